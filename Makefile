@@ -1,0 +1,48 @@
+# Everything a person runs: `make up`, `make test`, `make check`, `make bench`.
+VENV   := .venv
+BIN    := $(VENV)/bin
+PYTHON ?= python3
+ARGS   ?=
+
+.PHONY: up test check bench flights clean
+
+up: $(VENV)/.installed            ## run a broker and a gateway here, until Ctrl-C
+	@$(BIN)/quafka up $(ARGS)
+
+test: $(VENV)/.installed-dev      ## install what the tests need, and pass them
+	$(BIN)/python -m pytest $(ARGS)
+
+check: $(VENV)/.installed-dev     ## format, lint, types, layers, tests
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy proto/quafka_proto mesh_ops/quafka_mesh_ops broker/quafka_broker \
+		gateway/quafka_gateway deploy/quafka tests
+	$(BIN)/pyright
+	$(BIN)/lint-imports
+	$(BIN)/python -m pytest $(ARGS)
+
+bench: $(VENV)/.installed-dev     ## print the table of figures (a few minutes)
+	$(BIN)/python -m tests.bench $(ARGS)
+
+flights: flights.txt              ## the README's example: 336,776 flights, CARRIER:JSON a line
+
+flights.txt: $(VENV)/.installed-dev
+	$(BIN)/python -m tests.support.flights > $@.part && mv $@.part $@
+
+clean:
+	rm -rf $(VENV) flights.txt .mypy_cache .ruff_cache .hypothesis
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "Python 3.11 or newer is needed; name one with PYTHON=..." >&2; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || sh deploy/install-venv-module.sh $(PYTHON) $(VENV)
+
+$(VENV)/.installed: pyproject.toml | $(VENV)/bin/python
+	@echo "installing Quafka into $(VENV) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
+	@touch $@
+
+$(VENV)/.installed-dev: pyproject.toml | $(VENV)/bin/python
+	@echo "installing Quafka and its tests' needs into $(VENV) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@touch $@ $(VENV)/.installed

@@ -1,0 +1,1 @@
+"""The `quafka` command: settings, processes, and what an operator sees."""

@@ -1,0 +1,1 @@
+"""The gateway: Kafka clients on one side, the mesh on the other."""

@@ -1,0 +1,69 @@
+"""The one table of Kafka APIs: dispatch, the ApiVersions answer and the version check at once.
+
+An API that is not in the table does not exist; one that is in it cannot be advertised wrongly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from quafka_gateway.context import RequestContext
+from quafka_gateway.handlers import (
+    api_versions,
+    create_topics,
+    delete_topics,
+    fetch,
+    init_producer_id,
+    list_offsets,
+    metadata,
+    produce,
+)
+from quafka_proto.codec import Message
+from quafka_proto.schema.api_versions import ApiVersionsRequest
+from quafka_proto.schema.fetch import FetchRequest
+from quafka_proto.schema.list_offsets import ListOffsetsRequest
+from quafka_proto.schema.metadata import MetadataRequest
+from quafka_proto.schema.produce import ProduceRequest
+from quafka_proto.schema.producer_id import InitProducerIdRequest
+from quafka_proto.schema.topics import CreateTopicsRequest, DeleteTopicsRequest
+
+Handler = Callable[[Any, RequestContext], Awaitable[Message | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    """One Kafka API as this gateway serves it.
+
+    Attributes:
+        name: Kafka's name for it.
+        request: the request's schema.
+        handler: gives the response message, or None where the protocol has none (acks=0).
+        min_version: lowest version accepted.
+        max_version: highest version accepted and advertised.
+        advertised_min: lowest version advertised, where that differs (KAFKA-18659).
+        long_poll: may wait for data, and its reply may be large. Started only once every
+            earlier request of the connection is answered and the client reads; dropped when
+            the client goes.
+    """
+
+    name: str
+    request: type[Message]
+    handler: Handler
+    min_version: int
+    max_version: int
+    advertised_min: int | None = None
+    long_poll: bool = False
+
+
+APIS: dict[int, Api] = {
+    0: Api("Produce", ProduceRequest, produce.handle, 3, 13, advertised_min=0),
+    1: Api("Fetch", FetchRequest, fetch.handle, 4, 18, long_poll=True),
+    2: Api("ListOffsets", ListOffsetsRequest, list_offsets.handle, 1, 10),
+    3: Api("Metadata", MetadataRequest, metadata.handle, 0, 13),
+    18: Api("ApiVersions", ApiVersionsRequest, api_versions.handle, 0, 4),
+    19: Api("CreateTopics", CreateTopicsRequest, create_topics.handle, 2, 7),
+    20: Api("DeleteTopics", DeleteTopicsRequest, delete_topics.handle, 1, 6),
+    22: Api("InitProducerId", InitProducerIdRequest, init_producer_id.handle, 0, 5),
+}

@@ -1,0 +1,295 @@
+"""One client's TCP connection: requests in, answers out, in the order of the requests.
+
+Kafka's ordering rule is per connection: responses leave in request order. Within it requests
+run concurrently, so that a client that pipelines produces shares group commits; fetches wait for
+their turn, so that a connection never holds more than one large reply.
+
+Back-pressure is by not reading: at most `_PIPELINE` requests of a connection are under way, and
+a client that does not read its answers is not read from.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any, cast
+
+from quafka_gateway.api import Api
+from quafka_gateway.context import RequestContext, Services
+from quafka_gateway.framing import RequestFramer
+from quafka_gateway.handlers import api_versions
+from quafka_gateway.mesh import BrokerAwayError
+from quafka_mesh_ops.tracing import NO_SPAN, Span
+from quafka_proto.codec import Buffer, Message, decode
+from quafka_proto.errors import Malformed, UnsupportedVersion
+from quafka_proto.headers import RequestHeader, decode_request_header, encode_response
+
+log = logging.getLogger("quafka.gateway.connection")
+
+_PIPELINE = 64
+_WRITE_BUFFER = 1 << 20
+# One trace must stay readable: after this many requests or seconds a connection starts another.
+_TRACE_REQUESTS = 1_000
+_TRACE_SECONDS = 60.0
+
+
+@dataclass(slots=True, eq=False)
+class _Slot:
+    """A request's place in the line of answers."""
+
+    header: RequestHeader
+    api: Api
+    request: Message
+    span: Span
+    task: asyncio.Task[None] | None = None
+    answer: list[Buffer] | None = None
+    done: bool = False
+
+
+class KafkaConnection(asyncio.Protocol):
+    """Serves one client until it goes, misbehaves or the gateway drains."""
+
+    def __init__(
+        self, services: Services, serial: int, on_close: Callable[[KafkaConnection], None]
+    ) -> None:
+        self._services = services
+        self._serial = serial
+        self._on_close = on_close
+        self._framer = RequestFramer(services.request_max_bytes)
+        self._frames: deque[bytes] = deque()  # whole, not yet begun
+        self._line: deque[_Slot] = deque()  # begun, not yet answered
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._transport: asyncio.Transport | None = None
+        self._peer = "?"
+        self._reading = True
+        self._writable = True
+        self._draining = False
+        self._trace_root: Span = NO_SPAN
+        self._trace_requests = 0
+        self._trace_started = 0.0
+        self.last_active = 0.0
+        """Loop time of the last byte from or to the client."""
+
+    # --- asyncio.Protocol -------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(high=_WRITE_BUFFER)
+        peer = transport.get_extra_info("peername")
+        self._peer = f"{peer[0]}:{peer[1]}" if peer else "?"
+        self.last_active = asyncio.get_running_loop().time()
+        self._begin_trace()
+
+    def data_received(self, data: bytes) -> None:
+        self.last_active = asyncio.get_running_loop().time()
+        try:
+            self._frames.extend(self._framer.feed(data))
+            self._begin_requests()
+        except Malformed as e:
+            self._refuse(str(e))
+
+    def pause_writing(self) -> None:
+        self._writable = False
+
+    def resume_writing(self) -> None:
+        self._writable = True
+        self.last_active = asyncio.get_running_loop().time()
+        self._advance()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self._frames.clear()
+        # A long poll is dropped with its client. Writes go on to their end: a client that sent
+        # with acks=0 and left has done nothing wrong.
+        for slot in self._line:
+            if slot.api.long_poll and slot.task is not None:
+                slot.task.cancel()
+        self._line.clear()
+        self._on_close(self)
+
+    # --- for the listener -------------------------------------------------------------------
+
+    @property
+    def busy(self) -> bool:
+        """Whether a request is under way that must be answered before closing."""
+        return any(not slot.api.long_poll for slot in self._line)
+
+    @property
+    def reading_request(self) -> bool:
+        """Whether part of a request has arrived."""
+        return self._framer.partial > 0
+
+    def drain(self) -> None:
+        """Take no more requests; close as soon as those under way are answered."""
+        self._draining = True
+        self._frames.clear()
+        if self._transport is not None:
+            self._transport.pause_reading()
+            self._advance()
+
+    def close(self, reason: str) -> None:
+        """Close now."""
+        if self._transport is not None:
+            log.info("closing %s: %s", self._peer, reason)
+            self._transport.abort()
+
+    async def wait_tasks(self) -> None:
+        """Wait until nothing of this connection is running."""
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    # --- requests ---------------------------------------------------------------------------
+
+    def _begin_requests(self) -> None:
+        while self._frames and len(self._line) < _PIPELINE and not self._draining:
+            slot = self._decode(self._frames.popleft())
+            self._line.append(slot)
+            if not slot.api.long_poll:
+                self._start(slot)
+        self._advance()
+        self._balance_reading()
+
+    def _balance_reading(self) -> None:
+        if self._transport is None or self._draining:
+            return
+        full = bool(self._frames)
+        if full and self._reading:
+            self._reading = False
+            self._transport.pause_reading()
+        elif not full and not self._reading:
+            self._reading = True
+            self._transport.resume_reading()
+
+    def _decode(self, frame: bytes) -> _Slot:
+        """Read header and body. Raises Malformed for anything this gateway does not serve."""
+        apis = self._services.apis
+        try:
+            header, at = decode_request_header(frame)
+            api = apis[header.api_key]
+            known = api.min_version <= header.api_version <= api.max_version
+        except UnsupportedVersion as e:
+            return self._unknown_version(e.api_key, e.api_version, e.correlation_id)
+        except KeyError as e:
+            raise Malformed(f"API key {e} is not served here") from e
+        if not known:
+            return self._unknown_version(header.api_key, header.api_version, header.correlation_id)
+        request = decode(api.request, header.api_version, frame, at)
+        return _Slot(header, api, request, self._request_span(api, header))
+
+    def _unknown_version(self, key: int, version: int, correlation_id: int) -> _Slot:
+        """KIP-511: only ApiVersions is answered in a version that we do not know, as version 0."""
+        api = self._services.apis.get(key)
+        if api is None or api.request is not api_versions.ApiVersionsRequest:
+            name = api.name if api else f"API key {key}"
+            raise Malformed(f"{name} version {version} is not served here")
+        header = RequestHeader(key, 0, correlation_id, None)
+        request = api_versions.UnknownVersionRequest()
+        return _Slot(header, api, request, self._request_span(api, header))
+
+    def _start(self, slot: _Slot) -> None:
+        slot.task = self._spawn(self._serve(slot))
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def _serve(self, slot: _Slot) -> None:
+        """Run the handler and put its answer in the slot. Never raises but when cancelled."""
+        header = slot.header
+        context = RequestContext(
+            self._services, header.api_version, header.client_id, self._serial, slot.span
+        )
+        try:
+            with slot.span:
+                response = await slot.api.handler(slot.request, context)
+        except BrokerAwayError as e:
+            # There is no error code for "ask again" in these answers; a closed connection is.
+            self.close(f"{slot.api.name} needs the broker: {e}")
+            return
+        except Exception:
+            log.exception("%s v%d from %s failed", slot.api.name, header.api_version, self._peer)
+            self.close("internal error")
+            return
+        if response is not None:
+            slot.answer = encode_response(header.correlation_id, response, header.api_version)
+        slot.done = True
+        self._advance()
+
+    # --- answers ----------------------------------------------------------------------------
+
+    def _advance(self) -> None:
+        """Write what is answered at the head of the line, start the long poll that is next."""
+        transport = self._transport
+        while self._line and self._writable and transport is not None:
+            slot = self._line[0]
+            if not slot.done:
+                if slot.api.long_poll and slot.task is None and not self._draining:
+                    self._start(slot)
+                break
+            self._line.popleft()
+            if slot.answer is not None:
+                transport.writelines(slot.answer)
+                self.last_active = asyncio.get_running_loop().time()
+        if self._draining and not self.busy and transport is not None:
+            transport.close()
+        elif self._frames and len(self._line) < _PIPELINE // 2:
+            asyncio.get_running_loop().call_soon(self._resume)
+
+    def _resume(self) -> None:
+        try:
+            self._begin_requests()
+        except Malformed as e:
+            self._refuse(str(e))
+
+    def _refuse(self, reason: str) -> None:
+        """A client that does not speak the protocol loses its connection, and one line is said."""
+        if self._transport is None:
+            return
+        with self._services.tracer.start("gateway.kafka.request", self._trace_root.context) as span:
+            span.event("malformed request", {"reason": reason})
+            span.fail("Malformed")
+        log.warning("closing %s: %s", self._peer, reason)
+        self._transport.abort()
+
+    # --- traces -----------------------------------------------------------------------------
+
+    def _begin_trace(self) -> None:
+        self._trace_requests = 0
+        self._trace_started = asyncio.get_running_loop().time()
+        self._trace_root = self._services.tracer.root("gateway.kafka.connect")
+        if self._trace_root.context is not None:
+            host, _, port = self._peer.rpartition(":")
+            self._trace_root.set(
+                {
+                    "messaging.system": "kafka",
+                    "network.peer.address": host,
+                    "network.peer.port": int(port) if port.isdigit() else 0,
+                }
+            )
+        # Ended here, not when the client goes: a trace must be readable while it is of use.
+        self._trace_root.end()
+
+    def _request_span(self, api: Api, header: RequestHeader) -> Span:
+        self._trace_requests += 1
+        age = self.last_active - self._trace_started
+        if self._trace_requests > _TRACE_REQUESTS or age > _TRACE_SECONDS:
+            self._begin_trace()
+        span = self._services.tracer.start(
+            "gateway.kafka.request", self._trace_root.context, kind="server"
+        )
+        if span.context is not None:
+            span.set(
+                {
+                    "messaging.system": "kafka",
+                    "messaging.client.id": header.client_id or "",
+                    "kafka.api.name": api.name,
+                    "kafka.api.version": header.api_version,
+                    "kafka.correlation_id": header.correlation_id,
+                }
+            )
+        return span

@@ -1,0 +1,67 @@
+"""What a handler is given besides its request."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from quafka_mesh_ops.tracing import Span, TraceContext, Tracer
+
+if TYPE_CHECKING:
+    from quafka_gateway.api import Api
+    from quafka_gateway.mesh import BrokerLink
+
+NODE_ID = 0
+"""The gateway advertises itself as the cluster's only broker, under this id."""
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """What all connections of one gateway share.
+
+    Attributes:
+        apis: the table of APIs.
+        broker: the way to the broker.
+        advertised: host and port that clients are told to connect to.
+        tracer: starts traces; decides whether a request is sampled.
+        request_max_bytes: larger requests close their connection.
+    """
+
+    apis: Mapping[int, Api]
+    broker: BrokerLink
+    advertised: tuple[str, int]
+    tracer: Tracer
+    request_max_bytes: int
+
+
+@dataclass(slots=True)
+class RequestContext:
+    """One request.
+
+    Attributes:
+        version: the API version it came in, which its response must have.
+        client_id: as the client calls itself; None where it does not.
+        lane: requests with equal lanes reach the broker in order.
+        span: the request's span.
+    """
+
+    services: Services
+    version: int
+    client_id: str | None
+    lane: int
+    span: Span
+
+    @property
+    def broker(self) -> BrokerLink:
+        """The way to the broker."""
+        return self.services.broker
+
+    @property
+    def trace(self) -> TraceContext | None:
+        """The request's place in its trace; None when not sampled."""
+        return self.span.context
+
+    def child(self, name: str) -> Span:
+        """A span within the request's."""
+        return self.services.tracer.start(name, self.span.context)

@@ -1,0 +1,72 @@
+"""Kafka's request framing: a 4-byte big-endian length, then that many bytes. Sans-IO."""
+
+from __future__ import annotations
+
+from quafka_proto.errors import Malformed
+
+_LENGTH_SIZE = 4
+
+
+class RequestFramer:
+    """Cuts a byte stream into request frames.
+
+    Holds no more memory than has really arrived: a forged length costs nothing until its bytes
+    come, and lengths above `limit` bytes are refused outright.
+    """
+
+    __slots__ = ("_chunks", "_have", "_limit", "_want")
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._chunks: list[bytes] = []
+        self._have = 0
+        self._want = 0  # bytes of the frame being read; 0: its length is not known yet
+
+    @property
+    def partial(self) -> int:
+        """Bytes held of a frame that is not whole yet."""
+        return self._have
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """Take what arrived; return the frames that are now whole, without their length prefix.
+
+        Raises:
+            Malformed: a length that is not positive or above the limit.
+        """
+        self._chunks.append(data)
+        self._have += len(data)
+        if self._have < (self._want or _LENGTH_SIZE):
+            return []
+        return self._cut(b"".join(self._chunks) if len(self._chunks) > 1 else data)
+
+    def _cut(self, data: bytes) -> list[bytes]:
+        frames: list[bytes] = []
+        at, end = 0, len(data)
+        want = self._want
+        while True:
+            if not want:
+                if end - at < _LENGTH_SIZE:
+                    break
+                want = self._checked_length(data, at)
+                at += _LENGTH_SIZE
+            if end - at < want:
+                break
+            frames.append(data[at : at + want])
+            at += want
+            want = 0
+        rest = data[at:]
+        self._chunks = [rest] if rest else []
+        self._have = len(rest)
+        self._want = want
+        return frames
+
+    def _checked_length(self, data: bytes, at: int) -> int:
+        length = int.from_bytes(data[at : at + _LENGTH_SIZE], "big", signed=True)
+        if 0 < length <= self._limit:
+            return length
+        head = data[at : at + _LENGTH_SIZE]
+        if head in (b"GET ", b"POST", b"HEAD", b"PUT ", b"OPTI"):
+            raise Malformed("this is an HTTP request; Kafka is spoken here")
+        if head[:2] == b"\x16\x03":
+            raise Malformed("this is a TLS handshake; plain Kafka is spoken here")
+        raise Malformed(f"request length {length} is outside 1 to {self._limit} bytes")

@@ -1,0 +1,35 @@
+"""ApiVersions (key 18), versions 0-4: what this gateway speaks.
+
+Any version above is answered as version 0 with error 35 and the versions of ApiVersions itself
+(KIP-511). No tagged fields: librdkafka before 2.1 cannot skip them (librdkafka#4278).
+"""
+
+from __future__ import annotations
+
+from quafka_gateway.context import RequestContext
+from quafka_proto.errors import ErrorCode
+from quafka_proto.schema.api_versions import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+)
+
+
+class UnknownVersionRequest(ApiVersionsRequest):
+    """Stands for an ApiVersions request in a version that cannot be decoded."""
+
+
+async def handle(request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsResponse:
+    """List the table of APIs."""
+    keys = [
+        ApiVersion(
+            api_key=key,
+            min_version=api.min_version if api.advertised_min is None else api.advertised_min,
+            max_version=api.max_version,
+        )
+        for key, api in sorted(context.services.apis.items())
+    ]
+    unknown = isinstance(request, UnknownVersionRequest)
+    return ApiVersionsResponse(
+        error_code=ErrorCode.UNSUPPORTED_VERSION if unknown else ErrorCode.NONE, api_keys=keys
+    )

@@ -1,0 +1,68 @@
+"""CreateTopics (key 19), versions 2-7.
+
+One replica, on this gateway: a replication factor above 1, manual assignments and topic configs
+are refused by name rather than accepted and ignored.
+"""
+
+from __future__ import annotations
+
+from quafka_gateway.context import RequestContext
+from quafka_mesh_ops.ops import CreateTopic
+from quafka_proto.errors import ErrorCode
+from quafka_proto.schema.topics import (
+    CreatableTopic,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+
+
+async def handle(request: CreateTopicsRequest, context: RequestContext) -> CreateTopicsResponse:
+    """Create each topic, durably."""
+    names = [topic.name for topic in request.topics]
+    results: list[CreatableTopicResult] = []
+    with context.child("gateway.kafka.create_topics") as span:
+        for topic in request.topics:
+            refusal = _refusal(topic, names)
+            if refusal is not None:
+                results.append(refusal)
+                continue
+            op = CreateTopic(topic.name, topic.num_partitions, request.validate_only)
+            answer = await context.broker.create_topic(op, span.context)
+            results.append(
+                CreatableTopicResult(
+                    name=topic.name,
+                    topic_id=answer.topic_id or bytes(16),
+                    error_code=answer.error_code,
+                    error_message=answer.error_message or None,
+                    num_partitions=answer.partitions,
+                    replication_factor=1,
+                    configs=[],  # not null: Java's AdminClient fails on it
+                )
+            )
+    return CreateTopicsResponse(topics=results)
+
+
+def _refusal(topic: CreatableTopic, names: list[str]) -> CreatableTopicResult | None:
+    if names.count(topic.name) > 1:
+        return _error(topic, ErrorCode.INVALID_REQUEST, "the request names this topic twice")
+    if topic.assignments:
+        return _error(
+            topic, ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions cannot be assigned by hand"
+        )
+    if topic.replication_factor not in (-1, 1):
+        return _error(
+            topic,
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"replication factor {topic.replication_factor}: allowed are 1 and -1",
+        )
+    if topic.configs:
+        first = topic.configs[0].name
+        return _error(topic, ErrorCode.INVALID_CONFIG, f"config {first!r} is not supported")
+    return None
+
+
+def _error(topic: CreatableTopic, code: ErrorCode, message: str) -> CreatableTopicResult:
+    return CreatableTopicResult(
+        name=topic.name, topic_id=bytes(16), error_code=code, error_message=message, configs=[]
+    )

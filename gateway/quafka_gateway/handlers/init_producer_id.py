@@ -1,0 +1,26 @@
+"""InitProducerId (key 22), versions 0-5: ids for idempotent producers.
+
+Transactional ids are refused with UNSUPPORTED_VERSION, which clients report as it is: transactions
+are not served.
+"""
+
+from __future__ import annotations
+
+from quafka_gateway.context import RequestContext
+from quafka_mesh_ops.ops import InitProducerId
+from quafka_proto.errors import ErrorCode
+from quafka_proto.schema.producer_id import InitProducerIdRequest, InitProducerIdResponse
+
+
+async def handle(request: InitProducerIdRequest, context: RequestContext) -> InitProducerIdResponse:
+    """Hand out a producer id, or the next epoch of the client's own (KIP-360)."""
+    if request.transactional_id is not None:
+        return InitProducerIdResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
+    op = InitProducerId(request.producer_id, request.producer_epoch)
+    with context.child("gateway.kafka.init_producer_id") as span:
+        answer = await context.broker.init_producer_id(op, span.context)
+    return InitProducerIdResponse(
+        error_code=answer.error_code,
+        producer_id=answer.producer_id,
+        producer_epoch=answer.producer_epoch,
+    )

@@ -1,0 +1,85 @@
+"""Produce (key 0), versions 3-13.
+
+Advertised from 0 on, or librdkafka turns features off (KAFKA-18659). Batches go to the broker as
+they came; it validates and stores them. With acks=0 there is no response at all. Versions 13 and
+up name topics by id. Transactions are not served.
+"""
+
+from __future__ import annotations
+
+from quafka_gateway.context import RequestContext
+from quafka_mesh_ops.ops import ProduceOp, ProduceOpResp, ProduceOps
+from quafka_proto.errors import ErrorCode
+from quafka_proto.schema.produce import (
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+
+
+async def handle(request: ProduceRequest, context: RequestContext) -> ProduceResponse | None:
+    """Append to each partition; answered when the records are durable."""
+    with context.child("rafka.gateway.kafka.produce") as span:
+        answers = _refusal(request)
+        if answers is None:
+            op = ProduceOps(_partitions(request), acks=request.acks)
+            answers = await context.broker.produce(
+                op, context.lane, request.timeout_ms / 1000, span.context
+            )
+        if span.context is not None:
+            span.set({"kafka.partitions": len(answers), "kafka.acks": request.acks})
+            failed = next((a.error_code for a in answers if a.error_code), 0)
+            if failed:
+                span.fail(ErrorCode(failed).name)
+    if request.acks == 0:
+        return None
+    remaining = iter(answers)
+    return ProduceResponse(
+        responses=[
+            TopicProduceResponse(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partition_responses=[
+                    _partition(partition.index, next(remaining))
+                    for partition in topic.partition_data
+                ],
+            )
+            for topic in request.topic_data
+        ]
+    )
+
+
+def _partitions(request: ProduceRequest) -> list[ProduceOp]:
+    return [
+        ProduceOp(topic.name, partition.index, partition.records or b"", _topic_id(topic.topic_id))
+        for topic in request.topic_data
+        for partition in topic.partition_data
+    ]
+
+
+def _refusal(request: ProduceRequest) -> list[ProduceOpResp] | None:
+    """The answer to a request that is wrong as a whole; None for a good one."""
+    if request.acks not in (-1, 0, 1):
+        code = ErrorCode.INVALID_REQUIRED_ACKS
+    elif request.transactional_id is not None:
+        code = ErrorCode.INVALID_TXN_STATE
+    else:
+        return None
+    count = sum(len(topic.partition_data) for topic in request.topic_data)
+    return [ProduceOpResp(base_offset=-1, error_code=code, log_start_offset=-1)] * count
+
+
+def _topic_id(topic_id: bytes) -> bytes:
+    return topic_id if any(topic_id) else b""
+
+
+def _partition(index: int, answer: ProduceOpResp) -> PartitionProduceResponse:
+    return PartitionProduceResponse(
+        index=index,
+        error_code=answer.error_code,
+        base_offset=answer.base_offset,
+        log_append_time_ms=answer.log_append_time,
+        log_start_offset=answer.log_start_offset,
+        error_message=answer.error_message or None,
+    )

@@ -1,0 +1,149 @@
+"""The gateway's side of the mesh: the only module here that talks to quafka_mesh_ops.client."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from quafka_mesh_ops.client import MeshClient
+from quafka_mesh_ops.errors import OpFailedError, OutcomeUnknownError, PeerUnavailableError
+from quafka_mesh_ops.ops import (
+    CreateTopic,
+    CreateTopicResp,
+    DeleteTopic,
+    DeleteTopicResp,
+    DescribeTopics,
+    DescribeTopicsResp,
+    FetchOpResp,
+    FetchOps,
+    FetchOpsResp,
+    InitProducerId,
+    InitProducerIdResp,
+    ListOffsetsOpResp,
+    ListOffsetsOps,
+    ListOffsetsOpsResp,
+    Op,
+    ProduceOpResp,
+    ProduceOps,
+    ProduceOpsResp,
+)
+from quafka_mesh_ops.tracing import TraceContext
+from quafka_proto.errors import ErrorCode
+
+_SMALL_OP_SECONDS = 10.0
+# What a long poll may take beyond its own wait: a broker that restarts is back within this, so
+# its consumers see latency and no error.
+_FETCH_GRACE_SECONDS = 5.0
+_PRODUCE_SECONDS = (1.0, 30.0)
+
+
+class BrokerLink:
+    """The broker, as handlers see it: one method per op, for one org.
+
+    The calls that carry many partitions never raise: a broker that is away, or an answer that
+    never came, becomes a retriable Kafka error in every partition. The calls about topics and
+    producers raise `BrokerAwayError`.
+    """
+
+    def __init__(self, client: MeshClient, org_id: int) -> None:
+        self._client = client
+        self._org_id = org_id
+
+    @property
+    def connected(self) -> bool:
+        """Whether ops reach the broker right now."""
+        return self._client.connected
+
+    async def start(self) -> None:
+        """Begin to connect, in the background."""
+        await self._client.start()
+
+    async def close(self) -> None:
+        """Close the connection. Calls in flight fail."""
+        await self._client.close()
+
+    async def produce(
+        self, op: ProduceOps, lane: int, timeout: float, trace: TraceContext | None
+    ) -> list[ProduceOpResp]:
+        """Append. Ops on one `lane` reach the log in the order of the calls.
+
+        `timeout` is the client's own, in seconds. An op whose outcome is unknown answers
+        REQUEST_TIMED_OUT, which tells clients that the records may have been written;
+        one that never left answers NOT_LEADER_OR_FOLLOWER, which tells them they were not.
+        """
+        low, high = _PRODUCE_SECONDS
+        deadline = min(max(timeout, low), high)
+        try:
+            answer = await self._client.call(
+                op, org_id=self._org_id, deadline=deadline, trace=trace, lane=lane
+            )
+        except (PeerUnavailableError, OutcomeUnknownError, OpFailedError) as e:
+            failed = ProduceOpResp(base_offset=-1, error_code=_error_code(e), log_start_offset=-1)
+            return [failed] * len(op.partitions)
+        return cast(ProduceOpsResp, answer).partitions
+
+    async def fetch(self, op: FetchOps, trace: TraceContext | None) -> list[FetchOpResp]:
+        """Read; the broker parks the op for up to its max_wait_ms."""
+        deadline = op.max_wait_ms / 1000 + _FETCH_GRACE_SECONDS
+        try:
+            answer = await self._client.call(
+                op, org_id=self._org_id, deadline=deadline, trace=trace
+            )
+        except (PeerUnavailableError, OutcomeUnknownError, OpFailedError) as e:
+            code = _error_code(e)
+            if code == ErrorCode.REQUEST_TIMED_OUT:  # nothing was written: there is no doubt
+                code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+            return [FetchOpResp([], high_watermark=-1, error_code=code)] * len(op.partitions)
+        return cast(FetchOpsResp, answer).partitions
+
+    async def list_offsets(
+        self, op: ListOffsetsOps, trace: TraceContext | None
+    ) -> list[ListOffsetsOpResp]:
+        """Resolve earliest, latest and timestamps to offsets."""
+        try:
+            answer = await self._small(op, trace)
+        except BrokerAwayError:
+            away = ListOffsetsOpResp(-1, error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            return [away] * len(op.partitions)
+        except OpFailedError as e:
+            return [ListOffsetsOpResp(-1, error_code=e.error_code)] * len(op.partitions)
+        return cast(ListOffsetsOpsResp, answer).partitions
+
+    async def describe_topics(
+        self, op: DescribeTopics, trace: TraceContext | None
+    ) -> DescribeTopicsResp:
+        """Topics, their ids and partition counts."""
+        return cast(DescribeTopicsResp, await self._small(op, trace))
+
+    async def create_topic(self, op: CreateTopic, trace: TraceContext | None) -> CreateTopicResp:
+        """Create one topic, durably."""
+        return cast(CreateTopicResp, await self._small(op, trace))
+
+    async def delete_topic(self, op: DeleteTopic, trace: TraceContext | None) -> DeleteTopicResp:
+        """Delete one topic, durably."""
+        return cast(DeleteTopicResp, await self._small(op, trace))
+
+    async def init_producer_id(
+        self, op: InitProducerId, trace: TraceContext | None
+    ) -> InitProducerIdResp:
+        """A fresh producer id, or the next epoch of one."""
+        return cast(InitProducerIdResp, await self._small(op, trace))
+
+    async def _small(self, op: Op, trace: TraceContext | None) -> object:
+        try:
+            return await self._client.call(
+                op, org_id=self._org_id, deadline=_SMALL_OP_SECONDS, trace=trace
+            )
+        except (PeerUnavailableError, OutcomeUnknownError) as e:
+            raise BrokerAwayError(str(e)) from e
+
+
+class BrokerAwayError(Exception):
+    """The broker did not answer."""
+
+
+def _error_code(error: Exception) -> int:
+    if isinstance(error, OpFailedError):
+        return error.error_code
+    if isinstance(error, OutcomeUnknownError):
+        return ErrorCode.REQUEST_TIMED_OUT
+    return ErrorCode.NOT_LEADER_OR_FOLLOWER

@@ -1,0 +1,90 @@
+"""The gateway program: a listener on one side, the way to the broker on the other."""
+
+from __future__ import annotations
+
+import socket
+
+from quafka_gateway.api import APIS
+from quafka_gateway.config import GatewayConfig
+from quafka_gateway.context import Services
+from quafka_gateway.listener import Listener
+from quafka_gateway.mesh import BrokerLink
+from quafka_mesh_ops.client import MeshClient
+from quafka_mesh_ops.errors import StartupError
+from quafka_mesh_ops.identity import Identity
+from quafka_mesh_ops.settings import split_address
+from quafka_mesh_ops.tracing import Tracer
+
+_DRAIN_SECONDS = 5.0
+_ANY_ADDRESS = ("0.0.0.0", "::", "")  # noqa: S104 - compared with, not bound
+
+
+class Gateway:
+    """Serves Kafka clients. Holds nothing that is lost when it is killed."""
+
+    def __init__(self, config: GatewayConfig, tracer: Tracer) -> None:
+        self._config = config
+        self._tracer = tracer
+        self._identity: Identity | None = None
+        self._broker: BrokerLink | None = None
+        self._listener: Listener | None = None
+        self._address = ("", 0)
+
+    async def start(self) -> None:
+        """Load the identity, listen, and begin to connect to the broker.
+
+        Raises:
+            StartupError: the key file, the peers or the listen address cannot be used.
+        """
+        config = self._config
+        if len(config.mesh_peers) != 1:
+            raise StartupError(
+                f"mesh.peers names {len(config.mesh_peers)} brokers; exactly one is needed"
+            )
+        self._identity = Identity.load_or_create(config.node_key)
+        host, port = split_address(config.mesh_peers[0])
+        size = config.mesh_datagram_size
+        client = MeshClient(
+            host,
+            port,
+            self._identity,
+            frozenset(config.mesh_allow),
+            self._tracer,
+            datagram_size=size,
+        )
+        self._broker = BrokerLink(client, config.org_id)
+        self._listener = Listener(config.max_connections)
+        self._address = await self._listener.bind(*split_address(config.listen))
+        await self._broker.start()
+        await self._listener.serve(
+            Services(
+                apis=APIS,
+                broker=self._broker,
+                advertised=_advertised(config.advertised_listener, self._address),
+                tracer=self._tracer,
+                request_max_bytes=config.socket_request_max_bytes,
+            )
+        )
+
+    async def close(self) -> None:
+        """Answer what is under way, close every client, then the mesh."""
+        if self._listener is not None:
+            await self._listener.close(_DRAIN_SECONDS)
+        if self._broker is not None:
+            await self._broker.close()
+
+    def describe(self) -> dict[str, str]:
+        """What an operator is told once it runs."""
+        host, port = self._address
+        return {
+            "listen": f"{host}:{port}",
+            "node_id": self._identity.node_id if self._identity else "",
+        }
+
+
+def _advertised(setting: str, bound: tuple[str, int]) -> tuple[str, int]:
+    """The address clients are told: the setting, or the bound one made reachable."""
+    if setting:
+        return split_address(setting)
+    host, port = bound
+    return (socket.gethostname() if host in _ANY_ADDRESS else host), port

@@ -1,0 +1,1 @@
+"""What gateway and broker say to each other, and how it travels."""

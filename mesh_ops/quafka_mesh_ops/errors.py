@@ -1,0 +1,35 @@
+"""The error tree of the mesh, and the one error with which a process refuses to start."""
+
+from __future__ import annotations
+
+
+class StartupError(Exception):
+    """A process cannot start. The message is one sentence for the operator (exit code 1)."""
+
+
+class MeshError(Exception):
+    """Anything that went wrong between gateway and broker."""
+
+
+class PeerUnavailableError(MeshError):
+    """The op never left this node: nothing happened, and a retry is safe."""
+
+
+class OutcomeUnknownError(MeshError):
+    """The op left, but its answer will not come (peer lost, deadline): it may have happened."""
+
+
+class OpFailedError(MeshError):
+    """The peer answered the whole op with a Kafka error code."""
+
+    def __init__(self, error_code: int) -> None:
+        super().__init__(f"the peer answered error {error_code}")
+        self.error_code = error_code
+
+
+class ProtocolError(MeshError):
+    """The peer sent bytes that are not this protocol. Its connection is closed."""
+
+
+class PeerRefusedError(MeshError):
+    """The peer's identity is missing, wrong, expired or not on the allow-list."""

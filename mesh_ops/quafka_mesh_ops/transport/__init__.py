@@ -1,0 +1,1 @@
+"""How mesh bytes travel: sockets, datagram batching, path MTU, congestion settings."""

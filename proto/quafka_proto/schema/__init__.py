@@ -1,0 +1,1 @@
+"""Our description of each Kafka API, one module per API family."""

@@ -1,0 +1,83 @@
+"""kill -9 under load: what was acknowledged is there, once, in order."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from confluent_kafka import Producer
+
+from tests.support.cluster import Cluster
+from tests.support.confluent import consume
+
+SECONDS_BETWEEN_KILLS = 0.7
+KILLS = 4
+
+
+class Load:
+    """An idempotent producer that numbers its records and remembers what was acknowledged."""
+
+    def __init__(self, bootstrap: str, topic: str) -> None:
+        self._producer = Producer(
+            {
+                "bootstrap.servers": bootstrap,
+                "enable.idempotence": True,
+                "linger.ms": 1,
+                "message.timeout.ms": 60_000,
+                "reconnect.backoff.max.ms": 200,
+                "retry.backoff.max.ms": 200,
+            }
+        )
+        self._topic = topic
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self.sent = 0
+        self.acked: dict[int, int] = {}  # number -> offset
+        self.failed: list[str] = []
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def finish(self) -> None:
+        self._stop.set()
+        self._thread.join()
+        assert self._producer.flush(60) == 0
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            number = self.sent
+            self._producer.produce(
+                self._topic,
+                b"%d" % number,
+                on_delivery=lambda error, message, n=number: self._delivered(n, error, message),
+            )
+            self.sent += 1
+            self._producer.poll(0)
+            time.sleep(0.0005)
+
+    def _delivered(self, number: int, error: object, message: object) -> None:
+        if error is not None:
+            self.failed.append(str(error))
+        else:
+            self.acked[number] = message.offset()  # type: ignore[attr-defined]
+
+
+def test_nothing_acknowledged_is_lost_or_repeated(cluster: Cluster) -> None:
+    load = Load(cluster.bootstrap, "numbers")
+    load.start()
+    for turn in range(KILLS):
+        time.sleep(SECONDS_BETWEEN_KILLS)
+        if turn % 2 == 0:
+            cluster.broker.kill()
+            cluster.start_broker()
+        else:
+            cluster.gateway.kill()
+            cluster.start_gateway()
+    time.sleep(SECONDS_BETWEEN_KILLS)
+    load.finish()
+
+    assert not load.failed, load.failed[:3]
+    assert len(load.acked) == load.sent > 0
+    read = [int(m.value() or b"") for m in consume(cluster.bootstrap, "numbers", load.sent)]
+    assert read == list(range(load.sent))
+    assert load.acked == {number: offset for offset, number in enumerate(read)}

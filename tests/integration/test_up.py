@@ -1,0 +1,181 @@
+"""`quafka up`, as a person runs it."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Self
+
+import pytest
+
+from tests.support.kafka_calls import fetch, metadata, produce, values
+from tests.support.raw_client import RawClient
+
+START_SECONDS = 20.0
+
+
+class Up:
+    """A `quafka up` process on a free port."""
+
+    def __init__(self, data: Path, listen: str = "127.0.0.1:0", *args: str) -> None:
+        command = [sys.executable, "-m", "quafka", "up", "--listen", listen, "--data", str(data)]
+        self.process = subprocess.Popen(
+            [*command, *args], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        self.printed: list[str] = []
+
+    def wait_ready(self) -> tuple[str, int]:
+        """Read what is printed up to the line that says how to stop; the Kafka address."""
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.printed.append(line)
+            if "Ctrl-C" in line:
+                break
+        found = re.search(r"127\.0\.0\.1:(\d+)", "".join(self.printed))
+        assert found, self.printed
+        return "127.0.0.1", int(found.group(1))
+
+    def children(self) -> dict[str, int]:
+        """Process ids by program name."""
+        pid = self.process.pid
+        listed = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        found: dict[str, int] = {}
+        for child in listed:
+            command = Path(f"/proc/{child}/cmdline").read_text().split("\0")
+            found |= {name: int(child) for name in ("broker", "gateway") if name in command}
+        return found
+
+    def interrupt(self) -> tuple[int, str]:
+        """Ctrl-C; the exit code and all that was printed."""
+        self.process.send_signal(signal.SIGINT)
+        rest, _ = self.process.communicate(timeout=20)
+        return self.process.returncode, "".join(self.printed) + rest
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.communicate()
+
+
+@pytest.fixture
+def up(tmp_path: Path) -> Iterator[Up]:
+    with Up(tmp_path / "data") as running:
+        yield running
+
+
+def until_served(address: tuple[str, int]) -> RawClient:
+    """A connection whose gateway reaches its broker; both may still be restarting."""
+    deadline = time.monotonic() + 15
+    while True:
+        try:
+            client = RawClient(address)
+            metadata(client, "again")
+            return client
+        except (OSError, ConnectionError):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
+
+def test_records_survive_ctrl_c_and_a_new_start(up: Up, tmp_path: Path) -> None:
+    address = up.wait_ready()
+    with RawClient(address) as client:
+        metadata(client, "kept")
+        produce(client, "kept", b"a", b"b")
+    code, printed = up.interrupt()
+    assert code == 0, printed
+    assert "Traceback" not in printed
+
+    with Up(tmp_path / "data") as second:
+        with RawClient(second.wait_ready()) as client:
+            assert values(fetch(client, "kept", 0)) == [b"a", b"b"]
+        assert second.interrupt()[0] == 0
+
+
+def test_a_killed_child_comes_back_on_its_port(up: Up) -> None:
+    address = up.wait_ready()
+    with RawClient(address) as client:
+        metadata(client, "kept")
+        produce(client, "kept", b"a")
+    for name in ("broker", "gateway"):
+        os.kill(up.children()[name], signal.SIGKILL)
+        with until_served(address) as client:
+            assert values(fetch(client, "kept", 0)) == [b"a"], name
+    assert up.interrupt()[0] == 0
+
+
+def test_children_stop_when_up_is_killed(up: Up) -> None:
+    up.wait_ready()
+    children = up.children()
+    assert sorted(children) == ["broker", "gateway"]
+    up.process.kill()
+    deadline = time.monotonic() + 15
+    while any(Path(f"/proc/{pid}/cmdline").exists() for pid in children.values()):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_two_run_side_by_side(tmp_path: Path) -> None:
+    with Up(tmp_path / "one") as one, Up(tmp_path / "two") as two:
+        assert one.wait_ready() != two.wait_ready()
+        assert one.interrupt()[0] == two.interrupt()[0] == 0
+
+
+def failure(data: Path, listen: str = "127.0.0.1:0", *args: str) -> tuple[int, str]:
+    """Exit code and output of an `up` that cannot start."""
+    with Up(data, listen, *args) as process:
+        printed, _ = process.process.communicate(timeout=START_SECONDS)
+        return process.process.returncode, printed
+
+
+def test_a_port_in_use_is_one_sentence_and_exit_1(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        listen = f"127.0.0.1:{taken.getsockname()[1]}"
+        code, printed = failure(tmp_path / "data", listen)
+    assert code == 1
+    assert f"cannot listen on {listen}" in printed
+    assert "Traceback" not in printed
+
+
+def test_a_held_data_folder_is_one_sentence_and_exit_1(up: Up, tmp_path: Path) -> None:
+    up.wait_ready()
+    code, printed = failure(tmp_path / "data")
+    assert code == 1
+    assert str(tmp_path / "data") in printed
+    assert "another broker" in printed
+    assert "Traceback" not in printed
+
+
+def test_an_unwritable_data_folder_is_one_sentence_and_exit_1(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("not a folder")
+    code, printed = failure(tmp_path / "file" / "data")
+    assert code == 1
+    assert str(tmp_path / "file") in printed
+    assert "Traceback" not in printed
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (("--wal-fsync", "sometimes"), ("wal.fsync", "sometimes", "commit", "never")),
+        (("--num-partitions", "0"), ("num.partitions", "0")),
+    ],
+)
+def test_a_wrong_setting_names_itself_and_exits_2(
+    tmp_path: Path, args: tuple[str, ...], words: tuple[str, ...]
+) -> None:
+    code, printed = failure(tmp_path / "data", "127.0.0.1:0", *args)
+    assert code == 2
+    for word in words:
+        assert word in printed

@@ -1,0 +1,154 @@
+"""Real broker and gateway processes on loopback, to use, restart and kill."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Self
+
+from quafka_mesh_ops.identity import Identity
+
+_START_SECONDS = 20.0
+_STOP_SECONDS = 15.0
+
+
+class Process:
+    """One `quafka` process that says when it is ready."""
+
+    def __init__(self, args: list[str], log: Path, env: Mapping[str, str] | None = None) -> None:
+        self.log = log
+        read_fd, write_fd = os.pipe()
+        with log.open("ab") as out:
+            self.popen = subprocess.Popen(
+                [sys.executable, "-m", "quafka", *args, "--ready-fd", str(write_fd)],
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                pass_fds=[write_fd],
+                env={**os.environ, **(env or {})},
+            )
+        os.close(write_fd)
+        self.ready = self._wait_ready(read_fd)
+
+    @property
+    def pid(self) -> int:
+        return self.popen.pid
+
+    def stop(self) -> int:
+        """Ask it to drain; return its exit code."""
+        self.popen.send_signal(signal.SIGTERM)
+        return self.popen.wait(_STOP_SECONDS)
+
+    def kill(self) -> None:
+        """kill -9."""
+        self.popen.kill()
+        self.popen.wait(_STOP_SECONDS)
+
+    def _wait_ready(self, read_fd: int) -> dict[str, Any]:
+        with os.fdopen(read_fd, "rb") as ready:
+            line = ready.readline()
+        if not line:
+            code = self.popen.wait(_START_SECONDS)
+            raise AssertionError(f"did not start (exit {code}): {self.log.read_text()}")
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+
+class Cluster:
+    """A broker and a gateway that know each other. Both keep their ports over restarts."""
+
+    def __init__(
+        self,
+        folder: Path,
+        broker_args: tuple[str, ...] = (),
+        gateway_args: tuple[str, ...] = (),
+        env: Mapping[str, str] | None = None,
+    ) -> None:
+        self.folder = folder
+        self.data = folder / "data"
+        self._args = {"broker": list(broker_args), "gateway": list(gateway_args)}
+        self._env = env
+        self._keys = {name: folder / f"{name}.key" for name in ("broker", "gateway")}
+        self._ids = {name: Identity.load_or_create(key).node_id for name, key in self._keys.items()}
+        self._mesh = "127.0.0.1:0"
+        self._listen = "127.0.0.1:0"
+        self._broker: Process | None = None
+        self._gateway: Process | None = None
+
+    @property
+    def broker(self) -> Process:
+        assert self._broker is not None, "not started"
+        return self._broker
+
+    @property
+    def gateway(self) -> Process:
+        assert self._gateway is not None, "not started"
+        return self._gateway
+
+    @property
+    def bootstrap(self) -> str:
+        """host:port for Kafka clients."""
+        return self._listen
+
+    @property
+    def address(self) -> tuple[str, int]:
+        host, port = self._listen.rsplit(":", 1)
+        return host, int(port)
+
+    @property
+    def mesh_address(self) -> tuple[str, int]:
+        host, port = self._mesh.rsplit(":", 1)
+        return host, int(port)
+
+    @property
+    def logs(self) -> str:
+        """What both processes have logged."""
+        found = [self.folder / f"{name}.log" for name in self._keys]
+        return "".join(path.read_text() for path in found if path.exists())
+
+    def start_broker(self) -> None:
+        args = ["broker", "--data", str(self.data), "--mesh-listen", self._mesh]
+        args += ["--mesh-allow", self._ids["gateway"], "--node-key", str(self._keys["broker"])]
+        self._broker = self._process("broker", args)
+        self._mesh = self._broker.ready["mesh"]
+
+    def start_gateway(self) -> None:
+        args = ["gateway", "--listen", self._listen, "--mesh-peers", self._mesh]
+        args += ["--mesh-allow", self._ids["broker"], "--node-key", str(self._keys["gateway"])]
+        self._gateway = self._process("gateway", args)
+        self._listen = self._gateway.ready["listen"]
+
+    def stop(self) -> None:
+        """Drain both; they must exit 0."""
+        for process in (self._gateway, self._broker):
+            if process is not None and process.popen.poll() is None:
+                code = process.stop()
+                assert code == 0, f"exit {code}: {process.log.read_text()}"
+        self._gateway = self._broker = None
+
+    def restart(self) -> None:
+        """Stop both and start them on the same ports and data."""
+        self.stop()
+        self.start_broker()
+        self.start_gateway()
+
+    def __enter__(self) -> Self:
+        self.start_broker()
+        self.start_gateway()
+        return self
+
+    def __exit__(self, kind: object, error: object, tb: object) -> None:
+        if error is None:
+            self.stop()
+            return
+        for process in (self._gateway, self._broker):
+            if process is not None and process.popen.poll() is None:
+                process.kill()
+
+    def _process(self, name: str, args: list[str]) -> Process:
+        return Process(args + self._args[name], self.folder / f"{name}.log", self._env)

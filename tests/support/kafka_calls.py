@@ -1,0 +1,88 @@
+"""Single Kafka calls over a RawClient, with the arguments that tests vary."""
+
+from __future__ import annotations
+
+from quafka_proto.records import Record, build_batch, iter_records
+from quafka_proto.schema.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    PartitionData,
+)
+from quafka_proto.schema.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+)
+from quafka_proto.schema.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from tests.support.raw_client import RawClient
+
+VERSION = {"produce": 9, "fetch": 12, "metadata": 12, "list_offsets": 7}
+
+
+def metadata(client: RawClient, topic: str, version: int = 12) -> MetadataResponse:
+    request = MetadataRequest(
+        topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=True
+    )
+    return client.call(request, MetadataResponse, version)
+
+
+def produce_request(topic: str, *values: bytes, partition: int = 0) -> ProduceRequest:
+    batch = build_batch([Record(i, 1_000 + i, None, value, []) for i, value in enumerate(values)])
+    data = PartitionProduceData(index=partition, records=batch)
+    return ProduceRequest(
+        acks=-1,
+        timeout_ms=5_000,
+        topic_data=[TopicProduceData(name=topic, partition_data=[data])],
+    )
+
+
+def produce(client: RawClient, topic: str, *values: bytes) -> int:
+    request = produce_request(topic, *values)
+    response = client.call(request, ProduceResponse, VERSION["produce"])
+    partition = response.responses[0].partition_responses[0]
+    assert partition.error_code == 0
+    return partition.base_offset
+
+
+def fetch_request(
+    topic: str, offset: int, *, max_wait_ms: int = 0, min_bytes: int = 1, **limits: int
+) -> FetchRequest:
+    partition = FetchPartition(
+        partition=0,
+        fetch_offset=offset,
+        partition_max_bytes=limits.get("partition_max_bytes", 1 << 20),
+        current_leader_epoch=limits.get("leader_epoch", -1),
+    )
+    return FetchRequest(
+        max_wait_ms=max_wait_ms,
+        min_bytes=min_bytes,
+        max_bytes=limits.get("max_bytes", 1 << 20),
+        session_id=limits.get("session_id", 0),
+        session_epoch=limits.get("session_epoch", -1),
+        topics=[FetchTopic(topic=topic, partitions=[partition])],
+    )
+
+
+def fetch(client: RawClient, topic: str, offset: int, **options: int) -> PartitionData:
+    request = fetch_request(topic, offset, **options)
+    response = client.call(request, FetchResponse, VERSION["fetch"])
+    assert response.error_code == 0
+    return response.responses[0].partitions[0]
+
+
+def values(data: PartitionData) -> list[bytes]:
+    """The record values in a fetch answer."""
+    found: list[bytes] = []
+    rest = memoryview(data.records or b"")
+    while rest:
+        size = 12 + int.from_bytes(rest[8:12], "big")
+        found += [record.value or b"" for record in iter_records(rest[:size])]
+        rest = rest[size:]
+    return found
