@@ -20,7 +20,7 @@ from quafka_gateway.handlers import (
     metadata,
     produce,
 )
-from quafka_proto.codec import Message
+from quafka_proto.message import Message
 from quafka_proto.schema.api_versions import ApiVersionsRequest
 from quafka_proto.schema.fetch import FetchRequest
 from quafka_proto.schema.list_offsets import ListOffsetsRequest

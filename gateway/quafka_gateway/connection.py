@@ -23,9 +23,10 @@ from quafka_gateway.framing import RequestFramer
 from quafka_gateway.handlers import api_versions
 from quafka_gateway.mesh import BrokerAwayError
 from quafka_mesh_ops.tracing import NO_SPAN, Span
-from quafka_proto.codec import Buffer, Message, decode
+from quafka_proto.codec import decode
 from quafka_proto.errors import Malformed, UnsupportedVersion
 from quafka_proto.headers import RequestHeader, decode_request_header, encode_response
+from quafka_proto.message import Buffer, Message
 
 log = logging.getLogger("quafka.gateway.connection")
 

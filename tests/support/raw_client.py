@@ -6,8 +6,9 @@ import socket
 from itertools import count
 from typing import Self, TypeVar, cast
 
-from quafka_proto.codec import Message, decode
+from quafka_proto.codec import decode
 from quafka_proto.headers import decode_response_header, encode_request
+from quafka_proto.message import Message
 
 M = TypeVar("M", bound=Message)
 

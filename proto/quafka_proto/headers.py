@@ -1,0 +1,112 @@
+"""Request and response headers, and whole frames in both directions.
+
+A request's header is version 2 (with tagged fields) where its body is flexible, else version 1;
+in both, client_id is never a compact string. A response's header is version 1 where the body is
+flexible, else 0; ApiVersions responses always have version 0, so that a client can read them
+before it knows anything (KIP-511).
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+from quafka_proto.codec import encode, read_uvarint
+from quafka_proto.errors import Malformed, UnsupportedVersion
+from quafka_proto.message import REQUESTS, Buffer, Message
+
+_API_VERSIONS_KEY = 18
+_FIXED = struct.Struct(">hhih")
+_CORRELATION = struct.Struct(">i")
+
+
+class RequestHeader(NamedTuple):
+    """What stands before every request body."""
+
+    api_key: int
+    api_version: int
+    correlation_id: int
+    client_id: str | None
+
+
+def decode_request_header(data: bytes) -> tuple[RequestHeader, int]:
+    """The header of a request frame (without its length prefix), and where the body begins.
+
+    Raises:
+        UnsupportedVersion: no such API or version is described; where the header ends is unknown.
+        Malformed: cut short or garbled.
+    """
+    try:
+        key, version, correlation_id, length = _FIXED.unpack_from(data)
+        request = REQUESTS.get(key)
+        if request is None or version not in request.versions:
+            raise UnsupportedVersion(key, version, correlation_id)
+        at = _FIXED.size
+        client_id = None
+        if length >= 0:
+            client_id = data[at : at + length].decode()
+            at += length
+        if version in request.flexible:
+            at = _skip_header_tags(data, at)
+    except (struct.error, IndexError, UnicodeDecodeError) as e:
+        raise Malformed(f"a request header is cut short or garbled: {e}") from e
+    if at > len(data):
+        raise Malformed("a request header is cut short")
+    return RequestHeader(key, version, correlation_id, client_id), at
+
+
+def encode_response(correlation_id: int, response: Message, version: int) -> list[Buffer]:
+    """A whole response frame, its length prefix included. Record bytes by reference."""
+    body = encode(response, version)
+    head = bytearray(4) + _CORRELATION.pack(correlation_id)
+    if version in response.flexible and response.key != _API_VERSIONS_KEY:
+        head.append(0)  # no tagged fields
+    return _framed(head, body)
+
+
+def encode_request(
+    correlation_id: int, client_id: str | None, request: Message, version: int
+) -> list[Buffer]:
+    """A whole request frame, its length prefix included."""
+    name = b"" if client_id is None else client_id.encode()
+    length = -1 if client_id is None else len(name)
+    head = bytearray(4) + _FIXED.pack(request.key, version, correlation_id, length) + name
+    if version in request.flexible:
+        head.append(0)
+    return _framed(head, encode(request, version))
+
+
+def decode_response_header(
+    response_type: type[Message], version: int, data: bytes
+) -> tuple[int, int]:
+    """The correlation id of a response frame (without its length), and where the body begins.
+
+    Raises:
+        Malformed: cut short.
+    """
+    try:
+        (correlation_id,) = _CORRELATION.unpack_from(data)
+        at = _CORRELATION.size
+        if version in response_type.flexible and response_type.key != _API_VERSIONS_KEY:
+            at = _skip_header_tags(data, at)
+    except (struct.error, IndexError) as e:
+        raise Malformed(f"a response header is cut short: {e}") from e
+    return correlation_id, at
+
+
+def _skip_header_tags(data: bytes, at: int) -> int:
+    count, at = read_uvarint(data, at)
+    for _ in range(count):
+        _tag, at = read_uvarint(data, at)
+        size, at = read_uvarint(data, at)
+        at += size
+    return at
+
+
+def _framed(head: bytearray, body: list[Buffer]) -> list[Buffer]:
+    """Put the length in front. Small leading parts are joined, so that one write carries them."""
+    first = body[0]
+    head += first
+    size = len(head) - 4 + sum(map(len, body[1:]))
+    head[:4] = size.to_bytes(4, "big")
+    return [head, *body[1:]]

@@ -1,0 +1,268 @@
+"""How a Kafka message is described: typed, slotted classes, declared once.
+
+    class FetchPartition(Struct):
+        partition: int = int32()
+        current_leader_epoch: int = int32("9+", default=-1)
+
+    class FetchRequest(Request, key=1, versions="4-18", flexible="12+"):
+        topics: list[FetchTopic] = array(FetchTopic)
+
+A field that a version does not have keeps its default when decoded and is left out when encoded.
+Version ranges are written as in Kafka's protocol documents: "3", "0-4", "12+". A `tag` makes a
+tagged field (KIP-482) in the flexible versions of its range. `nullable` is the range in which
+null may be sent. `quafka_proto.codec` turns a description into functions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, cast
+
+Buffer = bytes | bytearray | memoryview
+
+_LAST = 32767
+_UNSET: Any = object()
+
+
+@dataclass(frozen=True, slots=True)
+class Versions:
+    """An inclusive range of versions; empty when `high` < `low`."""
+
+    low: int
+    high: int
+
+    @classmethod
+    def parse(cls, text: str) -> Versions:
+        """Read "3", "0-4" or "12+"."""
+        if text.endswith("+"):
+            return cls(int(text[:-1]), _LAST)
+        low, _, high = text.partition("-")
+        return cls(int(low), int(high or low))
+
+    def __contains__(self, version: int) -> bool:
+        return self.low <= version <= self.high
+
+
+_ALL = Versions(0, _LAST)
+_NONE = Versions(1, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One field's description.
+
+    Attributes:
+        kind: a fixed-width struct code such as "i", or "string", "bytes", "records", "array",
+            "struct".
+        element: of an array: the item's Field; of a struct: the Struct class.
+        tag: the field's tag where it is a tagged field, else None.
+    """
+
+    kind: str
+    default: Any
+    versions: Versions = _ALL
+    nullable: Versions = _NONE
+    tag: int | None = None
+    element: Any = None
+
+    def fresh_default(self) -> Any:
+        """The default; a new object where it is mutable."""
+        if self.default is not _UNSET:
+            return self.default
+        return [] if self.kind == "array" else self.element()
+
+
+def _field(
+    kind: str,
+    versions: str | None,
+    default: Any,
+    nullable: str | None = None,
+    tag: int | None = None,
+    element: Any = None,
+) -> Any:
+    return Field(
+        kind,
+        default,
+        Versions.parse(versions) if versions else _ALL,
+        Versions.parse(nullable) if nullable else _NONE,
+        tag,
+        element,
+    )
+
+
+def boolean(versions: str | None = None, *, default: bool = False, tag: int | None = None) -> Any:
+    """BOOLEAN."""
+    return _field("?", versions, default, tag=tag)
+
+
+def int8(versions: str | None = None, *, default: int = 0, tag: int | None = None) -> Any:
+    """INT8."""
+    return _field("b", versions, default, tag=tag)
+
+
+def int16(versions: str | None = None, *, default: int = 0, tag: int | None = None) -> Any:
+    """INT16."""
+    return _field("h", versions, default, tag=tag)
+
+
+def int32(versions: str | None = None, *, default: int = 0, tag: int | None = None) -> Any:
+    """INT32."""
+    return _field("i", versions, default, tag=tag)
+
+
+def int64(versions: str | None = None, *, default: int = 0, tag: int | None = None) -> Any:
+    """INT64."""
+    return _field("q", versions, default, tag=tag)
+
+
+def uuid(versions: str | None = None, *, tag: int | None = None) -> Any:
+    """UUID, as its 16 bytes; all zeros stands for none."""
+    return _field("16s", versions, bytes(16), tag=tag)
+
+
+def string(
+    versions: str | None = None,
+    *,
+    default: str | None = "",
+    nullable: str | None = None,
+    tag: int | None = None,
+) -> Any:
+    """STRING or NULLABLE_STRING, compact in flexible versions."""
+    return _field("string", versions, default, nullable, tag)
+
+
+def records(versions: str | None = None) -> Any:
+    """RECORDS, always nullable.
+
+    Decoded as a memoryview of the frame, or None; encoded from one buffer or a list of buffers,
+    which are passed on by reference.
+    """
+    return _field("records", versions, None, "0+")
+
+
+def struct(element: type[Struct], versions: str | None = None, *, tag: int | None = None) -> Any:
+    """A nested struct."""
+    return _field("struct", versions, _UNSET, tag=tag, element=element)
+
+
+def array(
+    element: Any,
+    versions: str | None = None,
+    *,
+    default: Any = _UNSET,
+    nullable: str | None = None,
+    tag: int | None = None,
+) -> Any:
+    """ARRAY of a Struct class, or of what a field function such as `int32()` gives."""
+    item = element if isinstance(element, Field) else struct(element)
+    return _field("array", versions, default, nullable, tag, item)
+
+
+class _Description(type):
+    """Makes slotted classes out of field descriptions."""
+
+    def __new__(
+        cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **options: Any
+    ) -> _Description:
+        fields = {key: value for key, value in namespace.items() if isinstance(value, Field)}
+        body = {key: value for key, value in namespace.items() if key not in fields}
+        body["__slots__"] = tuple(fields)
+        inherited: dict[str, Field] = {}
+        for base in bases:
+            inherited |= cast("dict[str, Field]", getattr(base, "FIELDS", {}))
+        body["FIELDS"] = inherited | fields
+        if fields:
+            body["__init__"] = _make_init(body["FIELDS"])
+        return super().__new__(cls, name, bases, body, **options)
+
+
+def _make_init(fields: dict[str, Field]) -> Any:
+    """`__init__` that takes every field, by position in the order declared or by name."""
+    scope: dict[str, Any] = {"_UNSET": _UNSET}
+    parameters: list[str] = []
+    lines: list[str] = []
+    for name, field in fields.items():
+        scope[f"_{name}"] = field.default
+        parameters.append(f"{name}=_{name}")
+        if field.default is _UNSET:
+            scope[f"_new_{name}"] = field.fresh_default
+            lines.append(f"    self.{name} = _new_{name}() if {name} is _UNSET else {name}")
+        else:
+            lines.append(f"    self.{name} = {name}")
+    source = f"def __init__(self, {', '.join(parameters)}):\n" + "\n".join(lines)
+    exec(source, scope)  # noqa: S102 - the source is made of our own field names
+    return scope["__init__"]
+
+
+class Struct(metaclass=_Description):
+    """A part of a message. Equal where all fields are equal."""
+
+    FIELDS: ClassVar[dict[str, Field]]
+
+    def __init__(self, **fields: Any) -> None:
+        if fields:
+            raise TypeError(f"{type(self).__name__} has no field {next(iter(fields))!r}")
+
+    def __eq__(self, other: object) -> bool:
+        if type(self) is not type(other):
+            return NotImplemented
+        return all(getattr(self, name) == getattr(other, name) for name in self.FIELDS)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        shown = ", ".join(
+            f"{name}={_short(getattr(self, name))}"
+            for name, field in self.FIELDS.items()
+            if getattr(self, name) != field.fresh_default()
+        )
+        return f"{type(self).__name__}({shown})"
+
+
+def _short(value: Any) -> str:
+    """Record bytes are named by their size: nobody reads a megabyte in a log line."""
+    if type(value) in (bytes, bytearray, memoryview) and len(value) > 32:
+        return f"<{len(value)} bytes>"
+    return repr(value)
+
+
+class Message(Struct):
+    """A request or response body.
+
+    Attributes:
+        key: the API key.
+        versions: the versions described.
+        flexible: the versions with compact types and tagged fields (KIP-482).
+    """
+
+    key: ClassVar[int]
+    versions: ClassVar[Versions]
+    flexible: ClassVar[Versions]
+
+    def __init_subclass__(
+        cls, key: int | None = None, versions: str = "", flexible: str | None = None
+    ) -> None:
+        super().__init_subclass__()
+        if key is None:
+            return
+        cls.key = key
+        cls.versions = Versions.parse(versions)
+        cls.flexible = Versions.parse(flexible) if flexible else _NONE
+
+
+class Request(Message):
+    """A request body. Every described one is listed in `REQUESTS` by its API key."""
+
+    def __init_subclass__(
+        cls, key: int | None = None, versions: str = "", flexible: str | None = None
+    ) -> None:
+        super().__init_subclass__(key, versions, flexible)
+        if key is not None:
+            REQUESTS[key] = cls
+
+
+class Response(Message):
+    """A response body."""
+
+
+REQUESTS: dict[int, type[Request]] = {}

@@ -1,0 +1,269 @@
+"""Record batches, format version 2: the unit that is produced, stored and fetched.
+
+A batch's header, 61 bytes, big-endian:
+
+    offset size field
+         0    8 base offset                 (patched by the broker; outside the CRC)
+         8    4 length of all that follows this field
+        12    4 partition leader epoch      (patched by the broker; outside the CRC)
+        16    1 magic, 2
+        17    4 CRC-32C of all that follows this field
+        21    2 attributes: bits 0-2 compression, 3 timestamp type, 4 transactional, 5 control
+        23    4 last offset delta
+        27    8 base timestamp, ms
+        35    8 max timestamp, ms
+        43    8 producer id, -1: none
+        51    2 producer epoch
+        53    4 base sequence
+        57    4 record count
+        61      records, compressed as the attributes say
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import google_crc32c
+
+from quafka_proto.errors import BatchError, ErrorCode, Malformed
+from quafka_proto.message import Buffer
+
+BATCH_HEADER_SIZE = 61
+PATCHED_SIZE = 21
+"""The leading bytes that lie outside the batch's CRC (its CRC field included)."""
+MAGIC = 2
+COMPRESSION_MASK = 0x07
+TRANSACTIONAL = 0x10
+CONTROL = 0x20
+
+_HEADER = struct.Struct(">qiibIhiqqqhii")
+_LENGTH_AND_MAGIC = struct.Struct(">8xi4xb")
+_PREFIX = 12  # base offset and length: what the length field does not count
+_LAST_COMPRESSION = 4  # none, gzip, snappy, lz4, zstd
+
+
+class BatchHeader(NamedTuple):
+    """A batch's header; `length` is the batch's whole size in bytes."""
+
+    base_offset: int
+    length: int
+    leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    count: int
+
+
+class Record(NamedTuple):
+    """One record. Key and value may be null; header values too."""
+
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: list[tuple[str, bytes | None]]
+
+
+def crc32c(data: Buffer, crc: int = 0) -> int:
+    """CRC-32C of `data`, continuing from `crc`."""
+    return google_crc32c.extend(crc, data if isinstance(data, bytes) else bytes(data))
+
+
+def read_header(batch: Buffer) -> BatchHeader:
+    """The header of a batch, unchecked but for its presence.
+
+    Raises:
+        Malformed: fewer than 61 bytes.
+    """
+    if len(batch) < BATCH_HEADER_SIZE:
+        raise Malformed(f"a record batch of {len(batch)} bytes has no header")
+    base, length, *rest = _HEADER.unpack_from(batch)
+    return BatchHeader(base, length + _PREFIX, *rest)
+
+
+def split_batches(records: Buffer) -> list[tuple[BatchHeader, memoryview]]:
+    """Check what a producer sent and cut it into batches.
+
+    Checked: lengths, magic, CRC-32C, compression type, and that the record count agrees with the
+    offsets the batch claims (a producer's batch is dense).
+
+    Raises:
+        BatchError: with CORRUPT_MESSAGE, UNSUPPORTED_FOR_MESSAGE_FORMAT (an older format),
+            UNSUPPORTED_COMPRESSION_TYPE or INVALID_RECORD (no records at all).
+    """
+    view = memoryview(records)
+    batches: list[tuple[BatchHeader, memoryview]] = []
+    at = 0
+    while at < len(view):
+        rest = view[at:]
+        header = _checked(rest)
+        batches.append((header, rest[: header.length]))
+        at += header.length
+    if not batches:
+        raise BatchError(ErrorCode.INVALID_RECORD, "the request has no records")
+    return batches
+
+
+def _checked(rest: memoryview) -> BatchHeader:
+    if len(rest) < _LENGTH_AND_MAGIC.size:
+        raise BatchError(ErrorCode.CORRUPT_MESSAGE, f"{len(rest)} bytes are no record batch")
+    length, magic = _LENGTH_AND_MAGIC.unpack_from(rest)
+    if magic != MAGIC:
+        raise BatchError(
+            ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, f"message format {magic} is not stored here"
+        )
+    if not BATCH_HEADER_SIZE <= length + _PREFIX <= len(rest):
+        raise BatchError(ErrorCode.CORRUPT_MESSAGE, f"batch length {length} does not fit")
+    header = read_header(rest)
+    if crc32c(rest[PATCHED_SIZE : header.length]) != header.crc:
+        raise BatchError(ErrorCode.CORRUPT_MESSAGE, "the batch's CRC does not match")
+    if header.count < 1 or header.last_offset_delta != header.count - 1:
+        raise BatchError(
+            ErrorCode.INVALID_RECORD,
+            f"{header.count} records claim {header.last_offset_delta + 1} offsets",
+        )
+    if header.attributes & COMPRESSION_MASK > _LAST_COMPRESSION:
+        raise BatchError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "unknown compression type")
+    if header.attributes & CONTROL:
+        raise BatchError(ErrorCode.INVALID_RECORD, "control batches are not a producer's to write")
+    return header
+
+
+def rebase(batch: bytearray | memoryview, base_offset: int, leader_epoch: int) -> None:
+    """Give a batch its place in the log, in place. The CRC does not cover these fields."""
+    struct.pack_into(">q", batch, 0, base_offset)
+    struct.pack_into(">i", batch, 12, leader_epoch)
+
+
+# --- records, uncompressed ------------------------------------------------------------------
+
+
+def build_batch(records: Sequence[Record], base_offset: int = 0) -> bytearray:
+    """An uncompressed batch of at least one record. Their offsets are those from `base_offset` on.
+
+    A record's own `offset` is not looked at.
+    """
+    first = records[0].timestamp
+    body = bytearray()
+    for delta, record in enumerate(records):
+        encoded = _encode_record(record, record.timestamp - first, delta)
+        _write_varint(body, len(encoded))
+        body += encoded
+    count = len(records)
+    latest = max(record.timestamp for record in records)
+    checked = struct.pack(">hiqqqhii", 0, count - 1, first, latest, -1, -1, -1, count) + body
+    length = BATCH_HEADER_SIZE - _PREFIX + len(body)
+    head = struct.pack(">qiibI", base_offset, length, 0, MAGIC, crc32c(checked))
+    return bytearray(head + checked)
+
+
+def iter_records(batch: Buffer) -> Iterator[Record]:
+    """The records of one uncompressed batch.
+
+    Raises:
+        Malformed: compressed, or its records are not what the header says.
+    """
+    header = read_header(batch)
+    if header.attributes & COMPRESSION_MASK:
+        raise Malformed("the batch is compressed")
+    data = bytes(batch[BATCH_HEADER_SIZE : header.length])
+    at = 0
+    try:
+        for _ in range(header.count):
+            size, at = _read_varint(data, at)
+            end = at + size
+            if size < 0 or end > len(data):
+                raise Malformed("a record is longer than its batch")
+            yield _decode_record(data[at:end], header)
+            at = end
+    except (IndexError, UnicodeDecodeError) as e:
+        raise Malformed(f"a record is cut short or garbled: {e}") from e
+    if at != len(data):
+        raise Malformed(f"{len(data) - at} bytes follow the last record")
+
+
+def _encode_record(record: Record, timestamp_delta: int, offset_delta: int) -> bytearray:
+    out = bytearray(1)  # attributes, unused
+    _write_varint(out, timestamp_delta)
+    _write_varint(out, offset_delta)
+    _write_bytes(out, record.key)
+    _write_bytes(out, record.value)
+    _write_varint(out, len(record.headers))
+    for name, value in record.headers:
+        _write_bytes(out, name.encode())
+        _write_bytes(out, value)
+    return out
+
+
+def _decode_record(data: bytes, batch: BatchHeader) -> Record:
+    timestamp_delta, at = _read_varint(data, 1)
+    offset_delta, at = _read_varint(data, at)
+    key, at = _read_bytes(data, at)
+    value, at = _read_bytes(data, at)
+    count, at = _read_varint(data, at)
+    if not 0 <= count <= len(data):
+        raise Malformed(f"a record claims {count} headers")
+    headers: list[tuple[str, bytes | None]] = []
+    for _ in range(count):
+        name, at = _read_bytes(data, at)
+        if name is None:
+            raise Malformed("a record header has no name")
+        content, at = _read_bytes(data, at)
+        headers.append((name.decode(), content))
+    if at != len(data):
+        raise Malformed("a record is shorter than its length")
+    return Record(
+        batch.base_offset + offset_delta,
+        batch.base_timestamp + timestamp_delta,
+        key,
+        value,
+        headers,
+    )
+
+
+def _write_varint(out: bytearray, value: int) -> None:
+    """Zigzag varint."""
+    value = value << 1 if value >= 0 else (-value << 1) - 1
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+
+
+def _read_varint(data: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value >> 1 ^ -(value & 1), at
+        shift += 7
+        if shift > 63:
+            raise Malformed("a varint is longer than ten bytes")
+
+
+def _write_bytes(out: bytearray, value: bytes | None) -> None:
+    if value is None:
+        _write_varint(out, -1)
+        return
+    _write_varint(out, len(value))
+    out += value
+
+
+def _read_bytes(data: bytes, at: int) -> tuple[bytes | None, int]:
+    size, at = _read_varint(data, at)
+    if size == -1:
+        return None, at
+    end = at + size
+    if size < 0 or end > len(data):
+        raise Malformed("a key, value or header is longer than its record")
+    return data[at:end], end
