@@ -22,8 +22,8 @@ A batch's header, 61 bytes, big-endian:
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple, cast
 
 import google_crc32c
 
@@ -37,6 +37,9 @@ MAGIC = 2
 COMPRESSION_MASK = 0x07
 TRANSACTIONAL = 0x10
 CONTROL = 0x20
+
+# The library has no types, and takes bytes only.
+_extend = cast("Callable[[int, bytes], int]", getattr(google_crc32c, "extend"))  # noqa: B009
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 _LENGTH_AND_MAGIC = struct.Struct(">8xi4xb")
@@ -59,7 +62,7 @@ class BatchHeader(NamedTuple):
     producer_id: int
     producer_epoch: int
     base_sequence: int
-    count: int
+    record_count: int
 
 
 class Record(NamedTuple):
@@ -74,7 +77,7 @@ class Record(NamedTuple):
 
 def crc32c(data: Buffer, crc: int = 0) -> int:
     """CRC-32C of `data`, continuing from `crc`."""
-    return google_crc32c.extend(crc, data if isinstance(data, bytes) else bytes(data))
+    return _extend(crc, data if isinstance(data, bytes) else bytes(data))
 
 
 def read_header(batch: Buffer) -> BatchHeader:
@@ -97,7 +100,7 @@ def split_batches(records: Buffer) -> list[tuple[BatchHeader, memoryview]]:
 
     Raises:
         BatchError: with CORRUPT_MESSAGE, UNSUPPORTED_FOR_MESSAGE_FORMAT (an older format),
-            UNSUPPORTED_COMPRESSION_TYPE or INVALID_RECORD (no records at all).
+            UNSUPPORTED_COMPRESSION_TYPE, INVALID_TXN_STATE or INVALID_RECORD.
     """
     view = memoryview(records)
     batches: list[tuple[BatchHeader, memoryview]] = []
@@ -125,15 +128,17 @@ def _checked(rest: memoryview) -> BatchHeader:
     header = read_header(rest)
     if crc32c(rest[PATCHED_SIZE : header.length]) != header.crc:
         raise BatchError(ErrorCode.CORRUPT_MESSAGE, "the batch's CRC does not match")
-    if header.count < 1 or header.last_offset_delta != header.count - 1:
+    if header.record_count < 1 or header.last_offset_delta != header.record_count - 1:
         raise BatchError(
             ErrorCode.INVALID_RECORD,
-            f"{header.count} records claim {header.last_offset_delta + 1} offsets",
+            f"{header.record_count} records claim {header.last_offset_delta + 1} offsets",
         )
     if header.attributes & COMPRESSION_MASK > _LAST_COMPRESSION:
         raise BatchError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "unknown compression type")
     if header.attributes & CONTROL:
         raise BatchError(ErrorCode.INVALID_RECORD, "control batches are not a producer's to write")
+    if header.attributes & TRANSACTIONAL:
+        raise BatchError(ErrorCode.INVALID_TXN_STATE, "transactions are not served")
     return header
 
 
@@ -177,7 +182,7 @@ def iter_records(batch: Buffer) -> Iterator[Record]:
     data = bytes(batch[BATCH_HEADER_SIZE : header.length])
     at = 0
     try:
-        for _ in range(header.count):
+        for _ in range(header.record_count):
             size, at = _read_varint(data, at)
             end = at + size
             if size < 0 or end > len(data):

@@ -14,8 +14,8 @@ from importlib import import_module
 from typing import Any
 
 import pytest
-from kio.serial import entity_reader, entity_writer
 from kio.schema.errors import ErrorCode as KioErrorCode
+from kio.serial import entity_reader, entity_writer
 
 from quafka_proto.codec import decode, encode
 from quafka_proto.message import REQUESTS, Message
