@@ -27,6 +27,7 @@ from quafka_proto.codec import decode
 from quafka_proto.errors import Malformed, UnsupportedVersion
 from quafka_proto.headers import RequestHeader, decode_request_header, encode_response
 from quafka_proto.message import Buffer, Message
+from quafka_proto.schema.api_versions import ApiVersionsRequest
 
 log = logging.getLogger("quafka.gateway.connection")
 
@@ -183,7 +184,7 @@ class KafkaConnection(asyncio.Protocol):
     def _unknown_version(self, key: int, version: int, correlation_id: int) -> _Slot:
         """KIP-511: only ApiVersions is answered in a version that we do not know, as version 0."""
         api = self._services.apis.get(key)
-        if api is None or api.request is not api_versions.ApiVersionsRequest:
+        if api is None or api.request is not ApiVersionsRequest:
             name = api.name if api else f"API key {key}"
             raise Malformed(f"{name} version {version} is not served here")
         header = RequestHeader(key, 0, correlation_id, None)

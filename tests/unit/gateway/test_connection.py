@@ -1,0 +1,228 @@
+"""Ordering, back-pressure and the fate of requests whose client goes, without a network."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+
+import pytest
+
+from quafka_gateway.api import APIS
+from quafka_gateway.connection import KafkaConnection
+from quafka_gateway.context import Services
+from quafka_gateway.mesh import BrokerLink
+from quafka_mesh_ops.ops import FetchOpResp, FetchOps, ProduceOpResp, ProduceOps
+from quafka_mesh_ops.tracing import TraceContext, Tracer
+from quafka_proto.headers import encode_request
+from quafka_proto.message import Message
+from quafka_proto.schema.api_versions import ApiVersionsRequest
+from quafka_proto.schema.fetch import FetchPartition, FetchRequest, FetchTopic
+from quafka_proto.schema.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+
+
+class HeldBroker:
+    """A broker that answers when the test says so."""
+
+    def __init__(self) -> None:
+        self.produced: list[asyncio.Future[None]] = []
+        self.fetched: list[asyncio.Future[None]] = []
+        self.dropped = 0
+
+    async def produce(
+        self, op: ProduceOps, lane: int, timeout: float, trace: TraceContext | None
+    ) -> list[ProduceOpResp]:
+        held = asyncio.get_running_loop().create_future()
+        self.produced.append(held)
+        await held
+        return [ProduceOpResp(base_offset=0)] * len(op.partitions)
+
+    async def fetch(self, op: FetchOps, trace: TraceContext | None) -> list[FetchOpResp]:
+        held = asyncio.get_running_loop().create_future()
+        self.fetched.append(held)
+        try:
+            await held
+        except asyncio.CancelledError:
+            self.dropped += 1
+            raise
+        return [FetchOpResp([], high_watermark=0)] * len(op.partitions)
+
+
+class MemoryTransport(asyncio.Transport):
+    """Collects what is written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written = b""
+        self.reading = True
+        self.gone = False
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return ("192.0.2.1", 5) if name == "peername" else default
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        pass
+
+    def writelines(self, list_of_data: Any) -> None:
+        self.written += b"".join(list_of_data)
+
+    def pause_reading(self) -> None:
+        self.reading = False
+
+    def resume_reading(self) -> None:
+        self.reading = True
+
+    def abort(self) -> None:
+        self.gone = True
+
+    def close(self) -> None:
+        self.gone = True
+
+    def answered(self) -> list[int]:
+        """The correlation ids of the answers written, in order."""
+        found: list[int] = []
+        at = 0
+        while at < len(self.written):
+            size = int.from_bytes(self.written[at : at + 4], "big")
+            found.append(int.from_bytes(self.written[at + 4 : at + 8], "big"))
+            at += 4 + size
+        return found
+
+
+class Client:
+    """A connection under test, and its two sides."""
+
+    def __init__(self) -> None:
+        self.broker = HeldBroker()
+        self.transport = MemoryTransport()
+        services = Services(
+            APIS, cast(BrokerLink, self.broker), ("localhost", 1), Tracer(), 1 << 20
+        )
+        self.closed: list[KafkaConnection] = []
+        self.connection = KafkaConnection(services, 0, self.closed.append)
+        self.connection.connection_made(self.transport)
+
+    def send(self, correlation_id: int, request: Message, version: int) -> None:
+        frame = b"".join(encode_request(correlation_id, "test", request, version))
+        self.connection.data_received(frame)
+
+    def produce(self, correlation_id: int, acks: int = -1) -> None:
+        data = PartitionProduceData(index=0, records=b"batch")
+        topic = TopicProduceData(name="t", partition_data=[data])
+        self.send(correlation_id, ProduceRequest(acks=acks, topic_data=[topic]), 9)
+
+    def fetch(self, correlation_id: int) -> None:
+        topic = FetchTopic(topic="t", partitions=[FetchPartition(partition=0)])
+        self.send(correlation_id, FetchRequest(topics=[topic]), 12)
+
+    def versions(self, correlation_id: int) -> None:
+        self.send(correlation_id, ApiVersionsRequest(), 0)
+
+
+async def settle() -> None:
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+@pytest.fixture
+async def client() -> Client:
+    return Client()
+
+
+async def test_answers_leave_in_request_order(client: Client) -> None:
+    client.produce(1)
+    client.versions(2)
+    client.produce(3)
+    await settle()
+    assert len(client.broker.produced) == 2  # both under way at once
+    client.broker.produced[1].set_result(None)
+    await settle()
+    assert client.transport.answered() == []
+    client.broker.produced[0].set_result(None)
+    await settle()
+    assert client.transport.answered() == [1, 2, 3]
+
+
+async def test_acks_0_leaves_no_gap_in_the_answers(client: Client) -> None:
+    client.produce(1, acks=0)
+    client.versions(2)
+    await settle()
+    client.broker.produced[0].set_result(None)
+    await settle()
+    assert client.transport.answered() == [2]
+
+
+async def test_a_fetch_waits_for_the_answers_before_it(client: Client) -> None:
+    client.produce(1)
+    client.fetch(2)
+    client.fetch(3)
+    await settle()
+    assert client.broker.fetched == []
+    client.broker.produced[0].set_result(None)
+    await settle()
+    assert len(client.broker.fetched) == 1
+    client.broker.fetched[0].set_result(None)
+    await settle()
+    assert client.transport.answered() == [1, 2]
+    assert len(client.broker.fetched) == 2
+
+
+async def test_a_client_that_does_not_read_gets_no_more_fetches(client: Client) -> None:
+    client.connection.pause_writing()
+    client.fetch(1)
+    await settle()
+    assert client.broker.fetched == []
+    client.connection.resume_writing()
+    await settle()
+    assert len(client.broker.fetched) == 1
+
+
+async def test_a_full_pipeline_is_not_read_from(client: Client) -> None:
+    for correlation_id in range(70):
+        client.produce(correlation_id)
+    await settle()
+    assert len(client.broker.produced) == 64
+    assert not client.transport.reading
+    for held in list(client.broker.produced):
+        held.set_result(None)
+    await settle()
+    assert client.transport.reading
+    assert len(client.broker.produced) == 70
+
+
+async def test_a_parked_fetch_is_dropped_with_its_client_and_a_produce_is_not(
+    client: Client,
+) -> None:
+    client.fetch(1)
+    await settle()
+    client.produce(2)
+    await settle()
+    client.connection.connection_lost(None)
+    await settle()
+    assert client.broker.dropped == 1
+    assert not client.broker.produced[0].cancelled()
+    assert client.closed == [client.connection]
+    client.broker.produced[0].set_result(None)
+    await client.connection.wait_tasks()
+    assert client.transport.answered() == []
+
+
+async def test_draining_answers_what_is_under_way_and_closes(client: Client) -> None:
+    client.produce(1)
+    await settle()
+    client.connection.drain()
+    await settle()
+    assert not client.transport.gone
+    client.broker.produced[0].set_result(None)
+    await settle()
+    assert client.transport.answered() == [1]
+    assert client.transport.gone
+
+
+async def test_malformed_bytes_close_the_connection(
+    client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    client.connection.data_received(b"GET / HTTP/1.1\r\n")
+    assert client.transport.gone
+    assert [record.message for record in caplog.records] == [
+        "closing 192.0.2.1:5: this is an HTTP request; Kafka is spoken here"
+    ]
