@@ -1,0 +1,57 @@
+"""The broker's settings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from quafka_mesh_ops import settings
+from quafka_mesh_ops.identity import NodeId
+from quafka_mesh_ops.settings import CommonSettings, setting
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogSettings(CommonSettings):
+    """Where the log is and what it promises."""
+
+    data: Path = setting(Path("./quafka-data"), "folder of the log and the keys", Path, "a path")
+    num_partitions: int = setting(
+        1, "partitions of topics that are created without a number",
+        settings.whole(1, 100_000), "1 to 100000",
+    )  # fmt: skip
+    auto_create_topics_enable: bool = setting(
+        True, "create a topic when a client first asks for it", settings.boolean, "true, false"
+    )
+    message_max_bytes: int = setting(
+        1_048_588, "largest record batch accepted, in bytes",
+        settings.whole(61, 100 << 20), "61 to 104857600",
+    )  # fmt: skip
+    wal_fsync: str = setting(
+        "commit", "when a record is durable: before it is acknowledged, at most so much later, or "
+        "when the system pleases", settings.fsync, "commit, interval:<ms> (1 to 60000), never",
+    )  # fmt: skip
+    wal_segment_bytes: int = setting(
+        1 << 30, "size at which the log begins a new file, in bytes",
+        settings.whole(1 << 16, 16 << 30), "65536 to 17179869184",
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class BrokerConfig(LogSettings):
+    """All settings of `quafka broker`."""
+
+    mesh_listen: str = setting(
+        "127.0.0.1:9192", "UDP address for gateways; port 0 takes a free one",
+        settings.address, settings.ADDRESS,
+    )  # fmt: skip
+    mesh_allow: tuple[NodeId, ...] = setting(
+        (), "node ids of the gateways that may connect, separated by commas",
+        settings.node_ids, "node ids, 64 hex digits each",
+    )  # fmt: skip
+    node_key: Path | None = setting(
+        None, "file of this node's key, made if missing; default: node.key in data",
+        settings.optional_path, "a path",
+    )  # fmt: skip
+    mesh_datagram_size: int | None = setting(
+        None, settings.DATAGRAM_HELP, settings.datagram_size, settings.DATAGRAM_ALLOWED
+    )

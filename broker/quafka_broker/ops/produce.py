@@ -1,0 +1,142 @@
+"""Op 0x02, produce: check batches, append them, answer when they are durable.
+
+A failing partition never spoils the others. Ops of one stream reach the log in the order in which
+they arrived: nothing is awaited before the append, but room for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from quafka_broker.producers import NO_PRODUCER, Batch, SequenceError
+from quafka_broker.state import BrokerState
+from quafka_broker.virtual_topics import VirtualTopic
+from quafka_broker.wal.log import StorageError
+from quafka_mesh_ops.ops import ProduceOp, ProduceOpResp, ProduceOps, ProduceOpsResp
+from quafka_mesh_ops.server import OpContext
+from quafka_mesh_ops.tracing import Span
+from quafka_proto.errors import BatchError, ErrorCode
+from quafka_proto.records import BatchHeader, split_batches
+
+
+@dataclass(slots=True)
+class _RefusedError(Exception):
+    """This partition's records are not stored."""
+
+    code: ErrorCode
+    message: str = ""
+
+
+@dataclass(slots=True, eq=False)
+class _Write:
+    """One partition's batches on their way: new ones, and repeats of earlier ones."""
+
+    topic: VirtualTopic
+    records: int
+    pending: asyncio.Future[list[int]] | None = None
+    repeated: Batch | None = None
+
+
+async def handle(state: BrokerState, context: OpContext, op: ProduceOps) -> ProduceOpsResp:
+    """Append every partition's batches."""
+    await state.log.wait_for_room()
+    with context.tracer.start("broker.produce.store", context.trace) as span:
+        context.ack_parent = span.context
+        begun = [_begin(state, context.org_id, part) for part in op.partitions]
+        with context.tracer.start("broker.wal.commit", span.context):
+            answers = [await _finish(state, write) for write in begun]
+        if span.context is not None:
+            _describe(span, op, begun, answers)
+    return ProduceOpsResp(answers)
+
+
+def _begin(state: BrokerState, org: int, part: ProduceOp) -> _Write | ProduceOpResp:
+    try:
+        return _queue(state, org, part)
+    except (BatchError, SequenceError, _RefusedError) as e:
+        message = e.message if isinstance(e, _RefusedError) else str(e)
+        return _refusal(e.code, message)
+
+
+def _queue(state: BrokerState, org: int, part: ProduceOp) -> _Write:
+    topic = state.find(org, part.topic, part.topic_id)
+    if topic is None:
+        by_id = part.topic_id and not part.topic
+        unknown = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        raise _RefusedError(unknown)
+    if not 0 <= part.partition < topic.partitions:
+        raise _RefusedError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    batches = split_batches(part.records)
+    limit = state.config.message_max_bytes
+    if any(header.length > limit for header, _ in batches):
+        raise _RefusedError(ErrorCode.MESSAGE_TOO_LARGE, f"message.max.bytes is {limit}")
+    virtual = state.log.topic(topic.virtual(part.partition))
+    return _append(state, virtual, batches)
+
+
+def _append(
+    state: BrokerState, virtual: VirtualTopic, batches: list[tuple[BatchHeader, memoryview]]
+) -> _Write:
+    write = _Write(virtual, sum(header.record_count for header, _ in batches))
+    idempotent = [header for header, _ in batches if header.producer_id != NO_PRODUCER]
+    if not idempotent:
+        write.pending = state.log.append(virtual, batches)
+        return write
+    if len(batches) > 1:
+        raise _RefusedError(
+            ErrorCode.INVALID_RECORD, "an idempotent producer sends one batch a request"
+        )
+    header = idempotent[0]
+    write.repeated = state.producers.duplicate_of(virtual.id, header)
+    if write.repeated is None:
+        write.pending = state.log.append(virtual, batches)
+        state.producers.begin(virtual.id, header, write.pending)
+    return write
+
+
+async def _finish(state: BrokerState, write: _Write | ProduceOpResp) -> ProduceOpResp:
+    if isinstance(write, ProduceOpResp):
+        return write
+    log_start = write.topic.log_start
+    try:
+        if write.repeated is not None:
+            return ProduceOpResp(await _offset_of(write.repeated), log_start_offset=log_start)
+        assert write.pending is not None
+        offsets = await asyncio.shield(write.pending)
+    except StorageError as e:
+        return _refusal(ErrorCode.KAFKA_STORAGE_ERROR, str(e))
+    return ProduceOpResp(offsets[0], log_start_offset=log_start)
+
+
+async def _offset_of(batch: Batch) -> int:
+    """Where the first copy went; it may still be on its way."""
+    if batch.offset is not None:
+        return batch.offset
+    assert batch.pending is not None
+    return (await asyncio.shield(batch.pending))[0]
+
+
+def _refusal(code: ErrorCode, message: str) -> ProduceOpResp:
+    return ProduceOpResp(-1, error_code=code, log_start_offset=-1, error_message=message)
+
+
+def _describe(
+    span: Span,
+    op: ProduceOps,
+    begun: list[_Write | ProduceOpResp],
+    answers: list[ProduceOpResp],
+) -> None:
+    writes = [write for write in begun if isinstance(write, _Write)]
+    span.set(
+        {
+            "virtual_topic": writes[0].topic.id.key if writes else "",
+            "partitions": len(answers),
+            "base_offset": answers[0].base_offset if answers else -1,
+            "record_count": sum(write.records for write in writes),
+            "bytes": sum(len(part.records) for part in op.partitions),
+        }
+    )
+    failed = next((answer.error_code for answer in answers if answer.error_code), 0)
+    if failed:
+        span.fail(ErrorCode(failed).name)

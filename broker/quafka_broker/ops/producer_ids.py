@@ -1,0 +1,21 @@
+"""Op 0x08, init producer id: an id of one's own, or the next epoch of it (KIP-360)."""
+
+from __future__ import annotations
+
+from quafka_broker.state import BrokerState
+from quafka_broker.wal.log import StorageError
+from quafka_mesh_ops.ops import InitProducerId, InitProducerIdResp
+from quafka_mesh_ops.server import OpContext
+from quafka_proto.errors import ErrorCode
+
+_LAST_EPOCH = 0x7FFF
+
+
+async def handle(state: BrokerState, context: OpContext, op: InitProducerId) -> InitProducerIdResp:
+    """Hand out an id that no other producer has or will have."""
+    if op.producer_id >= 0 and 0 <= op.producer_epoch < _LAST_EPOCH - 1:
+        return InitProducerIdResp(op.producer_id, op.producer_epoch + 1)
+    try:
+        return InitProducerIdResp(await state.next_producer_id(), 0)
+    except StorageError:
+        return InitProducerIdResp(-1, -1, ErrorCode.KAFKA_STORAGE_ERROR)

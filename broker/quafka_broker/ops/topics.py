@@ -1,0 +1,102 @@
+"""Ops 0x05 to 0x07: delete, describe and create topics."""
+
+from __future__ import annotations
+
+from quafka_broker.state import BrokerState
+from quafka_broker.topics import MAX_PARTITIONS, Topic, legal_name
+from quafka_broker.wal.log import StorageError
+from quafka_mesh_ops.ops import (
+    CreateTopic,
+    CreateTopicResp,
+    DeleteTopic,
+    DeleteTopicResp,
+    DescribeTopics,
+    DescribeTopicsResp,
+    TopicDescription,
+)
+from quafka_mesh_ops.server import OpContext
+from quafka_proto.errors import ErrorCode
+
+
+async def delete(state: BrokerState, context: OpContext, op: DeleteTopic) -> DeleteTopicResp:
+    """Delete one topic; its records are not served any more."""
+    topic = state.find(context.org_id, op.topic, op.topic_id)
+    if topic is None:
+        by_id = op.topic_id and not op.topic
+        unknown = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return DeleteTopicResp(op.topic, op.topic_id, unknown)
+    try:
+        await state.delete_topic(topic)
+    except StorageError:
+        return DeleteTopicResp(topic.name, topic.uuid, ErrorCode.KAFKA_STORAGE_ERROR)
+    return DeleteTopicResp(topic.name, topic.uuid)
+
+
+async def describe(
+    state: BrokerState, context: OpContext, op: DescribeTopics
+) -> DescribeTopicsResp:
+    """Describe topics; create the named ones that are missing, where asked and allowed."""
+    org = context.org_id
+    cluster = state.registry.cluster_id
+    if op.topics is None and not op.topic_ids:
+        every = [_description(topic) for topic in state.registry.topics(org)]
+        return DescribeTopicsResp(cluster, every)
+    create = op.auto_create and state.config.auto_create_topics_enable
+    found = [await _named(state, org, name, create) for name in op.topics or []]
+    for uuid in op.topic_ids or []:
+        topic = state.registry.by_id(org, uuid)
+        missing = TopicDescription("", uuid, 0, ErrorCode.UNKNOWN_TOPIC_ID)
+        found.append(_description(topic) if topic else missing)
+    return DescribeTopicsResp(cluster, found)
+
+
+async def create(state: BrokerState, context: OpContext, op: CreateTopic) -> CreateTopicResp:
+    """Create one topic."""
+    partitions = state.config.num_partitions if op.partitions == -1 else op.partitions
+    refusal = _refusal(state, context.org_id, op.topic, partitions)
+    if refusal is not None:
+        return refusal
+    if op.validate_only:
+        return CreateTopicResp(b"", partitions)
+    try:
+        topic, is_new = await state.create_topic(context.org_id, op.topic, partitions)
+    except StorageError as e:
+        return CreateTopicResp(b"", -1, ErrorCode.KAFKA_STORAGE_ERROR, str(e))
+    if not is_new:
+        return _exists(op.topic)
+    return CreateTopicResp(topic.uuid, topic.partitions)
+
+
+def _refusal(state: BrokerState, org: int, name: str, partitions: int) -> CreateTopicResp | None:
+    if not legal_name(name):
+        message = "a topic name is 1 to 249 of a-z, A-Z, 0-9, '.', '_', '-'; not '.' or '..'"
+        return CreateTopicResp(b"", -1, ErrorCode.INVALID_TOPIC_EXCEPTION, message)
+    if not 1 <= partitions <= MAX_PARTITIONS:
+        message = f"{partitions} partitions: allowed are 1 to {MAX_PARTITIONS}"
+        return CreateTopicResp(b"", -1, ErrorCode.INVALID_PARTITIONS, message)
+    if state.registry.by_name(org, name) is not None:
+        return _exists(name)
+    return None
+
+
+def _exists(name: str) -> CreateTopicResp:
+    return CreateTopicResp(b"", -1, ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name!r} exists")
+
+
+async def _named(state: BrokerState, org: int, name: str, create: bool) -> TopicDescription:
+    topic = state.registry.by_name(org, name)
+    if topic is not None:
+        return _description(topic)
+    if not legal_name(name):
+        return TopicDescription(name, b"", 0, ErrorCode.INVALID_TOPIC_EXCEPTION)
+    if not create:
+        return TopicDescription(name, b"", 0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    try:
+        topic, _ = await state.create_topic(org, name, state.config.num_partitions)
+    except StorageError:
+        return TopicDescription(name, b"", 0, ErrorCode.LEADER_NOT_AVAILABLE)
+    return _description(topic)
+
+
+def _description(topic: Topic) -> TopicDescription:
+    return TopicDescription(topic.name, topic.uuid, topic.partitions)

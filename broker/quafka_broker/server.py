@@ -1,0 +1,169 @@
+"""The broker program: the log, the ops on it, and the mesh in front."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import json
+import logging
+import os
+from collections.abc import Awaitable, Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from quafka_broker.config import BrokerConfig
+from quafka_broker.ops import fetch, list_offsets, produce, producer_ids, topics
+from quafka_broker.state import BrokerState
+from quafka_broker.wal.disk import RealDisk
+from quafka_broker.wal.log import FsyncPolicy, Log, StorageError
+from quafka_broker.wal.recovery import DamagedLogError
+from quafka_mesh_ops.errors import StartupError
+from quafka_mesh_ops.identity import Identity
+from quafka_mesh_ops.ops import OpCode, Part
+from quafka_mesh_ops.server import MeshServer, OpContext
+from quafka_mesh_ops.settings import split_address
+from quafka_mesh_ops.tracing import Tracer
+
+log = logging.getLogger("quafka.broker")
+
+_DRAIN_SECONDS = 5.0
+_CLEAN_MARK = "clean-shutdown.json"
+
+OPS: dict[OpCode, Callable[[BrokerState, OpContext, Any], Awaitable[Part]]] = {
+    OpCode.PRODUCE: produce.handle,
+    OpCode.FETCH: fetch.handle,
+    OpCode.LIST_OFFSETS: list_offsets.handle,
+    OpCode.DELETE_TOPIC: topics.delete,
+    OpCode.DESCRIBE_TOPICS: topics.describe,
+    OpCode.CREATE_TOPIC: topics.create,
+    OpCode.INIT_PRODUCER_ID: producer_ids.handle,
+}
+"""What an op code is answered by."""
+
+
+class Broker:
+    """Keeps the log. One process holds a data folder at a time."""
+
+    def __init__(self, config: BrokerConfig, tracer: Tracer) -> None:
+        self._config = config
+        self._tracer = tracer
+        self._folder = DataFolder(config.data)
+        self._identity: Identity | None = None
+        self._state: BrokerState | None = None
+        self._mesh: MeshServer | None = None
+        self._address = ("", 0)
+
+    async def start(self) -> None:
+        """Hold the data folder, recover the log, listen.
+
+        Raises:
+            StartupError: any of it cannot be done; one sentence says why.
+        """
+        config = self._config
+        self._folder.hold()
+        self._identity = Identity.load_or_create(config.node_key or config.data / "node.key")
+        wal = Log(
+            RealDisk(self._folder.wal), fsync_policy(config.wal_fsync), config.wal_segment_bytes
+        )
+        state = self._state = BrokerState(config, wal)
+        try:
+            clean_end = self._folder.take_clean_mark()
+            await asyncio.to_thread(wal.open, clean_end, state.producers.restore)
+            wal.on_commit = state.purgatory.wake
+            wal.start()
+            await state.replay_registry()
+        except (DamagedLogError, StorageError, OSError) as e:
+            raise StartupError(f"cannot open the log in {self._folder.wal}: {e}") from e
+        handlers = {code: partial(handler, state) for code, handler in OPS.items()}
+        self._mesh = MeshServer(
+            self._identity,
+            config.mesh_allow,
+            handlers,
+            self._tracer,
+            datagram_size=config.mesh_datagram_size,
+        )
+        self._address = await self._mesh.start(*split_address(config.mesh_listen))
+
+    async def close(self) -> None:
+        """Answer what is under way, sync the log, let the data folder go."""
+        if self._state is not None:
+            self._state.purgatory.drain()
+        if self._mesh is not None:
+            await self._mesh.close(_DRAIN_SECONDS)
+        if self._state is not None:
+            end = await self._state.log.close()
+            if end is not None:
+                self._folder.leave_clean_mark(end)
+        self._folder.release()
+
+    def describe(self) -> dict[str, str]:
+        """What an operator is told once it runs."""
+        host, port = self._address
+        return {
+            "mesh": f"{host}:{port}",
+            "node_id": self._identity.node_id if self._identity else "",
+        }
+
+
+def fsync_policy(setting: str) -> FsyncPolicy:
+    """The policy that `wal.fsync` names: commit, never or interval:<ms>."""
+    if setting == "commit":
+        return FsyncPolicy()
+    if setting == "never":
+        return FsyncPolicy(0.0)
+    return FsyncPolicy(int(setting.removeprefix("interval:")) / 1000)
+
+
+class DataFolder:
+    """The broker's folder: one holder at a time, and a note of a clean end."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lock: int | None = None
+
+    @property
+    def wal(self) -> Path:
+        """Where the log is."""
+        return self._path / "wal"
+
+    def hold(self) -> None:
+        """Make the folder ours.
+
+        Raises:
+            StartupError: it cannot be written, or another broker has it.
+        """
+        try:
+            self.wal.mkdir(parents=True, exist_ok=True)
+            self._lock = os.open(
+                self._path / "broker.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640
+            )
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as e:
+            raise StartupError(f"the data folder {self._path} is held by another broker") from e
+        except OSError as e:
+            raise StartupError(f"cannot use the data folder {self._path}: {e.strerror}") from e
+
+    def release(self) -> None:
+        """Let another broker have it."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def take_clean_mark(self) -> tuple[int, int] | None:
+        """Segment number and size at the last clean end; gone after the call."""
+        mark = self._path / _CLEAN_MARK
+        try:
+            found = json.loads(mark.read_bytes())
+            mark.unlink()
+            return int(found["segment"]), int(found["size"])
+        except FileNotFoundError:
+            return None
+        except (ValueError, KeyError, TypeError):
+            mark.unlink()
+            return None
+
+    def leave_clean_mark(self, end: tuple[int, int]) -> None:
+        """The log is synced and nobody writes to it any more."""
+        content = json.dumps({"version": 1, "segment": end[0], "size": end[1]})
+        (self._path / _CLEAN_MARK).write_text(content)

@@ -1,0 +1,112 @@
+"""The `quafka` command."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+
+from quafka import logs, process
+from quafka.settings import PROGRAMS, known_to_any
+from quafka.sources import Effective, SettingError, add_flags, dotted, load, shown
+from quafka_mesh_ops.settings import CommonSettings
+
+DESCRIPTION = {
+    "up": "run a broker and a gateway on this machine",
+    "gateway": "run a gateway: Kafka clients on one side, a broker on the other",
+    "broker": "run a broker: the log, for gateways that are on its allow-list",
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; the exit code: 0 fine, 1 cannot start, 2 wrong setting or usage."""
+    options = _parser().parse_args(arguments)
+    try:
+        return _run(options)
+    except SettingError as e:
+        print(f"quafka: {e}", file=sys.stderr)
+        return process.EXIT_WRONG_SETTING
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="quafka", description="Kafka over a QUIC mesh.")
+    parser.add_argument("--version", action="version", version=f"quafka {version('quafka')}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name, config in PROGRAMS.items():
+        command = commands.add_parser(name, help=DESCRIPTION[name], description=DESCRIPTION[name])
+        add_flags(command, config)
+        command.add_argument("--ready-fd", type=int, help=argparse.SUPPRESS)
+        command.add_argument("--lifeline-fd", type=int, help=argparse.SUPPRESS)
+    what = "print the effective settings and where each came from"
+    command = commands.add_parser("config", help=what, description=what)
+    programs = command.add_subparsers(dest="program", required=True, metavar="PROGRAM")
+    for name, config in PROGRAMS.items():
+        add_flags(programs.add_parser(name, help=f"those of quafka {name}"), config)
+    what = "print the node id of a key file, which is made if missing"
+    command = commands.add_parser("node-id", help=what, description=what)
+    command.add_argument("key", type=Path, help="the key file")
+    return parser
+
+
+def _run(options: argparse.Namespace) -> int:
+    if options.command == "node-id":
+        return _print_node_id(options.key)
+    name = options.program if options.command == "config" else options.command
+    effective = load(PROGRAMS[name], vars(options), known_elsewhere=known_to_any())
+    if options.command == "config":
+        _print_config(effective)
+        return 0
+    config = effective.config
+    logs.configure(config.log_level, config.log_format)
+    if name == "up":
+        from quafka.up import up
+
+        return up(effective)
+    return _run_program(name, config, options)
+
+
+def _run_program(name: str, config: CommonSettings, options: argparse.Namespace) -> int:
+    # Imported only now: neither program pays for the other.
+    from quafka_mesh_ops.tracing import tracer_from_environment
+
+    try:
+        tracer = tracer_from_environment(f"quafka-{name}")
+    except ValueError as e:
+        raise SettingError(str(e)) from e
+    if name == "broker":
+        from quafka_broker.config import BrokerConfig
+        from quafka_broker.server import Broker
+
+        assert isinstance(config, BrokerConfig)
+        program: process.Program = Broker(config, tracer)
+    else:
+        from quafka_gateway.config import GatewayConfig
+        from quafka_gateway.server import Gateway
+
+        assert isinstance(config, GatewayConfig)
+        program = Gateway(config, tracer)
+    return process.run(program, tracer, options.ready_fd, options.lifeline_fd)
+
+
+def _print_config(effective: Effective[CommonSettings]) -> None:
+    rows = [
+        (dotted(name), shown(getattr(effective.config, name)) or "-", source)
+        for name, source in effective.sources.items()
+    ]
+    widths = [max(len(row[i]) for row in rows) for i in range(2)]
+    for name, value, source in rows:
+        print(f"{name:{widths[0]}}  {value:{widths[1]}}  {source}")
+
+
+def _print_node_id(key: Path) -> int:
+    from quafka_mesh_ops.errors import StartupError
+    from quafka_mesh_ops.identity import Identity
+
+    try:
+        print(Identity.load_or_create(key).node_id)
+    except StartupError as e:
+        print(f"quafka: {e}", file=sys.stderr)
+        return process.EXIT_CANNOT_START
+    return 0

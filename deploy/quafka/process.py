@@ -1,0 +1,88 @@
+"""Runs one program: start, say so, wait for a reason to stop, drain."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import signal
+import sys
+from typing import Any, Protocol
+
+from quafka_mesh_ops.errors import StartupError
+from quafka_mesh_ops.tracing import Tracer
+
+log = logging.getLogger("quafka")
+
+_DRAIN_SECONDS = 10.0
+EXIT_CANNOT_START = 1
+EXIT_WRONG_SETTING = 2
+
+
+class Program(Protocol):
+    """What can be run."""
+
+    async def start(self) -> None:
+        """Ready on return. Raises StartupError."""
+        ...
+
+    async def close(self) -> None:
+        """Drain and release everything."""
+        ...
+
+    def describe(self) -> dict[str, str]:
+        """Addresses and node id, once started."""
+        ...
+
+
+def run(program: Program, tracer: Tracer, ready_fd: int | None, lifeline_fd: int | None) -> int:
+    """Run until SIGTERM, SIGINT or the lifeline's end; the exit code."""
+    return asyncio.run(_run(program, tracer, ready_fd, lifeline_fd))
+
+
+async def _run(
+    program: Program, tracer: Tracer, ready_fd: int | None, lifeline_fd: int | None
+) -> int:
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(_log_loop_error)
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    if lifeline_fd is not None:
+        loop.add_reader(lifeline_fd, _lifeline_ended, lifeline_fd, stop)
+    try:
+        await program.start()
+    except StartupError as e:
+        print(f"quafka: {e}", file=sys.stderr)
+        await program.close()
+        return EXIT_CANNOT_START
+    _say_ready(program, ready_fd)
+    await stop.wait()
+    log.info("draining")
+    try:
+        await asyncio.wait_for(program.close(), _DRAIN_SECONDS)
+    except TimeoutError:
+        log.error("not everything was answered within %d s", _DRAIN_SECONDS)  # noqa: TRY400
+    await asyncio.to_thread(tracer.shutdown)
+    return 0
+
+
+def _say_ready(program: Program, ready_fd: int | None) -> None:
+    about = program.describe()
+    log.info("ready: %s", ", ".join(f"{key} {value}" for key, value in about.items()))
+    if ready_fd is not None:
+        with os.fdopen(ready_fd, "w") as out:
+            out.write(json.dumps(about) + "\n")
+
+
+def _lifeline_ended(fd: int, stop: asyncio.Event) -> None:
+    """Whoever started us is gone."""
+    if not os.read(fd, 64):
+        asyncio.get_running_loop().remove_reader(fd)
+        stop.set()
+
+
+def _log_loop_error(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    error = context.get("exception")
+    log.error("%s", context.get("message"), exc_info=error)

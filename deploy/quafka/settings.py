@@ -1,0 +1,39 @@
+"""All programs and their settings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from quafka.sources import declared
+from quafka_broker.config import BrokerConfig, LogSettings
+from quafka_gateway.config import EdgeSettings, GatewayConfig
+from quafka_mesh_ops import settings
+from quafka_mesh_ops.settings import CommonSettings, Setting, setting
+
+
+@dataclass(frozen=True, kw_only=True)
+class UpConfig(LogSettings, EdgeSettings):
+    """All settings of `quafka up`: those of both programs, but for how they find each other."""
+
+    mesh_listen: str = setting(
+        "127.0.0.1:0", "UDP address between gateway and broker; port 0 takes a free one",
+        settings.address, settings.ADDRESS,
+    )  # fmt: skip
+    mesh_datagram_size: int | None = setting(
+        None, settings.DATAGRAM_HELP, settings.datagram_size, settings.DATAGRAM_ALLOWED
+    )
+
+
+PROGRAMS: dict[str, type[CommonSettings]] = {
+    "up": UpConfig,
+    "gateway": GatewayConfig,
+    "broker": BrokerConfig,
+}
+
+
+def known_to_any() -> dict[str, Setting]:
+    """Every program's settings: one file and one environment may serve them all."""
+    known: dict[str, Setting] = {}
+    for config in PROGRAMS.values():
+        known |= declared(config)
+    return known

@@ -1,0 +1,175 @@
+"""Where settings come from: defaults < TOML file < environment < flags."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Generic, TypeVar, cast
+
+from quafka_mesh_ops.settings import CommonSettings, Setting
+
+C = TypeVar("C", bound=CommonSettings)
+
+CONFIG_VARIABLE = "QUAFKA_CONFIG"
+
+
+class SettingError(Exception):
+    """A setting cannot be used (exit code 2). Says which, its value and what is allowed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Effective(Generic[C]):
+    """A program's settings, and where each came from."""
+
+    config: C
+    sources: dict[str, str]
+
+
+def dotted(field: str) -> str:
+    """A setting's name: `wal_fsync` is `wal.fsync`."""
+    return field.replace("_", ".")
+
+
+def variable(field: str) -> str:
+    """The environment variable of a setting."""
+    return f"QUAFKA_{field.upper()}"
+
+
+def flag(field: str) -> str:
+    """The flag of a setting."""
+    return f"--{field.replace('_', '-')}"
+
+
+def declared(config: type[CommonSettings]) -> dict[str, Setting]:
+    """A program's settings by field name."""
+    return {field.name: field.metadata["setting"] for field in fields(config)}
+
+
+def add_flags(parser: argparse.ArgumentParser, config: type[CommonSettings]) -> None:
+    """Declare a flag for every setting, and `--config`."""
+    parser.add_argument(
+        "--config", metavar="PATH", help=f"a TOML file of settings; or {CONFIG_VARIABLE}"
+    )
+    for field in fields(config):
+        known: Setting = field.metadata["setting"]
+        default = shown(field.default) or "none"
+        parser.add_argument(
+            flag(field.name),
+            dest=field.name,
+            metavar="VALUE",
+            help=f"{known.help} ({known.allowed}; default {default})".replace("%", "%%"),
+        )
+
+
+def load(
+    config: type[C],
+    flags: Mapping[str, str | None],
+    environment: Mapping[str, str] = os.environ,
+    known_elsewhere: Mapping[str, Setting] | None = None,
+) -> Effective[C]:
+    """Read all sources.
+
+    Args:
+        flags: values by field name, and `config`.
+        known_elsewhere: settings of other programs, which a shared file or environment may hold.
+
+    Raises:
+        SettingError: an unknown name or a value that is not allowed.
+    """
+    known = declared(config)
+    everywhere = known | dict(known_elsewhere or {})
+    path = flags.get("config") or environment.get(CONFIG_VARIABLE)
+    texts: dict[str, tuple[str, str]] = {}
+    if path:
+        texts |= _from_file(Path(path), everywhere)
+    texts |= _from_environment(environment, everywhere)
+    for name in known:
+        value = flags.get(name)
+        if value is not None:
+            texts[name] = (value, f"flag {flag(name)}")
+    values: dict[str, Any] = {}
+    sources: dict[str, str] = dict.fromkeys(known, "default")
+    for name, (text, source) in texts.items():
+        if name in known:
+            values[name] = _parsed(name, known[name], text, source)
+            sources[name] = source
+    return Effective(config(**values), sources)
+
+
+def _parsed(name: str, known: Setting, text: str, source: str) -> Any:
+    try:
+        return known.parse(text)
+    except (ValueError, KeyError) as e:
+        raise SettingError(
+            f"{dotted(name)} = {text!r} ({source}): allowed is {known.allowed}"
+        ) from e
+
+
+def _from_environment(
+    environment: Mapping[str, str], known: Mapping[str, Setting]
+) -> dict[str, tuple[str, str]]:
+    by_variable = {variable(name): name for name in known}
+    found: dict[str, tuple[str, str]] = {}
+    for name, text in environment.items():
+        if not name.startswith("QUAFKA_") or name == CONFIG_VARIABLE:
+            continue
+        if name not in by_variable:
+            raise SettingError(f"{name} is not a setting{_did_you_mean(name, by_variable)}")
+        found[by_variable[name]] = (text, f"env {name}")
+    return found
+
+
+def _from_file(path: Path, known: Mapping[str, Setting]) -> dict[str, tuple[str, str]]:
+    try:
+        content = tomllib.loads(path.read_text())
+    except OSError as e:
+        raise SettingError(f"cannot read {path}: {e.strerror or e}") from e
+    except ValueError as e:
+        raise SettingError(f"{path} is not TOML: {e}") from e
+    by_name = {dotted(name): name for name in known}
+    found: dict[str, tuple[str, str]] = {}
+    for name, value in _flat(content):
+        if name not in by_name:
+            raise SettingError(f"{path}: {name} is not a setting{_did_you_mean(name, by_name)}")
+        found[by_name[name]] = (_as_text(value), f"file {path}")
+    return found
+
+
+def _flat(table: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
+    """TOML's `a.b = 1` is a table in a table: give back `a.b`."""
+    flat: list[tuple[str, Any]] = []
+    for key, value in table.items():
+        if isinstance(value, dict):
+            flat += _flat(cast("dict[str, Any]", value), f"{prefix}{key}.")
+        else:
+            flat.append((prefix + key, value))
+    return flat
+
+
+def _as_text(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list):
+        return ",".join(map(str, cast("list[Any]", value)))
+    return str(value)
+
+
+def _did_you_mean(name: str, known: Mapping[str, str]) -> str:
+    close = difflib.get_close_matches(name, known, 1)
+    return f"; did you mean {close[0]}?" if close else ""
+
+
+def shown(value: Any) -> str:
+    """A value as it would be written."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, tuple):
+        return ",".join(map(str, cast("tuple[Any, ...]", value)))
+    return str(value)

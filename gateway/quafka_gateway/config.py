@@ -1,0 +1,56 @@
+"""The gateway's settings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from quafka_mesh_ops import settings
+from quafka_mesh_ops.identity import NodeId
+from quafka_mesh_ops.settings import CommonSettings, setting
+
+
+@dataclass(frozen=True, kw_only=True)
+class EdgeSettings(CommonSettings):
+    """What Kafka clients see."""
+
+    listen: str = setting(
+        "127.0.0.1:9092", "TCP address for Kafka clients; port 0 takes a free one",
+        settings.address, settings.ADDRESS,
+    )  # fmt: skip
+    advertised_listener: str = setting(
+        "", "address that clients are told to connect to; default: the listen address, by host "
+        "name where that is all interfaces", settings.optional_address, settings.ADDRESS,
+    )  # fmt: skip
+    org_id: int = setting(
+        1, "the org whose topics this gateway serves", settings.whole(1, 0xFFFFFFFF),
+        "1 to 4294967295",
+    )  # fmt: skip
+    socket_request_max_bytes: int = setting(
+        104_857_600, "largest request accepted, in bytes", settings.whole(1_024, 100 << 20),
+        "1024 to 104857600",
+    )  # fmt: skip
+    max_connections: int = setting(
+        4_096, "clients at a time", settings.whole(1, 1_000_000), "1 to 1000000"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class GatewayConfig(EdgeSettings):
+    """All settings of `quafka gateway`."""
+
+    mesh_peers: tuple[str, ...] = setting(
+        (), "mesh address of the broker", settings.addresses, "one host:port"
+    )
+    mesh_allow: tuple[NodeId, ...] = setting(
+        (), "node id of the broker", settings.node_ids, "node ids, 64 hex digits each"
+    )
+    node_key: Path = setting(
+        Path("./quafka-gateway/node.key"),
+        "file of this node's key, made if missing",
+        Path,
+        "a path",
+    )
+    mesh_datagram_size: int | None = setting(
+        None, settings.DATAGRAM_HELP, settings.datagram_size, settings.DATAGRAM_ALLOWED
+    )

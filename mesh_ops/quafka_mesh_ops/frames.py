@@ -1,0 +1,366 @@
+"""The bytes on a mesh stream: carrier frames and the msgpack envelopes inside them. No I/O.
+
+A stream carries frames, one after the other:
+
+| part | bytes | meaning |
+| --- | --- | --- |
+| tag | 1 | what the payload is, see `Tag` |
+| length | 1 to 5 | bytes of payload, unsigned LEB128, shortest form |
+| payload | length | |
+
+| tag | payload (msgpack) |
+| --- | --- |
+| OP | `[request_id, op_code, org_id, traceparent, tracestate, deadline_ms, body]` |
+| RESPONSE | `[request_id, error_code, body, traceparent]`, body nil unless error_code is 0 |
+| PING, PONG | an integer, sent back unchanged |
+| CANCEL | `request_id`; follows its OP on the same stream |
+| GOAWAY | empty: the sender takes no more ops on this connection |
+
+Arrays only ever grow at the end: a reader ignores what it does not know. A new tag or a changed
+meaning needs a new ALPN name (`quafka-mesh/1` now). Maps and extension types are refused.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, cast
+
+import msgpack as untyped_msgpack  # type: ignore[import-untyped]  # pyright: ignore[reportMissingTypeStubs]
+
+from quafka_mesh_ops.errors import ProtocolError
+from quafka_mesh_ops.ops import Buffer, FetchOpsResp, Part, ProduceOps, to_wire
+
+msgpack: Any = untyped_msgpack
+
+MAX_FRAME = 112 << 20
+"""Payload bytes. Above the largest Kafka request that the gateway takes (100 MiB)."""
+
+_LEB128_MAX_BYTES = 5
+_MAX_ARRAY = 1 << 17
+"""More elements than any op has. msgpack allocates an array before it reads its elements."""
+_BY_REFERENCE = 2048
+"""Byte strings at least this long are passed on by reference instead of being copied."""
+_CARRIES_RECORDS = (ProduceOps, FetchOpsResp)
+
+
+class Tag(IntEnum):
+    """What a frame's payload is."""
+
+    OP = 0x01
+    RESPONSE = 0x02
+    PING = 0x03
+    PONG = 0x04
+    CANCEL = 0x05
+    GOAWAY = 0x06
+
+
+_TAGS = {int(tag): tag for tag in Tag}
+Frame = tuple[Tag, Buffer]
+
+
+# --- carrier frames -------------------------------------------------------------------------
+
+
+def frame_header(tag: Tag, length: int) -> bytes:
+    """The tag and the length of a frame whose payload has `length` bytes."""
+    header = bytearray((tag,))
+    while length > 0x7F:
+        header.append(length & 0x7F | 0x80)
+        length >>= 7
+    header.append(length)
+    return bytes(header)
+
+
+class FrameReader:
+    """Cuts the bytes of one stream into frames, however they were fragmented.
+
+    After a ProtocolError the reader must not be fed again.
+    """
+
+    __slots__ = ("_body", "_length", "_length_bytes", "_limit", "_tag")
+
+    def __init__(self, limit: int = MAX_FRAME) -> None:
+        self._limit = limit
+        self._tag: Tag | None = None
+        self._length = 0
+        self._length_bytes = 0
+        self._body: bytearray | None = None
+
+    @property
+    def unfinished(self) -> int:
+        """Payload bytes held of a frame that is not complete yet."""
+        return len(self._body) if self._body is not None else 0
+
+    @property
+    def between_frames(self) -> bool:
+        """Whether the stream may end here."""
+        return self._tag is None
+
+    def feed(self, data: bytes) -> list[Frame]:
+        """The frames that `data` completes, in order.
+
+        Raises:
+            ProtocolError: unknown tag, over-long length, or a frame above the limit.
+        """
+        frames: list[Frame] = []
+        position, end = 0, len(data)
+        while position < end:
+            if self._body is None:
+                position = self._read_header(data, position)
+                if self._body is None:
+                    break
+            missing = self._length - len(self._body)
+            if not self._body and missing <= end - position:
+                payload: Buffer = data[position : position + missing]
+            else:
+                whole = position == 0 and missing >= end
+                self._body += data if whole else data[position : position + missing]
+                payload = self._body
+            position = min(position + missing, end)
+            if len(payload) == self._length:
+                assert self._tag is not None
+                frames.append((self._tag, payload))
+                self._tag = self._body = None
+        return frames
+
+    def _read_header(self, data: bytes, position: int) -> int:
+        """Read header bytes from `position` on; sets `_body` once the length is known."""
+        if self._tag is None:
+            self._tag = _TAGS.get(data[position])
+            if self._tag is None:
+                raise ProtocolError(f"unknown frame tag 0x{data[position]:02x}")
+            self._length = self._length_bytes = 0
+            position += 1
+        while position < len(data):
+            byte = data[position]
+            position += 1
+            self._length |= (byte & 0x7F) << (7 * self._length_bytes)
+            self._length_bytes += 1
+            if self._length > self._limit:
+                raise ProtocolError(f"a frame of more than {self._limit} bytes")
+            if not byte & 0x80:
+                if not byte and self._length_bytes > 1:
+                    raise ProtocolError("a frame length that is not in its shortest form")
+                self._body = bytearray()
+                break
+            if self._length_bytes == _LEB128_MAX_BYTES:
+                raise ProtocolError("a frame length of more than five bytes")
+        return position
+
+
+class StreamFrames:
+    """A frame reader for each incoming stream of one connection, and their bound in sum."""
+
+    __slots__ = ("_limit", "_readers", "_total_limit", "unfinished")
+
+    def __init__(self, total_limit: int, limit: int = MAX_FRAME) -> None:
+        self._limit = limit
+        self._total_limit = total_limit
+        self._readers: dict[int, FrameReader] = {}
+        self.unfinished = 0
+
+    def feed(self, stream_id: int, data: bytes, end_stream: bool) -> list[Frame]:
+        """The frames that `data` completes on this stream.
+
+        Raises:
+            ProtocolError: see FrameReader; or the stream ended inside a frame; or the
+                connection's unfinished frames exceed their limit.
+        """
+        reader = self._readers.get(stream_id)
+        if reader is None:
+            reader = self._readers[stream_id] = FrameReader(self._limit)
+        before = reader.unfinished
+        frames = reader.feed(data)
+        self.unfinished += reader.unfinished - before
+        if self.unfinished > self._total_limit:
+            raise ProtocolError(f"more than {self._total_limit} bytes of unfinished frames")
+        if end_stream:
+            if not reader.between_frames:
+                raise ProtocolError("a stream ended inside a frame")
+            del self._readers[stream_id]
+        return frames
+
+    def drop(self, stream_id: int) -> None:
+        """Forget a stream that its sender has reset."""
+        reader = self._readers.pop(stream_id, None)
+        if reader is not None:
+            self.unfinished -= reader.unfinished
+
+
+# --- envelopes ------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Request:
+    """An OP frame's envelope. `deadline_ms`: time left when it was sent, in milliseconds."""
+
+    request_id: int
+    op_code: int
+    org_id: int
+    traceparent: str
+    tracestate: str
+    deadline_ms: int
+    body: list[Any]
+
+
+@dataclass(slots=True)
+class Response:
+    """A RESPONSE frame's envelope. `body` is None unless `error_code` is 0."""
+
+    request_id: int
+    error_code: int
+    body: list[Any] | None
+    traceparent: str
+
+
+_REQUEST_TYPES = (int, int, int, str, str, int, list)
+_RESPONSE_TYPES = (int, int, (list, type(None)), str)
+
+
+def encode_body(part: Part) -> list[Buffer]:
+    """An op or its answer as msgpack, in pieces: record bytes are passed by reference.
+
+    Raises:
+        TypeError, ValueError, OverflowError: a field has a value that its type does not allow.
+    """
+    packer = msgpack.Packer(autoreset=False)
+    pieces: list[Buffer] = []
+    if isinstance(part, _CARRIES_RECORDS):
+        _pack_pieces(packer, to_wire(part), pieces)
+    else:
+        packer.pack(to_wire(part))
+    pieces.append(packer.bytes())
+    return pieces
+
+
+def encode_request(
+    request_id: int,
+    op_code: int,
+    org_id: int,
+    traceparent: str,
+    tracestate: str,
+    deadline_ms: int,
+    body: list[Buffer],
+) -> list[Buffer]:
+    """A whole OP frame. `body` is what `encode_body` gave. Raises ValueError: too large."""
+    head = [request_id, op_code, org_id, traceparent, tracestate, deadline_ms]
+    return _enveloped(Tag.OP, head, body, b"")
+
+
+def encode_response(
+    request_id: int, error_code: int, body: list[Buffer] | None, traceparent: str = ""
+) -> list[Buffer]:
+    """A whole RESPONSE frame; `body` None where there is an error. Raises ValueError: too large."""
+    if body is None:
+        body = [msgpack.packb(None)]
+    return _enveloped(Tag.RESPONSE, [request_id, error_code], body, msgpack.packb(traceparent))
+
+
+def encode_number(tag: Tag, number: int) -> bytes:
+    """A PING, PONG or CANCEL frame."""
+    payload = cast(bytes, msgpack.packb(number))
+    return frame_header(tag, len(payload)) + payload
+
+
+def encode_goaway() -> bytes:
+    """A GOAWAY frame."""
+    return frame_header(Tag.GOAWAY, 0)
+
+
+def decode_request(payload: Buffer) -> Request:
+    """Read an OP frame's payload. Raises ProtocolError."""
+    request = Request(*_fields(payload, _REQUEST_TYPES))
+    if request.deadline_ms < 0:
+        raise ProtocolError("a negative deadline")
+    return request
+
+
+def decode_response(payload: Buffer) -> Response:
+    """Read a RESPONSE frame's payload. Raises ProtocolError."""
+    response = Response(*_fields(payload, _RESPONSE_TYPES))
+    if (response.body is None) != bool(response.error_code):
+        raise ProtocolError("a response has either a body or an error")
+    return response
+
+
+def decode_number(payload: Buffer) -> int:
+    """Read a PING, PONG or CANCEL frame's payload. Raises ProtocolError."""
+    number = _unpack(payload)
+    if type(number) is not int:
+        raise ProtocolError("the payload is not an integer")
+    return number
+
+
+def _enveloped(tag: Tag, head: list[Any], body: list[Buffer], tail: bytes) -> list[Buffer]:
+    packer = msgpack.Packer(autoreset=False)
+    packer.pack_array_header(len(head) + 1 + bool(tail))
+    for value in head:
+        packer.pack(value)
+    start = packer.bytes()
+    length = len(start) + sum(map(len, body)) + len(tail)
+    if length > MAX_FRAME:
+        raise ValueError(f"an op of {length} bytes; a frame carries at most {MAX_FRAME}")
+    pieces: list[Buffer] = [frame_header(tag, length) + start + body[0], *body[1:]]
+    if tail:
+        pieces.append(tail)
+    return pieces
+
+
+def _pack_pieces(packer: Any, value: Any, pieces: list[Buffer]) -> None:
+    """Pack nested lists; long byte strings become pieces of their own."""
+    if isinstance(value, list):
+        items = cast("list[Any]", value)
+        packer.pack_array_header(len(items))
+        for item in items:
+            _pack_pieces(packer, item, pieces)
+    elif isinstance(value, Buffer) and len(cast(Buffer, value)) >= _BY_REFERENCE:
+        records = cast(Buffer, value)
+        pieces.append(packer.bytes() + _bin_header(len(records)))
+        packer.reset()
+        pieces.append(records)
+    else:
+        packer.pack(value)
+
+
+def _bin_header(length: int) -> bytes:
+    """msgpack bin 16 or bin 32."""
+    return (
+        struct.pack(">BH", 0xC5, length) if length <= 0xFFFF else struct.pack(">BI", 0xC6, length)
+    )
+
+
+def _unpack(payload: Buffer) -> Any:
+    try:
+        return msgpack.unpackb(
+            payload,
+            raw=False,
+            max_array_len=min(len(payload), _MAX_ARRAY),
+            max_map_len=0,
+            max_ext_len=0,
+            ext_hook=_refuse_extension,
+            object_hook=_refuse_map,
+        )
+    except (ValueError, RecursionError) as e:
+        raise ProtocolError(f"not a mesh payload: {type(e).__name__}: {e}") from e
+
+
+def _refuse_extension(code: int, data: bytes) -> Any:
+    raise ValueError(f"extension type {code}")
+
+
+def _refuse_map(value: dict[Any, Any]) -> Any:
+    raise ValueError("a map")
+
+
+def _fields(payload: Buffer, types: tuple[Any, ...]) -> list[Any]:
+    """The envelope's values, checked; values after those that we know are ignored."""
+    values = _unpack(payload)
+    if not isinstance(values, list) or len(cast("list[Any]", values)) < len(types):
+        raise ProtocolError("the envelope is not an array of all its values")
+    known = cast("list[Any]", values)[: len(types)]
+    for value, allowed in zip(known, types, strict=True):
+        if not isinstance(value, allowed) or isinstance(value, bool):
+            raise ProtocolError(f"an envelope value has type {type(value).__name__}")
+    return known

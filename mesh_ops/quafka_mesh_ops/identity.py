@@ -1,0 +1,199 @@
+"""Who a node is: an Ed25519 key, known to its peers by the public half alone.
+
+A node id is the raw public key in hex. The certificate that TLS needs is made from the key when
+it is needed, says nothing but the key and lives for a short time; no authority signs it. A peer
+is trusted because its key is on our allow-list and because TLS has proven that it holds the key.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Collection
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+    load_pem_private_key,
+)
+from cryptography.x509.oid import NameOID
+
+from quafka_mesh_ops.errors import PeerRefusedError, StartupError
+
+NodeId = str
+"""64 lower-case hex digits: the raw Ed25519 public key (RFC 8032)."""
+
+CERTIFICATE_LIFETIME = timedelta(hours=24)
+CLOCK_SKEW = timedelta(minutes=10)
+"""How far a peer's clock may be behind ours: certificates are dated back by this much."""
+
+_NODE_ID = re.compile(r"[0-9a-f]{64}", re.ASCII)
+
+
+def parse_node_id(text: str) -> NodeId:
+    """Read a node id; upper-case digits and surrounding blanks are forgiven.
+
+    Raises:
+        ValueError: the message says what a node id looks like.
+    """
+    node_id = text.strip().lower()
+    if _NODE_ID.fullmatch(node_id) is None:
+        raise ValueError(
+            f"{text!r} is not a node id: allowed are 64 hex digits, as `quafka node-id` prints them"
+        )
+    return node_id
+
+
+class Identity:
+    """This node's key. The private half never leaves the object, except into TLS."""
+
+    def __init__(self, key: Ed25519PrivateKey) -> None:
+        self._key = key
+        self.node_id: NodeId = _node_id(key.public_key())
+        self._certificate: x509.Certificate | None = None
+
+    @classmethod
+    def load_or_create(cls, path: Path) -> Identity:
+        """The identity in this file (PKCS #8, PEM), made and stored (mode 0600) if there is none.
+
+        A crash while the file is being made leaves either no file or a whole one.
+
+        Raises:
+            StartupError: the file cannot be read or made, others may read it, or it is not an
+                Ed25519 key.
+        """
+        try:
+            if not path.exists():
+                _create(path)
+            return cls(_load(path))
+        except OSError as e:
+            raise StartupError(f"cannot read or make the node key {path}: {e.strerror}") from e
+
+    def certificate(self, now: datetime) -> tuple[x509.Certificate, Ed25519PrivateKey]:
+        """A certificate that is valid for at least half of its lifetime from `now` (UTC) on."""
+        certificate = self._certificate
+        if certificate is None or now + CERTIFICATE_LIFETIME / 2 > certificate.not_valid_after_utc:
+            certificate = self._certificate = make_certificate(
+                self._key, now - CLOCK_SKEW, now + CERTIFICATE_LIFETIME
+            )
+        return certificate, self._key
+
+
+def make_certificate(
+    key: Ed25519PrivateKey, not_before: datetime, not_after: datetime
+) -> x509.Certificate:
+    """A self-signed certificate that binds nothing but the key."""
+    name = x509.Name(
+        [x509.NameAttribute(NameOID.COMMON_NAME, f"quafka {_node_id(key.public_key())[:16]}")]
+    )
+    return (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(not_before)
+        .not_valid_after(not_after)
+        .sign(key, None)
+    )
+
+
+def verify_peer(
+    certificate: x509.Certificate | None, now: datetime, allowed: Collection[NodeId]
+) -> NodeId:
+    """The node id in a peer's certificate, if that node may talk to us.
+
+    That the peer holds the key is TLS's part (CertificateVerify, RFC 8446 section 4.4.3).
+
+    Raises:
+        PeerRefusedError: no certificate; not an Ed25519 key; not signed by that key; not yet or
+            no longer valid; not on the allow-list. The text up to the first colon is the reason,
+            the same for every peer.
+    """
+    if certificate is None:
+        raise PeerRefusedError("it presented no certificate")
+    try:
+        key = certificate.public_key()
+    except (ValueError, UnsupportedAlgorithm) as e:
+        raise PeerRefusedError("its certificate's key cannot be read") from e
+    if not isinstance(key, Ed25519PublicKey):
+        raise PeerRefusedError("its certificate's key is not an Ed25519 key")
+    node_id = _node_id(key)
+    try:
+        certificate.verify_directly_issued_by(certificate)
+    except (ValueError, TypeError, InvalidSignature) as e:
+        raise PeerRefusedError(f"its certificate is not signed by its own key: {node_id}") from e
+    if now < certificate.not_valid_before_utc:
+        raise PeerRefusedError(f"its certificate is not valid yet (compare the clocks): {node_id}")
+    if now > certificate.not_valid_after_utc:
+        raise PeerRefusedError(f"its certificate has expired (compare the clocks): {node_id}")
+    if node_id not in allowed:
+        raise PeerRefusedError(f"its node id is not on the allow-list: {node_id}")
+    return node_id
+
+
+def utc_now() -> datetime:
+    """The wall clock, for certificates."""
+    return datetime.now(UTC)
+
+
+def _node_id(key: Ed25519PublicKey) -> NodeId:
+    return key.public_bytes(Encoding.Raw, PublicFormat.Raw).hex()
+
+
+def _load(path: Path) -> Ed25519PrivateKey:
+    """Read the key file. Raises OSError, StartupError."""
+    with path.open("rb") as file:
+        # The mode is taken from the open file, so it is the mode of what is read.
+        mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+        pem = file.read(16_384)
+    if mode & 0o077:
+        raise StartupError(
+            f"others may read the node key {path} (mode {mode:04o}): "
+            "run chmod 600 on it, or delete it to get a new node id"
+        )
+    try:
+        key = load_pem_private_key(pem, password=None)
+    except (ValueError, TypeError, UnsupportedAlgorithm) as e:
+        raise StartupError(f"the node key {path} is not an unencrypted PEM private key") from e
+    if not isinstance(key, Ed25519PrivateKey):
+        raise StartupError(f"the node key {path} is not an Ed25519 key")
+    return key
+
+
+def _create(path: Path) -> None:
+    """Write a new key beside `path` and link it there; an existing file is left alone."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pem = Ed25519PrivateKey.generate().private_bytes(
+        Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()
+    )
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(pem)
+            file.flush()
+            os.fsync(file.fileno())
+        try:
+            path.hardlink_to(temporary)
+        except FileExistsError:
+            return  # another process was faster; its key is the node's
+    finally:
+        temporary.unlink()
+    _sync_directory(path.parent)
+
+
+def _sync_directory(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

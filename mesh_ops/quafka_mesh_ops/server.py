@@ -1,0 +1,336 @@
+"""The broker's end of the mesh: takes ops from allowed gateways and runs their handlers."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from aioquic.quic.packet import QuicErrorCode
+
+from quafka_mesh_ops.errors import OpFailedError, ProtocolError
+from quafka_mesh_ops.frames import (
+    Request,
+    StreamFrames,
+    Tag,
+    decode_number,
+    decode_request,
+    encode_body,
+    encode_goaway,
+    encode_number,
+    encode_response,
+)
+from quafka_mesh_ops.identity import Identity, NodeId
+from quafka_mesh_ops.ops import OPS, Buffer, OpCode, Part, from_wire
+from quafka_mesh_ops.tracing import SERVER, Span, TraceContext, Tracer, parse_traceparent
+from quafka_mesh_ops.transport.connection import Connection
+from quafka_mesh_ops.transport.endpoint import HANDSHAKE_DEADLINE, Listener
+from quafka_mesh_ops.transport.log_limit import LimitedLog
+from quafka_mesh_ops.transport.replies import BulkReplies
+from quafka_mesh_ops.transport.udp import Address
+
+logger = logging.getLogger("quafka.mesh.server")
+
+LANES = 4
+"""Ordered streams beside the control stream."""
+SMALL_REPLY = 16 << 10
+"""Bytes of a response that still goes on the stream of its request."""
+
+# Kafka error codes that the mesh itself answers.
+UNKNOWN_SERVER_ERROR, REQUEST_TIMED_OUT, UNSUPPORTED_VERSION = -1, 7, 35
+
+MAX_IN_FLIGHT = 16_384
+MAX_UNFINISHED = 128 << 20
+MAX_REQUEST_BYTES = 256 << 20
+"""Per connection: ops begun and unanswered; bytes of frames that are not complete; bytes of
+both. A gateway keeps well below them (see client.py); above them its connection is closed."""
+
+_REPLY_BACKLOG = 32 << 20
+"""Above this many bytes of unread replies, further fetches wait before they read anything."""
+_MAX_DEADLINE_MS = 3_600_000
+_DRAIN_POLL = 0.005
+
+
+@dataclass(slots=True)
+class OpContext:
+    """What a handler knows beside the op.
+
+    `trace`: of the handle span, None if not sampled. `deadline`: loop time, when the handler is
+    cancelled. A handler may set `ack_parent`: then a span "kafkaop.ack", its child, covers handing
+    over the response, and the caller's "kafkaop.ack_received" continues it.
+    """
+
+    org_id: int
+    trace: TraceContext | None
+    deadline: float
+    peer: NodeId
+    tracer: Tracer
+    ack_parent: TraceContext | None = None
+
+
+Handler = Callable[[OpContext, Any], Awaitable[Part]]
+
+
+class MeshServer:
+    """Accepts mesh connections and runs one task per op.
+
+    Ops of one stream are started in the order in which they arrived, each up to its first await
+    before the next begins; only fetches may have to wait for the peer to read earlier replies. A
+    handler's OpFailedError is answered as its code, any other exception as UNKNOWN_SERVER_ERROR, a
+    passed deadline as REQUEST_TIMED_OUT. A handler is cancelled when the caller cancels the op and
+    when the connection is lost.
+    """
+
+    def __init__(
+        self,
+        identity: Identity,
+        allowed: Collection[NodeId],
+        handlers: Mapping[OpCode, Handler],
+        tracer: Tracer,
+        *,
+        datagram_size: int | None = None,
+        handshake_deadline: float = HANDSHAKE_DEADLINE,
+    ) -> None:
+        self.handlers = dict(handlers)
+        self.tracer = tracer
+        self.limited = LimitedLog(logger)
+        self.sessions: set[_Session] = set()
+        self._listener = Listener(
+            identity,
+            allowed,
+            lambda connection, address: _Session(self, connection, address),
+            datagram_size=datagram_size,
+            handshake_deadline=handshake_deadline,
+        )
+
+    async def start(self, host: str, port: int) -> tuple[str, int]:
+        """Listen; returns the address bound (port 0 asks for any). Raises OSError."""
+        return self._listener.start(host, port)
+
+    async def close(self, drain: float) -> None:
+        """Take no more connections, let running ops end for up to `drain` seconds, then stop."""
+        loop = asyncio.get_running_loop()
+        self._listener.stop_accepting()
+        for session in self.sessions:
+            session.say_goodbye()
+        give_up = loop.time() + drain
+        while any(session.busy for session in self.sessions) and loop.time() < give_up:
+            await asyncio.sleep(_DRAIN_POLL)
+        tasks = [task for session in self.sessions for task in session.tasks.values()]
+        for session in list(self.sessions):
+            session.connection.close("the broker shuts down")
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._listener.close()
+
+
+class _Session:
+    """One gateway's connection."""
+
+    def __init__(self, server: MeshServer, connection: Connection, address: Address) -> None:
+        self.connection = connection
+        self.tasks: dict[int, asyncio.Task[None]] = {}
+        self._server = server
+        self._address = address
+        self._peer: NodeId = ""
+        self._frames = StreamFrames(MAX_UNFINISHED)
+        self._replies = BulkReplies(connection)
+        self._waiting: OrderedDict[int, Callable[[], None]] = OrderedDict()
+        self._request_bytes = 0
+        self._streams: set[int] = set()
+        self._loop = asyncio.get_running_loop()
+
+    @property
+    def busy(self) -> bool:
+        """Whether an op is unanswered or an answer not yet acknowledged."""
+        return bool(
+            self.tasks
+            or self._waiting
+            or self._replies.backlog
+            or not all(map(self.connection.is_delivered, self._streams))
+        )
+
+    def say_goodbye(self) -> None:
+        """Ask the peer to send no more ops on this connection."""
+        if 0 in self._streams:
+            self.connection.write(0, [encode_goaway()])
+
+    # --- ConnectionUser ---------------------------------------------------------------------
+
+    def connection_ready(self, peer: NodeId) -> None:
+        """The gateway is proven and allowed."""
+        self._peer = peer
+        self._server.sessions.add(self)
+        self.connection.when_progress(self._progress)
+        logger.info("node %s connected from %s", peer[:16], self._address[0])
+
+    def stream_data(self, stream_id: int, data: bytes, end_stream: bool) -> None:
+        """Act on every frame that is complete."""
+        # Client-initiated bidirectional streams have ids 0, 4, 8, ... (RFC 9000 section 2.1).
+        if stream_id & 3 or stream_id >> 2 > LANES or end_stream:
+            self._refuse(f"stream {stream_id} is not as the mesh uses streams")
+            return
+        self._streams.add(stream_id)
+        try:
+            for tag, payload in self._frames.feed(stream_id, data, end_stream):
+                self._act(stream_id, tag, payload)
+        except ProtocolError as e:
+            self._refuse(str(e))
+            return
+        if self._request_bytes + self._frames.unfinished > MAX_REQUEST_BYTES:
+            self._refuse(f"more than {MAX_REQUEST_BYTES} bytes of requests at once")
+
+    def stream_reset(self, stream_id: int) -> None:
+        """The peer may refuse a bulk reply; the long-lived streams stay open."""
+        if stream_id & 3 == 3:
+            self._replies.stream_over(stream_id)
+        else:
+            self._refuse("a long-lived stream was reset")
+
+    def connection_closed(self, reason: str) -> None:
+        """Cancel what the peer had asked for."""
+        self._waiting.clear()
+        for task in self.tasks.values():
+            task.cancel()
+        if self._peer:
+            self._server.sessions.discard(self)
+            logger.info("node %s disconnected: %r", self._peer[:16], reason)
+
+    # --- frames -----------------------------------------------------------------------------
+
+    def _act(self, stream_id: int, tag: Tag, payload: Buffer) -> None:
+        if tag is Tag.OP:
+            self._op(stream_id, decode_request(payload), len(payload))
+        elif tag is Tag.CANCEL:
+            self._cancel(decode_number(payload))
+        elif tag is Tag.PING:
+            self.connection.write(stream_id, [encode_number(Tag.PONG, decode_number(payload))])
+        else:
+            raise ProtocolError(f"a {tag.name} frame from a client")
+
+    def _op(self, stream_id: int, request: Request, size: int) -> None:
+        request_id = request.request_id
+        if request_id in self.tasks or request_id in self._waiting:
+            raise ProtocolError("a request id that is in use")
+        if len(self.tasks) + len(self._waiting) >= MAX_IN_FLIGHT:
+            raise ProtocolError(f"more than {MAX_IN_FLIGHT} ops at once")
+        op_type = OPS.get(request.op_code)
+        handler = self._server.handlers.get(op_type.code) if op_type is not None else None
+        if op_type is None or handler is None:
+            self._answer(
+                stream_id, request_id, encode_response(request_id, UNSUPPORTED_VERSION, None)
+            )
+            return
+        op = from_wire(op_type, request.body)
+        request.body = []
+        deadline = self._loop.time() + min(request.deadline_ms, _MAX_DEADLINE_MS) / 1000
+
+        def start() -> None:
+            self._request_bytes += size
+            self.tasks[request_id] = self._loop.create_task(
+                self._run(stream_id, request, handler, op, deadline, size)
+            )
+
+        if op_type.code is OpCode.FETCH and self._must_wait():
+            self._waiting[request_id] = start
+        else:
+            start()
+
+    def _cancel(self, request_id: int) -> None:
+        task = self.tasks.get(request_id)
+        if task is not None:
+            task.cancel()
+        self._waiting.pop(request_id, None)
+        self._replies.drop(request_id)
+
+    def _must_wait(self) -> bool:
+        return bool(self._waiting) or self._replies.backlog > _REPLY_BACKLOG
+
+    def _progress(self) -> None:
+        self._replies.progress()
+        while self._waiting and self._replies.backlog <= _REPLY_BACKLOG:
+            self._waiting.popitem(last=False)[1]()
+
+    def _refuse(self, reason: str) -> None:
+        self._server.limited.warning(
+            reason, "closed node %s at %s: %s", self._peer[:16], self._address[0], reason
+        )
+        self.connection.close(reason, QuicErrorCode.PROTOCOL_VIOLATION)
+
+    # --- one op -----------------------------------------------------------------------------
+
+    async def _run(
+        self,
+        stream_id: int,
+        request: Request,
+        handler: Handler,
+        op: Part,
+        deadline: float,
+        size: int,
+    ) -> None:
+        tracer = self._server.tracer
+        span = tracer.start(
+            "mesh.kafkaop.handle",
+            parse_traceparent(request.traceparent, request.tracestate),
+            kind=SERVER,
+        )
+        context = OpContext(request.org_id, span.context, deadline, self._peer, tracer)
+        try:
+            with span:
+                if span.context is not None:
+                    span.set({"op": type(op).__name__, "org_id": request.org_id})
+                code, body = await self._handle(handler, context, op, span)
+            self._respond(stream_id, request.request_id, code, body, context.ack_parent)
+        finally:
+            self._request_bytes -= size
+            del self.tasks[request.request_id]
+
+    async def _handle(
+        self, handler: Handler, context: OpContext, op: Part, span: Span
+    ) -> tuple[int, list[Buffer] | None]:
+        """Run the handler. Returns the error code and the encoded answer."""
+        timeout = asyncio.timeout_at(context.deadline)
+        try:
+            async with timeout:
+                answer = await handler(context, op)
+            return 0, encode_body(answer)
+        except OpFailedError as e:
+            code = e.error_code
+        except TimeoutError:
+            code = REQUEST_TIMED_OUT
+            if not timeout.expired():
+                logger.exception("%s failed", type(op).__name__)
+                code = UNKNOWN_SERVER_ERROR
+        except Exception:
+            # Whatever a handler does, its caller gets an answer and the other ops go on.
+            logger.exception("%s failed", type(op).__name__)
+            code = UNKNOWN_SERVER_ERROR
+        span.fail(f"error {code}")
+        return code, None
+
+    def _respond(
+        self,
+        stream_id: int,
+        request_id: int,
+        code: int,
+        body: list[Buffer] | None,
+        ack_parent: TraceContext | None,
+    ) -> None:
+        with self._server.tracer.start("kafkaop.ack", ack_parent) as ack:
+            traceparent = ack.context.traceparent if ack.context is not None else ""
+            try:
+                frame = encode_response(request_id, code, body, traceparent)
+            except ValueError:
+                logger.exception("an answer could not be sent")
+                frame = encode_response(request_id, UNKNOWN_SERVER_ERROR, None, traceparent)
+            self._answer(stream_id, request_id, frame)
+
+    def _answer(self, stream_id: int, request_id: int, frame: list[Buffer]) -> None:
+        if not self.connection.is_ready:
+            return
+        if sum(map(len, frame)) <= SMALL_REPLY:
+            self.connection.write(stream_id, frame)
+        else:
+            self._replies.add(request_id, frame)

@@ -1,0 +1,137 @@
+"""How a program declares its settings. The `quafka` command reads them from all sources.
+
+A setting is a dataclass field made by `setting`: its name in TOML is the field's with dots
+(`wal_fsync` is `wal.fsync`), in the environment `QUAFKA_WAL_FSYNC`, as a flag `--wal-fsync`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from quafka_mesh_ops.identity import NodeId, parse_node_id
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What is known of a setting beside its name.
+
+    Attributes:
+        help: one line for people.
+        parse: text to value; raises ValueError where the text is not allowed.
+        allowed: what is allowed, in words.
+    """
+
+    help: str
+    parse: Callable[[str], Any]
+    allowed: str
+
+
+def setting(default: Any, help: str, parse: Callable[[str], Any], allowed: str) -> Any:  # noqa: A002
+    """A dataclass field that is a setting."""
+    return field(default=default, metadata={"setting": Setting(help, parse, allowed)})
+
+
+def split_address(text: str) -> tuple[str, int]:
+    """Split "host:port" or "[v6]:port".
+
+    Raises:
+        ValueError: it is neither, or the port is not 0 to 65535.
+    """
+    host, colon, port = text.rpartition(":")
+    if not colon or not host or not port.isdecimal() or int(port) > 65_535:
+        raise ValueError(text)
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+ADDRESS = "host:port"
+
+
+def address(text: str) -> str:
+    """A listening or remote address."""
+    split_address(text)
+    return text
+
+
+def optional_address(text: str) -> str:
+    """An address, or nothing."""
+    return address(text) if text else ""
+
+
+def addresses(text: str) -> tuple[str, ...]:
+    """Addresses, separated by commas."""
+    return tuple(address(part.strip()) for part in text.split(",") if part.strip())
+
+
+def node_ids(text: str) -> tuple[NodeId, ...]:
+    """Node ids, separated by commas."""
+    return tuple(parse_node_id(part) for part in text.split(",") if part.strip())
+
+
+def boolean(text: str) -> bool:
+    """true or false."""
+    return {"true": True, "false": False}[text.lower()]
+
+
+def whole(low: int, high: int) -> Callable[[str], int]:
+    """A whole number from `low` to `high`."""
+
+    def parse(text: str) -> int:
+        value = int(text.replace("_", ""))
+        if not low <= value <= high:
+            raise ValueError(text)
+        return value
+
+    return parse
+
+
+def optional_path(text: str) -> Path | None:
+    """A path, or nothing."""
+    return Path(text) if text else None
+
+
+def datagram_size(text: str) -> int | None:
+    """auto (None) or a number of bytes."""
+    return None if text == "auto" else whole(1_200, 16_000)(text)
+
+
+def fsync(text: str) -> str:
+    """commit, never or interval:<ms>."""
+    if text in ("commit", "never"):
+        return text
+    kind, _, milliseconds = text.partition(":")
+    if kind != "interval" or not 1 <= int(milliseconds) <= 60_000:
+        raise ValueError(text)
+    return text
+
+
+def choice(*allowed: str) -> Callable[[str], str]:
+    """One of the given words."""
+
+    def parse(text: str) -> str:
+        if text not in allowed:
+            raise ValueError(text)
+        return text
+
+    return parse
+
+
+DATAGRAM_HELP = "size of the mesh's UDP datagrams in bytes; auto: by the path"
+DATAGRAM_ALLOWED = "auto, or 1200 to 16000"
+LOG_LEVELS = ("debug", "info", "warning", "error")
+LOG_FORMATS = ("console", "json")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommonSettings:
+    """What every program has."""
+
+    log_level: str = setting(
+        "info", "the least severe log lines that are shown", choice(*LOG_LEVELS),
+        ", ".join(LOG_LEVELS),
+    )  # fmt: skip
+    log_format: str = setting(
+        "console", "how log lines look", choice(*LOG_FORMATS), ", ".join(LOG_FORMATS)
+    )

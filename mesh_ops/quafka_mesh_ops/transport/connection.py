@@ -1,0 +1,313 @@
+"""The asyncio shell around one QUIC connection: feed, handle events, transmit.
+
+Everything above this seam speaks of streams and frames, everything below of datagrams. A packet
+codec of another kind would replace `MeshQuic` and nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol, cast
+
+from aioquic.quic import events
+from aioquic.quic.packet import QuicErrorCode
+
+from quafka_mesh_ops.identity import NodeId
+from quafka_mesh_ops.ops import Buffer
+from quafka_mesh_ops.transport.quic import BURST, MAX_DATA, MeshQuic
+from quafka_mesh_ops.transport.udp import Address, UdpSocket
+
+logger = logging.getLogger("quafka.mesh")
+
+_TOP_UP_BELOW = 256 << 10
+_TOP_UP_TO = 512 << 10
+"""How much of a stream's data QUIC is given ahead of what it has sent: it copies what it gets."""
+
+
+class ConnectionUser(Protocol):
+    """Who is told what happens on a connection. Nothing is called after `connection_closed`."""
+
+    def connection_ready(self, peer: NodeId) -> None:
+        """The handshake is done; the peer is proven and allowed."""
+        ...
+
+    def stream_data(self, stream_id: int, data: bytes, end_stream: bool) -> None:
+        """Bytes arrived, in order."""
+        ...
+
+    def stream_reset(self, stream_id: int) -> None:
+        """The peer gave up sending on this stream, or (STOP_SENDING) wants no more of it."""
+        ...
+
+    def connection_closed(self, reason: str) -> None:
+        """It is over; called once, as soon as it is known."""
+        ...
+
+
+class CidRouter(Protocol):
+    """Who owns the socket: it must know which connection ids lead here."""
+
+    def cid_issued(self, cid: bytes, connection: Connection) -> None:
+        """Datagrams with this connection id are ours from now on."""
+        ...
+
+    def cid_retired(self, cid: bytes) -> None:
+        """And no longer."""
+        ...
+
+    def terminated(self, connection: Connection) -> None:
+        """Nothing needs to reach this connection any more."""
+        ...
+
+
+class Connection:
+    """One QUIC connection on a socket. All methods are for the loop's thread.
+
+    Writing never blocks and never fails: after the end it does nothing. Data written is kept by
+    reference until it is sent, so it must not change.
+    """
+
+    def __init__(
+        self,
+        quic: MeshQuic,
+        socket: UdpSocket,
+        make_user: Callable[[Connection], ConnectionUser],
+        router: CidRouter,
+    ) -> None:
+        self._quic = quic
+        self._socket = socket
+        self._router: CidRouter | None = router
+        self._loop = asyncio.get_running_loop()
+        self._waiting: dict[int, deque[memoryview]] = {}
+        self._ends: set[int] = set()
+        self._transmit_handle: asyncio.Handle | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._ready = False
+        self._over = False
+        self._on_progress: Callable[[], None] | None = None
+        self.last_received = self._loop.time()
+        self._user = make_user(self)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the handshake is done and the connection is not closed."""
+        return self._ready and not self._over
+
+    @property
+    def is_over(self) -> bool:
+        """Whether `connection_closed` was called."""
+        return self._over
+
+    @property
+    def quic(self) -> MeshQuic:
+        """The connection proper."""
+        return self._quic
+
+    # --- what the user does -----------------------------------------------------------------
+
+    def connect(self, address: Address) -> None:
+        """Begin the handshake (client)."""
+        self._quic.connect(address, self._loop.time())
+        self._transmit()
+
+    def open_stream(self, *, unidirectional: bool = False) -> int:
+        """Open a stream and return its id. The peer hears of it with the first data."""
+        stream_id = self._quic.get_next_available_stream_id(is_unidirectional=unidirectional)
+        self._quic.send_stream_data(stream_id, b"")
+        return stream_id
+
+    def write(self, stream_id: int, pieces: list[Buffer], *, end_stream: bool = False) -> None:
+        """Queue bytes on a stream; sent with everything else written in this turn of the loop."""
+        if self._over or self._quic.is_closed:
+            return
+        waiting = self._waiting.setdefault(stream_id, deque())
+        waiting.extend(map(memoryview, pieces))
+        if end_stream:
+            self._ends.add(stream_id)
+        self._transmit_soon()
+
+    def reset_stream(self, stream_id: int) -> None:
+        """Stop sending on a stream; what is queued on it is dropped."""
+        if self._over or self._quic.is_closed:
+            return
+        self._waiting.pop(stream_id, None)
+        self._ends.discard(stream_id)
+        self._quic.reset_stream(stream_id, QuicErrorCode.NO_ERROR)
+        self._transmit_soon()
+
+    def is_sent(self, stream_id: int) -> bool:
+        """Whether everything written to the stream has been sent once."""
+        return stream_id not in self._waiting and not self._quic.unsent(stream_id)
+
+    def is_delivered(self, stream_id: int) -> bool:
+        """Whether everything written to the stream was acknowledged by the peer."""
+        return stream_id not in self._waiting and self._quic.is_delivered(stream_id)
+
+    def when_progress(self, callback: Callable[[], None]) -> None:
+        """Call back after every burst: `is_sent` and `is_delivered` may have changed."""
+        self._on_progress = callback
+
+    def close(self, reason: str, error_code: int = QuicErrorCode.NO_ERROR) -> None:
+        """Tell the peer and end. `reason` is sent to it."""
+        if not self._over:
+            # RFC 9000 section 12.4: the frame must fit a packet together with its header.
+            self._quic.close(error_code=error_code, reason_phrase=reason[:200])
+            self._send_now()
+            self._arm_timer()
+            self._end(reason)
+
+    def abort(self, reason: str) -> None:
+        """End without a word to the peer, which cannot hear us."""
+        self._end(reason)
+        self._terminate()
+
+    # --- what the socket does ---------------------------------------------------------------
+
+    def receive(self, datagrams: list[bytes], address: Address) -> None:
+        """Feed what one system call received, then act on it and answer."""
+        now = self.last_received = self._loop.time()
+        for data in datagrams:
+            try:
+                self._quic.receive_datagram(data, address, now)
+            except Exception:
+                # The packet parser is not ours; whatever a packet makes it raise must stay here.
+                logger.exception("a packet from %s could not be handled", address)
+                self.abort("a packet could not be handled")
+                return
+        self._handle_events()
+        if self._quic.unordered > MAX_DATA:
+            self.close("too much data out of order", QuicErrorCode.PROTOCOL_VIOLATION)
+        self._transmit()
+
+    def resume(self) -> None:
+        """The socket takes datagrams again."""
+        self._transmit()
+
+    # --- inside -----------------------------------------------------------------------------
+
+    def _handle_events(self) -> None:
+        quic = self._quic
+        while (event := quic.next_event()) is not None:
+            if isinstance(event, events.StreamDataReceived):
+                if self._ready and not self._over:
+                    self._user.stream_data(event.stream_id, event.data, event.end_stream)
+            elif isinstance(event, events.HandshakeCompleted):
+                self._handshake_completed()
+            elif isinstance(event, events.StreamReset | events.StopSendingReceived):
+                if self._ready and not self._over:
+                    self._waiting.pop(event.stream_id, None)
+                    self._ends.discard(event.stream_id)
+                    self._user.stream_reset(event.stream_id)
+            elif isinstance(event, events.ConnectionTerminated):
+                self._end(quic.close_reason)
+                self._terminate()
+            else:
+                self._handle_cid_event(event)
+        if quic.is_closed:
+            # aioquic's own event comes only when its closing period is over.
+            self._end(quic.close_reason)
+
+    def _handle_cid_event(self, event: events.QuicEvent) -> None:
+        if self._router is None:
+            return
+        if isinstance(event, events.ConnectionIdIssued):
+            self._router.cid_issued(event.connection_id, self)
+        elif isinstance(event, events.ConnectionIdRetired):
+            self._router.cid_retired(event.connection_id)
+
+    def _handshake_completed(self) -> None:
+        peer = self._quic.peer
+        if peer is None:
+            # Cannot be: the TLS context judges the peer before it completes the handshake.
+            self.close("no peer identity")
+            return
+        self._ready = True
+        self._user.connection_ready(peer)
+
+    def _end(self, reason: str) -> None:
+        if self._over:
+            return
+        self._over = True
+        self._waiting.clear()
+        self._ends.clear()
+        self._user.connection_closed(reason)
+
+    def _terminate(self) -> None:
+        for handle in (self._timer, self._transmit_handle):
+            if handle is not None:
+                handle.cancel()
+        self._timer = self._transmit_handle = None
+        if self._router is not None:
+            self._router.terminated(self)
+            self._router = None
+
+    def _transmit_soon(self) -> None:
+        if self._transmit_handle is None:
+            self._transmit_handle = self._loop.call_soon(self._transmit)
+
+    def _transmit(self) -> None:
+        if self._transmit_handle is not None:
+            self._transmit_handle.cancel()
+            self._transmit_handle = None
+        if not self._socket.blocked and self._send_now() >= BURST // 2:
+            # Let the loop read before the next burst is built: that is where the ACKs are.
+            self._transmit_soon()
+        if self._on_progress is not None and not self._over:
+            self._on_progress()
+        self._arm_timer()
+
+    def _send_now(self) -> int:
+        """Build and send one burst; returns its size in bytes."""
+        if self._waiting or self._ends:
+            self._top_up()
+        datagrams = self._quic.datagrams_to_send(self._loop.time())
+        if not datagrams:
+            return 0
+        self._socket.send(datagrams)
+        return sum([len(data) for data, _ in datagrams])
+
+    def _top_up(self) -> None:
+        quic = self._quic
+        for stream_id, waiting in list(self._waiting.items()):
+            unsent = quic.unsent(stream_id)
+            if unsent >= _TOP_UP_BELOW:
+                continue
+            room = _TOP_UP_TO - unsent
+            while waiting and room > 0:
+                piece = waiting.popleft()
+                if len(piece) > room:
+                    waiting.appendleft(piece[room:])
+                    piece = piece[:room]
+                quic.send_stream_data(stream_id, cast(bytes, piece))
+                room -= len(piece)
+            if not waiting:
+                del self._waiting[stream_id]
+                if stream_id in self._ends:
+                    self._ends.remove(stream_id)
+                    quic.send_stream_data(stream_id, b"", end_stream=True)
+
+    def _arm_timer(self) -> None:
+        when = self._quic.get_timer()
+        if when is None:
+            return
+        # A timer that fires too early only looks again: cheaper than a new one per packet.
+        if self._timer is not None:
+            if self._timer.when() <= when:
+                return
+            self._timer.cancel()
+        self._timer = self._loop.call_at(when, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        when = self._quic.get_timer()
+        if when is None:
+            return
+        now = self._loop.time()
+        # asyncio runs timers up to its clock's resolution early.
+        if now + 0.001 >= when:
+            self._quic.handle_timer(max(now, when))
+            self._handle_events()
+        self._transmit()

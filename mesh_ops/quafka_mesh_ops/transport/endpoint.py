@@ -1,0 +1,299 @@
+"""Where connections come from: `dial` makes one, a `Listener` takes many on one socket."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import ipaddress
+import logging
+import socket
+from collections.abc import Callable, Collection
+
+from aioquic._buffer import Buffer as QuicBuffer
+from aioquic.quic.packet import (
+    QuicHeader,
+    QuicPacketType,
+    QuicProtocolVersion,
+    encode_quic_version_negotiation,
+    pull_quic_header,
+)
+from cryptography import x509
+
+from quafka_mesh_ops.identity import Identity, NodeId, utc_now, verify_peer
+from quafka_mesh_ops.transport.connection import Connection, ConnectionUser
+from quafka_mesh_ops.transport.log_limit import LimitedLog
+from quafka_mesh_ops.transport.quic import (
+    ETHERNET_DATAGRAM,
+    LOOPBACK_DATAGRAM,
+    SMALLEST_DATAGRAM,
+    MeshQuic,
+    VerifyPeer,
+    quic_configuration,
+)
+from quafka_mesh_ops.transport.udp import Address, UdpSocket, bind_udp
+
+logger = logging.getLogger("quafka.mesh")
+
+HANDSHAKE_DEADLINE = 5.0
+MAX_CONNECTIONS = 256
+MAX_HANDSHAKES = 64
+"""Connections that have not proven who they are. Strangers cannot take up more than this."""
+
+_CID_LENGTH = 8
+_LONG_HEADER = 0x80
+
+
+def checker(allowed: Collection[NodeId]) -> VerifyPeer:
+    """Judge certificates against an allow-list, at the time that they are shown."""
+
+    def verify(certificate: x509.Certificate | None) -> NodeId:
+        return verify_peer(certificate, utc_now(), allowed)
+
+    return verify
+
+
+async def dial(
+    host: str,
+    port: int,
+    identity: Identity,
+    allowed: Collection[NodeId],
+    make_user: Callable[[Connection], ConnectionUser],
+    *,
+    datagram_size: int | None,
+) -> Connection:
+    """Begin connecting; the user hears how it went. The socket lives as long as the connection.
+
+    `datagram_size` None: 16,000 bytes on this host, else 1452. Raises OSError where the name or
+    the address cannot be used at all.
+    """
+    loop = asyncio.get_running_loop()
+    found = await loop.getaddrinfo(host, port, type=socket.SOCK_DGRAM)
+    family, _, _, _, address = found[0]
+    sock = socket.socket(family, socket.SOCK_DGRAM)
+    try:
+        # A connected socket hears of a closed port (ECONNREFUSED), and of nobody else's packets.
+        sock.connect(address)
+    except OSError:
+        sock.close()
+        raise
+    if datagram_size is None:
+        datagram_size = LOOPBACK_DATAGRAM if is_loopback(address) else ETHERNET_DATAGRAM
+    configuration = quic_configuration(
+        identity, utc_now(), is_client=True, datagram_size=datagram_size
+    )
+    return _Dialled(sock, address, MeshQuic(configuration, checker(allowed)), make_user).connection
+
+
+class _Dialled:
+    """A connection with a socket of its own."""
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        address: Address,
+        quic: MeshQuic,
+        make_user: Callable[[Connection], ConnectionUser],
+    ) -> None:
+        self._udp = UdpSocket(sock, self._received, self._writable, self._failed, peer=address)
+        self.connection = Connection(quic, self._udp, make_user, self)
+        self.connection.connect(address)
+
+    def cid_issued(self, cid: bytes, connection: Connection) -> None:
+        """Everything on this socket is for the one connection."""
+
+    def cid_retired(self, cid: bytes) -> None:
+        """See `cid_issued`."""
+
+    def terminated(self, connection: Connection) -> None:
+        """Close the socket."""
+        self._udp.close()
+
+    def _received(self, datagrams: list[bytes], address: Address) -> None:
+        self.connection.receive(datagrams, address)
+
+    def _writable(self) -> None:
+        self.connection.resume()
+
+    def _failed(self, error: OSError) -> None:
+        if error.errno == errno.EMSGSIZE:
+            self.connection.abort("the path takes only smaller datagrams: see mesh.datagram.size")
+        else:
+            self.connection.abort(error.strerror or str(error))
+
+
+def is_loopback(address: Address) -> bool:
+    """Whether a socket address is on this host's loopback."""
+    ip = ipaddress.ip_address(address[0].partition("%")[0])
+    mapped = ip.ipv4_mapped if isinstance(ip, ipaddress.IPv6Address) else None
+    return (mapped or ip).is_loopback
+
+
+class Listener:
+    """Takes connections from allowed peers on one UDP socket.
+
+    `make_user(connection, address)` gives the user of a new connection, which hears nothing but
+    `connection_closed` until its peer is proven and allowed.
+    """
+
+    def __init__(
+        self,
+        identity: Identity,
+        allowed: Collection[NodeId],
+        make_user: Callable[[Connection, Address], ConnectionUser],
+        *,
+        datagram_size: int | None = None,
+        handshake_deadline: float = HANDSHAKE_DEADLINE,
+    ) -> None:
+        self._identity = identity
+        self._verify = checker(allowed)
+        self._make_user = make_user
+        self._datagram_size = datagram_size
+        self._handshake_deadline = handshake_deadline
+        self._cids: dict[bytes, Connection] = {}
+        self._connections: dict[Connection, set[bytes]] = {}
+        self._handshakes: dict[Connection, asyncio.TimerHandle] = {}
+        self._limited = LimitedLog(logger)
+        self._udp: UdpSocket | None = None
+        self._accepting = True
+
+    def start(self, host: str, port: int) -> tuple[str, int]:
+        """Bind and listen; returns the address bound. Raises OSError."""
+        self._udp = UdpSocket(bind_udp(host, port), self._received, self._writable, self._failed)
+        address = self._udp.address
+        return address[0], address[1]
+
+    def stop_accepting(self) -> None:
+        """Ignore new connections from now on; those that exist live on."""
+        self._accepting = False
+
+    def close(self) -> None:
+        """Close the socket; connections that are still open end without a word."""
+        for connection in list(self._connections):
+            connection.abort("the listener was closed")
+        if self._udp is not None:
+            self._udp.close()
+
+    # --- CidRouter --------------------------------------------------------------------------
+
+    def cid_issued(self, cid: bytes, connection: Connection) -> None:
+        """Datagrams with this connection id are the connection's from now on."""
+        self._cids[cid] = connection
+        self._connections[connection].add(cid)
+
+    def cid_retired(self, cid: bytes) -> None:
+        """And no longer."""
+        connection = self._cids.pop(cid, None)
+        if connection is not None:
+            self._connections[connection].discard(cid)
+
+    def terminated(self, connection: Connection) -> None:
+        """Forget the connection."""
+        for cid in self._connections.pop(connection, ()):
+            del self._cids[cid]
+        self._handshake_over(connection)
+
+    # --- the socket -------------------------------------------------------------------------
+
+    def _received(self, datagrams: list[bytes], address: Address) -> None:
+        # One system call's datagrams come from one peer, but maybe from two of its connections.
+        start = 0
+        while start < len(datagrams):
+            first = datagrams[start]
+            end = start + 1
+            if first and first[0] & _LONG_HEADER:
+                self._received_long_header(first, address)
+            else:
+                cid = first[1 : 1 + _CID_LENGTH]
+                while end < len(datagrams) and _continues(datagrams[end], cid):
+                    end += 1
+                connection = self._cids.get(cid)
+                if connection is not None:
+                    connection.receive(datagrams[start:end], address)
+            start = end
+
+    def _received_long_header(self, data: bytes, address: Address) -> None:
+        """A handshake packet, or the first one of a stranger (RFC 9000 section 5.2.2)."""
+        try:
+            header = pull_quic_header(QuicBuffer(data=data), host_cid_length=_CID_LENGTH)
+        except ValueError:
+            return
+        connection = self._cids.get(header.destination_cid)
+        if connection is None:
+            connection = self._stranger(header, len(data), address)
+            if connection is None:
+                return
+        connection.receive([data], address)
+        if connection.is_ready or connection.is_over:
+            self._handshake_over(connection)
+        refusal = connection.quic.refusal
+        if refusal is not None:
+            reason = str(refusal).partition(":")[0]
+            self._limited.warning(reason, "refused %s: %s", address[0], refusal)
+            connection.quic.refusal = None  # said once, however often it sends again
+
+    def _stranger(self, header: QuicHeader, size: int, address: Address) -> Connection | None:
+        """A connection for a client's first packet, if it is one that we may answer."""
+        if size < SMALLEST_DATAGRAM or not self._accepting:
+            return None
+        if header.packet_type == QuicPacketType.VERSION_NEGOTIATION:
+            return None
+        if header.version != QuicProtocolVersion.VERSION_1:
+            assert self._udp is not None
+            offer = encode_quic_version_negotiation(
+                source_cid=header.destination_cid,
+                destination_cid=header.source_cid,
+                supported_versions=[QuicProtocolVersion.VERSION_1],
+            )
+            self._udp.send([(offer, address)])
+            return None
+        if header.packet_type != QuicPacketType.INITIAL:
+            return None
+        if len(self._handshakes) >= MAX_HANDSHAKES or len(self._connections) >= MAX_CONNECTIONS:
+            self._limited.warning(
+                "too many",
+                "ignored %s: %d connections, %d of them in the handshake",
+                address[0],
+                len(self._connections),
+                len(self._handshakes),
+            )
+            return None
+        return self._new_connection(header.destination_cid, size, address)
+
+    def _new_connection(self, cid: bytes, size: int, address: Address) -> Connection:
+        assert self._udp is not None
+        # A client pads its first datagram to its full size: that much the path can take.
+        configuration = quic_configuration(
+            self._identity,
+            utc_now(),
+            is_client=False,
+            datagram_size=self._datagram_size or min(size, LOOPBACK_DATAGRAM),
+        )
+        quic = MeshQuic(configuration, self._verify, original_destination_connection_id=cid)
+        connection = Connection(
+            quic, self._udp, lambda connection: self._make_user(connection, address), self
+        )
+        self._connections[connection] = set()
+        self.cid_issued(cid, connection)
+        self.cid_issued(quic.host_cid, connection)
+        self._handshakes[connection] = asyncio.get_running_loop().call_later(
+            self._handshake_deadline, connection.abort, "the handshake took too long"
+        )
+        return connection
+
+    def _handshake_over(self, connection: Connection) -> None:
+        timer = self._handshakes.pop(connection, None)
+        if timer is not None:
+            timer.cancel()
+
+    def _writable(self) -> None:
+        for connection in list(self._connections):
+            connection.resume()
+
+    def _failed(self, error: OSError) -> None:
+        # An error on a shared socket names no connection; theirs find out by themselves.
+        self._limited.warning(str(error.errno), "the mesh socket: %s", error.strerror)
+
+
+def _continues(data: bytes, cid: bytes) -> bool:
+    """Whether a datagram is a short-header packet for this connection id."""
+    return data.startswith(cid, 1) and not data[0] & _LONG_HEADER

@@ -1,0 +1,38 @@
+"""Log lines that a peer can cause at will, at most one a second for each reason."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+
+_MAX_REASONS = 64
+
+
+class LimitedLog:
+    """Warns at most once per `interval` seconds and reason; says how many it left out."""
+
+    def __init__(
+        self,
+        logger: logging.Logger,
+        interval: float = 1.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._logger = logger
+        self._interval = interval
+        self._clock = clock
+        self._last: dict[str, tuple[float, int]] = {}
+
+    def warning(self, reason: str, message: str, *args: object) -> None:
+        """Log `message` unless a line with the same `reason` was logged just now."""
+        now = self._clock()
+        last, left_out = self._last.get(reason, (-self._interval, 0))
+        if now - last < self._interval:
+            self._last[reason] = (last, left_out + 1)
+            return
+        if len(self._last) >= _MAX_REASONS:
+            self._last.clear()
+        self._last[reason] = (now, 0)
+        if left_out:
+            message = f"{message} ({left_out} more like this since the last line)"
+        self._logger.warning(message, *args)

@@ -1,0 +1,193 @@
+"""aioquic's QuicConnection with what the mesh needs changed. The only module that knows its
+private names (aioquic is pinned below 1.8 for it).
+
+- **Mutual TLS.** As shipped, aioquic accepts clients with no certificate and with anybody's. Here
+  both sides demand one, and refuse the peer inside the handshake, right after TLS has proven that
+  it holds its key: a refused peer never gets as far as a stream.
+- **Bursts.** `datagrams_to_send` builds a whole congestion window before anything leaves. Here one
+  call builds at most one burst, so that both ends work at the same time, and never a packet
+  smaller than need be because the window ends inside it.
+- **No pacing:** a burst is shorter than the event loop's timer resolution.
+"""
+
+# ruff: noqa: SLF001
+# pyright: reportPrivateUsage=false
+from __future__ import annotations
+
+import logging
+import ssl
+from collections.abc import Callable
+from datetime import datetime
+
+from aioquic import tls
+from aioquic._buffer import Buffer
+from aioquic.quic.configuration import SMALLEST_MAX_DATAGRAM_SIZE, QuicConfiguration
+from aioquic.quic.connection import END_STATES, NetworkAddress, QuicConnection
+from aioquic.quic.packet import QuicProtocolVersion
+from aioquic.quic.recovery import QuicPacketPacer
+from cryptography import x509
+
+from quafka_mesh_ops.errors import PeerRefusedError
+from quafka_mesh_ops.identity import Identity, NodeId
+from quafka_mesh_ops.transport.congestion import LAN, LanCongestionControl
+
+ALPN = "quafka-mesh/1"
+IDLE_TIMEOUT = 5.0
+MAX_DATA = 64 << 20
+MAX_STREAM_DATA = 32 << 20
+BURST = 64_000
+"""Bytes that one call builds: what UDP_SEGMENT takes in one system call."""
+
+ETHERNET_DATAGRAM = 1452
+LOOPBACK_DATAGRAM = 16_000
+"""Below 16,384: there aioquic's sender writes a STREAM length that does not fit its field."""
+SMALLEST_DATAGRAM = SMALLEST_MAX_DATAGRAM_SIZE
+
+VerifyPeer = Callable[[x509.Certificate | None], NodeId]
+
+# aioquic warns here about everything that a stranger's packet can be; we log what matters.
+logging.getLogger("quic").setLevel(logging.ERROR)
+
+
+def quic_configuration(
+    identity: Identity, now: datetime, *, is_client: bool, datagram_size: int
+) -> QuicConfiguration:
+    """The settings of one connection; made for each, because certificates are short-lived."""
+    certificate, key = identity.certificate(now)
+    return QuicConfiguration(
+        alpn_protocols=[ALPN],
+        congestion_control_algorithm=LAN,
+        idle_timeout=IDLE_TIMEOUT,
+        is_client=is_client,
+        max_data=MAX_DATA,
+        max_stream_data=MAX_STREAM_DATA,
+        max_datagram_size=datagram_size,
+        supported_versions=[QuicProtocolVersion.VERSION_1],
+        # AES-128 first: the cheaper of the two, and both are strong enough.
+        cipher_suites=[
+            tls.CipherSuite.AES_128_GCM_SHA256,
+            tls.CipherSuite.AES_256_GCM_SHA384,
+        ],
+        certificate=certificate,
+        private_key=key,
+        # Its own check wants an authority; `_MutualContext` judges every certificate instead.
+        verify_mode=ssl.CERT_NONE,
+    )
+
+
+class _PeerRefusedAlert(tls.Alert):
+    description = tls.AlertDescription.access_denied
+
+
+class _MutualContext(tls.Context):
+    """TLS 1.3 with a certificate demanded of both sides and judged by `judge`."""
+
+    judge: Callable[[x509.Certificate | None], None]
+
+    def _server_handle_certificate(self, input_buf: Buffer) -> None:
+        super()._server_handle_certificate(input_buf)
+        if self.state != tls.State.SERVER_EXPECT_CERTIFICATE_VERIFY:
+            self.judge(None)
+
+    def _check_certificate_verify_signature(self, verify: tls.CertificateVerify) -> None:
+        super()._check_certificate_verify_signature(verify)
+        self.judge(self._peer_certificate)
+
+
+class _NoPacing(QuicPacketPacer):
+    def next_send_time(self, now: float) -> float | None:  # type: ignore[override]
+        return None
+
+
+class MeshQuic(QuicConnection):
+    """One QUIC connection of the mesh, still without I/O.
+
+    `peer` is the other side's node id once it is proven and allowed, `refusal` why it was not.
+    """
+
+    def __init__(
+        self,
+        configuration: QuicConfiguration,
+        verify: VerifyPeer,
+        original_destination_connection_id: bytes | None = None,
+    ) -> None:
+        super().__init__(
+            configuration=configuration,
+            original_destination_connection_id=original_destination_connection_id,
+        )
+        self.peer: NodeId | None = None
+        self.refusal: PeerRefusedError | None = None
+        self._verify_certificate = verify
+        size = configuration.max_datagram_size
+        self._burst = max(1, BURST // size) * size
+        congestion = self._loss._cc
+        assert isinstance(congestion, LanCongestionControl)
+        self._congestion = congestion
+        self._loss._pacer = _NoPacing(max_datagram_size=size)
+
+    @property
+    def is_closed(self) -> bool:
+        """No more data will be sent or received; said as soon as either side has closed."""
+        return self._close_pending or self._state in END_STATES
+
+    @property
+    def close_reason(self) -> str:
+        """Why it is closed, in the words of the side that did it."""
+        event = self._close_event
+        if event is None:
+            return "closed"
+        return event.reason_phrase or f"error code 0x{event.error_code:x}"
+
+    @property
+    def unordered(self) -> int:
+        """Bytes of memory that hold stream data with a gap before it.
+
+        aioquic doubles its windows with the highest offset seen, so a few packets far apart
+        would have it allocate without end: the caller must bound this.
+        """
+        return sum([len(stream.receiver._buffer) for stream in self._streams.values()])
+
+    def unsent(self, stream_id: int) -> int:
+        """Bytes given to this stream that have not been sent for the first time."""
+        stream = self._streams.get(stream_id)
+        if stream is None:
+            return 0
+        sender = stream.sender
+        return sender._buffer_stop - sender.highest_offset
+
+    def is_delivered(self, stream_id: int) -> bool:
+        """Whether all data of this stream, and its end if it has one, was acknowledged."""
+        stream = self._streams.get(stream_id)
+        if stream is None or stream.sender.is_finished:
+            return True
+        sender = stream.sender
+        all_acked = sender._buffer_start == sender._buffer_stop
+        return sender._buffer_fin is None and all_acked
+
+    def datagrams_to_send(self, now: float) -> list[tuple[bytes, NetworkAddress]]:
+        """At most one burst; see the module's text. Call again until nothing comes."""
+        congestion = self._congestion
+        in_flight = congestion.bytes_in_flight
+        room = max(0, congestion.window - in_flight)
+        room -= room % self._max_datagram_size
+        congestion.congestion_window = in_flight + min(room, self._burst)
+        try:
+            return super().datagrams_to_send(now)
+        finally:
+            congestion.congestion_window = congestion.window
+
+    def _initialize(self, peer_cid: bytes) -> None:
+        super()._initialize(peer_cid)
+        # aioquic makes its Context itself; the subclass adds no state but what is set here.
+        self.tls.__class__ = _MutualContext
+        context = self.tls
+        assert isinstance(context, _MutualContext)
+        context.judge = self._judge
+        context._request_client_certificate = True
+
+    def _judge(self, certificate: x509.Certificate | None) -> None:
+        try:
+            self.peer = self._verify_certificate(certificate)
+        except PeerRefusedError as e:
+            self.refusal = e
+            raise _PeerRefusedAlert(f"this node was refused: {e}") from e

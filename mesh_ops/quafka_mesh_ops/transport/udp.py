@@ -1,0 +1,219 @@
+"""A UDP socket that moves datagrams in bursts.
+
+UDP_SEGMENT sends up to 64 equal datagrams with one system call, UDP_GRO receives them so; both
+fall back by themselves where the kernel or the device does not have them. Fragmentation is off
+(RFC 9000 section 14): a datagram above the path's MTU is refused with EMSGSIZE.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import socket
+import struct
+import sys
+from collections import deque
+from collections.abc import Callable
+from itertools import groupby
+from typing import Any
+
+logger = logging.getLogger("quafka.mesh.udp")
+
+Address = Any
+"""What the socket module calls an address: (host, port) or (host, port, flow, scope)."""
+Datagram = tuple[bytes, Address]
+
+SOCKET_BUFFER = 4 << 20
+_RECEIVES_PER_WAKE_UP = 32
+_SEGMENTS = 64
+_BYTES_PER_SEND = 65_000
+_RECEIVE_SIZE = 65_536
+
+# From linux/udp.h and linux/in.h, linux/in6.h; the socket module does not have them.
+_UDP_SEGMENT, _UDP_GRO = 103, 104
+_IP_MTU_DISCOVER, _IPV6_MTU_DISCOVER, _PMTUDISC_DO = 10, 23, 2
+
+_RETRY = frozenset((errno.EAGAIN, errno.EWOULDBLOCK, errno.EINTR, errno.ENOBUFS))
+_NO_SEGMENTATION = frozenset((errno.EIO, errno.EINVAL, errno.ENOPROTOOPT))
+
+
+class UdpSocket:
+    """A non-blocking UDP socket on the running loop.
+
+    `on_datagrams(datagrams, address)` gets what one system call received, `on_writable()` follows
+    after `send` had to keep datagrams back, `on_error(error)` gets what the kernel reports about
+    the path (ECONNREFUSED, EMSGSIZE).
+    """
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        on_datagrams: Callable[[list[bytes], Address], None],
+        on_writable: Callable[[], None],
+        on_error: Callable[[OSError], None],
+        peer: Address | None = None,
+    ) -> None:
+        self._sock = sock
+        self._peer = peer
+        self._on_datagrams = on_datagrams
+        self._on_writable = on_writable
+        self._on_error = on_error
+        self._loop = asyncio.get_running_loop()
+        self._kept: deque[tuple[list[bytes], Address]] = deque()
+        self._buffer = bytearray(_RECEIVE_SIZE)
+        self._view = memoryview(self._buffer)
+        sock.setblocking(False)
+        _set_buffers(sock)
+        _set_no_fragments(sock)
+        self._gro = _try_option(sock, socket.SOL_UDP, _UDP_GRO, 1)
+        self._gso = _try_option(sock, socket.SOL_UDP, _UDP_SEGMENT, 0)
+        self._loop.add_reader(sock.fileno(), self._read)
+
+    @property
+    def address(self) -> Address:
+        """Where this socket is bound."""
+        return self._sock.getsockname()
+
+    @property
+    def blocked(self) -> bool:
+        """Whether datagrams are kept back; `on_writable` will be called."""
+        return bool(self._kept)
+
+    def close(self) -> None:
+        """Stop at once. What was kept back is lost, as datagrams may be."""
+        if self._sock.fileno() >= 0:
+            self._loop.remove_reader(self._sock.fileno())
+            self._loop.remove_writer(self._sock.fileno())
+            self._sock.close()
+        self._kept.clear()
+
+    def send(self, datagrams: list[Datagram]) -> None:
+        """Send, in order, as bursts. What the kernel does not take now is sent later."""
+        if self._sock.fileno() < 0:
+            return
+        was_blocked = self.blocked
+        for address, group in groupby(datagrams, key=_address_of):
+            burst: list[bytes] = []
+            size = 0
+            for data, _ in group:
+                full = len(burst) == _SEGMENTS or size + len(data) > _BYTES_PER_SEND
+                # Segments of one burst are equal; only the last may be shorter.
+                uneven = burst and (len(data) > len(burst[0]) or len(burst[-1]) != len(burst[0]))
+                if burst and (full or uneven):
+                    self._kept.append((burst, address))
+                    burst, size = [], 0
+                burst.append(data)
+                size += len(data)
+            self._kept.append((burst, address))
+        if not was_blocked:
+            self._flush()
+            if self._kept:
+                self._loop.add_writer(self._sock.fileno(), self._resume)
+
+    def _resume(self) -> None:
+        self._flush()
+        if not self._kept and self._sock.fileno() >= 0:
+            self._loop.remove_writer(self._sock.fileno())
+            self._on_writable()
+
+    def _flush(self) -> None:
+        while self._kept:
+            burst, address = self._kept[0]
+            try:
+                self._send_burst(burst, address)
+            except OSError as e:
+                if e.errno in _RETRY:
+                    return
+                if len(burst) > 1 and self._gso and e.errno in _NO_SEGMENTATION:
+                    logger.info("UDP_SEGMENT does not work here: %s", e.strerror)
+                    self._gso = False
+                    continue
+                self._kept.popleft()
+                self._on_error(e)
+                continue
+            self._kept.popleft()
+
+    def _send_burst(self, burst: list[bytes], address: Address) -> None:
+        target = () if self._peer is not None else (address,)
+        if len(burst) == 1:
+            self._sock.sendmsg(burst, [], 0, *target)
+        elif self._gso:
+            segment = struct.pack("=H", len(burst[0]))
+            self._sock.sendmsg(burst, [(socket.SOL_UDP, _UDP_SEGMENT, segment)], 0, *target)
+        else:
+            while len(burst) > 1:
+                self._sock.sendmsg(burst[:1], [], 0, *target)
+                del burst[0]  # what has left must not leave again after EAGAIN
+            self._sock.sendmsg(burst, [], 0, *target)
+
+    def _read(self) -> None:
+        ancillary = socket.CMSG_SPACE(4) if self._gro else 0
+        for _ in range(_RECEIVES_PER_WAKE_UP):
+            try:
+                count, control, _, address = self._sock.recvmsg_into((self._view,), ancillary)
+            except (BlockingIOError, InterruptedError):
+                return
+            except OSError as e:
+                self._on_error(e)
+                return
+            segment = count
+            for level, kind, value in control:
+                if level == socket.SOL_UDP and kind == _UDP_GRO:
+                    segment = int.from_bytes(value[:4], sys.byteorder)
+            self._on_datagrams(self._cut(count, segment), self._peer or address)
+            if self._sock.fileno() < 0:
+                return
+
+    def _cut(self, count: int, segment: int) -> list[bytes]:
+        view = self._view
+        if count <= segment or segment <= 0:
+            return [bytes(view[:count])]
+        return [bytes(view[i : min(i + segment, count)]) for i in range(0, count, segment)]
+
+
+def bind_udp(host: str, port: int) -> socket.socket:
+    """A UDP socket bound to this address. Raises OSError."""
+    family, _, _, _, address = socket.getaddrinfo(
+        host, port, type=socket.SOCK_DGRAM, flags=socket.AI_PASSIVE
+    )[0]
+    sock = socket.socket(family, socket.SOCK_DGRAM)
+    try:
+        sock.bind(address)
+    except OSError:
+        sock.close()
+        raise
+    return sock
+
+
+def _address_of(datagram: Datagram) -> Address:
+    return datagram[1]
+
+
+def _try_option(sock: socket.socket, level: int, option: int, value: int) -> bool:
+    try:
+        sock.setsockopt(level, option, value)
+    except OSError:
+        return False
+    return True
+
+
+def _set_buffers(sock: socket.socket) -> None:
+    for option, name in ((socket.SO_RCVBUF, "net.core.rmem_max"), (socket.SO_SNDBUF, "wmem_max")):
+        sock.setsockopt(socket.SOL_SOCKET, option, SOCKET_BUFFER)
+        # The kernel grants less without an error, and reports twice what it grants.
+        granted = sock.getsockopt(socket.SOL_SOCKET, option) // 2
+        if granted < SOCKET_BUFFER:
+            logger.info(
+                "the kernel grants a UDP buffer of %d bytes, not %d (%s): bursts may be lost",
+                granted,
+                SOCKET_BUFFER,
+                name,
+            )
+
+
+def _set_no_fragments(sock: socket.socket) -> None:
+    if sock.family == socket.AF_INET6:
+        _try_option(sock, socket.IPPROTO_IPV6, _IPV6_MTU_DISCOVER, _PMTUDISC_DO)
+    else:
+        _try_option(sock, socket.IPPROTO_IP, _IP_MTU_DISCOVER, _PMTUDISC_DO)

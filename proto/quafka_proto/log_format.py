@@ -1,0 +1,233 @@
+"""The bytes of the log on disk. The broker writes them; Spark and tools read them.
+
+All integers are big-endian. A reader refuses a version it does not know; a change of layout is a
+new version, and readers keep reading the old.
+
+Segment file `N.log` (N: twelve decimal digits):
+
+    header, 32 bytes
+        0   8 magic b"QUAFKLOG"
+        8   1 version, 1
+        9   7 zero
+       16   8 segment number
+       24   4 zero
+       28   4 CRC-32C of bytes 0-27
+    entries, each:
+        0   2 marker, 0x5145
+        2   1 version, 1
+        3   1 flags, 0
+        4   4 length of the record batch
+        8   4 CRC-32C of bytes 12 to the end of the header, then of the batch's first 21 bytes
+       12   8 global message id of the first record
+       20   8 virtual offset of the first record
+       28   8 durable position: this file was known fsynced up to here when the entry was written
+       36  16 topic hash
+       52   4 org id
+       56   4 partition
+       60   4 generation of the topic
+       64   4 record count
+       68     the record batch: 61-byte header and records, as produced
+
+The batch's own CRC-32C covers it from its 21st byte on, so every byte is under one checksum.
+
+Index file `N.oidx`: the same 32-byte header with magic b"QUAFKIDX", then one row per entry:
+
+        0   8 global message id of the first record
+        8   8 virtual offset of the first record
+       16   8 position of the entry in the log file
+       24  16 topic hash
+       40   8 max timestamp, ms
+       48   8 producer id, -1: none
+       56   4 base sequence
+       60   4 org id
+       64   4 partition
+       68   4 generation
+       72   4 record count
+       76   4 length of the record batch
+       80   2 producer epoch
+       82   2 flags, 0
+       84   8 zero
+       92   4 CRC-32C of bytes 0-91
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+from quafka_proto.errors import Malformed
+from quafka_proto.records import BATCH_HEADER_SIZE, PATCHED_SIZE, crc32c, read_header
+
+VERSION = 1
+FILE_HEADER_SIZE = 32
+ENTRY_HEADER_SIZE = 68
+INDEX_ROW_SIZE = 96
+LOG_MAGIC = b"QUAFKLOG"
+INDEX_MAGIC = b"QUAFKIDX"
+ENTRY_MARKER = b"\x51\x45"
+
+_FILE_HEADER = struct.Struct(">8sB7xQ4x")
+_ENTRY_HEAD = struct.Struct(">2sBBII")
+_ENTRY_BODY = struct.Struct(">QQQ16sIIII")
+_ROW = struct.Struct(">QQQ16sqqiIIIIIhH8x")
+_CRC = struct.Struct(">I")
+_CHECKED_FROM = 12
+
+
+class Entry(NamedTuple):
+    """An entry's header; `length` is that of the record batch behind it."""
+
+    length: int
+    crc: int
+    global_id: int
+    base_offset: int
+    durable_position: int
+    topic_hash: bytes
+    org_id: int
+    partition: int
+    generation: int
+    record_count: int
+
+    @property
+    def size(self) -> int:
+        """Bytes of the whole entry."""
+        return ENTRY_HEADER_SIZE + self.length
+
+
+class IndexRow(NamedTuple):
+    """One entry, as the index has it."""
+
+    global_id: int
+    base_offset: int
+    position: int
+    topic_hash: bytes
+    max_timestamp: int
+    producer_id: int
+    base_sequence: int
+    org_id: int
+    partition: int
+    generation: int
+    record_count: int
+    length: int
+    producer_epoch: int
+    flags: int = 0
+
+
+def encode_file_header(magic: bytes, number: int) -> bytes:
+    """The header of a segment's log or index file."""
+    head = _FILE_HEADER.pack(magic, VERSION, number)
+    return head + _CRC.pack(crc32c(head))
+
+
+def check_file_header(data: bytes, magic: bytes, number: int) -> None:
+    """Refuse a file that is not the one it should be.
+
+    Raises:
+        Malformed: cut short, damaged, another kind of file, segment or version.
+    """
+    if len(data) < FILE_HEADER_SIZE:
+        raise Malformed("the file header is cut short")
+    found, version, found_number = _FILE_HEADER.unpack_from(data)
+    if found != magic:
+        raise Malformed("the file header has another magic")
+    if version != VERSION:
+        raise Malformed(f"the file has version {version}; known is {VERSION}")
+    if _CRC.unpack_from(data, FILE_HEADER_SIZE - 4)[0] != crc32c(data[: FILE_HEADER_SIZE - 4]):
+        raise Malformed("the file header does not match its CRC")
+    if found_number != number:
+        raise Malformed(f"the file is segment {found_number}")
+
+
+def encode_entry_header(
+    patched: bytes | bytearray | memoryview,
+    *,
+    length: int,
+    global_id: int,
+    base_offset: int,
+    durable_position: int,
+    topic_hash: bytes,
+    org_id: int,
+    partition: int,
+    generation: int,
+    record_count: int,
+) -> bytes:
+    """The header for a batch of `length` bytes that begins with the 21 `patched` ones."""
+    body = _ENTRY_BODY.pack(
+        global_id, base_offset, durable_position, topic_hash, org_id, partition, generation,
+        record_count,
+    )  # fmt: skip
+    crc = crc32c(patched[:PATCHED_SIZE], crc32c(body))
+    return _ENTRY_HEAD.pack(ENTRY_MARKER, VERSION, 0, length, crc) + body
+
+
+def read_entry(data: bytes | memoryview, at: int = 0) -> Entry:
+    """An entry's header, with nothing checked but its marker, version and length.
+
+    Raises:
+        Malformed: cut short, or no entry begins here.
+    """
+    if len(data) - at < ENTRY_HEADER_SIZE:
+        raise Malformed("an entry header is cut short")
+    marker, version, _flags, length, crc = _ENTRY_HEAD.unpack_from(data, at)
+    if marker != ENTRY_MARKER or version != VERSION or length < BATCH_HEADER_SIZE:
+        raise Malformed("no entry begins here")
+    return Entry(length, crc, *_ENTRY_BODY.unpack_from(data, at + _CHECKED_FROM))
+
+
+def check_entry(data: bytes | memoryview, at: int = 0) -> Entry:
+    """An entry whose every byte is verified.
+
+    Raises:
+        Malformed: cut short, or a checksum does not match.
+    """
+    entry = read_entry(data, at)
+    start = at + ENTRY_HEADER_SIZE
+    if len(data) - start < entry.length:
+        raise Malformed("an entry is cut short")
+    head = crc32c(data[at + _CHECKED_FROM : start + PATCHED_SIZE])
+    if head != entry.crc:
+        raise Malformed("an entry header does not match its CRC")
+    batch = data[start : start + entry.length]
+    if read_header(batch).crc != crc32c(batch[PATCHED_SIZE:]):
+        raise Malformed("a record batch does not match its CRC")
+    return entry
+
+
+def row_of(entry: Entry, position: int, batch: bytes | bytearray | memoryview) -> IndexRow:
+    """The index row of an entry at `position`, from its header and its batch's header."""
+    header = read_header(batch)
+    return IndexRow(
+        entry.global_id,
+        entry.base_offset,
+        position,
+        entry.topic_hash,
+        header.max_timestamp,
+        header.producer_id,
+        header.base_sequence,
+        entry.org_id,
+        entry.partition,
+        entry.generation,
+        entry.record_count,
+        entry.length,
+        header.producer_epoch,
+    )
+
+
+def encode_row(row: IndexRow) -> bytes:
+    """96 bytes."""
+    body = _ROW.pack(*row)
+    return body + _CRC.pack(crc32c(body))
+
+
+def decode_row(data: bytes | memoryview, at: int = 0) -> IndexRow:
+    """Read a row.
+
+    Raises:
+        Malformed: cut short, or it does not match its CRC.
+    """
+    if len(data) - at < INDEX_ROW_SIZE:
+        raise Malformed("an index row is cut short")
+    body = data[at : at + INDEX_ROW_SIZE - 4]
+    if _CRC.unpack_from(data, at + INDEX_ROW_SIZE - 4)[0] != crc32c(body):
+        raise Malformed("an index row does not match its CRC")
+    return IndexRow(*_ROW.unpack_from(body))

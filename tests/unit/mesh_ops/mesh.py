@@ -1,0 +1,122 @@
+"""A client and a server on 127.0.0.1, and what the tests make them do."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from quafka_mesh_ops.client import MeshClient
+from quafka_mesh_ops.identity import Identity
+from quafka_mesh_ops.ops import (
+    DescribeTopics,
+    DescribeTopicsResp,
+    FetchOp,
+    FetchOpResp,
+    FetchOps,
+    FetchOpsResp,
+    OpCode,
+    Part,
+    ProduceOp,
+    ProduceOpResp,
+    ProduceOps,
+    ProduceOpsResp,
+)
+from quafka_mesh_ops.server import Handler, MeshServer, OpContext
+from quafka_mesh_ops.tracing import Tracer
+
+
+def new_identity() -> Identity:
+    return Identity(Ed25519PrivateKey.generate())
+
+
+def fetch_of(size: int) -> FetchOps:
+    return FetchOps([FetchOp("orders", 0, 0, size)])
+
+
+def produce_of(records: bytes, topic: str = "orders") -> ProduceOps:
+    return ProduceOps([ProduceOp(topic, 0, records)])
+
+
+@dataclass
+class Broker:
+    """Handlers that note what reached them."""
+
+    started: list[str] = field(default_factory=list)
+    cancelled: list[str] = field(default_factory=list)
+    release: asyncio.Event = field(default_factory=asyncio.Event)
+    parked: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def describe(self, context: OpContext, op: DescribeTopics) -> Part:
+        """Answers at once; the topic "park" waits until it is released or cancelled."""
+        if op.topics == ["park"]:
+            self.parked.set()
+            try:
+                await self.release.wait()
+            except asyncio.CancelledError:
+                self.cancelled.append("park")
+                raise
+        return DescribeTopicsResp("cluster", [])
+
+    async def fetch(self, context: OpContext, op: FetchOps) -> Part:
+        """Answers `max_bytes` bytes per partition."""
+        return FetchOpsResp(
+            [FetchOpResp([bytes(p.max_bytes)], high_watermark=1) for p in op.partitions]
+        )
+
+    async def produce(self, context: OpContext, op: ProduceOps) -> Part:
+        """Answers the length of the records; slower the shorter they are."""
+        self.started += [p.topic for p in op.partitions]
+        await asyncio.sleep(0)
+        return ProduceOpsResp([ProduceOpResp(len(p.records)) for p in op.partitions])
+
+    def handlers(self) -> dict[OpCode, Handler]:
+        return {
+            OpCode.DESCRIBE_TOPICS: self.describe,
+            OpCode.FETCH: self.fetch,
+            OpCode.PRODUCE: self.produce,
+        }
+
+
+@dataclass
+class Mesh:
+    client: MeshClient
+    server: MeshServer
+    broker: Broker
+    port: int
+    client_identity: Identity
+    server_identity: Identity
+
+
+@asynccontextmanager
+async def mesh(
+    handlers: Mapping[OpCode, Handler] | None = None,
+    *,
+    tracer: Tracer | None = None,
+    datagram_size: int | None = None,
+) -> AsyncIterator[Mesh]:
+    """A connected pair."""
+    broker = Broker()
+    ours, theirs = new_identity(), new_identity()
+    tracer = tracer or Tracer()
+    server = MeshServer(
+        theirs,
+        {ours.node_id},
+        {**broker.handlers(), **(handlers or {})},
+        tracer,
+        datagram_size=datagram_size,
+    )
+    _, port = await server.start("127.0.0.1", 0)
+    client = MeshClient(
+        "127.0.0.1", port, ours, {theirs.node_id}, tracer, datagram_size=datagram_size
+    )
+    await client.start()
+    try:
+        assert await client.wait_connected(5)
+        yield Mesh(client, server, broker, port, ours, theirs)
+    finally:
+        await client.close()
+        await server.close(0)

@@ -1,0 +1,68 @@
+"""QUIC peers that are not ours: stock aioquic with whatever certificate and bytes a test wants."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import cast
+
+from aioquic.asyncio.client import connect
+from aioquic.asyncio.protocol import QuicConnectionProtocol
+from aioquic.quic.configuration import QuicConfiguration
+from aioquic.quic.events import ConnectionTerminated, QuicEvent, StreamDataReceived
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
+
+from quafka_mesh_ops.identity import Identity, utc_now
+
+Credentials = tuple[x509.Certificate, PrivateKeyTypes]
+
+
+class RawClient(QuicConnectionProtocol):
+    """Notes what the server does."""
+
+    def __init__(self, *args: object, **kwargs: object) -> None:
+        super().__init__(*args, **kwargs)  # type: ignore[arg-type]
+        self.closed_with: ConnectionTerminated | None = None
+        self.received = bytearray()
+        self.end = asyncio.Event()
+        self.data = asyncio.Event()
+
+    def quic_event_received(self, event: QuicEvent) -> None:
+        if isinstance(event, ConnectionTerminated):
+            self.closed_with = event
+            self.end.set()
+        elif isinstance(event, StreamDataReceived):
+            self.received += event.data
+            self.data.set()
+
+    def send(self, stream_id: int, data: bytes, end_stream: bool = False) -> None:
+        self._quic.send_stream_data(stream_id, data, end_stream)
+        self.transmit()
+
+    def reset(self, stream_id: int) -> None:
+        self._quic.send_stream_data(stream_id, b"\x01")
+        self._quic.reset_stream(stream_id, 0)
+        self.transmit()
+
+
+def credentials(identity: Identity) -> Credentials:
+    return identity.certificate(utc_now())
+
+
+@asynccontextmanager
+async def raw_client(
+    port: int, shown: Credentials | None, alpn: str = "quafka-mesh/1"
+) -> AsyncIterator[RawClient]:
+    """A stock client that has done its side of the handshake with 127.0.0.1:port."""
+    configuration = QuicConfiguration(
+        alpn_protocols=[alpn], verify_mode=ssl.CERT_NONE, is_client=True, idle_timeout=5
+    )
+    if shown is not None:
+        configuration.certificate, configuration.private_key = shown
+    async with connect(
+        "127.0.0.1", port, configuration=configuration, create_protocol=RawClient
+    ) as client:
+        yield cast(RawClient, client)

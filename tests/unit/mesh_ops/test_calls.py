@@ -1,0 +1,291 @@
+"""Calls over a live pair: answers, order, deadlines, cancellation, loss."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+
+import pytest
+
+from quafka_mesh_ops import client as client_module
+from quafka_mesh_ops.client import MeshClient
+from quafka_mesh_ops.errors import OpFailedError, OutcomeUnknownError, PeerUnavailableError
+from quafka_mesh_ops.ops import (
+    CreateTopic,
+    DescribeTopics,
+    DescribeTopicsResp,
+    InitProducerId,
+    OpCode,
+    Part,
+    ProduceOpsResp,
+)
+from quafka_mesh_ops.server import MeshServer, OpContext
+from quafka_mesh_ops.tracing import Tracer
+from tests.unit.mesh_ops.mesh import Broker, fetch_of, mesh, new_identity, produce_of
+
+PARK = DescribeTopics(["park"])
+
+
+async def test_a_call_is_answered() -> None:
+    async with mesh() as m:
+        answer = await m.client.call(DescribeTopics(), org_id=1, deadline=2)
+        assert answer == DescribeTopicsResp("cluster", [])
+
+
+@pytest.mark.parametrize("datagram_size", [None, 1452, 1200])
+async def test_large_bodies_both_ways(datagram_size: int | None) -> None:
+    size = (8 << 20) + 3
+    async with mesh(datagram_size=datagram_size) as m:
+        fetched = await m.client.call(fetch_of(size), org_id=1, deadline=20)
+        assert fetched.partitions[0].records[0] == bytes(size)
+        stored = await m.client.call(produce_of(bytes(size)), org_id=1, deadline=20, lane=3)
+        assert stored.partitions[0].base_offset == size
+
+
+async def test_the_handler_is_told_who_asks_and_until_when() -> None:
+    seen: list[OpContext] = []
+
+    async def note(context: OpContext, op: DescribeTopics) -> Part:
+        seen.append(context)
+        return DescribeTopicsResp("c", [])
+
+    async with mesh({OpCode.DESCRIBE_TOPICS: note}) as m:
+        await m.client.call(DescribeTopics(), org_id=42, deadline=3)
+        assert seen[0].org_id == 42
+        assert seen[0].peer == m.client_identity.node_id
+        assert 2 < seen[0].deadline - asyncio.get_running_loop().time() <= 3
+        assert seen[0].trace is None
+
+
+async def test_errors_of_handlers(caplog: pytest.LogCaptureFixture) -> None:
+    async def refuse(context: OpContext, op: Part) -> Part:
+        raise OpFailedError(41)
+
+    async def crash(context: OpContext, op: Part) -> Part:
+        raise TimeoutError("of its own")
+
+    async def answer_nonsense(context: OpContext, op: Part) -> Part:
+        return DescribeTopicsResp(1 << 70, [])  # type: ignore[arg-type]
+
+    handlers = {
+        OpCode.CREATE_TOPIC: refuse,
+        OpCode.FETCH: crash,
+        OpCode.DESCRIBE_TOPICS: answer_nonsense,
+    }
+    async with mesh(handlers) as m:
+        for op, code in (
+            (CreateTopic("t"), 41),
+            (fetch_of(1), -1),
+            (DescribeTopics(), -1),
+            (InitProducerId(), 35),
+        ):
+            with pytest.raises(OpFailedError) as failed:
+                await m.client.call(op, org_id=1, deadline=2)
+            assert failed.value.error_code == code
+    assert sum(r.levelno == logging.ERROR for r in caplog.records) == 2
+
+
+async def test_ops_of_a_lane_arrive_in_order_whatever_their_size() -> None:
+    async with mesh() as m:
+        names = [f"{i:03}" for i in range(60)]
+        await asyncio.gather(
+            *[
+                m.client.call(
+                    produce_of(bytes(300_000 if i % 7 == 0 else 10), topic=name),
+                    org_id=1,
+                    deadline=10,
+                    lane=5,
+                )
+                for i, name in enumerate(names)
+            ]
+        )
+        assert m.broker.started == names
+
+
+async def test_ops_keep_their_order_while_they_wait_for_a_connection() -> None:
+    broker, ours, theirs = Broker(), new_identity(), new_identity()
+    server = MeshServer(theirs, {ours.node_id}, broker.handlers(), Tracer())
+    _, port = await server.start("127.0.0.1", 0)
+    await server.close(0)
+    client = MeshClient("127.0.0.1", port, ours, {theirs.node_id}, Tracer())
+    await client.start()
+    names = [f"{i:03}" for i in range(50)]
+    calls = asyncio.gather(
+        *[client.call(produce_of(b"x", topic=n), org_id=1, deadline=5, lane=0) for n in names]
+    )
+    await asyncio.sleep(0.1)
+    again = MeshServer(theirs, {ours.node_id}, broker.handlers(), Tracer())
+    await again.start("127.0.0.1", port)
+    await calls
+    assert broker.started == names
+    await client.close()
+    await again.close(0)
+
+
+async def test_a_cancelled_call_cancels_its_handler() -> None:
+    async with mesh() as m:
+        call = asyncio.ensure_future(m.client.call(PARK, org_id=1, deadline=5))
+        await asyncio.wait_for(m.broker.parked.wait(), 2)
+        call.cancel()
+        await asyncio.gather(call, return_exceptions=True)
+        await until(lambda: m.broker.cancelled == ["park"])
+        assert await m.client.call(DescribeTopics(), org_id=1, deadline=2)
+
+
+async def test_a_passed_deadline_leaves_the_outcome_open_and_ends_the_handler() -> None:
+    async with mesh() as m:
+        start = time.monotonic()
+        with pytest.raises((OutcomeUnknownError, OpFailedError)):
+            await m.client.call(PARK, org_id=1, deadline=0.1)
+        assert time.monotonic() - start < 0.5
+        await until(lambda: m.broker.cancelled == ["park"])
+
+
+async def test_without_a_broker_nothing_is_sent() -> None:
+    client = MeshClient("127.0.0.1", 9, new_identity(), set(), Tracer())
+    await client.start()
+    with pytest.raises(PeerUnavailableError):
+        await client.call(DescribeTopics(), org_id=1, deadline=0.1)
+    assert not await client.wait_connected(0.05)
+    await client.close()
+    with pytest.raises(PeerUnavailableError):
+        await client.call(DescribeTopics(), org_id=1, deadline=5)
+
+
+async def test_close_fails_the_calls_that_are_left() -> None:
+    async with mesh() as m:
+        call = asyncio.ensure_future(m.client.call(PARK, org_id=1, deadline=5))
+        await asyncio.wait_for(m.broker.parked.wait(), 2)
+        await m.client.close()
+        with pytest.raises(OutcomeUnknownError):
+            await call
+
+
+async def test_a_killed_broker_is_noticed_at_once_and_its_successor_found() -> None:
+    async with mesh() as m:
+        call = asyncio.ensure_future(m.client.call(PARK, org_id=1, deadline=5))
+        await asyncio.wait_for(m.broker.parked.wait(), 2)
+        killed = time.monotonic()
+        m.server._listener.close()  # the socket is gone, and no farewell was sent
+        with pytest.raises(OutcomeUnknownError, match="connection was lost"):
+            await call
+        assert time.monotonic() - killed < 0.2
+        assert not m.client.connected
+        ours, theirs = m.client_identity, m.server_identity
+        successor = MeshServer(theirs, {ours.node_id}, m.broker.handlers(), Tracer())
+        await successor.start("127.0.0.1", m.port)
+        assert await m.client.call(DescribeTopics(), org_id=1, deadline=3)
+        await successor.close(0)
+
+
+async def test_a_silent_broker_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_module, "PING_DEADLINE", 0.3)
+    async with mesh() as m:
+        call = asyncio.ensure_future(m.client.call(PARK, org_id=1, deadline=5))
+        await asyncio.wait_for(m.broker.parked.wait(), 2)
+        udp = m.server._listener._udp
+        assert udp is not None
+        udp._loop.remove_reader(udp._sock.fileno())  # alive, but deaf
+        with pytest.raises(OutcomeUnknownError, match="no sign of life"):
+            await call
+
+
+async def test_a_lost_client_cancels_its_handlers() -> None:
+    async with mesh() as m:
+        call = asyncio.ensure_future(m.client.call(PARK, org_id=1, deadline=5))
+        await asyncio.wait_for(m.broker.parked.wait(), 2)
+        await m.client.close()
+        await asyncio.gather(call, return_exceptions=True)
+        await until(lambda: m.broker.cancelled == ["park"])
+        assert not m.server.sessions
+
+
+async def test_a_closing_broker_finishes_what_it_has_begun() -> None:
+    async with mesh() as m:
+        call = asyncio.ensure_future(m.client.call(PARK, org_id=1, deadline=5))
+        await asyncio.wait_for(m.broker.parked.wait(), 2)
+        closing = asyncio.ensure_future(m.server.close(drain=3))
+        await until(lambda: not m.client.connected)
+        m.broker.release.set()
+        assert await call == DescribeTopicsResp("cluster", [])
+        await asyncio.wait_for(closing, 1)
+        with pytest.raises(PeerUnavailableError):
+            await m.client.call(DescribeTopics(), org_id=1, deadline=0.1)
+
+
+async def test_the_byte_budget_lets_calls_through_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_module, "BUDGET", 1000)
+    most, running = 0, 0
+
+    async def produce(context: OpContext, op: Part) -> Part:
+        nonlocal most, running
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0.005)
+        running -= 1
+        return ProduceOpsResp([])
+
+    async with mesh({OpCode.PRODUCE: produce}) as m:
+        sizes = [400, 400, 5000, 400, 400]
+        await asyncio.gather(
+            *[m.client.call(produce_of(bytes(s)), org_id=1, deadline=5) for s in sizes]
+        )
+        assert most == 2
+        # An op that must wait for the budget and runs out of time was never sent.
+        big = asyncio.ensure_future(m.client.call(produce_of(bytes(5000)), org_id=1, deadline=5))
+        await asyncio.sleep(0)
+        with pytest.raises(PeerUnavailableError):
+            await m.client.call(produce_of(bytes(100)), org_id=1, deadline=0.0)
+        await big
+        assert m.client._bulk_bytes == 0
+
+
+async def test_parked_calls_take_no_part_of_the_budget() -> None:
+    async with mesh() as m:
+        parked = [
+            asyncio.ensure_future(m.client.call(PARK, org_id=1, deadline=5)) for _ in range(500)
+        ]
+        await asyncio.wait_for(m.broker.parked.wait(), 2)
+        assert await m.client.call(produce_of(bytes(70 << 20)), org_id=1, deadline=20, lane=0)
+        m.broker.release.set()
+        await asyncio.gather(*parked)
+
+
+async def test_many_bulk_replies_share_the_connection_and_small_ones_pass_them() -> None:
+    async with mesh() as m:
+        bulk = [
+            asyncio.ensure_future(m.client.call(fetch_of(1 << 20), org_id=1, deadline=20))
+            for _ in range(60)
+        ]
+        await asyncio.sleep(0)
+        await m.client.call(DescribeTopics(), org_id=1, deadline=5)
+        assert not all(call.done() for call in bulk)
+        for answer in await asyncio.gather(*bulk):
+            assert len(answer.partitions[0].records[0]) == 1 << 20
+        (session,) = m.server.sessions
+        await until(lambda: not session.busy)
+
+
+async def test_cancelled_bulk_replies_are_not_sent() -> None:
+    async with mesh() as m:
+        calls = [
+            asyncio.ensure_future(m.client.call(fetch_of(8 << 20), org_id=1, deadline=20))
+            for _ in range(12)
+        ]
+        await asyncio.sleep(0.05)
+        for call in calls:
+            call.cancel()
+        await asyncio.gather(*calls, return_exceptions=True)
+        (session,) = m.server.sessions
+        await until(lambda: not session.busy)
+        assert await m.client.call(fetch_of(100_000), org_id=1, deadline=2)
+
+
+async def until(condition: Callable[[], bool], seconds: float = 2.0) -> None:
+    """Wait for something that happens soon."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not happen"
+        await asyncio.sleep(0.005)

@@ -1,0 +1,213 @@
+"""Who gets a connection, in both directions."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import AsyncIterator, Callable
+from datetime import timedelta
+
+import pytest
+from aioquic.asyncio.server import serve
+from aioquic.quic.configuration import QuicConfiguration
+from aioquic.quic.connection import QuicConnection
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.x509.oid import NameOID
+
+from quafka_mesh_ops.client import MeshClient
+from quafka_mesh_ops.errors import PeerUnavailableError
+from quafka_mesh_ops.frames import Tag, encode_number
+from quafka_mesh_ops.identity import Identity, make_certificate, utc_now
+from quafka_mesh_ops.ops import DescribeTopics, DescribeTopicsResp
+from quafka_mesh_ops.server import MeshServer
+from quafka_mesh_ops.tracing import Tracer
+from quafka_mesh_ops.transport import endpoint
+from tests.unit.mesh_ops.mesh import Broker, new_identity
+from tests.unit.mesh_ops.raw_quic import Credentials, credentials, raw_client
+
+KEY = Ed25519PrivateKey.generate()
+ALLOWED = Identity(KEY)
+HOUR = timedelta(hours=1)
+
+
+def allowed_peer() -> Credentials:
+    return credentials(ALLOWED)
+
+
+def stranger() -> Credentials:
+    return credentials(new_identity())
+
+
+def expired() -> Credentials:
+    return make_certificate(KEY, utc_now() - 2 * HOUR, utc_now() - HOUR), KEY
+
+
+def not_yet_valid() -> Credentials:
+    return make_certificate(KEY, utc_now() + HOUR, utc_now() + 2 * HOUR), KEY
+
+
+def stolen_certificate() -> Credentials:
+    """The allowed node's certificate, without its key."""
+    return credentials(ALLOWED)[0], Ed25519PrivateKey.generate()
+
+
+def _named(
+    issuer: str, key: ec.EllipticCurvePrivateKey | Ed25519PrivateKey
+) -> x509.CertificateBuilder:
+    return (
+        x509.CertificateBuilder()
+        .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "node")]))
+        .issuer_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, issuer)]))
+        .serial_number(1)
+        .public_key(key.public_key())
+        .not_valid_before(utc_now() - HOUR)
+        .not_valid_after(utc_now() + HOUR)
+    )
+
+
+def from_an_authority() -> Credentials:
+    key = Ed25519PrivateKey.generate()
+    return _named("rogue authority", key).sign(Ed25519PrivateKey.generate(), None), key
+
+
+def other_kind_of_key() -> Credentials:
+    key = ec.generate_private_key(ec.SECP256R1())
+    return _named("node", key).sign(key, SHA256()), key
+
+
+REFUSED: list[tuple[Callable[[], Credentials] | None, str]] = [
+    (None, "presented no certificate"),
+    (stranger, "not on the allow-list"),
+    (expired, "has expired"),
+    (not_yet_valid, "not valid yet"),
+    (from_an_authority, "not signed by its own key"),
+    (other_kind_of_key, "not an Ed25519 key"),
+]
+
+
+@pytest.fixture
+async def server_port() -> AsyncIterator[int]:
+    server = MeshServer(new_identity(), {ALLOWED.node_id}, Broker().handlers(), Tracer())
+    _, port = await server.start("127.0.0.1", 0)
+    yield port
+    await server.close(0)
+
+
+async def test_an_allowed_client_is_served(server_port: int) -> None:
+    async with raw_client(server_port, allowed_peer()) as client:
+        client.send(0, encode_number(Tag.PING, 5))
+        await asyncio.wait_for(client.data.wait(), 2)
+        assert bytes(client.received) == encode_number(Tag.PONG, 5)
+
+
+@pytest.mark.parametrize(("shown", "reason"), REFUSED)
+async def test_clients_that_the_server_refuses(
+    server_port: int,
+    shown: Callable[[], Credentials] | None,
+    reason: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "quafka.mesh")
+    async with raw_client(server_port, shown() if shown else None) as client:
+        client.send(0, encode_number(Tag.PING, 5))
+        await asyncio.wait_for(client.end.wait(), 2)
+        assert client.closed_with is not None
+        assert client.closed_with.error_code == 0x100 + 49  # TLS access_denied
+        assert not client.received
+    assert [r.getMessage() for r in caplog.records if reason in r.getMessage()]
+    assert not [r for r in caplog.records if "connected" in r.getMessage()]
+
+
+async def test_a_certificate_without_its_key_is_refused(server_port: int) -> None:
+    async with raw_client(server_port, stolen_certificate()) as client:
+        client.send(0, encode_number(Tag.PING, 5))
+        await asyncio.wait_for(client.end.wait(), 2)
+        assert client.closed_with is not None
+        assert client.closed_with.error_code == 0x100 + 51  # TLS decrypt_error
+        assert not client.received
+
+
+async def test_another_protocol_is_refused(server_port: int) -> None:
+    with pytest.raises(ConnectionError):
+        async with raw_client(server_port, allowed_peer(), alpn="h3"):
+            pass
+
+
+async def test_refusals_are_logged_at_most_once_a_second(
+    server_port: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(4):
+        async with raw_client(server_port, stranger()) as client:
+            await asyncio.wait_for(client.end.wait(), 2)
+    assert sum("allow-list" in r.getMessage() for r in caplog.records) == 1
+
+
+@pytest.mark.parametrize(("shown", "reason"), REFUSED[1:])
+async def test_servers_that_the_client_refuses(
+    shown: Callable[[], Credentials], reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    configuration = QuicConfiguration(is_client=False, alpn_protocols=["quafka-mesh/1"])
+    configuration.certificate, configuration.private_key = shown()
+    server = await serve("127.0.0.1", 0, configuration=configuration)
+    assert server._transport is not None
+    port = server._transport.get_extra_info("sockname")[1]
+    client = MeshClient("127.0.0.1", port, new_identity(), {ALLOWED.node_id}, Tracer())
+    await client.start()
+    try:
+        with pytest.raises(PeerUnavailableError):
+            await client.call(DescribeTopics(), org_id=1, deadline=0.3)
+        assert not client.connected
+        assert [r.getMessage() for r in caplog.records if reason in r.getMessage()]
+    finally:
+        await client.close()
+        server.close()
+
+
+async def test_a_client_that_is_refused_never_counts_as_connected(server_port: int) -> None:
+    # TLS 1.3 completes at the client before the server has seen the client's certificate.
+    with_stranger = MeshClient("127.0.0.1", server_port, new_identity(), set(), Tracer())
+    await with_stranger.start()
+    with pytest.raises(PeerUnavailableError):
+        await with_stranger.call(DescribeTopics(), org_id=1, deadline=0.3)
+    await with_stranger.close()
+
+
+async def test_strangers_cannot_use_up_the_handshakes(
+    server_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(endpoint, "MAX_HANDSHAKES", 3)
+    server = MeshServer(
+        identity := new_identity(),
+        {ALLOWED.node_id},
+        Broker().handlers(),
+        Tracer(),
+        handshake_deadline=0.2,
+    )
+    _, port = await server.start("127.0.0.1", 0)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        for datagram in first_datagrams(10):
+            sock.sendto(datagram, ("127.0.0.1", port))
+    await asyncio.sleep(0.05)
+    assert len(server._listener._connections) == 3
+    client = MeshClient("127.0.0.1", port, ALLOWED, {identity.node_id}, Tracer())
+    await client.start()
+    assert await client.wait_connected(3)
+    answer = await client.call(DescribeTopics(), org_id=1, deadline=1)
+    assert isinstance(answer, DescribeTopicsResp)
+    assert len(server._listener._connections) == 1
+    await client.close()
+    await server.close(0)
+
+
+def first_datagrams(count: int) -> list[bytes]:
+    """ClientHellos that nobody follows up."""
+    datagrams = []
+    for _ in range(count):
+        quic = QuicConnection(configuration=QuicConfiguration(alpn_protocols=["quafka-mesh/1"]))
+        quic.connect(("127.0.0.1", 1), now=0.0)
+        datagrams.append(quic.datagrams_to_send(now=0.0)[0][0])
+    return datagrams

@@ -1,0 +1,143 @@
+"""Bytes that no well-behaved peer sends. Only that peer's connection may suffer."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import AsyncIterator, Callable
+
+import msgpack  # type: ignore[import-untyped]
+import pytest
+
+from quafka_mesh_ops import server as server_module
+from quafka_mesh_ops.errors import OutcomeUnknownError
+from quafka_mesh_ops.frames import (
+    Tag,
+    encode_body,
+    encode_goaway,
+    encode_number,
+    encode_request,
+    frame_header,
+)
+from quafka_mesh_ops.ops import DescribeTopics, DescribeTopicsResp, OpCode, ProduceOps
+from quafka_mesh_ops.transport import connection as connection_module
+from tests.unit.mesh_ops.mesh import Mesh, mesh
+from tests.unit.mesh_ops.raw_quic import RawClient, credentials, raw_client
+
+
+@pytest.fixture
+async def pair() -> AsyncIterator[Mesh]:
+    async with mesh() as m:
+        yield m
+
+
+def op(request_id: int, topic: str = "park") -> bytes:
+    body = encode_body(DescribeTopics([topic]))
+    return b"".join(encode_request(request_id, OpCode.DESCRIBE_TOPICS, 1, "", "", 9000, body))
+
+
+def framed(tag: Tag, value: object) -> bytes:
+    payload: bytes = msgpack.packb(value)
+    return frame_header(tag, len(payload)) + payload
+
+
+HOSTILE: list[tuple[str, Callable[[RawClient], None]]] = [
+    ("tag", lambda c: c.send(0, b"GET / HTTP/1.1\r\n\r\n")),
+    ("length", lambda c: c.send(0, b"\x01\xff\xff\xff\xff\x7f")),
+    ("response", lambda c: c.send(0, framed(Tag.RESPONSE, [1, 0, [], ""]))),
+    ("goaway", lambda c: c.send(0, encode_goaway())),
+    ("envelope", lambda c: c.send(0, framed(Tag.OP, "x"))),
+    ("body", lambda c: c.send(0, framed(Tag.OP, [1, OpCode.FETCH, 1, "", "", 9, [1, 2]]))),
+    ("body type", lambda c: c.send(0, framed(Tag.OP, [1, OpCode.PRODUCE, 1, "", "", 9, [["t"]]]))),
+    (
+        "bomb",
+        lambda c: c.send(0, frame_header(Tag.OP, 500_000) + b"\xdd\x00\x01\xff\xff" * 100_000),
+    ),
+    ("id twice", lambda c: c.send(0, op(7) + op(7))),
+    ("cancel", lambda c: c.send(0, framed(Tag.CANCEL, "x"))),
+    ("fin", lambda c: c.send(0, encode_number(Tag.PING, 1), end_stream=True)),
+    ("fin inside a frame", lambda c: c.send(4, b"\x01", end_stream=True)),
+    ("sixth stream", lambda c: c.send(20, encode_number(Tag.PING, 1))),
+    ("unidirectional stream", lambda c: c.send(2, encode_number(Tag.PING, 1))),
+    ("reset", lambda c: c.reset(0)),
+]
+
+
+@pytest.mark.parametrize("attack", [a for _, a in HOSTILE], ids=[name for name, _ in HOSTILE])
+async def test_a_hostile_client_loses_its_connection_and_disturbs_nobody(
+    pair: Mesh, attack: Callable[[RawClient], None]
+) -> None:
+    async with raw_client(pair.port, credentials(pair.client_identity)) as client:
+        attack(client)
+        await asyncio.wait_for(client.end.wait(), 3)
+        assert client.closed_with is not None
+        assert client.closed_with.error_code == 0x0A  # PROTOCOL_VIOLATION
+    answer = await pair.client.call(DescribeTopics(), org_id=1, deadline=2)
+    assert isinstance(answer, DescribeTopicsResp)
+    assert len(pair.server.sessions) == 1
+
+
+async def test_too_many_ops_at_once(pair: Mesh, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_module, "MAX_IN_FLIGHT", 10)
+    async with raw_client(pair.port, credentials(pair.client_identity)) as client:
+        client.send(0, b"".join(op(i) for i in range(10)))
+        await asyncio.wait_for(pair.broker.parked.wait(), 2)
+        client.send(0, op(10))
+        await asyncio.wait_for(client.end.wait(), 3)
+        assert "more than 10 ops" in getattr(client.closed_with, "reason_phrase", "")
+
+
+async def test_too_many_request_bytes_at_once(pair: Mesh, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_module, "MAX_REQUEST_BYTES", 100_000)
+    async with raw_client(pair.port, credentials(pair.client_identity)) as client:
+        client.send(0, op(1, "park"))
+        client.send(4, frame_header(Tag.OP, 200_000) + bytes(150_000))
+        await asyncio.wait_for(client.end.wait(), 3)
+        assert "bytes of requests" in getattr(client.closed_with, "reason_phrase", "")
+
+
+async def test_data_with_gaps_is_bounded(pair: Mesh, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection_module, "MAX_DATA", 1 << 20)
+    async with raw_client(pair.port, credentials(pair.client_identity)) as client:
+        client._quic.send_stream_data(4, b"")
+        sender = client._quic._streams[4].sender
+        sender._buffer_start = sender._buffer_stop = 2 << 20  # the first two MiB never come
+        client.send(4, b"x")
+        await asyncio.wait_for(client.end.wait(), 3)
+        assert "out of order" in getattr(client.closed_with, "reason_phrase", "")
+
+
+async def test_noise_on_the_socket_is_ignored(pair: Mesh) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        for length in (0, 1, 8, 20, 1200, 1500, 9000):
+            for first in (b"", b"\x40", b"\xc0", b"\xff"):
+                noise = (first + os.urandom(length))[:length]
+                sock.sendto(noise, ("127.0.0.1", pair.port))
+        version = b"\xc0\xfa\xce\xb0\x0c\x08" + bytes(8) + b"\x08" + bytes(8)
+        sock.setblocking(False)
+        sock.sendto(version.ljust(1200, b"\0"), ("127.0.0.1", pair.port))
+        offer = await asyncio.wait_for(asyncio.get_running_loop().sock_recv(sock, 2000), 2)
+    assert offer[1:5] == bytes(4)
+    assert offer.endswith((1).to_bytes(4, "big"))
+    assert await pair.client.call(DescribeTopics(), org_id=1, deadline=2)
+
+
+async def test_a_broker_that_speaks_nonsense_loses_its_connection() -> None:
+    async with mesh() as m:
+        call = asyncio.ensure_future(m.client.call(DescribeTopics(["park"]), org_id=1, deadline=3))
+        await asyncio.wait_for(m.broker.parked.wait(), 2)
+        (session,) = m.server.sessions
+        session.connection.write(0, [framed(Tag.RESPONSE, [1, 0, [5], ""])])
+        with pytest.raises(OutcomeUnknownError):
+            await call
+        assert await m.client.call(DescribeTopics(), org_id=1, deadline=2)
+
+
+async def test_an_answer_of_another_shape_is_a_protocol_error() -> None:
+    async def wrong(context: object, op: object) -> ProduceOps:
+        return ProduceOps([])
+
+    async with mesh({OpCode.DESCRIBE_TOPICS: wrong}) as m:
+        with pytest.raises(OutcomeUnknownError, match="could not be read"):
+            await m.client.call(DescribeTopics(), org_id=1, deadline=2)
