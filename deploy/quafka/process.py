@@ -59,7 +59,7 @@ async def _run(
         return EXIT_CANNOT_START
     _say_ready(program, ready_fd)
     await stop.wait()
-    log.info("draining")
+    log.debug("draining")
     try:
         await asyncio.wait_for(program.close(), _DRAIN_SECONDS)
     except TimeoutError:
@@ -70,8 +70,9 @@ async def _run(
 
 def _say_ready(program: Program, ready_fd: int | None) -> None:
     about = program.describe()
-    log.info("ready: %s", ", ".join(f"{key} {value}" for key, value in about.items()))
-    if ready_fd is not None:
+    if ready_fd is None:
+        log.info("ready: %s", ", ".join(f"{key} {value}" for key, value in about.items()))
+    else:  # whoever started us tells it in its own way
         with os.fdopen(ready_fd, "w") as out:
             out.write(json.dumps(about) + "\n")
 

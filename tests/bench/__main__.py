@@ -62,9 +62,8 @@ def first_record_seconds(folder: Path) -> float:
     )
     assert up.stdout is not None
     try:
-        address = next(
-            word for line in up.stdout for word in line.split() if word.startswith("127.0.0.1:")
-        )
+        line = next(line for line in up.stdout if "Kafka clients" in line)
+        address = line.split()[-1]
         host, port = address.rsplit(":", 1)
         with RawClient((host, int(port))) as client:
             described: MetadataResponse = metadata(client, "first")

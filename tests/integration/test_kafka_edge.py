@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterator
 
 import pytest
 
@@ -52,8 +53,9 @@ def topic(request: pytest.FixtureRequest, shared_cluster: Cluster) -> str:
 
 
 @pytest.fixture
-def client(shared_cluster: Cluster) -> RawClient:
-    return RawClient(shared_cluster.address)
+def client(shared_cluster: Cluster) -> Iterator[RawClient]:
+    with RawClient(shared_cluster.address) as connected:
+        yield connected
 
 
 @pytest.mark.parametrize("version", range(5))

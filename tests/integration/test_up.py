@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
@@ -38,7 +39,7 @@ class Up:
             self.printed.append(line)
             if "Ctrl-C" in line:
                 break
-        found = re.search(r"127\.0\.0\.1:(\d+)", "".join(self.printed))
+        found = re.search(r"Kafka clients +127\.0\.0\.1:(\d+)", "".join(self.printed))
         assert found, self.printed
         return "127.0.0.1", int(found.group(1))
 
@@ -73,17 +74,15 @@ def up(tmp_path: Path) -> Iterator[Up]:
         yield running
 
 
-def until_served(address: tuple[str, int]) -> RawClient:
-    """A connection whose gateway reaches its broker; both may still be restarting."""
+def until_served(address: tuple[str, int]) -> None:
+    """Wait until the gateway reaches its broker; both may still be restarting."""
     deadline = time.monotonic() + 15
     while True:
-        try:
-            client = RawClient(address)
+        with suppress(OSError), RawClient(address) as client:
             metadata(client, "again")
-            return client
-        except (OSError, ConnectionError):
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+            return
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 def test_records_survive_ctrl_c_and_a_new_start(up: Up, tmp_path: Path) -> None:
@@ -108,7 +107,8 @@ def test_a_killed_child_comes_back_on_its_port(up: Up) -> None:
         produce(client, "kept", b"a")
     for name in ("broker", "gateway"):
         os.kill(up.children()[name], signal.SIGKILL)
-        with until_served(address) as client:
+        until_served(address)
+        with RawClient(address) as client:
             assert values(fetch(client, "kept", 0)) == [b"a"], name
     assert up.interrupt()[0] == 0
 

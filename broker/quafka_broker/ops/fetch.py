@@ -84,15 +84,16 @@ def _enough(state: BrokerState, targets: list[_Target], op: FetchOps) -> bool:
     """Whether the op can be answered now."""
     if op.min_bytes <= 0 or any(target.failed for target in targets):
         return True
+    wanted = min(op.min_bytes, op.max_bytes)
     found = 0
     for target in targets:
         if target.topic is None or target.op.fetch_offset >= target.topic.high_watermark:
             continue
-        if op.min_bytes == 1:
-            return True
-        limit = min(target.op.max_bytes, op.max_bytes, op.min_bytes - found)
-        found += state.log.readable_bytes(target.topic, target.op.fetch_offset, limit)
-        if found >= min(op.min_bytes, op.max_bytes):
+        # As in Kafka, a partition counts for no more than may be returned of it.
+        most = target.op.max_bytes
+        enough = min(most, wanted - found)
+        found += min(most, state.log.readable_bytes(target.topic, target.op.fetch_offset, enough))
+        if found >= wanted:
             return True
     return False
 

@@ -416,10 +416,15 @@ class Log:
             raise StorageError(str(e)) from e
         return batches
 
-    def readable_bytes(self, topic: VirtualTopic, offset: int, limit: int) -> int:
-        """Bytes of whole batches from `offset` on, counted up to about `limit`."""
-        runs = self._runs(topic, offset, limit, at_least_one=True)
-        return sum(row.length for _, rows in runs for row in rows)
+    def readable_bytes(self, topic: VirtualTopic, offset: int, enough: int) -> int:
+        """Bytes of whole batches from `offset` on; counting stops once it is `enough`."""
+        found = 0
+        ahead = _RowsAhead(self._segments)
+        while offset < topic.high_watermark and found < enough:
+            _, row = ahead.find(topic, offset)
+            found += row.length
+            offset = row.base_offset + row.record_count
+        return found
 
     def _runs(
         self, topic: VirtualTopic, offset: int, max_bytes: int, at_least_one: bool

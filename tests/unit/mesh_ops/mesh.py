@@ -68,7 +68,7 @@ class Broker:
         )
 
     async def produce(self, context: OpContext, op: ProduceOps) -> Part:
-        """Answers the length of the records; slower the shorter they are."""
+        """Answers the length of the records."""
         self.started += [p.topic for p in op.partitions]
         await asyncio.sleep(0)
         return ProduceOpsResp([ProduceOpResp(len(p.records)) for p in op.partitions])

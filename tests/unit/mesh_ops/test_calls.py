@@ -10,6 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from quafka_mesh_ops import client as client_module
+from quafka_mesh_ops import server as server_module
 from quafka_mesh_ops.client import MeshClient
 from quafka_mesh_ops.errors import OpFailedError, OutcomeUnknownError, PeerUnavailableError
 from quafka_mesh_ops.ops import (
@@ -17,6 +18,7 @@ from quafka_mesh_ops.ops import (
     DescribeTopics,
     DescribeTopicsResp,
     InitProducerId,
+    Op,
     OpCode,
     Part,
     ProduceOpsResp,
@@ -167,6 +169,7 @@ async def test_a_killed_broker_is_noticed_at_once_and_its_successor_found() -> N
     async with mesh() as m:
         call = asyncio.ensure_future(m.client.call(PARK, org_id=1, deadline=5))
         await asyncio.wait_for(m.broker.parked.wait(), 2)
+        await asyncio.sleep(0.3)  # until nothing but the parked op is under way
         killed = time.monotonic()
         m.server._listener.close()  # the socket is gone, and no farewell was sent
         with pytest.raises(OutcomeUnknownError, match="connection was lost"):
@@ -271,16 +274,33 @@ async def test_many_bulk_replies_share_the_connection_and_small_ones_pass_them()
 async def test_cancelled_bulk_replies_are_not_sent() -> None:
     async with mesh() as m:
         calls = [
-            asyncio.ensure_future(m.client.call(fetch_of(8 << 20), org_id=1, deadline=20))
-            for _ in range(12)
+            asyncio.ensure_future(m.client.call(fetch_of(16 << 20), org_id=1, deadline=20))
+            for _ in range(16)
         ]
-        await asyncio.sleep(0.05)
+        (session,) = m.server.sessions
+        await until(lambda: session._replies.backlog > 200 << 20)
         for call in calls:
             call.cancel()
         await asyncio.gather(*calls, return_exceptions=True)
-        (session,) = m.server.sessions
-        await until(lambda: not session.busy)
+        # All of them would take a second.
+        await until(lambda: not session.busy, 0.3)
         assert await m.client.call(fetch_of(100_000), org_id=1, deadline=2)
+
+
+async def test_fetches_wait_for_a_peer_that_is_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_module, "_REPLY_BACKLOG", 1 << 20)
+    async with mesh() as m:
+        done: list[str] = []
+
+        async def note(name: str, op: Op) -> None:
+            await m.client.call(op, org_id=1, deadline=20)
+            done.append(name)
+
+        (session,) = m.server.sessions
+        large = asyncio.ensure_future(note("large", fetch_of(32 << 20)))
+        await until(lambda: session._replies.backlog > 1 << 20)
+        await asyncio.gather(note("fetch", fetch_of(1)), note("other", DescribeTopics()), large)
+        assert done == ["other", "large", "fetch"]
 
 
 async def until(condition: Callable[[], bool], seconds: float = 2.0) -> None:

@@ -32,9 +32,11 @@ async def pair() -> AsyncIterator[Mesh]:
         yield m
 
 
-def op(request_id: int, topic: str = "park") -> bytes:
-    body = encode_body(DescribeTopics([topic]))
-    return b"".join(encode_request(request_id, OpCode.DESCRIBE_TOPICS, 1, "", "", 9000, body))
+def op(request_id: int, deadline_ms: int = 9000) -> bytes:
+    body = encode_body(DescribeTopics(["park"]))
+    return b"".join(
+        encode_request(request_id, OpCode.DESCRIBE_TOPICS, 1, "", "", deadline_ms, body)
+    )
 
 
 def framed(tag: Tag, value: object) -> bytes:
@@ -78,6 +80,14 @@ async def test_a_hostile_client_loses_its_connection_and_disturbs_nobody(
     assert len(pair.server.sessions) == 1
 
 
+async def test_the_server_holds_to_the_deadline_of_the_envelope(pair: Mesh) -> None:
+    async with raw_client(pair.port, credentials(pair.client_identity)) as client:
+        client.send(0, op(5, deadline_ms=50))
+        await asyncio.wait_for(client.data.wait(), 2)
+        assert bytes(client.received) == framed(Tag.RESPONSE, [5, 7, None, ""])
+        assert pair.broker.cancelled == ["park"]
+
+
 async def test_too_many_ops_at_once(pair: Mesh, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server_module, "MAX_IN_FLIGHT", 10)
     async with raw_client(pair.port, credentials(pair.client_identity)) as client:
@@ -91,7 +101,7 @@ async def test_too_many_ops_at_once(pair: Mesh, monkeypatch: pytest.MonkeyPatch)
 async def test_too_many_request_bytes_at_once(pair: Mesh, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server_module, "MAX_REQUEST_BYTES", 100_000)
     async with raw_client(pair.port, credentials(pair.client_identity)) as client:
-        client.send(0, op(1, "park"))
+        client.send(0, op(1))
         client.send(4, frame_header(Tag.OP, 200_000) + bytes(150_000))
         await asyncio.wait_for(client.end.wait(), 3)
         assert "bytes of requests" in getattr(client.closed_with, "reason_phrase", "")

@@ -7,7 +7,7 @@ import errno
 import logging
 import socket
 from collections.abc import AsyncIterator, Sequence
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from aioquic.quic.packet import QuicPacketType
@@ -19,8 +19,10 @@ from quafka_mesh_ops.transport.congestion import (
     MAXIMUM_WINDOW,
     LanCongestionControl,
 )
+from quafka_mesh_ops.transport.connection import Connection
 from quafka_mesh_ops.transport.endpoint import is_loopback
 from quafka_mesh_ops.transport.log_limit import LimitedLog
+from quafka_mesh_ops.transport.replies import BulkReplies
 from quafka_mesh_ops.transport.udp import UdpSocket, bind_udp
 
 
@@ -55,7 +57,7 @@ class Ends:
 
 
 class SlowSocket(socket.socket):
-    """Fails the next sends with these errors."""
+    """Fails the next sends with these errors (0: lets one through)."""
 
     def fail_next(self, *errors: int) -> None:
         self._errors = list(errors)
@@ -64,7 +66,8 @@ class SlowSocket(socket.socket):
         errors = getattr(self, "_errors", [])
         if errors:
             code = errors.pop(0)
-            raise OSError(code, "injected")
+            if code:
+                raise OSError(code, "injected")
         return super().sendmsg(*args)
 
 
@@ -118,12 +121,11 @@ async def test_without_segmentation_offload_it_goes_on_without(ends: Ends) -> No
     assert ends.got == [b"a" * 500] * 5
     assert not ends.sender._gso
     ends.got.clear()
-    ends.sock.fail_next()
-    ends.send([b"b" * 500] * 3)
-    ends.sock.fail_next(errno.EAGAIN)
-    ends.send([b"c" * 500] * 3)
-    await ends.until(6)
-    assert ends.got == [b"b" * 500] * 3 + [b"c" * 500] * 3
+    ends.sock.fail_next(0, errno.EAGAIN)
+    ends.send([b"b" * 500, b"c" * 500, b"d" * 500])
+    await ends.until(3)
+    await asyncio.sleep(0.01)
+    assert ends.got == [b"b" * 500, b"c" * 500, b"d" * 500]
 
 
 async def test_path_errors_are_reported_and_cost_only_their_burst(ends: Ends) -> None:
@@ -139,6 +141,60 @@ async def test_a_closed_socket_sends_nothing(ends: Ends) -> None:
     ends.sender.close()
     ends.send([b"x"])
     assert not ends.sender.blocked
+
+
+class StreamsOnly:
+    """The part of a connection that BulkReplies uses."""
+
+    def __init__(self) -> None:
+        self.written: dict[int, int] = {}
+        self.sent: set[int] = set()
+        self.delivered: set[int] = set()
+        self.reset: list[int] = []
+
+    def open_stream(self, *, unidirectional: bool) -> int:
+        return 3 + 4 * len(self.written)
+
+    def write(self, stream_id: int, pieces: list[bytes], *, end_stream: bool) -> None:
+        self.written[stream_id] = sum(map(len, pieces))
+
+    def is_sent(self, stream_id: int) -> bool:
+        return stream_id in self.sent
+
+    def is_delivered(self, stream_id: int) -> bool:
+        return stream_id in self.delivered
+
+    def reset_stream(self, stream_id: int) -> None:
+        self.reset.append(stream_id)
+
+
+def test_bulk_replies_take_turns() -> None:
+    streams = StreamsOnly()
+    replies = BulkReplies(cast(Connection, streams))
+    for request_id in range(40):
+        replies.add(request_id, [bytes(100)])
+    assert list(streams.written) == [3, 7, 11]
+    assert replies.backlog == 4000
+    streams.sent.add(3)
+    replies.progress()
+    assert list(streams.written) == [3, 7, 11, 15]
+    streams.delivered.add(3)
+    replies.progress()
+    assert replies.backlog == 3900
+    replies.drop(1)  # under way
+    replies.drop(30)  # still queued
+    replies.drop(30)
+    assert streams.reset == [7]
+    assert replies.backlog == 3700
+    for _ in range(50):  # everything is sent, nothing more acknowledged
+        streams.sent.update(streams.written)
+        replies.progress()
+    assert len(streams.written) == 32 + 2
+    streams.delivered.update(range(3, 400, 4))
+    for _ in range(3):  # the other five, at most three at a time
+        replies.progress()
+    assert replies.backlog == 0
+    assert len(streams.written) == 39
 
 
 def packet(number: int, sent: float, size: int = 16000) -> QuicSentPacket:
