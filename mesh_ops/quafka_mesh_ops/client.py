@@ -7,10 +7,7 @@ import logging
 import random
 from collections import OrderedDict
 from collections.abc import Collection
-from dataclasses import dataclass
 from typing import Any
-
-from aioquic.quic.packet import QuicErrorCode
 
 from quafka_mesh_ops.errors import (
     OpFailedError,
@@ -19,19 +16,15 @@ from quafka_mesh_ops.errors import (
     ProtocolError,
 )
 from quafka_mesh_ops.frames import (
-    MAX_FRAME,
+    LANES,
     Response,
-    StreamFrames,
-    Tag,
-    decode_response,
     encode_body,
-    encode_number,
     encode_request,
 )
 from quafka_mesh_ops.identity import Identity, NodeId
-from quafka_mesh_ops.ops import Buffer, Op, OpCode, from_wire
-from quafka_mesh_ops.server import LANES
+from quafka_mesh_ops.ops import Op, OpCode, from_wire
 from quafka_mesh_ops.tracing import CLIENT, TraceContext, Tracer, parse_traceparent
+from quafka_mesh_ops.transport.broker_session import BrokerSession, Call, fail
 from quafka_mesh_ops.transport.connection import Connection
 from quafka_mesh_ops.transport.endpoint import dial
 
@@ -41,31 +34,7 @@ BUDGET = 64 << 20
 """Bytes of produce and lane ops that are sent and unanswered. A single larger op goes alone."""
 MAX_IN_FLIGHT = 8192
 """Ops sent and unanswered; half of what a broker bears with."""
-MAX_UNFINISHED = 4 * MAX_FRAME
-"""Bytes of incomplete replies. A broker sends three bulk replies at a time."""
-
-PING_INTERVAL = 1.0
-PING_DEADLINE = 2.0
-_TICK = 0.1
-_HANDSHAKE_TIMEOUT = 3.0
 _FIRST_DELAY, _LONGEST_DELAY = 0.02, 1.0
-
-
-@dataclass(slots=True, eq=False)
-class _Call:
-    """An op between `call` and its answer."""
-
-    request_id: int
-    op: Op
-    org_id: int
-    body: list[Buffer]
-    size: int
-    stream_index: int
-    is_bulk: bool
-    deadline: float
-    trace: TraceContext | None
-    future: asyncio.Future[Any]
-    session: _Session | None = None
 
 
 class MeshClient:
@@ -91,13 +60,13 @@ class MeshClient:
         self._allowed = frozenset(allowed)
         self._tracer = tracer
         self._datagram_size = datagram_size
-        self._session: _Session | None = None
+        self._session: BrokerSession | None = None
         self._connected = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._closed = False
         self._last_id = 0
-        self._control: OrderedDict[int, _Call] = OrderedDict()
-        self._bulk: OrderedDict[int, _Call] = OrderedDict()
+        self._control: OrderedDict[int, Call] = OrderedDict()
+        self._bulk: OrderedDict[int, Call] = OrderedDict()
         self._bulk_bytes = 0
 
     @property
@@ -126,7 +95,7 @@ class MeshClient:
             await asyncio.gather(self._task, return_exceptions=True)
         for queue in (self._control, self._bulk):
             for call in queue.values():
-                _fail(call, PeerUnavailableError("the mesh client was closed"))
+                fail(call, PeerUnavailableError("the mesh client was closed"))
             queue.clear()
 
     async def call(
@@ -159,7 +128,7 @@ class MeshClient:
         with self._tracer.start("mesh.kafkaop.sent", trace, kind=CLIENT) as span:
             if span.context is not None:
                 span.set({"op": type(op).__name__, "org_id": org_id})
-            call = _Call(
+            call = Call(
                 self._last_id,
                 op,
                 org_id,
@@ -196,7 +165,7 @@ class MeshClient:
             del self._bulk[head.request_id]
             self._send(session, head)
 
-    def _send(self, session: _Session, call: _Call) -> None:
+    def _send(self, session: BrokerSession, call: Call) -> None:
         trace = call.trace
         left = call.deadline - asyncio.get_running_loop().time()
         try:
@@ -210,7 +179,7 @@ class MeshClient:
                 call.body,
             )
         except (TypeError, ValueError, OverflowError) as e:
-            _fail(call, e)
+            fail(call, e)
             return
         call.body = []
         call.session = session
@@ -218,13 +187,13 @@ class MeshClient:
             self._bulk_bytes += call.size
         session.send(call, frame)
 
-    def _expire(self, call: _Call) -> None:
+    def _expire(self, call: Call) -> None:
         if call.session is None:
-            _fail(call, PeerUnavailableError(f"no connection to {self._host}:{self._port} in time"))
+            fail(call, PeerUnavailableError(f"no connection to {self._host}:{self._port} in time"))
         else:
-            _fail(call, OutcomeUnknownError("no answer within the deadline"))
+            fail(call, OutcomeUnknownError("no answer within the deadline"))
 
-    def _forget(self, call: _Call) -> None:
+    def _forget(self, call: Call) -> None:
         """The caller is gone: with its answer, with an error, or cancelled."""
         if call.session is None:
             (self._bulk if call.is_bulk else self._control).pop(call.request_id, None)
@@ -234,18 +203,18 @@ class MeshClient:
             self._bulk_bytes -= call.size
         self._flush()
 
-    def answered(self, call: _Call, response: Response) -> None:
+    def answered(self, call: Call, response: Response) -> None:
         """Hand a response to its caller. Raises ProtocolError: it is not the answer to the op."""
         if response.traceparent:
             parent = parse_traceparent(response.traceparent)
             self._tracer.start("kafkaop.ack_received", parent).end()
         if response.error_code:
-            _fail(call, OpFailedError(response.error_code))
+            fail(call, OpFailedError(response.error_code))
             return
         try:
             answer = from_wire(call.op.response, response.body)
         except ProtocolError:
-            _fail(call, OutcomeUnknownError("the answer could not be read"))
+            fail(call, OutcomeUnknownError("the answer could not be read"))
             raise
         if not call.future.done():
             call.future.set_result(answer)
@@ -267,10 +236,10 @@ class MeshClient:
 
     async def _connect_once(self) -> tuple[bool, str]:
         """Hold one connection until it ends; whether it ever was usable, and why it ended."""
-        sessions: list[_Session] = []
+        sessions: list[BrokerSession] = []
 
-        def make_session(connection: Connection) -> _Session:
-            sessions.append(_Session(self, connection))
+        def make_session(connection: Connection) -> BrokerSession:
+            sessions.append(BrokerSession(self, connection))
             return sessions[0]
 
         try:
@@ -291,144 +260,15 @@ class MeshClient:
             session.shut()
         return session.was_ready, reason
 
-    def session_ready(self, session: _Session, peer: NodeId) -> None:
+    def session_ready(self, session: BrokerSession, peer: NodeId) -> None:
         """The broker answers: ops may be sent."""
         logger.info("connected to node %s at %s:%d", peer[:16], self._host, self._port)
         self._session = session
         self._connected.set()
         self._flush()
 
-    def session_gone(self, session: _Session) -> None:
+    def session_gone(self, session: BrokerSession) -> None:
         """No more ops on this connection."""
         if self._session is session:
             self._session = None
             self._connected.clear()
-
-
-class _Session:
-    """One connection to the broker."""
-
-    def __init__(self, client: MeshClient, connection: Connection) -> None:
-        self.connection = connection
-        self.pending: dict[int, _Call] = {}
-        self.was_ready = False
-        self._loop = asyncio.get_running_loop()
-        self.over: asyncio.Future[str] = self._loop.create_future()
-        self._client = client
-        self._peer: NodeId = ""
-        self._draining = False
-        self._streams: list[int] = []
-        self._frames = StreamFrames(MAX_UNFINISHED)
-        self._next_ping = self._loop.time()
-        self._give_up = self._loop.time() + _HANDSHAKE_TIMEOUT
-        self._ping_sent = 0.0
-        self._pings = 0
-        self._tick_timer = self._loop.call_later(_TICK, self._tick)
-
-    def send(self, call: _Call, frame: list[Buffer]) -> None:
-        """Send an op and wait for its answer."""
-        self.pending[call.request_id] = call
-        self.connection.write(self._streams[call.stream_index], frame)
-
-    def forget(self, call: _Call) -> None:
-        """Cancel an op, unless it has been answered."""
-        if self.pending.pop(call.request_id, None) is not None:
-            cancel = encode_number(Tag.CANCEL, call.request_id)
-            self.connection.write(self._streams[call.stream_index], [cancel])
-        self._close_if_drained()
-
-    def shut(self) -> None:
-        """Close the connection and its socket now."""
-        self.connection.close("the gateway closes the connection")
-        self.connection.abort("closed")
-
-    # --- ConnectionUser ---------------------------------------------------------------------
-
-    def connection_ready(self, peer: NodeId) -> None:
-        """Our side of the handshake is done; the broker's is when it answers a PING."""
-        self._peer = peer
-        self._streams = [self.connection.open_stream() for _ in range(1 + LANES)]
-        self._ping()
-
-    def stream_data(self, stream_id: int, data: bytes, end_stream: bool) -> None:
-        """Act on every frame that is complete."""
-        # Server-initiated unidirectional streams: RFC 9000 section 2.1.
-        if stream_id & 3 != 3 and (stream_id not in self._streams or end_stream):
-            self._refuse(f"stream {stream_id} is not as the mesh uses streams")
-            return
-        try:
-            for tag, payload in self._frames.feed(stream_id, data, end_stream):
-                self._act(tag, payload)
-        except ProtocolError as e:
-            self._refuse(str(e))
-
-    def stream_reset(self, stream_id: int) -> None:
-        """A bulk reply is reset when we have cancelled its op; the others stay open."""
-        self._frames.drop(stream_id)
-        if stream_id & 3 != 3:
-            self._refuse("a long-lived stream was reset")
-
-    def connection_closed(self, reason: str) -> None:
-        """What was sent and not answered may have happened or not."""
-        self._tick_timer.cancel()
-        self._client.session_gone(self)
-        calls = list(self.pending.values())
-        self.pending.clear()
-        for call in calls:
-            _fail(call, OutcomeUnknownError(f"the connection was lost: {reason}"))
-        if not self.over.done():
-            self.over.set_result(reason)
-
-    # --- frames -----------------------------------------------------------------------------
-
-    def _act(self, tag: Tag, payload: Buffer) -> None:
-        if tag is Tag.RESPONSE:
-            response = decode_response(payload)
-            call = self.pending.pop(response.request_id, None)
-            if call is not None:  # else it was cancelled on the way
-                self._client.answered(call, response)
-        elif tag is Tag.PONG:
-            if not self.was_ready:
-                self.was_ready = True
-                self._client.session_ready(self, self._peer)
-        elif tag is Tag.GOAWAY:
-            self._draining = True
-            self._client.session_gone(self)
-            self._close_if_drained()
-        else:
-            raise ProtocolError(f"a {tag.name} frame from a broker")
-
-    def _refuse(self, reason: str) -> None:
-        self.connection.close(reason, QuicErrorCode.PROTOCOL_VIOLATION)
-
-    def _close_if_drained(self) -> None:
-        if self._draining and not self.pending:
-            self.connection.close("drained")
-
-    def _ping(self) -> None:
-        now = self._loop.time()
-        self._pings += 1
-        self._next_ping = now + PING_INTERVAL
-        self._ping_sent = now
-        self.connection.write(self._streams[0], [encode_number(Tag.PING, self._pings)])
-
-    def _tick(self) -> None:
-        """Notice a broker that is silent. Anything that arrives is a sign of life."""
-        now = self._loop.time()
-        heard = self.connection.last_received
-        self._tick_timer = self._loop.call_later(_TICK, self._tick)
-        if not self.was_ready:
-            if now >= self._give_up:
-                self.connection.abort("the handshake took too long")
-            return
-        if heard < self._ping_sent:
-            if now >= self._ping_sent + PING_DEADLINE:
-                self.connection.abort(f"no sign of life for {PING_DEADLINE:g} s")
-        elif now >= self._next_ping or (self.pending and now >= heard + _TICK):
-            # With ops in flight ask more often: a dead peer's port on this host refuses at once.
-            self._ping()
-
-
-def _fail(call: _Call, error: Exception) -> None:
-    if not call.future.done():
-        call.future.set_exception(error)

@@ -37,6 +37,10 @@ msgpack: Any = untyped_msgpack
 MAX_FRAME = 112 << 20
 """Payload bytes. Above the largest Kafka request that the gateway takes (100 MiB)."""
 
+LANES = 4
+"""Ordered streams beside the control stream. The client opens these five bidirectional streams,
+control first, and keeps them; a large response gets a unidirectional stream of its own."""
+
 _LEB128_MAX_BYTES = 5
 _MAX_ARRAY = 1 << 17
 """More elements than any op has. msgpack allocates an array before it reads its elements."""

@@ -13,6 +13,7 @@ from aioquic.quic.packet import QuicErrorCode
 
 from quafka_mesh_ops.errors import OpFailedError, ProtocolError
 from quafka_mesh_ops.frames import (
+    LANES,
     Request,
     StreamFrames,
     Tag,
@@ -34,8 +35,6 @@ from quafka_mesh_ops.transport.udp import Address
 
 logger = logging.getLogger("quafka.mesh.server")
 
-LANES = 4
-"""Ordered streams beside the control stream."""
 SMALL_REPLY = 16 << 10
 """Bytes of a response that still goes on the stream of its request."""
 

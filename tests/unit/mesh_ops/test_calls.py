@@ -25,6 +25,7 @@ from quafka_mesh_ops.ops import (
 )
 from quafka_mesh_ops.server import MeshServer, OpContext
 from quafka_mesh_ops.tracing import Tracer
+from quafka_mesh_ops.transport import broker_session
 from tests.unit.mesh_ops.mesh import Broker, fetch_of, mesh, new_identity, produce_of
 
 PARK = DescribeTopics(["park"])
@@ -184,7 +185,7 @@ async def test_a_killed_broker_is_noticed_at_once_and_its_successor_found() -> N
 
 
 async def test_a_silent_broker_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client_module, "PING_DEADLINE", 0.3)
+    monkeypatch.setattr(broker_session, "PING_DEADLINE", 0.3)
     async with mesh() as m:
         call = asyncio.ensure_future(m.client.call(PARK, org_id=1, deadline=5))
         await asyncio.wait_for(m.broker.parked.wait(), 2)
