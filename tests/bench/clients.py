@@ -53,7 +53,7 @@ def consume_all(bootstrap: str, topic: str, count: int) -> float:
     consumer.assign([TopicPartition(topic, 0, 0)])
     seen = 0
     while seen < count:
-        batch = consumer.consume(50_000, timeout=0.2)
+        batch = consumer.consume(min(50_000, count - seen), timeout=5)
         for message in batch:
             error = message.error()
             if error is not None:

@@ -21,7 +21,7 @@ def consume(bootstrap: str, topic: str, count: int, start: int = 0) -> Iterator[
         consumer.assign([TopicPartition(topic, 0, start)])
         seen = 0
         while seen < count:
-            batch = consumer.consume(10_000, timeout=30)
+            batch = consumer.consume(min(10_000, count - seen), timeout=30)
             assert batch, f"{topic}: nothing more after {seen} of {count} records"
             for message in batch:
                 error = message.error()
