@@ -52,6 +52,4 @@ class BrokerConfig(LogSettings):
         None, "file of this node's key, made if missing; default: node.key in data",
         settings.optional_path, "a path",
     )  # fmt: skip
-    mesh_datagram_size: int | None = setting(
-        None, settings.DATAGRAM_HELP, settings.datagram_size, settings.DATAGRAM_ALLOWED
-    )
+    mesh_datagram_size: int | None = settings.mesh_datagram_size_setting()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from quafka import logs, process
 from quafka.settings import PROGRAMS, known_to_any
-from quafka.sources import Effective, SettingError, add_flags, dotted, load, shown
+from quafka.sources import Effective, SettingError, add_flags, declared, dotted, load
 from quafka_mesh_ops.settings import CommonSettings
 
 DESCRIPTION = {
@@ -91,8 +91,9 @@ def _run_program(name: str, config: CommonSettings, options: argparse.Namespace)
 
 
 def _print_config(effective: Effective[CommonSettings]) -> None:
+    known = declared(type(effective.config))
     rows = [
-        (dotted(name), shown(getattr(effective.config, name)) or "-", source)
+        (dotted(name), known[name].show(getattr(effective.config, name)) or "-", source)
         for name, source in effective.sources.items()
     ]
     widths = [max(len(row[i]) for row in rows) for i in range(2)]

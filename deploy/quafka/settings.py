@@ -19,9 +19,7 @@ class UpConfig(LogSettings, EdgeSettings):
         "127.0.0.1:0", "UDP address between gateway and broker; port 0 takes a free one",
         settings.address, settings.ADDRESS,
     )  # fmt: skip
-    mesh_datagram_size: int | None = setting(
-        None, settings.DATAGRAM_HELP, settings.datagram_size, settings.DATAGRAM_ALLOWED
-    )
+    mesh_datagram_size: int | None = settings.mesh_datagram_size_setting()
 
 
 PROGRAMS: dict[str, type[CommonSettings]] = {

@@ -57,7 +57,7 @@ def add_flags(parser: argparse.ArgumentParser, config: type[CommonSettings]) -> 
     )
     for field in fields(config):
         known: Setting = field.metadata["setting"]
-        default = shown(field.default) or "none"
+        default = known.show(field.default) or "none"
         parser.add_argument(
             flag(field.name),
             dest=field.name,
@@ -162,14 +162,3 @@ def _as_text(value: Any) -> str:
 def _did_you_mean(name: str, known: Mapping[str, str]) -> str:
     close = difflib.get_close_matches(name, known, 1)
     return f"; did you mean {close[0]}?" if close else ""
-
-
-def shown(value: Any) -> str:
-    """A value as it would be written."""
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, tuple):
-        return ",".join(map(str, cast("tuple[Any, ...]", value)))
-    return str(value)

@@ -12,12 +12,11 @@ import json
 import os
 import signal
 import sys
-from dataclasses import fields
 from pathlib import Path
 
 from quafka.process import EXIT_CANNOT_START
 from quafka.settings import UpConfig
-from quafka.sources import Effective, flag, shown
+from quafka.sources import Effective, declared, flag
 from quafka_broker.config import BrokerConfig
 from quafka_gateway.config import GatewayConfig
 from quafka_mesh_ops.errors import StartupError
@@ -136,13 +135,12 @@ class _Supervisor:
 
     def _arguments(self, config: type[CommonSettings], me: str, other: str) -> dict[str, str]:
         """A child's flags: everything this command was told that concerns it."""
-        mine = {field.name for field in fields(UpConfig)}
+        mine = declared(UpConfig)
         arguments = {
-            flag(field.name): shown(getattr(self._config, field.name))
-            for field in fields(config)
-            if field.name in mine
+            flag(name): known.show(getattr(self._config, name))
+            for name, known in declared(config).items()
+            if name in mine
         }
-        arguments["--mesh-datagram-size"] = shown(self._config.mesh_datagram_size) or "auto"
         arguments["--node-key"] = str(self._keys[me])
         arguments["--mesh-allow"] = self._ids[other]
         return arguments

@@ -51,6 +51,4 @@ class GatewayConfig(EdgeSettings):
         Path,
         "a path",
     )
-    mesh_datagram_size: int | None = setting(
-        None, settings.DATAGRAM_HELP, settings.datagram_size, settings.DATAGRAM_ALLOWED
-    )
+    mesh_datagram_size: int | None = settings.mesh_datagram_size_setting()

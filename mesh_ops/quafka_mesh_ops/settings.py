@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from quafka_mesh_ops.identity import NodeId, parse_node_id
 
@@ -22,16 +22,32 @@ class Setting:
         help: one line for people.
         parse: text to value; raises ValueError where the text is not allowed.
         allowed: what is allowed, in words.
+        blank: how "nothing set" is written.
     """
 
     help: str
     parse: Callable[[str], Any]
     allowed: str
+    blank: str = ""
+
+    def show(self, value: Any) -> str:
+        """A value as it would be written."""
+        if isinstance(value, bool):
+            return str(value).lower()
+        if isinstance(value, tuple):
+            return ",".join(map(str, cast("tuple[Any, ...]", value)))
+        return self.blank if value is None else str(value)
 
 
-def setting(default: Any, help: str, parse: Callable[[str], Any], allowed: str) -> Any:  # noqa: A002
+def setting(
+    default: Any,
+    help: str,  # noqa: A002
+    parse: Callable[[str], Any],
+    allowed: str,
+    blank: str = "",
+) -> Any:
     """A dataclass field that is a setting."""
-    return field(default=default, metadata={"setting": Setting(help, parse, allowed)})
+    return field(default=default, metadata={"setting": Setting(help, parse, allowed, blank)})
 
 
 def split_address(text: str) -> tuple[str, int]:
@@ -118,8 +134,12 @@ def choice(*allowed: str) -> Callable[[str], str]:
     return parse
 
 
-DATAGRAM_HELP = "size of the mesh's UDP datagrams in bytes; auto: by the path"
-DATAGRAM_ALLOWED = "auto, or 1200 to 16000"
+def mesh_datagram_size_setting() -> Any:
+    """Every program that speaks on the mesh has it."""
+    help_ = "size of the mesh's UDP datagrams in bytes; auto: by the path"
+    return setting(None, help_, datagram_size, "auto, or 1200 to 16000", blank="auto")
+
+
 LOG_LEVELS = ("debug", "info", "warning", "error")
 LOG_FORMATS = ("console", "json")
 

@@ -1,0 +1,48 @@
+"""docs/configuration.md says of every setting what the code says.
+
+`python -m tests.unit.deploy.test_configuration_page` writes the tables again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import Path
+
+from quafka.settings import PROGRAMS
+from quafka.sources import declared, dotted, flag, variable
+from quafka_mesh_ops.settings import CommonSettings
+
+PAGE = Path(__file__).parents[3] / "docs" / "configuration.md"
+
+
+def table(config: type[CommonSettings]) -> str:
+    """The settings of one program as a Markdown table."""
+    defaults = {field.name: field.default for field in fields(config)}
+    rows = ["| setting | default | allowed | |", "| --- | --- | --- | --- |"]
+    rows += [
+        f"| `{dotted(name)}` | `{known.show(defaults[name]) or '–'}` "
+        f"| {known.allowed} | {known.help} |"
+        for name, known in declared(config).items()
+    ]
+    return "\n".join(rows)
+
+
+def section(program: str) -> str:
+    return f"### quafka {program}\n\n{table(PROGRAMS[program])}\n"
+
+
+def test_every_setting_is_on_the_page() -> None:
+    page = PAGE.read_text()
+    for program in PROGRAMS:
+        assert section(program) in page, f"write it again: python -m {__name__}"
+
+
+def test_names_follow_one_rule() -> None:
+    assert dotted("wal_fsync") == "wal.fsync"
+    assert variable("wal_fsync") == "QUAFKA_WAL_FSYNC"
+    assert flag("wal_fsync") == "--wal-fsync"
+
+
+if __name__ == "__main__":
+    head, _, _ = PAGE.read_text().partition("### quafka ")
+    PAGE.write_text(head + "\n".join(map(section, PROGRAMS)))

@@ -1,0 +1,120 @@
+"""Settings: which source wins, and what a wrong one is told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from quafka.settings import known_to_any
+from quafka.sources import Effective, SettingError, load
+from quafka_broker.config import BrokerConfig
+from quafka_gateway.config import GatewayConfig
+
+NODE = "ab" * 32
+
+
+def broker(
+    flags: dict[str, str] | None = None,
+    environment: dict[str, str] | None = None,
+    file: Path | None = None,
+) -> Effective[BrokerConfig]:
+    all_flags: dict[str, str | None] = {**(flags or {}), "config": str(file) if file else None}
+    return load(BrokerConfig, all_flags, environment or {}, known_to_any())
+
+
+def test_defaults_stand_where_nothing_is_said() -> None:
+    found = broker()
+    assert found.config.wal_fsync == "commit"
+    assert found.config.data == Path("./quafka-data")
+    assert set(found.sources.values()) == {"default"}
+
+
+def test_flag_beats_environment_beats_file(tmp_path: Path) -> None:
+    file = tmp_path / "quafka.toml"
+    file.write_text('num.partitions = 2\nwal.fsync = "never"\nmessage.max.bytes = 5000\n')
+    environment = {"QUAFKA_WAL_FSYNC": "interval:50", "QUAFKA_NUM_PARTITIONS": "3"}
+    found = broker({"num_partitions": "4"}, environment, file)
+    config = found.config
+    assert (config.num_partitions, config.wal_fsync, config.message_max_bytes) == (
+        4, "interval:50", 5000,
+    )  # fmt: skip
+    assert found.sources["num_partitions"] == "flag --num-partitions"
+    assert found.sources["wal_fsync"] == "env QUAFKA_WAL_FSYNC"
+    assert found.sources["message_max_bytes"] == f"file {file}"
+
+
+def test_tables_and_dotted_keys_are_the_same_in_toml(tmp_path: Path) -> None:
+    file = tmp_path / "quafka.toml"
+    file.write_text(
+        f'[wal]\nfsync = "never"\nsegment.bytes = 1_000_000\n[mesh]\nallow = ["{NODE}"]'
+    )
+    config = broker(file=file).config
+    assert (config.wal_fsync, config.wal_segment_bytes, config.mesh_allow) == (
+        "never", 1_000_000, (NODE,),
+    )  # fmt: skip
+
+
+def test_the_file_may_be_named_in_the_environment(tmp_path: Path) -> None:
+    file = tmp_path / "quafka.toml"
+    file.write_text("auto.create.topics.enable = false")
+    assert not broker(environment={"QUAFKA_CONFIG": str(file)}).config.auto_create_topics_enable
+
+
+def test_one_file_serves_both_programs(tmp_path: Path) -> None:
+    file = tmp_path / "quafka.toml"
+    file.write_text('listen = "0.0.0.0:9092"\nwal.fsync = "never"\nmesh.peers = ["broker:9192"]')
+    assert broker(file=file).config.wal_fsync == "never"
+    gateway = load(GatewayConfig, {"config": str(file)}, {}, known_to_any()).config
+    assert (gateway.listen, gateway.mesh_peers) == ("0.0.0.0:9092", ("broker:9192",))
+
+
+@pytest.mark.parametrize(
+    ("field", "text", "allowed"),
+    [
+        ("wal_fsync", "sometimes", "commit"),
+        ("wal_fsync", "interval:0", "1 to 60000"),
+        ("num_partitions", "0", "1 to 100000"),
+        ("num_partitions", "many", "1 to 100000"),
+        ("auto_create_topics_enable", "yes", "true, false"),
+        ("mesh_listen", "9192", "host:port"),
+        ("mesh_listen", "localhost:99999", "host:port"),
+        ("mesh_allow", "me", "64 hex digits"),
+        ("mesh_datagram_size", "9", "1200 to 16000"),
+        ("log_level", "loud", "debug, info, warning, error"),
+    ],
+)
+def test_a_wrong_value_names_the_setting_the_value_and_what_is_allowed(
+    field: str, text: str, allowed: str
+) -> None:
+    with pytest.raises(SettingError) as caught:
+        broker({field: text})
+    message = str(caught.value)
+    assert field.replace("_", ".") in message
+    assert repr(text) in message
+    assert allowed in message
+
+
+def test_an_unknown_variable_is_refused_with_the_nearest_name() -> None:
+    with pytest.raises(SettingError, match=r"QUAFKA_WAL_FSINC .* QUAFKA_WAL_FSYNC"):
+        broker(environment={"QUAFKA_WAL_FSINC": "never"})
+
+
+def test_an_unknown_key_is_refused_with_the_file_and_the_nearest_name(tmp_path: Path) -> None:
+    file = tmp_path / "quafka.toml"
+    file.write_text('wal.fsink = "never"')
+    with pytest.raises(SettingError, match=r"quafka\.toml: wal\.fsink .* wal\.fsync"):
+        broker(file=file)
+
+
+@pytest.mark.parametrize("content", ["wal.fsync = ", "\xff"])
+def test_a_file_that_is_not_toml_is_named(tmp_path: Path, content: str) -> None:
+    file = tmp_path / "quafka.toml"
+    file.write_text(content, "latin-1")
+    with pytest.raises(SettingError, match=r"quafka\.toml is not TOML"):
+        broker(file=file)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match=r"cannot read .*nowhere\.toml"):
+        broker(file=tmp_path / "nowhere.toml")
