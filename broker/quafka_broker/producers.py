@@ -49,8 +49,11 @@ class SequenceError(Exception):
 class Producers:
     """All producers of all partitions."""
 
-    def __init__(self) -> None:
+    def __init__(self, limit: int = 100_000) -> None:
+        """Beyond `limit` the producers that have been silent for longest are forgotten."""
         self._producers: dict[tuple[VirtualTopicId, int], _Producer] = {}
+        self._limit = limit
+        self._forgetful = False
 
     def duplicate_of(self, topic: VirtualTopicId, header: BatchHeader) -> Batch | None:
         """The remembered batch that this one repeats; None for one that comes next.
@@ -59,9 +62,17 @@ class Producers:
             SequenceError: OUT_OF_ORDER_SEQUENCE_NUMBER for a gap, INVALID_PRODUCER_EPOCH for a
                 producer that has been replaced.
         """
-        producer = self._producers.get((topic, header.producer_id))
+        key = (topic, header.producer_id)
+        producer = self._producers.get(key)
+        if producer is not None:
+            # A failed batch's callback may not have run yet, and what it refused must not count.
+            for batch in list(producer.batches):
+                if batch.pending is not None and batch.pending.done():
+                    self._settle(key, batch, batch.pending)
+            producer = self._producers.get(key)
         if producer is None:
-            return None  # its state is gone with its records: any sequence may follow
+            self._check_first(topic, header)
+            return None
         if header.producer_epoch < producer.epoch:
             raise SequenceError(
                 ErrorCode.INVALID_PRODUCER_EPOCH,
@@ -75,6 +86,18 @@ class Producers:
                 )
             return None
         return self._next_or_repeated(producer, header)
+
+    def _check_first(self, topic: VirtualTopicId, header: BatchHeader) -> None:
+        """A producer begins with 0, or an append that failed would let the next one overtake it.
+
+        Only where what was known has been forgotten may any sequence follow, as in Kafka.
+        """
+        forgotten = self._forgetful or topic.generation > 0
+        if header.base_sequence and not forgotten:
+            raise SequenceError(
+                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                f"a producer's first batch has sequence {header.base_sequence}",
+            )
 
     def _next_or_repeated(self, producer: _Producer, header: BatchHeader) -> Batch | None:
         last = _last_sequence(header.base_sequence, header.record_count)
@@ -127,10 +150,14 @@ class Producers:
 
     def _remember(self, topic: VirtualTopicId, producer_id: int, epoch: int, batch: Batch) -> None:
         key = (topic, producer_id)
-        producer = self._producers.get(key)
+        producer = self._producers.pop(key, None)
         if producer is None or producer.epoch != epoch:
-            producer = self._producers[key] = _Producer(epoch)
+            producer = _Producer(epoch)
         producer.batches.append(batch)
+        self._producers[key] = producer  # the dict is in order of last use
+        if len(self._producers) > self._limit:
+            del self._producers[next(iter(self._producers))]
+            self._forgetful = True
 
     def forget(self, topics: Collection[VirtualTopicId]) -> None:
         """Partitions have been deleted."""

@@ -14,23 +14,28 @@ from typing import Any
 
 from quafka_broker.config import BrokerConfig
 from quafka_broker.ops import fetch, list_offsets, produce, producer_ids, topics
-from quafka_broker.state import BrokerState
-from quafka_broker.wal.disk import RealDisk
+from quafka_broker.state import BadRegistryError, BrokerState
+from quafka_broker.topics import REGISTRY_ORG
+from quafka_broker.wal.disk import RealDisk, sync_folder
 from quafka_broker.wal.log import FsyncPolicy, Log, StorageError
 from quafka_broker.wal.recovery import DamagedLogError
-from quafka_mesh_ops.errors import StartupError
+from quafka_mesh_ops.errors import OpFailedError, StartupError
 from quafka_mesh_ops.identity import Identity
 from quafka_mesh_ops.ops import OpCode, Part
 from quafka_mesh_ops.server import MeshServer, OpContext
 from quafka_mesh_ops.settings import split_address
 from quafka_mesh_ops.tracing import Tracer
+from quafka_proto.errors import ErrorCode
 
 log = logging.getLogger("quafka.broker")
 
 _DRAIN_SECONDS = 5.0
 _CLEAN_MARK = "clean-shutdown.json"
+_LAST_ORG = 0xFFFFFFFF  # org ids are stored in four bytes
 
-OPS: dict[OpCode, Callable[[BrokerState, OpContext, Any], Awaitable[Part]]] = {
+Handler = Callable[[BrokerState, OpContext, Any], Awaitable[Part]]
+
+OPS: dict[OpCode, Handler] = {
     OpCode.PRODUCE: produce.handle,
     OpCode.FETCH: fetch.handle,
     OpCode.LIST_OFFSETS: list_offsets.handle,
@@ -68,14 +73,15 @@ class Broker:
         )
         state = self._state = BrokerState(config, wal)
         try:
-            clean_end = self._folder.take_clean_mark()
+            clean_end = self._folder.clean_mark()
             await asyncio.to_thread(wal.open, clean_end, state.producers.restore)
+            self._folder.drop_clean_mark()
             wal.on_commit = state.purgatory.wake
             wal.start()
             await state.replay_registry()
-        except (DamagedLogError, StorageError, OSError) as e:
+        except (DamagedLogError, StorageError, OSError, BadRegistryError) as e:
             raise StartupError(f"cannot open the log in {self._folder.wal}: {e}") from e
-        handlers = {code: partial(handler, state) for code, handler in OPS.items()}
+        handlers = {code: partial(_serve, handler, state) for code, handler in OPS.items()}
         self._mesh = MeshServer(
             self._identity,
             config.mesh_allow,
@@ -83,7 +89,11 @@ class Broker:
             self._tracer,
             datagram_size=config.mesh_datagram_size,
         )
-        self._address = await self._mesh.start(*split_address(config.mesh_listen))
+        try:
+            self._address = await self._mesh.start(*split_address(config.mesh_listen))
+        except OSError as e:
+            reason = e.strerror or e
+            raise StartupError(f"cannot listen on {config.mesh_listen} (UDP): {reason}") from e
 
     async def close(self) -> None:
         """Answer what is under way, sync the log, let the data folder go."""
@@ -104,6 +114,13 @@ class Broker:
             "mesh": f"{host}:{port}",
             "node_id": self._identity.node_id if self._identity else "",
         }
+
+
+async def _serve(handler: Handler, state: BrokerState, context: OpContext, op: Any) -> Part:
+    """Run a handler for an org. Org 0 is the broker's own, and is nobody's to name."""
+    if not REGISTRY_ORG < context.org_id <= _LAST_ORG:
+        raise OpFailedError(ErrorCode.INVALID_REQUEST)
+    return await handler(state, context, op)
 
 
 def fsync_policy(setting: str) -> FsyncPolicy:
@@ -134,11 +151,16 @@ class DataFolder:
             StartupError: it cannot be written, or another broker has it.
         """
         try:
+            is_new = not self._path.exists()
             self.wal.mkdir(parents=True, exist_ok=True)
             self._lock = os.open(
                 self._path / "broker.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640
             )
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # The log syncs what is in its folder; that the folder exists must be durable, too.
+            sync_folder(self._path)
+            if is_new:
+                sync_folder(self._path.resolve().parent)
         except BlockingIOError as e:
             raise StartupError(f"the data folder {self._path} is held by another broker") from e
         except OSError as e:
@@ -150,18 +172,17 @@ class DataFolder:
             os.close(self._lock)
             self._lock = None
 
-    def take_clean_mark(self) -> tuple[int, int] | None:
-        """Segment number and size at the last clean end; gone after the call."""
-        mark = self._path / _CLEAN_MARK
+    def clean_mark(self) -> tuple[int, int] | None:
+        """Segment number and size at the last clean end, if there was one."""
         try:
-            found = json.loads(mark.read_bytes())
-            mark.unlink()
+            found = json.loads((self._path / _CLEAN_MARK).read_bytes())
             return int(found["segment"]), int(found["size"])
-        except FileNotFoundError:
+        except (FileNotFoundError, ValueError, KeyError, TypeError):
             return None
-        except (ValueError, KeyError, TypeError):
-            mark.unlink()
-            return None
+
+    def drop_clean_mark(self) -> None:
+        """The log is about to be written."""
+        (self._path / _CLEAN_MARK).unlink(missing_ok=True)
 
     def leave_clean_mark(self, end: tuple[int, int]) -> None:
         """The log is synced and nobody writes to it any more."""

@@ -59,7 +59,7 @@ class Topic:
 
 
 class Registry:
-    """The state that the events make. Pure; `TopicStore` makes changes durable."""
+    """The state that the events make. Pure; `BrokerState.record` makes changes durable."""
 
     def __init__(self) -> None:
         self.cluster_id = ""
@@ -95,7 +95,11 @@ class Registry:
         return Topic(org, name, bytes(uuid), f"top_{ulid(now)}", slug, generation, partitions, now)
 
     def apply(self, event: Event) -> None:
-        """Make one event's change."""
+        """Make one event's change.
+
+        Raises:
+            ValueError, KeyError, TypeError: it is not an event that this version knows.
+        """
         kind = event["event"]
         if kind == "cluster":
             self.cluster_id = event["id"]
@@ -103,13 +107,16 @@ class Registry:
             self.producer_ids_up_to = event["up_to"]
         elif kind == "topic_created":
             values = {key: value for key, value in event.items() if key != "event"}
-            topic = Topic(**(values | {"uuid": bytes.fromhex(values["uuid"])}))
+            values["uuid"] = bytes.fromhex(event["uuid"])
+            topic = Topic(**values)
             self._by_name[topic.org, topic.name] = topic
             self._by_id[topic.org, topic.uuid] = topic
             self._generations[topic.org, topic.name] = topic.generation
         elif kind == "topic_deleted":
             topic = self._by_name.pop((event["org"], event["name"]))
             del self._by_id[topic.org, topic.uuid]
+        else:
+            raise ValueError(f"the event {kind!r} is not known")
 
 
 def created(topic: Topic) -> Event:

@@ -7,12 +7,14 @@ append order, so ranks follow the order of the log.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NamedTuple
 
 from blake3 import blake3
 from pyroaring import BitMap64
 
 
+@lru_cache(maxsize=1 << 16)
 def topic_hash(org_id: int, topic: str) -> bytes:
     """Blake3 of the org id (8 bytes, big-endian) and the topic's name in UTF-8, cut to 128 bits.
 

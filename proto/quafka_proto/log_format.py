@@ -10,14 +10,15 @@ Segment file `N.log` (N: twelve decimal digits):
         8   1 version, 1
         9   7 zero
        16   8 segment number
-       24   4 zero
+       24   4 salt: any number, the same in both files of a segment
        28   4 CRC-32C of bytes 0-27
     entries, each:
         0   2 marker, 0x5145
         2   1 version, 1
         3   1 flags, 0
         4   4 length of the record batch
-        8   4 CRC-32C of bytes 12 to the end of the header, then of the batch's first 21 bytes
+        8   4 CRC-32C, begun with the salt, of bytes 0-7, of bytes 12-67 and of the batch's
+              first 21 bytes
        12   8 global message id of the first record
        20   8 virtual offset of the first record
        28   8 durable position: this file was known fsynced up to here when the entry was written
@@ -28,7 +29,9 @@ Segment file `N.log` (N: twelve decimal digits):
        64   4 record count
        68     the record batch: 61-byte header and records, as produced
 
-The batch's own CRC-32C covers it from its 21st byte on, so every byte is under one checksum.
+The batch's own CRC-32C covers it from its 21st byte on, so every byte is under one checksum. The
+salt keeps a copy of an entry from passing for one: a record's value may hold any bytes, and
+recovery searches for entries behind a torn one.
 
 Index file `N.oidx`: the same 32-byte header with magic b"QUAFKIDX", then one row per entry:
 
@@ -64,21 +67,23 @@ ENTRY_HEADER_SIZE = 68
 INDEX_ROW_SIZE = 96
 LOG_MAGIC = b"QUAFKLOG"
 INDEX_MAGIC = b"QUAFKIDX"
-ENTRY_MARKER = b"\x51\x45"
+ENTRY_START = b"\x51\x45\x01\x00"
+"""How every entry begins: marker, version, flags."""
+CHECKED_SIZE = ENTRY_HEADER_SIZE + PATCHED_SIZE
+"""The leading bytes of an entry that are under its own CRC."""
 
-_FILE_HEADER = struct.Struct(">8sB7xQ4x")
-_ENTRY_HEAD = struct.Struct(">2sBBII")
+_FILE_HEADER = struct.Struct(">8sB7xQI")
+_ENTRY_HEAD = struct.Struct(">4sI")
 _ENTRY_BODY = struct.Struct(">QQQ16sIIII")
 _ROW = struct.Struct(">QQQ16sqqiIIIIIhH8x")
 _CRC = struct.Struct(">I")
-_CHECKED_FROM = 12
+_BODY_AT = 12
 
 
 class Entry(NamedTuple):
     """An entry's header; `length` is that of the record batch behind it."""
 
     length: int
-    crc: int
     global_id: int
     base_offset: int
     durable_position: int
@@ -112,22 +117,27 @@ class IndexRow(NamedTuple):
     producer_epoch: int
     flags: int = 0
 
+    @property
+    def end(self) -> int:
+        """The position behind the entry."""
+        return self.position + ENTRY_HEADER_SIZE + self.length
 
-def encode_file_header(magic: bytes, number: int) -> bytes:
+
+def encode_file_header(magic: bytes, number: int, salt: int) -> bytes:
     """The header of a segment's log or index file."""
-    head = _FILE_HEADER.pack(magic, VERSION, number)
+    head = _FILE_HEADER.pack(magic, VERSION, number, salt)
     return head + _CRC.pack(crc32c(head))
 
 
-def check_file_header(data: bytes, magic: bytes, number: int) -> None:
-    """Refuse a file that is not the one it should be.
+def check_file_header(data: bytes, magic: bytes, number: int) -> int:
+    """The salt in a file's header. Refuses a file that is not the one it should be.
 
     Raises:
         Malformed: cut short, damaged, another kind of file, segment or version.
     """
     if len(data) < FILE_HEADER_SIZE:
         raise Malformed("the file header is cut short")
-    found, version, found_number = _FILE_HEADER.unpack_from(data)
+    found, version, found_number, salt = _FILE_HEADER.unpack_from(data)
     if found != magic:
         raise Malformed("the file header has another magic")
     if version != VERSION:
@@ -136,11 +146,13 @@ def check_file_header(data: bytes, magic: bytes, number: int) -> None:
         raise Malformed("the file header does not match its CRC")
     if found_number != number:
         raise Malformed(f"the file is segment {found_number}")
+    return int(salt)
 
 
 def encode_entry_header(
     patched: bytes | bytearray | memoryview,
     *,
+    salt: int,
     length: int,
     global_id: int,
     base_offset: int,
@@ -156,39 +168,44 @@ def encode_entry_header(
         global_id, base_offset, durable_position, topic_hash, org_id, partition, generation,
         record_count,
     )  # fmt: skip
-    crc = crc32c(patched[:PATCHED_SIZE], crc32c(body))
-    return _ENTRY_HEAD.pack(ENTRY_MARKER, VERSION, 0, length, crc) + body
+    head = _ENTRY_HEAD.pack(ENTRY_START, length)
+    crc = crc32c(b"".join((head, body, patched[:PATCHED_SIZE])), salt)
+    return head + _CRC.pack(crc) + body
 
 
-def read_entry(data: bytes | memoryview, at: int = 0) -> Entry:
-    """An entry's header, with nothing checked but its marker, version and length.
+def check_entry_header(data: bytes | memoryview, at: int, salt: int) -> Entry:
+    """An entry whose header, and the first 21 bytes of whose batch, are verified.
 
     Raises:
-        Malformed: cut short, or no entry begins here.
+        Malformed: cut short, no entry begins here, or the checksum does not match.
     """
-    if len(data) - at < ENTRY_HEADER_SIZE:
+    if len(data) - at < ENTRY_HEADER_SIZE + BATCH_HEADER_SIZE:
         raise Malformed("an entry header is cut short")
-    marker, version, _flags, length, crc = _ENTRY_HEAD.unpack_from(data, at)
-    if marker != ENTRY_MARKER or version != VERSION or length < BATCH_HEADER_SIZE:
+    start, length = _ENTRY_HEAD.unpack_from(data, at)
+    if start != ENTRY_START or length < BATCH_HEADER_SIZE:
         raise Malformed("no entry begins here")
-    return Entry(length, crc, *_ENTRY_BODY.unpack_from(data, at + _CHECKED_FROM))
+    (crc,) = _CRC.unpack_from(data, at + _ENTRY_HEAD.size)
+    head = crc32c(data[at : at + _ENTRY_HEAD.size], salt)
+    if crc32c(data[at + _BODY_AT : at + CHECKED_SIZE], head) != crc:
+        raise Malformed("an entry header does not match its CRC")
+    return Entry(length, *_ENTRY_BODY.unpack_from(data, at + _BODY_AT))
 
 
-def check_entry(data: bytes | memoryview, at: int = 0) -> Entry:
+def check_entry(data: bytes | memoryview, at: int, salt: int) -> Entry:
     """An entry whose every byte is verified.
 
     Raises:
         Malformed: cut short, or a checksum does not match.
     """
-    entry = read_entry(data, at)
+    entry = check_entry_header(data, at, salt)
     start = at + ENTRY_HEADER_SIZE
     if len(data) - start < entry.length:
         raise Malformed("an entry is cut short")
-    head = crc32c(data[at + _CHECKED_FROM : start + PATCHED_SIZE])
-    if head != entry.crc:
-        raise Malformed("an entry header does not match its CRC")
     batch = data[start : start + entry.length]
-    if read_header(batch).crc != crc32c(batch[PATCHED_SIZE:]):
+    header = read_header(batch)
+    if header.length != entry.length or header.record_count != entry.record_count:
+        raise Malformed("an entry and its record batch differ")
+    if header.crc != crc32c(batch[PATCHED_SIZE:]):
         raise Malformed("a record batch does not match its CRC")
     return entry
 

@@ -90,9 +90,13 @@ def _enough(state: BrokerState, targets: list[_Target], op: FetchOps) -> bool:
         if target.topic is None or target.op.fetch_offset >= target.topic.high_watermark:
             continue
         # As in Kafka, a partition counts for no more than may be returned of it.
-        most = target.op.max_bytes
+        most = max(0, target.op.max_bytes)
         enough = min(most, wanted - found)
-        found += min(most, state.log.readable_bytes(target.topic, target.op.fetch_offset, enough))
+        try:
+            size = state.log.readable_bytes(target.topic, target.op.fetch_offset, enough)
+        except StorageError:
+            return True  # reading will fail too, and that is the answer
+        found += min(most, size)
         if found >= wanted:
             return True
     return False

@@ -88,6 +88,10 @@ def _append(
             ErrorCode.INVALID_RECORD, "an idempotent producer sends one batch a request"
         )
     header = idempotent[0]
+    if header.producer_id < 0 or header.producer_epoch < 0 or header.base_sequence < 0:
+        raise _RefusedError(
+            ErrorCode.INVALID_RECORD, "an idempotent producer's id, epoch or sequence is negative"
+        )
     write.repeated = state.producers.duplicate_of(virtual.id, header)
     if write.repeated is None:
         write.pending = state.log.append(virtual, batches)

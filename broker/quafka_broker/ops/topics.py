@@ -26,10 +26,11 @@ async def delete(state: BrokerState, context: OpContext, op: DeleteTopic) -> Del
         unknown = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return DeleteTopicResp(op.topic, op.topic_id, unknown)
     try:
-        await state.delete_topic(topic)
+        done = await state.delete_topic(topic)
     except StorageError:
         return DeleteTopicResp(topic.name, topic.uuid, ErrorCode.KAFKA_STORAGE_ERROR)
-    return DeleteTopicResp(topic.name, topic.uuid)
+    gone = ErrorCode.NONE if done else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return DeleteTopicResp(topic.name, topic.uuid, gone)
 
 
 async def describe(

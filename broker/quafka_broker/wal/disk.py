@@ -31,7 +31,7 @@ class File(Protocol):
         """Read; fewer bytes at the end of the file. May wait for the device."""
         ...
 
-    def read_cached(self, position: int, size: int) -> bytes | None:
+    def read_cached(self, position: int, size: int) -> bytearray | None:
         """Read without waiting; None where not all of it is in memory."""
         ...
 
@@ -87,6 +87,8 @@ class RealFile:
         at = 0
         while at < len(queue):
             written = os.writev(self._fd, queue[at : at + _IOV_MAX])
+            if not written:
+                raise OSError(errno.EIO, "a write wrote nothing")
             while at < len(queue) and written >= len(queue[at]):
                 written -= len(queue[at])
                 at += 1
@@ -96,7 +98,7 @@ class RealFile:
     def read(self, position: int, size: int) -> bytes:
         return os.pread(self._fd, size, position)
 
-    def read_cached(self, position: int, size: int) -> bytes | None:
+    def read_cached(self, position: int, size: int) -> bytearray | None:
         buffer = bytearray(size)
         try:
             count = os.preadv(self._fd, [buffer], position, os.RWF_NOWAIT)
@@ -104,7 +106,7 @@ class RealFile:
             if e.errno in (errno.EAGAIN, errno.EOPNOTSUPP, errno.EINVAL):
                 return None
             raise
-        return bytes(buffer) if count == size else None
+        return buffer if count == size else None
 
     def sync(self) -> None:
         os.fdatasync(self._fd)
@@ -138,8 +140,13 @@ class RealDisk:
         (self._folder / name).unlink()
 
     def sync_names(self) -> None:
-        fd = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+        sync_folder(self._folder)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder durable (fsync)."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

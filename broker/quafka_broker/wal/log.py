@@ -13,30 +13,24 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from quafka_broker.virtual_topics import VirtualTopic, VirtualTopicId
-from quafka_broker.wal.disk import Buffer, Disk
-from quafka_broker.wal.recovery import recover
+from quafka_broker.wal.disk import Disk
+from quafka_broker.wal.group import Append, Group
+from quafka_broker.wal.reading import Run, entries_from, plan
+from quafka_broker.wal.recovery import DamagedLogError, recover
 from quafka_broker.wal.segment import Segment
 from quafka_proto.errors import Malformed
-from quafka_proto.log_format import (
-    ENTRY_HEADER_SIZE,
-    FILE_HEADER_SIZE,
-    IndexRow,
-    encode_entry_header,
-)
-from quafka_proto.records import PATCHED_SIZE, BatchHeader, rebase
+from quafka_proto.log_format import FILE_HEADER_SIZE, IndexRow
+from quafka_proto.records import BatchHeader
 
 log = logging.getLogger("quafka.broker.wal")
 
-_LEADER_EPOCH = 0
 _MAX_PENDING_BYTES = 64 << 20
-_ROWS_PER_READ = 64
 
 
 class StorageError(Exception):
@@ -58,87 +52,6 @@ class FsyncPolicy:
         return self.interval is None
 
 
-@dataclass(slots=True, eq=False)
-class _Append:
-    topic: VirtualTopic
-    batches: Sequence[tuple[BatchHeader, memoryview]]
-    size: int
-    done: asyncio.Future[list[int]]
-
-
-@dataclass(slots=True)
-class _Group:
-    """What one write carries. Gives each batch its id, offset and position as it is added.
-
-    Attributes:
-        next_id: the next global message id.
-        position: where the next entry begins in the segment file.
-        durable: up to where that file is known fsynced before this write.
-    """
-
-    next_id: int
-    position: int
-    durable: int
-    appends: list[_Append] = field(default_factory=list[_Append])
-    offsets: list[list[int]] = field(default_factory=list[list[int]])
-    buffers: list[Buffer] = field(default_factory=list[Buffer])
-    rows: list[IndexRow] = field(default_factory=list[IndexRow])
-    size: int = 0
-    ends: dict[VirtualTopicId, int] = field(default_factory=dict[VirtualTopicId, int])
-
-    def add(self, append: _Append) -> None:
-        """Place an append's batches behind those of its virtual topic."""
-        topic = append.topic
-        offset = self.ends.get(topic.id, topic.high_watermark)
-        offsets: list[int] = []
-        for header, batch in append.batches:
-            self._place(topic.id, header, batch, offset)
-            offsets.append(offset)
-            offset += header.record_count
-        self.ends[topic.id] = offset
-        self.appends.append(append)
-        self.offsets.append(offsets)
-        self.size += append.size
-
-    def _place(
-        self, topic: VirtualTopicId, header: BatchHeader, batch: memoryview, offset: int
-    ) -> None:
-        patched = bytearray(batch[:PATCHED_SIZE])
-        rebase(patched, offset, _LEADER_EPOCH)
-        entry = encode_entry_header(
-            patched,
-            length=header.length,
-            global_id=self.next_id,
-            base_offset=offset,
-            durable_position=self.durable,
-            topic_hash=topic.topic_hash,
-            org_id=topic.org_id,
-            partition=topic.partition,
-            generation=topic.generation,
-            record_count=header.record_count,
-        )
-        self.buffers += (entry + patched, batch[PATCHED_SIZE:])
-        self.rows.append(
-            IndexRow(
-                self.next_id,
-                offset,
-                self.position,
-                topic.topic_hash,
-                header.max_timestamp,
-                header.producer_id,
-                header.base_sequence,
-                topic.org_id,
-                topic.partition,
-                topic.generation,
-                header.record_count,
-                header.length,
-                header.producer_epoch,
-            )
-        )
-        self.next_id += header.record_count
-        self.position += ENTRY_HEADER_SIZE + header.length
-
-
 class Log:
     """Segments, virtual topics, and the one writer."""
 
@@ -149,9 +62,12 @@ class Log:
         self._segments: list[Segment] = []
         self._topics: dict[VirtualTopicId, VirtualTopic] = {}
         self._next_id = 0
-        self._durable = 0  # position in the active segment up to which it is known fsynced
+        # Of the active segment; set in the writer's thread: where its last whole entry ends, up
+        # to where it is known fsynced, and whether there is something to sync.
+        self._written = 0
+        self._durable = 0
         self._unsynced = False
-        self._pending: deque[_Append] = deque()
+        self._pending: deque[Append] = deque()
         self._pending_bytes = 0
         self._room = asyncio.Event()
         self._room_gate = asyncio.Lock()
@@ -159,9 +75,11 @@ class Log:
         self._work = asyncio.Event()
         self._closing = False
         self._failed: str | None = None
+        self._refusing = False  # the last write failed, and that has been said
         self._writer_thread = ThreadPoolExecutor(1, thread_name_prefix="wal-write")
         self._reader_threads = ThreadPoolExecutor(4, thread_name_prefix="wal-read")
-        self._tasks: list[asyncio.Task[None]] = []
+        self._writer: asyncio.Task[None] | None = None
+        self._late_sync: asyncio.Task[None] | None = None
         self.on_commit: Callable[[set[VirtualTopicId]], None] = lambda _topics: None
         """Called with the virtual topics that have grown."""
 
@@ -179,6 +97,11 @@ class Log:
             found = self._topics.get(topic)
             if found is None:
                 found = self._topics[topic] = VirtualTopic(topic, row.base_offset)
+            if row.base_offset != found.high_watermark:
+                raise DamagedLogError(
+                    f"virtual topic {topic.key} goes on at offset {row.base_offset} where "
+                    f"{found.high_watermark} is next"
+                )
             found.add(row.global_id, row.record_count)
             self._next_id = row.global_id + row.record_count
             seen(row)
@@ -189,31 +112,35 @@ class Log:
         # After recovery everything that is left has been synced or verified; sync once more, so
         # that what is served from now on cannot be lost any more.
         self._active.sync()
-        self._durable = self._active.end
+        self._written = self._durable = self._active.end
 
     def start(self) -> None:
         """Begin to write."""
-        loop = asyncio.get_running_loop()
-        self._tasks.append(loop.create_task(self._write_groups(), name="wal-writer"))
-        if self._fsync.interval:
-            self._tasks.append(loop.create_task(self._sync_often(), name="wal-sync"))
+        self._writer = asyncio.get_running_loop().create_task(self._write_groups())
+        self._writer.add_done_callback(self._writer_ended)
 
     async def close(self) -> tuple[int, int] | None:
-        """Write and sync what waits; returns what to tell the next `open`, None if it failed."""
+        """Write and sync what waits; returns what to tell the next `open`.
+
+        None: the log had failed, or is not open.
+        """
         self._closing = True
         self._work.set()
-        if self._tasks:
-            await self._tasks[0]
-        for task in self._tasks[1:]:
-            task.cancel()
-        loop = asyncio.get_running_loop()
-        if self._failed is None:
-            await loop.run_in_executor(self._writer_thread, self._sync)
-        end = None if self._failed else (self._active.number, self._active.end)
+        if self._writer is not None:
+            await asyncio.wait([self._writer])
+        if self._late_sync is not None:
+            self._late_sync.cancel()
+        end = None
+        if self._segments and self._failed is None:
+            try:
+                await self._in_writer(self._sync)
+                end = (self._active.number, self._active.end)
+            except _SyncError as e:
+                self._fail(e)
         self._writer_thread.shutdown()
         self._reader_threads.shutdown()
-        for segment in self._segments:
-            segment.close()
+        while self._segments:
+            self._segments.pop().close()
         return end
 
     @property
@@ -274,55 +201,67 @@ class Log:
             done.exception()
             return done
         size = sum(len(batch) for _, batch in batches)
-        self._pending.append(_Append(topic, batches, size, done))
+        self._pending.append(Append(topic, batches, size, done))
         self._pending_bytes += size
         self._work.set()
         return done
 
     async def _write_groups(self) -> None:
-        loop = asyncio.get_running_loop()
         while True:
             await self._work.wait()
             self._work.clear()
             while self._pending:
-                group = self._take_group()
-                try:
-                    await loop.run_in_executor(self._writer_thread, self._write, group)
-                except OSError as e:
-                    await self._refuse(group, e)
-                else:
-                    self._publish(group)
-                self._pending_bytes -= group.size
-                self._room.set()
+                await self._commit_group()
             if self._closing:
                 return
 
-    def _take_group(self) -> _Group:
-        """Everything that waits, up to a segment's worth."""
-        active = self._active
-        if active.end >= self._segment_bytes:
-            group = _Group(self._next_id, FILE_HEADER_SIZE, FILE_HEADER_SIZE)
-        else:
-            group = _Group(self._next_id, active.end, self._durable)
-        while self._pending and group.size < self._segment_bytes:
-            group.add(self._pending.popleft())
-        return group
+    def _writer_ended(self, writer: asyncio.Task[None]) -> None:
+        """Nothing but a mistake of ours ends the writer early; then nobody may wait for it."""
+        error = None if writer.cancelled() else writer.exception()
+        if error is not None:
+            log.error("the log's writer failed", exc_info=error)
+            self._fail(error)
+            self._refuse([], str(error))
 
-    def _write(self, group: _Group) -> None:
+    async def _commit_group(self) -> None:
+        """Write what waits, up to a segment's worth; answer and show it, or refuse it."""
+        group = None
+        if self._failed is not None:
+            self._refuse([], self._failed)
+            return
+        try:
+            if self._active.end >= self._segment_bytes:
+                await self._in_writer(self._roll)
+            active = self._active
+            group = Group(active.salt, self._next_id, active.end, self._durable)
+            while self._pending and group.size < self._segment_bytes:
+                group.add(self._pending.popleft())
+            await self._in_writer(self._write, group)
+        except OSError as e:
+            await self._take_back(e)
+            self._refuse(group.appends if group is not None else [], e.strerror or str(e))
+        else:
+            self._publish(group)
+            self._pending_bytes -= group.size
+        self._room.set()
+
+    async def _in_writer(self, job: Callable[..., None], *args: object) -> None:
+        await asyncio.get_running_loop().run_in_executor(self._writer_thread, job, *args)
+
+    def _write(self, group: Group) -> None:
         """Write a group, in the writer's thread. Raises OSError; then `cut` puts things back."""
-        if group.rows[0].position < self._active.end:
-            self._roll()
-        self._active.write(group.buffers, group.rows)
         self._unsynced = True
+        self._active.write(group.buffers, group.rows)
+        self._written = group.position
         if self._fsync.every_commit:
             self._sync()
 
     def _roll(self) -> None:
-        """Seal the active segment and begin the next. Blocks."""
+        """Seal the active segment and begin the next, in the writer's thread. Raises OSError."""
         self._sync()
         self._active.index.sync()
         self._segments.append(Segment.create(self._disk, self._active.number + 1))
-        self._durable = FILE_HEADER_SIZE
+        self._written = self._durable = FILE_HEADER_SIZE
 
     def _sync(self) -> None:
         """Sync the active segment, in the writer's thread.
@@ -333,18 +272,17 @@ class Log:
         """
         if not self._unsynced:
             return
-        self._unsynced = False
         try:
             self._active.log.sync()
         except OSError as e:
             raise _SyncError(e.errno, f"fsync failed: {e.strerror or e}") from e
+        self._unsynced = False
+        self._durable = self._written
 
-    def _publish(self, group: _Group) -> None:
+    def _publish(self, group: Group) -> None:
         """The group is in the log: show it to readers, answer, wake."""
         self._active.note(group.rows)
         self._next_id = group.next_id
-        if self._fsync.every_commit:
-            self._durable = self._active.end
         grown: set[VirtualTopicId] = set()
         rows = iter(group.rows)
         for append, offsets in zip(group.appends, group.offsets, strict=True):
@@ -355,45 +293,52 @@ class Log:
             if not append.done.cancelled():
                 append.done.set_result(offsets)
         self.on_commit(grown)
+        if self._refusing:
+            self._refusing = False
+            log.warning("the log takes writes again")
+        if self._fsync.interval and self._late_sync is None:
+            self._late_sync = asyncio.create_task(self._sync_later(self._fsync.interval))
 
-    async def _refuse(self, group: _Group, error: OSError) -> None:
-        """The group is not in the log: take back what was written of it, and say so.
-
-        What waits behind it is refused too: a later batch of an idempotent producer must not get
-        into the log before the earlier one.
-        """
-        reason = error.strerror or str(error)
+    async def _take_back(self, error: OSError) -> None:
+        """Cut off what a failed write left; where that cannot be, the log is over."""
         try:
             if isinstance(error, _SyncError):
                 raise error
-            await asyncio.get_running_loop().run_in_executor(self._writer_thread, self._active.cut)
+            await self._in_writer(self._active.cut)
         except OSError as e:
-            self._failed = f"the log takes no more writes: {e.strerror or e}"
-            log.critical("%s; reads go on", self._failed)
-        else:
-            log.error("a write of %d bytes failed: %s", group.size, reason)
-        refused = [*group.appends, *self._pending]
+            self._fail(e)
+            return
+        if not self._refusing:
+            self._refusing = True
+            log.error("the log cannot be written: %s", error.strerror or error)
+
+    def _fail(self, error: BaseException) -> None:
+        reason = error.strerror if isinstance(error, OSError) else None
+        self._failed = f"the log takes no more writes: {reason or error}"
+        log.critical("%s; reads go on", self._failed)
+
+    def _refuse(self, appends: list[Append], reason: str) -> None:
+        """These are not in the log.
+
+        What waits behind them is refused too: a later batch of an idempotent producer must not
+        get into the log before the earlier one.
+        """
+        refused = [*appends, *self._pending]
         self._pending.clear()
-        self._pending_bytes = group.size
+        self._pending_bytes = 0
         for append in refused:
             if not append.done.cancelled():
                 append.done.set_exception(StorageError(reason))
                 append.done.exception()  # seen: its caller may be gone
 
-    async def _sync_often(self) -> None:
-        """`wal.fsync=interval:...`: sync what was written since the last time."""
-        interval = self._fsync.interval or 0.0
-        loop = asyncio.get_running_loop()
-        while self._failed is None:
-            await asyncio.sleep(interval)
-            end = self._active.end
-            try:
-                await loop.run_in_executor(self._writer_thread, self._sync)
-            except OSError as e:
-                self._failed = f"the log takes no more writes: {e.strerror or e}"
-                log.critical("%s; reads go on", self._failed)
-                return
-            self._durable = min(end, self._active.end)
+    async def _sync_later(self, interval: float) -> None:
+        """`wal.fsync=interval:...`: sync what has been written, so many seconds after it was."""
+        await asyncio.sleep(interval)
+        self._late_sync = None
+        try:
+            await self._in_writer(self._sync)
+        except _SyncError as e:
+            self._fail(e)
 
     # --- read -------------------------------------------------------------------------------
 
@@ -410,57 +355,40 @@ class Log:
         """
         batches: list[memoryview] = []
         try:
-            for segment, rows in self._runs(topic, offset, max_bytes, at_least_one):
-                batches += await self._read_run(segment, rows)
+            for run in plan(self._segments, topic, offset, max_bytes, at_least_one=at_least_one):
+                batches += await self._read_run(run)
         except (OSError, Malformed) as e:
+            log.warning("virtual topic %s cannot be read at offset %d: %s", topic.id.key, offset, e)
             raise StorageError(str(e)) from e
         return batches
 
     def readable_bytes(self, topic: VirtualTopic, offset: int, enough: int) -> int:
-        """Bytes of whole batches from `offset` on; counting stops once it is `enough`."""
+        """Bytes of whole batches from `offset` on; counting stops once it is `enough`.
+
+        Raises:
+            StorageError: the index cannot be read.
+        """
         found = 0
-        ahead = _RowsAhead(self._segments)
-        while offset < topic.high_watermark and found < enough:
-            _, row = ahead.find(topic, offset)
-            found += row.length
-            offset = row.base_offset + row.record_count
+        try:
+            for _, row in entries_from(self._segments, topic, offset):
+                if found >= enough:
+                    break
+                found += row.length
+        except (OSError, Malformed) as e:
+            raise StorageError(str(e)) from e
         return found
 
-    def _runs(
-        self, topic: VirtualTopic, offset: int, max_bytes: int, at_least_one: bool
-    ) -> list[tuple[Segment, list[IndexRow]]]:
-        """The entries to read, neighbours in one run."""
-        runs: list[tuple[Segment, list[IndexRow]]] = []
-        taken = 0
-        ahead = _RowsAhead(self._segments)
-        while offset < topic.high_watermark:
-            segment, row = ahead.find(topic, offset)
-            if taken + row.length > max_bytes and not (at_least_one and not taken):
-                break
-            taken += row.length
-            last = runs[-1] if runs else None
-            if last is not None and last[0] is segment and _adjacent(last[1][-1], row):
-                last[1].append(row)
-            else:
-                runs.append((segment, [row]))
-            offset = row.base_offset + row.record_count
-        return runs
-
-    async def _read_run(self, segment: Segment, rows: list[IndexRow]) -> list[memoryview]:
-        start = rows[0].position
-        size = rows[-1].position + ENTRY_HEADER_SIZE + rows[-1].length - start
-        data = segment.log.read_cached(start, size)
-        if data is None:
-            loop = asyncio.get_running_loop()
-            data = await loop.run_in_executor(self._reader_threads, segment.log.read, start, size)
-        if len(data) < size:
-            raise Malformed(f"segment {segment.number} ends before position {start + size}")
-        view = memoryview(data)
-        batches: list[memoryview] = []
-        for row in rows:
-            at = row.position - start + ENTRY_HEADER_SIZE
-            batches.append(view[at : at + row.length])
-        return batches
+    async def _read_run(self, run: Run) -> list[memoryview]:
+        file = run.segment.log
+        cached = file.read_cached(run.position, run.size)
+        if cached is not None:
+            return run.batches(cached)
+        data = await asyncio.get_running_loop().run_in_executor(
+            self._reader_threads, file.read, run.position, run.size
+        )
+        if len(data) < run.size:
+            raise Malformed(f"segment {run.segment.number} ends before entries that it had")
+        return run.batches(data)
 
     @property
     def _active(self) -> Segment:
@@ -469,58 +397,3 @@ class Log:
 
 class _SyncError(OSError):
     """An fsync failed: the log is over."""
-
-
-def _adjacent(row: IndexRow, following: IndexRow) -> bool:
-    return row.position + ENTRY_HEADER_SIZE + row.length == following.position
-
-
-class _RowsAhead:
-    """Finds the entry of an offset; reads index rows in blocks, since the next is often near."""
-
-    def __init__(self, segments: Sequence[Segment]) -> None:
-        self._segments = segments
-        self._segment: Segment | None = None
-        self._start = 0
-        self._rows: list[IndexRow] = []
-        self._next = 0
-
-    def find(self, topic: VirtualTopic, offset: int) -> tuple[Segment, IndexRow]:
-        """The entry that holds the record at a readable offset."""
-        near = self._following(topic.id, offset)
-        if near is not None:
-            return near
-        global_id = topic.global_id_at(offset)
-        at = bisect_right(self._segments, global_id, key=_first_id) - 1
-        segment = self._segments[at]
-        number = segment.row_number(global_id)
-        if segment is not self._segment or not self._start <= number < self._start + len(
-            self._rows
-        ):
-            self._segment, self._start = segment, number
-            self._rows = segment.rows(number, _ROWS_PER_READ)
-        self._next = number - self._start + 1
-        return segment, self._rows[self._next - 1]
-
-    def _following(self, topic: VirtualTopicId, offset: int) -> tuple[Segment, IndexRow] | None:
-        """The next row, where it happens to be the one."""
-        if self._segment is None or self._next >= len(self._rows):
-            return None
-        row = self._rows[self._next]
-        same = (
-            row.base_offset == offset
-            and row.topic_hash == topic.topic_hash
-            and row.partition == topic.partition
-            and row.org_id == topic.org_id
-            and row.generation == topic.generation
-        )
-        if not same:
-            return None
-        self._next += 1
-        return self._segment, row
-
-
-def _first_id(segment: Segment) -> int:
-    """An empty segment is the last: no id is in it."""
-    first = segment.first_id
-    return 1 << 64 if first is None else first

@@ -6,14 +6,15 @@ with each commit, only when the segment is sealed.
 
 from __future__ import annotations
 
+import os
 from array import array
 from bisect import bisect_right
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from quafka_broker.wal.disk import Buffer, Disk, File
 from quafka_proto.errors import Malformed
 from quafka_proto.log_format import (
-    ENTRY_HEADER_SIZE,
     FILE_HEADER_SIZE,
     INDEX_MAGIC,
     INDEX_ROW_SIZE,
@@ -38,8 +39,9 @@ def index_name(number: int) -> str:
 class Segment:
     """Entries in append order. `end` is the position behind the last one that is indexed."""
 
-    def __init__(self, number: int, log: File, index: File) -> None:
+    def __init__(self, number: int, salt: int, log: File, index: File) -> None:
         self.number = number
+        self.salt = salt
         self.log = log
         self.index = index
         self.end = FILE_HEADER_SIZE
@@ -52,12 +54,13 @@ class Segment:
         Raises:
             OSError: nothing of it is left behind.
         """
+        salt = int.from_bytes(os.urandom(4), "big")
         log = index = None
         try:
             log = disk.create(log_name(number))
             index = disk.create(index_name(number))
-            log.append([encode_file_header(LOG_MAGIC, number)])
-            index.append([encode_file_header(INDEX_MAGIC, number)])
+            log.append([encode_file_header(LOG_MAGIC, number, salt)])
+            index.append([encode_file_header(INDEX_MAGIC, number, salt)])
             log.sync()
             index.sync()
             disk.sync_names()
@@ -67,7 +70,7 @@ class Segment:
                     file.close()
                     disk.remove(name)
             raise
-        return cls(number, log, index)
+        return cls(number, salt, log, index)
 
     @property
     def first_id(self) -> int | None:
@@ -92,8 +95,7 @@ class Segment:
         """Entries have been written: find them from now on."""
         self._first_ids.extend(row.global_id for row in rows)
         if rows:
-            last = rows[-1]
-            self.end = last.position + ENTRY_HEADER_SIZE + last.length
+            self.end = rows[-1].end
 
     def cut(self) -> None:
         """Cut both files to what is indexed. Blocks."""
@@ -104,17 +106,18 @@ class Segment:
         """The row of the entry that holds a record."""
         return bisect_right(self._first_ids, global_id) - 1
 
-    def rows(self, start: int, count: int) -> list[IndexRow]:
+    def rows(self, start: int, count: int) -> Rows:
         """Rows from `start` on, at most `count`.
 
         Raises:
-            Malformed: the index file is damaged.
+            Malformed: the index file is cut short.
+            OSError: it cannot be read.
         """
         count = min(count, len(self._first_ids) - start)
         data = self.index.read(FILE_HEADER_SIZE + INDEX_ROW_SIZE * start, INDEX_ROW_SIZE * count)
         if len(data) < INDEX_ROW_SIZE * count:
             raise Malformed(f"{index_name(self.number)} is cut short")
-        return [decode_row(data, INDEX_ROW_SIZE * i) for i in range(count)]
+        return Rows(self, start, data)
 
     def sync(self) -> None:
         """Make log and index durable. Blocks."""
@@ -125,3 +128,23 @@ class Segment:
         """Release the files."""
         self.log.close()
         self.index.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """A piece of a segment's index, decoded row by row as they are asked for."""
+
+    segment: Segment
+    start: int
+    data: bytes
+
+    def __contains__(self, number: int) -> bool:
+        return 0 <= number - self.start < len(self.data) // INDEX_ROW_SIZE
+
+    def row(self, number: int) -> IndexRow:
+        """The row of that number in the segment.
+
+        Raises:
+            Malformed: it is damaged.
+        """
+        return decode_row(self.data, INDEX_ROW_SIZE * (number - self.start))

@@ -1,0 +1,198 @@
+"""A power cut at every moment of a workload: nothing acknowledged is lost, nothing is made up."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from quafka_broker.wal.log import FsyncPolicy, Log
+from quafka_broker.wal.recovery import DamagedLogError
+from tests.unit.broker.memory_disk import MemoryDisk, Snapshot, Survives
+from tests.unit.broker.tools import append, checked, open_log, topic_id, values_of
+
+NAMES = "abc"
+SEGMENT = 1_500
+
+Sent = dict[str, list[bytes]]
+Acked = list[tuple[int, str, int]]
+"""How many operations the disk had done at the time of an answer; topic; records up to it."""
+
+SURVIVORS: dict[str, Survives] = {
+    "nothing": lambda _name, _sector: False,
+    "everything": lambda _name, _sector: True,
+    "the log but not the index": lambda name, _sector: name.endswith(".log"),
+    "the index but not the log": lambda name, _sector: name.endswith(".oidx"),
+    "every other sector": lambda _name, sector: sector % 2 == 0,
+    "the others": lambda _name, sector: sector % 2 == 1,
+    "all but one in three": lambda _name, sector: sector % 3 != 0,
+}
+
+
+async def workload(disk: MemoryDisk, fsync: FsyncPolicy) -> tuple[Sent, Acked]:
+    """Groups of appends to three topics, over several segments."""
+    sent: Sent = {name: [] for name in NAMES}
+    acked: Acked = []
+
+    async def one(log: Log, name: str, value: bytes) -> None:
+        sent[name].append(value)
+        mine = len(sent[name])
+        await append(log, name, value)
+        acked.append((len(disk.done), name, mine))
+
+    async with open_log(disk, fsync, SEGMENT) as log:
+        for turn in range(8):
+            await asyncio.gather(
+                *[one(log, name, b"%s%d" % (name.encode(), turn) * 30) for name in NAMES * 2]
+            )
+    return sent, acked
+
+
+async def check(disk: MemoryDisk, sent: Sent, least: dict[str, int]) -> None:
+    """What is found is a prefix of what was sent, at least what was acknowledged, and stays."""
+    found: Sent = {}
+    async with open_log(disk, segment_bytes=SEGMENT) as log:
+        for name in NAMES:
+            found[name] = await values_of(log, name)
+            assert found[name] == sent[name][: len(found[name])]
+            assert len(found[name]) >= least[name]
+            assert await append(log, name, b"after") == len(found[name])
+    async with open_log(disk.copy(), segment_bytes=SEGMENT) as log:
+        for name in NAMES:
+            assert await values_of(log, name) == [*found[name], b"after"]
+
+
+def least_acked(acked: Acked, operations: int) -> dict[str, int]:
+    return {
+        name: max((n for done, of, n in acked if of == name and done <= operations), default=0)
+        for name in NAMES
+    }
+
+
+@pytest.mark.parametrize("survivors", SURVIVORS)
+@pytest.mark.parametrize("size_survives", [True, False])
+async def test_at_every_moment(survivors: str, size_survives: bool) -> None:
+    disk = MemoryDisk(record=True)
+    sent, acked = await workload(disk, FsyncPolicy())
+    assert len(disk.files) > 6, "several segments"
+    assert len(acked) == 48
+    for operations, snapshot in enumerate(disk.snapshots, 1):
+        left = snapshot.after_power_cut(SURVIVORS[survivors], size_survives)
+        await check(left, sent, least_acked(acked, operations))
+
+
+@settings(max_examples=40, deadline=None)
+@given(data=st.data())
+def test_at_any_moment_with_any_sectors(data: st.DataObject) -> None:
+    async def run() -> None:
+        disk = MemoryDisk(record=True)
+        sent, acked = await workload(disk, FsyncPolicy())
+        operations = data.draw(st.integers(1, len(disk.snapshots)))
+        lost = data.draw(st.sets(st.integers(0, 200)))
+        left = disk.snapshots[operations - 1].after_power_cut(
+            lambda _name, sector: sector not in lost, size_survives=True
+        )
+        await check(left, sent, least_acked(acked, operations))
+
+    asyncio.run(run())
+
+
+async def test_with_lax_syncing_a_prefix_is_left() -> None:
+    disk = MemoryDisk(record=True)
+    sent, _ = await workload(disk, FsyncPolicy(0.0))
+    for snapshot in disk.snapshots:
+        for survives in SURVIVORS.values():
+            await check(snapshot.after_power_cut(survives, True), sent, dict.fromkeys(NAMES, 0))
+
+
+async def test_a_second_power_cut_during_recovery() -> None:
+    disk = MemoryDisk(record=True)
+    sent, acked = await workload(disk, FsyncPolicy())
+    for operations, snapshot in list(enumerate(disk.snapshots, 1))[::5]:
+        first = snapshot.after_power_cut(SURVIVORS["every other sector"], True)
+        again = MemoryDisk(record=True)
+        for file in first.files.values():
+            again.put(file.name, bytes(file.data))
+        async with open_log(again, segment_bytes=SEGMENT):
+            pass
+        for second in again.snapshots:
+            left = second.after_power_cut(SURVIVORS["the index but not the log"], True)
+            await check(left, sent, least_acked(acked, operations))
+
+
+async def grouped() -> tuple[MemoryDisk, int]:
+    """One segment: three acknowledged groups, then one of three batches; where that begins."""
+    disk = MemoryDisk()
+    async with open_log(disk) as log:
+        for n in range(3):
+            await append(log, "a", b"%d" % n * 50)
+        start = disk.files["000000000000.log"].size()
+        topic = log.topic(topic_id("a"))
+        await asyncio.gather(*[log.append(topic, checked(b"%d" % n * 50)) for n in range(3, 6)])
+    return disk, start
+
+
+Spoil = Callable[[bytearray, int], None]
+
+
+def _flip(data: bytearray, at: int) -> None:
+    data[at] ^= 0x40
+
+
+def _zero_from(data: bytearray, at: int) -> None:
+    data[at:] = bytes(len(data) - at)
+
+
+def _cut(data: bytearray, at: int) -> None:
+    del data[at:]
+
+
+@pytest.mark.parametrize("spoil", [_flip, _zero_from, _cut])
+@pytest.mark.parametrize("index_survives", [True, False])
+async def test_a_torn_tail_is_cut_off_at_every_byte(spoil: Spoil, index_survives: bool) -> None:
+    disk, start = await grouped()
+    whole = bytes(disk.files["000000000000.log"].data)
+    size = (len(whole) - start) // 3
+    for at in range(start, len(whole)):
+        left = disk.copy()
+        data = left.files["000000000000.log"].data
+        spoil(data, at)
+        if not index_survives:
+            del left.files["000000000000.oidx"]
+        kept = 3
+        while kept < 6 and data[: start + (kept - 2) * size] == whole[: start + (kept - 2) * size]:
+            kept += 1
+        async with open_log(left) as log:
+            assert await values_of(log, "a") == [b"%d" % n * 50 for n in range(kept)]
+            assert await append(log, "a", b"next") == kept
+
+
+@pytest.mark.parametrize("length", [1, 40])
+async def test_damage_of_acknowledged_data_is_never_cut_off(length: int) -> None:
+    """At each byte of the acknowledged groups: later entries say that they were durable."""
+    disk, start = await grouped()
+    first_end = 32 + (start - 32) // 3
+    for at in range(32, start - length + 1):
+        left = disk.copy()
+        for place in range(at, at + length):
+            _flip(left.files["000000000000.log"].data, place)
+        del left.files["000000000000.oidx"]
+        position = 32 + (at - 32) // (first_end - 32) * (first_end - 32)
+        with pytest.raises(DamagedLogError, match=rf"000000000000.log .* position {position}\b"):
+            async with open_log(left):
+                pass
+
+
+def test_the_model_of_the_disk_forgets() -> None:
+    """The tests above are worth what their disk is worth."""
+    snapshot = Snapshot({"x": (b"a" * 100 + b"b" * 100, b"a" * 100)}, frozenset({"x"}))
+
+    def left(survives: Survives, size_survives: bool) -> bytes:
+        return bytes(snapshot.after_power_cut(survives, size_survives).files["x"].data)
+
+    assert left(SURVIVORS["nothing"], True) == b"a" * 100 + bytes(100)
+    assert left(SURVIVORS["nothing"], False) == b"a" * 100
+    assert left(SURVIVORS["everything"], True) == b"a" * 100 + b"b" * 100

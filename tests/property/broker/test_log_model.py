@@ -1,0 +1,119 @@
+"""The log against the simplest model there is: one list of values per partition."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from quafka_broker.wal.log import FsyncPolicy, Log, StorageError
+from quafka_proto.records import iter_records
+from tests.unit.broker.memory_disk import MemoryDisk
+from tests.unit.broker.tools import EVERYTHING, checked, topic_id
+
+T = TypeVar("T")
+names = st.sampled_from("abcd")
+values = st.lists(st.binary(max_size=60), min_size=1, max_size=5)
+
+
+class LogModel(RuleBasedStateMachine):
+    """Appends, reads, full disks and restarts in any order."""
+
+    @initialize(
+        segment_bytes=st.sampled_from([200, 700, 1 << 20]),
+        fsync=st.sampled_from([FsyncPolicy(), FsyncPolicy(0.0)]),
+    )
+    def begin(self, segment_bytes: int, fsync: FsyncPolicy) -> None:
+        self.loop = asyncio.new_event_loop()
+        self.disk = MemoryDisk()
+        self.segment_bytes = segment_bytes
+        self.fsync = fsync
+        self.model: dict[str, list[bytes]] = {name: [] for name in "abcd"}
+        self.open(None)
+
+    def open(self, clean_end: tuple[int, int] | None) -> None:
+        self.log = Log(self.disk, self.fsync, self.segment_bytes)
+
+        async def start() -> None:
+            self.log.open(clean_end, lambda _: None)
+            self.log.start()
+
+        self.run(start())
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        return self.loop.run_until_complete(work)
+
+    @rule(batches=st.lists(st.tuples(names, values), min_size=1, max_size=6))
+    def append(self, batches: list[tuple[str, list[bytes]]]) -> None:
+        async def all_at_once() -> list[list[int]]:
+            return await asyncio.gather(
+                *[self.log.append(self.log.topic(topic_id(n)), checked(*v)) for n, v in batches]
+            )
+
+        for (name, items), (offset,) in zip(batches, self.run(all_at_once()), strict=True):
+            assert offset == len(self.model[name])
+            self.model[name] += items
+
+    @rule(name=names, items=values, room=st.integers(0, 150))
+    def append_to_a_full_disk(self, name: str, items: list[bytes], room: int) -> None:
+        self.disk.room = room
+
+        async def one() -> None:
+            await self.log.append(self.log.topic(topic_id(name)), checked(*items))
+
+        try:
+            self.run(one())
+        except StorageError:
+            pass
+        else:
+            self.model[name] += items
+        self.disk.room = None
+
+    @rule(name=names, place=st.floats(0, 1), max_bytes=st.integers(0, 1_000), cached=st.booleans())
+    def read(self, name: str, place: float, max_bytes: int, cached: bool) -> None:
+        self.disk.cached = cached
+        expected = self.model[name]
+        offset = round(place * len(expected))
+        topic = self.log.topic(topic_id(name))
+        batches = self.run(self.log.read(topic, offset, max_bytes, at_least_one=True))
+        assert sum(map(len, batches)) <= max_bytes or len(batches) == 1
+        records = [record for batch in batches for record in iter_records(batch)]
+        assert bool(records) == (offset < len(expected))
+        if records:
+            first = records[0].offset
+            assert first <= offset <= records[-1].offset
+            found = [record.value for record in records]
+            assert found == expected[first : first + len(found)]
+
+    @rule(clean=st.booleans(), index=st.booleans())
+    def restart(self, clean: bool, index: bool) -> None:
+        end = self.run(self.log.close())
+        if not index:
+            for name in [name for name in self.disk.files if name.endswith(".oidx")]:
+                del self.disk.files[name]
+        self.open(end if clean else None)
+
+    @invariant()
+    def watermarks(self) -> None:
+        for name, expected in getattr(self, "model", {}).items():
+            topic = self.log.topic(topic_id(name))
+            assert (topic.log_start, topic.high_watermark) == (0, len(expected))
+
+    def teardown(self) -> None:
+        if not hasattr(self, "loop"):
+            return
+        for name, expected in self.model.items():
+            topic = self.log.topic(topic_id(name))
+            batches = self.run(self.log.read(topic, 0, EVERYTHING, at_least_one=True))
+            found = [record.value for batch in batches for record in iter_records(batch)]
+            assert found == expected
+        self.run(self.log.close())
+        self.loop.close()
+
+
+TestLogModel = LogModel.TestCase
+TestLogModel.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)

@@ -1,0 +1,202 @@
+"""Op 0x03: limits, errors, and the long poll."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+
+from quafka_broker.ops import fetch, list_offsets
+from quafka_broker.state import BrokerState
+from quafka_broker.topics import Topic
+from quafka_mesh_ops.ops import FetchOp, FetchOpResp, FetchOps, ListOffsetsOp, ListOffsetsOps
+from quafka_proto.errors import ErrorCode
+from quafka_proto.records import read_header
+from tests.unit.broker.memory_disk import MemoryDisk
+from tests.unit.broker.tools import EVERYTHING, ORG, checked, context, running_state
+
+LONG = 20_000
+
+
+async def put(state: BrokerState, topic: Topic, *values: bytes, partition: int = 0) -> int:
+    virtual = state.log.topic(topic.virtual(partition))
+    return (await state.log.append(virtual, checked(*values)))[0]
+
+
+async def get(
+    state: BrokerState,
+    *parts: FetchOp,
+    wait: int = 0,
+    min_bytes: int = 1,
+    max_bytes: int = EVERYTHING,
+) -> list[FetchOpResp]:
+    op = FetchOps(list(parts), max_wait_ms=wait, min_bytes=min_bytes, max_bytes=max_bytes)
+    return (await fetch.handle(state, context(), op)).partitions
+
+
+def part(
+    partition: int = 0, offset: int = 0, max_bytes: int = EVERYTHING, topic: str = "t"
+) -> FetchOp:
+    return FetchOp(topic, partition, offset, max_bytes)
+
+
+def offsets(answer: FetchOpResp) -> list[int]:
+    return [read_header(batch).base_offset for batch in answer.records]
+
+
+async def test_batches_come_whole_and_from_the_one_that_holds_the_offset() -> None:
+    async with running_state(MemoryDisk()) as state:
+        topic, _ = await state.create_topic(ORG, "t", 1)
+        await put(state, topic, b"0", b"1", b"2")
+        await put(state, topic, b"3")
+        (answer,) = await get(state, part(offset=2))
+        assert offsets(answer) == [0, 3]
+        assert (answer.high_watermark, answer.last_stable_offset) == (4, 4)
+        assert (answer.log_start_offset, answer.error_code) == (0, 0)
+
+
+async def test_limits() -> None:
+    async with running_state(MemoryDisk()) as state:
+        topic, _ = await state.create_topic(ORG, "t", 3)
+        for partition in (1, 2):
+            for _ in range(3):
+                await put(state, topic, b"x" * 100, partition=partition)
+        size = len(checked(b"x" * 100)[0][1])
+
+        async def counts(first: int, second: int, whole: int) -> list[int]:
+            answers = await get(
+                state, part(0), part(1, 0, first), part(2, 0, second), max_bytes=whole
+            )
+            return [len(answer.records) for answer in answers]
+
+        assert await counts(1, 1, EVERYTHING) == [0, 1, 0], "the first with any, however large"
+        assert await counts(1, size, EVERYTHING) == [0, 1, 1]
+        assert await counts(2 * size, 2 * size, EVERYTHING) == [0, 2, 2]
+        assert await counts(EVERYTHING, EVERYTHING, 4 * size) == [0, 3, 1]
+        assert await counts(EVERYTHING, EVERYTHING, 1) == [0, 1, 0]
+        assert await counts(-1, -1, EVERYTHING) == [0, 1, 0]
+
+
+async def test_errors_are_answered_at_once_and_stay_with_their_partition() -> None:
+    async with running_state(MemoryDisk()) as state:
+        topic, _ = await state.create_topic(ORG, "t", 1)
+        await put(state, topic, b"0")
+        start = time.monotonic()
+        answers = await get(
+            state,
+            part(offset=2),
+            part(offset=-1),
+            part(1),
+            part(topic="missing"),
+            FetchOp("", 0, 0, EVERYTHING, b"?" * 16),
+            FetchOp("", 0, 0, EVERYTHING, topic.uuid),
+            FetchOp("t", 0, 0, EVERYTHING, current_leader_epoch=1),
+            FetchOp("t", 0, 0, EVERYTHING, current_leader_epoch=0),
+            wait=LONG,
+            min_bytes=EVERYTHING,
+        )
+        assert time.monotonic() - start < 5
+        assert [ErrorCode(a.error_code) for a in answers] == [
+            ErrorCode.OFFSET_OUT_OF_RANGE,
+            ErrorCode.OFFSET_OUT_OF_RANGE,
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            ErrorCode.UNKNOWN_TOPIC_ID,
+            ErrorCode.NONE,
+            ErrorCode.UNKNOWN_LEADER_EPOCH,
+            ErrorCode.NONE,
+        ]
+        assert [(a.log_start_offset, a.high_watermark) for a in answers[:2]] == [(0, 1)] * 2
+        assert [len(a.records) for a in answers] == [0, 0, 0, 0, 0, 1, 0, 1]
+
+
+async def test_an_append_wakes_a_parked_fetch() -> None:
+    async with running_state(MemoryDisk()) as state:
+        topic, _ = await state.create_topic(ORG, "t", 2)
+        parked = asyncio.create_task(get(state, part(0), part(1), wait=LONG))
+        await asyncio.sleep(0.02)
+        assert not parked.done()
+        await put(state, topic, b"0", partition=1)
+        empty, found = await asyncio.wait_for(parked, 2)
+        assert (offsets(empty), offsets(found)) == ([], [0])
+
+
+async def test_min_bytes_counts_over_all_partitions() -> None:
+    async with running_state(MemoryDisk()) as state:
+        topic, _ = await state.create_topic(ORG, "t", 2)
+        size = len(checked(b"0")[0][1])
+        parked = asyncio.create_task(get(state, part(0), part(1), wait=LONG, min_bytes=2 * size))
+        await asyncio.sleep(0)
+        await put(state, topic, b"0", partition=0)
+        await asyncio.sleep(0.02)
+        assert not parked.done()
+        await put(state, topic, b"0", partition=1)
+        answers = await asyncio.wait_for(parked, 2)
+        assert [offsets(answer) for answer in answers] == [[0], [0]]
+
+
+async def test_a_parked_fetch_ends_at_its_time_with_what_there_is() -> None:
+    async with running_state(MemoryDisk()) as state:
+        topic, _ = await state.create_topic(ORG, "t", 1)
+        await put(state, topic, b"0")
+        start = time.monotonic()
+        (answer,) = await get(state, part(), wait=50, min_bytes=10_000)
+        assert 0.04 < time.monotonic() - start < 2
+        assert offsets(answer) == [0]
+
+
+async def test_deleting_the_topic_ends_a_parked_fetch() -> None:
+    async with running_state(MemoryDisk()) as state:
+        topic, _ = await state.create_topic(ORG, "t", 1)
+        parked = asyncio.create_task(get(state, part(), wait=LONG))
+        await asyncio.sleep(0)
+        await state.delete_topic(topic)
+        (answer,) = await asyncio.wait_for(parked, 2)
+        assert answer.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+async def test_draining_answers_parked_fetches_and_a_cancelled_one_leaves_nothing() -> None:
+    async with running_state(MemoryDisk()) as state:
+        await state.create_topic(ORG, "t", 1)
+        gone = asyncio.create_task(get(state, part(), wait=LONG))
+        parked = asyncio.create_task(get(state, part(), wait=LONG))
+        await asyncio.sleep(0)
+        gone.cancel()
+        await asyncio.sleep(0)
+        state.purgatory.drain()
+        (answer,) = await asyncio.wait_for(parked, 2)
+        assert (answer.error_code, answer.records) == (0, [])
+        assert not state.purgatory._waiters
+
+
+async def test_what_cannot_be_read_is_a_storage_error_of_its_partition() -> None:
+    disk = MemoryDisk()
+    async with running_state(disk) as state:
+        topic, _ = await state.create_topic(ORG, "t", 2)
+        await put(state, topic, b"0")
+        disk.unreadable = True
+        bad, good = await get(state, part(0), part(1), wait=LONG, min_bytes=5)
+        disk.unreadable = False
+        assert (bad.error_code, bad.high_watermark) == (ErrorCode.KAFKA_STORAGE_ERROR, 1)
+        assert good.error_code == 0
+
+
+@pytest.mark.parametrize(
+    ("timestamp", "epoch", "expected"),
+    [
+        (-2, -1, (0, 0)),
+        (-1, 0, (2, 0)),
+        (-1, 1, (-1, ErrorCode.UNKNOWN_LEADER_EPOCH)),
+        (-3, -1, (-1, ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT)),
+        (1_000, -1, (-1, ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT)),
+    ],
+)
+async def test_list_offsets(timestamp: int, epoch: int, expected: tuple[int, int]) -> None:
+    async with running_state(MemoryDisk()) as state:
+        topic, _ = await state.create_topic(ORG, "t", 1)
+        await put(state, topic, b"0", b"1")
+        op = ListOffsetsOps([ListOffsetsOp("t", 0, timestamp, epoch), ListOffsetsOp("t", 1, -1)])
+        known, unknown = (await list_offsets.handle(state, context(), op)).partitions
+        assert (known.offset, known.error_code) == expected
+        assert unknown.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

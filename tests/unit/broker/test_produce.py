@@ -1,0 +1,131 @@
+"""Op 0x02: what is stored, what is refused, and that one partition never spoils another."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from quafka_broker.config import BrokerConfig
+from quafka_broker.ops import produce
+from quafka_broker.state import BrokerState
+from quafka_mesh_ops.ops import ProduceOp, ProduceOpResp, ProduceOps
+from quafka_proto.errors import ErrorCode
+from tests.unit.broker.memory_disk import MemoryDisk
+from tests.unit.broker.tools import ORG, batch_of, context, running_state, values_of
+
+
+async def send(state: BrokerState, *parts: ProduceOp, org: int = ORG) -> list[ProduceOpResp]:
+    return (await produce.handle(state, context(org), ProduceOps(list(parts)))).partitions
+
+
+def idempotent(*values: bytes, sequence: int) -> ProduceOp:
+    return ProduceOp("t", 0, batch_of(*values, producer=(1, 0, sequence)))
+
+
+async def test_errors_stay_with_their_partition() -> None:
+    config = BrokerConfig(data=Path("unused"), message_max_bytes=200)
+    async with running_state(MemoryDisk(), config) as state:
+        topic, _ = await state.create_topic(ORG, "t", 2)
+        good = batch_of(b"1")
+        torn = good[:-1] + bytes([good[-1] ^ 1])
+        old = good[:16] + b"\1" + good[17:]
+        answers = await send(
+            state,
+            ProduceOp("t", 0, good),
+            ProduceOp("t", 0, torn),
+            ProduceOp("t", 0, old),
+            ProduceOp("t", 0, b""),
+            ProduceOp("t", 0, good[:40]),
+            ProduceOp("t", 0, batch_of(b"x" * 200)),
+            ProduceOp("t", 2, good),
+            ProduceOp("t", -1, good),
+            ProduceOp("missing", 0, good),
+            ProduceOp("", 0, good, b"?" * 16),
+            ProduceOp("", 1, good, topic.uuid),
+            ProduceOp("t", 0, batch_of(b"x", producer=(1, -1, -1))),
+            ProduceOp("t", 0, good),
+        )
+        assert [ErrorCode(a.error_code) for a in answers] == [
+            ErrorCode.NONE,
+            ErrorCode.CORRUPT_MESSAGE,
+            ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+            ErrorCode.INVALID_RECORD,
+            ErrorCode.CORRUPT_MESSAGE,
+            ErrorCode.MESSAGE_TOO_LARGE,
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            ErrorCode.UNKNOWN_TOPIC_ID,
+            ErrorCode.NONE,
+            ErrorCode.INVALID_RECORD,
+            ErrorCode.NONE,
+        ]
+        assert [a.base_offset for a in answers if not a.error_code] == [0, 0, 1]
+
+
+async def test_orgs_do_not_see_each_other() -> None:
+    async with running_state(MemoryDisk()) as state:
+        await state.create_topic(ORG, "t", 1)
+        (answer,) = await send(state, ProduceOp("t", 0, batch_of(b"1")), org=2)
+        assert answer.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        await state.create_topic(2, "t", 1)
+        (answer,) = await send(state, ProduceOp("t", 0, batch_of(b"1")), org=2)
+        assert answer.base_offset == 0
+
+
+async def test_a_repeat_is_stored_once_also_over_a_restart() -> None:
+    disk = MemoryDisk()
+    async with running_state(disk) as state:
+        topic, _ = await state.create_topic(ORG, "t", 1)
+        first, again = await send(
+            state, idempotent(b"a", b"b", sequence=0), idempotent(b"a", b"b", sequence=0)
+        )
+        assert (first.base_offset, again.base_offset) == (0, 0)
+        (gap,) = await send(state, idempotent(b"z", sequence=9))
+        assert gap.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    async with running_state(disk.copy()) as state:
+        (again,) = await send(state, idempotent(b"a", b"b", sequence=0))
+        (following,) = await send(state, idempotent(b"c", sequence=2))
+        assert (again.base_offset, following.base_offset) == (0, 2)
+        assert await values_of(state.log, state.log.topic(topic.virtual(0))) == [b"a", b"b", b"c"]
+
+
+async def test_ops_reach_the_log_in_the_order_in_which_they_were_started() -> None:
+    async with running_state(MemoryDisk()) as state:
+        topic, _ = await state.create_topic(ORG, "t", 1)
+        answers = await asyncio.gather(
+            *[send(state, idempotent(b"%d" % n, sequence=n)) for n in range(30)]
+        )
+        assert [a.base_offset for (a,) in answers] == list(range(30))
+        found = await values_of(state.log, state.log.topic(topic.virtual(0)))
+        assert found == [b"%d" % n for n in range(30)]
+
+
+async def test_a_full_disk_keeps_the_order_of_an_idempotent_producer() -> None:
+    disk = MemoryDisk()
+    async with running_state(disk) as state:
+        topic, _ = await state.create_topic(ORG, "t", 1)
+        disk.room = 0
+        failed = await asyncio.gather(
+            *[send(state, idempotent(b"%d" % n, sequence=n)) for n in range(3)]
+        )
+        assert {a.error_code for (a,) in failed} == {ErrorCode.KAFKA_STORAGE_ERROR}
+        disk.room = None
+        (overtaking,) = await send(state, idempotent(b"1", sequence=1))
+        assert overtaking.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        for n in range(3):
+            (answer,) = await send(state, idempotent(b"%d" % n, sequence=n))
+            assert (answer.error_code, answer.base_offset) == (0, n)
+        found = await values_of(state.log, state.log.topic(topic.virtual(0)))
+        assert found == [b"0", b"1", b"2"]
+
+
+async def test_a_caller_that_goes_away_takes_nothing_back() -> None:
+    async with running_state(MemoryDisk()) as state:
+        topic, _ = await state.create_topic(ORG, "t", 1)
+        caller = asyncio.create_task(send(state, idempotent(b"a", sequence=0)))
+        await asyncio.sleep(0)
+        caller.cancel()
+        (again,) = await send(state, idempotent(b"a", sequence=0))
+        assert (again.error_code, again.base_offset) == (0, 0)
+        assert await values_of(state.log, state.log.topic(topic.virtual(0))) == [b"a"]

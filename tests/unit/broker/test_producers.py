@@ -1,0 +1,141 @@
+"""Idempotent producers: what is a repeat, what is a gap, what is next."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from quafka_broker.producers import Batch, Producers, SequenceError
+from quafka_broker.wal.log import StorageError
+from quafka_proto.errors import ErrorCode
+from quafka_proto.log_format import IndexRow
+from quafka_proto.records import BatchHeader, read_header
+from tests.unit.broker.tools import batch_of, topic_id
+
+TOPIC = topic_id()
+PRODUCER = 7
+
+
+def header(sequence: int, count: int = 1, epoch: int = 0) -> BatchHeader:
+    return read_header(batch_of(*[b"x"] * count, producer=(PRODUCER, epoch, sequence)))
+
+
+def row(sequence: int, offset: int, count: int = 1, generation: int = 0) -> IndexRow:
+    return IndexRow(
+        offset, offset, 0, TOPIC.topic_hash, 0, PRODUCER, sequence, TOPIC.org_id,
+        TOPIC.partition, generation, count, 100, 0,
+    )  # fmt: skip
+
+
+def begin(
+    producers: Producers, sequence: int, count: int = 1, epoch: int = 0
+) -> asyncio.Future[list[int]]:
+    pending: asyncio.Future[list[int]] = asyncio.get_running_loop().create_future()
+    producers.begin(TOPIC, header(sequence, count, epoch), pending)
+    return pending
+
+
+def fail(pending: asyncio.Future[list[int]]) -> None:
+    pending.set_exception(StorageError("full"))
+    pending.exception()
+
+
+def refused(producers: Producers, sequence: int, epoch: int = 0) -> ErrorCode:
+    with pytest.raises(SequenceError) as caught:
+        producers.duplicate_of(TOPIC, header(sequence, epoch=epoch))
+    return caught.value.code
+
+
+def repeated(producers: Producers, sequence: int, count: int = 1) -> Batch:
+    found = producers.duplicate_of(TOPIC, header(sequence, count))
+    assert found is not None
+    return found
+
+
+async def test_a_repeat_has_the_offset_of_the_first_copy() -> None:
+    producers = Producers()
+    pending = begin(producers, 0, count=3)
+    assert repeated(producers, 0, 3).pending is pending, "still on its way"
+    pending.set_result([40])
+    await asyncio.sleep(0)
+    assert repeated(producers, 0, 3).offset == 40
+    assert producers.duplicate_of(TOPIC, header(3)) is None
+
+
+async def test_gaps_and_half_repeats_are_out_of_order() -> None:
+    producers = Producers()
+    producers.restore(row(0, 0, count=3))
+    assert refused(producers, 4) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert refused(producers, 2) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert refused(producers, 0) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "another count"
+
+
+async def test_the_last_five_batches_are_remembered() -> None:
+    producers = Producers()
+    for n in range(6):
+        producers.restore(row(n, n))
+    assert refused(producers, 0) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert [repeated(producers, n).offset for n in range(1, 6)] == [1, 2, 3, 4, 5]
+
+
+async def test_sequences_wrap() -> None:
+    producers = Producers()
+    producers.restore(row(2**31 - 2, 0, count=4))
+    assert repeated(producers, 2**31 - 2, 4).offset == 0
+    assert producers.duplicate_of(TOPIC, header(2)) is None
+    assert refused(producers, 3) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+async def test_epochs_replace_each_other() -> None:
+    producers = Producers()
+    producers.restore(row(0, 0))
+    assert refused(producers, 5, epoch=1) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert producers.duplicate_of(TOPIC, header(0, epoch=1)) is None
+    begin(producers, 0, epoch=1)
+    assert refused(producers, 1, epoch=0) is ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+async def test_a_failed_batch_may_come_again_and_nothing_overtakes_it() -> None:
+    producers = Producers()
+    first, second = begin(producers, 0), begin(producers, 1)
+    fail(first)
+    fail(second)
+    # The very next call, before any callback has run: the third must not take the first's place.
+    assert refused(producers, 2) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert refused(producers, 1) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert producers.duplicate_of(TOPIC, header(0)) is None
+    await asyncio.sleep(0)
+    assert producers.duplicate_of(TOPIC, header(0)) is None
+
+
+async def test_a_failed_batch_leaves_earlier_ones_known() -> None:
+    producers = Producers()
+    begin(producers, 0).set_result([9])
+    fail(begin(producers, 1))
+    await asyncio.sleep(0)
+    assert repeated(producers, 0).offset == 9
+    assert producers.duplicate_of(TOPIC, header(1)) is None
+    assert refused(producers, 2) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+async def test_the_first_sequence_is_zero_unless_something_was_forgotten() -> None:
+    assert refused(Producers(), 5) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    created_again = TOPIC._replace(generation=1)
+    assert Producers().duplicate_of(created_again, header(5)) is None
+
+
+async def test_the_longest_silent_are_forgotten_beyond_the_limit() -> None:
+    producers = Producers(limit=2)
+    for partition in (0, 1, 0, 2):
+        sequence = 1 if partition == 0 else 0
+        producers.restore(row(sequence, 0)._replace(partition=partition))
+    assert producers.duplicate_of(TOPIC._replace(partition=1), header(5)) is None
+    assert refused(producers, 5) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "0 was used later"
+
+
+async def test_deleted_partitions_are_forgotten() -> None:
+    producers = Producers()
+    producers.restore(row(0, 0))
+    producers.forget({TOPIC})
+    assert producers.duplicate_of(TOPIC, header(0)) is None

@@ -1,0 +1,145 @@
+"""Starting and stopping a broker: the data folder, its lock, and what an operator is told."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from pathlib import Path
+
+import pytest
+
+from quafka_broker.config import BrokerConfig
+from quafka_broker.server import OPS, Broker, DataFolder, _serve, fsync_policy
+from quafka_broker.wal.log import FsyncPolicy
+from quafka_mesh_ops.client import MeshClient
+from quafka_mesh_ops.errors import OpFailedError, StartupError
+from quafka_mesh_ops.identity import Identity
+from quafka_mesh_ops.ops import (
+    CreateTopic,
+    CreateTopicResp,
+    FetchOp,
+    FetchOps,
+    FetchOpsResp,
+    OpCode,
+    ProduceOp,
+    ProduceOps,
+    ProduceOpsResp,
+)
+from quafka_mesh_ops.tracing import Tracer
+from quafka_proto.errors import ErrorCode
+from tests.unit.broker.memory_disk import MemoryDisk
+from tests.unit.broker.tools import batch_of, context, running_state
+
+
+def config(folder: Path, listen: str = "127.0.0.1:0", allow: tuple[str, ...] = ()) -> BrokerConfig:
+    return BrokerConfig(data=folder / "data", mesh_listen=listen, mesh_allow=allow)
+
+
+async def fails_to_start(settings: BrokerConfig) -> str:
+    broker = Broker(settings, Tracer())
+    with pytest.raises(StartupError) as caught:
+        await broker.start()
+    await broker.close()
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+async def test_every_op_is_served_over_the_mesh_and_survives_a_restart(tmp_path: Path) -> None:
+    assert set(OPS) == set(OpCode)
+    gateway = Identity.load_or_create(tmp_path / "gateway.key")
+    settings = config(tmp_path, allow=(gateway.node_id,))
+    batch = batch_of(b"1", b"2")
+    for turn in range(2):
+        broker = Broker(settings, Tracer())
+        await broker.start()
+        described = broker.describe()
+        host, port = described["mesh"].rsplit(":", 1)
+        allowed = frozenset([described["node_id"]])
+        client = MeshClient(host, int(port), gateway, allowed, Tracer())
+        await client.start()
+        if turn == 0:
+            made = await client.call(CreateTopic("t"), org_id=1, deadline=5)
+            assert isinstance(made, CreateTopicResp)
+            op = ProduceOps([ProduceOp("t", 0, batch)])
+            stored = await client.call(op, org_id=1, deadline=5, lane=0)
+            assert isinstance(stored, ProduceOpsResp)
+            assert stored.partitions[0].error_code == 0
+        read = await client.call(FetchOps([FetchOp("t", 0, 0, 10**6)]), org_id=1, deadline=5)
+        assert isinstance(read, FetchOpsResp)
+        assert [bytes(found) for found in read.partitions[0].records] == [
+            batch[:12] + bytes(4) + batch[16:]
+        ]
+        await client.close()
+        await broker.close()
+
+
+async def test_one_broker_a_folder(tmp_path: Path) -> None:
+    first = Broker(config(tmp_path), Tracer())
+    await first.start()
+    assert "held by another broker" in await fails_to_start(config(tmp_path))
+    await first.close()
+    again = Broker(config(tmp_path), Tracer())
+    await again.start()
+    await again.close()
+
+
+async def test_a_port_in_use(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
+        taken.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        assert address in await fails_to_start(config(tmp_path, address))
+
+
+async def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "data").write_text("a file")
+    assert "cannot use the data folder" in await fails_to_start(config(tmp_path))
+
+
+async def test_damage_stops_the_start_and_goes_on_doing_so(tmp_path: Path) -> None:
+    broker = Broker(config(tmp_path), Tracer())
+    await broker.start()
+    await broker.close()
+    log = tmp_path / "data" / "wal" / "000000000000.log"
+    content = log.read_bytes()
+    log.write_bytes(content[:-1])
+    for _ in range(2):
+        assert "000000000000.log has" in await fails_to_start(config(tmp_path))
+    assert log.read_bytes() == content[:-1]
+    log.write_bytes(content)
+    mended = Broker(config(tmp_path), Tracer())
+    await mended.start()
+    await mended.close()
+
+
+def test_the_mark_of_a_clean_end(tmp_path: Path) -> None:
+    folder = DataFolder(tmp_path)
+    assert folder.clean_mark() is None
+    folder.leave_clean_mark((3, 4_000))
+    assert folder.clean_mark() == (3, 4_000)
+    folder.drop_clean_mark()
+    folder.drop_clean_mark()
+    assert folder.clean_mark() is None
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"segment": 1}', "null"])
+def test_a_mark_that_cannot_be_read_is_none(tmp_path: Path, content: str) -> None:
+    (tmp_path / "clean-shutdown.json").write_text(content)
+    assert DataFolder(tmp_path).clean_mark() is None
+
+
+def test_fsync_policies() -> None:
+    assert fsync_policy("commit") == FsyncPolicy(None)
+    assert fsync_policy("never") == FsyncPolicy(0.0)
+    assert fsync_policy("interval:250") == FsyncPolicy(0.25)
+
+
+@pytest.mark.parametrize("org", [0, -1, 2**32])
+async def test_no_gateway_may_speak_for_the_brokers_own_org(org: int) -> None:
+    async with running_state(MemoryDisk()) as state:
+        handler = OPS[OpCode.CREATE_TOPIC]
+        with pytest.raises(OpFailedError) as caught:
+            await _serve(handler, state, context(org), CreateTopic("__quafka_registry"))
+        assert caught.value.error_code == ErrorCode.INVALID_REQUEST
+        await asyncio.sleep(0)
+        assert state.registry.every_topic() == []

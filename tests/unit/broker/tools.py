@@ -1,0 +1,101 @@
+"""What the broker's tests share: batches, logs, and a broker's state without a mesh in front."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from quafka_broker.config import BrokerConfig
+from quafka_broker.state import BrokerState
+from quafka_broker.virtual_topics import VirtualTopic, VirtualTopicId, topic_hash
+from quafka_broker.wal.disk import Disk
+from quafka_broker.wal.log import FsyncPolicy, Log
+from quafka_mesh_ops.server import OpContext
+from quafka_mesh_ops.tracing import Tracer
+from quafka_proto.records import (
+    BatchHeader,
+    Record,
+    build_batch,
+    crc32c,
+    iter_records,
+    split_batches,
+)
+
+SEGMENT = 1 << 20
+ORG = 1
+EVERYTHING = 1 << 30
+
+
+def topic_id(name: str = "t", partition: int = 0, generation: int = 0) -> VirtualTopicId:
+    return VirtualTopicId(ORG, topic_hash(ORG, name), partition, generation)
+
+
+def batch_of(*values: bytes, producer: tuple[int, int, int] | None = None) -> bytes:
+    """A batch with these values; `producer`: id, epoch and base sequence."""
+    batch = build_batch([Record(0, 1_000, None, value, []) for value in values])
+    if producer is not None:
+        struct.pack_into(">qhi", batch, 43, *producer)
+        struct.pack_into(">I", batch, 17, crc32c(batch[21:]))
+    return bytes(batch)
+
+
+def checked(*values: bytes) -> list[tuple[BatchHeader, memoryview]]:
+    return split_batches(batch_of(*values))
+
+
+@asynccontextmanager
+async def open_log(
+    disk: Disk,
+    fsync: FsyncPolicy = FsyncPolicy(),  # noqa: B008 - frozen
+    segment_bytes: int = SEGMENT,
+    clean_end: tuple[int, int] | None = None,
+) -> AsyncIterator[Log]:
+    log = Log(disk, fsync, segment_bytes)
+    try:
+        log.open(clean_end, lambda _: None)
+        log.start()
+        yield log
+    finally:
+        await log.close()
+
+
+async def append(log: Log, name: str, *values: bytes) -> int:
+    """Append one batch; returns its base offset."""
+    return (await log.append(log.topic(topic_id(name)), checked(*values)))[0]
+
+
+async def values_of(log: Log, topic: VirtualTopic | str, offset: int = 0) -> list[bytes]:
+    """All values from `offset` on; the offsets in the batches are checked on the way."""
+    if isinstance(topic, str):
+        topic = log.topic(topic_id(topic))
+    found: list[bytes] = []
+    for batch in await log.read(topic, offset, EVERYTHING, at_least_one=True):
+        for record in iter_records(batch):
+            if record.offset >= offset:
+                assert record.offset == offset + len(found)
+                found.append(record.value or b"")
+    return found
+
+
+def context(org: int = ORG) -> OpContext:
+    return OpContext(org, None, 0.0, "", Tracer())
+
+
+@asynccontextmanager
+async def running_state(
+    disk: Disk, config: BrokerConfig | None = None, segment_bytes: int = SEGMENT
+) -> AsyncIterator[BrokerState]:
+    """A broker's state over a recovered log, as `Broker.start` makes it."""
+    log = Log(disk, FsyncPolicy(), segment_bytes)
+    state = BrokerState(config or BrokerConfig(data=Path("unused")), log)
+    log.open(None, state.producers.restore)
+    log.on_commit = state.purgatory.wake
+    log.start()
+    try:
+        await state.replay_registry()
+        yield state
+    finally:
+        state.purgatory.drain()
+        await log.close()
