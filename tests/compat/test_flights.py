@@ -7,6 +7,7 @@ import json
 import subprocess
 from collections.abc import Iterable
 from pathlib import Path
+from typing import cast
 
 import pytest
 from confluent_kafka import Message, Producer
@@ -85,7 +86,7 @@ def digest_of(bootstrap: str, topic: str) -> str:
         key, value = message.key(), message.value()
         assert key is not None
         assert value is not None
-        headers = [(name, bytes(content)) for name, content in message.headers() or []]
+        headers = cast("list[tuple[str, bytes]]", message.headers() or [])
         digest.add(Flight(bytes(key), bytes(value), headers, message.timestamp()[1]))
     return digest.value
 

@@ -46,7 +46,7 @@ from tests.support.raw_client import RawClient
 @pytest.fixture
 def topic(request: pytest.FixtureRequest, shared_cluster: Cluster) -> str:
     """A topic of this test's own."""
-    name = request.node.name.replace("[", "-").replace("]", "")
+    name: str = request.node.name.replace("[", "-").replace("]", "")
     with RawClient(shared_cluster.address) as client:
         assert metadata(client, name).topics[0].error_code == 0
     return name

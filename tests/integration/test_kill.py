@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
+from functools import partial
 
-from confluent_kafka import Producer
+from confluent_kafka import Message, Producer
 
 from tests.support.cluster import Cluster
 from tests.support.confluent import consume
@@ -49,17 +50,18 @@ class Load:
             self._producer.produce(
                 self._topic,
                 b"%d" % number,
-                on_delivery=lambda error, message, n=number: self._delivered(n, error, message),
+                on_delivery=partial(self._delivered, number),
             )
             self.sent += 1
             self._producer.poll(0)
             time.sleep(0.0005)
 
-    def _delivered(self, number: int, error: object, message: object) -> None:
-        if error is not None:
+    def _delivered(self, number: int, error: object, message: Message) -> None:
+        offset = message.offset()
+        if error is not None or offset is None:
             self.failed.append(str(error))
         else:
-            self.acked[number] = message.offset()  # type: ignore[attr-defined]
+            self.acked[number] = offset
 
 
 def test_nothing_acknowledged_is_lost_or_repeated(cluster: Cluster) -> None:

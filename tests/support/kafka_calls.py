@@ -80,6 +80,7 @@ def fetch(client: RawClient, topic: str, offset: int, **options: int) -> Partiti
 def values(data: PartitionData) -> list[bytes]:
     """The record values in a fetch answer."""
     found: list[bytes] = []
+    assert not isinstance(data.records, list)  # decoded records are one buffer
     rest = memoryview(data.records or b"")
     while rest:
         size = 12 + int.from_bytes(rest[8:12], "big")
