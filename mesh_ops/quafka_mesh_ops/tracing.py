@@ -12,10 +12,12 @@ from __future__ import annotations
 import os
 import random
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol
+
+from quafka_proto.errors import ErrorCode
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider
@@ -121,6 +123,14 @@ class _NoSpan:
 
 
 NO_SPAN: Span = _NoSpan()
+
+
+def fail_with(span: Span, error_codes: Iterable[int]) -> None:
+    """Mark the span as failed by the first Kafka error among `error_codes`, if there is one."""
+    code = next(filter(None, error_codes), 0)
+    if code:
+        known = code in ErrorCode._value2member_map_
+        span.fail(ErrorCode(code).name if known else f"error {code}")
 
 
 class Tracer:

@@ -15,7 +15,7 @@ from quafka_broker.virtual_topics import VirtualTopic
 from quafka_broker.wal.log import StorageError
 from quafka_mesh_ops.ops import FetchOp, FetchOpResp, FetchOps, FetchOpsResp
 from quafka_mesh_ops.server import OpContext
-from quafka_mesh_ops.tracing import Span
+from quafka_mesh_ops.tracing import Span, fail_with
 from quafka_proto.errors import ErrorCode
 from quafka_proto.records import read_header
 
@@ -140,6 +140,7 @@ def _describe(span: Span, targets: list[_Target], answers: list[FetchOpResp]) ->
     batches = [batch for answer in answers for batch in answer.records]
     span.set(
         {
+            "messaging.system": "kafka",
             "virtual_topic": first.topic.id.key if first and first.topic else "",
             "partitions": len(targets),
             "fetch_offset": first.op.fetch_offset if first else -1,
@@ -148,6 +149,4 @@ def _describe(span: Span, targets: list[_Target], answers: list[FetchOpResp]) ->
             "high_watermark": answers[0].high_watermark if answers else -1,
         }
     )
-    failed = next((answer.error_code for answer in answers if answer.error_code), 0)
-    if failed:
-        span.fail(ErrorCode(failed).name)
+    fail_with(span, (answer.error_code for answer in answers))

@@ -14,6 +14,7 @@ from quafka_mesh_ops.ops import (
     ListOffsetsOpsResp,
 )
 from quafka_mesh_ops.server import OpContext
+from quafka_mesh_ops.tracing import fail_with
 from quafka_proto.errors import ErrorCode
 
 _EARLIEST, _LATEST = -2, -1
@@ -25,7 +26,8 @@ async def handle(state: BrokerState, context: OpContext, op: ListOffsetsOps) -> 
     with context.tracer.start("rafka.broker.list_offsets.read", context.trace) as span:
         answers = [_find(state, context.org_id, part) for part in op.partitions]
         if span.context is not None:
-            span.set({"partitions": len(answers)})
+            span.set({"messaging.system": "kafka", "partitions": len(answers)})
+            fail_with(span, (answer.error_code for answer in answers))
     return ListOffsetsOpsResp(answers)
 
 

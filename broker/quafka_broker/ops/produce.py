@@ -15,7 +15,7 @@ from quafka_broker.virtual_topics import VirtualTopic
 from quafka_broker.wal.log import StorageError
 from quafka_mesh_ops.ops import ProduceOp, ProduceOpResp, ProduceOps, ProduceOpsResp
 from quafka_mesh_ops.server import OpContext
-from quafka_mesh_ops.tracing import Span
+from quafka_mesh_ops.tracing import Span, fail_with
 from quafka_proto.errors import BatchError, ErrorCode
 from quafka_proto.records import BatchHeader, split_batches
 
@@ -134,6 +134,7 @@ def _describe(
     writes = [write for write in begun if isinstance(write, _Write)]
     span.set(
         {
+            "messaging.system": "kafka",
             "virtual_topic": writes[0].topic.id.key if writes else "",
             "partitions": len(answers),
             "base_offset": answers[0].base_offset if answers else -1,
@@ -141,6 +142,4 @@ def _describe(
             "bytes": sum(len(part.records) for part in op.partitions),
         }
     )
-    failed = next((answer.error_code for answer in answers if answer.error_code), 0)
-    if failed:
-        span.fail(ErrorCode(failed).name)
+    fail_with(span, (answer.error_code for answer in answers))

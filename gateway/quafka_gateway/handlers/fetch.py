@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from quafka_gateway.context import RequestContext
 from quafka_mesh_ops.ops import FetchOp, FetchOpResp, FetchOps
-from quafka_mesh_ops.tracing import Span
+from quafka_mesh_ops.tracing import Span, fail_with
 from quafka_proto.errors import ErrorCode
 from quafka_proto.schema.fetch import (
     AbortedTransaction,
@@ -106,6 +106,4 @@ def _describe(span: Span, request: FetchRequest, answers: list[FetchOpResp]) -> 
     span.set({"kafka.partitions": len(answers), "kafka.fetch.bytes": returned})
     if len(request.topics) == 1 and request.topics[0].topic:
         span.set({"messaging.destination.name": request.topics[0].topic})
-    failed = next((answer.error_code for answer in answers if answer.error_code), 0)
-    if failed:
-        span.fail(ErrorCode(failed).name)
+    fail_with(span, (answer.error_code for answer in answers))

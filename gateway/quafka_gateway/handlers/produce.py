@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from quafka_gateway.context import RequestContext
 from quafka_mesh_ops.ops import ProduceOp, ProduceOpResp, ProduceOps
+from quafka_mesh_ops.tracing import fail_with
 from quafka_proto.errors import ErrorCode
 from quafka_proto.schema.produce import (
     PartitionProduceResponse,
@@ -29,9 +30,7 @@ async def handle(request: ProduceRequest, context: RequestContext) -> ProduceRes
             )
         if span.context is not None:
             span.set({"kafka.partitions": len(answers), "kafka.acks": request.acks})
-            failed = next((a.error_code for a in answers if a.error_code), 0)
-            if failed:
-                span.fail(ErrorCode(failed).name)
+            fail_with(span, (answer.error_code for answer in answers))
     if request.acks == 0:
         return None
     remaining = iter(answers)
