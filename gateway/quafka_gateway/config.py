@@ -30,6 +30,12 @@ class EdgeSettings(CommonSettings):
         104_857_600, "largest request accepted, in bytes", settings.whole(1_024, 100 << 20),
         "1024 to 104857600",
     )  # fmt: skip
+    queued_max_request_bytes: int = setting(
+        512 << 20,
+        "bytes of requests held at a time, of all clients together; above it nobody is read from",
+        settings.whole(1 << 20, 1 << 40),
+        "1048576 to 1099511627776",
+    )
     max_connections: int = setting(
         4_096, "clients at a time", settings.whole(1, 1_000_000), "1 to 1000000"
     )

@@ -4,8 +4,9 @@ Kafka's ordering rule is per connection: responses leave in request order. Withi
 run concurrently, so that a client that pipelines produces shares group commits; fetches wait for
 their turn, so that a connection never holds more than one large reply.
 
-Back-pressure is by not reading: at most `_PIPELINE` requests of a connection are under way, and
-a client that does not read its answers is not read from.
+Back-pressure is by not reading: at most `_PIPELINE` requests of a connection are under way, a
+client that does not read its answers is not read from, and nobody is while the requests of all
+clients together are over their bound (`request_memory`).
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ class _Slot:
 
     header: RequestHeader
     api: Api
-    request: Message
+    request: Message | None  # None once it is answered: its bytes are not held any longer
+    size: int
     span: Span
     task: asyncio.Task[None] | None = None
     answer: list[Buffer] | None = None
@@ -62,6 +64,7 @@ class KafkaConnection(asyncio.Protocol):
         self._on_close = on_close
         self._framer = RequestFramer(services.request_max_bytes)
         self._frames: deque[bytes] = deque()  # whole, not yet begun
+        self._part = 0  # bytes of the request that is arriving
         self._line: deque[_Slot] = deque()  # begun, not yet answered
         self._tasks: set[asyncio.Task[None]] = set()
         self._transport: asyncio.Transport | None = None
@@ -88,7 +91,15 @@ class KafkaConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self.last_active = asyncio.get_running_loop().time()
         try:
-            self._frames.extend(self._framer.feed(data))
+            frames = self._framer.feed(data)
+            for frame in frames:
+                self._services.memory.take(len(frame))
+            self._frames.extend(frames)
+            change = self._framer.partial - self._part
+            self._part += change
+            if not self._services.memory.part(change):
+                self._refuse("too much of unfinished requests is held for all clients together")
+                return
             self._begin_requests()
         except Malformed as e:
             self._refuse(str(e))
@@ -103,12 +114,16 @@ class KafkaConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
-        self._frames.clear()
+        self._services.memory.forget(self)
+        self._services.memory.part(-self._part)
+        self._drop_frames()
         # A long poll is dropped with its client. Writes go on to their end: a client that sent
         # with acks=0 and left has done nothing wrong.
         for slot in self._line:
-            if slot.api.long_poll and slot.task is not None:
-                slot.task.cancel()
+            if slot.api.long_poll:
+                self._release(slot)
+                if slot.task is not None:
+                    slot.task.cancel()
         self._line.clear()
         self._on_close(self)
 
@@ -127,7 +142,7 @@ class KafkaConnection(asyncio.Protocol):
     def drain(self) -> None:
         """Take no more requests; close as soon as those under way are answered."""
         self._draining = True
-        self._frames.clear()
+        self._drop_frames()
         if self._transport is not None:
             self._transport.pause_reading()
             self._advance()
@@ -147,7 +162,12 @@ class KafkaConnection(asyncio.Protocol):
 
     def _begin_requests(self) -> None:
         while self._frames and len(self._line) < _PIPELINE and not self._draining:
-            slot = self._decode(self._frames.popleft())
+            frame = self._frames.popleft()
+            try:
+                slot = self._decode(frame)
+            except Malformed:
+                self._services.memory.give(len(frame))
+                raise
             self._line.append(slot)
             if not slot.api.long_poll:
                 self._start(slot)
@@ -157,13 +177,22 @@ class KafkaConnection(asyncio.Protocol):
     def _balance_reading(self) -> None:
         if self._transport is None or self._draining:
             return
-        full = bool(self._frames)
+        memory = self._services.memory
+        full = bool(self._frames) or memory.full
         if full and self._reading:
             self._reading = False
             self._transport.pause_reading()
         elif not full and not self._reading:
             self._reading = True
             self._transport.resume_reading()
+        if not self._reading and memory.full:
+            memory.pause(self, self._balance_reading)
+
+    def _drop_frames(self) -> None:
+        """Nobody waits for the answers to what has not been begun."""
+        memory = self._services.memory
+        while self._frames:
+            memory.give(len(self._frames.popleft()))
 
     def _decode(self, frame: bytes) -> _Slot:
         """Read header and body. Raises Malformed for anything this gateway does not serve."""
@@ -173,15 +202,15 @@ class KafkaConnection(asyncio.Protocol):
             api = apis[header.api_key]
             known = api.min_version <= header.api_version <= api.max_version
         except UnsupportedVersion as e:
-            return self._unknown_version(e.api_key, e.api_version, e.correlation_id)
+            return self._unknown_version(e.api_key, e.api_version, e.correlation_id, len(frame))
         except KeyError as e:
             raise Malformed(f"API key {e} is not served here") from e
         if not known:
-            return self._unknown_version(header.api_key, header.api_version, header.correlation_id)
+            return self._unknown_version(*header[:3], len(frame))
         request = decode(api.request, header.api_version, frame, at)
-        return _Slot(header, api, request, self._request_span(api, header))
+        return _Slot(header, api, request, len(frame), self._request_span(api, header))
 
-    def _unknown_version(self, key: int, version: int, correlation_id: int) -> _Slot:
+    def _unknown_version(self, key: int, version: int, correlation_id: int, size: int) -> _Slot:
         """KIP-511: only ApiVersions is answered in a version that we do not know, as version 0."""
         api = self._services.apis.get(key)
         if api is None or api.request is not ApiVersionsRequest:
@@ -189,7 +218,7 @@ class KafkaConnection(asyncio.Protocol):
             raise Malformed(f"{name} version {version} is not served here")
         header = RequestHeader(key, 0, correlation_id, None)
         request = api_versions.UnknownVersionRequest()
-        return _Slot(header, api, request, self._request_span(api, header))
+        return _Slot(header, api, request, size, self._request_span(api, header))
 
     def _start(self, slot: _Slot) -> None:
         slot.task = self._spawn(self._serve(slot))
@@ -217,10 +246,18 @@ class KafkaConnection(asyncio.Protocol):
             log.exception("%s v%d from %s failed", slot.api.name, header.api_version, self._peer)
             self.close("internal error")
             return
+        finally:
+            self._release(slot)
         if response is not None:
             slot.answer = encode_response(header.correlation_id, response, header.api_version)
         slot.done = True
         self._advance()
+
+    def _release(self, slot: _Slot) -> None:
+        """The request's bytes are not needed any more."""
+        if slot.request is not None:
+            slot.request = None
+            self._services.memory.give(slot.size)
 
     # --- answers ----------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from quafka_gateway.request_memory import RequestMemory
 from quafka_mesh_ops.tracing import Span, TraceContext, Tracer
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ class Services:
         advertised: host and port that clients are told to connect to.
         tracer: starts traces; decides whether a request is sampled.
         request_max_bytes: larger requests close their connection.
+        memory: bounds what all connections hold of requests.
     """
 
     apis: Mapping[int, Api]
@@ -33,6 +35,7 @@ class Services:
     advertised: tuple[str, int]
     tracer: Tracer
     request_max_bytes: int
+    memory: RequestMemory
 
 
 @dataclass(slots=True)

@@ -9,6 +9,7 @@ from quafka_gateway.config import GatewayConfig
 from quafka_gateway.context import Services
 from quafka_gateway.listener import Listener
 from quafka_gateway.mesh import BrokerLink
+from quafka_gateway.request_memory import RequestMemory
 from quafka_mesh_ops.client import MeshClient
 from quafka_mesh_ops.errors import StartupError
 from quafka_mesh_ops.identity import Identity
@@ -63,6 +64,7 @@ class Gateway:
                 advertised=_advertised(config.advertised_listener, self._address),
                 tracer=self._tracer,
                 request_max_bytes=config.socket_request_max_bytes,
+                memory=RequestMemory(config.queued_max_request_bytes),
             )
         )
 

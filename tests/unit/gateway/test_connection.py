@@ -11,6 +11,7 @@ from quafka_gateway.api import APIS
 from quafka_gateway.connection import KafkaConnection
 from quafka_gateway.context import Services
 from quafka_gateway.mesh import BrokerLink
+from quafka_gateway.request_memory import RequestMemory
 from quafka_mesh_ops.ops import FetchOpResp, FetchOps, ProduceOpResp, ProduceOps
 from quafka_mesh_ops.tracing import TraceContext, Tracer
 from quafka_proto.headers import encode_request
@@ -91,12 +92,12 @@ class MemoryTransport(asyncio.Transport):
 class Client:
     """A connection under test, and its two sides."""
 
-    def __init__(self) -> None:
+    def __init__(self, memory: RequestMemory | None = None) -> None:
         self.broker = HeldBroker()
         self.transport = MemoryTransport()
-        services = Services(
-            APIS, cast(BrokerLink, self.broker), ("localhost", 1), Tracer(), 1 << 20
-        )
+        self.memory = memory or RequestMemory(1 << 20)
+        broker = cast(BrokerLink, self.broker)
+        services = Services(APIS, broker, ("localhost", 1), Tracer(), 1 << 20, self.memory)
         self.closed: list[KafkaConnection] = []
         self.connection = KafkaConnection(services, 0, self.closed.append)
         self.connection.connection_made(self.transport)
@@ -105,8 +106,8 @@ class Client:
         frame = b"".join(encode_request(correlation_id, "test", request, version))
         self.connection.data_received(frame)
 
-    def produce(self, correlation_id: int, acks: int = -1) -> None:
-        data = PartitionProduceData(index=0, records=b"batch")
+    def produce(self, correlation_id: int, acks: int = -1, records: bytes = b"batch") -> None:
+        data = PartitionProduceData(index=0, records=records)
         topic = TopicProduceData(name="t", partition_data=[data])
         self.send(correlation_id, ProduceRequest(acks=acks, topic_data=[topic]), 9)
 
@@ -226,3 +227,55 @@ async def test_malformed_bytes_close_the_connection(
     assert [record.message for record in caplog.records] == [
         "closing 192.0.2.1:5: this is an HTTP request; Kafka is spoken here"
     ]
+
+
+async def test_while_requests_hold_too_much_nobody_is_read_from() -> None:
+    memory = RequestMemory(10_000)
+    big, other = Client(memory), Client(memory)
+    big.produce(1, records=bytes(20_000))
+    await settle()
+    other.produce(1)  # what has arrived is still served
+    await settle()
+    assert (big.transport.paused, other.transport.paused) == (1, 1)
+    assert len(other.broker.produced) == 1
+    big.broker.produced[0].set_result(None)
+    await settle()
+    assert (big.transport.paused, other.transport.paused) == (0, 0)
+
+
+async def test_too_much_of_unfinished_requests_costs_the_last_connection() -> None:
+    memory = RequestMemory(10_000)
+    first, second = Client(memory), Client(memory)
+    for client in (first, second):
+        client.connection.data_received((1 << 19).to_bytes(4, "big") + bytes(8_000))
+    assert (first.transport.gone, second.transport.gone) == (False, True)
+    second.connection.connection_lost(None)
+    third = Client(memory)
+    third.connection.data_received((1 << 19).to_bytes(4, "big") + bytes(1_000))
+    assert not third.transport.gone
+
+
+@pytest.mark.parametrize("fate", ["answered", "client gone", "drained"])
+async def test_all_memory_is_given_back(fate: str) -> None:
+    memory = RequestMemory(1_000)
+    client = Client(memory)
+    client.produce(1, records=bytes(5_000))
+    client.fetch(2)
+    client.fetch(3)
+    client.connection.data_received((1 << 19).to_bytes(4, "big") + bytes(500))
+    await settle()
+    assert memory.full
+    if fate == "client gone":
+        client.connection.connection_lost(None)
+    elif fate == "drained":
+        client.connection.drain()
+    client.broker.produced[0].set_result(None)
+    for _ in range(2):  # the second fetch begins when the first is answered
+        await settle()
+        for held in client.broker.fetched:
+            if not held.done():
+                held.set_result(None)
+    await client.connection.wait_tasks()
+    if fate != "client gone":
+        client.connection.connection_lost(None)
+    assert memory.held == 0
