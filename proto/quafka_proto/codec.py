@@ -3,7 +3,8 @@
 A compiled function is plain Python made for one version: runs of fixed-width fields are one
 struct call, length prefixes are read inline, fields of other versions do not occur. Whatever the
 bytes are, decoding gives a message or raises Malformed: counts are checked against the bytes that
-remain before anything is allocated, strings and bytes against the frame.
+remain and against the message type's `item_limit` before anything is allocated, strings and bytes
+against the frame.
 """
 
 from __future__ import annotations
@@ -14,16 +15,17 @@ from typing import Any, TypeVar, cast
 
 from quafka_proto.errors import Malformed
 from quafka_proto.message import Buffer, Field, Message, Struct
+from quafka_proto.primitives import STRING_LIMIT, read_uvarint, skip_tagged, write_uvarint
 
 M = TypeVar("M", bound=Message)
 
-Decoder = Callable[[bytes, int, int], "tuple[Any, int]"]
-"""(frame, position, end) -> (struct, position behind it)."""
+Decoder = Callable[[bytes, int, int, "list[int]"], "tuple[Any, int]"]
+"""(frame, position, end, items left) -> (struct, position behind it)."""
 Encoder = Callable[[Any, bytearray, "list[Buffer]"], bytearray]
 """(struct, tail, buffers) -> tail: what goes behind `buffers`, once nothing more follows."""
 
-_decoders: dict[tuple[type[Struct], int, bool], Decoder] = {}
-_encoders: dict[tuple[type[Struct], int, bool], Encoder] = {}
+_compiled: dict[tuple[type[Struct], int, bool], tuple[Decoder, Encoder]] = {}
+_messages: dict[tuple[type[Message], int], tuple[Decoder, Encoder]] = {}
 
 
 def decode(message_type: type[M], version: int, data: bytes, offset: int = 0) -> M:
@@ -31,10 +33,12 @@ def decode(message_type: type[M], version: int, data: bytes, offset: int = 0) ->
 
     Raises:
         Malformed: too short, too long, or a value that the version does not allow.
+        ValueError: the message type does not describe this version.
     """
+    functions = _messages.get((message_type, version)) or _functions(message_type, version)
     end = len(data)
     try:
-        message, at = _decoder(message_type, version)(data, offset, end)
+        message, at = functions[0](data, offset, end, [message_type.item_limit])
     except (IndexError, struct.error, UnicodeDecodeError) as e:
         raise Malformed(f"{message_type.__name__} v{version} is cut short or garbled: {e}") from e
     if at != end:
@@ -43,73 +47,41 @@ def decode(message_type: type[M], version: int, data: bytes, offset: int = 0) ->
 
 
 def encode(message: Message, version: int) -> list[Buffer]:
-    """Encode a message. Record bytes are passed on by reference, never copied or joined."""
+    """Encode a message. Record bytes are passed on by reference, never copied or joined.
+
+    Raises:
+        ValueError: a value that does not fit its field, null where the version has no null, or a
+            version that the message type does not describe.
+    """
+    key = (type(message), version)
+    functions = _messages.get(key) or _functions(*key)
     buffers: list[Buffer] = []
-    tail = _encoder(type(message), version)(message, bytearray(), buffers)
-    buffers.append(tail)
+    try:
+        buffers.append(functions[1](message, bytearray(), buffers))
+    except struct.error as e:
+        raise ValueError(f"{type(message).__name__} v{version} cannot be encoded: {e}") from e
     return buffers
 
 
-def _decoder(message_type: type[Message], version: int) -> Decoder:
-    key = (message_type, version, version in message_type.flexible)
-    return _decoders.get(key) or _compile(*key)[0]
-
-
-def _encoder(message_type: type[Message], version: int) -> Encoder:
-    key = (message_type, version, version in message_type.flexible)
-    return _encoders.get(key) or _compile(*key)[1]
+def _functions(message_type: type[Message], version: int) -> tuple[Decoder, Encoder]:
+    if version not in message_type.versions:
+        raise ValueError(f"{message_type.__name__} has no version {version}")
+    functions = _compile(message_type, version, version in message_type.flexible)
+    _messages[message_type, version] = functions
+    return functions
 
 
 def _compile(owner: type[Struct], version: int, flexible: bool) -> tuple[Decoder, Encoder]:
     key = (owner, version, flexible)
-    if key not in _decoders:
-        _decoders[key] = _DecoderSource(owner, version, flexible).compile()
-        _encoders[key] = _EncoderSource(owner, version, flexible).compile()
-    return _decoders[key], _encoders[key]
+    if key not in _compiled:
+        _compiled[key] = (
+            _DecoderSource(owner, version, flexible).compile(),
+            _EncoderSource(owner, version, flexible).compile(),
+        )
+    return _compiled[key]
 
 
 # --- what compiled functions call -----------------------------------------------------------
-
-
-def read_uvarint(data: bytes, at: int) -> tuple[int, int]:
-    """An unsigned varint of at most 32 bits, and the position behind it.
-
-    Raises:
-        Malformed: longer than five bytes or above 32 bits.
-        IndexError: cut short.
-    """
-    value = shift = 0
-    while True:
-        byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            if value > 0xFFFFFFFF:
-                raise Malformed("a varint is above 32 bits")
-            return value, at
-        shift += 7
-        if shift > 28:
-            raise Malformed("a varint is longer than five bytes")
-
-
-def write_uvarint(out: bytearray, value: int) -> None:
-    """Append an unsigned varint."""
-    while value >= 0x80:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-
-
-def _skip_tagged(data: bytes, at: int, end: int) -> int:
-    """Pass over tagged fields that nobody here knows (KIP-482)."""
-    count, at = read_uvarint(data, at)
-    for _ in range(count):
-        _tag, at = read_uvarint(data, at)
-        size, at = read_uvarint(data, at)
-        at += size
-        if at > end:
-            raise Malformed("a tagged field is longer than its message")
-    return at
 
 
 def _size_of(value: Any) -> int:
@@ -124,14 +96,24 @@ def _long(what: str) -> Malformed:
     return Malformed(f"{what} is longer than its message")
 
 
+def _many() -> Malformed:
+    return Malformed("the message has too many items")
+
+
+def _long_string(size: int) -> ValueError:
+    return ValueError(f"a string of {size} bytes is above Kafka's limit of {STRING_LIMIT}")
+
+
 _RUNTIME: dict[str, Any] = {
     "Malformed": Malformed,
     "_uvarint": read_uvarint,
     "_put_uvarint": write_uvarint,
-    "_skip_tagged": _skip_tagged,
+    "_skip_tagged": skip_tagged,
     "_size_of": _size_of,
     "_null": _null,
     "_long": _long,
+    "_many": _many,
+    "_long_string": _long_string,
     "_unpack_from": struct.unpack_from,
     "_pack": struct.pack,
     "memoryview": memoryview,
@@ -190,16 +172,16 @@ class _DecoderSource(_Source):
             if _fixed(run[0][1]):
                 self._fixed_run(run)
             else:
-                self._variable(*run[0])
+                self._variable(f"f_{run[0][0]}", *run[0])
         if self.flexible:
             self._tagged_fields()
         made = self.name("make", self.owner)
-        own = [n if self._read(n) else f"_d_{n}" for n in self.owner.FIELDS]
+        own = [f"f_{n}" if self._read(n) else f"_d_{n}" for n in self.owner.FIELDS]
         for name, field in self.owner.FIELDS.items():
             if not self._read(name):
                 self._default_of(name, field)
         self.emit(f"return {made}({', '.join(own)}), at")
-        return cast(Decoder, self.finish("def compiled(data, at, end):"))
+        return cast(Decoder, self.finish("def compiled(data, at, end, left):"))
 
     def _read(self, name: str) -> bool:
         return any(name == n for n, _ in (*self.plain, *self.tagged))
@@ -214,80 +196,88 @@ class _DecoderSource(_Source):
     def _fixed_run(self, run: list[tuple[str, Field]]) -> None:
         form = struct.Struct(">" + "".join(field.kind for _, field in run))
         unpack = self.name("unpack", form.unpack_from)
-        self.emit(f"{', '.join(name for name, _ in run)}, = {unpack}(data, at)")
+        self.emit(f"{', '.join(f'f_{name}' for name, _ in run)}, = {unpack}(data, at)")
         self.emit(f"at += {form.size}")
 
-    def _length(self, name: str, field: Field, wide: bool) -> None:
+    def _length(self, local: str, name: str, field: Field) -> None:
         """Read a length or count into `n`; null is -1, and checked."""
+        text = field.kind == "string"
         if self.flexible:
             self.emit("n = data[at] - 1")
             self.emit("at += 1")
             self.emit("if n >= 127:")
             self.emit("    n, at = _uvarint(data, at - 1)")
             self.emit("    n -= 1")
+            if text:
+                self.emit(f"    if n > {STRING_LIMIT}:")
+                self.emit(f"        raise _long({name!r})")
         else:
-            code, size = ("i", 4) if wide else ("h", 2)
+            code, size = ("h", 2) if text else ("i", 4)
             unpack = self.name("length", struct.Struct(f">{code}").unpack_from)
             self.emit(f"n, = {unpack}(data, at)")
             self.emit(f"at += {size}")
         self.emit("if n < 0:")
         if self.version in field.nullable:
-            self.emit(f"    {name} = None")
+            self.emit(f"    {local} = None")
         else:
             self.emit(f"    raise _null({name!r})")
 
-    def _variable(self, name: str, field: Field) -> None:
+    def _variable(self, local: str, name: str, field: Field) -> None:
+        """Read a value that is not of fixed width into the variable `local`."""
         if field.kind == "struct":
             nested = self.name("nested", _compile(field.element, self.version, self.flexible)[0])
-            self.emit(f"{name}, at = {nested}(data, at, end)")
+            self.emit(f"{local}, at = {nested}(data, at, end, left)")
             return
-        self._length(name, field, wide=field.kind != "string")
+        self._length(local, name, field)
         self.emit("else:")
         self.indent += 1
         if field.kind == "array":
-            self._items(name, field.element)
+            self._items(local, name, field.element)
         else:
             self.emit("stop = at + n")
             self.emit("if stop > end:")
             self.emit(f"    raise _long({name!r})")
             text = field.kind == "string"
             self.emit(
-                f"{name} = {'data[at:stop].decode()' if text else 'memoryview(data)[at:stop]'}"
+                f"{local} = {'data[at:stop].decode()' if text else 'memoryview(data)[at:stop]'}"
             )
             self.emit("at = stop")
         self.indent -= 1
 
-    def _items(self, name: str, item: Field) -> None:
+    def _items(self, local: str, name: str, item: Field) -> None:
         smallest = _smallest(item, self.version, self.flexible)
         self.emit(f"if n * {smallest} > end - at:")
         self.emit(f"    raise _long({name!r})")
+        self.emit("left[0] -= n")
+        self.emit("if left[0] < 0:")
+        self.emit("    raise _many()")
         if _fixed(item):
-            self.emit(f"{name} = list(_unpack_from('>' + {item.kind!r} * n, data, at))")
+            # ">5i", not ">iiiii": struct keeps a row per letter, and keeps the format.
+            self.emit(f"{local} = list(_unpack_from(f'>{{n}}{item.kind}', data, at))")
             self.emit(f"at += n * {smallest}")
             return
-        self.emit(f"{name} = items = []")
-        self.emit(f"for _{name} in range(n):")
+        self.emit(f"{local} = items = []")
+        self.emit("for _ in range(n):")
         self.indent += 1
-        if item.kind == "struct":
-            nested = self.name("nested", _compile(item.element, self.version, self.flexible)[0])
-            self.emit(f"item, at = {nested}(data, at, end)")
-        else:
-            self._variable("item", item)
+        self._variable("item", name, item)
         self.emit("items.append(item)")
         self.indent -= 1
 
     def _tagged_fields(self) -> None:
         if not self.tagged:
             self.emit("if data[at]:")
-            self.emit("    at = _skip_tagged(data, at, end)")
+            self.emit("    at = _skip_tagged(data, at, end, left)")
             self.emit("else:")
             self.emit("    at += 1")
             return
         for name, field in self.tagged:
             self._default_of(name, field)
-            self.emit(f"{name} = _d_{name}")
+            self.emit(f"f_{name} = _d_{name}")
         self.emit("count, at = _uvarint(data, at)")
-        self.emit("for _tag_at in range(count):")
+        self.emit("left[0] -= count")
+        self.emit("if left[0] < 0:")
+        self.emit("    raise _many()")
+        self.emit("for _ in range(count):")
         self.indent += 1
         self.emit("tag, at = _uvarint(data, at)")
         self.emit("size, at = _uvarint(data, at)")
@@ -300,7 +290,7 @@ class _DecoderSource(_Source):
             if _fixed(field):
                 self._fixed_run([(name, field)])
             else:
-                self._variable(name, field)
+                self._variable(f"f_{name}", name, field)
             self.emit("if at != after:")
             self.emit(f"    raise Malformed('the tagged field {name} has another length')")
             self.indent -= 1
@@ -343,6 +333,9 @@ class _EncoderSource(_Source):
         self.emit("if n < 128:")
         self.emit("    tail.append(n)")
         self.emit("else:")
+        if not wide:
+            self.emit(f"    if n > {STRING_LIMIT + 1}:")
+            self.emit("        raise _long_string(n - 1)")
         self.emit("    _put_uvarint(tail, n)")
 
     def _variable(self, value: str, name: str, field: Field) -> None:
@@ -376,8 +369,7 @@ class _EncoderSource(_Source):
     def _items(self, item: Field) -> None:
         self._length("len(v)", wide=True)
         if _fixed(item):
-            form = f"'>' + {item.kind!r} * len(v)"
-            self.emit(f"tail += _pack({form}, *v)")
+            self.emit(f"tail += _pack(f'>{{len(v)}}{item.kind}', *v)")
             return
         self.emit("for item in v:")
         self.indent += 1

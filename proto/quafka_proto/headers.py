@@ -11,13 +11,16 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-from quafka_proto.codec import encode, read_uvarint
+from quafka_proto.codec import encode
 from quafka_proto.errors import Malformed, UnsupportedVersion
 from quafka_proto.message import REQUESTS, Buffer, Message
+from quafka_proto.primitives import skip_tagged
 
 _API_VERSIONS_KEY = 18
 _FIXED = struct.Struct(">hhih")
 _CORRELATION = struct.Struct(">i")
+_MOST_TAGS = 100
+"""No header has a tagged field yet; more than this many are not skipped."""
 
 
 class RequestHeader(NamedTuple):
@@ -47,7 +50,7 @@ def decode_request_header(data: bytes) -> tuple[RequestHeader, int]:
             client_id = data[at : at + length].decode()
             at += length
         if version in request.flexible:
-            at = _skip_header_tags(data, at)
+            at = skip_tagged(data, at, len(data), [_MOST_TAGS])
     except (struct.error, IndexError, UnicodeDecodeError) as e:
         raise Malformed(f"a request header is cut short or garbled: {e}") from e
     if at > len(data):
@@ -59,7 +62,7 @@ def encode_response(correlation_id: int, response: Message, version: int) -> lis
     """A whole response frame, its length prefix included. Record bytes by reference."""
     body = encode(response, version)
     head = bytearray(4) + _CORRELATION.pack(correlation_id)
-    if version in response.flexible and response.key != _API_VERSIONS_KEY:
+    if version in response.flexible and response.api_key != _API_VERSIONS_KEY:
         head.append(0)  # no tagged fields
     return _framed(head, body)
 
@@ -70,7 +73,7 @@ def encode_request(
     """A whole request frame, its length prefix included."""
     name = b"" if client_id is None else client_id.encode()
     length = -1 if client_id is None else len(name)
-    head = bytearray(4) + _FIXED.pack(request.key, version, correlation_id, length) + name
+    head = bytearray(4) + _FIXED.pack(request.api_key, version, correlation_id, length) + name
     if version in request.flexible:
         head.append(0)
     return _framed(head, encode(request, version))
@@ -87,20 +90,11 @@ def decode_response_header(
     try:
         (correlation_id,) = _CORRELATION.unpack_from(data)
         at = _CORRELATION.size
-        if version in response_type.flexible and response_type.key != _API_VERSIONS_KEY:
-            at = _skip_header_tags(data, at)
+        if version in response_type.flexible and response_type.api_key != _API_VERSIONS_KEY:
+            at = skip_tagged(data, at, len(data), [_MOST_TAGS])
     except (struct.error, IndexError) as e:
         raise Malformed(f"a response header is cut short: {e}") from e
     return correlation_id, at
-
-
-def _skip_header_tags(data: bytes, at: int) -> int:
-    count, at = read_uvarint(data, at)
-    for _ in range(count):
-        _tag, at = read_uvarint(data, at)
-        size, at = read_uvarint(data, at)
-        at += size
-    return at
 
 
 def _framed(head: bytearray, body: list[Buffer]) -> list[Buffer]:

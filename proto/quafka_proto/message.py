@@ -16,7 +16,8 @@ null may be sent. `quafka_proto.codec` turns a description into functions.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, cast
+from operator import attrgetter
+from typing import Any, ClassVar, cast, dataclass_transform
 
 Buffer = bytes | bytearray | memoryview
 
@@ -158,6 +159,7 @@ def array(
     return _field("array", versions, default, nullable, tag, item)
 
 
+@dataclass_transform()
 class _Description(type):
     """Makes slotted classes out of field descriptions."""
 
@@ -173,6 +175,7 @@ class _Description(type):
         body["FIELDS"] = inherited | fields
         if fields:
             body["__init__"] = _make_init(body["FIELDS"])
+            body["_values"] = attrgetter(*body["FIELDS"])
         return super().__new__(cls, name, bases, body, **options)
 
 
@@ -198,6 +201,7 @@ class Struct(metaclass=_Description):
     """A part of a message. Equal where all fields are equal."""
 
     FIELDS: ClassVar[dict[str, Field]]
+    _values: ClassVar[Any] = staticmethod(type)  # without fields, equal where the type is
 
     def __init__(self, **fields: Any) -> None:
         if fields:
@@ -206,7 +210,7 @@ class Struct(metaclass=_Description):
     def __eq__(self, other: object) -> bool:
         if type(self) is not type(other):
             return NotImplemented
-        return all(getattr(self, name) == getattr(other, name) for name in self.FIELDS)
+        return bool(self._values(self) == self._values(other))
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -223,6 +227,8 @@ def _short(value: Any) -> str:
     """Record bytes are named by their size: nobody reads a megabyte in a log line."""
     if type(value) in (bytes, bytearray, memoryview) and len(value) > 32:
         return f"<{len(value)} bytes>"
+    if isinstance(value, list):
+        return f"[{', '.join(map(_short, cast('list[Any]', value)))}]"
     return repr(value)
 
 
@@ -230,28 +236,39 @@ class Message(Struct):
     """A request or response body.
 
     Attributes:
-        key: the API key.
+        api_key: the API key.
         versions: the versions described.
         flexible: the versions with compact types and tagged fields (KIP-482).
+        item_limit: the most array items and tagged fields that one decoded message may have in
+            all. An item can take three bytes of a frame and a hundred times that in memory.
     """
 
-    key: ClassVar[int]
+    api_key: ClassVar[int]
     versions: ClassVar[Versions]
     flexible: ClassVar[Versions]
+    item_limit: ClassVar[int]
 
     def __init_subclass__(
         cls, key: int | None = None, versions: str = "", flexible: str | None = None
     ) -> None:
         super().__init_subclass__()
+        taken = _TAKEN & cls.FIELDS.keys()
+        if taken:
+            raise TypeError(f"{cls.__name__} may not have a field called {taken.pop()!r}")
         if key is None:
             return
-        cls.key = key
+        cls.api_key = key
         cls.versions = Versions.parse(versions)
         cls.flexible = Versions.parse(flexible) if flexible else _NONE
 
 
+_TAKEN = {"api_key", "versions", "flexible", "item_limit"}
+
+
 class Request(Message):
     """A request body. Every described one is listed in `REQUESTS` by its API key."""
+
+    item_limit = 250_000
 
     def __init_subclass__(
         cls, key: int | None = None, versions: str = "", flexible: str | None = None
@@ -263,6 +280,8 @@ class Request(Message):
 
 class Response(Message):
     """A response body."""
+
+    item_limit = 4_000_000
 
 
 REQUESTS: dict[int, type[Request]] = {}

@@ -29,12 +29,14 @@ import google_crc32c
 
 from quafka_proto.errors import BatchError, ErrorCode, Malformed
 from quafka_proto.message import Buffer
+from quafka_proto.primitives import read_varint, write_varint
 
 BATCH_HEADER_SIZE = 61
 PATCHED_SIZE = 21
 """The leading bytes that lie outside the batch's CRC (its CRC field included)."""
 MAGIC = 2
 COMPRESSION_MASK = 0x07
+LOG_APPEND_TIME = 0x08
 TRANSACTIONAL = 0x10
 CONTROL = 0x20
 
@@ -95,12 +97,13 @@ def read_header(batch: Buffer) -> BatchHeader:
 def split_batches(records: Buffer) -> list[tuple[BatchHeader, memoryview]]:
     """Check what a producer sent and cut it into batches.
 
-    Checked: lengths, magic, CRC-32C, compression type, and that the record count agrees with the
-    offsets the batch claims (a producer's batch is dense).
+    Checked: lengths, magic, CRC-32C, compression type, and that the record count agrees with
+    the offsets the batch claims (a producer's batch is dense). The records themselves are not
+    looked at.
 
     Raises:
         BatchError: with CORRUPT_MESSAGE, UNSUPPORTED_FOR_MESSAGE_FORMAT (an older format),
-            UNSUPPORTED_COMPRESSION_TYPE, INVALID_TXN_STATE or INVALID_RECORD.
+            UNSUPPORTED_COMPRESSION_TYPE, INVALID_TXN_STATE, INVALID_TIMESTAMP or INVALID_RECORD.
     """
     view = memoryview(records)
     batches: list[tuple[BatchHeader, memoryview]] = []
@@ -128,6 +131,12 @@ def _checked(rest: memoryview) -> BatchHeader:
     header = read_header(rest)
     if crc32c(rest[PATCHED_SIZE : header.length]) != header.crc:
         raise BatchError(ErrorCode.CORRUPT_MESSAGE, "the batch's CRC does not match")
+    _check_claims(header)
+    return header
+
+
+def _check_claims(header: BatchHeader) -> None:
+    """What a producer may say in a header whose checksum is right (Kafka's LogValidator)."""
     if header.record_count < 1 or header.last_offset_delta != header.record_count - 1:
         raise BatchError(
             ErrorCode.INVALID_RECORD,
@@ -139,7 +148,8 @@ def _checked(rest: memoryview) -> BatchHeader:
         raise BatchError(ErrorCode.INVALID_RECORD, "control batches are not a producer's to write")
     if header.attributes & TRANSACTIONAL:
         raise BatchError(ErrorCode.INVALID_TXN_STATE, "transactions are not served")
-    return header
+    if header.attributes & LOG_APPEND_TIME:
+        raise BatchError(ErrorCode.INVALID_TIMESTAMP, "append time is not a producer's to claim")
 
 
 def rebase(batch: bytearray | memoryview, base_offset: int, leader_epoch: int) -> None:
@@ -151,7 +161,14 @@ def rebase(batch: bytearray | memoryview, base_offset: int, leader_epoch: int) -
 # --- records, uncompressed ------------------------------------------------------------------
 
 
-def build_batch(records: Sequence[Record], base_offset: int = 0) -> bytearray:
+def build_batch(
+    records: Sequence[Record],
+    base_offset: int = 0,
+    *,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+) -> bytearray:
     """An uncompressed batch of at least one record. Their offsets are those from `base_offset` on.
 
     A record's own `offset` is not looked at.
@@ -160,30 +177,33 @@ def build_batch(records: Sequence[Record], base_offset: int = 0) -> bytearray:
     body = bytearray()
     for delta, record in enumerate(records):
         encoded = _encode_record(record, record.timestamp - first, delta)
-        _write_varint(body, len(encoded))
+        write_varint(body, len(encoded))
         body += encoded
     count = len(records)
     latest = max(record.timestamp for record in records)
-    checked = struct.pack(">hiqqqhii", 0, count - 1, first, latest, -1, -1, -1, count) + body
+    producer = (producer_id, producer_epoch, base_sequence)
+    checked = struct.pack(">hiqqqhii", 0, count - 1, first, latest, *producer, count) + body
     length = BATCH_HEADER_SIZE - _PREFIX + len(body)
     head = struct.pack(">qiibI", base_offset, length, 0, MAGIC, crc32c(checked))
     return bytearray(head + checked)
 
 
 def iter_records(batch: Buffer) -> Iterator[Record]:
-    """The records of one uncompressed batch.
+    """The records of one uncompressed batch. Its CRC is not checked.
 
     Raises:
-        Malformed: compressed, or its records are not what the header says.
+        Malformed: compressed, cut short, or its records are not what the header says.
     """
     header = read_header(batch)
+    if not BATCH_HEADER_SIZE <= header.length <= len(batch):
+        raise Malformed(f"a batch of {len(batch)} bytes claims {header.length}")
     if header.attributes & COMPRESSION_MASK:
         raise Malformed("the batch is compressed")
     data = bytes(batch[BATCH_HEADER_SIZE : header.length])
     at = 0
     try:
         for _ in range(header.record_count):
-            size, at = _read_varint(data, at)
+            size, at = read_varint(data, at)
             end = at + size
             if size < 0 or end > len(data):
                 raise Malformed("a record is longer than its batch")
@@ -197,11 +217,11 @@ def iter_records(batch: Buffer) -> Iterator[Record]:
 
 def _encode_record(record: Record, timestamp_delta: int, offset_delta: int) -> bytearray:
     out = bytearray(1)  # attributes, unused
-    _write_varint(out, timestamp_delta)
-    _write_varint(out, offset_delta)
+    write_varint(out, timestamp_delta)
+    write_varint(out, offset_delta)
     _write_bytes(out, record.key)
     _write_bytes(out, record.value)
-    _write_varint(out, len(record.headers))
+    write_varint(out, len(record.headers))
     for name, value in record.headers:
         _write_bytes(out, name.encode())
         _write_bytes(out, value)
@@ -209,11 +229,11 @@ def _encode_record(record: Record, timestamp_delta: int, offset_delta: int) -> b
 
 
 def _decode_record(data: bytes, batch: BatchHeader) -> Record:
-    timestamp_delta, at = _read_varint(data, 1)
-    offset_delta, at = _read_varint(data, at)
+    timestamp_delta, at = read_varint(data, 1)
+    offset_delta, at = read_varint(data, at)
     key, at = _read_bytes(data, at)
     value, at = _read_bytes(data, at)
-    count, at = _read_varint(data, at)
+    count, at = read_varint(data, at)
     if not 0 <= count <= len(data):
         raise Malformed(f"a record claims {count} headers")
     headers: list[tuple[str, bytes | None]] = []
@@ -234,38 +254,16 @@ def _decode_record(data: bytes, batch: BatchHeader) -> Record:
     )
 
 
-def _write_varint(out: bytearray, value: int) -> None:
-    """Zigzag varint."""
-    value = value << 1 if value >= 0 else (-value << 1) - 1
-    while value >= 0x80:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-
-
-def _read_varint(data: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value >> 1 ^ -(value & 1), at
-        shift += 7
-        if shift > 63:
-            raise Malformed("a varint is longer than ten bytes")
-
-
 def _write_bytes(out: bytearray, value: bytes | None) -> None:
     if value is None:
-        _write_varint(out, -1)
+        write_varint(out, -1)
         return
-    _write_varint(out, len(value))
+    write_varint(out, len(value))
     out += value
 
 
 def _read_bytes(data: bytes, at: int) -> tuple[bytes | None, int]:
-    size, at = _read_varint(data, at)
+    size, at = read_varint(data, at)
     if size == -1:
         return None, at
     end = at + size

@@ -1,0 +1,92 @@
+"""The variable-length values of the Kafka protocol: varints, and the tagged fields nobody knows.
+
+Every reader takes (frame, position) and gives (value, position behind it). Reading beyond the
+frame raises IndexError, which the callers turn into Malformed for the whole message at once.
+"""
+
+from __future__ import annotations
+
+from quafka_proto.errors import Malformed
+
+STRING_LIMIT = 32767
+"""Kafka's limit for a string, in bytes; compact strings have it too."""
+
+
+def read_uvarint(data: bytes, at: int) -> tuple[int, int]:
+    """An unsigned varint of at most 32 bits.
+
+    Raises:
+        Malformed: longer than five bytes or above 32 bits.
+        IndexError: cut short.
+    """
+    value = shift = 0
+    while True:
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            if value > 0xFFFFFFFF:
+                raise Malformed("a varint is above 32 bits")
+            return value, at
+        shift += 7
+        if shift > 28:
+            raise Malformed("a varint is longer than five bytes")
+
+
+def write_uvarint(out: bytearray, value: int) -> None:
+    """Append an unsigned varint."""
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+
+
+def read_varint(data: bytes, at: int) -> tuple[int, int]:
+    """A zigzag varint of at most 64 bits, as records have them.
+
+    Raises:
+        Malformed: longer than ten bytes or above 64 bits.
+        IndexError: cut short.
+    """
+    byte = data[at]
+    if byte < 0x80:
+        return byte >> 1 ^ -(byte & 1), at + 1
+    value = shift = 0
+    while True:
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            if value >> 64:
+                raise Malformed("a varint is above 64 bits")
+            return value >> 1 ^ -(value & 1), at
+        shift += 7
+        if shift > 63:
+            raise Malformed("a varint is longer than ten bytes")
+
+
+def write_varint(out: bytearray, value: int) -> None:
+    """Append a zigzag varint."""
+    write_uvarint(out, value << 1 if value >= 0 else (-value << 1) - 1)
+
+
+def skip_tagged(data: bytes, at: int, end: int, left: list[int]) -> int:
+    """Pass over tagged fields (KIP-482); gives the position behind them.
+
+    `left` holds how many items the frame may still have; each tagged field is one.
+
+    Raises:
+        Malformed: too many fields, or one that is longer than its message.
+        IndexError: cut short.
+    """
+    count, at = read_uvarint(data, at)
+    left[0] -= count
+    if left[0] < 0:
+        raise Malformed("the message has too many tagged fields")
+    for _ in range(count):
+        _tag, at = read_uvarint(data, at)
+        size, at = read_uvarint(data, at)
+        at += size
+        if at > end:
+            raise Malformed("a tagged field is longer than its message")
+    return at

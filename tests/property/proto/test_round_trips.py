@@ -1,0 +1,113 @@
+"""What is encoded is decoded again; whatever else is decoded is a message or Malformed."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from quafka_proto.codec import decode, encode
+from quafka_proto.errors import Malformed, UnsupportedVersion
+from quafka_proto.headers import decode_request_header
+from quafka_proto.message import Message
+from tests.property.proto.messages import CASES, messages
+
+FEW = settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+
+
+@pytest.mark.parametrize(("message", "version"), CASES)
+def test_round_trip(message: type[Message], version: int) -> None:
+    @FEW
+    @given(messages(message, version))
+    def holds(value: Message) -> None:
+        data = b"".join(encode(value, version))
+        assert decode(message, version, data) == value
+
+    holds()
+
+
+@pytest.mark.parametrize(("message", "version"), CASES)
+def test_every_truncation_and_any_more_is_malformed(message: type[Message], version: int) -> None:
+    chance = random.Random(f"{message.__name__}{version}")
+    data = b"".join(encode(example(message, version, chance), version))
+    for size in range(len(data)):
+        with pytest.raises(Malformed):
+            decode(message, version, data[:size])
+    with pytest.raises(Malformed, match="followed by 1 bytes"):
+        decode(message, version, data + b"\0")
+
+
+@pytest.mark.parametrize(("message", "version"), CASES)
+def test_damaged_bytes_give_a_message_or_malformed(message: type[Message], version: int) -> None:
+    chance = random.Random(f"{message.__name__}{version}")
+    for _ in range(4):
+        data = b"".join(encode(example(message, version, chance), version))
+        for _ in range(40):
+            with contextlib.suppress(Malformed):
+                decode(message, version, damaged(data, chance))
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.binary(max_size=60), st.sampled_from(CASES))
+def test_any_bytes_give_a_message_or_malformed(
+    data: bytes, case: tuple[type[Message], int]
+) -> None:
+    with contextlib.suppress(Malformed):
+        decode(*case, data)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.binary(max_size=40), st.sampled_from(CASES))
+def test_any_bytes_give_a_header_or_an_error(data: bytes, case: tuple[type[Message], int]) -> None:
+    message, version = case
+    known = message.api_key.to_bytes(2, "big") + version.to_bytes(2, "big")
+    for frame in (data, known + data):
+        with contextlib.suppress(Malformed, UnsupportedVersion):
+            header, at = decode_request_header(frame)
+            assert 10 <= at <= len(frame)
+            assert header.client_id is None or isinstance(header.client_id, str)
+
+
+def damaged(data: bytes, chance: random.Random) -> bytes:
+    """The bytes with some changed, cut out or put in."""
+    out = bytearray(data)
+    for _ in range(chance.randint(1, 4)):
+        at = chance.randrange(len(out) + 1)
+        action = chance.randrange(4)
+        if action == 0:
+            out[at : at + 1] = bytes(
+                [chance.choice((0, 1, 0x7F, 0x80, 0xFF, chance.randrange(256)))]
+            )
+        elif action == 1:
+            del out[at : at + chance.randint(1, 8)]
+        elif action == 2:
+            out[at:at] = chance.randbytes(chance.randint(1, 8))
+        else:
+            out[at : at + 4] = chance.choice(
+                (b"\xff" * 4, b"\x7f\xff\xff\xff", b"\xff\xff\xff\x0f")
+            )
+    return bytes(out)
+
+
+def example(owner: type[Any], version: int, chance: random.Random) -> Any:
+    """A message with something in every array, so that there is much to damage."""
+    flexible = version in owner.flexible if hasattr(owner, "flexible") else True
+    values = {
+        name: _filled(field, version, chance)
+        for name, field in owner.FIELDS.items()
+        if version in field.versions and (field.tag is None or flexible)
+    }
+    return owner(**values)
+
+
+def _filled(field: Any, version: int, chance: random.Random) -> Any:
+    if field.kind == "array":
+        return [_filled(field.element, version, chance) for _ in range(2)]
+    if field.kind == "struct":
+        return example(field.element, version, chance)
+    simple = {"?": True, "16s": chance.randbytes(16), "string": "name", "records": b"records"}
+    return simple.get(field.kind, chance.randrange(100))

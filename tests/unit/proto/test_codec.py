@@ -1,0 +1,262 @@
+"""What the codec promises beyond agreeing with others: null rules, limits, hostile bytes."""
+
+from __future__ import annotations
+
+import time
+import tracemalloc
+from collections.abc import Callable
+
+import pytest
+
+from quafka_proto.codec import decode, encode
+from quafka_proto.errors import Malformed
+from quafka_proto.message import Message
+from quafka_proto.primitives import write_uvarint
+from quafka_proto.schema.fetch import (
+    EpochEndOffset,
+    FetchableTopicResponse,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    ForgottenTopic,
+    PartitionData,
+)
+from quafka_proto.schema.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from quafka_proto.schema.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from quafka_proto.schema.topics import DeleteTopicsRequest
+
+
+def encoded(message: Message, version: int) -> bytes:
+    return b"".join(encode(message, version))
+
+
+def uvarint(value: int) -> bytes:
+    out = bytearray()
+    write_uvarint(out, value)
+    return bytes(out)
+
+
+def test_a_fetch_request_byte_by_byte() -> None:
+    partition = FetchPartition(partition=2, fetch_offset=3, partition_max_bytes=9)
+    request = FetchRequest(
+        max_wait_ms=500,
+        min_bytes=1,
+        topics=[FetchTopic(topic="t", partitions=[partition])],
+    )
+    data = bytes.fromhex(
+        "ffffffff 000001f4 00000001 7fffffff 00"
+        "00000001 000174 00000001 00000002 0000000000000003 00000009"
+    )
+    assert encoded(request, 4) == data
+    assert decode(FetchRequest, 4, data) == request
+
+
+def test_a_tagged_field_is_left_out_at_its_default_and_sent_otherwise() -> None:
+    plain = encoded(FetchRequest(), 12)
+    assert plain.endswith(b"\x01\x01\x01\x00")
+    named = encoded(FetchRequest(cluster_id="c"), 12)
+    assert named == plain[:-1] + b"\x01\x00\x02\x02c"
+    assert decode(FetchRequest, 12, named).cluster_id == "c"
+
+
+def test_unknown_tagged_fields_are_skipped_beside_known_ones() -> None:
+    plain = encoded(FetchRequest(), 12)
+    data = plain[:-1] + b"\x03\x00\x02\x02c" + b"\x63\x03abc" + uvarint(1 << 31) + b"\x00"
+    assert decode(FetchRequest, 12, data) == FetchRequest(cluster_id="c")
+
+
+@pytest.mark.parametrize("content", [b"\x02c\0", b"\x03c"])
+def test_a_tagged_field_has_its_own_length(content: bytes) -> None:
+    data = encoded(FetchRequest(), 12)[:-1] + b"\x01\x00" + uvarint(len(content)) + content
+    with pytest.raises(Malformed):
+        decode(FetchRequest, 12, data)
+
+
+def test_a_field_of_another_version_is_ignored_and_defaults() -> None:
+    request = FetchRequest(rack_id="here", session_id=5)
+    assert decode(FetchRequest, 4, encoded(request, 4)) == FetchRequest()
+    got = decode(FetchRequest, 7, encoded(request, 7))
+    assert (got.rack_id, got.session_id) == ("", 5)
+
+
+def test_defaults_of_absent_fields_are_not_shared() -> None:
+    data = encoded(FetchRequest(), 4)
+    first, second = decode(FetchRequest, 4, data), decode(FetchRequest, 4, data)
+    first.forgotten_topics_data.append(ForgottenTopic())
+    assert second.forgotten_topics_data == []
+
+
+@pytest.mark.parametrize(("version", "data"), [(0, b"\xff\xff\xff\xff"), (1, b"\xff\xff\xff\xff")])
+def test_null_only_where_the_version_has_it(version: int, data: bytes) -> None:
+    if version == 0:
+        with pytest.raises(Malformed, match="topics is null"):
+            decode(MetadataRequest, version, data)
+        with pytest.raises(ValueError, match="topics may not be null"):
+            encode(MetadataRequest(topics=None), version)
+    else:
+        assert decode(MetadataRequest, version, data).topics is None
+        assert encoded(MetadataRequest(topics=None), version) == data
+
+
+def test_null_items() -> None:
+    topic = MetadataRequestTopic(topic_id=b"i" * 16, name=None)
+    assert decode(MetadataRequest, 12, encoded(MetadataRequest([topic]), 12)).topics == [topic]
+    with pytest.raises(ValueError, match=r"MetadataRequestTopic.name may not be null"):
+        encode(MetadataRequest([topic]), 9)
+    with pytest.raises(Malformed, match="topic_names is null"):
+        decode(DeleteTopicsRequest, 1, bytes.fromhex("00000001 ffff 00000000"))
+
+
+def test_records_are_views_of_the_frame_and_may_be_null() -> None:
+    parts = [PartitionProduceData(0, b"abc"), PartitionProduceData(1, None)]
+    request = ProduceRequest(topic_data=[TopicProduceData(name="t", partition_data=parts)])
+    for version in (3, 9, 12):
+        data = encoded(request, version)
+        got = decode(ProduceRequest, version, data).topic_data[0].partition_data
+        assert isinstance(got[0].records, memoryview)
+        assert got[0].records.obj is data
+        assert bytes(got[0].records) == b"abc"
+        assert got[1].records is None
+
+
+def test_a_list_of_buffers_is_one_value() -> None:
+    def response(records: bytes | list[bytes | bytearray | memoryview]) -> bytes:
+        part = PartitionData(records=records, diverging_epoch=EpochEndOffset(1, 2))
+        return encoded(FetchResponse(responses=[FetchableTopicResponse(partitions=[part])]), 12)
+
+    assert response([b"ab", bytearray(b"c"), memoryview(b"de")]) == response(b"abcde")
+    assert response([]) == response(b"")
+
+
+@pytest.mark.parametrize("version", [11, 12])
+def test_strings_are_at_most_32767_bytes(version: int) -> None:
+    longest = FetchRequest(rack_id="x" * 32767)
+    assert decode(FetchRequest, version, encoded(longest, version)) == longest
+    with pytest.raises(ValueError):
+        encode(FetchRequest(rack_id="x" * 32768), version)
+
+
+def test_a_longer_compact_string_is_malformed() -> None:
+    data = encoded(FetchRequest(), 12)
+    assert data.endswith(b"\x01\x00")
+    forged = data[:-2] + uvarint(32768 + 1) + b"x" * 32768 + b"\x00"
+    with pytest.raises(Malformed, match="rack_id"):
+        decode(FetchRequest, 12, forged)
+
+
+@pytest.mark.parametrize(
+    "wrong", [FetchRequest(max_wait_ms=1 << 31), FetchRequest(isolation_level=-129)]
+)
+def test_a_number_that_does_not_fit_is_a_value_error(wrong: FetchRequest) -> None:
+    with pytest.raises(ValueError, match="FetchRequest v4 cannot be encoded"):
+        encode(wrong, 4)
+
+
+@pytest.mark.parametrize("version", [-1, 3, 19])
+def test_a_version_that_is_not_described_is_a_value_error(version: int) -> None:
+    with pytest.raises(ValueError, match="no version"):
+        decode(FetchRequest, version, b"")
+    with pytest.raises(ValueError, match="no version"):
+        encode(FetchRequest(), version)
+
+
+# --- hostile bytes --------------------------------------------------------------------------
+
+_V7 = encoded(FetchRequest(), 7)
+_V12 = encoded(FetchRequest(), 12)
+_FORGOTTEN = _V7[:-4] + bytes.fromhex("00000001 000174")  # one forgotten topic, "t", then a count
+
+
+def test_the_forged_frames_begin_as_real_ones_do() -> None:
+    got = decode(FetchRequest, 7, _FORGOTTEN + bytes.fromhex("00000001 00000005"))
+    assert got.forgotten_topics_data == [ForgottenTopic(topic="t", partitions=[5])]
+    assert decode(FetchRequest, 12, _topics(2)).topics == [FetchTopic(), FetchTopic()]
+
+
+def _topics(count: int) -> bytes:
+    """Fetch v12 with that many empty topics, three bytes each."""
+    return _V12[:-4] + uvarint(count + 1) + b"\x01\x01\x00" * count + b"\x01\x01\x00"
+
+
+def _tags(count: int) -> bytes:
+    return _V12[:-1] + uvarint(count) + b"\x05\x00" * count
+
+
+def _numbers(count: int) -> bytes:
+    return _FORGOTTEN + count.to_bytes(4, "big") + bytes(4 * count)
+
+
+@pytest.mark.parametrize("count", [2, 1000, 0x7FFFFFFF])
+def test_a_count_beyond_the_frame_allocates_nothing(count: int) -> None:
+    frames = {
+        7: [_V7[:-8] + count.to_bytes(4, "big"), _FORGOTTEN + count.to_bytes(4, "big") + bytes(4)],
+        12: [_V12[:-4] + uvarint(count + 1) + b"\x01\x01"],
+    }
+    for version, forged in frames.items():
+        for data in forged:
+            tracemalloc.start()
+            with pytest.raises(Malformed, match="is longer than its message"):
+                decode(FetchRequest, version, data)
+            _, peak = tracemalloc.get_traced_memory()
+            tracemalloc.stop()
+            assert peak < 200_000
+
+
+@pytest.mark.parametrize(("version", "frame"), [(12, _topics), (12, _tags), (7, _numbers)])
+def test_items_and_tags_are_limited_however_small(
+    version: int, frame: Callable[[int], bytes]
+) -> None:
+    with pytest.raises(Malformed, match="too many"):
+        decode(FetchRequest, version, frame(FetchRequest.item_limit + 1))
+    decode(FetchRequest, version, frame(1000))
+
+
+def test_the_limit_counts_the_whole_message() -> None:
+    half = FetchRequest.item_limit // 2
+    one = bytes.fromhex("000174") + half.to_bytes(4, "big") + bytes(4 * half)
+    with pytest.raises(Malformed, match="too many"):
+        decode(FetchRequest, 7, _V7[:-4] + bytes.fromhex("00000002") + one + one)
+
+
+def test_a_large_hostile_frame_is_refused_at_once() -> None:
+    frames = [(12, _topics(3_000_000)), (12, _tags(4_000_000)), (7, _numbers(2_000_000))]
+    begun = time.perf_counter()
+    for version, data in frames:
+        with pytest.raises(Malformed):
+            decode(FetchRequest, version, data)
+    assert time.perf_counter() - begun < 0.5
+
+
+@pytest.mark.parametrize(
+    "length",
+    [b"\x80", b"\xff\xff\xff\xff\xff\x01", b"\xff\xff\xff\xff\x1f", b"\xff\xff\xff\xff\x0f"],
+)
+def test_a_bad_varint_is_malformed(length: bytes) -> None:
+    with pytest.raises(Malformed):
+        decode(MetadataRequest, 12, length)
+
+
+@pytest.mark.parametrize("version", [1, 12])
+def test_a_string_beyond_the_frame_is_malformed(version: int) -> None:
+    data = encoded(MetadataRequest([MetadataRequestTopic(name="a" * 50)]), version)
+    with pytest.raises(Malformed, match="name is longer than its message"):
+        decode(MetadataRequest, version, data[:40])
+
+
+def test_tags_of_a_message_that_knows_none_are_limited_too() -> None:
+    plain = encoded(MetadataRequest(), 12)
+    tags = b"\x05\x00" * (MetadataRequest.item_limit + 1)
+    with pytest.raises(Malformed, match="too many tagged fields"):
+        decode(MetadataRequest, 12, plain[:-1] + uvarint(len(tags) // 2) + tags)
+
+
+def test_text_that_is_not_utf8_is_malformed() -> None:
+    good = encoded(MetadataRequest([MetadataRequestTopic(name="ab")]), 1)
+    with pytest.raises(Malformed):
+        decode(MetadataRequest, 1, good.replace(b"ab", b"\xc3\x28"))
+
+
+def test_an_offset_beyond_the_frame_is_malformed() -> None:
+    with pytest.raises(Malformed):
+        decode(MetadataResponse, 1, b"abc", 10)

@@ -1,0 +1,144 @@
+"""Every field is what Kafka's own protocol definitions say, version by version.
+
+kafka-python ships those definitions (Kafka's JSON message files). Unlike bytes on the wire they
+also give the defaults of fields that a version does not have.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from functools import cache
+from importlib.resources import files
+from typing import Any, NamedTuple
+
+import pytest
+
+from quafka_proto.message import Field, Message, Struct
+from tests.property.proto.messages import MESSAGES
+
+# Ours, for whoever constructs them: a consumer's replica id, and no message where no error is.
+OTHER_DEFAULTS = {
+    "ListOffsetsRequest.replica_id": -1,
+    "CreatableTopicResult.error_message": None,
+}
+KINDS = {"?": "bool", "b": "int8", "h": "int16", "i": "int32", "q": "int64", "16s": "uuid"}
+
+
+@cache
+def definition(name: str) -> dict[str, Any]:
+    folder = files("kafka.protocol.schemas.resources")
+    text = folder.joinpath(f"{name}.json").read_text(encoding="utf-8")
+    loaded: dict[str, Any] = json.loads(re.sub(r"^\s*//.*$", "", text, flags=re.MULTILINE))
+    return loaded
+
+
+def includes(versions: str | None, version: int) -> bool:
+    """Whether "0-4", "3+", "7" or "none" includes the version."""
+    if versions in (None, "none"):
+        return False
+    low, dash, high = versions.rstrip("+").partition("-")
+    if versions.endswith("+"):
+        return version >= int(low)
+    return int(low) <= version <= int(high if dash else low)
+
+
+def type_of(field: Field) -> str:
+    if field.kind == "array":
+        return f"[]{type_of(field.element)}"
+    if field.kind == "struct":
+        return "struct"
+    return KINDS.get(field.kind, field.kind)
+
+
+def kafka_type(spec: dict[str, Any]) -> str:
+    name: str = spec["type"]
+    prefix = "[]" if name.startswith("[]") else ""
+    return prefix + ("struct" if name.removeprefix("[]")[0].isupper() else name.removeprefix("[]"))
+
+
+def kafka_default(spec: dict[str, Any]) -> Any:
+    kind, text = kafka_type(spec), spec.get("default")
+    if text == "null" or kind == "records":
+        return None
+    if kind.startswith("int"):
+        return int(str(text or 0), 0)
+    if kind == "bool":
+        return text in (True, "true")
+    return {"string": text or "", "uuid": bytes(16)}[kind]
+
+
+class Part(NamedTuple):
+    """One of our fields, what Kafka says of it, and the versions in which its struct occurs."""
+
+    name: str
+    field: Field
+    spec: dict[str, Any]
+    served: list[int]
+
+
+def parts(
+    ours: type[Struct], specs: list[dict[str, Any]], common: dict[str, Any], served: list[int]
+) -> list[Part]:
+    """Our fields beside those that Kafka has in these versions, in order, nested ones too."""
+    specs = [spec for spec in specs if any(includes(spec["versions"], v) for v in served)]
+    assert len(ours.FIELDS) == len(specs), ours.__name__
+    found: list[Part] = []
+    for (name, field), spec in zip(ours.FIELDS.items(), specs, strict=True):
+        found.append(Part(f"{ours.__name__}.{name}", field, spec, served))
+        item = field.element if field.kind == "array" else field
+        if item.kind == "struct":
+            inner = spec.get("fields") or common[spec["type"].removeprefix("[]")]
+            inside = [v for v in served if includes(spec["versions"], v)]
+            found += parts(item.element, inner, common, inside)
+    return found
+
+
+def all_parts(message: type[Message]) -> list[Part]:
+    spec = definition(message.__name__)
+    common = {entry["name"]: entry["fields"] for entry in spec.get("commonStructs", [])}
+    served = list(range(message.versions.low, message.versions.high + 1))
+    return parts(message, spec["fields"], common, served)
+
+
+@pytest.mark.parametrize("message", MESSAGES, ids=lambda m: m.__name__)
+def test_message(message: type[Message]) -> None:
+    spec = definition(message.__name__)
+    assert message.api_key == spec["apiKey"]
+    assert spec["validVersions"] == f"{message.versions.low}-{message.versions.high}"
+    for version in range(message.versions.low, message.versions.high + 1):
+        assert (version in message.flexible) == includes(spec["flexibleVersions"], version)
+
+
+@pytest.mark.parametrize("message", MESSAGES, ids=lambda m: m.__name__)
+def test_every_field(message: type[Message]) -> None:
+    for name, field, spec, _ in all_parts(message):
+        assert name.split(".")[1].replace("_", "") == spec["name"].lower(), name
+        assert type_of(field) == kafka_type(spec), name
+        assert field.tag == spec.get("tag"), name
+        if field.kind not in ("array", "struct"):
+            assert field.default == OTHER_DEFAULTS.get(name, kafka_default(spec)), name
+
+
+@pytest.mark.parametrize("message", MESSAGES, ids=lambda m: m.__name__)
+def test_every_field_in_every_version(message: type[Message]) -> None:
+    for name, field, spec, served in all_parts(message):
+        for version in served:
+            at = f"{name} v{version}"
+            present = includes(spec["versions"], version)
+            assert (version in field.versions) == present, at
+            if not present:
+                continue
+            if field.kind != "records":
+                nullable = includes(spec.get("nullableVersions"), version)
+                assert (version in field.nullable) == nullable, at
+            if field.tag is not None:
+                assert includes(spec["taggedVersions"], version), at
+
+
+def test_the_other_defaults_are_of_fields_in_every_version() -> None:
+    """They are only ever what a constructor fills in, never what a reader sees."""
+    found = {part.name: part for message in MESSAGES for part in all_parts(message)}
+    for name in OTHER_DEFAULTS:
+        part = found[name]
+        assert all(version in part.field.versions for version in part.served), name
