@@ -77,6 +77,7 @@ class MeshClient:
     async def start(self) -> None:
         """Begin connecting, in the background."""
         self._task = asyncio.get_running_loop().create_task(self._keep_connected())
+        self._task.add_done_callback(_log_failure)
 
     async def wait_connected(self, timeout: float) -> bool:
         """Wait for a connection for up to `timeout` seconds; False if there is none."""
@@ -272,3 +273,9 @@ class MeshClient:
         if self._session is session:
             self._session = None
             self._connected.clear()
+
+
+def _log_failure(task: asyncio.Task[None]) -> None:
+    """Nothing but a mistake of ours ends the task early; then nobody connects any more."""
+    if not task.cancelled() and task.exception() is not None:
+        logger.critical("no connection will be made any more", exc_info=task.exception())

@@ -129,8 +129,7 @@ def fail_with(span: Span, error_codes: Iterable[int]) -> None:
     """Mark the span as failed by the first Kafka error among `error_codes`, if there is one."""
     code = next(filter(None, error_codes), 0)
     if code:
-        known = code in ErrorCode._value2member_map_
-        span.fail(ErrorCode(code).name if known else f"error {code}")
+        span.fail(ErrorCode.name_of(code))
 
 
 class Tracer:

@@ -166,6 +166,14 @@ class ErrorCode(IntEnum):
     STREAMS_TOPOLOGY_FENCED = 132
     SHARE_SESSION_LIMIT_REACHED = 133
 
+    @classmethod
+    def name_of(cls, code: int) -> str:
+        """The name of a code, also of one that is not known."""
+        try:
+            return cls(code).name
+        except ValueError:
+            return f"error {code}"
+
     @property
     def retriable(self) -> bool:
         """Whether Kafka's own clients try again after this error."""
