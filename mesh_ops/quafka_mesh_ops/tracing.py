@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import random
 import re
+import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
@@ -30,6 +31,7 @@ Attributes = Mapping[str, AttributeValue]
 INTERNAL, SERVER, CLIENT = "internal", "server", "client"
 
 _TRACEPARENT = re.compile(r"00-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})", re.ASCII)
+_SHUTDOWN_SECONDS = 3.0
 _TRACESTATE_LIMIT = 512  # W3C Trace Context 3.3.1.5: propagate at least this much
 
 
@@ -150,7 +152,7 @@ class Tracer:
         return NO_SPAN
 
     def shutdown(self) -> None:
-        """Export what is queued, within a few seconds. Blocks: call it off the event loop."""
+        """Export what is queued, for a few seconds at most. Blocks: call it off the event loop."""
 
 
 class _RecordedSpan:
@@ -241,8 +243,10 @@ class _OtelTracer(Tracer):
         return _RecordedSpan(span, parent.tracestate)
 
     def shutdown(self) -> None:
-        self._provider.force_flush(3_000)
-        self._provider.shutdown()
+        # The SDK goes on trying a collector that is down for far longer than anybody waits.
+        last = threading.Thread(target=self._provider.shutdown, daemon=True)
+        last.start()
+        last.join(_SHUTDOWN_SECONDS)
 
 
 def tracer_from_environment(service_name: str) -> Tracer:

@@ -8,8 +8,21 @@ from functools import partial
 
 from confluent_kafka import Message, Producer
 
+from quafka_proto.errors import ErrorCode
+from quafka_proto.schema.fetch import FetchResponse
+from quafka_proto.schema.produce import ProduceResponse
 from tests.support.cluster import Cluster
 from tests.support.confluent import consume
+from tests.support.kafka_calls import (
+    VERSION,
+    fetch,
+    fetch_request,
+    metadata,
+    produce,
+    produce_request,
+    values,
+)
+from tests.support.raw_client import RawClient
 
 SECONDS_BETWEEN_KILLS = 0.7
 KILLS = 4
@@ -83,3 +96,32 @@ def test_nothing_acknowledged_is_lost_or_repeated(cluster: Cluster) -> None:
     read = [int(m.value() or b"") for m in consume(cluster.bootstrap, "numbers", load.sent)]
     assert read == list(range(load.sent))
     assert load.acked == {number: offset for offset, number in enumerate(read)}
+
+
+def test_a_parked_fetch_of_a_killed_broker_gets_a_retriable_error_and_then_goes_on(
+    cluster: Cluster,
+) -> None:
+    with RawClient(cluster.address) as client:
+        metadata(client, "parked")
+        assert produce(client, "parked", b"before") == 0
+        client.send(fetch_request("parked", 1, max_wait_ms=20_000), VERSION["fetch"])
+        time.sleep(0.3)  # let it reach the broker
+        cluster.broker.kill()
+        _, answer = client.receive(FetchResponse, VERSION["fetch"])
+        partition = answer.responses[0].partitions[0]
+        assert partition.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        cluster.start_broker()
+        assert produce(client, "parked", b"after") == 1
+        assert values(fetch(client, "parked", 0)) == [b"before", b"after"]
+
+
+def test_requests_wait_for_a_broker_that_is_restarting(cluster: Cluster) -> None:
+    with RawClient(cluster.address) as client:
+        metadata(client, "waits")
+        cluster.broker.stop()
+        client.send(produce_request("waits", b"sent while it was away"), VERSION["produce"])
+        time.sleep(0.3)
+        cluster.start_broker()
+        _, answer = client.receive(ProduceResponse, VERSION["produce"])
+        partition = answer.responses[0].partition_responses[0]
+        assert (partition.error_code, partition.base_offset) == (0, 0)

@@ -130,6 +130,12 @@ async def test_a_fetch_and_a_produce_are_each_one_trace(
         assert request.start_time_unix_nano <= request.end_time_unix_nano
 
 
+def test_a_dead_collector_harms_no_client_and_no_shutdown(tmp_path: Path) -> None:
+    env = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9", "OTEL_BSP_SCHEDULE_DELAY": "100"}
+    with Cluster(tmp_path, env=env) as cluster:  # whose end asserts that both drain and exit 0
+        use(cluster)
+
+
 def test_without_an_endpoint_the_sdk_is_not_even_loaded(shared_cluster: Cluster) -> None:
     use(shared_cluster)
     for process in (shared_cluster.broker, shared_cluster.gateway):
