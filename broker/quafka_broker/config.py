@@ -14,7 +14,9 @@ from quafka_mesh_ops.settings import CommonSettings, setting
 class LogSettings(CommonSettings):
     """Where the log is and what it promises."""
 
-    data: Path = setting(Path("./quafka-data"), "folder of the log and the keys", Path, "a path")
+    data: Path = setting(
+        Path("./quafka-data"), "folder of the log and the keys", settings.path, "a path",
+    )  # fmt: skip
     num_partitions: int = setting(
         1, "partitions of topics that are created without a number",
         settings.whole(1, 100_000), "1 to 100000",

@@ -23,7 +23,7 @@ from quafka_mesh_ops.errors import OpFailedError, StartupError
 from quafka_mesh_ops.identity import Identity
 from quafka_mesh_ops.ops import OpCode, Part
 from quafka_mesh_ops.server import MeshServer, OpContext
-from quafka_mesh_ops.settings import split_address
+from quafka_mesh_ops.settings import join_address, split_address
 from quafka_mesh_ops.tracing import Tracer
 from quafka_proto.errors import ErrorCode
 
@@ -109,9 +109,8 @@ class Broker:
 
     def describe(self) -> dict[str, str]:
         """What an operator is told once it runs."""
-        host, port = self._address
         return {
-            "mesh": f"{host}:{port}",
+            "mesh": join_address(*self._address),
             "node_id": self._identity.node_id if self._identity else "",
         }
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 from quafka import logs, process
 from quafka.settings import PROGRAMS, known_to_any
@@ -22,20 +22,30 @@ DESCRIPTION = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; the exit code: 0 fine, 1 cannot start, 2 wrong setting or usage."""
-    options = _parser().parse_args(arguments)
     try:
-        return _run(options)
+        return _run(_parser().parse_args(arguments))
     except SettingError as e:
         print(f"quafka: {e}", file=sys.stderr)
         return process.EXIT_WRONG_SETTING
+    except KeyboardInterrupt:  # before a program has taken over
+        return process.EXIT_INTERRUPTED
+
+
+class _Version(argparse.Action):
+    def __call__(self, *_args: Any) -> None:
+        from importlib.metadata import version  # slow to import, and every start would pay
+
+        print(f"quafka {version('quafka')}")
+        sys.exit(0)
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="quafka", description="Kafka over a QUIC mesh.")
-    parser.add_argument("--version", action="version", version=f"quafka {version('quafka')}")
+    parser.add_argument("--version", action=_Version, nargs=0, help="print the version")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, config in PROGRAMS.items():
-        command = commands.add_parser(name, help=DESCRIPTION[name], description=DESCRIPTION[name])
+        what = DESCRIPTION[name]
+        command = commands.add_parser(name, help=what, description=what, allow_abbrev=False)
         add_flags(command, config)
         command.add_argument("--ready-fd", type=int, help=argparse.SUPPRESS)
         command.add_argument("--lifeline-fd", type=int, help=argparse.SUPPRESS)
@@ -43,7 +53,9 @@ def _parser() -> argparse.ArgumentParser:
     command = commands.add_parser("config", help=what, description=what)
     programs = command.add_subparsers(dest="program", required=True, metavar="PROGRAM")
     for name, config in PROGRAMS.items():
-        add_flags(programs.add_parser(name, help=f"those of quafka {name}"), config)
+        add_flags(
+            programs.add_parser(name, help=f"those of quafka {name}", allow_abbrev=False), config
+        )
     what = "print the node id of a key file, which is made if missing"
     command = commands.add_parser("node-id", help=what, description=what)
     command.add_argument("key", type=Path, help="the key file")

@@ -7,12 +7,18 @@ import logging
 import sys
 from datetime import UTC, datetime
 
+# One record is one line, whatever a client calls itself: no line of its making, no colours.
+_CONTROL = {
+    code: repr(chr(code))[1:-1] for code in (*range(32), *range(0x7F, 0xA0), 0x2028, 0x2029)
+}
+
 
 class _Console(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         at = datetime.fromtimestamp(record.created, UTC).strftime("%H:%M:%S.%f")[:-3]
         name = record.name.removeprefix("quafka.")
-        line = f"{at} {record.levelname.lower():8} {name}: {record.getMessage()}"
+        message = record.getMessage().translate(_CONTROL)
+        line = f"{at} {record.levelname.lower():8} {name}: {message}"
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
 
 
@@ -34,5 +40,5 @@ def configure(level: str, form: str) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Json() if form == "json" else _Console())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
-    # aioquic logs each connection's life at info level; ours is in quafka.mesh.
-    logging.getLogger("quic").setLevel(logging.WARNING)
+    # One line per batch that a collector did not take, not one per try.
+    logging.getLogger("opentelemetry.exporter").setLevel(logging.ERROR)

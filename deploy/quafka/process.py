@@ -18,6 +18,10 @@ log = logging.getLogger("quafka")
 _DRAIN_SECONDS = 10.0
 EXIT_CANNOT_START = 1
 EXIT_WRONG_SETTING = 2
+EXIT_INTERRUPTED = 130
+
+TRACING = "tracing"
+"""Among what a program says when it is ready, if it records traces."""
 
 
 class Program(Protocol):
@@ -37,8 +41,14 @@ class Program(Protocol):
 
 
 def run(program: Program, tracer: Tracer, ready_fd: int | None, lifeline_fd: int | None) -> int:
-    """Run until SIGTERM, SIGINT or the lifeline's end; the exit code."""
-    return asyncio.run(_run(program, tracer, ready_fd, lifeline_fd))
+    """Run until SIGTERM, SIGINT or the lifeline's end; the exit code.
+
+    A second SIGINT does not wait for the program to drain.
+    """
+    try:
+        return asyncio.run(_run(program, tracer, ready_fd, lifeline_fd))
+    finally:
+        tracer.shutdown()
 
 
 async def _run(
@@ -47,8 +57,8 @@ async def _run(
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(_log_loop_error)
     stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+    loop.add_signal_handler(signal.SIGTERM, stop.set)
+    loop.add_signal_handler(signal.SIGINT, _interrupted, stop)
     if lifeline_fd is not None:
         loop.add_reader(lifeline_fd, _lifeline_ended, lifeline_fd, stop)
     try:
@@ -57,24 +67,32 @@ async def _run(
         print(f"quafka: {e}", file=sys.stderr)
         await program.close()
         return EXIT_CANNOT_START
-    _say_ready(program, ready_fd)
+    _say_ready(program, tracer, ready_fd)
     await stop.wait()
     log.debug("draining")
     try:
         await asyncio.wait_for(program.close(), _DRAIN_SECONDS)
     except TimeoutError:
         log.error("not everything was answered within %d s", _DRAIN_SECONDS)  # noqa: TRY400
-    await asyncio.to_thread(tracer.shutdown)
     return 0
 
 
-def _say_ready(program: Program, ready_fd: int | None) -> None:
+def _say_ready(program: Program, tracer: Tracer, ready_fd: int | None) -> None:
     about = program.describe()
+    if type(tracer) is not Tracer:  # the base never samples
+        about[TRACING] = "on"
     if ready_fd is None:
         log.info("ready: %s", ", ".join(f"{key} {value}" for key, value in about.items()))
     else:  # whoever started us tells it in its own way
         with os.fdopen(ready_fd, "w") as out:
             out.write(json.dumps(about) + "\n")
+
+
+def _interrupted(stop: asyncio.Event) -> None:
+    """Ctrl-C: drain. Again: end at once, which loses nothing that was acknowledged."""
+    if stop.is_set():
+        os._exit(EXIT_INTERRUPTED)
+    stop.set()
 
 
 def _lifeline_ended(fd: int, stop: asyncio.Event) -> None:

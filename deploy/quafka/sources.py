@@ -126,7 +126,7 @@ def _from_environment(
 
 def _from_file(path: Path, known: Mapping[str, Setting]) -> dict[str, tuple[str, str]]:
     try:
-        content = tomllib.loads(path.read_text())
+        content = tomllib.loads(path.read_text("utf-8"))
     except OSError as e:
         raise SettingError(f"cannot read {path}: {e.strerror or e}") from e
     except ValueError as e:

@@ -54,7 +54,7 @@ class GatewayConfig(EdgeSettings):
     node_key: Path = setting(
         Path("./quafka-gateway/node.key"),
         "file of this node's key, made if missing",
-        Path,
+        settings.path,
         "a path",
     )
     mesh_datagram_size: int | None = settings.mesh_datagram_size_setting()

@@ -13,7 +13,7 @@ from quafka_gateway.request_memory import RequestMemory
 from quafka_mesh_ops.client import MeshClient
 from quafka_mesh_ops.errors import StartupError
 from quafka_mesh_ops.identity import Identity
-from quafka_mesh_ops.settings import split_address
+from quafka_mesh_ops.settings import join_address, split_address
 from quafka_mesh_ops.tracing import Tracer
 
 _DRAIN_SECONDS = 5.0
@@ -29,7 +29,7 @@ class Gateway:
         self._identity: Identity | None = None
         self._broker: BrokerLink | None = None
         self._listener: Listener | None = None
-        self._address = ("", 0)
+        self._address = self._advertised = ("", 0)
 
     async def start(self) -> None:
         """Load the identity, listen, and begin to connect to the broker.
@@ -56,12 +56,13 @@ class Gateway:
         self._broker = BrokerLink(client, config.org_id)
         self._listener = Listener(config.max_connections)
         self._address = await self._listener.bind(*split_address(config.listen))
+        self._advertised = _advertised(config.advertised_listener, self._address)
         await self._broker.start()
         await self._listener.serve(
             Services(
                 apis=APIS,
                 broker=self._broker,
-                advertised=_advertised(config.advertised_listener, self._address),
+                advertised=self._advertised,
                 tracer=self._tracer,
                 request_max_bytes=config.socket_request_max_bytes,
                 memory=RequestMemory(config.queued_max_request_bytes),
@@ -77,9 +78,9 @@ class Gateway:
 
     def describe(self) -> dict[str, str]:
         """What an operator is told once it runs."""
-        host, port = self._address
         return {
-            "listen": f"{host}:{port}",
+            "listen": join_address(*self._address),
+            "advertised": join_address(*self._advertised),
             "node_id": self._identity.node_id if self._identity else "",
         }
 

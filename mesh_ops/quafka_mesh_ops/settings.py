@@ -57,9 +57,17 @@ def split_address(text: str) -> tuple[str, int]:
         ValueError: it is neither, or the port is not 0 to 65535.
     """
     host, colon, port = text.rpartition(":")
-    if not colon or not host or not port.isdecimal() or int(port) > 65_535:
+    bare = host.removeprefix("[").removesuffix("]")
+    if not colon or not bare or not port.isdecimal() or int(port) > 65_535:
         raise ValueError(text)
-    return host.removeprefix("[").removesuffix("]"), int(port)
+    if (":" in bare) != (host == f"[{bare}]"):
+        raise ValueError(text)
+    return bare, int(port)
+
+
+def join_address(host: str, port: int) -> str:
+    """The text that `split_address` splits, with an IPv6 host in brackets (RFC 3986, 3.2.2)."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 ADDRESS = "host:port"
@@ -103,9 +111,16 @@ def whole(low: int, high: int) -> Callable[[str], int]:
     return parse
 
 
+def path(text: str) -> Path:
+    """A path. An empty one is a variable that was meant to be set, not the current folder."""
+    if not text or "\0" in text:
+        raise ValueError(text)
+    return Path(text)
+
+
 def optional_path(text: str) -> Path | None:
     """A path, or nothing."""
-    return Path(text) if text else None
+    return path(text) if text else None
 
 
 def datagram_size(text: str) -> int | None:

@@ -9,6 +9,7 @@ Span names are Rafka's (seed 1), so that dashboards carry over.
 
 from __future__ import annotations
 
+import logging
 import os
 import random
 import re
@@ -32,6 +33,8 @@ INTERNAL, SERVER, CLIENT = "internal", "server", "client"
 
 _TRACEPARENT = re.compile(r"00-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})", re.ASCII)
 _SHUTDOWN_SECONDS = 3.0
+
+logger = logging.getLogger("quafka.tracing")
 _TRACESTATE_LIMIT = 512  # W3C Trace Context 3.3.1.5: propagate at least this much
 
 
@@ -247,6 +250,8 @@ class _OtelTracer(Tracer):
         last = threading.Thread(target=self._provider.shutdown, daemon=True)
         last.start()
         last.join(_SHUTDOWN_SECONDS)
+        if last.is_alive():
+            logger.warning("the last spans were not sent within %d s", _SHUTDOWN_SECONDS)
 
 
 def tracer_from_environment(service_name: str) -> Tracer:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from quafka.settings import known_to_any
 from quafka.sources import Effective, SettingError, load
 from quafka_broker.config import BrokerConfig
 from quafka_gateway.config import GatewayConfig
+from quafka_mesh_ops.settings import join_address, split_address
 
 NODE = "ab" * 32
 
@@ -82,6 +84,8 @@ def test_one_file_serves_both_programs(tmp_path: Path) -> None:
         ("mesh_allow", "me", "64 hex digits"),
         ("mesh_datagram_size", "9", "1200 to 16000"),
         ("log_level", "loud", "debug, info, warning, error"),
+        ("data", "", "a path"),
+        ("data", "a\0b", "a path"),
     ],
 )
 def test_a_wrong_value_names_the_setting_the_value_and_what_is_allowed(
@@ -115,6 +119,21 @@ def test_a_file_that_is_not_toml_is_named(tmp_path: Path, content: str) -> None:
         broker(file=file)
 
 
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [("localhost:0", ("localhost", 0)), ("[::1]:9092", ("::1", 9092)), ("[::]:1", ("::", 1))],
+)
+def test_addresses_are_split_and_joined(text: str, parts: tuple[str, int]) -> None:
+    assert split_address(text) == parts
+    assert join_address(*parts) == text
+
+
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(SettingError, match=r"cannot read .*nowhere\.toml"):
         broker(file=tmp_path / "nowhere.toml")
+
+
+@pytest.mark.parametrize("text", ["::1:9092", "[localhost]:1", "[::1]", ":9092", "a:b", "a:65536"])
+def test_what_is_not_an_address_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(text)):
+        split_address(text)

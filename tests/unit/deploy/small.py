@@ -1,0 +1,49 @@
+"""A small program for `supervise` to look after: `small.py NAME HOW --journal=FILE ...`.
+
+Writes to the journal what happens to it. HOW: `good` says that it is ready, and stops when asked;
+`refuses` ends with exit code 3 instead; `deaf` does not stop when asked; `slow` is never ready.
+"""
+
+import argparse
+import json
+import os
+import selectors
+import signal
+import sys
+from pathlib import Path
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("name")
+    parser.add_argument("how")
+    parser.add_argument("--journal", type=Path)
+    parser.add_argument("--port")
+    parser.add_argument("--ready-fd", type=int)
+    parser.add_argument("--lifeline-fd", type=int)
+    options = parser.parse_args()
+
+    def note(what: str) -> None:
+        with options.journal.open("a") as journal:
+            journal.write(f"{options.name} {what}\n")
+
+    woken, wake = os.pipe()
+    os.set_blocking(wake, False)
+    signal.set_wakeup_fd(wake)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN if options.how == "deaf" else lambda *_: None)
+    note(f"starts {options.port} {os.getpid()} {os.getpid() == os.getsid(0)}")
+    if options.how == "refuses":
+        return 3
+    if options.how != "slow":
+        with os.fdopen(options.ready_fd, "w") as ready:
+            ready.write(json.dumps({"port": options.port or "7"}) + "\n")
+    selector = selectors.DefaultSelector()
+    selector.register(woken, selectors.EVENT_READ, "is told to stop")
+    selector.register(options.lifeline_fd, selectors.EVENT_READ, "is alone")
+    key, _ = selector.select()[0]
+    note(key.data)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,110 @@
+"""What a person sees of the `quafka` command, without a program running."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+from quafka.cli import main
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out == f"quafka {version('quafka')}\n"
+
+
+def test_config_says_where_each_setting_came_from(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = tmp_path / "q.toml"
+    file.write_text("num.partitions = 3")
+    monkeypatch.setenv("QUAFKA_WAL_FSYNC", "never")
+    assert main(["config", "broker", "--config", str(file), "--mesh-listen", "[::1]:5"]) == 0
+    rows = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
+    assert rows["num.partitions"].split() == ["3", "file", str(file)]
+    assert rows["wal.fsync"].split() == ["never", "env", "QUAFKA_WAL_FSYNC"]
+    assert rows["mesh.listen"].split() == ["[::1]:5", "flag", "--mesh-listen"]
+    assert rows["mesh.datagram.size"].split() == ["auto", "default"]
+    assert rows["node.key"].split() == ["-", "default"]
+
+
+def test_a_file_is_utf_8_whatever_the_locale_says(tmp_path: Path) -> None:
+    file = tmp_path / "q.toml"
+    file.write_text("num.partitions = 3  # żółw", "utf-8")
+    ascii_only = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    shown = subprocess.run(
+        [sys.executable, "-m", "quafka", "config", "broker", "--config", str(file)],
+        check=False, env={**os.environ, **ascii_only}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert shown.returncode == 0, shown.stderr
+
+
+@pytest.mark.parametrize("program", ["up", "broker", "gateway"])
+def test_help_lists_every_flag(capsys: pytest.CaptureFixture[str], program: str) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([program, "--help"])
+    assert ended.value.code == 0
+    shown = capsys.readouterr().out
+    assert "--log-level" in shown
+    assert "--ready-fd" not in shown
+
+
+@pytest.mark.parametrize("flag", ["--wal-f", "--wal-fsinc", "--mesh-peers"])
+@pytest.mark.parametrize("command", [("broker",), ("up",), ("config", "broker")])
+def test_a_flag_is_written_out_or_refused(
+    capsys: pytest.CaptureFixture[str], command: tuple[str, ...], flag: str
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([*command, flag, "sometimes"])
+    assert ended.value.code == 2
+    assert flag in capsys.readouterr().err
+
+
+def test_a_wrong_value_exits_2_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["broker", "--wal-fsync", "sometimes"]) == 2
+    assert capsys.readouterr().err == (
+        "quafka: wal.fsync = 'sometimes' (flag --wal-fsync): "
+        "allowed is commit, interval:<ms> (1 to 60000), never\n"
+    )
+
+
+def test_a_wrong_trace_variable_exits_2(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.setenv("OTEL_TRACES_SAMPLER", "dice")
+    assert main(["broker", "--data", str(tmp_path)]) == 2
+    assert "OTEL_TRACES_SAMPLER='dice'" in capsys.readouterr().err
+
+
+def test_node_id_makes_a_key_once(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    key = tmp_path / "new" / "node.key"
+    assert main(["node-id", str(key)]) == 0
+    assert main(["node-id", str(key)]) == 0
+    first, second = capsys.readouterr().out.split()
+    assert first == second
+    assert len(bytes.fromhex(first)) == 32
+
+
+def test_a_bad_key_file_is_one_sentence_and_exit_1(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "node.key").write_text("no key")
+    (tmp_path / "node.key").chmod(0o600)
+    assert main(["node-id", str(tmp_path / "node.key")]) == 1
+    assert "is not an unencrypted PEM private key" in capsys.readouterr().err
+
+
+def test_the_parent_of_up_stays_light() -> None:
+    """It lives beside both programs all the time, so it must not load what they load."""
+    heavy = "{'aioquic', 'opentelemetry', 'importlib.metadata'}"
+    code = f"import quafka.cli, quafka.up, sys; print(sorted({heavy} & set(sys.modules)))"
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert shown.stdout == "[]\n"

@@ -1,0 +1,62 @@
+"""What log lines look like."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+
+import pytest
+
+from quafka import logs
+
+
+def logged(capsys: pytest.CaptureFixture[str], form: str, message: str, *args: object) -> str:
+    logs.configure("info", form)
+    logging.getLogger("quafka.mesh").info(message, *args)
+    return capsys.readouterr().err
+
+
+def test_a_console_line_has_time_level_name_and_message(capsys: pytest.CaptureFixture[str]) -> None:
+    line = logged(capsys, "console", "peer %s refused", "ab")
+    assert line.split(maxsplit=1)[1] == "info     mesh: peer ab refused\n"
+
+
+@pytest.mark.parametrize("hostile", ["a\nb", "a\r\x1b[31mb", "a\x9b2Jb", "a\u2028b", "a\x00b"])
+def test_nobody_can_forge_a_line_or_colours(
+    capsys: pytest.CaptureFixture[str], hostile: str
+) -> None:
+    line = logged(capsys, "console", "client %s", hostile)
+    assert line.endswith("b\n")
+    assert line[:-1].isprintable()
+
+
+def test_letters_of_every_language_stay(capsys: pytest.CaptureFixture[str]) -> None:
+    assert logged(capsys, "console", "topic żółw-日本").endswith("topic żółw-日本\n")
+
+
+def test_a_json_line_is_one_object(capsys: pytest.CaptureFixture[str]) -> None:
+    line = logged(capsys, "json", "a\n%s", "b")
+    found = json.loads(line)
+    assert line.count("\n") == 1
+    assert found["time"].endswith("+00:00")
+    del found["time"]
+    assert found == {"level": "info", "logger": "quafka.mesh", "message": "a\nb"}
+
+
+@pytest.mark.parametrize("form", ["console", "json"])
+def test_a_traceback_is_kept(capsys: pytest.CaptureFixture[str], form: str) -> None:
+    logs.configure("info", form)
+    try:
+        os.stat("/disk/gone")  # noqa: PTH116
+    except OSError:
+        logging.getLogger("quafka").exception("cannot go on")
+    shown = capsys.readouterr().err
+    assert "FileNotFoundError" in shown
+    assert "test_logs.py" in shown
+
+
+def test_the_level_is_kept(capsys: pytest.CaptureFixture[str]) -> None:
+    logs.configure("warning", "console")
+    logging.getLogger("quafka").info("chat")
+    assert capsys.readouterr().err == ""

@@ -1,0 +1,122 @@
+"""Running one program, as a real process."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+TINY = Path(__file__).with_name("tiny.py")
+SECONDS = 10.0
+
+
+class Running:
+    """tiny.py with a pipe to say that it is ready, and a lifeline."""
+
+    def __init__(self, how: str = "good") -> None:
+        ready, ready_end = os.pipe()
+        lifeline_end, self._lifeline = os.pipe()
+        self.process = subprocess.Popen(
+            [sys.executable, str(TINY), how, str(ready_end), str(lifeline_end)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            pass_fds=(ready_end, lifeline_end),
+        )
+        os.close(ready_end)
+        os.close(lifeline_end)
+        with os.fdopen(ready) as lines:
+            self.ready = lines.readline()
+
+    def signal(self, number: int) -> None:
+        self.process.send_signal(number)
+
+    def cut_lifeline(self) -> None:
+        os.close(self._lifeline)
+        self._lifeline = -1
+
+    def until_printed(self, line: str) -> None:
+        assert self.process.stdout is not None
+        assert self.process.stdout.readline() == f"{line}\n"
+
+    def ended(self) -> tuple[int, str, str]:
+        out, err = self.process.communicate(timeout=SECONDS)
+        return self.process.returncode, out, err
+
+    def clean_up(self) -> None:
+        if self._lifeline >= 0:
+            self.cut_lifeline()
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.communicate()
+
+
+@pytest.fixture
+def running(request: pytest.FixtureRequest) -> Iterator[Running]:
+    started = Running(*getattr(request, "param", ()))
+    yield started
+    started.clean_up()
+
+
+def how(name: str) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("running", [(name,)], indirect=True)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_drains_and_exits_0(running: Running, number: int) -> None:
+    assert json.loads(running.ready) == {"listen": "here:1"}
+    running.signal(number)
+    assert running.ended() == (0, "closing\nclosed\n", "")
+
+
+def test_the_lifelines_end_drains_and_exits_0(running: Running) -> None:
+    running.cut_lifeline()
+    assert running.ended() == (0, "closing\nclosed\n", "")
+
+
+@how("refuses")
+def test_a_program_that_cannot_start_says_one_sentence_and_exits_1(running: Running) -> None:
+    assert running.ready == ""
+    code, _, err = running.ended()
+    assert (code, err) == (1, "quafka: the disk is made of cheese\n")
+
+
+@how("hangs")
+def test_a_drain_has_a_deadline(running: Running) -> None:
+    running.signal(signal.SIGTERM)
+    code, out, err = running.ended()
+    assert (code, out) == (0, "closing\n")
+    assert "not everything was answered" in err
+
+
+@how("hangs")
+def test_a_second_ctrl_c_does_not_wait(running: Running) -> None:
+    running.signal(signal.SIGINT)
+    running.until_printed("closing")
+    running.signal(signal.SIGINT)
+    assert running.ended() == (130, "", "")
+
+
+@how("hangs")
+def test_a_second_sigterm_does_not_cut_the_drain_short(running: Running) -> None:
+    """A service manager signals the whole group; `up` then signals its children as well."""
+    running.signal(signal.SIGTERM)
+    running.until_printed("closing")
+    running.signal(signal.SIGTERM)
+    code, _, err = running.ended()
+    assert code == 0
+    assert "not everything was answered" in err
+
+
+@how("loop-error")
+def test_an_error_in_the_loop_is_logged(running: Running) -> None:
+    running.signal(signal.SIGTERM)
+    code, _, err = running.ended()
+    assert code == 0
+    assert "invalid literal for int() with base 10: 'cheese'" in err

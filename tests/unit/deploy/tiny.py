@@ -1,0 +1,42 @@
+"""A tiny program under `quafka.process.run`: `tiny.py HOW READY_FD LIFELINE_FD`."""
+
+import asyncio
+import sys
+
+from quafka import logs, process
+from quafka_mesh_ops.errors import StartupError
+from quafka_mesh_ops.tracing import Tracer
+
+
+class Tiny:
+    """Prints what is done to it. HOW decides what goes wrong."""
+
+    def __init__(self, how: str) -> None:
+        self._how = how
+
+    async def start(self) -> None:
+        if self._how == "refuses":
+            raise StartupError("the disk is made of cheese")
+        if self._how == "loop-error":
+            asyncio.get_running_loop().call_soon(int, "cheese")
+
+    async def close(self) -> None:
+        print("closing", flush=True)
+        if self._how == "hangs":
+            await asyncio.sleep(60)
+        print("closed", flush=True)
+
+    def describe(self) -> dict[str, str]:
+        return {"listen": "here:1"}
+
+
+def main(how: str, *fds: str) -> int:
+    logs.configure("info", "console")
+    ready, lifeline = (int(fd) if fd else None for fd in fds)
+    # So that a test of a deadline need not wait for the real one.
+    process._DRAIN_SECONDS = 0.3
+    return process.run(Tiny(how), Tracer(), ready, lifeline)
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
