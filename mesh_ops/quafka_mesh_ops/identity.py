@@ -7,6 +7,7 @@ is trusted because its key is on our allow-list and because TLS has proven that 
 
 from __future__ import annotations
 
+import hmac
 import os
 import re
 import stat
@@ -85,6 +86,11 @@ class Identity:
                 self._key, now - CLOCK_SKEW, now + CERTIFICATE_LIFETIME
             )
         return certificate, self._key
+
+    def secret(self, purpose: str) -> bytes:
+        """32 secret bytes, the same for the same purpose as long as the node has its key."""
+        raw = self._key.private_bytes(Encoding.Raw, PrivateFormat.Raw, NoEncryption())
+        return hmac.digest(raw, purpose.encode(), "sha256")
 
 
 def make_certificate(

@@ -177,6 +177,9 @@ class Connection:
                 logger.exception("a packet from %s could not be handled", address)
                 self.abort("a packet could not be handled")
                 return
+        if self._quic.was_reset:
+            self.abort("the peer has started anew")
+            return
         self._handle_events()
         if self._quic.unordered > MAX_DATA:
             self.close("too much data out of order", QuicErrorCode.PROTOCOL_VIOLATION)

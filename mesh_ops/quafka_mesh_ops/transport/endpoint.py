@@ -29,6 +29,7 @@ from quafka_mesh_ops.transport.quic import (
     MeshQuic,
     VerifyPeer,
     quic_configuration,
+    stateless_reset,
 )
 from quafka_mesh_ops.transport.udp import Address, UdpSocket, bind_udp
 
@@ -152,6 +153,7 @@ class Listener:
         self._cids: dict[bytes, Connection] = {}
         self._connections: dict[Connection, set[bytes]] = {}
         self._handshakes: dict[Connection, asyncio.TimerHandle] = {}
+        self._reset_secret = identity.secret("stateless reset")
         self._limited = LimitedLog(logger)
         self._udp: UdpSocket | None = None
         self._accepting = True
@@ -209,7 +211,16 @@ class Listener:
                 connection = self._cids.get(cid)
                 if connection is not None:
                     connection.receive(datagrams[start:end], address)
+                else:
+                    self._unknown_connection(cid, len(first), address)
             start = end
+
+    def _unknown_connection(self, cid: bytes, size: int, address: Address) -> None:
+        """Tell a peer of our past life that it is over (RFC 9000 section 10.3)."""
+        assert self._udp is not None
+        reset = stateless_reset(self._reset_secret, cid, size)
+        if reset is not None:
+            self._udp.send([(reset, address)])
 
     def _received_long_header(self, data: bytes, address: Address) -> None:
         """A handshake packet, or the first one of a stranger (RFC 9000 section 5.2.2)."""
@@ -268,7 +279,12 @@ class Listener:
             is_client=False,
             datagram_size=self._datagram_size or min(size, LOOPBACK_DATAGRAM),
         )
-        quic = MeshQuic(configuration, self._verify, original_destination_connection_id=cid)
+        quic = MeshQuic(
+            configuration,
+            self._verify,
+            original_destination_connection_id=cid,
+            reset_secret=self._reset_secret,
+        )
         connection = Connection(
             quic, self._udp, lambda connection: self._make_user(connection, address), self
         )

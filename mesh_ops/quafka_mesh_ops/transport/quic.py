@@ -7,6 +7,8 @@ private names (aioquic is pinned below 1.8 for it).
 - **Bursts.** `datagrams_to_send` builds a whole congestion window before anything leaves. Here one
   call builds at most one burst, so that both ends work at the same time, and never a packet
   smaller than need be because the window ends inside it.
+- **Stateless resets** (RFC 9000 section 10.3). A node that was killed and runs again answers for
+  connections that it knows nothing of, and its peers need not wait for silence to tell.
 - **No pacing:** a burst is shorter than the event loop's timer resolution.
 """
 
@@ -14,7 +16,9 @@ private names (aioquic is pinned below 1.8 for it).
 # pyright: reportPrivateUsage=false
 from __future__ import annotations
 
+import hmac
 import logging
+import os
 import ssl
 from collections.abc import Callable
 from datetime import datetime
@@ -22,8 +26,14 @@ from datetime import datetime
 from aioquic import tls
 from aioquic._buffer import Buffer
 from aioquic.quic.configuration import SMALLEST_MAX_DATAGRAM_SIZE, QuicConfiguration
-from aioquic.quic.connection import END_STATES, NetworkAddress, QuicConnection
+from aioquic.quic.connection import (
+    END_STATES,
+    NetworkAddress,
+    QuicConnection,
+    QuicConnectionId,
+)
 from aioquic.quic.packet import QuicProtocolVersion
+from aioquic.quic.packet_builder import QuicPacketBuilder
 from aioquic.quic.recovery import QuicPacketPacer
 from cryptography import x509
 
@@ -42,6 +52,10 @@ ETHERNET_DATAGRAM = 1452
 LOOPBACK_DATAGRAM = 16_000
 """Below 16,384: there aioquic's sender writes a STREAM length that does not fit its field."""
 SMALLEST_DATAGRAM = SMALLEST_MAX_DATAGRAM_SIZE
+
+_TOKEN_SIZE = 16
+_SHORTEST_RESET, _LONGEST_RESET = 21, 42
+_SHORT_HEADER = 0x40
 
 VerifyPeer = Callable[[x509.Certificate | None], NodeId]
 
@@ -75,6 +89,25 @@ def quic_configuration(
     )
 
 
+def reset_token(secret: bytes, cid: bytes) -> bytes:
+    """What proves that a reset of the connection with this id comes from the node itself."""
+    return hmac.digest(secret, cid, "sha256")[:_TOKEN_SIZE]
+
+
+def stateless_reset(secret: bytes, cid: bytes, size: int) -> bytes | None:
+    """The answer to a packet of `size` bytes for a connection that nobody knows.
+
+    Always smaller than that packet, so that two such nodes cannot keep a loop alive and nobody
+    gains by forging a sender; None for a packet too small to be answered so.
+    """
+    size = min(size - 1, _LONGEST_RESET)
+    if size < _SHORTEST_RESET:
+        return None
+    noise = bytearray(os.urandom(size - _TOKEN_SIZE))
+    noise[0] = noise[0] & 0x3F | _SHORT_HEADER
+    return bytes(noise) + reset_token(secret, cid)
+
+
 class _PeerRefusedAlert(tls.Alert):
     description = tls.AlertDescription.access_denied
 
@@ -103,6 +136,7 @@ class MeshQuic(QuicConnection):
     """One QUIC connection of the mesh, still without I/O.
 
     `peer` is the other side's node id once it is proven and allowed, `refusal` why it was not.
+    `was_reset`: the peer has said that it knows nothing of this connection.
     """
 
     def __init__(
@@ -110,13 +144,19 @@ class MeshQuic(QuicConnection):
         configuration: QuicConfiguration,
         verify: VerifyPeer,
         original_destination_connection_id: bytes | None = None,
+        reset_secret: bytes | None = None,
     ) -> None:
+        """Server side: `reset_secret` is what `reset_token` is made from."""
         super().__init__(
             configuration=configuration,
             original_destination_connection_id=original_destination_connection_id,
         )
         self.peer: NodeId | None = None
         self.refusal: PeerRefusedError | None = None
+        self.was_reset = False
+        self._reset_secret = reset_secret
+        if reset_secret is not None:
+            self._host_cids[0].stateless_reset_token = reset_token(reset_secret, self.host_cid)
         self._verify_certificate = verify
         size = configuration.max_datagram_size
         self._burst = max(1, BURST // size) * size
@@ -164,6 +204,20 @@ class MeshQuic(QuicConnection):
         all_acked = sender._buffer_start == sender._buffer_stop
         return sender._buffer_fin is None and all_acked
 
+    def receive_datagram(self, data: bytes, addr: NetworkAddress, now: float) -> None:
+        """Take a datagram; one that resets the connection only sets `was_reset`."""
+        if len(data) <= _LONGEST_RESET and self._is_reset(data):
+            self.was_reset = True
+            return
+        super().receive_datagram(data, addr, now)
+
+    def _is_reset(self, data: bytes) -> bool:
+        token = data[-_TOKEN_SIZE:]
+        cids = (self._peer_cid, *self._peer_cid_available)
+        return len(token) == _TOKEN_SIZE and any(
+            hmac.compare_digest(token, cid.stateless_reset_token) for cid in cids
+        )
+
     def datagrams_to_send(self, now: float) -> list[tuple[bytes, NetworkAddress]]:
         """At most one burst; see the module's text. Call again until nothing comes."""
         congestion = self._congestion
@@ -184,6 +238,14 @@ class MeshQuic(QuicConnection):
         assert isinstance(context, _MutualContext)
         context.judge = self._judge
         context._request_client_certificate = True
+
+    def _write_new_connection_id_frame(
+        self, builder: QuicPacketBuilder, connection_id: QuicConnectionId
+    ) -> None:
+        if self._reset_secret is not None:
+            token = reset_token(self._reset_secret, connection_id.cid)
+            connection_id.stateless_reset_token = token
+        super()._write_new_connection_id_frame(builder, connection_id)
 
     def _judge(self, certificate: x509.Certificate | None) -> None:
         try:

@@ -184,6 +184,24 @@ async def test_a_killed_broker_is_noticed_at_once_and_its_successor_found() -> N
         await successor.close(0)
 
 
+async def test_a_broker_that_was_restarted_on_its_port_says_so() -> None:
+    """The port refuses nothing, and the successor is deaf to the old connection: without its
+    stateless reset only the silence would tell."""
+    async with mesh() as m:
+        call = asyncio.ensure_future(m.client.call(PARK, org_id=1, deadline=5))
+        await asyncio.wait_for(m.broker.parked.wait(), 2)
+        killed = time.monotonic()
+        m.server._listener.close()
+        ours, theirs = m.client_identity, m.server_identity
+        successor = MeshServer(theirs, {ours.node_id}, m.broker.handlers(), Tracer())
+        await successor.start("127.0.0.1", m.port)
+        with pytest.raises(OutcomeUnknownError, match="started anew"):
+            await call
+        assert await m.client.call(DescribeTopics(), org_id=1, deadline=3)
+        assert time.monotonic() - killed < broker_session.PING_DEADLINE
+        await successor.close(0)
+
+
 async def test_a_silent_broker_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(broker_session, "PING_DEADLINE", 0.3)
     async with mesh() as m:

@@ -121,7 +121,7 @@ async def test_data_with_gaps_is_bounded(pair: Mesh, monkeypatch: pytest.MonkeyP
 async def test_noise_on_the_socket_is_ignored(pair: Mesh) -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         for length in (0, 1, 8, 20, 1200, 1500, 9000):
-            for first in (b"", b"\x40", b"\xc0", b"\xff"):
+            for first in (b"\xc0", b"\xff"):
                 noise = (first + os.urandom(length))[:length]
                 sock.sendto(noise, ("127.0.0.1", pair.port))
         version = b"\xc0\xfa\xce\xb0\x0c\x08" + bytes(8) + b"\x08" + bytes(8)
@@ -130,6 +130,32 @@ async def test_noise_on_the_socket_is_ignored(pair: Mesh) -> None:
         offer = await asyncio.wait_for(asyncio.get_running_loop().sock_recv(sock, 2000), 2)
     assert offer[1:5] == bytes(4)
     assert offer.endswith((1).to_bytes(4, "big"))
+    assert await pair.client.call(DescribeTopics(), org_id=1, deadline=2)
+
+
+@pytest.mark.parametrize("size", [0, 1, 9, 21, 22, 30, 60, 1500, 9000])
+async def test_packets_of_no_connection_are_answered_with_less(pair: Mesh, size: int) -> None:
+    """So nobody can make the broker send more than they do, or keep two nodes answering."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.setblocking(False)
+        sock.sendto(b"\x40" + os.urandom(size), ("127.0.0.1", pair.port))
+        answer = asyncio.get_running_loop().sock_recv(sock, 2000)
+        if size < 21:
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(answer, 0.05)
+        else:
+            reset = await asyncio.wait_for(answer, 2)
+            assert 21 <= len(reset) <= size
+            assert reset[0] & 0xC0 == 0x40
+    assert await pair.client.call(DescribeTopics(), org_id=1, deadline=2)
+
+
+async def test_a_reset_that_does_not_know_the_token_is_ignored(pair: Mesh) -> None:
+    session = pair.client._session
+    assert session is not None
+    server = ("127.0.0.1", pair.port)
+    session.connection.receive([b"\x40" + os.urandom(size) for size in (16, 20, 41)], server)
+    assert not session.connection.is_over
     assert await pair.client.call(DescribeTopics(), org_id=1, deadline=2)
 
 
