@@ -21,6 +21,7 @@ from quafka_broker.wal.log import FsyncPolicy, Log, StorageError
 from quafka_broker.wal.recovery import DamagedLogError
 from quafka_mesh_ops.errors import OpFailedError, StartupError
 from quafka_mesh_ops.identity import Identity
+from quafka_mesh_ops.operations import Operations
 from quafka_mesh_ops.ops import OpCode, Part
 from quafka_mesh_ops.server import MeshServer, OpContext
 from quafka_mesh_ops.settings import join_address, split_address
@@ -57,7 +58,9 @@ class Broker:
         self._identity: Identity | None = None
         self._state: BrokerState | None = None
         self._mesh: MeshServer | None = None
-        self._address = ("", 0)
+        self._address = self._operations_address = ("", 0)
+        self._operations = Operations(self._problems)
+        self._busy_with = "recovering the log"
 
     async def start(self) -> None:
         """Hold the data folder, recover the log, listen.
@@ -67,6 +70,8 @@ class Broker:
         """
         config = self._config
         self._folder.hold()
+        # First of all, so that a long recovery can be told from a broker that hangs.
+        self._operations_address = await self._operations.start(*split_address(config.ops_listen))
         self._identity = Identity.load_or_create(config.node_key or config.data / "node.key")
         wal = Log(
             RealDisk(self._folder.wal), fsync_policy(config.wal_fsync), config.wal_segment_bytes
@@ -94,9 +99,11 @@ class Broker:
         except OSError as e:
             reason = e.strerror or e
             raise StartupError(f"cannot listen on {config.mesh_listen} (UDP): {reason}") from e
+        self._busy_with = ""
 
     async def close(self) -> None:
         """Answer what is under way, sync the log, let the data folder go."""
+        self._busy_with = "draining"
         if self._state is not None:
             self._state.purgatory.drain()
         if self._mesh is not None:
@@ -105,12 +112,20 @@ class Broker:
             end = await self._state.log.close()
             if end is not None:
                 self._folder.leave_clean_mark(end)
+        await self._operations.close()
         self._folder.release()
+
+    def _problems(self) -> dict[str, str]:
+        problems = {"broker": self._busy_with} if self._busy_with else {}
+        if self._state is not None and self._state.log.failure is not None:
+            problems["log"] = self._state.log.failure
+        return problems
 
     def describe(self) -> dict[str, str]:
         """What an operator is told once it runs."""
         return {
             "mesh": join_address(*self._address),
+            "operations": join_address(*self._operations_address),
             "node_id": self._identity.node_id if self._identity else "",
         }
 

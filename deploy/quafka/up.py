@@ -44,6 +44,7 @@ def _children(config: UpConfig, keys: dict[str, Path], ids: dict[str, str]) -> t
         return {
             **_shared(config, BrokerConfig),
             "--mesh-listen": broker.ready.get("mesh", config.mesh_listen),
+            "--ops-listen": broker.ready.get("operations", config.broker_ops_listen),
             "--mesh-allow": ids["gateway"],
             "--node-key": str(keys["broker"]),
         }
@@ -52,6 +53,7 @@ def _children(config: UpConfig, keys: dict[str, Path], ids: dict[str, str]) -> t
         return {
             **_shared(config, GatewayConfig),
             "--listen": gateway.ready.get("listen", config.listen),
+            "--ops-listen": gateway.ready.get("operations", config.gateway_ops_listen),
             "--mesh-peers": broker.ready["mesh"],
             "--mesh-allow": ids["broker"],
             "--node-key": str(keys["gateway"]),
@@ -90,6 +92,8 @@ def _greet(config: UpConfig, broker: Child, gateway: Child) -> None:
         f"  Kafka clients   {listen}{told}\n"
         f"  data            {config.data} (wal.fsync={config.wal_fsync})\n"
         f"  mesh            {broker.ready['mesh']}/udp, QUIC, mutual TLS\n"
+        f"  health          http://{gateway.ready['operations']}/readyz (gateway), "
+        f"http://{broker.ready['operations']}/readyz (broker)\n"
         f"  traces          {traces}\n"
         f"Ctrl-C stops both processes."
     )

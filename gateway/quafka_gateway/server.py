@@ -13,6 +13,7 @@ from quafka_gateway.request_memory import RequestMemory
 from quafka_mesh_ops.client import MeshClient
 from quafka_mesh_ops.errors import StartupError
 from quafka_mesh_ops.identity import Identity
+from quafka_mesh_ops.operations import Operations
 from quafka_mesh_ops.settings import join_address, split_address
 from quafka_mesh_ops.tracing import Tracer
 
@@ -29,7 +30,9 @@ class Gateway:
         self._identity: Identity | None = None
         self._broker: BrokerLink | None = None
         self._listener: Listener | None = None
-        self._address = self._advertised = ("", 0)
+        self._address = self._advertised = self._operations_address = ("", 0)
+        self._operations = Operations(self._problems)
+        self._draining = False
 
     async def start(self) -> None:
         """Load the identity, listen, and begin to connect to the broker.
@@ -43,6 +46,7 @@ class Gateway:
                 f"mesh.peers names {len(config.mesh_peers)} brokers; exactly one is needed"
             )
         self._identity = Identity.load_or_create(config.node_key)
+        self._operations_address = await self._operations.start(*split_address(config.ops_listen))
         host, port = split_address(config.mesh_peers[0])
         size = config.mesh_datagram_size
         client = MeshClient(
@@ -71,16 +75,26 @@ class Gateway:
 
     async def close(self) -> None:
         """Answer what is under way, close every client, then the mesh."""
+        self._draining = True
         if self._listener is not None:
             await self._listener.close(_DRAIN_SECONDS)
         if self._broker is not None:
             await self._broker.close()
+        await self._operations.close()
+
+    def _problems(self) -> dict[str, str]:
+        if self._draining:
+            return {"gateway": "draining"}
+        if self._broker is None or not self._broker.connected:
+            return {"broker": "there is no connection to it"}
+        return {}
 
     def describe(self) -> dict[str, str]:
         """What an operator is told once it runs."""
         return {
             "listen": join_address(*self._address),
             "advertised": join_address(*self._advertised),
+            "operations": join_address(*self._operations_address),
             "node_id": self._identity.node_id if self._identity else "",
         }
 

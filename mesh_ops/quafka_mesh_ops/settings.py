@@ -155,6 +155,12 @@ def mesh_datagram_size_setting() -> Any:
     return setting(None, help_, datagram_size, "auto, or 1200 to 16000", blank="auto")
 
 
+def ops_listen_setting(default: str, whose: str = "") -> Any:
+    """Where a program's operations port is."""
+    help_ = f"HTTP address of {whose}/livez and /readyz; port 0 takes a free one"
+    return setting(default, help_, address, ADDRESS)
+
+
 LOG_LEVELS = ("debug", "info", "warning", "error")
 LOG_FORMATS = ("console", "json")
 

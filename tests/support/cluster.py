@@ -113,12 +113,14 @@ class Cluster:
 
     def start_broker(self) -> None:
         args = ["broker", "--data", str(self.data), "--mesh-listen", self._mesh]
+        args += ["--ops-listen", "127.0.0.1:0"]
         args += ["--mesh-allow", self._ids["gateway"], "--node-key", str(self._keys["broker"])]
         self._broker = self._process("broker", args)
         self._mesh = self._broker.ready["mesh"]
 
     def start_gateway(self) -> None:
         args = ["gateway", "--listen", self._listen, "--mesh-peers", self._mesh]
+        args += ["--ops-listen", "127.0.0.1:0"]
         args += ["--mesh-allow", self._ids["broker"], "--node-key", str(self._keys["gateway"])]
         self._gateway = self._process("gateway", args)
         self._listen = self._gateway.ready["listen"]

@@ -32,7 +32,9 @@ from tests.unit.broker.tools import batch_of, context, running_state
 
 
 def config(folder: Path, listen: str = "127.0.0.1:0", allow: tuple[str, ...] = ()) -> BrokerConfig:
-    return BrokerConfig(data=folder / "data", mesh_listen=listen, mesh_allow=allow)
+    return BrokerConfig(
+        data=folder / "data", mesh_listen=listen, mesh_allow=allow, ops_listen="127.0.0.1:0"
+    )
 
 
 async def fails_to_start(settings: BrokerConfig) -> str:
