@@ -15,6 +15,7 @@ from quafka_proto.codec import encode
 from quafka_proto.errors import Malformed, UnsupportedVersion
 from quafka_proto.message import REQUESTS, Buffer, Message
 from quafka_proto.primitives import skip_tagged
+from quafka_proto.schema import request_type
 
 _API_VERSIONS_KEY = 18
 _FIXED = struct.Struct(">hhih")
@@ -41,7 +42,7 @@ def decode_request_header(data: bytes) -> tuple[RequestHeader, int]:
     """
     try:
         key, version, correlation_id, length = _FIXED.unpack_from(data)
-        request = REQUESTS.get(key)
+        request = REQUESTS.get(key) or request_type(key)
         if request is None or version not in request.versions:
             raise UnsupportedVersion(key, version, correlation_id)
         at = _FIXED.size

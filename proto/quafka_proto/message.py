@@ -116,6 +116,16 @@ def int64(versions: str | None = None, *, default: int = 0, tag: int | None = No
     return _field("q", versions, default, tag=tag)
 
 
+def uint16(versions: str | None = None, *, default: int = 0, tag: int | None = None) -> Any:
+    """UINT16."""
+    return _field("H", versions, default, tag=tag)
+
+
+def float64(versions: str | None = None, *, default: float = 0.0, tag: int | None = None) -> Any:
+    """FLOAT64."""
+    return _field("d", versions, default, tag=tag)
+
+
 def uuid(versions: str | None = None, *, tag: int | None = None) -> Any:
     """UUID, as its 16 bytes; all zeros stands for none."""
     return _field("16s", versions, bytes(16), tag=tag)
@@ -132,6 +142,17 @@ def string(
     return _field("string", versions, default, nullable, tag)
 
 
+def binary(
+    versions: str | None = None,
+    *,
+    default: bytes | None = b"",
+    nullable: str | None = None,
+    tag: int | None = None,
+) -> Any:
+    """BYTES or NULLABLE_BYTES, compact in flexible versions. Decoded as a copy."""
+    return _field("bytes", versions, default, nullable, tag)
+
+
 def records(versions: str | None = None) -> Any:
     """RECORDS, always nullable.
 
@@ -141,9 +162,16 @@ def records(versions: str | None = None) -> Any:
     return _field("records", versions, None, "0+")
 
 
-def struct(element: type[Struct], versions: str | None = None, *, tag: int | None = None) -> Any:
-    """A nested struct."""
-    return _field("struct", versions, _UNSET, tag=tag, element=element)
+def struct(
+    element: type[Struct],
+    versions: str | None = None,
+    *,
+    default: None = _UNSET,
+    nullable: str | None = None,
+    tag: int | None = None,
+) -> Any:
+    """A nested struct; where it may be null, `default=None` makes that its default."""
+    return _field("struct", versions, default, nullable, tag, element)
 
 
 def array(
@@ -174,9 +202,18 @@ class _Description(type):
             inherited |= cast("dict[str, Field]", getattr(base, "FIELDS", {}))
         body["FIELDS"] = inherited | fields
         if fields:
-            body["__init__"] = _make_init(body["FIELDS"])
+            body["__init__"] = _make_init_on_first_use
             body["_values"] = attrgetter(*body["FIELDS"])
         return super().__new__(cls, name, bases, body, **options)
+
+
+def _make_init_on_first_use(self: Struct, *args: Any, **named: Any) -> None:
+    """Stands for a class's own `__init__` until then: compiling them all delays every start."""
+    for owner in type(self).__mro__:
+        if owner.__dict__.get("__init__") is _make_init_on_first_use:
+            owner.__init__ = _make_init(owner.FIELDS)  # type: ignore[attr-defined, misc]
+            break
+    self.__init__(*args, **named)  # type: ignore[misc]
 
 
 def _make_init(fields: dict[str, Field]) -> Any:
@@ -266,7 +303,7 @@ _TAKEN = {"api_key", "versions", "flexible", "item_limit"}
 
 
 class Request(Message):
-    """A request body. Every described one is listed in `REQUESTS` by its API key."""
+    """A request body. Every imported one is listed in `REQUESTS` by its API key."""
 
     item_limit = 250_000
 
@@ -279,9 +316,17 @@ class Request(Message):
 
 
 class Response(Message):
-    """A response body."""
+    """A response body. Every imported one is listed in `RESPONSES` by its API key."""
 
     item_limit = 4_000_000
 
+    def __init_subclass__(
+        cls, key: int | None = None, versions: str = "", flexible: str | None = None
+    ) -> None:
+        super().__init_subclass__(key, versions, flexible)
+        if key is not None:
+            RESPONSES[key] = cls
+
 
 REQUESTS: dict[int, type[Request]] = {}
+RESPONSES: dict[int, type[Response]] = {}

@@ -1,4 +1,4 @@
-"""Fetch (key 1)."""
+"""Fetch (key 1). Versions 0 to 3, of clients before 0.11, are answered with message sets."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class ForgottenTopic(Struct):
     partitions: list[int] = array(int32(), "7+")
 
 
-class FetchRequest(Request, key=1, versions="4-18", flexible="12+"):
+class FetchRequest(Request, key=1, versions="0-18", flexible="12+"):
     cluster_id: str | None = string("12+", default=None, nullable="12+", tag=0)
     replica_id: int = int32("0-14", default=-1)
     replica_state: ReplicaState = struct(ReplicaState, "15+", tag=1)
@@ -102,7 +102,7 @@ class FetchableTopicResponse(Struct):
     partitions: list[PartitionData] = array(PartitionData)
 
 
-class FetchResponse(Response, key=1, versions="4-18", flexible="12+"):
+class FetchResponse(Response, key=1, versions="0-18", flexible="12+"):
     throttle_time_ms: int = int32("1+")
     error_code: int = int16("7+")
     session_id: int = int32("7+")

@@ -1,4 +1,4 @@
-"""ListOffsets (key 2)."""
+"""ListOffsets (key 2). Version 0 answers with the offsets at which segments begin (KIP-79)."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ class ListOffsetsPartition(Struct):
     partition_index: int = int32()
     current_leader_epoch: int = int32("4+", default=-1)
     timestamp: int = int64()
+    max_num_offsets: int = int32("0", default=1)
 
 
 class ListOffsetsTopic(Struct):
@@ -26,7 +27,7 @@ class ListOffsetsTopic(Struct):
     partitions: list[ListOffsetsPartition] = array(ListOffsetsPartition)
 
 
-class ListOffsetsRequest(Request, key=2, versions="1-11", flexible="6+"):
+class ListOffsetsRequest(Request, key=2, versions="0-11", flexible="6+"):
     replica_id: int = int32(default=-1)
     isolation_level: int = int8("2+")
     topics: list[ListOffsetsTopic] = array(ListOffsetsTopic)
@@ -36,6 +37,7 @@ class ListOffsetsRequest(Request, key=2, versions="1-11", flexible="6+"):
 class ListOffsetsPartitionResponse(Struct):
     partition_index: int = int32()
     error_code: int = int16()
+    old_style_offsets: list[int] = array(int64(), "0")
     timestamp: int = int64("1+", default=-1)
     offset: int = int64("1+", default=-1)
     leader_epoch: int = int32("4+", default=-1)
@@ -46,6 +48,6 @@ class ListOffsetsTopicResponse(Struct):
     partitions: list[ListOffsetsPartitionResponse] = array(ListOffsetsPartitionResponse)
 
 
-class ListOffsetsResponse(Response, key=2, versions="1-11", flexible="6+"):
+class ListOffsetsResponse(Response, key=2, versions="0-11", flexible="6+"):
     throttle_time_ms: int = int32("2+")
     topics: list[ListOffsetsTopicResponse] = array(ListOffsetsTopicResponse)

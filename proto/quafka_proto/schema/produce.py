@@ -1,4 +1,8 @@
-"""Produce (key 0)."""
+"""Produce (key 0).
+
+Versions 0 to 2, of clients before 0.11, carry message sets. Advertised from 0, whatever is
+accepted: clients need it (KAFKA-18659).
+"""
 
 from __future__ import annotations
 
@@ -29,8 +33,8 @@ class TopicProduceData(Struct):
     partition_data: list[PartitionProduceData] = array(PartitionProduceData)
 
 
-class ProduceRequest(Request, key=0, versions="3-13", flexible="9+"):
-    transactional_id: str | None = string(default=None, nullable="3+")
+class ProduceRequest(Request, key=0, versions="0-13", flexible="9+"):
+    transactional_id: str | None = string("3+", default=None, nullable="3+")
     acks: int = int16()
     timeout_ms: int = int32()
     topic_data: list[TopicProduceData] = array(TopicProduceData)
@@ -70,7 +74,7 @@ class NodeEndpoint(Struct):
     rack: str | None = string(default=None, nullable="0+")
 
 
-class ProduceResponse(Response, key=0, versions="3-13", flexible="9+"):
+class ProduceResponse(Response, key=0, versions="0-13", flexible="9+"):
     responses: list[TopicProduceResponse] = array(TopicProduceResponse)
     throttle_time_ms: int = int32("1+")
     node_endpoints: list[NodeEndpoint] = array(NodeEndpoint, "10+", tag=0)

@@ -34,7 +34,7 @@ class CreatableTopic(Struct):
     configs: list[CreatableTopicConfig] = array(CreatableTopicConfig)
 
 
-class CreateTopicsRequest(Request, key=19, versions="2-7", flexible="5+"):
+class CreateTopicsRequest(Request, key=19, versions="0-7", flexible="5+"):
     topics: list[CreatableTopic] = array(CreatableTopic)
     timeout_ms: int = int32(default=60_000)
     validate_only: bool = boolean("1+")
@@ -59,7 +59,7 @@ class CreatableTopicResult(Struct):
     configs: list[CreatableTopicConfigs] | None = array(CreatableTopicConfigs, "5+", nullable="5+")
 
 
-class CreateTopicsResponse(Response, key=19, versions="2-7", flexible="5+"):
+class CreateTopicsResponse(Response, key=19, versions="0-7", flexible="5+"):
     throttle_time_ms: int = int32("2+")
     topics: list[CreatableTopicResult] = array(CreatableTopicResult)
 
@@ -69,7 +69,7 @@ class DeleteTopicState(Struct):
     topic_id: bytes = uuid()
 
 
-class DeleteTopicsRequest(Request, key=20, versions="1-6", flexible="4+"):
+class DeleteTopicsRequest(Request, key=20, versions="0-6", flexible="4+"):
     topics: list[DeleteTopicState] = array(DeleteTopicState, "6+")
     topic_names: list[str] = array(string(), "0-5")
     timeout_ms: int = int32()
@@ -82,6 +82,6 @@ class DeletableTopicResult(Struct):
     error_message: str | None = string("5+", default=None, nullable="5+")
 
 
-class DeleteTopicsResponse(Response, key=20, versions="1-6", flexible="4+"):
+class DeleteTopicsResponse(Response, key=20, versions="0-6", flexible="4+"):
     throttle_time_ms: int = int32("1+")
     responses: list[DeletableTopicResult] = array(DeletableTopicResult)

@@ -1,0 +1,142 @@
+"""Compiles one struct's description, for one version, into a function that writes it."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from functools import cache
+from typing import Any, cast
+
+from quafka_proto.message import Buffer, Field, Struct
+from quafka_proto.primitives import STRING_LIMIT, write_uvarint
+from quafka_proto.source import Source, is_fixed
+
+Encoder = Callable[[Any, bytearray, "list[Buffer]"], bytearray]
+"""(struct, tail, buffers) -> tail: what goes behind `buffers`, once nothing more follows."""
+
+
+@cache
+def encoder(owner: type[Struct], version: int, flexible: bool) -> Encoder:
+    """The function that writes this struct in this version."""
+    return _EncoderSource(owner, version, flexible, _RUNTIME).compile()
+
+
+def _size_of(value: Any) -> int:
+    return sum(map(len, cast("list[Buffer]", value))) if type(value) is list else len(value)
+
+
+def _long_string(size: int) -> ValueError:
+    return ValueError(f"a string of {size} bytes is above Kafka's limit of {STRING_LIMIT}")
+
+
+_RUNTIME: dict[str, Any] = {
+    "_put_uvarint": write_uvarint,
+    "_size_of": _size_of,
+    "_long_string": _long_string,
+    "_pack": struct.pack,
+}
+
+
+class _EncoderSource(Source):
+    def compile(self) -> Encoder:
+        for run in self.runs():
+            if is_fixed(run[0][1]):
+                form = struct.Struct(">" + "".join(field.kind for _, field in run))
+                pack = self.name("pack", form.pack)
+                self.emit(f"tail += {pack}({', '.join(f'o.{name}' for name, _ in run)})")
+            else:
+                self._variable(f"o.{run[0][0]}", run[0][0], run[0][1])
+        if self.flexible:
+            self._tagged_fields()
+        self.emit("return tail")
+        return cast(Encoder, self.finish("def compiled(o, tail, buffers):"))
+
+    def _length(self, expression: str, wide: bool) -> None:
+        """Write a length or count, given as an expression; -1 for null."""
+        if not self.flexible:
+            pack = self.name("length", struct.Struct(">i" if wide else ">h").pack)
+            self.emit(f"tail += {pack}({expression})")
+            return
+        self.emit(f"n = {expression} + 1")
+        self.emit("if n < 128:")
+        self.emit("    tail.append(n)")
+        self.emit("else:")
+        if not wide:
+            self.emit(f"    if n > {STRING_LIMIT + 1}:")
+            self.emit("        raise _long_string(n - 1)")
+        self.emit("    _put_uvarint(tail, n)")
+
+    def _variable(self, value: str, name: str, field: Field) -> None:
+        nullable = self.version in field.nullable
+        if field.kind == "struct" and not nullable:
+            self._struct(value, field)
+            return
+        self.emit(f"v = {value}")
+        self.emit("if v is None:")
+        self.indent += 1
+        if nullable:
+            self._null(field)
+        else:
+            self.emit(f"raise ValueError('{self.owner.__name__}.{name} may not be null')")
+        self.indent -= 1
+        self.emit("else:")
+        self.indent += 1
+        if field.kind == "array":
+            self._items(field.element)
+        elif field.kind == "struct":
+            self.emit("tail.append(1)")
+            self._struct("v", field)
+        elif field.kind in ("string", "bytes"):
+            if field.kind == "string":
+                self.emit("v = v.encode()")
+            self._length("len(v)", wide=field.kind == "bytes")
+            self.emit("tail += v")
+        else:
+            self._length("_size_of(v)", wide=True)
+            self.emit("buffers.append(tail)")
+            self.emit("tail = bytearray()")
+            self.emit("buffers.extend(v) if type(v) is list else buffers.append(v)")
+        self.indent -= 1
+
+    def _null(self, field: Field) -> None:
+        if field.kind == "struct":
+            self.emit("tail.append(255)")
+        else:
+            self._length("-1", wide=field.kind != "string")
+
+    def _struct(self, value: str, field: Field) -> None:
+        nested = self.name("nested", encoder(field.element, self.version, self.flexible))
+        self.emit(f"tail = {nested}({value}, tail, buffers)")
+
+    def _items(self, item: Field) -> None:
+        self._length("len(v)", wide=True)
+        if is_fixed(item):
+            self.emit(f"tail += _pack(f'>{{len(v)}}{item.kind}', *v)")
+            return
+        self.emit("for item in v:")
+        self.indent += 1
+        self._variable("item", "item", item)
+        self.indent -= 1
+
+    def _tagged_fields(self) -> None:
+        if not self.tagged:
+            self.emit("tail.append(0)")
+            return
+        self.emit("tags = []")
+        for name, field in sorted(self.tagged, key=lambda entry: entry[1].tag or 0):
+            default = self.name("default", field.fresh_default())
+            self.emit(f"if o.{name} != {default}:")
+            self.indent += 1
+            self.emit("outer, tail = tail, bytearray()")
+            if is_fixed(field):
+                self.emit(f"tail += _pack('>{field.kind}', o.{name})")
+            else:
+                self._variable(f"o.{name}", name, field)
+            self.emit(f"tags.append(({field.tag}, tail))")
+            self.emit("tail = outer")
+            self.indent -= 1
+        self.emit("_put_uvarint(tail, len(tags))")
+        self.emit("for tag, content in tags:")
+        self.emit("    _put_uvarint(tail, tag)")
+        self.emit("    _put_uvarint(tail, len(content))")
+        self.emit("    tail += content")
