@@ -2,39 +2,25 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any, cast
 
 from hypothesis import strategies as st
 
-from quafka_proto.message import REQUESTS, Field, Message, Response, Struct
-from quafka_proto.schema import (
-    api_versions,
-    fetch,
-    list_offsets,
-    metadata,
-    produce,
-    producer_id,
-    topics,
-)
+from quafka_proto.message import Field, Message, Struct
+from quafka_proto.schema import MODULES, request_type, response_type
 
-MODULES = (api_versions, fetch, list_offsets, metadata, produce, producer_id, topics)
-RESPONSES = sorted(
-    (
-        value
-        for module in MODULES
-        for value in vars(module).values()
-        if value in Response.__subclasses__()
-    ),
-    key=lambda response: response.api_key,
-)
-MESSAGES: list[type[Message]] = [*REQUESTS.values(), *RESPONSES]
+KEYS = sorted(key for keys in MODULES.values() for key in keys)
+MESSAGES: list[type[Message]] = [
+    message for key in KEYS for message in (request_type(key), response_type(key)) if message
+]
 CASES = [
     (message, version)
     for message in MESSAGES
     for version in range(message.versions.low, message.versions.high + 1)
 ]
 
-_BITS = {"b": 8, "h": 16, "i": 32, "q": 64}
+_SIGNED = {"b": 8, "h": 16, "i": 32, "q": 64}
 
 
 def structs(owner: type[Struct], version: int, flexible: bool) -> st.SearchStrategy[Any]:
@@ -57,8 +43,8 @@ def _values(field: Field, version: int, flexible: bool) -> st.SearchStrategy[Any
 
 
 def _present(field: Field, version: int, flexible: bool) -> st.SearchStrategy[Any]:
-    if field.kind in _BITS:
-        half = 1 << _BITS[field.kind] - 1
+    if field.kind in _SIGNED:
+        half = 1 << _SIGNED[field.kind] - 1
         return st.integers(-half, half - 1)
     if field.kind == "array":
         return st.lists(_values(field.element, version, flexible), max_size=3)
@@ -68,6 +54,43 @@ def _present(field: Field, version: int, flexible: bool) -> st.SearchStrategy[An
         "?": st.booleans(),
         "16s": st.binary(min_size=16, max_size=16),
         "string": st.text(max_size=200),
+        "bytes": st.binary(max_size=200),
         "records": st.binary(max_size=300),
+        "d": st.floats(allow_nan=False),
+        "H": st.integers(0, 0xFFFF),
     }
     return simple[field.kind]
+
+
+def random_message(owner: type[Struct], version: int, flexible: bool, chance: random.Random) -> Any:
+    """An instance with some value in every field that the version has."""
+    return owner(
+        **{
+            name: _random(field, version, flexible, chance)
+            for name, field in owner.FIELDS.items()
+            if version in field.versions and (field.tag is None or flexible)
+        }
+    )
+
+
+def _random(field: Field, version: int, flexible: bool, chance: random.Random) -> Any:
+    if version in field.nullable and chance.random() < 0.2:
+        return None
+    if field.kind in _SIGNED:
+        half = 1 << _SIGNED[field.kind] - 1
+        return chance.choice((0, -1, 1, half - 1, -half, chance.randrange(-half, half)))
+    if field.kind == "array":
+        count = chance.choice((0, 1, 3))
+        return [_random(field.element, version, flexible, chance) for _ in range(count)]
+    if field.kind == "struct":
+        return random_message(field.element, version, flexible, chance)
+    size = chance.choice((0, 1, 126, 127, 300))
+    return {
+        "?": chance.random() < 0.5,
+        "d": chance.choice((0.0, -1.5, 1e300, chance.random())),
+        "H": chance.randrange(1 << 16),
+        "16s": chance.randbytes(16),
+        "string": chance.choice(("", "naïve ✓", "x" * size)),
+        "bytes": chance.randbytes(size),
+        "records": chance.randbytes(size),
+    }[field.kind]

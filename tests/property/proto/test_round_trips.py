@@ -110,4 +110,5 @@ def _filled(field: Any, version: int, chance: random.Random) -> Any:
     if field.kind == "struct":
         return example(field.element, version, chance)
     simple = {"?": True, "16s": chance.randbytes(16), "string": "name", "records": b"records"}
+    simple |= {"bytes": b"bytes", "d": 1.5}
     return simple.get(field.kind, chance.randrange(100))
