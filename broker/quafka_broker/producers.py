@@ -1,16 +1,31 @@
 """Idempotent producers: a batch sent twice is stored once (KIP-98, KIP-360).
 
 Per partition and producer id the last five batches are remembered, those still on their way to
-the log included. The state is a function of the log's index rows, so it survives restarts.
-Pure: no I/O, no clock.
+the log included. What is remembered is made from the log's index rows and kept in its checkpoint,
+so it survives restarts, and retention, which removes the rows. Pure: no I/O; callers bring the
+time.
+
+| the producer | its batch | answer |
+| --- | --- | --- |
+| known | repeats one of the last five | the offset of the first copy |
+| known | is not the next | OUT_OF_ORDER_SEQUENCE_NUMBER |
+| known | has an older epoch | INVALID_PRODUCER_EPOCH |
+| known | has a newer epoch, and a sequence above 0 | OUT_OF_ORDER_SEQUENCE_NUMBER |
+| not known | has a sequence above 0 | OUT_OF_ORDER_SEQUENCE_NUMBER: an earlier one is missing |
+| perhaps forgotten | has a sequence above 0 | UNKNOWN_PRODUCER_ID: clients begin a new epoch |
+| any | is none of these | it is stored |
+
+Kafka stores any sequence of a producer that it does not know; then, if a first batch fails, the
+second overtakes it.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
+from time import time_ns
+from typing import NamedTuple
 
 from quafka_broker.virtual_topics import VirtualTopicId
 from quafka_proto.errors import ErrorCode
@@ -21,6 +36,8 @@ _REMEMBERED = 5  # the most that a producer may have in flight (Kafka's limit)
 _SEQUENCES = 1 << 31
 NO_PRODUCER = -1
 
+Pending = asyncio.Future[list[int]]
+
 
 @dataclass(slots=True, eq=False)
 class Batch:
@@ -29,13 +46,28 @@ class Batch:
     first: int
     last: int
     offset: int | None = None
-    pending: asyncio.Future[list[int]] | None = None
+    pending: Pending | None = None
 
 
 @dataclass(slots=True)
 class _Producer:
     epoch: int
-    batches: deque[Batch] = field(default_factory=lambda: deque[Batch](maxlen=_REMEMBERED))
+    used_ms: int
+    batches: list[Batch] = field(default_factory=list[Batch])
+    before: _Producer | None = None
+    """What was known of an older epoch; it counts again if nothing of this one is stored."""
+
+
+class ProducerState(NamedTuple):
+    """What is remembered of a producer in one partition, as it is kept in a checkpoint.
+
+    `batches`: first and last sequence, and offset, of each; oldest first.
+    """
+
+    producer_id: int
+    epoch: int
+    used_ms: int
+    batches: tuple[tuple[int, int, int], ...]
 
 
 class SequenceError(Exception):
@@ -46,21 +78,33 @@ class SequenceError(Exception):
         self.code = code
 
 
+def _now_ms() -> int:
+    return time_ns() // 1_000_000
+
+
 class Producers:
     """All producers of all partitions."""
 
-    def __init__(self, limit: int = 100_000) -> None:
+    def __init__(self, limit: int = 100_000, now_ms: Callable[[], int] = _now_ms) -> None:
         """Beyond `limit` the producers that have been silent for longest are forgotten."""
-        self._producers: dict[tuple[VirtualTopicId, int], _Producer] = {}
+        self._producers: dict[tuple[VirtualTopicId, int], _Producer] = {}  # by last use
+        self._ids: dict[VirtualTopicId, set[int]] = {}
         self._limit = limit
-        self._forgetful = False
+        self._now_ms = now_ms
+        self.forgotten_below = 0
+        """Any producer with an id below may have been known once."""
+
+    def __len__(self) -> int:
+        """How many are remembered; one that writes to two partitions counts twice."""
+        return len(self._producers)
+
+    # --- checks -----------------------------------------------------------------------------
 
     def duplicate_of(self, topic: VirtualTopicId, header: BatchHeader) -> Batch | None:
         """The remembered batch that this one repeats; None for one that comes next.
 
         Raises:
-            SequenceError: OUT_OF_ORDER_SEQUENCE_NUMBER for a gap, INVALID_PRODUCER_EPOCH for a
-                producer that has been replaced.
+            SequenceError: it must not be stored; see above.
         """
         key = (topic, header.producer_id)
         producer = self._producers.get(key)
@@ -88,56 +132,41 @@ class Producers:
         return self._next_or_repeated(producer, header)
 
     def _check_first(self, topic: VirtualTopicId, header: BatchHeader) -> None:
-        """A producer begins with 0, or an append that failed would let the next one overtake it.
-
-        Only where what was known has been forgotten may any sequence follow, as in Kafka.
-        """
-        forgotten = self._forgetful or topic.generation > 0
-        if header.base_sequence and not forgotten:
+        if not header.base_sequence:
+            return
+        if header.producer_id < self.forgotten_below or topic.generation:
             raise SequenceError(
-                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-                f"a producer's first batch has sequence {header.base_sequence}",
+                ErrorCode.UNKNOWN_PRODUCER_ID,
+                f"nothing is known any more of what came before sequence {header.base_sequence}",
             )
+        raise SequenceError(
+            ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+            f"a producer's first batch has sequence {header.base_sequence}",
+        )
 
     def _next_or_repeated(self, producer: _Producer, header: BatchHeader) -> Batch | None:
         last = _last_sequence(header.base_sequence, header.record_count)
         for batch in producer.batches:
             if (batch.first, batch.last) == (header.base_sequence, last):
                 return batch
-        if producer.batches:
-            expected = (producer.batches[-1].last + 1) % _SEQUENCES
-            if header.base_sequence != expected:
-                raise SequenceError(
-                    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-                    f"sequence {header.base_sequence} came where {expected} is next",
-                )
+        expected = (producer.batches[-1].last + 1) % _SEQUENCES
+        if header.base_sequence != expected:
+            raise SequenceError(
+                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                f"sequence {header.base_sequence} came where {expected} is next",
+            )
         return None
 
-    def begin(
-        self, topic: VirtualTopicId, header: BatchHeader, pending: asyncio.Future[list[int]]
-    ) -> None:
+    # --- batches ----------------------------------------------------------------------------
+
+    def begin(self, topic: VirtualTopicId, header: BatchHeader, pending: Pending) -> None:
         """A batch is on its way to the log; `pending` tells where it went, or that it did not."""
         last = _last_sequence(header.base_sequence, header.record_count)
         batch = Batch(header.base_sequence, last, pending=pending)
         self._remember(topic, header.producer_id, header.producer_epoch, batch)
-        key = (topic, header.producer_id)
+        key = topic, header.producer_id
         # Not left to whoever waits for the answer: that caller may be gone by then.
         pending.add_done_callback(lambda done: self._settle(key, batch, done))
-
-    def _settle(
-        self, key: tuple[VirtualTopicId, int], batch: Batch, done: asyncio.Future[list[int]]
-    ) -> None:
-        if not done.cancelled() and done.exception() is None:
-            batch.offset, batch.pending = done.result()[0], None
-            return
-        # It did not get into the log; nor did those behind it, which the log refuses with it.
-        producer = self._producers.get(key)
-        if producer is None or batch not in producer.batches:
-            return
-        while producer.batches and producer.batches.pop() is not batch:
-            pass
-        if not producer.batches:
-            del self._producers[key]
 
     def restore(self, row: IndexRow) -> None:
         """Remember what the log holds."""
@@ -148,26 +177,110 @@ class Producers:
         batch = Batch(row.base_sequence, last, offset=row.base_offset)
         self._remember(topic, row.producer_id, row.producer_epoch, batch)
 
+    def _settle(
+        self, key: tuple[VirtualTopicId, int], batch: Batch, done: asyncio.Future[list[int]]
+    ) -> None:
+        owner = self._producers.get(key)
+        while owner is not None and batch not in owner.batches:
+            owner = owner.before
+        if not done.cancelled() and done.exception() is None:
+            batch.offset, batch.pending = done.result()[0], None
+            if owner is not None:
+                owner.before = None
+            return
+        # It did not get into the log; nor did those behind it, which the log refuses with it.
+        if owner is None:
+            return
+        while owner.batches and owner.batches.pop() is not batch:
+            pass
+        known: _Producer | None = self._producers[key]
+        while known is not None and not known.batches:
+            known = known.before
+        if known is None:
+            self._drop(key)
+        else:
+            self._producers[key] = known
+
     def _remember(self, topic: VirtualTopicId, producer_id: int, epoch: int, batch: Batch) -> None:
         key = (topic, producer_id)
+        now = self._now_ms()
         producer = self._producers.pop(key, None)
         if producer is None or producer.epoch != epoch:
-            producer = _Producer(epoch)
+            producer = _Producer(epoch, now, before=producer if batch.pending else None)
+        producer.used_ms = now
         producer.batches.append(batch)
-        self._producers[key] = producer  # the dict is in order of last use
-        if len(self._producers) > self._limit:
-            del self._producers[next(iter(self._producers))]
-            self._forgetful = True
+        del producer.batches[:-_REMEMBERED]
+        self._put(key, producer)
 
-    def forget(self, topics: Collection[VirtualTopicId]) -> None:
+    def _put(self, key: tuple[VirtualTopicId, int], producer: _Producer) -> None:
+        self._producers[key] = producer
+        self._ids.setdefault(key[0], set()).add(key[1])
+        if len(self._producers) > self._limit:
+            self._drop_oldest()
+
+    # --- forgetting -------------------------------------------------------------------------
+
+    def expire(self, used_before_ms: int) -> int:
+        """Forget producers not used since then (Kafka's `producer.id.expiration.ms`); how many."""
+        count = 0
+        while self._producers:
+            oldest = next(iter(self._producers.values()))
+            if oldest.used_ms >= used_before_ms or oldest.batches[-1].pending is not None:
+                break
+            self._drop_oldest()
+            count += 1
+        return count
+
+    def forget(self, topics: Iterable[VirtualTopicId]) -> None:
         """Partitions have been deleted."""
-        for key in [key for key in self._producers if key[0] in topics]:
-            del self._producers[key]
+        for topic in topics:
+            for producer_id in self._ids.pop(topic, ()):
+                del self._producers[topic, producer_id]
 
     def keep(self, live: Collection[VirtualTopicId]) -> None:
-        """Forget the producers of every partition but these."""
-        for key in [key for key in self._producers if key[0] not in live]:
-            del self._producers[key]
+        """Forget the producers of every partition but these. Called once all are loaded."""
+        self.forget([topic for topic in self._ids if topic not in live])
+        by_use = sorted(self._producers.items(), key=lambda item: item[1].used_ms)
+        self._producers = dict(by_use)
+
+    def _drop_oldest(self) -> None:
+        key = next(iter(self._producers))
+        self.forgotten_below = max(self.forgotten_below, key[1] + 1)
+        self._drop(key)
+
+    def _drop(self, key: tuple[VirtualTopicId, int]) -> None:
+        topic, producer_id = key
+        del self._producers[key]
+        ids = self._ids[topic]
+        ids.discard(producer_id)
+        if not ids:
+            del self._ids[topic]
+
+    # --- checkpoint -------------------------------------------------------------------------
+
+    def dump(self, topic: VirtualTopicId) -> list[ProducerState]:
+        """What is remembered of a partition's producers and is in the log, for a checkpoint."""
+        states: list[ProducerState] = []
+        for producer_id in self._ids.get(topic, ()):
+            producer: _Producer | None = self._producers[topic, producer_id]
+            while producer is not None:
+                stored = tuple(
+                    (batch.first, batch.last, batch.offset)
+                    for batch in producer.batches
+                    if batch.offset is not None
+                )
+                if stored:
+                    state = ProducerState(producer_id, producer.epoch, producer.used_ms, stored)
+                    states.append(state)
+                    break
+                producer = producer.before
+        return states
+
+    def load(self, topic: VirtualTopicId, states: Iterable[ProducerState]) -> None:
+        """Remember what `dump` gave."""
+        for producer_id, epoch, used_ms, batches in states:
+            remembered = [Batch(first, last, offset) for first, last, offset in batches]
+            self._put((topic, producer_id), _Producer(epoch, used_ms, remembered))
 
 
 def _last_sequence(first: int, count: int) -> int:

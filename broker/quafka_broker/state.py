@@ -57,6 +57,8 @@ class BrokerState:
         self.producers.keep(live)
         # Ids of the last block may have been handed out: begin behind it.
         self._next_producer_id = self.registry.producer_ids_up_to
+        # Who wrote before this start may have lost his batches to retention.
+        self.producers.forgotten_below = self.registry.producer_ids_up_to
         if not self.registry.cluster_id:
             await self._record(topics.new_cluster())
 

@@ -13,6 +13,9 @@ from typing import NamedTuple
 from blake3 import blake3
 from pyroaring import BitMap64
 
+from quafka_broker.sparse_index import SparseIndex
+from quafka_proto.log_format import IndexRow
+
 
 @lru_cache(maxsize=1 << 16)
 def topic_hash(org_id: int, topic: str) -> bytes:
@@ -40,26 +43,89 @@ class VirtualTopicId(NamedTuple):
         return f"{self.org_id}-{int.from_bytes(self.topic_hash, 'big')}-{self.partition}"
 
 
+class VirtualTopicState(NamedTuple):
+    """A virtual topic as it is kept in a checkpoint: `ids` is CRoaring's portable format."""
+
+    log_start: int
+    high_watermark: int
+    ids: bytes
+    batches: bytes
+
+
 class VirtualTopic:
     """One partition's durable records.
 
     Invariant: `high_watermark == log_start + number of ids`. It moves only when records are
-    durable (or, with a laxer `wal.fsync`, written).
+    durable (or, with a laxer `wal.fsync`, written). One thread changes it; others may read
+    `log_start` and `global_id_at` meanwhile.
     """
 
-    __slots__ = ("_ids", "high_watermark", "id", "log_start")
+    __slots__ = ("_start", "batches", "high_watermark", "id")
 
     def __init__(self, id: VirtualTopicId, log_start: int = 0) -> None:  # noqa: A002
         self.id = id
-        self.log_start = log_start
+        # The base and the ids that count from it, replaced together: a reader in another thread
+        # sees both from before a change, or both from after it.
+        self._start = (log_start, BitMap64())
         self.high_watermark = log_start
-        self._ids = BitMap64()
+        self.batches = SparseIndex()
 
-    def add(self, global_id: int, count: int) -> None:
-        """Append `count` records with dense ids from `global_id` on."""
-        self._ids.add_range(global_id, global_id + count)
-        self.high_watermark += count
+    @property
+    def log_start(self) -> int:
+        """The first offset that can be read."""
+        return self._start[0]
+
+    def add(self, row: IndexRow) -> None:
+        """Append a batch: its ids are dense from `row.global_id` on, and above all others."""
+        self._start[1].add_range(row.global_id, row.global_id + row.record_count)
+        self.batches.add(self.high_watermark, row.record_count, row.max_timestamp, row.length)
+        self.high_watermark += row.record_count
+
+    def advance_log_start(self, offset: int) -> None:
+        """Records below `offset` are not served any more; no other record's offset changes.
+
+        An offset at or below the log start changes nothing. One above the high watermark moves
+        that, too: the records between were here, and are gone.
+        """
+        base, ids = self._start
+        if offset <= base:
+            return
+        if offset >= self.high_watermark:
+            self._start = (offset, BitMap64())
+            self.high_watermark = offset
+        else:
+            left = ids.copy()
+            left.remove_range(0, ids[offset - base])
+            self._start = (offset, left)
+        self.batches.drop_below(offset)
 
     def global_id_at(self, offset: int) -> int:
-        """The id of the record at a virtual offset in [log_start, high_watermark)."""
-        return self._ids[offset - self.log_start]
+        """The id of the record at a virtual offset.
+
+        Raises:
+            IndexError: it is not in [log_start, high_watermark).
+        """
+        base, ids = self._start
+        if offset < base:
+            raise IndexError(f"offset {offset} is below the log start {base}")
+        return ids[offset - base]
+
+    def dump(self) -> VirtualTopicState:
+        """All that it knows, for a checkpoint."""
+        base, ids = self._start
+        return VirtualTopicState(base, self.high_watermark, ids.serialize(), self.batches.dump())
+
+    @classmethod
+    def load(cls, id: VirtualTopicId, state: VirtualTopicState) -> VirtualTopic:  # noqa: A002
+        """What `dump` gave.
+
+        Raises:
+            ValueError: it did not.
+        """
+        topic = cls(id, state.log_start)
+        topic._start = (state.log_start, BitMap64.deserialize(state.ids))
+        topic.high_watermark = state.high_watermark
+        topic.batches = SparseIndex.load(state.batches)
+        if topic.high_watermark != state.log_start + len(topic._start[1]):
+            raise ValueError(f"virtual topic {id.key} has other ids than its watermarks say")
+        return topic

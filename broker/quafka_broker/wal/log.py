@@ -102,7 +102,7 @@ class Log:
                     f"virtual topic {topic.key} goes on at offset {row.base_offset} where "
                     f"{found.high_watermark} is next"
                 )
-            found.add(row.global_id, row.record_count)
+            found.add(row)
             self._next_id = row.global_id + row.record_count
             seen(row)
 
@@ -288,7 +288,7 @@ class Log:
         for append, offsets in zip(group.appends, group.offsets, strict=True):
             for _ in offsets:
                 row = next(rows)
-                append.topic.add(row.global_id, row.record_count)
+                append.topic.add(row)
             grown.add(append.topic.id)
             if not append.done.cancelled():
                 append.done.set_result(offsets)

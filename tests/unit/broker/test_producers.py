@@ -119,10 +119,49 @@ async def test_a_failed_batch_leaves_earlier_ones_known() -> None:
     assert refused(producers, 2) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
-async def test_the_first_sequence_is_zero_unless_something_was_forgotten() -> None:
-    assert refused(Producers(), 5) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+async def test_a_failed_new_epoch_leaves_the_old_one_known() -> None:
+    producers = Producers()
+    producers.restore(row(0, 40))
+    failing = [begin(producers, 0, epoch=1), begin(producers, 0, epoch=2)]
+    assert producers.dump(TOPIC)[0].epoch == 0, "only what is in the log"
+    for pending in failing:
+        fail(pending)
+    await asyncio.sleep(0)
+    assert repeated(producers, 0).offset == 40
+    assert producers.duplicate_of(TOPIC, header(1)) is None
+    assert refused(producers, 1, epoch=1) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+async def test_a_stored_new_epoch_stays_though_the_one_after_it_fails() -> None:
+    producers = Producers()
+    producers.restore(row(0, 0))
+    begin(producers, 0, epoch=1).set_result([1])
+    fail(begin(producers, 0, epoch=2))
+    await asyncio.sleep(0)
+    assert refused(producers, 1, epoch=0) is ErrorCode.INVALID_PRODUCER_EPOCH
+    assert producers.duplicate_of(TOPIC, header(1, epoch=1)) is None
+
+
+async def test_who_was_never_known_has_left_something_out() -> None:
+    producers = Producers()
+    assert refused(producers, 5) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert producers.duplicate_of(TOPIC, header(0)) is None
+
+
+async def test_who_may_have_been_forgotten_is_unknown() -> None:
+    producers = Producers()
+    producers.forgotten_below = PRODUCER
+    assert refused(producers, 5) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    producers.forgotten_below = PRODUCER + 1
+    assert refused(producers, 5) is ErrorCode.UNKNOWN_PRODUCER_ID
+    assert producers.duplicate_of(TOPIC, header(0, epoch=1)) is None, "the epoch it then begins"
+
+
+async def test_a_topic_created_again_knows_none_of_its_old_producers() -> None:
     created_again = TOPIC._replace(generation=1)
-    assert Producers().duplicate_of(created_again, header(5)) is None
+    with pytest.raises(SequenceError) as caught:
+        Producers().duplicate_of(created_again, header(5))
+    assert caught.value.code is ErrorCode.UNKNOWN_PRODUCER_ID
 
 
 async def test_the_longest_silent_are_forgotten_beyond_the_limit() -> None:
@@ -130,12 +169,53 @@ async def test_the_longest_silent_are_forgotten_beyond_the_limit() -> None:
     for partition in (0, 1, 0, 2):
         sequence = 1 if partition == 0 else 0
         producers.restore(row(sequence, 0)._replace(partition=partition))
-    assert producers.duplicate_of(TOPIC._replace(partition=1), header(5)) is None
+    assert len(producers) == 2
+    with pytest.raises(SequenceError) as caught:
+        producers.duplicate_of(TOPIC._replace(partition=1), header(5))
+    assert caught.value.code is ErrorCode.UNKNOWN_PRODUCER_ID
     assert refused(producers, 5) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "0 was used later"
+
+
+async def test_silent_producers_expire() -> None:
+    now = 1_000
+    producers = Producers(now_ms=lambda: now)
+    producers.restore(row(0, 0))
+    begin(producers, 1)
+    assert producers.expire(2_000) == 0, "a batch is on its way"
+    producers.restore(row(0, 0)._replace(producer_id=PRODUCER + 1))
+    now = 2_000
+    begin(producers, 2).set_result([2])
+    await asyncio.sleep(0)
+    assert producers.expire(2_000) == 1
+    assert len(producers) == 1
+    assert producers.expire(2_001) == 1
+    assert refused(producers, 3) is ErrorCode.UNKNOWN_PRODUCER_ID
+
+
+async def test_what_is_remembered_survives_in_a_checkpoint() -> None:
+    now = 1_000
+    producers = Producers(now_ms=lambda: now)
+    for n in range(7):
+        producers.restore(row(n, 10 * n))
+    begin(producers, 7)
+    other = TOPIC._replace(partition=1)
+    now = 2_000
+    producers.restore(row(0, 0)._replace(partition=1))
+    read = Producers()
+    read.load(other, producers.dump(other))
+    read.load(TOPIC, producers.dump(TOPIC))
+    read.keep({TOPIC, other})
+    assert [repeated(read, n).offset for n in range(3, 7)] == [30, 40, 50, 60]
+    assert read.duplicate_of(TOPIC, header(7)) is None, "it was not in the log yet"
+    assert read.expire(2_000) == 1, "in order of use, whatever the order of loading"
+    assert read.dump(TOPIC) == []
 
 
 async def test_deleted_partitions_are_forgotten() -> None:
     producers = Producers()
     producers.restore(row(0, 0))
+    producers.restore(row(0, 0)._replace(partition=1))
     producers.forget({TOPIC})
     assert producers.duplicate_of(TOPIC, header(0)) is None
+    producers.keep(set())
+    assert len(producers) == 0
