@@ -86,21 +86,44 @@ class SparseIndex:
         for number in range(first, len(self)):
             yield self._block(number)
 
-    def reaching(self, timestamp: int) -> Iterator[Block]:
-        """The blocks that have a timestamp at or above this one."""
-        for block in self.blocks(bisect_left(self._running, timestamp)):
-            if block.max_timestamp >= timestamp:
-                yield block
+    def first_reaching(self, timestamp: int, offset: int = 0) -> Block | None:
+        """The first block with a timestamp at or above this one, of those that end above `offset`.
 
-    def latest(self) -> Iterator[Block]:
-        """The blocks by greatest timestamp, descending; of equal ones the earliest first."""
-        numbers = sorted(range(len(self)), key=lambda number: -self._maxima[number])
-        return (self._block(number) for number in numbers)
+        O(log n), but for a search that begins behind a block that has reached it.
+        """
+        number = max(bisect_left(self._running, timestamp), self._number_of(offset))
+        while number < len(self) and self._maxima[number] < timestamp:
+            number += 1
+        return self._block(number) if number < len(self) else None
+
+    def greatest(self, offset: int = 0) -> Block | None:
+        """The block with the greatest timestamp, the first of equal ones, of those that end above.
+
+        O(log n) where those are all blocks.
+        """
+        first = self._number_of(offset)
+        if first >= len(self):
+            return None
+        if not first:
+            return self._block(bisect_left(self._running, self._running[-1]))
+        left = self._maxima[first:]
+        return self._block(first + left.index(max(left)))
+
+    def block_of(self, offset: int) -> Block | None:
+        """The block that holds an offset; the first one for an offset below all."""
+        number = self._number_of(offset)
+        return self._block(number) if number < len(self) else None
 
     def bytes_from(self, block: Block) -> int:
         """Bytes of all batches from the first of a block on."""
         number = bisect_left(self._starts, block.start)
         return self._bytes - self._before[number]
+
+    def _number_of(self, offset: int) -> int:
+        """Of the first block that ends above an offset."""
+        if offset >= self.end:
+            return len(self)
+        return max(0, bisect_right(self._starts, offset) - 1)
 
     def _block(self, number: int) -> Block:
         following = number + 1

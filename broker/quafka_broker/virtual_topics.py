@@ -43,6 +43,10 @@ class VirtualTopicId(NamedTuple):
         return f"{self.org_id}-{int.from_bytes(self.topic_hash, 'big')}-{self.partition}"
 
 
+class OffsetGoneError(Exception):
+    """The log start has moved above an offset."""
+
+
 class VirtualTopicState(NamedTuple):
     """A virtual topic as it is kept in a checkpoint: `ids` is CRoaring's portable format."""
 
@@ -103,11 +107,12 @@ class VirtualTopic:
         """The id of the record at a virtual offset.
 
         Raises:
-            IndexError: it is not in [log_start, high_watermark).
+            OffsetGoneError: it is below the log start.
+            IndexError: it is not below the high watermark.
         """
         base, ids = self._start
         if offset < base:
-            raise IndexError(f"offset {offset} is below the log start {base}")
+            raise OffsetGoneError(f"offset {offset} is below the log start {base}")
         return ids[offset - base]
 
     def dump(self) -> VirtualTopicState:

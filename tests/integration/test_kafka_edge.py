@@ -209,14 +209,21 @@ def test_fetch_sessions_are_declined(
     assert (answer.error_code, answer.session_id) == (error, 0)
 
 
-def test_list_offsets_earliest_and_latest(client: RawClient, topic: str) -> None:
+@pytest.mark.parametrize(
+    ("timestamp", "since", "offset"),
+    [(-1, 1, 2), (-2, 1, 0), (-3, 7, 1), (-4, 8, 0), (-5, 9, -1), (-6, 11, -1), (1_001, 1, 1)],
+)
+def test_list_offsets_by_version(
+    client: RawClient, topic: str, timestamp: int, since: int, offset: int
+) -> None:
     produce(client, topic, b"a", b"b")
-    for timestamp, offset in ((-2, 0), (-1, 2)):
+    for version in range(1, 12):
         partition = ListOffsetsPartition(partition_index=0, timestamp=timestamp)
         request = ListOffsetsRequest(topics=[ListOffsetsTopic(name=topic, partitions=[partition])])
-        answer = client.call(request, ListOffsetsResponse, VERSION["list_offsets"])
+        answer = client.call(request, ListOffsetsResponse, version)
         found = answer.topics[0].partitions[0]
-        assert (found.error_code, found.offset) == (0, offset)
+        expected = (0, offset) if version >= since else (ErrorCode.UNSUPPORTED_VERSION, -1)
+        assert (found.error_code, found.offset) == expected
 
 
 def test_corrupt_batch_is_refused_and_its_neighbour_stored(client: RawClient, topic: str) -> None:

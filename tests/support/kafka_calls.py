@@ -43,6 +43,16 @@ def produce_request(topic: str, *values: bytes, partition: int = 0) -> ProduceRe
     )
 
 
+def produce_batch(client: RawClient, topic: str, batch: bytes | bytearray) -> int:
+    """Produce one batch as it is; returns its base offset."""
+    request = produce_request(topic, b"")
+    request.topic_data[0].partition_data[0].records = batch
+    response = client.call(request, ProduceResponse, VERSION["produce"])
+    partition = response.responses[0].partition_responses[0]
+    assert partition.error_code == 0
+    return partition.base_offset
+
+
 def produce(client: RawClient, topic: str, *values: bytes) -> int:
     request = produce_request(topic, *values)
     response = client.call(request, ProduceResponse, VERSION["produce"])

@@ -11,7 +11,7 @@ import asyncio
 from dataclasses import dataclass
 
 from quafka_broker.state import BrokerState
-from quafka_broker.virtual_topics import VirtualTopic
+from quafka_broker.virtual_topics import OffsetGoneError, VirtualTopic
 from quafka_broker.wal.log import StorageError
 from quafka_mesh_ops.ops import FetchOp, FetchOpResp, FetchOps, FetchOpsResp
 from quafka_mesh_ops.server import OpContext
@@ -124,6 +124,8 @@ async def _read_one(state: BrokerState, target: _Target, left: int, first: bool)
             batches = await state.log.read(topic, target.op.fetch_offset, limit, at_least_one=first)
         except StorageError:
             error = ErrorCode.KAFKA_STORAGE_ERROR
+        except OffsetGoneError:  # while another partition was read
+            error = ErrorCode.OFFSET_OUT_OF_RANGE
     if topic is None:
         return FetchOpResp([], high_watermark=-1, error_code=error)
     return FetchOpResp(

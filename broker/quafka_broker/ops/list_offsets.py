@@ -1,12 +1,22 @@
-"""Op 0x04, list offsets: earliest (-2) and latest (-1).
+"""Op 0x04, list offsets: the offset of a time, or of one of Kafka's names for a place.
 
-Other timestamps are refused with UNSUPPORTED_FOR_MESSAGE_FORMAT, which clients take as "no such
-offset is known", until there is an exact time index: an approximation would be taken for true.
+| timestamp | answer |
+| --- | --- |
+| -1 latest | the high watermark; what is not committed is never shown, at any isolation level |
+| -2 earliest, -4 earliest local | the log start: all of the log is local |
+| -3 max timestamp | the record with the greatest timestamp, and that timestamp |
+| -5 latest tiered, -6 earliest pending upload | -1: nothing is tiered |
+| 0 and above | the first record with a timestamp at or above it, and its timestamp |
+
+Where there is no such record the offset is -1, with no error (Kafka).
 """
 
 from __future__ import annotations
 
+from quafka_broker import time_search
 from quafka_broker.state import BrokerState
+from quafka_broker.virtual_topics import VirtualTopic
+from quafka_broker.wal.log import StorageError
 from quafka_mesh_ops.ops import (
     ListOffsetsOp,
     ListOffsetsOpResp,
@@ -15,31 +25,51 @@ from quafka_mesh_ops.ops import (
 )
 from quafka_mesh_ops.server import OpContext
 from quafka_mesh_ops.tracing import fail_with
-from quafka_proto.errors import ErrorCode
+from quafka_proto.errors import ErrorCode, Malformed
 
-_EARLIEST, _LATEST = -2, -1
+_LATEST, _EARLIEST, _MAX_TIMESTAMP, _EARLIEST_LOCAL = -1, -2, -3, -4
+_TIERED = (-5, -6)
 _LEADER_EPOCH = 0
 
 
 async def handle(state: BrokerState, context: OpContext, op: ListOffsetsOps) -> ListOffsetsOpsResp:
     """Resolve every partition's timestamp."""
     with context.tracer.start("rafka.broker.list_offsets.read", context.trace) as span:
-        answers = [_find(state, context.org_id, part) for part in op.partitions]
+        answers = [await _find(state, context.org_id, part) for part in op.partitions]
         if span.context is not None:
             span.set({"messaging.system": "kafka", "partitions": len(answers)})
             fail_with(span, (answer.error_code for answer in answers))
     return ListOffsetsOpsResp(answers)
 
 
-def _find(state: BrokerState, org: int, op: ListOffsetsOp) -> ListOffsetsOpResp:
+async def _find(state: BrokerState, org: int, op: ListOffsetsOp) -> ListOffsetsOpResp:
     topic = state.registry.by_name(org, op.topic)
     if topic is None or not 0 <= op.partition < topic.partitions:
         return ListOffsetsOpResp(-1, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if op.current_leader_epoch > _LEADER_EPOCH:
         return ListOffsetsOpResp(-1, error_code=ErrorCode.UNKNOWN_LEADER_EPOCH)
     virtual = state.log.topic(topic.virtual(op.partition))
-    if op.timestamp == _EARLIEST:
+    if op.timestamp in (_EARLIEST, _EARLIEST_LOCAL):
         return ListOffsetsOpResp(virtual.log_start, leader_epoch=_LEADER_EPOCH)
     if op.timestamp == _LATEST:
         return ListOffsetsOpResp(virtual.high_watermark, leader_epoch=_LEADER_EPOCH)
-    return ListOffsetsOpResp(-1, error_code=ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT)
+    if op.timestamp in _TIERED:
+        return ListOffsetsOpResp(-1)
+    return await _search(state, virtual, op.timestamp)
+
+
+async def _search(state: BrokerState, virtual: VirtualTopic, timestamp: int) -> ListOffsetsOpResp:
+    try:
+        if timestamp == _MAX_TIMESTAMP:
+            found = await time_search.latest(state.log, virtual)
+        elif timestamp >= 0:
+            found = await time_search.first_from(state.log, virtual, timestamp)
+        else:
+            return ListOffsetsOpResp(-1, error_code=ErrorCode.UNSUPPORTED_VERSION)
+    except StorageError:
+        return ListOffsetsOpResp(-1, error_code=ErrorCode.KAFKA_STORAGE_ERROR)
+    except Malformed:
+        return ListOffsetsOpResp(-1, error_code=ErrorCode.CORRUPT_MESSAGE)
+    if found is None:
+        return ListOffsetsOpResp(-1)
+    return ListOffsetsOpResp(found.offset, timestamp=found.timestamp, leader_epoch=_LEADER_EPOCH)

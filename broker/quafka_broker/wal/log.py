@@ -352,6 +352,7 @@ class Log:
 
         Raises:
             StorageError: the bytes cannot be read.
+            OffsetGoneError: the log start is above `offset`.
         """
         batches: list[memoryview] = []
         try:
@@ -361,6 +362,23 @@ class Log:
             log.warning("virtual topic %s cannot be read at offset %d: %s", topic.id.key, offset, e)
             raise StorageError(str(e)) from e
         return batches
+
+    async def rows(self, topic: VirtualTopic, start: int, end: int) -> list[IndexRow]:
+        """The index rows of the batches that hold the offsets in [start, end).
+
+        Raises:
+            StorageError: the index cannot be read.
+            OffsetGoneError: the log start is above `start`.
+        """
+        found: list[IndexRow] = []
+        try:
+            for _, row in entries_from(self._segments, topic, start):
+                if row.base_offset >= end:
+                    break
+                found.append(row)
+        except (OSError, Malformed) as e:
+            raise StorageError(str(e)) from e
+        return found
 
     def readable_bytes(self, topic: VirtualTopic, offset: int, enough: int) -> int:
         """Bytes of whole batches from `offset` on; counting stops once it is `enough`.

@@ -1,15 +1,23 @@
-"""ListOffsets (key 2), versions 1-10: earliest (-2), latest (-1) and what else the broker knows."""
+"""ListOffsets (key 2), versions 1-11: offsets of times and of Kafka's named places.
+
+A named place (a negative timestamp) is asked for from the version on that Kafka gave it, below
+that it is UNSUPPORTED_VERSION, as is a name that nobody knows.
+"""
 
 from __future__ import annotations
 
 from quafka_gateway.context import RequestContext
 from quafka_mesh_ops.ops import ListOffsetsOp, ListOffsetsOpResp, ListOffsetsOps
+from quafka_proto.errors import ErrorCode
 from quafka_proto.schema.list_offsets import (
+    ListOffsetsPartition,
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
+
+_NAMED_SINCE = {-1: 1, -2: 1, -3: 7, -4: 8, -5: 9, -6: 11}
 
 
 async def handle(request: ListOffsetsRequest, context: RequestContext) -> ListOffsetsResponse:
@@ -24,6 +32,7 @@ async def handle(request: ListOffsetsRequest, context: RequestContext) -> ListOf
             )
             for topic in request.topics
             for partition in topic.partitions
+            if _supported(partition, context.version)
         ],
         isolation_level=request.isolation_level,
     )
@@ -34,13 +43,25 @@ async def handle(request: ListOffsetsRequest, context: RequestContext) -> ListOf
             ListOffsetsTopicResponse(
                 name=topic.name,
                 partitions=[
-                    _partition(partition.partition_index, next(answers))
+                    _partition(
+                        partition.partition_index,
+                        next(answers) if _supported(partition, context.version) else _UNSUPPORTED,
+                    )
                     for partition in topic.partitions
                 ],
             )
             for topic in request.topics
         ]
     )
+
+
+_UNSUPPORTED = ListOffsetsOpResp(-1, error_code=ErrorCode.UNSUPPORTED_VERSION)
+
+
+def _supported(partition: ListOffsetsPartition, version: int) -> bool:
+    if partition.timestamp >= 0:
+        return True
+    return version >= _NAMED_SINCE.get(partition.timestamp, version + 1)
 
 
 def _partition(index: int, answer: ListOffsetsOpResp) -> ListOffsetsPartitionResponse:

@@ -5,12 +5,10 @@ from __future__ import annotations
 import asyncio
 import time
 
-import pytest
-
-from quafka_broker.ops import fetch, list_offsets
+from quafka_broker.ops import fetch
 from quafka_broker.state import BrokerState
 from quafka_broker.topics import Topic
-from quafka_mesh_ops.ops import FetchOp, FetchOpResp, FetchOps, ListOffsetsOp, ListOffsetsOps
+from quafka_mesh_ops.ops import FetchOp, FetchOpResp, FetchOps
 from quafka_proto.errors import ErrorCode
 from quafka_proto.records import read_header
 from tests.unit.broker.memory_disk import MemoryDisk
@@ -180,23 +178,3 @@ async def test_what_cannot_be_read_is_a_storage_error_of_its_partition() -> None
         disk.unreadable = False
         assert (bad.error_code, bad.high_watermark) == (ErrorCode.KAFKA_STORAGE_ERROR, 1)
         assert good.error_code == 0
-
-
-@pytest.mark.parametrize(
-    ("timestamp", "epoch", "expected"),
-    [
-        (-2, -1, (0, 0)),
-        (-1, 0, (2, 0)),
-        (-1, 1, (-1, ErrorCode.UNKNOWN_LEADER_EPOCH)),
-        (-3, -1, (-1, ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT)),
-        (1_000, -1, (-1, ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT)),
-    ],
-)
-async def test_list_offsets(timestamp: int, epoch: int, expected: tuple[int, int]) -> None:
-    async with running_state(MemoryDisk()) as state:
-        topic, _ = await state.create_topic(ORG, "t", 1)
-        await put(state, topic, b"0", b"1")
-        op = ListOffsetsOps([ListOffsetsOp("t", 0, timestamp, epoch), ListOffsetsOp("t", 1, -1)])
-        known, unknown = (await list_offsets.handle(state, context(), op)).partitions
-        assert (known.offset, known.error_code) == expected
-        assert unknown.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quafka_broker.sparse_index import BATCHES_PER_BLOCK, SparseIndex
-from quafka_broker.virtual_topics import VirtualTopic
+from quafka_broker.virtual_topics import OffsetGoneError, VirtualTopic
 from quafka_proto.log_format import IndexRow
 from tests.unit.broker.tools import topic_id
 
@@ -35,7 +35,7 @@ def test_an_offset_keeps_its_record_whatever_is_removed() -> None:
         assert topic.high_watermark == 300
         left = [topic.global_id_at(n) for n in range(topic.log_start, 300)]
         assert left == ids[topic.log_start :]
-        with pytest.raises(IndexError):
+        with pytest.raises(OffsetGoneError):
             topic.global_id_at(topic.log_start - 1)
     topic.add(row(5_000, 2))
     assert (topic.log_start, topic.high_watermark) == (300, 302)
@@ -84,6 +84,10 @@ def test_blocks_hold_what_was_added(
         assert block.max_timestamp == max(at for at, _ in inside)
         behind = [size for start, _, size in rows if start >= block.start]
         assert index.bytes_from(block) == sum(behind)
-    assert list(index.reaching(timestamp)) == [b for b in blocks if b.max_timestamp >= timestamp]
-    latest = list(index.latest())
-    assert latest == sorted(blocks, key=lambda block: (-block.max_timestamp, block.start))
+    for offset in (0, dropped, end // 2, end):
+        ahead = [block for block in blocks if block.end > offset]
+        assert index.block_of(offset) == next(iter(ahead), None)
+        reaching = (block for block in ahead if block.max_timestamp >= timestamp)
+        assert index.first_reaching(timestamp, offset) == next(reaching, None)
+        greatest = max(ahead, key=lambda b: (b.max_timestamp, -b.start), default=None)
+        assert index.greatest(offset) == greatest

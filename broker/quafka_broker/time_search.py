@@ -1,0 +1,107 @@
+"""Which record a timestamp leads to: exact, whatever the order of timestamps and the compression.
+
+The sparse index names a block of 64 batches, the index rows in it a batch, the batch a record. The
+header's max timestamp is the producer's word, as its CRC is; only the records of the one batch
+that it leads to are looked at, in a thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from quafka_broker.sparse_index import Block
+from quafka_broker.virtual_topics import OffsetGoneError, VirtualTopic
+from quafka_broker.wal.log import Log
+from quafka_proto.log_format import IndexRow
+from quafka_proto.records import LOG_APPEND_TIME, iter_records, read_header
+
+
+class Stamp(NamedTuple):
+    """A record's place and time."""
+
+    offset: int
+    timestamp: int
+
+
+async def first_from(log: Log, topic: VirtualTopic, timestamp: int) -> Stamp | None:
+    """The first record with a timestamp at or above this one.
+
+    Raises:
+        StorageError, Malformed: the log cannot be read.
+    """
+    offset = topic.log_start
+    while (block := topic.batches.first_reaching(timestamp, offset)) is not None:
+        for row in await _rows(log, topic, block):
+            if row.max_timestamp >= timestamp:
+                found = await _in_batch(log, topic, row, lambda stamps: _first(stamps, timestamp))
+                if found is not None:
+                    return found
+        offset = block.end  # what reached it in this block has been removed
+    return None
+
+
+async def latest(log: Log, topic: VirtualTopic) -> Stamp | None:
+    """The record with the greatest timestamp; the first of equal ones.
+
+    Raises:
+        StorageError, Malformed: the log cannot be read.
+    """
+    start = topic.batches.block_of(topic.log_start)
+    if start is None:
+        return None
+    # Of the first block, and of its first batch, a part may have been removed.
+    rest = topic.batches.greatest(start.end)
+    rows = await _rows(log, topic, start)
+    stamps: list[Stamp | None] = []
+    if rows and rows[0].base_offset < topic.log_start:
+        stamps.append(await _in_batch(log, topic, rows.pop(0), _greatest))
+    if rest is not None:
+        rows += await _rows(log, topic, rest)
+    if rows:
+        best = max(rows, key=lambda row: row.max_timestamp)
+        stamps.append(await _in_batch(log, topic, best, _greatest))
+    return max(filter(None, stamps), key=lambda stamp: stamp.timestamp, default=None)
+
+
+async def _rows(log: Log, topic: VirtualTopic, block: Block) -> list[IndexRow]:
+    """The rows of what is left of a block."""
+    while True:
+        try:
+            return await log.rows(topic, max(block.start, topic.log_start), block.end)
+        except OffsetGoneError:
+            continue  # the log start moves while we read
+
+
+async def _in_batch(
+    log: Log,
+    topic: VirtualTopic,
+    row: IndexRow,
+    choose: Callable[[Iterator[Stamp]], Stamp | None],
+) -> Stamp | None:
+    """What is chosen of the batch's records that are left."""
+    try:
+        offset = max(row.base_offset, topic.log_start)
+        batches = await log.read(topic, offset, 0, at_least_one=True)
+    except OffsetGoneError:
+        return None
+    if not batches:
+        return None
+    return await asyncio.to_thread(lambda: choose(_stamps(batches[0], offset)))
+
+
+def _stamps(batch: memoryview, log_start: int) -> Iterator[Stamp]:
+    header = read_header(batch)
+    for record in iter_records(batch):
+        if record.offset >= log_start:
+            by_append = header.attributes & LOG_APPEND_TIME
+            yield Stamp(record.offset, header.max_timestamp if by_append else record.timestamp)
+
+
+def _first(stamps: Iterator[Stamp], timestamp: int) -> Stamp | None:
+    return next((stamp for stamp in stamps if stamp.timestamp >= timestamp), None)
+
+
+def _greatest(stamps: Iterator[Stamp]) -> Stamp | None:
+    return max(stamps, key=lambda stamp: stamp.timestamp, default=None)
