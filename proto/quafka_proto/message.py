@@ -153,13 +153,13 @@ def binary(
     return _field("bytes", versions, default, nullable, tag)
 
 
-def records(versions: str | None = None) -> Any:
-    """RECORDS, always nullable.
+def records(versions: str | None = None, *, nullable: str | None = "0+") -> Any:
+    """RECORDS, which may be null but for share groups.
 
     Decoded as a memoryview of the frame, or None; encoded from one buffer or a list of buffers,
     which are passed on by reference.
     """
-    return _field("records", versions, None, "0+")
+    return _field("records", versions, None if nullable else b"", nullable)
 
 
 def struct(

@@ -78,7 +78,7 @@ class PartitionData(Struct):
     acknowledge_error_code: int = int16()
     acknowledge_error_message: str | None = string(default=None, nullable="0+")
     current_leader: LeaderIdAndEpoch = struct(LeaderIdAndEpoch)
-    records: Buffer | list[Buffer] | None = records()
+    records: Buffer | list[Buffer] = records(nullable=None)
     acquired_records: list[AcquiredRecords] = array(AcquiredRecords)
 
 
