@@ -9,6 +9,12 @@ from quafka_mesh_ops import settings
 from quafka_mesh_ops.identity import NodeId
 from quafka_mesh_ops.settings import CommonSettings, setting
 
+_MAX_LONG = (1 << 63) - 1
+
+
+def _optional_retention(text: str) -> int | None:
+    return settings.whole(-1, _MAX_LONG)(text) if text else None
+
 
 @dataclass(frozen=True, kw_only=True)
 class LogSettings(CommonSettings):
@@ -27,6 +33,37 @@ class LogSettings(CommonSettings):
     message_max_bytes: int = setting(
         1_048_588, "largest record batch accepted, in bytes",
         settings.whole(61, 100 << 20), "61 to 104857600",
+    )  # fmt: skip
+    log_message_timestamp_type: str = setting(
+        "CreateTime", "whose time records carry: the producer's, or the broker's",
+        settings.choice("CreateTime", "LogAppendTime"), "CreateTime, LogAppendTime",
+    )  # fmt: skip
+    log_message_timestamp_before_max_ms: int = setting(
+        _MAX_LONG, "how far in the past a record's time may be, in ms",
+        settings.whole(0, _MAX_LONG), "0 or more",
+    )  # fmt: skip
+    log_message_timestamp_after_max_ms: int = setting(
+        3_600_000, "how far in the future a record's time may be, in ms",
+        settings.whole(0, _MAX_LONG), "0 or more",
+    )  # fmt: skip
+    log_retention_hours: int = setting(
+        168, "how long records are kept, in hours",
+        settings.whole(-1, 1 << 31), "-1 (for ever) or more",
+    )  # fmt: skip
+    log_retention_ms: int | None = setting(
+        None, "the same in ms; wins over hours", _optional_retention, "-1 (for ever) or more"
+    )
+    log_retention_bytes: int = setting(
+        -1, "how large a partition may become before its oldest records are deleted, in bytes",
+        settings.whole(-1, _MAX_LONG), "-1 (no limit) or more",
+    )  # fmt: skip
+    log_retention_check_interval_ms: int = setting(
+        300_000, "how often old records are looked for, in ms",
+        settings.whole(100, 86_400_000), "100 to 86400000",
+    )  # fmt: skip
+    producer_id_expiration_ms: int = setting(
+        86_400_000, "how long a silent idempotent producer is remembered, in ms",
+        settings.whole(1, _MAX_LONG), "1 or more",
     )  # fmt: skip
     wal_fsync: str = setting(
         "commit", "when a record is durable: before it is acknowledged, at most so much later, or "

@@ -41,10 +41,12 @@ Pending = asyncio.Future[list[int]]
 
 @dataclass(slots=True, eq=False)
 class Batch:
-    """A remembered batch: its sequence numbers and, once it is in the log, its first offset."""
+    """A remembered batch: its sequence numbers, its greatest timestamp and, once it is in the
+    log, its first offset."""
 
     first: int
     last: int
+    timestamp: int
     offset: int | None = None
     pending: Pending | None = None
 
@@ -61,13 +63,13 @@ class _Producer:
 class ProducerState(NamedTuple):
     """What is remembered of a producer in one partition, as it is kept in a checkpoint.
 
-    `batches`: first and last sequence, and offset, of each; oldest first.
+    `batches`: first and last sequence, greatest timestamp, and offset of each; oldest first.
     """
 
     producer_id: int
     epoch: int
     used_ms: int
-    batches: tuple[tuple[int, int, int], ...]
+    batches: tuple[tuple[int, int, int, int], ...]
 
 
 class SequenceError(Exception):
@@ -162,7 +164,7 @@ class Producers:
     def begin(self, topic: VirtualTopicId, header: BatchHeader, pending: Pending) -> None:
         """A batch is on its way to the log; `pending` tells where it went, or that it did not."""
         last = _last_sequence(header.base_sequence, header.record_count)
-        batch = Batch(header.base_sequence, last, pending=pending)
+        batch = Batch(header.base_sequence, last, header.max_timestamp, pending=pending)
         self._remember(topic, header.producer_id, header.producer_epoch, batch)
         key = topic, header.producer_id
         # Not left to whoever waits for the answer: that caller may be gone by then.
@@ -174,7 +176,7 @@ class Producers:
             return
         topic = VirtualTopicId(row.org_id, row.topic_hash, row.partition, row.generation)
         last = _last_sequence(row.base_sequence, row.record_count)
-        batch = Batch(row.base_sequence, last, offset=row.base_offset)
+        batch = Batch(row.base_sequence, last, row.max_timestamp, row.base_offset)
         self._remember(topic, row.producer_id, row.producer_epoch, batch)
 
     def _settle(
@@ -265,7 +267,7 @@ class Producers:
             producer: _Producer | None = self._producers[topic, producer_id]
             while producer is not None:
                 stored = tuple(
-                    (batch.first, batch.last, batch.offset)
+                    (batch.first, batch.last, batch.timestamp, batch.offset)
                     for batch in producer.batches
                     if batch.offset is not None
                 )
@@ -279,7 +281,7 @@ class Producers:
     def load(self, topic: VirtualTopicId, states: Iterable[ProducerState]) -> None:
         """Remember what `dump` gave."""
         for producer_id, epoch, used_ms, batches in states:
-            remembered = [Batch(first, last, offset) for first, last, offset in batches]
+            remembered = [Batch(*batch) for batch in batches]
             self._put((topic, producer_id), _Producer(epoch, used_ms, remembered))
 
 

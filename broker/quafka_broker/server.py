@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from quafka_broker.config import BrokerConfig
-from quafka_broker.ops import fetch, list_offsets, produce, producer_ids, topics
+from quafka_broker.ops import delete_records, fetch, list_offsets, produce, producer_ids, topics
+from quafka_broker.retention import Retention
 from quafka_broker.state import BadRegistryError, BrokerState
 from quafka_broker.topics import REGISTRY_ORG
 from quafka_broker.wal.disk import RealDisk, sync_folder
@@ -44,6 +45,7 @@ OPS: dict[OpCode, Handler] = {
     OpCode.DESCRIBE_TOPICS: topics.describe,
     OpCode.CREATE_TOPIC: topics.create,
     OpCode.INIT_PRODUCER_ID: producer_ids.handle,
+    OpCode.DELETE_RECORDS: delete_records.handle,
 }
 """What an op code is answered by."""
 
@@ -58,6 +60,7 @@ class Broker:
         self._identity: Identity | None = None
         self._state: BrokerState | None = None
         self._mesh: MeshServer | None = None
+        self._retention: asyncio.Task[None] | None = None
         self._address = self._operations_address = ("", 0)
         self._operations = Operations(self._problems)
         self._busy_with = "recovering the log"
@@ -99,6 +102,7 @@ class Broker:
         except OSError as e:
             reason = e.strerror or e
             raise StartupError(f"cannot listen on {config.mesh_listen} (UDP): {reason}") from e
+        self._retention = asyncio.create_task(Retention(state).run())
         self._busy_with = ""
 
     async def close(self) -> None:
@@ -108,6 +112,8 @@ class Broker:
             self._state.purgatory.drain()
         if self._mesh is not None:
             await self._mesh.close(_DRAIN_SECONDS)
+        if self._retention is not None:
+            self._retention.cancel()
         if self._state is not None:
             end = await self._state.log.close()
             if end is not None:

@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from time import time_ns
 from typing import Any, TypeVar
 
-from quafka_broker import topics
+from quafka_broker import topic_configs, topics
 from quafka_broker.config import BrokerConfig
 from quafka_broker.producers import Producers
 from quafka_broker.purgatory import Purgatory
+from quafka_broker.topic_configs import TopicPolicy
 from quafka_broker.topics import Event, Registry, Topic
-from quafka_broker.wal.log import Log
-from quafka_proto.records import Record, build_batch, iter_records, read_header, split_batches
+from quafka_broker.virtual_topics import VirtualTopicId
+from quafka_broker.wal.log import Log, StorageError
+from quafka_proto.records import (
+    BatchHeader,
+    Record,
+    build_batch,
+    iter_records,
+    read_header,
+    split_batches,
+)
 
 _READ_BYTES = 1 << 20
+_EVENTS_PER_SLICE = 100  # of work on the loop, and of the log
 
 T = TypeVar("T")
 
@@ -33,8 +45,12 @@ class BrokerState:
     registry: Registry = field(default_factory=Registry)
     producers: Producers = field(default_factory=Producers)
     purgatory: Purgatory = field(default_factory=Purgatory)
+    events_kept: int = 1_000
+    """The registry is not restated before it has had so many events."""
     _changing: asyncio.Lock = field(default_factory=asyncio.Lock)
     _next_producer_id: int = 0
+    _superseded: int = 0  # events since the last snapshot of the registry
+    _policies: dict[bytes, TopicPolicy] = field(default_factory=dict[bytes, TopicPolicy])
 
     async def replay_registry(self) -> None:
         """Rebuild the registry from the log; name the cluster if it is new.
@@ -43,11 +59,12 @@ class BrokerState:
             StorageError: the log cannot be read, or written.
             BadRegistryError: an event cannot be understood.
         """
-        virtual = self.log.topic(topics.REGISTRY)
-        offset = virtual.log_start
-        while offset < virtual.high_watermark:
-            for batch in await self.log.read(virtual, offset, _READ_BYTES, at_least_one=True):
-                offset = self._replay(batch)
+        events = await self._recorded()
+        start = topics.last_snapshot([event for _, event in events])
+        for offset, event in events[start:]:
+            with _understood(offset):
+                self.registry.apply(event)
+        self._superseded = len(events) - start
         live = {topics.REGISTRY} | {
             topic.virtual(partition)
             for topic in self.registry.every_topic()
@@ -55,6 +72,11 @@ class BrokerState:
         }
         self.log.keep(live)
         self.producers.keep(live)
+        for topic in self.registry.every_topic():
+            for partition, offset in self.registry.log_starts(topic).items():
+                self.log.topic(topic.virtual(partition)).advance_log_start(offset)
+        if events:
+            self.log.topic(topics.REGISTRY).advance_log_start(events[start][0])
         # Ids of the last block may have been handed out: begin behind it.
         self._next_producer_id = self.registry.producer_ids_up_to
         # Who wrote before this start may have lost his batches to retention.
@@ -62,29 +84,61 @@ class BrokerState:
         if not self.registry.cluster_id:
             await self._record(topics.new_cluster())
 
-    def _replay(self, batch: memoryview) -> int:
-        """Apply a batch of events; returns the offset behind it."""
-        offset = read_header(batch).base_offset
-        try:
-            for record in iter_records(batch):
-                self.registry.apply(topics.decode_event(record.value or b""))
-                offset += 1
-        except (ValueError, KeyError, TypeError) as e:
-            raise BadRegistryError(f"event {offset} of the topic registry is bad: {e!r}") from e
-        return offset
+    async def _recorded(self) -> list[tuple[int, Event]]:
+        """The registry's events with their offsets."""
+        virtual = self.log.topic(topics.REGISTRY)
+        found: list[tuple[int, Event]] = []
+        offset = virtual.log_start
+        while offset < virtual.high_watermark:
+            for batch in await self.log.read(virtual, offset, _READ_BYTES, at_least_one=True):
+                offset = read_header(batch).base_offset
+                with _understood(offset):
+                    for record in iter_records(batch):
+                        found.append((offset, topics.decode_event(record.value or b"")))
+                        offset += 1
+        return found
 
-    async def _record(self, event: Event) -> None:
-        """Make a change to the registry durable, then real. Must not be cancelled in between.
+    async def _record(self, *events: Event) -> None:
+        """Make changes to the registry durable, then real. Must not be cancelled in between.
 
         Raises:
-            StorageError: the log did not take it; nothing has changed.
+            StorageError: the log did not take them; nothing has changed.
         """
-        now = event.get("created_ms", 0)
-        batch = build_batch([Record(0, now, None, topics.encode_event(event), [])])
-        await self.log.append(self.log.topic(topics.REGISTRY), split_batches(batch))
-        self.registry.apply(event)
+        await self._append(events)
+        for event in events:
+            self.registry.apply(event)
+        self._superseded += len(events)
+        if self._superseded > max(self.events_kept, self.registry.size):
+            await self._restate()
 
-    async def create_topic(self, org: int, name: str, partitions: int) -> tuple[Topic, bool]:
+    async def _restate(self) -> None:
+        """Keep the registry's part of the log short: what came before a snapshot is dead."""
+        events: list[Event] = []
+        for event in self.registry.restate():
+            events.append(event)
+            if not len(events) % _EVENTS_PER_SLICE:
+                await asyncio.sleep(0)
+        try:
+            first = await self._append(topics.snapshot_parts(events), per_batch=1)
+        except StorageError:
+            return  # the events are still there; the next change tries again
+        self.log.topic(topics.REGISTRY).advance_log_start(first)
+        self._superseded = 0
+
+    async def _append(self, events: Sequence[Event], per_batch: int = _EVENTS_PER_SLICE) -> int:
+        """Events to the log, all or none of them; returns the first one's offset."""
+        now = time_ns() // 1_000_000
+        batches: list[tuple[BatchHeader, memoryview]] = []
+        for at in range(0, len(events), per_batch):
+            some = events[at : at + per_batch]
+            records = [Record(0, now, None, topics.encode_event(event), []) for event in some]
+            batches += split_batches(build_batch(records))
+            await asyncio.sleep(0)
+        return (await self.log.append(self.log.topic(topics.REGISTRY), batches))[0]
+
+    async def create_topic(
+        self, org: int, name: str, partitions: int, configs: dict[str, str] | None = None
+    ) -> tuple[Topic, bool]:
         """The topic of that name, and whether this call created it. Durable on return.
 
         Raises:
@@ -95,7 +149,7 @@ class BrokerState:
             found = self.registry.by_name(org, name)
             if found is not None:
                 return found, False
-            topic = self.registry.plan_topic(org, name, partitions)
+            topic = self.registry.plan_topic(org, name, partitions, configs)
             await self._record(topics.created(topic))
             return topic, True
 
@@ -115,11 +169,48 @@ class BrokerState:
             gone = [topic.virtual(partition) for partition in range(topic.partitions)]
             for virtual in gone:
                 self.log.forget(virtual)
-            self.producers.forget(set(gone))
+            self.producers.forget(gone)
+            self._policies.pop(topic.uuid, None)
             self.purgatory.wake(gone)
             return True
 
         return await self._change(delete)
+
+    async def delete_records(self, starts: Mapping[Topic, Mapping[int, int]]) -> None:
+        """Move log starts up, by topic and partition. Durable on return.
+
+        What moves no log start, or is about a topic that has gone meanwhile, changes nothing.
+
+        Raises:
+            StorageError: nothing was deleted.
+        """
+
+        async def delete() -> None:
+            moves: dict[VirtualTopicId, int] = {}
+            events: list[Event] = []
+            for topic, wanted in starts.items():
+                ahead = self._ahead(topic, wanted)
+                if ahead:
+                    events.append(topics.log_start(topic, ahead))
+                    moves.update((topic.virtual(p), offset) for p, offset in ahead.items())
+            if not events:
+                return
+            await self._record(*events)
+            for virtual, offset in moves.items():
+                self.log.topic(virtual).advance_log_start(offset)
+            self.purgatory.wake(moves)
+
+        await self._change(delete)
+
+    def _ahead(self, topic: Topic, starts: Mapping[int, int]) -> dict[int, int]:
+        """Those of the offsets that are above the log start of their partitions."""
+        if self.registry.by_id(topic.org, topic.uuid) is None:
+            return {}
+        return {
+            partition: offset
+            for partition, offset in starts.items()
+            if offset > self.log.topic(topic.virtual(partition)).log_start
+        }
 
     async def next_producer_id(self) -> int:
         """An id that is never handed out again, whatever crashes.
@@ -152,11 +243,26 @@ class BrokerState:
         task.add_done_callback(_seen)
         return await asyncio.shield(task)
 
+    def policy(self, topic: Topic) -> TopicPolicy:
+        """What a topic's configs mean."""
+        known = self._policies.get(topic.uuid)
+        if known is None:
+            known = self._policies[topic.uuid] = topic_configs.policy(self.config, topic.configs)
+        return known
+
     def find(self, org: int, name: str, uuid: bytes) -> Topic | None:
         """The topic addressed by name or, where the name is empty, by id."""
         if uuid and not name:
             return self.registry.by_id(org, uuid)
         return self.registry.by_name(org, name)
+
+
+@contextmanager
+def _understood(offset: int) -> Generator[None]:
+    try:
+        yield
+    except (ValueError, KeyError, TypeError) as e:
+        raise BadRegistryError(f"event {offset} of the topic registry is bad: {e!r}") from e
 
 
 def _seen(task: asyncio.Task[Any]) -> None:

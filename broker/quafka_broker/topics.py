@@ -5,9 +5,15 @@ them gives the registry. An event is applied, and answered, after its commit.
 
     {"event": "cluster", "id": …}
     {"event": "topic_created", "org": 1, "name": …, "uuid": hex, "ulid": "top_…", "slug": …,
-     "generation": 0, "partitions": 3, "created_ms": …}
+     "generation": 0, "partitions": 3, "created_ms": …, "configs": {"retention.ms": "1000"}}
     {"event": "topic_deleted", "org": 1, "name": …}
+    {"event": "log_start", "org": 1, "name": …, "generation": 0, "starts": {"<partition>": 17}}
     {"event": "producer_ids", "up_to": …}        ids below have been, or will be, handed out
+    {"event": "generations", "from": 3}          every topic gets a generation at or above
+    {"event": "snapshot", "part": 0, "of": 2, "events": […]}
+
+The parts of a snapshot follow each other. The last of them replaces everything that came before
+the first: the events in them restate it. One that a crash left without its last part is nothing.
 """
 
 from __future__ import annotations
@@ -17,8 +23,8 @@ import json
 import os
 import re
 import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any, cast
 
 from quafka_broker.virtual_topics import VirtualTopicId, topic_hash
@@ -52,6 +58,8 @@ class Topic:
     generation: int
     partitions: int
     created_ms: int
+    configs: dict[str, str] = field(default_factory=dict[str, str], hash=False)
+    """What the topic sets itself; see topic_configs.py."""
 
     def virtual(self, partition: int) -> VirtualTopicId:
         """The virtual topic of one partition."""
@@ -59,14 +67,17 @@ class Topic:
 
 
 class Registry:
-    """The state that the events make. Pure; `BrokerState.record` makes changes durable."""
+    """The state that the events make. Pure; `BrokerState` makes changes durable."""
 
     def __init__(self) -> None:
         self.cluster_id = ""
         self.producer_ids_up_to = 0
         self._by_name: dict[tuple[int, str], Topic] = {}
         self._by_id: dict[tuple[int, bytes], Topic] = {}
-        self._generations: dict[tuple[int, str], int] = {}
+        self._log_starts: dict[tuple[int, str], dict[int, int]] = {}
+        self._next_generation: dict[tuple[int, str], int] = {}
+        self._least_generation = 0
+        self._staged: list[Event] = []
 
     def by_name(self, org: int, name: str) -> Topic | None:
         """The topic of that name."""
@@ -85,14 +96,23 @@ class Registry:
         """All topics of all orgs."""
         return list(self._by_name.values())
 
-    def plan_topic(self, org: int, name: str, partitions: int) -> Topic:
+    def log_starts(self, topic: Topic) -> dict[int, int]:
+        """Where a topic's partitions begin; those that nothing was deleted from are left out."""
+        return self._log_starts.get((topic.org, topic.name), {})
+
+    def plan_topic(
+        self, org: int, name: str, partitions: int, configs: dict[str, str] | None = None
+    ) -> Topic:
         """A topic as it would be created now."""
         now = time.time_ns() // 1_000_000
         uuid = bytearray(os.urandom(16))
         uuid[6], uuid[8] = uuid[6] & 0x0F | 0x40, uuid[8] & 0x3F | 0x80  # RFC 9562 version 4
-        generation = self._generations.get((org, name), -1) + 1
+        generation = self._next_generation.get((org, name), self._least_generation)
         slug = re.sub(r"[^a-z0-9-]+", "-", name.lower()).strip("-") or "topic"
-        return Topic(org, name, bytes(uuid), f"top_{ulid(now)}", slug, generation, partitions, now)
+        return Topic(
+            org, name, bytes(uuid), f"top_{ulid(now)}", slug, generation, partitions, now,
+            configs or {},
+        )  # fmt: skip
 
     def apply(self, event: Event) -> None:
         """Make one event's change.
@@ -101,22 +121,100 @@ class Registry:
             ValueError, KeyError, TypeError: it is not an event that this version knows.
         """
         kind = event["event"]
+        if kind == "snapshot":
+            self._stage(event)
+            return
+        self._staged = []
         if kind == "cluster":
             self.cluster_id = event["id"]
         elif kind == "producer_ids":
             self.producer_ids_up_to = event["up_to"]
+        elif kind == "generations":
+            self._least_generation = event["from"]
         elif kind == "topic_created":
-            values = {key: value for key, value in event.items() if key != "event"}
-            values["uuid"] = bytes.fromhex(event["uuid"])
-            topic = Topic(**values)
-            self._by_name[topic.org, topic.name] = topic
-            self._by_id[topic.org, topic.uuid] = topic
-            self._generations[topic.org, topic.name] = topic.generation
+            self._create(event)
         elif kind == "topic_deleted":
             topic = self._by_name.pop((event["org"], event["name"]))
             del self._by_id[topic.org, topic.uuid]
+            self._log_starts.pop((topic.org, topic.name), None)
+        elif kind == "log_start":
+            self._move(event)
         else:
             raise ValueError(f"the event {kind!r} is not known")
+
+    def _create(self, event: Event) -> None:
+        values = {key: value for key, value in event.items() if key != "event"}
+        values["uuid"] = bytes.fromhex(event["uuid"])
+        topic = Topic(**values)
+        self._by_name[topic.org, topic.name] = topic
+        self._by_id[topic.org, topic.uuid] = topic
+        self._next_generation[topic.org, topic.name] = topic.generation + 1
+
+    def _move(self, event: Event) -> None:
+        topic = self._by_name.get((event["org"], event["name"]))
+        if topic is None or topic.generation != event["generation"]:
+            return
+        starts = self._log_starts.setdefault((topic.org, topic.name), {})
+        for partition, offset in event["starts"].items():
+            starts[int(partition)] = max(offset, starts.get(int(partition), 0))
+
+    # --- snapshots --------------------------------------------------------------------------
+
+    @property
+    def size(self) -> int:
+        """How many events it takes to restate this registry."""
+        return 3 + len(self._by_name) + len(self._log_starts)
+
+    def restate(self) -> Iterator[Event]:
+        """Events that make this registry."""
+        yield {"event": "cluster", "id": self.cluster_id}
+        yield {"event": "producer_ids", "up_to": self.producer_ids_up_to}
+        # The generations of deleted topics need not be known one by one: the highest will do.
+        gone = [g for key, g in self._next_generation.items() if key not in self._by_name]
+        yield {"event": "generations", "from": max([*gone, self._least_generation])}
+        for topic in self._by_name.values():
+            yield created(topic)
+            if starts := self.log_starts(topic):
+                yield log_start(topic, starts)
+
+    def _stage(self, part: Event) -> None:
+        if part["part"] == 0:
+            self._staged = []
+        if part["part"] != len(self._staged):
+            raise ValueError(f"part {part['part']} of a snapshot came out of turn")
+        self._staged.append(part)
+        if len(self._staged) < part["of"]:
+            return
+        fresh = Registry()
+        for staged in self._staged:
+            for event in staged["events"]:
+                fresh.apply(event)
+        vars(self).update(vars(fresh))
+
+
+def snapshot_parts(events: Iterable[Event], per_part: int = 500) -> list[Event]:
+    """A snapshot of those events, ready to be recorded in one append."""
+    every = list(events)
+    parts = [every[at : at + per_part] for at in range(0, len(every), per_part)]
+    return [
+        {"event": "snapshot", "part": number, "of": len(parts), "events": part}
+        for number, part in enumerate(parts)
+    ]
+
+
+def last_snapshot(events: Sequence[Event]) -> int:
+    """Where the last whole snapshot begins; 0 where there is none.
+
+    What lies before may have lost some of its events: they were dead, and their space was freed.
+    """
+    for at in range(len(events) - 1, -1, -1):
+        event = events[at]
+        first = at - event["of"] + 1 if event["event"] == "snapshot" else -1
+        if first < 0 or event["part"] != event["of"] - 1:
+            continue
+        if [e.get("part") for e in events[first : at + 1]] == list(range(event["of"])):
+            return first
+    return 0
 
 
 def created(topic: Topic) -> Event:
@@ -127,6 +225,15 @@ def created(topic: Topic) -> Event:
 def deleted(topic: Topic) -> Event:
     """The event that deletes a topic."""
     return {"event": "topic_deleted", "org": topic.org, "name": topic.name}
+
+
+def log_start(topic: Topic, starts: Mapping[int, int]) -> Event:
+    """The event that deletes the records below these offsets, by partition."""
+    by_partition = {str(partition): offset for partition, offset in starts.items()}
+    return {
+        "event": "log_start", "org": topic.org, "name": topic.name,
+        "generation": topic.generation, "starts": by_partition,
+    }  # fmt: skip
 
 
 def new_cluster() -> Event:

@@ -13,6 +13,7 @@ from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers import (
     api_versions,
     create_topics,
+    delete_records,
     delete_topics,
     fetch,
     init_producer_id,
@@ -25,6 +26,7 @@ from quafka_proto.schema.api_versions import ApiVersionsRequest
 from quafka_proto.schema.fetch import FetchRequest
 from quafka_proto.schema.list_offsets import ListOffsetsRequest
 from quafka_proto.schema.metadata import MetadataRequest
+from quafka_proto.schema.partitions import DeleteRecordsRequest
 from quafka_proto.schema.produce import ProduceRequest
 from quafka_proto.schema.producer_id import InitProducerIdRequest
 from quafka_proto.schema.topics import CreateTopicsRequest, DeleteTopicsRequest
@@ -65,5 +67,6 @@ APIS: dict[int, Api] = {
     18: Api("ApiVersions", ApiVersionsRequest, api_versions.handle, 0, 4),
     19: Api("CreateTopics", CreateTopicsRequest, create_topics.handle, 2, 7),
     20: Api("DeleteTopics", DeleteTopicsRequest, delete_topics.handle, 1, 6),
+    21: Api("DeleteRecords", DeleteRecordsRequest, delete_records.handle, 0, 2),
     22: Api("InitProducerId", InitProducerIdRequest, init_producer_id.handle, 0, 5),
 }

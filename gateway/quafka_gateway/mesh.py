@@ -9,6 +9,9 @@ from quafka_mesh_ops.errors import OpFailedError, OutcomeUnknownError, PeerUnava
 from quafka_mesh_ops.ops import (
     CreateTopic,
     CreateTopicResp,
+    DeleteRecordsOpResp,
+    DeleteRecordsOps,
+    DeleteRecordsOpsResp,
     DeleteTopic,
     DeleteTopicResp,
     DescribeTopics,
@@ -107,6 +110,19 @@ class BrokerLink:
         except OpFailedError as e:
             return [ListOffsetsOpResp(-1, error_code=e.error_code)] * len(op.partitions)
         return cast(ListOffsetsOpsResp, answer).partitions
+
+    async def delete_records(
+        self, op: DeleteRecordsOps, trace: TraceContext | None
+    ) -> list[DeleteRecordsOpResp]:
+        """Move log starts, durably."""
+        try:
+            answer = await self._small(op, trace)
+        except BrokerAwayError:
+            away = DeleteRecordsOpResp(-1, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            return [away] * len(op.partitions)
+        except OpFailedError as e:
+            return [DeleteRecordsOpResp(-1, e.error_code)] * len(op.partitions)
+        return cast(DeleteRecordsOpsResp, answer).partitions
 
     async def describe_topics(
         self, op: DescribeTopics, trace: TraceContext | None

@@ -33,6 +33,7 @@ class OpCode(IntEnum):
     DESCRIBE_TOPICS = 0x06
     CREATE_TOPIC = 0x07
     INIT_PRODUCER_ID = 0x08
+    DELETE_RECORDS = 0x09
 
 
 class Part:
@@ -247,6 +248,23 @@ class DescribeTopics(Op):
 
 
 @dataclass(frozen=True, slots=True)
+class ConfigEntry(Part):
+    """A config that a client wants to set. `value` None: nothing was given."""
+
+    name: str
+    value: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class EffectiveConfig(Part):
+    """A config of a topic. `source`: Kafka's number for where its value comes from."""
+
+    name: str
+    value: str
+    source: int
+
+
+@dataclass(frozen=True, slots=True)
 class CreateTopicResp(Part):
     """The created topic, or why it was not."""
 
@@ -254,6 +272,7 @@ class CreateTopicResp(Part):
     partitions: int
     error_code: int = 0
     error_message: str = ""
+    configs: list[EffectiveConfig] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,6 +284,7 @@ class CreateTopic(Op):
     topic: str
     partitions: int = -1
     validate_only: bool = False
+    configs: list[ConfigEntry] | None = None
 
 
 # --- Producers 0x08 -------------------------------------------------------------------------
@@ -289,6 +309,42 @@ class InitProducerId(Op):
     producer_epoch: int = -1
 
 
+# --- DeleteRecords 0x09 ---------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteRecordsOp(Part):
+    """Delete a partition's records below `offset`; -1: all there are."""
+
+    topic: str
+    partition: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteRecordsOpResp(Part):
+    """Where the partition begins now."""
+
+    low_watermark: int
+    error_code: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteRecordsOpsResp(Part):
+    """One answer per DeleteRecordsOp, in the order of the request."""
+
+    partitions: list[DeleteRecordsOpResp]
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteRecordsOps(Op):
+    """One Kafka DeleteRecords request. Durable when it is answered."""
+
+    code = OpCode.DELETE_RECORDS
+    response = DeleteRecordsOpsResp
+    partitions: list[DeleteRecordsOp]
+
+
 OPS: dict[int, type[Op]] = {
     op.code: op
     for op in (
@@ -299,6 +355,7 @@ OPS: dict[int, type[Op]] = {
         DescribeTopics,
         CreateTopic,
         InitProducerId,
+        DeleteRecordsOps,
     )
 }
 

@@ -46,6 +46,7 @@ _extend = cast("Callable[[int, bytes], int]", getattr(google_crc32c, "extend")) 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 _LENGTH_AND_MAGIC = struct.Struct(">8xi4xb")
 _PREFIX = 12  # base offset and length: what the length field does not count
+_CRC_AT, _ATTRIBUTES_AT, _MAX_TIMESTAMP_AT = 17, 21, 35
 _LAST_COMPRESSION = 4  # none, gzip, snappy, lz4, zstd
 
 
@@ -156,6 +157,16 @@ def rebase(batch: bytearray | memoryview, base_offset: int, leader_epoch: int) -
     """Give a batch its place in the log, in place. The CRC does not cover these fields."""
     struct.pack_into(">q", batch, 0, base_offset)
     struct.pack_into(">i", batch, 12, leader_epoch)
+
+
+def stamp(batch: Buffer, now_ms: int) -> bytearray:
+    """A copy of a batch whose records all carry the time of the append (LogAppendTime)."""
+    stamped = bytearray(batch)
+    (attributes,) = struct.unpack_from(">h", stamped, _ATTRIBUTES_AT)
+    struct.pack_into(">h", stamped, _ATTRIBUTES_AT, attributes | LOG_APPEND_TIME)
+    struct.pack_into(">q", stamped, _MAX_TIMESTAMP_AT, now_ms)
+    struct.pack_into(">I", stamped, _CRC_AT, crc32c(stamped[PATCHED_SIZE:]))
+    return stamped
 
 
 # --- records, uncompressed ------------------------------------------------------------------

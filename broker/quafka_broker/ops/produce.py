@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from time import time_ns
 
+from quafka_broker.admission import admit
 from quafka_broker.producers import NO_PRODUCER, Batch, SequenceError
 from quafka_broker.state import BrokerState
 from quafka_broker.virtual_topics import VirtualTopic
@@ -36,6 +38,7 @@ class _Write:
     records: int
     pending: asyncio.Future[list[int]] | None = None
     repeated: Batch | None = None
+    append_time: int = -1
 
 
 async def handle(state: BrokerState, context: OpContext, op: ProduceOps) -> ProduceOpsResp:
@@ -67,12 +70,12 @@ def _queue(state: BrokerState, org: int, part: ProduceOp) -> _Write:
         raise _RefusedError(unknown)
     if not 0 <= part.partition < topic.partitions:
         raise _RefusedError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    batches = split_batches(part.records)
-    limit = state.config.message_max_bytes
-    if any(header.length > limit for header, _ in batches):
-        raise _RefusedError(ErrorCode.MESSAGE_TOO_LARGE, f"message.max.bytes is {limit}")
-    virtual = state.log.topic(topic.virtual(part.partition))
-    return _append(state, virtual, batches)
+    policy = state.policy(topic)
+    batches = admit(policy, split_batches(part.records), now_ms := time_ns() // 1_000_000)
+    write = _append(state, state.log.topic(topic.virtual(part.partition)), batches)
+    if policy.log_append_time:
+        write.append_time = now_ms if write.repeated is None else write.repeated.timestamp
+    return write
 
 
 def _append(
@@ -102,15 +105,17 @@ def _append(
 async def _finish(state: BrokerState, write: _Write | ProduceOpResp) -> ProduceOpResp:
     if isinstance(write, ProduceOpResp):
         return write
-    log_start = write.topic.log_start
     try:
         if write.repeated is not None:
-            return ProduceOpResp(await _offset_of(write.repeated), log_start_offset=log_start)
-        assert write.pending is not None
-        offsets = await asyncio.shield(write.pending)
+            offset = await _offset_of(write.repeated)
+        else:
+            assert write.pending is not None
+            offset = (await asyncio.shield(write.pending))[0]
     except StorageError as e:
         return _refusal(ErrorCode.KAFKA_STORAGE_ERROR, str(e))
-    return ProduceOpResp(offsets[0], log_start_offset=log_start)
+    return ProduceOpResp(
+        offset, log_append_time=write.append_time, log_start_offset=write.topic.log_start
+    )
 
 
 async def _offset_of(batch: Batch) -> int:

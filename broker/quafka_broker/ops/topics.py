@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from quafka_broker import topic_configs
 from quafka_broker.state import BrokerState
 from quafka_broker.topics import MAX_PARTITIONS, Topic, legal_name
 from quafka_broker.wal.log import StorageError
@@ -12,6 +13,7 @@ from quafka_mesh_ops.ops import (
     DeleteTopicResp,
     DescribeTopics,
     DescribeTopicsResp,
+    EffectiveConfig,
     TopicDescription,
 )
 from quafka_mesh_ops.server import OpContext
@@ -52,20 +54,26 @@ async def describe(
 
 
 async def create(state: BrokerState, context: OpContext, op: CreateTopic) -> CreateTopicResp:
-    """Create one topic."""
+    """Create one topic, and say how it is configured."""
     partitions = state.config.num_partitions if op.partitions == -1 else op.partitions
     refusal = _refusal(state, context.org_id, op.topic, partitions)
     if refusal is not None:
         return refusal
-    if op.validate_only:
-        return CreateTopicResp(b"", partitions)
     try:
-        topic, is_new = await state.create_topic(context.org_id, op.topic, partitions)
-    except StorageError as e:
-        return CreateTopicResp(b"", -1, ErrorCode.KAFKA_STORAGE_ERROR, str(e))
-    if not is_new:
-        return _exists(op.topic)
-    return CreateTopicResp(topic.uuid, topic.partitions)
+        configs = topic_configs.check({entry.name: entry.value for entry in op.configs or []})
+    except topic_configs.ConfigError as e:
+        return CreateTopicResp(b"", -1, ErrorCode.INVALID_CONFIG, str(e))
+    uuid = b""
+    if not op.validate_only:
+        try:
+            topic, is_new = await state.create_topic(context.org_id, op.topic, partitions, configs)
+        except StorageError as e:
+            return CreateTopicResp(b"", -1, ErrorCode.KAFKA_STORAGE_ERROR, str(e))
+        if not is_new:
+            return _exists(op.topic)
+        uuid = topic.uuid
+    shown = topic_configs.effective(state.config, configs)
+    return CreateTopicResp(uuid, partitions, configs=[EffectiveConfig(*c) for c in shown])
 
 
 def _refusal(state: BrokerState, org: int, name: str, partitions: int) -> CreateTopicResp | None:

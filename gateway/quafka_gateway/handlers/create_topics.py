@@ -1,16 +1,17 @@
 """CreateTopics (key 19), versions 2-7.
 
-One replica, on this gateway: a replication factor above 1, manual assignments and topic configs
-are refused by name rather than accepted and ignored.
+One replica, on this gateway: a replication factor above 1 and manual assignments are refused rather
+than accepted and ignored. Topic configs are the broker's to judge.
 """
 
 from __future__ import annotations
 
 from quafka_gateway.context import RequestContext
-from quafka_mesh_ops.ops import CreateTopic
+from quafka_mesh_ops.ops import ConfigEntry, CreateTopic, CreateTopicResp
 from quafka_proto.errors import ErrorCode
 from quafka_proto.schema.topics import (
     CreatableTopic,
+    CreatableTopicConfigs,
     CreatableTopicResult,
     CreateTopicsRequest,
     CreateTopicsResponse,
@@ -27,7 +28,8 @@ async def handle(request: CreateTopicsRequest, context: RequestContext) -> Creat
             if refusal is not None:
                 results.append(refusal)
                 continue
-            op = CreateTopic(topic.name, topic.num_partitions, request.validate_only)
+            entries = [ConfigEntry(config.name, config.value) for config in topic.configs]
+            op = CreateTopic(topic.name, topic.num_partitions, request.validate_only, entries)
             answer = await context.broker.create_topic(op, span.context)
             results.append(
                 CreatableTopicResult(
@@ -37,7 +39,7 @@ async def handle(request: CreateTopicsRequest, context: RequestContext) -> Creat
                     error_message=answer.error_message or None,
                     num_partitions=answer.partitions,
                     replication_factor=1,
-                    configs=[],  # not null: Java's AdminClient fails on it
+                    configs=_configs(answer),
                 )
             )
     return CreateTopicsResponse(topics=results)
@@ -56,10 +58,15 @@ def _refusal(topic: CreatableTopic, names: list[str]) -> CreatableTopicResult | 
             ErrorCode.INVALID_REPLICATION_FACTOR,
             f"replication factor {topic.replication_factor}: allowed are 1 and -1",
         )
-    if topic.configs:
-        first = topic.configs[0].name
-        return _error(topic, ErrorCode.INVALID_CONFIG, f"config {first!r} is not supported")
     return None
+
+
+def _configs(answer: CreateTopicResp) -> list[CreatableTopicConfigs]:
+    """Never null: Java's AdminClient fails on it."""
+    return [
+        CreatableTopicConfigs(name=config.name, value=config.value, config_source=config.source)
+        for config in answer.configs or []
+    ]
 
 
 def _error(topic: CreatableTopic, code: ErrorCode, message: str) -> CreatableTopicResult:

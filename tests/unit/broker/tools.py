@@ -32,9 +32,11 @@ def topic_id(name: str = "t", partition: int = 0, generation: int = 0) -> Virtua
     return VirtualTopicId(ORG, topic_hash(ORG, name), partition, generation)
 
 
-def batch_of(*values: bytes, producer: tuple[int, int, int] | None = None) -> bytes:
+def batch_of(
+    *values: bytes, producer: tuple[int, int, int] | None = None, timestamp: int = 1_000
+) -> bytes:
     """A batch with these values; `producer`: id, epoch and base sequence."""
-    batch = build_batch([Record(0, 1_000, None, value, []) for value in values])
+    batch = build_batch([Record(0, timestamp, None, value, []) for value in values])
     if producer is not None:
         struct.pack_into(">qhi", batch, 43, *producer)
         struct.pack_into(">I", batch, 17, crc32c(batch[21:]))

@@ -41,7 +41,7 @@ def test_fields_travel_in_the_order_of_their_declaration() -> None:
 
 def test_missing_values_take_defaults_and_unknown_ones_are_ignored() -> None:
     assert from_wire(CreateTopic, ["t"]) == CreateTopic("t")
-    assert from_wire(CreateTopic, ["t", 3, True, "later", 9]) == CreateTopic("t", 3, True)
+    assert from_wire(CreateTopic, ["t", 3, True, None, "later", 9]) == CreateTopic("t", 3, True)
     assert from_wire(DescribeTopics, []) == DescribeTopics()
 
 

@@ -1,0 +1,67 @@
+"""Op 0x09, delete records: what is below an offset is not served any more.
+
+The new log starts are durable before the answer. Offset -1 means all records there are; one at or
+below the log start changes nothing; one above the high watermark is OFFSET_OUT_OF_RANGE.
+"""
+
+from __future__ import annotations
+
+from quafka_broker.state import BrokerState
+from quafka_broker.topics import Topic
+from quafka_broker.wal.log import StorageError
+from quafka_mesh_ops.ops import (
+    DeleteRecordsOp,
+    DeleteRecordsOpResp,
+    DeleteRecordsOps,
+    DeleteRecordsOpsResp,
+)
+from quafka_mesh_ops.server import OpContext
+from quafka_proto.errors import ErrorCode
+
+_ALL = -1
+
+
+async def handle(
+    state: BrokerState, context: OpContext, op: DeleteRecordsOps
+) -> DeleteRecordsOpsResp:
+    """Move the log start of every partition."""
+    starts: dict[Topic, dict[int, int]] = {}
+    answers: list[DeleteRecordsOpResp | tuple[Topic, int]] = []
+    for part in op.partitions:
+        found = _target(state, context.org_id, part)
+        if isinstance(found, ErrorCode):
+            answers.append(DeleteRecordsOpResp(-1, found))
+            continue
+        topic, offset = found
+        wanted = starts.setdefault(topic, {})
+        wanted[part.partition] = max(offset, wanted.get(part.partition, 0))
+        answers.append((topic, part.partition))
+    error = ErrorCode.NONE
+    try:
+        await state.delete_records(starts)
+    except StorageError:
+        error = ErrorCode.KAFKA_STORAGE_ERROR
+    return DeleteRecordsOpsResp([_answer(state, answer, error) for answer in answers])
+
+
+def _target(state: BrokerState, org: int, part: DeleteRecordsOp) -> tuple[Topic, int] | ErrorCode:
+    """The topic, and where it is to begin; or why not."""
+    topic = state.registry.by_name(org, part.topic)
+    if topic is None or not 0 <= part.partition < topic.partitions:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    high_watermark = state.log.topic(topic.virtual(part.partition)).high_watermark
+    offset = high_watermark if part.offset == _ALL else part.offset
+    if not 0 <= offset <= high_watermark:
+        return ErrorCode.OFFSET_OUT_OF_RANGE
+    return topic, offset
+
+
+def _answer(
+    state: BrokerState, target: DeleteRecordsOpResp | tuple[Topic, int], error: ErrorCode
+) -> DeleteRecordsOpResp:
+    if isinstance(target, DeleteRecordsOpResp):
+        return target
+    topic, partition = target
+    if error:
+        return DeleteRecordsOpResp(-1, error)
+    return DeleteRecordsOpResp(state.log.topic(topic.virtual(partition)).log_start)
