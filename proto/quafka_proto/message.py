@@ -55,8 +55,9 @@ class Field:
     Attributes:
         kind: a fixed-width struct code such as "i", or "string", "bytes", "records", "array",
             "struct".
-        element: of an array: the item's Field; of a struct: the Struct class.
         tag: the field's tag where it is a tagged field, else None.
+        element: of an array: the item's Field; of a struct: the Struct class.
+        secret: whether the value is left out of reprs, and so of logs.
     """
 
     kind: str
@@ -65,6 +66,7 @@ class Field:
     nullable: Versions = _NONE
     tag: int | None = None
     element: Any = None
+    secret: bool = False
 
     def fresh_default(self) -> Any:
         """The default; a new object where it is mutable."""
@@ -80,6 +82,7 @@ def _field(
     nullable: str | None = None,
     tag: int | None = None,
     element: Any = None,
+    secret: bool = False,
 ) -> Any:
     return Field(
         kind,
@@ -88,6 +91,7 @@ def _field(
         Versions.parse(nullable) if nullable else _NONE,
         tag,
         element,
+        secret,
     )
 
 
@@ -148,9 +152,10 @@ def binary(
     default: bytes | None = b"",
     nullable: str | None = None,
     tag: int | None = None,
+    secret: bool = False,
 ) -> Any:
     """BYTES or NULLABLE_BYTES, compact in flexible versions. Decoded as a copy."""
-    return _field("bytes", versions, default, nullable, tag)
+    return _field("bytes", versions, default, nullable, tag, secret=secret)
 
 
 def records(versions: str | None = None, *, nullable: str | None = "0+") -> Any:
@@ -253,7 +258,7 @@ class Struct(metaclass=_Description):
 
     def __repr__(self) -> str:
         shown = ", ".join(
-            f"{name}={_short(getattr(self, name))}"
+            f"{name}={'<secret>' if field.secret else _short(getattr(self, name))}"
             for name, field in self.FIELDS.items()
             if getattr(self, name) != field.fresh_default()
         )

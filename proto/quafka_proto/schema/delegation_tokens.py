@@ -39,12 +39,12 @@ class CreateDelegationTokenResponse(Response, key=38, versions="0-3", flexible="
     expiry_timestamp_ms: int = int64()
     max_timestamp_ms: int = int64()
     token_id: str = string()
-    hmac: bytes = binary()
+    hmac: bytes = binary(secret=True)
     throttle_time_ms: int = int32()
 
 
 class RenewDelegationTokenRequest(Request, key=39, versions="0-2", flexible="2+"):
-    hmac: bytes = binary()
+    hmac: bytes = binary(secret=True)
     renew_period_ms: int = int64()
 
 
@@ -55,7 +55,7 @@ class RenewDelegationTokenResponse(Response, key=39, versions="0-2", flexible="2
 
 
 class ExpireDelegationTokenRequest(Request, key=40, versions="0-2", flexible="2+"):
-    hmac: bytes = binary()
+    hmac: bytes = binary(secret=True)
     expiry_time_period_ms: int = int64()
 
 
@@ -90,7 +90,7 @@ class DescribedDelegationToken(Struct):
     expiry_timestamp: int = int64()
     max_timestamp: int = int64()
     token_id: str = string()
-    hmac: bytes = binary()
+    hmac: bytes = binary(secret=True)
     renewers: list[DescribedDelegationTokenRenewer] = array(DescribedDelegationTokenRenewer)
 
 

@@ -27,11 +27,11 @@ class SaslHandshakeResponse(Response, key=17, versions="0-1"):
 
 
 class SaslAuthenticateRequest(Request, key=36, versions="0-2", flexible="2+"):
-    auth_bytes: bytes = binary()
+    auth_bytes: bytes = binary(secret=True)
 
 
 class SaslAuthenticateResponse(Response, key=36, versions="0-2", flexible="2+"):
     error_code: int = int16()
     error_message: str | None = string(default=None, nullable="0+")
-    auth_bytes: bytes = binary()
+    auth_bytes: bytes = binary(secret=True)
     session_lifetime_ms: int = int64("1+")

@@ -53,8 +53,8 @@ class ScramCredentialUpsertion(Struct):
     name: str = string()
     mechanism: int = int8()
     iterations: int = int32()
-    salt: bytes = binary()
-    salted_password: bytes = binary()
+    salt: bytes = binary(secret=True)
+    salted_password: bytes = binary(secret=True)
 
 
 class AlterUserScramCredentialsRequest(Request, key=51, versions="0", flexible="0+"):

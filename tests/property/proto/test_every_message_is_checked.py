@@ -8,9 +8,11 @@ the versions that Kafka 4.0 dropped), recorded from messages with the values giv
 from __future__ import annotations
 
 import pytest
+from kio.schema.index import api_key_map, schema_name_map
 
 from quafka_proto.codec import decode, encode
 from quafka_proto.message import Message
+from quafka_proto.schema import request_type, response_type
 from quafka_proto.schema.delegation_tokens import (
     CreatableRenewers,
     CreateDelegationTokenRequest,
@@ -44,11 +46,30 @@ from quafka_proto.schema.transactions import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
-from tests.property.proto.messages import CASES
+from tests.property.proto.messages import CASES, KEYS
 from tests.property.proto.oracles import kafka_python_cases, kio_cases
 
 HMAC = b"\x01\x02\xff"
 
+BETWEEN_BROKERS = {
+    "vote",
+    "begin_quorum_epoch",
+    "end_quorum_epoch",
+    "alter_partition",
+    "envelope",
+    "fetch_snapshot",
+    "broker_registration",
+    "broker_heartbeat",
+    "allocate_producer_ids",
+    "controller_registration",
+    "assign_replicas_to_dirs",
+    "update_raft_voter",
+    "initialize_share_group_state",
+    "read_share_group_state",
+    "write_share_group_state",
+    "delete_share_group_state",
+    "read_share_group_state_summary",
+}
 # All in version 0.
 RECORDED: list[tuple[Message, str]] = [
     (
@@ -147,6 +168,21 @@ RECORDED: list[tuple[Message, str]] = [
         ),
     ),
 ]
+
+
+def test_every_api_of_kafka_is_described_but_those_between_brokers() -> None:
+    others = {name for key, name in api_key_map.items() if key not in KEYS}
+    assert others == BETWEEN_BROKERS
+
+
+def test_every_version_of_kafka_is_described() -> None:
+    described = set(kio_cases())
+    for key in KEYS:
+        for kind, message in (("request", request_type(key)), ("response", response_type(key))):
+            assert message is not None
+            for version, types in schema_name_map[api_key_map[key]].items():
+                assert kind in {entity.name for entity in types}
+                assert (message, version) in described
 
 
 def test_no_message_is_left_out_or_listed_needlessly() -> None:

@@ -22,8 +22,15 @@ from quafka_proto.schema.fetch import (
     ForgottenTopic,
     PartitionData,
 )
+from quafka_proto.schema.groups import SyncGroupRequest, SyncGroupRequestAssignment
 from quafka_proto.schema.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from quafka_proto.schema.partitions import Cursor, DescribeTopicPartitionsRequest, TopicRequest
 from quafka_proto.schema.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from quafka_proto.schema.quorum import AddRaftVoterRequest, Listener
+from quafka_proto.schema.quotas import DescribeClientQuotasResponse, EntryData, ValueData
+from quafka_proto.schema.sasl import SaslAuthenticateRequest
+from quafka_proto.schema.share_fetch import PartitionData as SharePart
+from quafka_proto.schema.share_fetch import ShareFetchableTopicResponse, ShareFetchResponse
 from quafka_proto.schema.topics import DeleteTopicsRequest
 
 
@@ -159,6 +166,69 @@ def test_a_version_that_is_not_described_is_a_value_error(version: int) -> None:
         decode(FetchRequest, version, b"")
     with pytest.raises(ValueError, match="no version"):
         encode(FetchRequest(), version)
+
+
+# --- the other kinds ------------------------------------------------------------------------
+
+
+def test_bytes_are_copied_out_of_the_frame() -> None:
+    request = SyncGroupRequest(
+        "g", 1, "m", assignments=[SyncGroupRequestAssignment("m", b"\x00\xff")]
+    )
+    plain = "000167 00000001 00016d 00000001 00016d 00000002 00ff"
+    compact = "0267 00000001 026d 00 00 00 02 026d 0300ff 00 00"
+    for version, text in ((0, plain), (5, compact)):
+        data = bytes.fromhex(text)
+        assert encoded(request, version) == data
+        got = decode(SyncGroupRequest, version, data)
+        assert got == request
+        assert type(got.assignments[0].assignment) is bytes
+
+
+def test_bytes_may_not_be_null_here_nor_longer_than_the_frame() -> None:
+    for text in ("ffffffff", "00000002 00", "7fffffff"):
+        with pytest.raises(Malformed, match="auth_bytes"):
+            decode(SaslAuthenticateRequest, 0, bytes.fromhex(text))
+    with pytest.raises(ValueError, match=r"SaslAuthenticateRequest.auth_bytes may not be null"):
+        encode(SaslAuthenticateRequest(None), 0)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("cursor", "text"), [(None, "ff"), (Cursor("t", 3), "01 0274 00000003 00")]
+)
+def test_a_struct_may_be_null(cursor: Cursor | None, text: str) -> None:
+    request = DescribeTopicPartitionsRequest([TopicRequest("t")], 9, cursor)
+    data = bytes.fromhex(f"02 0274 00 00000009 {text} 00")
+    assert encoded(request, 0) == data
+    assert decode(DescribeTopicPartitionsRequest, 0, data) == request
+
+
+def test_any_negative_byte_is_a_null_struct_and_any_other_is_none() -> None:
+    """As Kafka reads them; what it writes is -1 and 1."""
+    for byte, cursor in (("80", None), ("00 0274 00000003 00", Cursor("t", 3))):
+        data = bytes.fromhex(f"01 00000009 {byte} 00")
+        assert decode(DescribeTopicPartitionsRequest, 0, data).cursor == cursor
+
+
+def test_float64_and_uint16() -> None:
+    value = ValueData("k", -1.5)
+    response = DescribeClientQuotasResponse(entries=[EntryData([], [value])])
+    data = bytes.fromhex("00000000 0000 ffff 00000001 00000000 00000001 00016b bff8000000000000")
+    assert encoded(response, 0) == data
+    assert decode(DescribeClientQuotasResponse, 0, data) == response
+    listener = AddRaftVoterRequest("c", 1, 2, bytes(16), [Listener("n", "h", 65535)])
+    data = bytes.fromhex(f"0263 00000001 00000002 {'00' * 16} 02 026e 0268 ffff 00 00")
+    assert encoded(listener, 0) == data
+    assert decode(AddRaftVoterRequest, 0, data) == listener
+
+
+def test_records_of_share_fetches_may_not_be_null() -> None:
+    response = ShareFetchResponse(responses=[ShareFetchableTopicResponse(partitions=[SharePart()])])
+    data = encoded(response, 1)
+    assert decode(ShareFetchResponse, 1, data) == response
+    assert data.count(b"\x01\x01\x00") == 1  # no records, nothing acquired, no tagged fields
+    with pytest.raises(Malformed, match="records is null"):
+        decode(ShareFetchResponse, 1, data.replace(b"\x01\x01\x00", b"\x00\x01\x00"))
 
 
 # --- hostile bytes --------------------------------------------------------------------------

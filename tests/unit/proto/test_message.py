@@ -5,7 +5,10 @@ from __future__ import annotations
 import pytest
 
 from quafka_proto.message import Request, Struct, Versions, array, int32, records, string
+from quafka_proto.schema.delegation_tokens import DescribedDelegationToken
 from quafka_proto.schema.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
+from quafka_proto.schema.sasl import SaslAuthenticateRequest
+from quafka_proto.schema.scram import ScramCredentialUpsertion
 
 
 class Item(Struct):
@@ -49,6 +52,18 @@ def test_an_unknown_name_is_refused() -> None:
         Nothing(colour=1)
     with pytest.raises(AttributeError):
         Item().colour = 1  # type: ignore[attr-defined]
+
+
+def test_secrets_are_not_shown() -> None:
+    assert (
+        repr(SaslAuthenticateRequest(b"password")) == "SaslAuthenticateRequest(auth_bytes=<secret>)"
+    )
+    token = DescribedDelegationToken(token_id="id", hmac=b"key")
+    assert repr([token]) == "[DescribedDelegationToken(token_id='id', hmac=<secret>)]"
+    user = ScramCredentialUpsertion(name="ann", salt=b"salt", salted_password=b"password")
+    assert repr(user) == (
+        "ScramCredentialUpsertion(name='ann', salt=<secret>, salted_password=<secret>)"
+    )
 
 
 def test_equal_where_type_and_fields_are() -> None:
