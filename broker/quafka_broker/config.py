@@ -92,4 +92,5 @@ class BrokerConfig(LogSettings):
         settings.optional_path, "a path",
     )  # fmt: skip
     mesh_datagram_size: int | None = settings.mesh_datagram_size_setting()
+    mesh_batched: bool = settings.mesh_batched_setting()
     ops_listen: str = settings.ops_listen_setting("127.0.0.1:9193")

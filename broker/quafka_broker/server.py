@@ -96,6 +96,7 @@ class Broker:
             handlers,
             self._tracer,
             datagram_size=config.mesh_datagram_size,
+            batched=config.mesh_batched,
         )
         try:
             self._address = await self._mesh.start(*split_address(config.mesh_listen))

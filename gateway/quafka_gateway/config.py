@@ -58,4 +58,5 @@ class GatewayConfig(EdgeSettings):
         "a path",
     )
     mesh_datagram_size: int | None = settings.mesh_datagram_size_setting()
+    mesh_batched: bool = settings.mesh_batched_setting()
     ops_listen: str = settings.ops_listen_setting("127.0.0.1:9093")

@@ -48,14 +48,14 @@ class Gateway:
         self._identity = Identity.load_or_create(config.node_key)
         self._operations_address = await self._operations.start(*split_address(config.ops_listen))
         host, port = split_address(config.mesh_peers[0])
-        size = config.mesh_datagram_size
         client = MeshClient(
             host,
             port,
             self._identity,
             frozenset(config.mesh_allow),
             self._tracer,
-            datagram_size=size,
+            datagram_size=config.mesh_datagram_size,
+            batched=config.mesh_batched,
         )
         self._broker = BrokerLink(client, config.org_id)
         self._listener = Listener(config.max_connections)

@@ -53,6 +53,7 @@ class MeshClient:
         tracer: Tracer,
         *,
         datagram_size: int | None = None,
+        batched: bool = True,
     ) -> None:
         self._host = host
         self._port = port
@@ -60,6 +61,7 @@ class MeshClient:
         self._allowed = frozenset(allowed)
         self._tracer = tracer
         self._datagram_size = datagram_size
+        self._batched = batched
         self._session: BrokerSession | None = None
         self._connected = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -251,6 +253,7 @@ class MeshClient:
                 self._allowed,
                 make_session,
                 datagram_size=self._datagram_size,
+                batched=self._batched,
             )
         except OSError as e:
             return False, e.strerror or str(e)

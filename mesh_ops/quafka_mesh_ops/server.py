@@ -91,6 +91,7 @@ class MeshServer:
         tracer: Tracer,
         *,
         datagram_size: int | None = None,
+        batched: bool = True,
         handshake_deadline: float = HANDSHAKE_DEADLINE,
     ) -> None:
         self.handlers = dict(handlers)
@@ -102,6 +103,7 @@ class MeshServer:
             allowed,
             lambda connection, address: _Session(self, connection, address),
             datagram_size=datagram_size,
+            batched=batched,
             handshake_deadline=handshake_deadline,
         )
 

@@ -125,7 +125,7 @@ def optional_path(text: str) -> Path | None:
 
 def datagram_size(text: str) -> int | None:
     """auto (None) or a number of bytes."""
-    return None if text == "auto" else whole(1_200, 16_000)(text)
+    return None if text == "auto" else whole(1_200, 60_000)(text)
 
 
 def fsync(text: str) -> str:
@@ -152,7 +152,13 @@ def choice(*allowed: str) -> Callable[[str], str]:
 def mesh_datagram_size_setting() -> Any:
     """Every program that speaks on the mesh has it."""
     help_ = "size of the mesh's UDP datagrams in bytes; auto: by the path"
-    return setting(None, help_, datagram_size, "auto, or 1200 to 16000", blank="auto")
+    return setting(None, help_, datagram_size, "auto, or 1200 to 60000", blank="auto")
+
+
+def mesh_batched_setting() -> Any:
+    """As `mesh_datagram_size_setting`."""
+    help_ = "build and read the mesh's packets by the burst; false: one by one, as stock aioquic"
+    return setting(True, help_, boolean, "true, false")
 
 
 def ops_listen_setting(default: str, whose: str = "") -> Any:

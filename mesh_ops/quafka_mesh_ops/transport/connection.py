@@ -169,14 +169,13 @@ class Connection:
     def receive(self, datagrams: list[bytes], address: Address) -> None:
         """Feed what one system call received, then act on it and answer."""
         now = self.last_received = self._loop.time()
-        for data in datagrams:
-            try:
-                self._quic.receive_datagram(data, address, now)
-            except Exception:
-                # The packet parser is not ours; whatever a packet makes it raise must stay here.
-                logger.exception("a packet from %s could not be handled", address)
-                self.abort("a packet could not be handled")
-                return
+        try:
+            self._quic.receive_datagrams(datagrams, address, now)
+        except Exception:
+            # The packet parser is not ours; whatever a packet makes it raise must stay here.
+            logger.exception("a packet from %s could not be handled", address)
+            self.abort("a packet could not be handled")
+            return
         if self._quic.was_reset:
             self.abort("the peer has started anew")
             return

@@ -20,6 +20,7 @@ from aioquic.quic.packet import (
 from cryptography import x509
 
 from quafka_mesh_ops.identity import Identity, NodeId, utc_now, verify_peer
+from quafka_mesh_ops.transport.batched import quic_class
 from quafka_mesh_ops.transport.connection import Connection, ConnectionUser
 from quafka_mesh_ops.transport.log_limit import LimitedLog
 from quafka_mesh_ops.transport.quic import (
@@ -61,10 +62,11 @@ async def dial(
     make_user: Callable[[Connection], ConnectionUser],
     *,
     datagram_size: int | None,
+    batched: bool = True,
 ) -> Connection:
     """Begin connecting; the user hears how it went. The socket lives as long as the connection.
 
-    `datagram_size` None: 16,000 bytes on this host, else 1452. Raises OSError where the name or
+    `datagram_size` None: 60,000 bytes on this host, else 1452. Raises OSError where the name or
     the address cannot be used at all.
     """
     loop = asyncio.get_running_loop()
@@ -82,7 +84,8 @@ async def dial(
     configuration = quic_configuration(
         identity, utc_now(), is_client=True, datagram_size=datagram_size
     )
-    return _Dialled(sock, address, MeshQuic(configuration, checker(allowed)), make_user).connection
+    quic = quic_class(batched)(configuration, checker(allowed))
+    return _Dialled(sock, address, quic, make_user).connection
 
 
 class _Dialled:
@@ -143,12 +146,14 @@ class Listener:
         make_user: Callable[[Connection, Address], ConnectionUser],
         *,
         datagram_size: int | None = None,
+        batched: bool = True,
         handshake_deadline: float = HANDSHAKE_DEADLINE,
     ) -> None:
         self._identity = identity
         self._verify = checker(allowed)
         self._make_user = make_user
         self._datagram_size = datagram_size
+        self._quic_class = quic_class(batched)
         self._handshake_deadline = handshake_deadline
         self._cids: dict[bytes, Connection] = {}
         self._connections: dict[Connection, set[bytes]] = {}
@@ -279,7 +284,7 @@ class Listener:
             is_client=False,
             datagram_size=self._datagram_size or min(size, LOOPBACK_DATAGRAM),
         )
-        quic = MeshQuic(
+        quic = self._quic_class(
             configuration,
             self._verify,
             original_destination_connection_id=cid,

@@ -20,7 +20,7 @@ import hmac
 import logging
 import os
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 
 from aioquic import tls
@@ -34,7 +34,8 @@ from aioquic.quic.connection import (
 )
 from aioquic.quic.packet import QuicProtocolVersion
 from aioquic.quic.packet_builder import QuicPacketBuilder
-from aioquic.quic.recovery import QuicPacketPacer
+from aioquic.quic.recovery import QuicPacketPacer, QuicPacketSpace
+from aioquic.quic.stream import QuicStream
 from cryptography import x509
 
 from quafka_mesh_ops.errors import PeerRefusedError
@@ -49,10 +50,11 @@ BURST = 64_000
 """Bytes that one call builds: what UDP_SEGMENT takes in one system call."""
 
 ETHERNET_DATAGRAM = 1452
-LOOPBACK_DATAGRAM = 16_000
-"""Below 16,384: there aioquic's sender writes a STREAM length that does not fit its field."""
+LOOPBACK_DATAGRAM = 60_000
+"""What fits a UDP datagram with room to spare; the fewer packets, the less work."""
 SMALLEST_DATAGRAM = SMALLEST_MAX_DATAGRAM_SIZE
 
+_LONGEST_FRAME = (1 << 14) - 1
 _TOKEN_SIZE = 16
 _SHORTEST_RESET, _LONGEST_RESET = 21, 42
 _SHORT_HEADER = 0x40
@@ -204,6 +206,13 @@ class MeshQuic(QuicConnection):
         all_acked = sender._buffer_start == sender._buffer_stop
         return sender._buffer_fin is None and all_acked
 
+    def receive_datagrams(
+        self, datagrams: Sequence[bytes], addr: NetworkAddress, now: float
+    ) -> None:
+        """Take what one system call received."""
+        for data in datagrams:
+            self.receive_datagram(data, addr, now)
+
     def receive_datagram(self, data: bytes, addr: NetworkAddress, now: float) -> None:
         """Take a datagram; one that resets the connection only sets `was_reset`."""
         if len(data) <= _LONGEST_RESET and self._is_reset(data):
@@ -220,11 +229,18 @@ class MeshQuic(QuicConnection):
 
     def datagrams_to_send(self, now: float) -> list[tuple[bytes, NetworkAddress]]:
         """At most one burst; see the module's text. Call again until nothing comes."""
+        return self.build(now, self.burst_room())
+
+    def burst_room(self) -> int:
+        """Bytes that may be sent now: whole datagrams, and one burst at most."""
         congestion = self._congestion
-        in_flight = congestion.bytes_in_flight
-        room = max(0, congestion.window - in_flight)
-        room -= room % self._max_datagram_size
-        congestion.congestion_window = in_flight + min(room, self._burst)
+        room = max(0, congestion.window - congestion.bytes_in_flight)
+        return min(room - room % self._max_datagram_size, self._burst)
+
+    def build(self, now: float, room: int) -> list[tuple[bytes, NetworkAddress]]:
+        """Datagrams with at most `room` bytes that count as in flight."""
+        congestion = self._congestion
+        congestion.congestion_window = congestion.bytes_in_flight + room
         try:
             return super().datagrams_to_send(now)
         finally:
@@ -238,6 +254,17 @@ class MeshQuic(QuicConnection):
         assert isinstance(context, _MutualContext)
         context.judge = self._judge
         context._request_client_certificate = True
+
+    def _write_stream_frame(
+        self,
+        builder: QuicPacketBuilder,
+        space: QuicPacketSpace,
+        stream: QuicStream,
+        max_offset: int,
+    ) -> int:
+        # aioquic writes the length into two bytes, of which two bits are taken.
+        end = stream.sender.next_offset + _LONGEST_FRAME
+        return super()._write_stream_frame(builder, space, stream, min(max_offset, end))
 
     def _write_new_connection_id_frame(
         self, builder: QuicPacketBuilder, connection_id: QuicConnectionId

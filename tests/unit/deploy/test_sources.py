@@ -82,7 +82,7 @@ def test_one_file_serves_both_programs(tmp_path: Path) -> None:
         ("mesh_listen", "9192", "host:port"),
         ("mesh_listen", "localhost:99999", "host:port"),
         ("mesh_allow", "me", "64 hex digits"),
-        ("mesh_datagram_size", "9", "1200 to 16000"),
+        ("mesh_datagram_size", "9", "1200 to 60000"),
         ("log_level", "loud", "debug, info, warning, error"),
         ("data", "", "a path"),
         ("data", "a\0b", "a path"),

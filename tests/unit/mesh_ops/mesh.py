@@ -97,6 +97,7 @@ async def mesh(
     *,
     tracer: Tracer | None = None,
     datagram_size: int | None = None,
+    batched: bool = True,
 ) -> AsyncIterator[Mesh]:
     """A connected pair."""
     broker = Broker()
@@ -108,10 +109,17 @@ async def mesh(
         {**broker.handlers(), **(handlers or {})},
         tracer,
         datagram_size=datagram_size,
+        batched=batched,
     )
     _, port = await server.start("127.0.0.1", 0)
     client = MeshClient(
-        "127.0.0.1", port, ours, {theirs.node_id}, tracer, datagram_size=datagram_size
+        "127.0.0.1",
+        port,
+        ours,
+        {theirs.node_id},
+        tracer,
+        datagram_size=datagram_size,
+        batched=batched,
     )
     await client.start()
     try:

@@ -37,10 +37,11 @@ async def test_a_call_is_answered() -> None:
         assert answer == DescribeTopicsResp("cluster", [])
 
 
-@pytest.mark.parametrize("datagram_size", [None, 1452, 1200])
-async def test_large_bodies_both_ways(datagram_size: int | None) -> None:
+@pytest.mark.parametrize("batched", [True, False])
+@pytest.mark.parametrize("datagram_size", [None, 16_000, 1452, 1200])
+async def test_large_bodies_both_ways(datagram_size: int | None, batched: bool) -> None:
     size = (8 << 20) + 3
-    async with mesh(datagram_size=datagram_size) as m:
+    async with mesh(datagram_size=datagram_size, batched=batched) as m:
         fetched = await m.client.call(fetch_of(size), org_id=1, deadline=20)
         assert fetched.partitions[0].records[0] == bytes(size)
         stored = await m.client.call(produce_of(bytes(size)), org_id=1, deadline=20, lane=3)

@@ -1,0 +1,302 @@
+"""Packets built and read a burst at a time.
+
+The stock path costs some 60 to 90 microseconds of Python a packet, several times what its
+encryption costs. Here one call works for a whole burst of equal packets:
+
+- **Sending.** Stream data that fills packets is cut into STREAM frames without a length (they end
+  with their packet), sealed straight into the buffer that one system call sends. Everything else
+  - ACKs, limits, small frames, the odd rest - is left to the stock path, which goes first: so
+  small answers overtake bulk.
+- **Receiving.** Packets that hold one STREAM frame are opened side by side and what is contiguous
+  is handed on as one piece. Any other packet takes the stock path.
+- **ACKs.** Packets of one stream that are acknowledged together are accounted for once
+  (recovery.py).
+
+What is on the wire is plain QUIC: either end may be stock. State is aioquic's own throughout, so
+the two paths can alternate packet by packet, and loss, retransmission, key updates and limits
+are decided in one place.
+"""
+
+# ruff: noqa: SLF001
+# pyright: reportPrivateUsage=false
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any, cast
+
+import aioquic
+from aioquic import tls
+from aioquic.buffer import encode_uint_var
+from aioquic.quic.configuration import QuicConfiguration
+from aioquic.quic.connection import NetworkAddress, QuicConnectionState
+from aioquic.quic.stream import QuicStream
+
+from quafka_mesh_ops.transport.burst import BULK, CID_SIZE, EIGHT_BYTES, OFFSET_FIELD, Burst
+from quafka_mesh_ops.transport.protection import SAMPLE_SIZE, TAG_SIZE, KeyRing, Keys
+from quafka_mesh_ops.transport.quic import MeshQuic, VerifyPeer
+from quafka_mesh_ops.transport.recovery import BulkPacket, BurstRecovery
+
+logger = logging.getLogger("quafka.mesh")
+
+_PN_AT = 1 + CID_SIZE
+_PN_SIZE = 2  # as the stock path sends; enough for 32,767 packets in flight
+_SAMPLE_AT = _PN_AT + 4
+_FIXED_BIT = 0x40
+_BULK_AND_FIN = b"\x0d"
+
+KNOWN_AIOQUIC = "1.7."
+"""The releases whose private names this module was written against."""
+
+KEY_UPDATE_AFTER = 1 << 22
+"""Packets sealed with one key. AES-GCM bears 2^23 (RFC 9001 section 6.6)."""
+
+
+class BatchedQuic(MeshQuic):
+    """A mesh connection that works by the burst where it can."""
+
+    _remote_max_data_used: int
+
+    def __init__(
+        self,
+        configuration: QuicConfiguration,
+        verify: VerifyPeer,
+        original_destination_connection_id: bytes | None = None,
+        reset_secret: bytes | None = None,
+    ) -> None:
+        super().__init__(configuration, verify, original_destination_connection_id, reset_secret)
+        self._loss.__class__ = BurstRecovery
+        self._send_keys = KeyRing()
+        self._receive_keys = KeyRing()
+        self._stock_due = True
+        self._sealed = 0
+
+    # --- sending ----------------------------------------------------------------------------
+
+    def datagrams_to_send(self, now: float) -> list[tuple[bytes, NetworkAddress]]:
+        """At most one burst; call again until nothing comes."""
+        if self._sealed >= KEY_UPDATE_AFTER and self._handshake_confirmed:
+            self._sealed = 0
+            self.request_key_update()
+        keys = self._bulk_keys()
+        bulk = [stream for stream in self._streams_queue if self._is_bulk(stream)] if keys else []
+        if keys is None or not bulk:
+            return super().datagrams_to_send(now)
+        datagrams: list[tuple[bytes, NetworkAddress]] = []
+        room = self.burst_room()
+        if self._stock_due or len(bulk) < self._wishing():
+            # One packet for all that is not bulk, and small answers first.
+            self._stock_due = False
+            self._streams_queue.sort(key=self._is_bulk)
+            datagrams = self.build(now, min(room, self._max_datagram_size))
+            room -= sum([len(data) for data, _ in datagrams])
+        for stream in bulk:
+            if room < self._max_datagram_size:
+                break
+            sealed = self._send_bulk(stream, room // self._max_datagram_size, keys, now)
+            room -= sum([len(data) for data, _ in sealed])
+            datagrams += sealed
+        return datagrams
+
+    def handle_timer(self, now: float) -> None:
+        """A deadline has come."""
+        self._stock_due = True
+        super().handle_timer(now)
+
+    def _bulk_keys(self) -> Keys | None:
+        """The keys to seal with, while the connection is in its ordinary state."""
+        if (
+            not self._handshake_confirmed
+            or self._state is not QuicConnectionState.CONNECTED
+            or self._close_pending
+            or self._probe_pending
+            or self._ping_pending
+            or not self._network_paths[0].is_validated
+            or len(self._peer_cid.cid) != CID_SIZE
+        ):
+            return None
+        pair = self._cryptos[tls.Epoch.ONE_RTT]
+        if pair._update_key_requested:
+            return None  # the stock path makes the next keys when it seals its next packet
+        return self._send_keys.keys(pair.send)
+
+    def _is_bulk(self, stream: QuicStream) -> bool:
+        """Whether the stream has a datagram's worth of contiguous data to send."""
+        sender = stream.sender
+        if sender.buffer_is_empty or sender.reset_pending or stream.is_blocked:
+            return False
+        pending = sender._pending
+        if not len(pending):
+            return False
+        start = pending[0].start
+        stop = min(pending[0].stop, self._flow_limit(stream))
+        return stop - start >= self._max_datagram_size
+
+    def _wishing(self) -> int:
+        """How many streams have anything to send, or must be looked at by the stock path."""
+        return sum(
+            [
+                not stream.sender.buffer_is_empty
+                or stream.sender.reset_pending
+                or stream.receiver.stop_pending
+                or stream.is_finished
+                for stream in self._streams_queue
+            ]
+        )
+
+    def _flow_limit(self, stream: QuicStream) -> int:
+        """The offset that flow control lets the stream reach."""
+        sender = stream.sender
+        connection = sender.highest_offset + self._remote_max_data - self._remote_max_data_used
+        return min(connection, stream.max_stream_data_remote)
+
+    def _send_bulk(
+        self, stream: QuicStream, count: int, keys: Keys, now: float
+    ) -> list[tuple[bytes, NetworkAddress]]:
+        """Up to `count` packets of one stream's next contiguous data."""
+        sender = stream.sender
+        pending = sender._pending[0]
+        start, end = pending.start, min(pending.stop, self._flow_limit(stream))
+        stream_id = encode_uint_var(stream.stream_id or 0)
+        frame_header = 1 + len(stream_id) + OFFSET_FIELD.size
+        capacity = self._max_datagram_size - _PN_AT - _PN_SIZE - frame_header - TAG_SIZE
+        end = min(end, start + count * capacity)
+        if end < pending.stop:
+            # Not the last of this data: whole packets only, so that a burst is one system call.
+            end -= (end - start) % capacity
+        packets = self._seal(stream, start, end, capacity, stream_id, keys, now)
+        self._note_sent(stream, start, end, now)
+        path = self._network_paths[0]
+        path.bytes_sent += sum(map(len, packets))
+        return [(packet, path.addr) for packet in packets]
+
+    def _seal(
+        self,
+        stream: QuicStream,
+        start: int,
+        end: int,
+        capacity: int,
+        stream_id: bytes,
+        keys: Keys,
+        now: float,
+    ) -> list[bytes]:
+        """Packets with the stream's bytes from `start` to `end`, `capacity` in each, protected."""
+        sender = stream.sender
+        count = -(-(end - start) // capacity)
+        overhead = _PN_AT + _PN_SIZE + 1 + len(stream_id) + OFFSET_FIELD.size + TAG_SIZE
+        out = bytearray(end - start + count * overhead)
+        view = memoryview(out)
+        sent: dict[int, Any] = self._spaces[tls.Epoch.ONE_RTT].sent_packets
+        first = _FIXED_BIT | self._spin_bit << 5 | keys.phase << 2 | (_PN_SIZE - 1)
+        head = bytes([first]) + self._peer_cid.cid
+        plain = (BULK + stream_id, _BULK_AND_FIN + stream_id)
+        base = sender._buffer_start
+        seal, iv = keys.aead.encrypt_into, keys.iv
+        number = self._packet_number
+        bounds: list[int] = []
+        at = 0
+        # The view must be gone before aioquic next cuts the buffer that it is of.
+        with memoryview(sender._buffer) as data:
+            for offset in range(start, end, capacity):
+                stop = min(offset + capacity, end)
+                fin = stop == sender._buffer_fin
+                field = OFFSET_FIELD.pack(offset | EIGHT_BYTES)
+                payload = b"".join((plain[fin], field, data[offset - base : stop - base]))
+                header = head + (number & 0xFFFF).to_bytes(2, "big")
+                body = at + _PN_AT + _PN_SIZE
+                after = body + len(payload) + TAG_SIZE
+                out[at:body] = header
+                seal((iv ^ number).to_bytes(12, "big"), payload, header, view[body:after])
+                sent[number] = BulkPacket(number, now, after - at, stream, offset, stop, fin)
+                bounds.append(at)
+                at = after
+                number += 1
+        _protect_headers(out, view, bounds, keys)
+        self._packet_number = number
+        bounds.append(at)
+        self._sealed += count
+        space = self._spaces[tls.Epoch.ONE_RTT]
+        space.ack_eliciting_in_flight += count
+        self._congestion.bytes_in_flight += at
+        return [cast(bytes, view[a:b]) for a, b in pairwise(bounds)]
+
+    def _note_sent(self, stream: QuicStream, start: int, end: int, now: float) -> None:
+        """What the stock path would have noted, once for all packets."""
+        sender = stream.sender
+        sender._pending.subtract(start, end)
+        if end > sender.highest_offset:
+            self._remote_max_data_used += end - sender.highest_offset
+            sender.highest_offset = end
+        if sender._buffer_fin == end:
+            sender._pending_eof = False
+        self._streams_queue.remove(stream)
+        self._streams_queue.append(stream)
+        self._loss._time_of_last_sent_ack_eliciting_packet = now
+        if not self._ack_eliciting_sent_since_receipt:
+            self._close_at = now + self._idle_timeout()
+            self._ack_eliciting_sent_since_receipt = True
+
+    # --- receiving --------------------------------------------------------------------------
+
+    def receive_datagrams(
+        self, datagrams: Sequence[bytes], addr: NetworkAddress, now: float
+    ) -> None:
+        """Take what one system call received."""
+        self._stock_due = True
+        keys = self._open_keys(addr) if len(datagrams) > 1 else None
+        if keys is None:
+            super().receive_datagrams(datagrams, addr, now)
+            return
+        samples = b"".join([data[_SAMPLE_AT : _SAMPLE_AT + SAMPLE_SIZE] for data in datagrams])
+        if len(samples) != SAMPLE_SIZE * len(datagrams):  # one is too short to be a packet
+            super().receive_datagrams(datagrams, addr, now)
+            return
+        burst = Burst(self, keys, keys.masks(samples), now)
+        for index, data in enumerate(datagrams):
+            if not burst.take(data, index * SAMPLE_SIZE):
+                # In the order of arrival: what it holds may build upon what came before.
+                burst.finish()
+                self.receive_datagram(data, addr, now)
+            if self.is_closed:
+                return
+        burst.finish()
+
+    def _open_keys(self, addr: NetworkAddress) -> Keys | None:
+        """The keys to open with, while the connection is in its ordinary state."""
+        path = self._network_paths[0] if self._network_paths else None
+        if (
+            path is None
+            or not self._handshake_complete
+            or self._state is not QuicConnectionState.CONNECTED
+            or self._close_pending
+            or path.addr != addr
+            or not path.is_validated
+            or len(self.host_cid) != CID_SIZE
+        ):
+            return None
+        return self._receive_keys.keys(self._cryptos[tls.Epoch.ONE_RTT].recv)
+
+
+def _protect_headers(out: bytearray, view: memoryview, bounds: list[int], keys: Keys) -> None:
+    """Mask the first byte and the packet number of each packet (RFC 9001 section 5.4)."""
+    samples = [view[at + _SAMPLE_AT : at + _SAMPLE_AT + SAMPLE_SIZE] for at in bounds]
+    masks = keys.masks(b"".join(samples))
+    mask = 0
+    for at in bounds:
+        out[at] ^= masks[mask] & 0x1F
+        out[at + _PN_AT] ^= masks[mask + 1]
+        out[at + _PN_AT + 1] ^= masks[mask + 2]
+        mask += SAMPLE_SIZE
+
+
+def quic_class(batched: bool) -> type[MeshQuic]:
+    """The connection class to use; the stock path where aioquic is not the one known here."""
+    if batched and not aioquic.__version__.startswith(KNOWN_AIOQUIC):
+        logger.warning(
+            "the mesh's packets are built one by one: batches need aioquic %s, this is %s",
+            KNOWN_AIOQUIC,
+            aioquic.__version__,
+        )
+        return MeshQuic
+    return BatchedQuic if batched else MeshQuic

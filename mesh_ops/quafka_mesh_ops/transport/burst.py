@@ -1,0 +1,268 @@
+"""Reading a burst: packets that one system call received, opened side by side.
+
+The usual packet of a bulk reply holds one STREAM frame that fills it. Data that is contiguous
+over such packets is handed on as one piece, and what aioquic notes of every packet is noted once.
+"""
+
+# ruff: noqa: SLF001
+# pyright: reportPrivateUsage=false
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING
+
+from aioquic import tls
+from aioquic.buffer import encode_uint_var
+from aioquic.quic.connection import QuicConnectionError, QuicReceiveContext
+from aioquic.quic.packet import QuicErrorCode, QuicStreamFrame, decode_packet_number, get_spin_bit
+from aioquic.quic.recovery import MAX_ACK_RANGES
+from aioquic.quic.stream import FinalSizeError, StreamFinishedError
+from cryptography.exceptions import InvalidTag
+
+from quafka_mesh_ops.transport.protection import Keys
+
+if TYPE_CHECKING:
+    from quafka_mesh_ops.transport.quic import MeshQuic
+
+CID_SIZE = 8
+"""Connection ids of the mesh, both sides': aioquic's own choice."""
+
+BULK = b"\x0c"
+"""The type of the STREAM frame that bulk is sent in: with an offset and without a length."""
+OFFSET_FIELD = struct.Struct(">Q")
+EIGHT_BYTES = 0xC000_0000_0000_0000
+"""How a variable-length integer of eight bytes begins: the size that bulk's offsets have."""
+
+_PN_AT = 1 + CID_SIZE
+_LOOKED_AT = 0x80 | 0x18 | 0x04  # long header, reserved bits, key phase
+# STREAM frame types (RFC 9000 section 19.8): 0x08, with these bits.
+_STREAM, _STREAM_MASK = 0x08, 0xF8
+_FIN, _LENGTH, _OFFSET = 1, 2, 4
+
+
+class Piece:
+    """Contiguous data of one stream, from neighbouring packets."""
+
+    __slots__ = ("_header", "data", "end", "fin", "frame_type", "offset", "stream_id")
+
+    def __init__(
+        self, stream_id: int, offset: int, data: bytes | memoryview, frame_type: int
+    ) -> None:
+        self.stream_id = stream_id
+        self.offset = offset
+        self.data: list[bytes | memoryview] = [data]
+        self.end = offset + len(data)
+        self.fin = bool(frame_type & _FIN)
+        self.frame_type = frame_type
+        self._header = BULK + encode_uint_var(stream_id)
+
+    def continued_by(self, other: Piece) -> bool:
+        """Take the other piece in, if it goes on where this one ends."""
+        if other.stream_id != self.stream_id or other.offset != self.end or self.fin:
+            return False
+        self.data += other.data
+        self.end = other.end
+        self.fin = other.fin
+        return True
+
+    def next_header(self) -> bytes | None:
+        """The STREAM header with which `BatchedQuic` would go on; None behind the end."""
+        if self.fin:
+            return None
+        return self._header + OFFSET_FIELD.pack(self.end | EIGHT_BYTES)
+
+
+def parse_bulk(plain: bytes) -> Piece | None:
+    """The STREAM frame that fills a packet; None for any other content."""
+    kind = plain[0] if plain else 0
+    if kind & _STREAM_MASK != _STREAM:
+        return None
+    try:
+        stream_id, at = _varint(plain, 1)
+        offset, at = _varint(plain, at) if kind & _OFFSET else (0, at)
+        if kind & _LENGTH:
+            length, at = _varint(plain, at)
+            if at + length != len(plain):
+                return None
+    except IndexError:
+        return None
+    return Piece(stream_id, offset, memoryview(plain)[at:], kind)
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    """A variable-length integer (RFC 9000 section 16). Raises IndexError: it is cut short."""
+    size = 1 << (data[at] >> 6)
+    after = at + size
+    if after > len(data):
+        raise IndexError
+    return int.from_bytes(data[at:after], "big") & ((1 << 8 * size - 2) - 1), after
+
+
+class Burst:
+    """Packets of one connection, in the order in which they arrived."""
+
+    def __init__(self, quic: MeshQuic, keys: Keys, masks: bytes, now: float) -> None:
+        self._quic = quic
+        self._space = quic._spaces[tls.Epoch.ONE_RTT]
+        self._keys = keys
+        self._masks = masks
+        self._now = now
+        self._cid = quic.host_cid
+        self._usual = keys.phase << 2
+        self._next = self._space.largest_received_packet + 1
+        self._first_byte = 0
+        self._piece: Piece | None = None
+        self._goes_on: bytes | None = None  # how a packet begins that continues the piece
+        self._start = self._stop = -1
+        self._elicits_ack = False
+
+    def take(self, data: bytes, mask: int) -> bool:
+        """Take one datagram, whose header mask is at `mask`; False: the stock path must."""
+        masks = self._masks
+        first = data[0] ^ (masks[mask] & 0x1F)
+        # Another key phase is a key update, if it is genuine.
+        if first & _LOOKED_AT != self._usual or data[1:_PN_AT] != self._cid:
+            return False
+        size = (first & 3) + 1
+        after = _PN_AT + size
+        number = int.from_bytes(data[_PN_AT:after], "big") ^ int.from_bytes(
+            masks[mask + 1 : mask + 1 + size], "big"
+        )
+        header = bytes([first]) + self._cid + number.to_bytes(size, "big")
+        if number == self._next & ((1 << 8 * size) - 1):
+            number = self._next
+        elif (number := self._out_of_order(number, size)) < 0:
+            return True
+        nonce = (self._keys.iv ^ number).to_bytes(12, "big")
+        try:
+            plain = self._keys.aead.decrypt(nonce, memoryview(data)[after:], header)
+        except InvalidTag:
+            return True  # garbage, or of a key phase that is over
+        self._note(number, first)
+        piece = self._piece
+        if piece is not None and self._goes_on is not None and plain.startswith(self._goes_on):
+            rest = memoryview(plain)[len(self._goes_on) :]
+            piece.data.append(rest)
+            piece.end += len(rest)
+            self._goes_on = piece.next_header()
+        else:
+            self._opened(plain)
+        return True
+
+    def _out_of_order(self, truncated: int, size: int) -> int:
+        """The number of a packet that is not the next one; -1 if it was received before."""
+        number = decode_packet_number(truncated, 8 * size, self._next)
+        if number < self._next:
+            self._note_received()
+            if number in self._space.received_packets:
+                return -1
+        return number
+
+    def finish(self) -> None:
+        """Hand on what was collected, and note the packets as received."""
+        self._hand_on()
+        self._note_received()
+        if not self._elicits_ack or self._quic.is_closed:
+            return
+        self._elicits_ack = False
+        if self._space.ack_at is None:
+            self._space.ack_at = self._now + self._quic._ack_delay
+
+    def _note(self, number: int, first: int) -> None:
+        if number == self._stop:
+            self._stop += 1
+        else:
+            self._note_received()
+            self._start, self._stop = number, number + 1
+        if number >= self._next:
+            self._next = number + 1
+            self._first_byte = first
+
+    def _note_received(self) -> None:
+        """Note a run of packets, as aioquic does with each one."""
+        start, stop = self._start, self._stop
+        if start == stop:
+            return
+        self._start = self._stop = -1
+        quic, space = self._quic, self._space
+        space.expected_packet_number = max(space.expected_packet_number, stop)
+        if stop - 1 > space.largest_received_packet:
+            space.largest_received_packet = stop - 1
+            space.largest_received_time = self._now
+        if stop - 1 > quic._spin_highest_pn:
+            quic._spin_bit = get_spin_bit(self._first_byte) != quic._is_client
+            quic._spin_highest_pn = stop - 1
+        space.ack_queue.add(start, stop)
+        if len(space.ack_queue) > MAX_ACK_RANGES:
+            space.ack_queue.shift()
+        window = space.received_packets
+        window._received.update(range(max(start, stop - window._size), stop))
+        window.add(stop - 1)
+        quic._close_at = self._now + quic._idle_timeout()
+        quic._ack_eliciting_sent_since_receipt = False
+
+    def _opened(self, plain: bytes) -> None:
+        """Take a packet's content that does not just continue the piece at hand."""
+        piece = parse_bulk(plain)
+        if piece is None:
+            self._hand_on()
+            self._other(plain)
+            return
+        self._elicits_ack = True
+        if self._piece is None or not self._piece.continued_by(piece):
+            self._hand_on()
+            self._piece = piece
+        self._goes_on = self._piece.next_header()
+
+    def _other(self, plain: bytes) -> None:
+        """Frames of other kinds, or several: aioquic reads them."""
+        quic = self._quic
+        context = QuicReceiveContext(
+            epoch=tls.Epoch.ONE_RTT,
+            host_cid=quic.host_cid,
+            network_path=quic._network_paths[0],
+            quic_logger_frames=None,
+            time=self._now,
+            version=quic._version,
+        )
+        try:
+            elicits_ack, _ = quic._payload_received(context, plain)
+        except QuicConnectionError as e:
+            quic.close(e.error_code, e.frame_type, e.reason_phrase)
+        else:
+            self._elicits_ack |= elicits_ack
+
+    def _hand_on(self) -> None:
+        piece, self._piece, self._goes_on = self._piece, None, None
+        if piece is None or self._quic.is_closed:
+            return
+        try:
+            self._receive(piece)
+        except StreamFinishedError:
+            pass  # late data of a stream that is over
+        except QuicConnectionError as e:
+            self._quic.close(e.error_code, e.frame_type, e.reason_phrase)
+
+    def _receive(self, piece: Piece) -> None:
+        """As aioquic does with every STREAM frame.
+
+        Raises:
+            StreamFinishedError, QuicConnectionError: see there.
+        """
+        quic, kind = self._quic, piece.frame_type
+        quic._assert_stream_can_receive(kind, piece.stream_id)
+        stream = quic._get_or_create_stream(kind, piece.stream_id)
+        new = max(0, piece.end - stream.receiver.highest_offset)
+        limit = quic._local_max_data
+        if piece.end > stream.max_stream_data_local or limit.used + new > limit.value:
+            raise QuicConnectionError(
+                QuicErrorCode.FLOW_CONTROL_ERROR, kind, "over the flow-control limit"
+            )
+        frame = QuicStreamFrame(data=b"".join(piece.data), fin=piece.fin, offset=piece.offset)
+        try:
+            event = stream.receiver.handle_frame(frame)
+        except FinalSizeError as e:
+            raise QuicConnectionError(QuicErrorCode.FINAL_SIZE_ERROR, kind, str(e)) from e
+        if event is not None:
+            quic._events.append(event)
+        limit.used += new

@@ -1,0 +1,108 @@
+"""Loss recovery that accounts for neighbouring packets together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from aioquic import tls
+from aioquic.quic.packet import QuicPacketType
+from aioquic.quic.packet_builder import QuicDeliveryState, QuicSentPacket
+from aioquic.quic.rangeset import RangeSet
+from aioquic.quic.recovery import QuicPacketRecovery, QuicPacketSpace
+from aioquic.quic.stream import QuicStream
+
+
+class BulkPacket:
+    """What the loss recovery knows of a sent packet that holds one STREAM frame and nothing else.
+
+    Stands in for aioquic's QuicSentPacket, at a third of its cost.
+    """
+
+    __slots__ = ("fin", "packet_number", "sent_bytes", "sent_time", "start", "stop", "stream")
+
+    epoch = tls.Epoch.ONE_RTT
+    in_flight = True
+    is_ack_eliciting = True
+    is_crypto_packet = False
+    packet_type = QuicPacketType.ONE_RTT
+
+    def __init__(
+        self,
+        packet_number: int,
+        sent_time: float,
+        sent_bytes: int,
+        stream: QuicStream,
+        start: int,
+        stop: int,
+        fin: bool,
+    ) -> None:
+        self.packet_number = packet_number
+        self.sent_time = sent_time
+        self.sent_bytes = sent_bytes
+        self.stream = stream
+        self.start = start
+        self.stop = stop
+        self.fin = fin
+
+    @property
+    def delivery_handlers(self) -> list[tuple[Any, Any]]:
+        """Who is told that it was acknowledged or lost."""
+        return [(self.stream.sender.on_data_delivery, (self.start, self.stop, self.fin))]
+
+
+class BurstRecovery(QuicPacketRecovery):
+    """Tells a stream once of neighbouring packets that are acknowledged together."""
+
+    def on_ack_received(
+        self, *, ack_rangeset: RangeSet, ack_delay: float, now: float, space: QuicPacketSpace
+    ) -> None:
+        self._take_bulk(ack_rangeset, now, space)
+        super().on_ack_received(
+            ack_rangeset=ack_rangeset, ack_delay=ack_delay, now=now, space=space
+        )
+
+    def _take_bulk(self, acked: RangeSet, now: float, space: QuicPacketSpace) -> None:
+        """Settle acknowledged bulk packets, but for the newest.
+
+        From that one the stock path measures the round trip and detects what was lost.
+        """
+        sent: dict[int, Any] = space.sent_packets
+        if not sent:
+            return
+        # Only numbers that are under way are looked at, whatever the peer claims to have got.
+        first, last = next(iter(sent)), next(reversed(sent))
+        newest: BulkPacket | None = None
+        run: BulkPacket | None = None
+        for numbers in acked:
+            for number in range(max(first, numbers.start), min(last + 1, numbers.stop)):
+                packet = sent.get(number)
+                if type(packet) is not BulkPacket:
+                    continue
+                if newest is not None:
+                    run = self._take(newest, run, now, space)
+                newest = packet
+        if run is not None:
+            _settle(run)
+
+    def _take(
+        self, packet: BulkPacket, run: BulkPacket | None, now: float, space: QuicPacketSpace
+    ) -> BulkPacket:
+        """Account for one packet; `run` grows by its data, or is settled and begins anew."""
+        del space.sent_packets[packet.packet_number]
+        space.ack_eliciting_in_flight -= 1
+        self._cc.on_packet_acked(packet=_as_sent(packet), now=now)
+        if run is None:
+            return packet
+        if run.stream is packet.stream and run.stop == packet.start:
+            run.stop, run.fin = packet.stop, packet.fin
+            return run
+        _settle(run)
+        return packet
+
+
+def _settle(run: BulkPacket) -> None:
+    run.stream.sender.on_data_delivery(QuicDeliveryState.ACKED, run.start, run.stop, run.fin)
+
+
+def _as_sent(packet: BulkPacket) -> QuicSentPacket:
+    return packet  # type: ignore[return-value] # it has all that recovery and congestion read

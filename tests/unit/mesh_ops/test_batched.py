@@ -1,0 +1,153 @@
+"""Packets by the burst are plain QUIC: either end may be stock, over any path."""
+
+from __future__ import annotations
+
+import logging
+import random
+from itertools import product
+
+import aioquic
+import pytest
+from aioquic.tls import Epoch
+
+from quafka_mesh_ops.transport import batched as module
+from quafka_mesh_ops.transport.batched import BatchedQuic, quic_class
+from quafka_mesh_ops.transport.burst import parse_bulk
+from quafka_mesh_ops.transport.quic import MeshQuic
+from quafka_mesh_ops.transport.recovery import BulkPacket
+from tests.unit.mesh_ops.wire import End, Faults, Wire
+
+ENDS = list(product([MeshQuic, BatchedQuic], repeat=2))
+NAMES = [f"{client.__name__}-{server.__name__}" for client, server in ENDS]
+both_ends = pytest.mark.parametrize(("client", "server"), ENDS, ids=NAMES)
+SIZES = [1200, 1452, 8900, 16_000, 60_000]
+BAD = Faults(loss=0.03, repeat=0.02, damage=0.01, delay=4)
+
+
+def blob(size: int, seed: int) -> bytes:
+    return random.Random(seed).randbytes(size)
+
+
+def exchange(wire: Wire, sizes: list[int]) -> None:
+    """Send each size on a stream of its own from both ends at once; all must arrive whole."""
+    sent: list[tuple[End, int, bytes]] = []
+    for one, other in ((wire.client, wire.server), (wire.server, wire.client)):
+        for number, size in enumerate(sizes):
+            stream = one.quic.get_next_available_stream_id(is_unidirectional=True)
+            data = blob(size, number)
+            half = size // 3
+            one.quic.send_stream_data(stream, data[:half])
+            one.quic.send_stream_data(stream, data[half:], end_stream=True)
+            sent.append((other, stream, data))
+    wire.run(lambda: all(stream in end.ended for end, stream, _ in sent))
+    for end, stream, data in sent:
+        assert end.received.pop(stream) == data
+    assert wire.client.closed is None
+    assert wire.server.closed is None
+
+
+@both_ends
+@pytest.mark.parametrize("size", SIZES)
+def test_streams_arrive_whole(client: type[MeshQuic], server: type[MeshQuic], size: int) -> None:
+    wire = Wire(client, server, size)
+    exchange(wire, [0, 1, 100, size - 50, size, size + 1, 3 * size, 400_000, 1_500_000])
+    exchange(wire, [70_000] * 20)
+
+
+@both_ends
+@pytest.mark.parametrize("seed", range(6))
+def test_streams_arrive_whole_over_a_bad_path(
+    client: type[MeshQuic], server: type[MeshQuic], seed: int
+) -> None:
+    wire = Wire(client, server, random.Random(seed).choice(SIZES), BAD, seed)
+    exchange(wire, [1, 5_000, 50_000, 300_000])
+    exchange(wire, [100_000] * 3)
+
+
+@both_ends
+def test_keys_are_updated_on_the_way(client: type[MeshQuic], server: type[MeshQuic]) -> None:
+    wire = Wire(client, server, 1452, Faults(delay=2))
+    for end in (wire.client, wire.server) * 3:
+        end.quic.request_key_update()
+        exchange(wire, [200_000, 10])
+
+
+def test_keys_are_updated_before_they_wear_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "KEY_UPDATE_AFTER", 100)
+    wire = Wire(BatchedQuic, BatchedQuic, 1452)
+    pair = wire.server.quic._cryptos[Epoch.ONE_RTT]
+    secrets = set()
+    for _ in range(4):
+        stream = wire.server.quic.get_next_available_stream_id(is_unidirectional=True)
+        wire.server.quic.send_stream_data(stream, blob(300_000, 1), end_stream=True)
+        wire.run(lambda stream=stream: stream in wire.client.ended)
+        assert wire.client.received.pop(stream) == blob(300_000, 1)
+        secrets.add(pair.send.secret)
+    assert len(secrets) >= 3
+
+
+def test_bulk_leaves_in_bursts_and_arrives_in_pieces() -> None:
+    """That the fast path is taken at all: else everything above would test the stock one."""
+    wire = Wire(BatchedQuic, BatchedQuic, 1452)
+    stream = wire.server.quic.get_next_available_stream_id(is_unidirectional=True)
+    wire.server.quic.send_stream_data(stream, bytes(500_000), end_stream=True)
+    burst = wire.server.quic.datagrams_to_send(wire.now)
+    assert len(burst) == 44
+    sent = wire.server.quic._spaces[Epoch.ONE_RTT].sent_packets
+    assert sum([isinstance(packet, BulkPacket) for packet in sent.values()]) >= 43
+    wire.client.pieces = 0
+    wire.client.quic.receive_datagrams([bytes(data) for data, _ in burst], ("server", 2), wire.now)
+    wire.client.hear()
+    assert wire.client.pieces <= 2
+
+
+def test_small_answers_overtake_bulk() -> None:
+    wire = Wire(BatchedQuic, BatchedQuic, 1452)
+    quic = wire.server.quic
+    bulk = quic.get_next_available_stream_id(is_unidirectional=True)
+    quic.send_stream_data(bulk, bytes(3_000_000), end_stream=True)
+    wire.step()
+    answer = quic.get_next_available_stream_id(is_unidirectional=True)
+    quic.send_stream_data(answer, b"pong", end_stream=True)
+    wire.run(lambda: answer in wire.client.ended, steps=3)
+    assert bulk not in wire.client.ended
+
+
+def test_a_peer_above_its_limits_is_closed() -> None:
+    wire = Wire(BatchedQuic, BatchedQuic, 1452)
+    wire.client.quic._local_max_data.value = 50_000
+    stream = wire.server.quic.get_next_available_stream_id(is_unidirectional=True)
+    wire.server.quic.send_stream_data(stream, bytes(400_000))
+    wire.run(lambda: wire.client.closed is not None)
+    assert "flow-control" in (wire.client.closed or "")
+    wire.run(lambda: wire.server.closed is not None)
+
+
+def test_data_behind_the_end_is_refused() -> None:
+    wire = Wire(BatchedQuic, BatchedQuic, 1452)
+    quic = wire.server.quic
+    stream = quic.get_next_available_stream_id(is_unidirectional=True)
+    quic.send_stream_data(stream, bytes(9_000), end_stream=True)
+    sender = quic._streams[stream].sender
+    sender._buffer_fin = 2 * 1414  # the FIN comes early
+    wire.run(lambda: wire.client.closed is not None)
+    assert "final size" in (wire.client.closed or "").lower()
+
+
+@pytest.mark.parametrize(
+    "plain",
+    [b"", b"\x01", b"\x0c", b"\x0c\x03", b"\x0c\x03\xc0\x00", b"\x0e\x03\x00\x05abc", b"\x0c\xff"],
+)
+def test_other_content_is_left_to_the_stock_path(plain: bytes) -> None:
+    assert parse_bulk(plain) is None
+
+
+def test_another_aioquic_falls_back(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert quic_class(True) is BatchedQuic
+    assert quic_class(False) is MeshQuic
+    monkeypatch.setattr(aioquic, "__version__", "1.8.0")
+    with caplog.at_level(logging.WARNING):
+        assert quic_class(True) is MeshQuic
+    assert "1.8.0" in caplog.text
