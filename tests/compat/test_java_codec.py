@@ -1,0 +1,47 @@
+"""Kafka's own Java classes as an oracle: random messages agree byte for byte, in every version.
+
+kafka-clients 4.3 has the versions of Kafka 4; 3.9 still has those that Kafka 4.0 dropped.
+"""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from quafka_proto.codec import encode
+from tests.property.proto.messages import CASES, random_message
+from tests.support.java import jar, run_java
+
+SOURCE = Path(__file__).with_name("java") / "Codec.java"
+ROUNDS = 10
+
+
+@pytest.fixture(scope="module")
+def asked() -> list[tuple[str, int, str]]:
+    """(message, version, bytes in hex): some of each."""
+    chance = random.Random(0)
+    return [
+        (message.__name__, version, b"".join(encode(value, version)).hex())
+        for message, version in CASES
+        for _ in range(ROUNDS)
+        for value in [random_message(message, version, version in message.flexible, chance)]
+    ]
+
+
+def test_kafka_reads_and_writes_what_we_write(asked: list[tuple[str, int, str]]) -> None:
+    lines = "".join(f"{name} {version} {data}\n" for name, version, data in asked)
+    known: set[tuple[str, int]] = set()
+    logging = jar("org.slf4j", "slf4j-api", "1.7.36")
+    for kafka in ("4.3.0", "3.9.1"):
+        jars = [jar("org.apache.kafka", "kafka-clients", kafka), logging]
+        answers = run_java(SOURCE, jars, lines).splitlines()
+        wrong: dict[tuple[str, int], str] = {}
+        for (name, version, data), answer in zip(asked, answers, strict=True):
+            if answer != "none":
+                known.add((name, version))
+                if answer != data:
+                    wrong[name, version] = answer
+        assert wrong == {}, kafka
+    assert known == {(message.__name__, version) for message, version in CASES}

@@ -1,0 +1,40 @@
+"""Java programs for tests. Where there is no Java or Maven Central, such a test is skipped."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+_JARS = Path(sys.prefix) / "jars"
+
+
+def jar(group: str, artifact: str, version: str) -> Path:
+    """A jar from Maven Central, fetched once into the virtual environment."""
+    path = _JARS / f"{artifact}-{version}.jar"
+    if not path.is_file():
+        command = [_program("mvn"), "-q", "-B", "dependency:copy", f"-DoutputDirectory={_JARS}"]
+        command += [f"-Dartifact={group}:{artifact}:{version}"]
+        try:
+            subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
+        except subprocess.SubprocessError as e:
+            pytest.skip(f"Maven cannot get {artifact} {version}: {e}")
+    return path
+
+
+def run_java(source: Path, jars: list[Path], text: str) -> str:
+    """What a program of one source file prints when it is given this text."""
+    command = [_program("java"), "-cp", ":".join(map(str, jars)), str(source)]
+    done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def _program(name: str) -> str:
+    path = shutil.which(name)
+    if path is None:
+        pytest.skip(f"{name} is not installed")
+    return path
