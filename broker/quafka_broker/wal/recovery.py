@@ -242,8 +242,12 @@ def _scan(segment: Segment, size: int, durable: int, next_id: int) -> Iterator[I
             _refuse_damage(segment, window, position, str(e))
             return
         if entry.global_id != next_id:
-            # Its checksums are good, so it was written so: what came before it is gone.
             reason = f"an entry has the id {entry.global_id} where {next_id} is next"
+            if entry.global_id < next_id and position >= durable:
+                # A block of this file's past, where the new one did not get to the disk.
+                _refuse_damage(segment, window, position, reason)
+                return
+            # Its checksums are good, so it was written so: what came before it is gone.
             raise DamagedLogError(_damage(segment, position, reason, entry))
         yield row_of(entry, position, data[at + ENTRY_HEADER_SIZE : at + entry.size])
         position += entry.size

@@ -211,3 +211,12 @@ async def test_a_sealed_segment_and_its_index_are_durable() -> None:
         await append(log, "a", b"y")
         for name in (log_name(0), index_name(0)):
             assert disk.files[name].durable == bytes(disk.files[name].data)
+
+
+async def test_a_block_of_the_files_past_in_the_torn_tail_is_cut_off() -> None:
+    """A valid entry that lies where it was not written, behind all that was acknowledged."""
+    disk, _ = await written(1 << 20)
+    data = disk.files[log_name(0)].data
+    first = bytes(data[FILE_HEADER_SIZE : FILE_HEADER_SIZE + len(data[FILE_HEADER_SIZE:]) // 12])
+    data += first
+    await opens(disk)

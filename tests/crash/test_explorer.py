@@ -1,0 +1,86 @@
+"""Thousands of power cuts, each at another operation or with another fate: every promise holds."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from tests.crash.explorer import Recipe, explore
+from tests.crash.fates import KINDS, Fate, after_power_cut
+from tests.crash.recorded_disk import Inode, RecordedDisk, moments
+
+RECIPES = [
+    *[Recipe(seed) for seed in range(4)],
+    Recipe(4, turns=16, fates=1),
+    *[Recipe(seed, full=0.1) for seed in range(10, 13)],
+    *[Recipe(seed, turns=14, fates=1, full=0.03, sync=0.03) for seed in range(20, 23)],
+]
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=str)
+async def test_every_promise_survives(recipe: Recipe) -> None:
+    assert await explore(recipe) > 20
+
+
+class ForgetsSyncs(RecordedDisk):
+    """Says that it has synced files, and has not."""
+
+    def sync(self, inode: Inode) -> None:
+        pass
+
+
+class ForgetsNames(RecordedDisk):
+    """Says that it has synced the folder, and has not."""
+
+    def sync_names(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("disk", [ForgetsSyncs, ForgetsNames])
+async def test_a_disk_that_lies_is_found_out(disk: type[RecordedDisk]) -> None:
+    """The tests above are worth what their disk and their checks are worth."""
+    with pytest.raises(Exception, match=r".") as found:
+        await explore(Recipe(0, fates=len(KINDS)), disk())
+    assert any("operations" in note for note in found.value.__notes__)
+
+
+def left_by(disk: RecordedDisk, kind: str, operations: int | None = None) -> dict[str, bytes]:
+    """The files after a cut behind so many operations, or behind all."""
+    for moment in moments(disk):
+        if moment.operations == (len(disk.operations) if operations is None else operations):
+            rng = random.Random(1)
+            return after_power_cut(moment, Fate(kind, rng), rng).files()
+    raise AssertionError("there were fewer operations")
+
+
+def test_what_is_synced_stays_and_the_rest_may_be_gone_or_wrong() -> None:
+    disk = RecordedDisk()
+    file = disk.create("a.log")
+    file.append([b"synced"])
+    file.sync()
+    assert left_by(disk, "lost") == {}
+    disk.sync_names()
+    file.append([b"-later"])
+    assert left_by(disk, "lost") == {"a.log": b"synced"}
+    assert left_by(disk, "kept") == {"a.log": b"synced-later"}
+    assert left_by(disk, "zeroed") == {"a.log": b"synced" + bytes(6)}
+    for kind in KINDS:
+        assert left_by(disk, kind)["a.log"].startswith(b"synced"), kind
+    file.append([b"-last"])
+    assert left_by(disk, "last change only") == {"a.log": b"synced" + bytes(6) + b"-last"}
+
+
+def test_a_rename_is_one_step_and_durable_with_the_folder() -> None:
+    disk = RecordedDisk({"x": b"old"})
+    file = disk.create("x.part")
+    file.append([b"new"])
+    file.sync()
+    disk.rename("x.part", "x")
+    assert left_by(disk, "lost") == {"x": b"old"}
+    assert left_by(disk, "kept") == {"x": b"new"}
+    disk.sync_names()
+    assert left_by(disk, "lost") == {"x": b"new"}
+    disk.remove("x")
+    assert left_by(disk, "names lost") == {"x": b"new"}
+    assert left_by(disk, "kept") == {}

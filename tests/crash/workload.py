@@ -1,0 +1,227 @@
+"""A random workload on a broker's state, and the history of what it was promised.
+
+Each producer sends numbered values to every partition of every topic, several batches in flight,
+as a Kafka client does: what is refused is sent again, unchanged, in order. Topics are created and
+deleted (and created again) meanwhile. The history says at which operation of the disk each answer
+was given: a power cut after that must not take it back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeVar
+
+from quafka_broker.ops import produce
+from quafka_broker.state import BrokerState
+from quafka_broker.topics import Topic
+from quafka_broker.wal.log import StorageError
+from quafka_mesh_ops.ops import ProduceOp, ProduceOpResp, ProduceOps
+from quafka_proto.errors import ErrorCode
+from quafka_proto.records import Record, build_batch
+from tests.crash.recorded_disk import RecordedDisk
+from tests.unit.broker.tools import ORG, context
+
+TOPICS = ("t0", "t1")
+PARTITIONS = 2
+IDEMPOTENT_PRODUCERS = 2
+SIZES = (0, 10, 60, 300)
+NO_PRODUCER = -1
+_IN_FLIGHT = 3
+
+T = TypeVar("T")
+
+
+class Partition(NamedTuple):
+    """One partition of one incarnation of a topic."""
+
+    uuid: bytes
+    partition: int
+
+
+@dataclass
+class Batch:
+    """One batch of a producer, and what became of it."""
+
+    producer: int
+    sequence: int
+    values: list[bytes]
+    offset: int | None = None
+    """Where it is; None while nobody has been told."""
+    answered: int = 0
+    """How many operations the disk had done when the answer was given."""
+
+    def encode(self) -> bytes:
+        """The bytes, the same each time it is sent."""
+        epoch, sequence = (0, self.sequence) if self.producer != NO_PRODUCER else (-1, -1)
+        return bytes(
+            build_batch(
+                [Record(0, 1_000, None, value, []) for value in self.values],
+                producer_id=self.producer,
+                producer_epoch=epoch,
+                base_sequence=sequence,
+            )
+        )
+
+
+class Seen(NamedTuple):
+    """After so many operations a consumer was shown this high watermark."""
+
+    operations: int
+    partition: Partition
+    high_watermark: int
+
+
+@dataclass
+class Life:
+    """After how many operations a topic was there, asked to go, and gone."""
+
+    topic: Topic
+    created: int
+    delete_asked: int | None = None
+    deleted: int | None = None
+
+    def must_exist(self, operations: int) -> bool:
+        """Its creation has been answered, its deletion not asked for."""
+        doomed = self.delete_asked is not None and self.delete_asked <= operations
+        return self.created <= operations and not doomed
+
+    def must_be_gone(self, operations: int) -> bool:
+        """Its deletion has been answered."""
+        return self.deleted is not None and self.deleted <= operations
+
+
+@dataclass
+class History:
+    """What was asked and what was answered."""
+
+    batches: dict[Partition, list[list[Batch]]] = field(default_factory=dict)
+    """By partition, then by producer, in the order in which they were sent; the first producer is
+    not idempotent."""
+    seen: list[Seen] = field(default_factory=list)
+    lives: dict[bytes, Life] = field(default_factory=dict)
+    producer_ids: list[tuple[int, int]] = field(default_factory=list)
+    """After so many operations this id was handed out."""
+
+
+class Workload:
+    """One run, drawn from a random source, on a disk that records."""
+
+    def __init__(self, rng: random.Random, disk: RecordedDisk) -> None:
+        self._rng = rng
+        self._disk = disk
+        self._producers = [NO_PRODUCER]
+        self.history = History()
+
+    async def run(self, state: BrokerState, turns: int) -> None:
+        """Do so many random things, several at a time. Ends early if the log is over."""
+        await self._unless_over(state, self._begin(state))
+        for _ in range(turns):
+            if state.log.failure is not None:
+                return
+            jobs = [self._send_some(state, index) for index in range(len(self._producers))]
+            if self._rng.random() < 0.15:
+                jobs.append(self._replace_topic(state))
+            await self._unless_over(state, *jobs)
+
+    async def _unless_over(self, state: BrokerState, *jobs: Coroutine[Any, Any, None]) -> None:
+        """Run them to their ends. A log that has failed for good may fail them."""
+        for error in await asyncio.gather(*jobs, return_exceptions=True):
+            over = isinstance(error, StorageError) and state.log.failure is not None
+            if error is not None and not over:
+                raise error
+
+    @property
+    def _now(self) -> int:
+        return len(self._disk.operations)
+
+    @property
+    def _living(self) -> list[Life]:
+        return [life for life in self.history.lives.values() if life.delete_asked is None]
+
+    async def _begin(self, state: BrokerState) -> None:
+        for _ in range(IDEMPOTENT_PRODUCERS):
+            self._producers.append(await _until_taken(state, state.next_producer_id))
+            self.history.producer_ids.append((self._now, self._producers[-1]))
+        for name in TOPICS:
+            await self._create(state, name)
+
+    async def _create(self, state: BrokerState, name: str) -> None:
+        topic, _ = await _until_taken(state, lambda: state.create_topic(ORG, name, PARTITIONS))
+        self.history.lives[topic.uuid] = Life(topic, self._now)
+        for number in range(topic.partitions):
+            partition = Partition(topic.uuid, number)
+            self.history.batches[partition] = [[] for _ in self._producers]
+
+    async def _replace_topic(self, state: BrokerState) -> None:
+        life = self._rng.choice(self._living)
+        life.delete_asked = self._now
+        await _until_taken(state, lambda: state.delete_topic(life.topic))
+        life.deleted = self._now
+        await self._create(state, life.topic.name)
+
+    async def _send_some(self, state: BrokerState, index: int) -> None:
+        """A few batches of one producer, all in flight at once, to one partition."""
+        if not self._living:
+            return
+        topic = self._rng.choice(self._living).topic
+        partition = Partition(topic.uuid, self._rng.randrange(topic.partitions))
+        mine = self.history.batches[partition][index]
+        begun: list[Batch] = []
+        for _ in range(self._rng.randint(1, _IN_FLIGHT)):
+            begun.append(self._next_batch(partition, index, mine))
+            mine.append(begun[-1])
+        while begun and state.log.failure is None and not self._doomed(topic):
+            await asyncio.gather(*[self._send(state, topic, partition, b) for b in begun])
+            # One that is not idempotent is not sent again: nobody knows if it is there.
+            begun = [b for b in begun if b.offset is None and b.producer != NO_PRODUCER]
+
+    def _doomed(self, topic: Topic) -> bool:
+        return self.history.lives[topic.uuid].delete_asked is not None
+
+    def _next_batch(self, partition: Partition, index: int, mine: list[Batch]) -> Batch:
+        sequence = mine[-1].sequence + len(mine[-1].values) if mine else 0
+        name = b"%s/%d/%d" % (partition.uuid.hex().encode(), partition.partition, index)
+        count = self._rng.choice((1, 1, 1, 2, 5))
+        values = [
+            b"%s/%d/" % (name, sequence + n) + self._rng.randbytes(self._rng.choice(SIZES))
+            for n in range(count)
+        ]
+        return Batch(self._producers[index], sequence, values)
+
+    async def _send(
+        self, state: BrokerState, topic: Topic, partition: Partition, batch: Batch
+    ) -> None:
+        answer = await send(state, partition, batch)
+        if answer.error_code == ErrorCode.NONE:
+            batch.offset, batch.answered = answer.base_offset, self._now
+            watermark = state.log.topic(topic.virtual(partition.partition)).high_watermark
+            self.history.seen.append(Seen(self._now, partition, watermark))
+        else:
+            assert answer.error_code in (
+                ErrorCode.KAFKA_STORAGE_ERROR,
+                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,  # behind one that was refused
+                ErrorCode.UNKNOWN_TOPIC_ID,  # deleted meanwhile
+            ), ErrorCode(answer.error_code).name
+
+
+async def send(state: BrokerState, partition: Partition, batch: Batch) -> ProduceOpResp:
+    """Send a batch as a gateway would."""
+    op = ProduceOp("", partition.partition, batch.encode(), partition.uuid)
+    return (await produce.handle(state, context(), ProduceOps([op]))).partitions[0]
+
+
+async def _until_taken(state: BrokerState, change: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Ask for a change again while the disk is full.
+
+    Raises:
+        StorageError: the log is over.
+    """
+    while True:
+        try:
+            return await change()
+        except StorageError:
+            if state.log.failure is not None:
+                raise
