@@ -1,10 +1,11 @@
-# Everything a person runs: `make up`, `make test`, `make check`, `make bench`.
+# Everything a person runs: `make up`, `make test`, `make check`, `make bench`, `make crash`.
 VENV   := .venv
 BIN    := $(VENV)/bin
 PYTHON ?= python3
 ARGS   ?=
+KILLS  ?= 200
 
-.PHONY: up test check bench flights clean
+.PHONY: up test check bench crash flights clean
 
 up: $(VENV)/.installed            ## run a broker and a gateway here, until Ctrl-C
 	@$(BIN)/quafka up $(ARGS)
@@ -23,6 +24,9 @@ check: $(VENV)/.installed-dev     ## format, lint, types, layers, tests
 
 bench: $(VENV)/.installed-dev     ## print the table of figures (a few minutes)
 	$(BIN)/python -m tests.bench $(ARGS)
+
+crash: $(VENV)/.installed-dev     ## kill -9 and power cuts under load: nothing lost, nothing twice
+	$(BIN)/python -m tests.crash --kills $(KILLS) $(ARGS)
 
 flights: flights.txt              ## the README's example: 336,776 flights, CARRIER:JSON a line
 

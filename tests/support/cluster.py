@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
@@ -18,9 +19,15 @@ _STOP_SECONDS = 15.0
 
 
 class Process:
-    """One `quafka` process that says when it is ready."""
+    """One `quafka` process that says when it is ready; nobody listens if it is killed before."""
 
-    def __init__(self, args: list[str], log: Path, env: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        args: list[str],
+        log: Path,
+        env: Mapping[str, str] | None = None,
+        kill_after: float | None = None,
+    ) -> None:
         self.log = log
         read_fd, write_fd = os.pipe()
         with log.open("ab") as out:
@@ -33,7 +40,13 @@ class Process:
                 env={**os.environ, **(env or {})},
             )
         os.close(write_fd)
-        self.ready = self._wait_ready(read_fd)
+        self.ready: dict[str, Any] = {}
+        if kill_after is None:
+            self.ready = self._wait_ready(read_fd)
+        else:
+            time.sleep(kill_after)
+            self.kill()
+            os.close(read_fd)
 
     @property
     def pid(self) -> int:
@@ -112,17 +125,25 @@ class Cluster:
         return "".join(path.read_text() for path in found if path.exists())
 
     def start_broker(self) -> None:
+        self._broker = self._process("broker", self._broker_command())
+        self._mesh = self._broker.ready["mesh"]
+
+    def kill_starting_broker(self, seconds: float) -> None:
+        """Start a broker and kill it so many seconds later, ready or not."""
+        log = self.folder / "broker.log"
+        Process(self._broker_command(), log, self._env, kill_after=seconds)
+
+    def _broker_command(self) -> list[str]:
         args = ["broker", "--data", str(self.data), "--mesh-listen", self._mesh]
         args += ["--ops-listen", "127.0.0.1:0"]
         args += ["--mesh-allow", self._ids["gateway"], "--node-key", str(self._keys["broker"])]
-        self._broker = self._process("broker", args)
-        self._mesh = self._broker.ready["mesh"]
+        return args + self._args["broker"]
 
     def start_gateway(self) -> None:
         args = ["gateway", "--listen", self._listen, "--mesh-peers", self._mesh]
         args += ["--ops-listen", "127.0.0.1:0"]
         args += ["--mesh-allow", self._ids["broker"], "--node-key", str(self._keys["gateway"])]
-        self._gateway = self._process("gateway", args)
+        self._gateway = self._process("gateway", args + self._args["gateway"])
         self._listen = self._gateway.ready["listen"]
 
     def stop(self) -> None:
@@ -153,4 +174,4 @@ class Cluster:
                 process.kill()
 
     def _process(self, name: str, args: list[str]) -> Process:
-        return Process(args + self._args[name], self.folder / f"{name}.log", self._env)
+        return Process(args, self.folder / f"{name}.log", self._env)
