@@ -11,12 +11,13 @@ time.
 | known | is not the next | OUT_OF_ORDER_SEQUENCE_NUMBER |
 | known | has an older epoch | INVALID_PRODUCER_EPOCH |
 | known | has a newer epoch, and a sequence above 0 | OUT_OF_ORDER_SEQUENCE_NUMBER |
-| not known | has a sequence above 0 | OUT_OF_ORDER_SEQUENCE_NUMBER: an earlier one is missing |
-| perhaps forgotten | has a sequence above 0 | UNKNOWN_PRODUCER_ID: clients begin a new epoch |
+| never known | has a sequence above 0 | OUT_OF_ORDER_SEQUENCE_NUMBER: an earlier one is missing |
+| perhaps known once | has a sequence above 0 | UNKNOWN_PRODUCER_ID: it begins a new epoch |
 | any | is none of these | it is stored |
 
-Kafka stores any sequence of a producer that it does not know; then, if a first batch fails, the
-second overtakes it.
+Kafka stores any sequence of a producer that it does not know; then, if the first batch fails, the
+second overtakes it. Here that is so only for one that is known to have been forgotten, and for
+topics that have been created again; and what fails must come again before what follows it.
 """
 
 from __future__ import annotations
@@ -91,6 +92,9 @@ class Producers:
         """Beyond `limit` the producers that have been silent for longest are forgotten."""
         self._producers: dict[tuple[VirtualTopicId, int], _Producer] = {}  # by last use
         self._ids: dict[VirtualTopicId, set[int]] = {}
+        # Those without a stored batch to go by, and the sequence that must come next; None: any
+        # may, for it has been silent for so long that what came before is forgotten.
+        self._lapsed: dict[tuple[VirtualTopicId, int], int | None] = {}
         self._limit = limit
         self._now_ms = now_ms
         self.forgotten_below = 0
@@ -134,16 +138,28 @@ class Producers:
         return self._next_or_repeated(producer, header)
 
     def _check_first(self, topic: VirtualTopicId, header: BatchHeader) -> None:
-        if not header.base_sequence:
+        sequence = header.base_sequence
+        if not sequence:
             return
-        if header.producer_id < self.forgotten_below or topic.generation:
+        key = topic, header.producer_id
+        if key in self._lapsed:
+            expected = self._lapsed[key]
+            if expected in (None, sequence):
+                return
+            raise SequenceError(
+                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                f"sequence {sequence} came where {expected}, which failed, is next",
+            )
+        if topic.generation:
+            return  # it may have begun with the topic that had this name before
+        if header.producer_id < self.forgotten_below:
             raise SequenceError(
                 ErrorCode.UNKNOWN_PRODUCER_ID,
-                f"nothing is known any more of what came before sequence {header.base_sequence}",
+                f"nothing is known any more of what came before sequence {sequence}",
             )
         raise SequenceError(
             ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-            f"a producer's first batch has sequence {header.base_sequence}",
+            f"a producer's first batch has sequence {sequence}",
         )
 
     def _next_or_repeated(self, producer: _Producer, header: BatchHeader) -> Batch | None:
@@ -200,6 +216,7 @@ class Producers:
             known = known.before
         if known is None:
             self._drop(key)
+            self._lapse(key, batch.first)
         else:
             self._producers[key] = known
 
@@ -215,6 +232,7 @@ class Producers:
         self._put(key, producer)
 
     def _put(self, key: tuple[VirtualTopicId, int], producer: _Producer) -> None:
+        self._lapsed.pop(key, None)
         self._producers[key] = producer
         self._ids.setdefault(key[0], set()).add(key[1])
         if len(self._producers) > self._limit:
@@ -247,8 +265,15 @@ class Producers:
 
     def _drop_oldest(self) -> None:
         key = next(iter(self._producers))
-        self.forgotten_below = max(self.forgotten_below, key[1] + 1)
         self._drop(key)
+        self._lapse(key, None)
+
+    def _lapse(self, key: tuple[VirtualTopicId, int], expected: int | None) -> None:
+        self._lapsed[key] = expected
+        if len(self._lapsed) > self._limit:
+            key = next(iter(self._lapsed))
+            self.forgotten_below = max(self.forgotten_below, key[1] + 1)
+            del self._lapsed[key]
 
     def _drop(self, key: tuple[VirtualTopicId, int]) -> None:
         topic, producer_id = key

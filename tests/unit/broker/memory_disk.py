@@ -146,6 +146,11 @@ class MemoryDisk:
         del self.files[name]
         self.did("remove", name)
 
+    def rename(self, name: str, to: str) -> None:
+        file = self.files[to] = self.files.pop(name)
+        file.name = to
+        self.did("rename", to)
+
     def sync_names(self) -> None:
         self._synced_names = frozenset(self.files)
         self.did("sync_names", "")

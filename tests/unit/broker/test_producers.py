@@ -157,11 +157,18 @@ async def test_who_may_have_been_forgotten_is_unknown() -> None:
     assert producers.duplicate_of(TOPIC, header(0, epoch=1)) is None, "the epoch it then begins"
 
 
-async def test_a_topic_created_again_knows_none_of_its_old_producers() -> None:
+async def test_a_topic_created_again_takes_up_with_any_sequence() -> None:
     created_again = TOPIC._replace(generation=1)
+    producers = Producers()
+    assert producers.duplicate_of(created_again, header(5)) is None
+    failing: asyncio.Future[list[int]] = asyncio.get_running_loop().create_future()
+    producers.begin(created_again, header(5), failing)
+    fail(failing)
+    await asyncio.sleep(0)
     with pytest.raises(SequenceError) as caught:
-        Producers().duplicate_of(created_again, header(5))
-    assert caught.value.code is ErrorCode.UNKNOWN_PRODUCER_ID
+        producers.duplicate_of(created_again, header(6))
+    assert caught.value.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "5 failed, and is next"
+    assert producers.duplicate_of(created_again, header(5)) is None
 
 
 async def test_the_longest_silent_are_forgotten_beyond_the_limit() -> None:
@@ -170,10 +177,13 @@ async def test_the_longest_silent_are_forgotten_beyond_the_limit() -> None:
         sequence = 1 if partition == 0 else 0
         producers.restore(row(sequence, 0)._replace(partition=partition))
     assert len(producers) == 2
+    assert producers.duplicate_of(TOPIC._replace(partition=1), header(5)) is None, "as in Kafka"
+    assert refused(producers, 5) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "0 was used later"
+    for partition in range(3, 6):
+        producers.restore(row(0, 0)._replace(partition=partition))
     with pytest.raises(SequenceError) as caught:
         producers.duplicate_of(TOPIC._replace(partition=1), header(5))
-    assert caught.value.code is ErrorCode.UNKNOWN_PRODUCER_ID
-    assert refused(producers, 5) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "0 was used later"
+    assert caught.value.code is ErrorCode.UNKNOWN_PRODUCER_ID, "that it was known is forgotten, too"
 
 
 async def test_silent_producers_expire() -> None:
@@ -189,7 +199,14 @@ async def test_silent_producers_expire() -> None:
     assert producers.expire(2_000) == 1
     assert len(producers) == 1
     assert producers.expire(2_001) == 1
-    assert refused(producers, 3) is ErrorCode.UNKNOWN_PRODUCER_ID
+    assert producers.duplicate_of(TOPIC, header(9)) is None, "any may come next"
+    failing = begin(producers, 9)
+    fail(failing)
+    await asyncio.sleep(0)
+    assert refused(producers, 10) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "but 9 first"
+    begin(producers, 9).set_result([3])
+    await asyncio.sleep(0)
+    assert producers.duplicate_of(TOPIC, header(10)) is None
 
 
 async def test_what_is_remembered_survives_in_a_checkpoint() -> None:

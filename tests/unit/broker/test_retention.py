@@ -209,10 +209,12 @@ async def test_silent_producers_are_forgotten_by_the_sweep() -> None:
         ops = ProduceOps([ProduceOp("t", 0, batch_of(b"a", producer=(5, 0, 0)))])
         await produce.handle(state, context(), ops)
         await asyncio.sleep(0.01)
+        assert len(state.producers) == 1
         await Retention(state).sweep()
-        ops = ProduceOps([ProduceOp("t", 0, batch_of(b"a", producer=(5, 0, 1)))])
+        assert len(state.producers) == 0
+        ops = ProduceOps([ProduceOp("t", 0, batch_of(b"a", producer=(5, 0, 7)))])
         (answer,) = (await produce.handle(state, context(), ops)).partitions
-        assert answer.error_code == ErrorCode.UNKNOWN_PRODUCER_ID
+        assert (answer.error_code, answer.base_offset) == (0, 1)
 
 
 async def test_a_repeat_of_a_deleted_batch_has_its_offset() -> None:
