@@ -1,6 +1,7 @@
 """Checks a recovered broker against the history of the one whose power was cut.
 
-What was acknowledged is there, once, in order, at its offset; nothing is made up; no high watermark
+What was acknowledged is there, once, in order, at its offset, but for what was deleted; that does
+not come back; nothing is made up; no high watermark
 is below what a consumer saw; topics are as answered; idempotent producers can go on, and what they
 send again is not stored twice.
 """
@@ -29,21 +30,33 @@ class Found:
     values: list[bytes]
 
     def at(self, batch: Batch) -> int | None:
-        """The offset of a batch; None where it is not."""
+        """The offset of a batch; None where nothing of it is. Its beginning may be deleted."""
         for place, value in enumerate(self.values):
-            if value == batch.values[0]:
-                assert self.values[place : place + len(batch.values)] == batch.values
-                return self.log_start + place
+            if value in batch.values:
+                skipped = batch.values.index(value)
+                assert not place or not skipped, "only the first batch has lost its beginning"
+                rest = batch.values[skipped:]
+                assert self.values[place : place + len(rest)] == rest
+                return self.log_start + place - skipped
         return None
+
+    def has_lost(self, batch: Batch) -> bool:
+        """Whether it was answered, and all of it is below the log start."""
+        end = None if batch.offset is None else batch.offset + len(batch.values)
+        return end is not None and end <= self.log_start
 
 
 async def read(state: BrokerState, partition: Partition) -> Found:
     """Everything in a partition; offsets are checked on the way."""
-    op = FetchOps([FetchOp("", partition.partition, 0, EVERYTHING, topic_id=partition.uuid)])
+    topic = state.registry.by_id(ORG, partition.uuid)
+    assert topic is not None
+    start = state.log.topic(topic.virtual(partition.partition)).log_start
+    op = FetchOps([FetchOp("", partition.partition, start, EVERYTHING, topic_id=partition.uuid)])
     answer = (await fetch.handle(state, context(), op)).partitions[0]
     assert answer.error_code == ErrorCode.NONE, ErrorCode(answer.error_code).name
-    records = [record for batch in answer.records for record in iter_records(batch)]
-    start = answer.log_start_offset
+    assert answer.log_start_offset == start
+    every = [record for batch in answer.records for record in iter_records(batch)]
+    records = [record for record in every if record.offset >= start]
     assert [r.offset for r in records] == list(range(start, answer.high_watermark))
     return Found(start, answer.high_watermark, [record.value or b"" for record in records])
 
@@ -55,6 +68,7 @@ async def verify(state: BrokerState, history: History, operations: int) -> None:
         if state.registry.by_id(ORG, partition.uuid) is None:
             continue
         found = await read(state, partition)
+        _check_log_start(found, partition, history, operations)
         for number, batches in enumerate(producers):
             _check_batches(found, batches, operations)
             if number:
@@ -62,7 +76,7 @@ async def verify(state: BrokerState, history: History, operations: int) -> None:
         sent = {value for batches in producers for batch in batches for value in batch.values}
         assert len(set(found.values)) == len(found.values), "a record is there twice"
         assert sent.issuperset(found.values), "a record was made up"
-        await _go_on(state, partition, found, producers)
+        await _go_on(state, partition, found, producers, operations)
     handed_out = {number for when, number in history.producer_ids if when <= operations}
     assert await state.next_producer_id() not in handed_out
 
@@ -85,12 +99,20 @@ def _check_topics(state: BrokerState, history: History, operations: int) -> None
             assert virtual.high_watermark >= seen.high_watermark
 
 
+def _check_log_start(found: Found, partition: Partition, history: History, operations: int) -> None:
+    mine = [deletion for deletion in history.deletions if deletion.partition == partition]
+    done = [d.offset for d in mine if d.answered is not None and d.answered <= operations]
+    asked = [d.offset for d in mine if d.asked <= operations]
+    assert max(done, default=0) <= found.log_start <= max(asked, default=0)
+
+
 def _check_batches(found: Found, batches: list[Batch], operations: int) -> None:
     """Answered batches are at their offsets, and no two batches have changed places."""
     last = -1
     for batch in batches:
         offset = found.at(batch)
-        if batch.offset is not None and batch.answered <= operations:
+        answered = batch.offset is not None and batch.answered <= operations
+        if answered and not found.has_lost(batch):
             assert offset == batch.offset, f"acknowledged at {batch.offset}, found at {offset}"
         if offset is not None:
             assert offset > last
@@ -100,11 +122,17 @@ def _check_batches(found: Found, batches: list[Batch], operations: int) -> None:
 def _check_prefix(found: Found, batches: list[Batch]) -> None:
     """Of an idempotent producer nothing is missing before something that is there."""
     there = [found.at(batch) is not None for batch in batches]
+    while found.log_start and there and not there[0]:
+        del there[0]  # deleted; or the first of those that never arrived
     assert there == sorted(there, reverse=True)
 
 
 async def _go_on(
-    state: BrokerState, partition: Partition, found: Found, producers: list[list[Batch]]
+    state: BrokerState,
+    partition: Partition,
+    found: Found,
+    producers: list[list[Batch]],
+    operations: int,
 ) -> None:
     """Every idempotent producer sends its last batches again, then the ones that did not arrive."""
     expected = list(found.values)
@@ -113,9 +141,12 @@ async def _go_on(
         for batch in arrived[-_REMEMBERED:]:
             answer = await send(state, partition, batch)
             assert (answer.error_code, answer.base_offset) == (0, found.at(batch))
-        for batch in batches[len(arrived) :]:
+        for batch in batches[_stored(found, batches, operations) :]:
             answer = await send(state, partition, batch)
-            assert (answer.error_code, answer.base_offset) == (0, found.log_start + len(expected))
+            assert answer.error_code == 0
+            if answer.base_offset + len(batch.values) <= found.log_start:
+                continue  # it had arrived, and was deleted
+            assert answer.base_offset == found.log_start + len(expected)
             expected += batch.values
         if batches:
             gap = Batch(batches[-1].producer, batches[-1].sequence + 100, [b"gap"])
@@ -124,3 +155,14 @@ async def _go_on(
     extra = await send(state, partition, Batch(NO_PRODUCER, 0, [b"extra"]))
     assert (extra.error_code, extra.base_offset) == (0, found.log_start + len(expected))
     assert (await read(state, partition)).values == [*expected, b"extra"]
+
+
+def _stored(found: Found, batches: list[Batch], operations: int) -> int:
+    """How many of a producer's batches are known to have arrived."""
+    known = [
+        number
+        for number, batch in enumerate(batches, 1)
+        if found.at(batch) is not None
+        or (batch.offset is not None and batch.answered <= operations)
+    ]
+    return max(known, default=0)

@@ -1,9 +1,9 @@
 """A random workload on a broker's state, and the history of what it was promised.
 
 Each producer sends numbered values to every partition of every topic, several batches in flight,
-as a Kafka client does: what is refused is sent again, unchanged, in order. Topics are created and
-deleted (and created again) meanwhile. The history says at which operation of the disk each answer
-was given: a power cut after that must not take it back.
+as a Kafka client does: what is refused is sent again, unchanged, in order. Records are deleted, and
+topics are created and deleted (and created again) meanwhile. The history says at which operation of
+the disk each answer was given: a power cut after that must not take it back.
 """
 
 from __future__ import annotations
@@ -75,6 +75,16 @@ class Seen(NamedTuple):
 
 
 @dataclass
+class Deletion:
+    """Records below an offset were asked to go, and gone, after so many operations."""
+
+    partition: Partition
+    offset: int
+    asked: int
+    answered: int | None = None
+
+
+@dataclass
 class Life:
     """After how many operations a topic was there, asked to go, and gone."""
 
@@ -101,6 +111,7 @@ class History:
     """By partition, then by producer, in the order in which they were sent; the first producer is
     not idempotent."""
     seen: list[Seen] = field(default_factory=list)
+    deletions: list[Deletion] = field(default_factory=list)
     lives: dict[bytes, Life] = field(default_factory=dict)
     producer_ids: list[tuple[int, int]] = field(default_factory=list)
     """After so many operations this id was handed out."""
@@ -124,6 +135,8 @@ class Workload:
             jobs = [self._send_some(state, index) for index in range(len(self._producers))]
             if self._rng.random() < 0.15:
                 jobs.append(self._replace_topic(state))
+            if self._rng.random() < 0.3:
+                jobs.append(self._delete_some(state))
             await self._unless_over(state, *jobs)
 
     async def _unless_over(self, state: BrokerState, *jobs: Coroutine[Any, Any, None]) -> None:
@@ -161,6 +174,18 @@ class Workload:
         await _until_taken(state, lambda: state.delete_topic(life.topic))
         life.deleted = self._now
         await self._create(state, life.topic.name)
+
+    async def _delete_some(self, state: BrokerState) -> None:
+        """Delete the first records of a partition, up to any that there are."""
+        topic = self._rng.choice(self._living).topic
+        number = self._rng.randrange(topic.partitions)
+        virtual = state.log.topic(topic.virtual(number))
+        offset = self._rng.randint(virtual.log_start, virtual.high_watermark)
+        deletion = Deletion(Partition(topic.uuid, number), offset, self._now)
+        self.history.deletions.append(deletion)
+        await _until_taken(state, lambda: state.delete_records({topic: {number: offset}}))
+        if not self._doomed(topic):
+            deletion.answered = self._now
 
     async def _send_some(self, state: BrokerState, index: int) -> None:
         """A few batches of one producer, all in flight at once, to one partition."""
