@@ -1,58 +1,108 @@
-"""Parked fetches: who waits for which virtual topics to grow."""
+"""Parked fetches: who waits for which virtual topics to change."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from typing import Self
 
 from quafka_broker.virtual_topics import VirtualTopicId
 
 
 class Purgatory:
-    """Wakes waiters when one of their virtual topics grows, goes, or the broker drains."""
+    """Wakes parked fetches when one of their virtual topics changes, or the broker drains."""
 
     def __init__(self) -> None:
-        self._waiters: dict[VirtualTopicId, set[asyncio.Future[None]]] = {}
+        self._parked: dict[VirtualTopicId, set[Parked]] = {}
         self._draining = False
+
+    def __len__(self) -> int:
+        """How many virtual topics somebody waits for."""
+        return len(self._parked)
 
     @property
     def draining(self) -> bool:
         """Whether nobody may wait any more."""
         return self._draining
 
-    async def wait(self, topics: Iterable[VirtualTopicId], until: float) -> bool:
-        """Wait for any of the topics; False when loop time `until` came first."""
-        loop = asyncio.get_running_loop()
-        if self._draining or until <= loop.time():
-            return False
-        woken: asyncio.Future[None] = loop.create_future()
-        topics = set(topics)
-        for topic in topics:
-            self._waiters.setdefault(topic, set()).add(woken)
-        timer = loop.call_at(until, _wake, woken)
-        try:
-            await woken
-        finally:
-            timer.cancel()
-            for topic in topics:
-                waiters = self._waiters[topic]
-                waiters.discard(woken)
-                if not waiters:
-                    del self._waiters[topic]
-        return loop.time() < until and not self._draining
+    def park(self, topics: Collection[VirtualTopicId], until: float) -> Parked:
+        """Begin to note what happens to these, as a context manager; until loop time `until`."""
+        return Parked(self, topics, until)
+
+    def enter(self, parked: Parked) -> None:
+        """For `Parked` only."""
+        for topic in parked.topics:
+            waiting = self._parked.get(topic)
+            if waiting is None:
+                waiting = self._parked[topic] = set()
+            waiting.add(parked)
+
+    def leave(self, parked: Parked) -> None:
+        """For `Parked` only."""
+        for topic in parked.topics:
+            waiting = self._parked[topic]
+            waiting.discard(parked)
+            if not waiting:
+                del self._parked[topic]
 
     def wake(self, topics: Iterable[VirtualTopicId]) -> None:
-        """These have grown, or are gone."""
+        """These have grown, have another log start, or are gone."""
         for topic in topics:
-            for woken in self._waiters.get(topic, ()):
-                _wake(woken)
+            for parked in self._parked.get(topic, ()):
+                parked.note(topic)
 
     def drain(self) -> None:
-        """Wake everybody, for good."""
+        """Let nobody wait, for good."""
         self._draining = True
-        self.wake(list(self._waiters))
+        for parked in {parked for waiting in self._parked.values() for parked in waiting}:
+            parked.end()
 
 
-def _wake(woken: asyncio.Future[None]) -> None:
-    if not woken.done():
-        woken.set_result(None)
+class Parked:
+    """One parked fetch. It holds one timer, and a place in each topic's set of waiters."""
+
+    __slots__ = ("_changed", "_purgatory", "_timer", "_until", "_woken", "over", "topics")
+
+    def __init__(
+        self, purgatory: Purgatory, topics: Collection[VirtualTopicId], until: float
+    ) -> None:
+        self.topics = topics
+        self._purgatory = purgatory
+        self._until = until
+        self._changed: set[VirtualTopicId] = set()
+        self.over = purgatory.draining
+        """Whether time is up, or nobody may wait any more."""
+        self._woken: asyncio.Future[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    def __enter__(self) -> Self:
+        self._purgatory.enter(self)
+        self._timer = asyncio.get_running_loop().call_at(self._until, self.end)
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._purgatory.leave(self)
+
+    async def changed(self) -> set[VirtualTopicId]:
+        """Those that have changed since the last call; waits for one, or until it is over."""
+        if not self._changed and not self.over:
+            self._woken = asyncio.get_running_loop().create_future()
+            await self._woken
+        changed, self._changed = self._changed, set()
+        return changed
+
+    def note(self, topic: VirtualTopicId) -> None:
+        """It has changed."""
+        self._changed.add(topic)
+        self._wake()
+
+    def end(self) -> None:
+        """Time is up."""
+        self.over = True
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._woken is not None and not self._woken.done():
+            self._woken.set_result(None)

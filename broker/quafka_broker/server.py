@@ -13,7 +13,15 @@ from pathlib import Path
 from typing import Any
 
 from quafka_broker.config import BrokerConfig
-from quafka_broker.ops import delete_records, fetch, list_offsets, produce, producer_ids, topics
+from quafka_broker.ops import (
+    delete_records,
+    epoch_ends,
+    fetch,
+    list_offsets,
+    produce,
+    producer_ids,
+    topics,
+)
 from quafka_broker.retention import Retention
 from quafka_broker.state import BadRegistryError, BrokerState
 from quafka_broker.topics import REGISTRY_ORG
@@ -46,6 +54,7 @@ OPS: dict[OpCode, Handler] = {
     OpCode.CREATE_TOPIC: topics.create,
     OpCode.INIT_PRODUCER_ID: producer_ids.handle,
     OpCode.DELETE_RECORDS: delete_records.handle,
+    OpCode.EPOCH_ENDS: epoch_ends.handle,
 }
 """What an op code is answered by."""
 

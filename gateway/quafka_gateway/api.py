@@ -19,11 +19,13 @@ from quafka_gateway.handlers import (
     init_producer_id,
     list_offsets,
     metadata,
+    offset_for_leader_epoch,
     produce,
 )
 from quafka_proto.message import Message
 from quafka_proto.schema.api_versions import ApiVersionsRequest
 from quafka_proto.schema.fetch import FetchRequest
+from quafka_proto.schema.leader_epochs import OffsetForLeaderEpochRequest
 from quafka_proto.schema.list_offsets import ListOffsetsRequest
 from quafka_proto.schema.metadata import MetadataRequest
 from quafka_proto.schema.partitions import DeleteRecordsRequest
@@ -69,4 +71,7 @@ APIS: dict[int, Api] = {
     20: Api("DeleteTopics", DeleteTopicsRequest, delete_topics.handle, 1, 6),
     21: Api("DeleteRecords", DeleteRecordsRequest, delete_records.handle, 0, 2),
     22: Api("InitProducerId", InitProducerIdRequest, init_producer_id.handle, 0, 5),
+    23: Api(
+        "OffsetForLeaderEpoch", OffsetForLeaderEpochRequest, offset_for_leader_epoch.handle, 0, 4
+    ),
 }

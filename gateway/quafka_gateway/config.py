@@ -36,6 +36,9 @@ class EdgeSettings(CommonSettings):
         settings.whole(1 << 20, 1 << 40),
         "1048576 to 1099511627776",
     )
+    max_incremental_fetch_session_cache_slots: int = setting(
+        1_000, "fetch sessions at a time; 0: none", settings.whole(0, 1_000_000), "0 to 1000000"
+    )
     max_connections: int = setting(
         4_096, "clients at a time", settings.whole(1, 1_000_000), "1 to 1000000"
     )

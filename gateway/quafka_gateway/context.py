@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from quafka_gateway.fetch_session import FetchSessions
 from quafka_gateway.request_memory import RequestMemory
 from quafka_mesh_ops.tracing import Span, TraceContext, Tracer
 
@@ -28,6 +29,7 @@ class Services:
         tracer: starts traces; decides whether a request is sampled.
         request_max_bytes: larger requests close their connection.
         memory: bounds what all connections hold of requests.
+        fetch_sessions: of all clients; they outlive connections.
     """
 
     apis: Mapping[int, Api]
@@ -36,6 +38,7 @@ class Services:
     tracer: Tracer
     request_max_bytes: int
     memory: RequestMemory
+    fetch_sessions: FetchSessions
 
 
 @dataclass(slots=True)

@@ -16,6 +16,10 @@ from quafka_mesh_ops.ops import (
     DeleteTopicResp,
     DescribeTopics,
     DescribeTopicsResp,
+    EpochEnd,
+    EpochEndOpResp,
+    EpochEndOps,
+    EpochEndOpsResp,
     FetchOpResp,
     FetchOps,
     FetchOpsResp,
@@ -110,6 +114,18 @@ class BrokerLink:
         except OpFailedError as e:
             return [ListOffsetsOpResp(-1, error_code=e.error_code)] * len(op.partitions)
         return cast(ListOffsetsOpsResp, answer).partitions
+
+    async def epoch_ends(self, op: EpochEndOps, trace: TraceContext | None) -> list[EpochEndOpResp]:
+        """Where leader epochs end."""
+        unknown = EpochEnd(-1, -1)
+        try:
+            answer = await self._small(op, trace)
+        except BrokerAwayError:
+            away = EpochEndOpResp(unknown, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            return [away] * len(op.partitions)
+        except OpFailedError as e:
+            return [EpochEndOpResp(unknown, e.error_code)] * len(op.partitions)
+        return cast(EpochEndOpsResp, answer).partitions
 
     async def delete_records(
         self, op: DeleteRecordsOps, trace: TraceContext | None

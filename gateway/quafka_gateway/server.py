@@ -7,6 +7,7 @@ import socket
 from quafka_gateway.api import APIS
 from quafka_gateway.config import GatewayConfig
 from quafka_gateway.context import Services
+from quafka_gateway.fetch_session import FetchSessions
 from quafka_gateway.listener import Listener
 from quafka_gateway.mesh import BrokerLink
 from quafka_gateway.request_memory import RequestMemory
@@ -18,6 +19,7 @@ from quafka_mesh_ops.settings import join_address, split_address
 from quafka_mesh_ops.tracing import Tracer
 
 _DRAIN_SECONDS = 5.0
+_SESSION_PARTITIONS = 100_000
 _ANY_ADDRESS = ("0.0.0.0", "::", "")  # noqa: S104 - compared with, not bound
 
 
@@ -70,6 +72,11 @@ class Gateway:
                 tracer=self._tracer,
                 request_max_bytes=config.socket_request_max_bytes,
                 memory=RequestMemory(config.queued_max_request_bytes),
+                fetch_sessions=FetchSessions(
+                    config.max_incremental_fetch_session_cache_slots,
+                    _SESSION_PARTITIONS * 4,
+                    _SESSION_PARTITIONS,
+                ),
             )
         )
 

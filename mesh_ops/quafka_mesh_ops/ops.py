@@ -34,6 +34,7 @@ class OpCode(IntEnum):
     CREATE_TOPIC = 0x07
     INIT_PRODUCER_ID = 0x08
     DELETE_RECORDS = 0x09
+    EPOCH_ENDS = 0x20
 
 
 class Part:
@@ -96,7 +97,11 @@ class ProduceOps(Op):
 
 @dataclass(frozen=True, slots=True)
 class FetchOp(Part):
-    """What to read from one partition: at most `max_bytes`, from `fetch_offset` on."""
+    """What to read from one partition: at most `max_bytes`, from `fetch_offset` on.
+
+    The epochs are Kafka's leader epochs, -1 where the client names none: that of the leader it
+    believes in, and that of the last record it has.
+    """
 
     topic: str
     partition: int
@@ -104,6 +109,15 @@ class FetchOp(Part):
     max_bytes: int
     topic_id: bytes = b""
     current_leader_epoch: int = -1
+    last_fetched_epoch: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class EpochEnd(Part):
+    """The offset behind the last record of a leader epoch; -1 and -1 where it is not known."""
+
+    leader_epoch: int
+    end_offset: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +130,11 @@ class AbortedTransaction(Part):
 
 @dataclass(frozen=True, slots=True)
 class FetchOpResp(Part):
-    """Stored record batches and the partition's watermarks."""
+    """Stored record batches and the partition's watermarks.
+
+    `diverging_epoch`: the log has less of the client's last fetched epoch than the client, who is
+    to cut off what lies behind; then there are no records.
+    """
 
     records: list[Buffer]
     high_watermark: int
@@ -124,6 +142,7 @@ class FetchOpResp(Part):
     log_start_offset: int = -1
     last_stable_offset: int = -1
     aborted_transactions: list[AbortedTransaction] | None = None
+    diverging_epoch: EpochEnd | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,6 +364,43 @@ class DeleteRecordsOps(Op):
     partitions: list[DeleteRecordsOp]
 
 
+# --- OffsetForLeaderEpoch 0x20 --------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class EpochEndOp(Part):
+    """Where `leader_epoch` ends. `current_leader_epoch`: as in FetchOp."""
+
+    topic: str
+    partition: int
+    leader_epoch: int
+    current_leader_epoch: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class EpochEndOpResp(Part):
+    """The greatest epoch at or below the one asked for, and its end; -1 and -1: not known."""
+
+    end: EpochEnd
+    error_code: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class EpochEndOpsResp(Part):
+    """One answer per EpochEndOp, in the order of the request."""
+
+    partitions: list[EpochEndOpResp]
+
+
+@dataclass(frozen=True, slots=True)
+class EpochEndOps(Op):
+    """One Kafka OffsetForLeaderEpoch request."""
+
+    code = OpCode.EPOCH_ENDS
+    response = EpochEndOpsResp
+    partitions: list[EpochEndOp]
+
+
 OPS: dict[int, type[Op]] = {
     op.code: op
     for op in (
@@ -356,6 +412,7 @@ OPS: dict[int, type[Op]] = {
         CreateTopic,
         InitProducerId,
         DeleteRecordsOps,
+        EpochEndOps,
     )
 }
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
 
 import pytest
 
@@ -50,12 +49,6 @@ def topic(request: pytest.FixtureRequest, shared_cluster: Cluster) -> str:
     with RawClient(shared_cluster.address) as client:
         assert metadata(client, name).topics[0].error_code == 0
     return name
-
-
-@pytest.fixture
-def client(shared_cluster: Cluster) -> Iterator[RawClient]:
-    with RawClient(shared_cluster.address) as connected:
-        yield connected
 
 
 @pytest.mark.parametrize("version", range(5))
@@ -185,28 +178,6 @@ def test_one_bad_partition_does_not_spoil_the_others(client: RawClient, topic: s
     good, bad = (t.partitions[0] for t in answer.responses)
     assert values(good) == [b"good"]
     assert bad.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-
-
-def test_leader_epochs_are_fenced(client: RawClient, topic: str) -> None:
-    data = fetch(client, topic, 0, leader_epoch=5)
-    assert data.error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
-
-
-@pytest.mark.parametrize(
-    ("session_id", "epoch", "error"),
-    [
-        (0, 0, ErrorCode.NONE),
-        (0, -1, ErrorCode.NONE),
-        (0, 7, ErrorCode.INVALID_FETCH_SESSION_EPOCH),
-        (9, 7, ErrorCode.FETCH_SESSION_ID_NOT_FOUND),
-    ],
-)
-def test_fetch_sessions_are_declined(
-    client: RawClient, topic: str, session_id: int, epoch: int, error: ErrorCode
-) -> None:
-    request = fetch_request(topic, 0, session_id=session_id, session_epoch=epoch)
-    answer = client.call(request, FetchResponse, VERSION["fetch"])
-    assert (answer.error_code, answer.session_id) == (error, 0)
 
 
 @pytest.mark.parametrize(

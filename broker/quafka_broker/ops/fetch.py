@@ -3,6 +3,10 @@
 One op carries all partitions of a Kafka fetch. It is answered when `min_bytes` can be read over
 all of them, when any has an error, or at `max_wait_ms`. Batches are whole; the first of the first
 partition that has any is returned however large (KIP-74). What is not durable is never read.
+
+Without transactions nothing in the log is undecided: the last stable offset is the high
+watermark, where also a replica's reads end; to read_committed the list of aborted transactions is
+empty, not missing.
 """
 
 from __future__ import annotations
@@ -10,58 +14,117 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
+from quafka_broker import leader_epochs
 from quafka_broker.state import BrokerState
-from quafka_broker.virtual_topics import OffsetGoneError, VirtualTopic
+from quafka_broker.virtual_topics import OffsetGoneError, VirtualTopic, VirtualTopicId
 from quafka_broker.wal.log import StorageError
-from quafka_mesh_ops.ops import FetchOp, FetchOpResp, FetchOps, FetchOpsResp
+from quafka_mesh_ops.ops import (
+    AbortedTransaction,
+    Buffer,
+    EpochEnd,
+    FetchOp,
+    FetchOpResp,
+    FetchOps,
+    FetchOpsResp,
+)
 from quafka_mesh_ops.server import OpContext
 from quafka_mesh_ops.tracing import Span, fail_with
 from quafka_proto.errors import ErrorCode
 from quafka_proto.records import read_header
 
-_LEADER_EPOCH = 0
+_READ_COMMITTED = 1
 
 
-@dataclass(frozen=True, slots=True)
+async def handle(state: BrokerState, context: OpContext, op: FetchOps) -> FetchOpsResp:
+    """Answer with what there is, at once or later."""
+    until = asyncio.get_running_loop().time() + op.max_wait_ms / 1000
+    poll = _Poll(state, context.org_id, op)
+    if op.max_wait_ms > 0 and not poll.enough:
+        with context.tracer.start("broker.fetch.park", context.trace):
+            await poll.park(until)
+    with context.tracer.start("rafka.broker.fetch.read", context.trace) as span:
+        answers = await _read(state, op, poll.targets)
+        if span.context is not None:
+            _describe(span, poll.targets, answers)
+    return FetchOpsResp(answers)
+
+
+@dataclass(slots=True)
 class _Target:
     """One partition to read: where, or why not."""
 
     op: FetchOp
     topic: VirtualTopic | None
     error: ErrorCode = ErrorCode.NONE
+    diverging: EpochEnd | None = None
+    counted: int = 0
+    """Bytes that could be returned of it, and, in `counted_to`, from which offset on there may be
+    more: of a partition that grows, only the growth is counted."""
+    counted_to: int = 0
 
     @property
-    def failed(self) -> bool:
-        return self.error != ErrorCode.NONE
+    def final(self) -> bool:
+        """Whether its answer is known without reading: there is nothing to wait for."""
+        return self.error != ErrorCode.NONE or self.diverging is not None
 
 
-async def handle(state: BrokerState, context: OpContext, op: FetchOps) -> FetchOpsResp:
-    """Answer with what there is, at once or later."""
-    until = asyncio.get_running_loop().time() + op.max_wait_ms / 1000
-    targets = _targets(state, context.org_id, op)
-    if not _enough(state, targets, op):
-        with context.tracer.start("broker.fetch.park", context.trace):
-            targets = await _park(state, context.org_id, op, targets, until)
-    with context.tracer.start("rafka.broker.fetch.read", context.trace) as span:
-        answers = await _read(state, op, targets)
-        if span.context is not None:
-            _describe(span, targets, answers)
-    return FetchOpsResp(answers)
+class _Poll:
+    """All partitions of an op, and whether it can be answered."""
 
+    def __init__(self, state: BrokerState, org: int, op: FetchOps) -> None:
+        self._state = state
+        self._org = org
+        self._wanted = min(op.min_bytes, op.max_bytes)
+        self._found = 0
+        self._answerable = not op.partitions
+        self.targets = [_target(state, org, part) for part in op.partitions]
+        for target in self.targets:
+            self._look(target)
 
-async def _park(
-    state: BrokerState, org: int, op: FetchOps, targets: list[_Target], until: float
-) -> list[_Target]:
-    while True:
-        waiting = [target.topic.id for target in targets if target.topic is not None]
-        in_time = await state.purgatory.wait(waiting, until)
-        targets = _targets(state, org, op)
-        if not in_time or _enough(state, targets, op):
-            return targets
+    @property
+    def enough(self) -> bool:
+        """Whether there is an error to tell, or enough to return."""
+        return self._answerable or self._found >= self._wanted
 
+    async def park(self, until: float) -> None:
+        """Wait until there is enough, or loop time `until`."""
+        places: dict[VirtualTopicId, list[int]] = {}
+        for place, target in enumerate(self.targets):
+            if target.topic is not None:
+                places.setdefault(target.topic.id, []).append(place)
+        with self._state.purgatory.park(places, until) as parked:
+            while not self.enough:
+                for topic in await parked.changed():
+                    for place in places[topic]:
+                        self._look_again(place)
+                if parked.over:
+                    break
 
-def _targets(state: BrokerState, org: int, op: FetchOps) -> list[_Target]:
-    return [_target(state, org, part) for part in op.partitions]
+    def _look_again(self, place: int) -> None:
+        before = self.targets[place]
+        target = self.targets[place] = _target(self._state, self._org, before.op)
+        target.counted, target.counted_to = before.counted, before.counted_to
+        self._look(target)
+
+    def _look(self, target: _Target) -> None:
+        """Count what can be read of a partition, beyond what was counted before."""
+        topic = target.topic
+        if target.final or topic is None:
+            self._answerable = True
+            return
+        target.counted_to = max(target.counted_to, target.op.fetch_offset)
+        # As in Kafka, a partition counts for no more than may be returned of it.
+        missing = min(target.op.max_bytes - target.counted, self._wanted - self._found)
+        if target.counted_to >= topic.high_watermark or missing <= 0:
+            return
+        try:
+            size = self._state.log.readable_bytes(topic, target.counted_to, missing)
+        except StorageError:
+            self._answerable = True  # reading will fail too, and that is the answer
+            return
+        target.counted_to = topic.high_watermark
+        target.counted += min(size, missing)
+        self._found += min(size, missing)
 
 
 def _target(state: BrokerState, org: int, op: FetchOp) -> _Target:
@@ -70,71 +133,66 @@ def _target(state: BrokerState, org: int, op: FetchOp) -> _Target:
         by_id = op.topic_id and not op.topic
         unknown = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return _Target(op, None, unknown)
+    if op.topic_id and op.topic_id != topic.uuid:
+        return _Target(op, None, ErrorCode.INCONSISTENT_TOPIC_ID)
     if not 0 <= op.partition < topic.partitions:
         return _Target(op, None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     virtual = state.log.topic(topic.virtual(op.partition))
-    if op.current_leader_epoch > _LEADER_EPOCH:
-        return _Target(op, virtual, ErrorCode.UNKNOWN_LEADER_EPOCH)
+    error = leader_epochs.check(op.current_leader_epoch)
+    if error:
+        return _Target(op, virtual, error)
+    if op.last_fetched_epoch >= 0:
+        end = leader_epochs.end_of(op.last_fetched_epoch, virtual.high_watermark)
+        if end == leader_epochs.UNDEFINED:
+            return _Target(op, virtual, ErrorCode.OFFSET_OUT_OF_RANGE)
+        if op.fetch_offset > end.end_offset:
+            return _Target(op, virtual, diverging=end)
     if not virtual.log_start <= op.fetch_offset <= virtual.high_watermark:
         return _Target(op, virtual, ErrorCode.OFFSET_OUT_OF_RANGE)
     return _Target(op, virtual)
 
 
-def _enough(state: BrokerState, targets: list[_Target], op: FetchOps) -> bool:
-    """Whether the op can be answered now."""
-    if op.min_bytes <= 0 or any(target.failed for target in targets):
-        return True
-    wanted = min(op.min_bytes, op.max_bytes)
-    found = 0
-    for target in targets:
-        if target.topic is None or target.op.fetch_offset >= target.topic.high_watermark:
-            continue
-        # As in Kafka, a partition counts for no more than may be returned of it.
-        most = max(0, target.op.max_bytes)
-        enough = min(most, wanted - found)
-        try:
-            size = state.log.readable_bytes(target.topic, target.op.fetch_offset, enough)
-        except StorageError:
-            return True  # reading will fail too, and that is the answer
-        found += min(most, size)
-        if found >= wanted:
-            return True
-    return False
-
-
 async def _read(state: BrokerState, op: FetchOps, targets: list[_Target]) -> list[FetchOpResp]:
+    aborted: list[AbortedTransaction] | None = [] if op.isolation_level == _READ_COMMITTED else None
     answers: list[FetchOpResp] = []
     left = op.max_bytes
     empty = True
     for target in targets:
-        answer = await _read_one(state, target, left, empty)
-        size = sum(len(batch) for batch in answer.records)
-        left -= size
-        empty = empty and not size
-        answers.append(answer)
+        topic, error = target.topic, target.error
+        batches: list[Buffer] = []
+        if topic is None:
+            answers.append(FetchOpResp([], high_watermark=-1, error_code=error))
+            continue
+        if not target.final and target.op.fetch_offset < topic.high_watermark:
+            batches, error = await _read_one(state, topic, target.op, left, empty)
+            size = sum(map(len, batches))
+            left -= size
+            empty = empty and not size
+        answers.append(
+            FetchOpResp(
+                batches,
+                high_watermark=topic.high_watermark,
+                error_code=error,
+                log_start_offset=topic.log_start,
+                last_stable_offset=topic.high_watermark,
+                aborted_transactions=aborted,
+                diverging_epoch=target.diverging,
+            )
+        )
     return answers
 
 
-async def _read_one(state: BrokerState, target: _Target, left: int, first: bool) -> FetchOpResp:
-    topic, error = target.topic, target.error
-    batches: list[memoryview] = []
-    if not target.failed and topic is not None:
-        limit = max(0, min(target.op.max_bytes, left))
-        try:
-            batches = await state.log.read(topic, target.op.fetch_offset, limit, at_least_one=first)
-        except StorageError:
-            error = ErrorCode.KAFKA_STORAGE_ERROR
-        except OffsetGoneError:  # while another partition was read
-            error = ErrorCode.OFFSET_OUT_OF_RANGE
-    if topic is None:
-        return FetchOpResp([], high_watermark=-1, error_code=error)
-    return FetchOpResp(
-        list(batches),
-        high_watermark=topic.high_watermark,
-        error_code=error,
-        log_start_offset=topic.log_start,
-        last_stable_offset=topic.high_watermark,
-    )
+async def _read_one(
+    state: BrokerState, topic: VirtualTopic, op: FetchOp, left: int, first: bool
+) -> tuple[list[Buffer], ErrorCode]:
+    limit = max(0, min(op.max_bytes, left))
+    try:
+        batches = await state.log.read(topic, op.fetch_offset, limit, at_least_one=first)
+    except StorageError:
+        return [], ErrorCode.KAFKA_STORAGE_ERROR
+    except OffsetGoneError:  # while another partition was read
+        return [], ErrorCode.OFFSET_OUT_OF_RANGE
+    return list(batches), ErrorCode.NONE
 
 
 def _describe(span: Span, targets: list[_Target], answers: list[FetchOpResp]) -> None:

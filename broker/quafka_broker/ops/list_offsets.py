@@ -13,7 +13,8 @@ Where there is no such record the offset is -1, with no error (Kafka).
 
 from __future__ import annotations
 
-from quafka_broker import time_search
+from quafka_broker import leader_epochs, time_search
+from quafka_broker.leader_epochs import LEADER_EPOCH
 from quafka_broker.state import BrokerState
 from quafka_broker.virtual_topics import VirtualTopic
 from quafka_broker.wal.log import StorageError
@@ -29,7 +30,6 @@ from quafka_proto.errors import ErrorCode, Malformed
 
 _LATEST, _EARLIEST, _MAX_TIMESTAMP, _EARLIEST_LOCAL = -1, -2, -3, -4
 _TIERED = (-5, -6)
-_LEADER_EPOCH = 0
 
 
 async def handle(state: BrokerState, context: OpContext, op: ListOffsetsOps) -> ListOffsetsOpsResp:
@@ -46,13 +46,14 @@ async def _find(state: BrokerState, org: int, op: ListOffsetsOp) -> ListOffsetsO
     topic = state.registry.by_name(org, op.topic)
     if topic is None or not 0 <= op.partition < topic.partitions:
         return ListOffsetsOpResp(-1, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    if op.current_leader_epoch > _LEADER_EPOCH:
-        return ListOffsetsOpResp(-1, error_code=ErrorCode.UNKNOWN_LEADER_EPOCH)
+    error = leader_epochs.check(op.current_leader_epoch)
+    if error:
+        return ListOffsetsOpResp(-1, error_code=error)
     virtual = state.log.topic(topic.virtual(op.partition))
     if op.timestamp in (_EARLIEST, _EARLIEST_LOCAL):
-        return ListOffsetsOpResp(virtual.log_start, leader_epoch=_LEADER_EPOCH)
+        return ListOffsetsOpResp(virtual.log_start, leader_epoch=LEADER_EPOCH)
     if op.timestamp == _LATEST:
-        return ListOffsetsOpResp(virtual.high_watermark, leader_epoch=_LEADER_EPOCH)
+        return ListOffsetsOpResp(virtual.high_watermark, leader_epoch=LEADER_EPOCH)
     if op.timestamp in _TIERED:
         return ListOffsetsOpResp(-1)
     return await _search(state, virtual, op.timestamp)
@@ -72,4 +73,4 @@ async def _search(state: BrokerState, virtual: VirtualTopic, timestamp: int) -> 
         return ListOffsetsOpResp(-1, error_code=ErrorCode.CORRUPT_MESSAGE)
     if found is None:
         return ListOffsetsOpResp(-1)
-    return ListOffsetsOpResp(found.offset, timestamp=found.timestamp, leader_epoch=_LEADER_EPOCH)
+    return ListOffsetsOpResp(found.offset, timestamp=found.timestamp, leader_epoch=LEADER_EPOCH)

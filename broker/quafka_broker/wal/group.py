@@ -6,12 +6,11 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from quafka_broker.leader_epochs import LEADER_EPOCH
 from quafka_broker.virtual_topics import VirtualTopic, VirtualTopicId
 from quafka_broker.wal.disk import Buffer
 from quafka_proto.log_format import ENTRY_HEADER_SIZE, IndexRow, encode_entry_header
 from quafka_proto.records import PATCHED_SIZE, BatchHeader, rebase
-
-_LEADER_EPOCH = 0
 
 
 @dataclass(slots=True, eq=False)
@@ -65,7 +64,7 @@ class Group:
     ) -> None:
         # Only the patched bytes are copied; the producer's buffer is written as it is.
         patched = bytearray(batch[:PATCHED_SIZE])
-        rebase(patched, offset, _LEADER_EPOCH)
+        rebase(patched, offset, LEADER_EPOCH)
         entry = encode_entry_header(
             patched,
             salt=self.salt,

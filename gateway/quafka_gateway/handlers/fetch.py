@@ -1,21 +1,23 @@
 """Fetch (key 1), versions 4-18.
 
-One request becomes one op that carries all its partitions: the broker parks it, where the append
-happens, until min_bytes can be read or max_wait_ms has passed. Stored batches pass through
-unchanged. Versions 13 and up name topics by id.
-
-Every request is served as a full fetch and no fetch session is kept (KIP-227 lets a broker
-decline one by answering session id 0): a request within a session is told that it is unknown.
+One request becomes one op that carries all its partitions, also those that only its fetch session
+knows (`fetch_session.py`): the broker parks it, where the append happens, until min_bytes can be
+read or max_wait_ms has passed. Stored batches pass through unchanged. Versions 13 and up name
+topics by id. There is one replica: the rack is of no use, and the preferred one is always -1.
 """
 
 from __future__ import annotations
 
+import asyncio
+from itertools import groupby
+
 from quafka_gateway.context import RequestContext
+from quafka_gateway.fetch_session import replica_id
 from quafka_mesh_ops.ops import FetchOp, FetchOpResp, FetchOps
 from quafka_mesh_ops.tracing import Span, fail_with
-from quafka_proto.errors import ErrorCode
 from quafka_proto.schema.fetch import (
     AbortedTransaction,
+    EpochEndOffset,
     FetchableTopicResponse,
     FetchRequest,
     FetchResponse,
@@ -24,67 +26,62 @@ from quafka_proto.schema.fetch import (
 
 _MAX_WAIT_MS = 60_000
 _MAX_BYTES = 57_671_680  # Kafka's fetch.max.bytes, 55 MiB: what one response may hold
-_INITIAL_EPOCH, _FINAL_EPOCH = 0, -1
+_NO_ID = bytes(16)
+_NOT_DIVERGING = EpochEndOffset()
+_Pair = tuple[FetchOp, FetchOpResp]
 
 
 async def handle(request: FetchRequest, context: RequestContext) -> FetchResponse:
-    """Read from each partition."""
-    session_error = _session_error(request)
-    if session_error:
-        return FetchResponse(error_code=session_error)
+    """Read from each partition of the request, or of its session."""
+    now = asyncio.get_running_loop().time
+    fetch = context.services.fetch_sessions.begin(request, context.version, now())
+    if fetch.error:
+        return FetchResponse(error_code=fetch.error)
     with context.child("rafka.gateway.kafka.fetch") as span:
-        answers = await context.broker.fetch(_op(request), span.context)
+        answers = await read(_op(request, fetch.ops), context, span)
         if span.context is not None:
-            _describe(span, request, answers)
-    remaining = iter(answers)
-    return FetchResponse(
-        responses=[
-            FetchableTopicResponse(
-                topic=topic.topic,
-                topic_id=topic.topic_id,
-                partitions=[
-                    _partition(partition.partition, next(remaining))
-                    for partition in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ]
-    )
+            _describe(span, fetch.ops, answers)
+    error, session_id, partitions = fetch.finish(answers, now())
+    return FetchResponse(error_code=error, session_id=session_id, responses=_topics(partitions))
 
 
-def _session_error(request: FetchRequest) -> int:
-    if request.session_epoch in (_INITIAL_EPOCH, _FINAL_EPOCH):
-        return ErrorCode.NONE
-    if request.session_id == 0:
-        return ErrorCode.INVALID_FETCH_SESSION_EPOCH
-    return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+async def read(op: FetchOps, context: RequestContext, span: Span) -> list[FetchOpResp]:
+    """One answer for each partition of the op; without partitions nobody is asked."""
+    if not op.partitions:
+        return []
+    return await context.broker.fetch(op, span.context)
 
 
-def _op(request: FetchRequest) -> FetchOps:
-    replica = request.replica_state.replica_id if request.replica_id < 0 else request.replica_id
+def _op(request: FetchRequest, partitions: list[FetchOp]) -> FetchOps:
     return FetchOps(
-        [
-            FetchOp(
-                topic.topic,
-                partition.partition,
-                partition.fetch_offset,
-                partition.partition_max_bytes,
-                topic.topic_id if any(topic.topic_id) else b"",
-                partition.current_leader_epoch,
-            )
-            for topic in request.topics
-            for partition in topic.partitions
-        ],
+        partitions,
         max_wait_ms=max(0, min(request.max_wait_ms, _MAX_WAIT_MS)),
         min_bytes=request.min_bytes,
         max_bytes=min(request.max_bytes, _MAX_BYTES),
         isolation_level=request.isolation_level,
-        replica_id=replica,
+        replica_id=replica_id(request),
     )
 
 
+def _topics(partitions: list[_Pair]) -> list[FetchableTopicResponse]:
+    """Neighbours of one topic in one entry, as in the request; the order is kept."""
+    return [
+        FetchableTopicResponse(
+            topic=name,
+            topic_id=topic_id or _NO_ID,
+            partitions=[_partition(op.partition, answer) for op, answer in pairs],
+        )
+        for (name, topic_id), pairs in groupby(partitions, _topic_of)
+    ]
+
+
+def _topic_of(pair: _Pair) -> tuple[str, bytes]:
+    op, _ = pair
+    return op.topic, op.topic_id
+
+
 def _partition(index: int, answer: FetchOpResp) -> PartitionData:
-    aborted = answer.aborted_transactions
+    aborted, end = answer.aborted_transactions, answer.diverging_epoch
     return PartitionData(
         partition_index=index,
         error_code=answer.error_code,
@@ -97,13 +94,17 @@ def _partition(index: int, answer: FetchOpResp) -> PartitionData:
             AbortedTransaction(producer_id=a.producer_id, first_offset=a.first_offset)
             for a in aborted
         ],
+        diverging_epoch=_NOT_DIVERGING
+        if end is None
+        else EpochEndOffset(epoch=end.leader_epoch, end_offset=end.end_offset),
         records=answer.records,
     )
 
 
-def _describe(span: Span, request: FetchRequest, answers: list[FetchOpResp]) -> None:
+def _describe(span: Span, ops: list[FetchOp], answers: list[FetchOpResp]) -> None:
     returned = sum(len(batch) for answer in answers for batch in answer.records)
     span.set({"kafka.partitions": len(answers), "kafka.fetch.bytes": returned})
-    if len(request.topics) == 1 and request.topics[0].topic:
-        span.set({"messaging.destination.name": request.topics[0].topic})
+    topics = {op.topic for op in ops}
+    if len(topics) == 1 and topics != {""}:
+        span.set({"messaging.destination.name": topics.pop()})
     fail_with(span, (answer.error_code for answer in answers))

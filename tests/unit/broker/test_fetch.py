@@ -165,7 +165,7 @@ async def test_draining_answers_parked_fetches_and_a_cancelled_one_leaves_nothin
         state.purgatory.drain()
         (answer,) = await asyncio.wait_for(parked, 2)
         assert (answer.error_code, answer.records) == (0, [])
-        assert not state.purgatory._waiters
+        assert len(state.purgatory) == 0
 
 
 async def test_what_cannot_be_read_is_a_storage_error_of_its_partition() -> None:

@@ -10,6 +10,7 @@ import pytest
 from quafka_gateway.api import APIS
 from quafka_gateway.connection import KafkaConnection
 from quafka_gateway.context import Services
+from quafka_gateway.fetch_session import FetchSessions
 from quafka_gateway.mesh import BrokerLink
 from quafka_gateway.request_memory import RequestMemory
 from quafka_mesh_ops.ops import FetchOpResp, FetchOps, ProduceOpResp, ProduceOps
@@ -97,7 +98,15 @@ class Client:
         self.transport = MemoryTransport()
         self.memory = memory or RequestMemory(1 << 20)
         broker = cast(BrokerLink, self.broker)
-        services = Services(APIS, broker, ("localhost", 1), Tracer(), 1 << 20, self.memory)
+        services = Services(
+            APIS,
+            broker,
+            ("localhost", 1),
+            Tracer(),
+            1 << 20,
+            self.memory,
+            FetchSessions(slots=0, max_partitions=0, session_partitions=0),
+        )
         self.closed: list[KafkaConnection] = []
         self.connection = KafkaConnection(services, 0, self.closed.append)
         self.connection.connection_made(self.transport)

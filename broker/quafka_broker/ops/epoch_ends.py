@@ -1,0 +1,25 @@
+"""Op 0x20, epoch ends: where leader epochs end, for clients that look for truncation."""
+
+from __future__ import annotations
+
+from quafka_broker import leader_epochs
+from quafka_broker.state import BrokerState
+from quafka_mesh_ops.ops import EpochEndOp, EpochEndOpResp, EpochEndOps, EpochEndOpsResp
+from quafka_mesh_ops.server import OpContext
+from quafka_proto.errors import ErrorCode
+
+
+async def handle(state: BrokerState, context: OpContext, op: EpochEndOps) -> EpochEndOpsResp:
+    """Look up every partition's epoch."""
+    return EpochEndOpsResp([_end(state, context.org_id, part) for part in op.partitions])
+
+
+def _end(state: BrokerState, org: int, op: EpochEndOp) -> EpochEndOpResp:
+    topic = state.registry.by_name(org, op.topic)
+    if topic is None or not 0 <= op.partition < topic.partitions:
+        return EpochEndOpResp(leader_epochs.UNDEFINED, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    error = leader_epochs.check(op.current_leader_epoch)
+    if error:
+        return EpochEndOpResp(leader_epochs.UNDEFINED, error)
+    virtual = state.log.topic(topic.virtual(op.partition))
+    return EpochEndOpResp(leader_epochs.end_of(op.leader_epoch, virtual.high_watermark))

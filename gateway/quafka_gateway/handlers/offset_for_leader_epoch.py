@@ -1,0 +1,49 @@
+"""OffsetForLeaderEpoch (key 23), versions 0-4: where a leader epoch ends (KIP-320)."""
+
+from __future__ import annotations
+
+from quafka_gateway.context import RequestContext
+from quafka_mesh_ops.ops import EpochEndOp, EpochEndOps
+from quafka_proto.schema.leader_epochs import (
+    EpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderTopicResult,
+)
+
+
+async def handle(
+    request: OffsetForLeaderEpochRequest, context: RequestContext
+) -> OffsetForLeaderEpochResponse:
+    """Ask for the end of each partition's epoch."""
+    op = EpochEndOps(
+        [
+            EpochEndOp(
+                topic.topic,
+                partition.partition,
+                partition.leader_epoch,
+                partition.current_leader_epoch,
+            )
+            for topic in request.topics
+            for partition in topic.partitions
+        ]
+    )
+    with context.child("gateway.kafka.offset_for_leader_epoch") as span:
+        answers = iter(await context.broker.epoch_ends(op, span.context))
+    return OffsetForLeaderEpochResponse(
+        topics=[
+            OffsetForLeaderTopicResult(
+                topic=topic.topic,
+                partitions=[
+                    EpochEndOffset(
+                        error_code=answer.error_code,
+                        partition=partition.partition,
+                        leader_epoch=answer.end.leader_epoch,
+                        end_offset=answer.end.end_offset,
+                    )
+                    for partition, answer in zip(topic.partitions, answers, strict=False)
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
