@@ -27,6 +27,7 @@ from quafka_mesh_ops.tracing import CLIENT, TraceContext, Tracer, parse_tracepar
 from quafka_mesh_ops.transport.broker_session import BrokerSession, Call, fail
 from quafka_mesh_ops.transport.connection import Connection
 from quafka_mesh_ops.transport.endpoint import dial
+from quafka_mesh_ops.transport.ladder import DatagramLadder
 
 logger = logging.getLogger("quafka.mesh.client")
 
@@ -60,7 +61,7 @@ class MeshClient:
         self._identity = identity
         self._allowed = frozenset(allowed)
         self._tracer = tracer
-        self._datagram_size = datagram_size
+        self._ladder = DatagramLadder(datagram_size)
         self._batched = batched
         self._session: BrokerSession | None = None
         self._connected = asyncio.Event()
@@ -242,7 +243,8 @@ class MeshClient:
         sessions: list[BrokerSession] = []
 
         def make_session(connection: Connection) -> BrokerSession:
-            sessions.append(BrokerSession(self, connection))
+            may_be_too_large = self._ladder.may_step_down
+            sessions.append(BrokerSession(self, connection, may_be_too_large=may_be_too_large))
             return sessions[0]
 
         try:
@@ -252,7 +254,7 @@ class MeshClient:
                 self._identity,
                 self._allowed,
                 make_session,
-                datagram_size=self._datagram_size,
+                ladder=self._ladder,
                 batched=self._batched,
             )
         except OSError as e:
@@ -262,6 +264,8 @@ class MeshClient:
             reason = await session.over
         finally:
             session.shut()
+        if session.connection.was_too_large:
+            self._ladder.too_large()
         return session.was_ready, reason
 
     def session_ready(self, session: BrokerSession, peer: NodeId) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from quafka_mesh_ops.identity import Identity
+from quafka_mesh_ops.settings import join_address
 
 _START_SECONDS = 20.0
 _STOP_SECONDS = 15.0
@@ -89,6 +90,8 @@ class Cluster:
         self._keys = {name: folder / f"{name}.key" for name in ("broker", "gateway")}
         self._ids = {name: Identity.load_or_create(key).node_id for name, key in self._keys.items()}
         self._mesh = "127.0.0.1:0"
+        self.mesh_by: tuple[str, int] | None = None
+        """Where the gateway is told that the broker is, if not where it really is."""
         self._listen = "127.0.0.1:0"
         self._broker: Process | None = None
         self._gateway: Process | None = None
@@ -140,7 +143,8 @@ class Cluster:
         return args + self._args["broker"]
 
     def start_gateway(self) -> None:
-        args = ["gateway", "--listen", self._listen, "--mesh-peers", self._mesh]
+        peer = self._mesh if self.mesh_by is None else join_address(*self.mesh_by)
+        args = ["gateway", "--listen", self._listen, "--mesh-peers", peer]
         args += ["--ops-listen", "127.0.0.1:0"]
         args += ["--mesh-allow", self._ids["broker"], "--node-key", str(self._keys["gateway"])]
         self._gateway = self._process("gateway", args + self._args["gateway"])

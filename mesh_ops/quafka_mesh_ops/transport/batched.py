@@ -74,17 +74,16 @@ class BatchedQuic(MeshQuic):
 
     # --- sending ----------------------------------------------------------------------------
 
-    def datagrams_to_send(self, now: float) -> list[tuple[bytes, NetworkAddress]]:
-        """At most one burst; call again until nothing comes."""
+    def fill(self, now: float, room: int) -> list[tuple[bytes, NetworkAddress]]:
+        """As the stock path, with bulk sealed by the burst."""
         if self._sealed >= KEY_UPDATE_AFTER and self._handshake_confirmed:
             self._sealed = 0
             self.request_key_update()
         keys = self._bulk_keys()
         bulk = [stream for stream in self._streams_queue if self._is_bulk(stream)] if keys else []
         if keys is None or not bulk:
-            return super().datagrams_to_send(now)
+            return self.build(now, room)
         datagrams: list[tuple[bytes, NetworkAddress]] = []
-        room = self.burst_room()
         if self._stock_due or len(bulk) < self._wishing():
             # One packet for all that is not bulk, and small answers first.
             self._stock_due = False

@@ -1,26 +1,36 @@
-"""Congestion control for the mesh's usual path: one data centre, or one machine.
+"""Congestion control for the mesh: one data centre or one machine, and long paths.
 
 RFC 9002's NewReno starts at ten packets and needs many round trips to fill a fast path. On a
 LAN the round trip is mostly our own processing time, so the window starts at 1 MiB. It is capped
 at what the peer's socket buffer takes in, because that buffer is where a LAN loses packets.
+
+Where the shortest round trip shows a long path, `BandwidthModel` takes over, and bursts are paced.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
+from aioquic.quic.configuration import SMALLEST_MAX_DATAGRAM_SIZE
 from aioquic.quic.congestion.base import QuicCongestionControl, register_congestion_control
 from aioquic.quic.packet_builder import QuicSentPacket
 
-LAN = "quafka-lan"
+from quafka_mesh_ops.transport.bandwidth import BandwidthModel
+
+MESH = "quafka"
 INITIAL_WINDOW = 1 << 20
 MAXIMUM_WINDOW = 4 << 20
 _MINIMUM_PACKETS = 4
 _LOSS_FACTOR = 0.7
+LONG_PATH = 0.004
+"""Seconds. A round trip that is never shorter is not a LAN's."""
+_SWALLOWED_SECONDS = 1.0
+_SWALLOWED_PACKETS = 4
 
 
-class LanCongestionControl(QuicCongestionControl):
-    """NewReno with another start, a cap, and a milder reaction to loss (RFC 9438's 0.7).
+class MeshCongestionControl(QuicCongestionControl):
+    """On a short path NewReno with another start, a cap, and a milder reaction to loss (RFC 9438's
+    0.7); on a long one the bandwidth model.
 
     `window` is the window proper; the connection lowers `congestion_window` for one call to cut
     what it sends into bursts.
@@ -29,24 +39,56 @@ class LanCongestionControl(QuicCongestionControl):
     def __init__(self, *, max_datagram_size: int) -> None:
         super().__init__(max_datagram_size=max_datagram_size)
         self.bytes_in_flight = 0
-        self.window = INITIAL_WINDOW
         self.congestion_window = INITIAL_WINDOW
+        self.model: BandwidthModel | None = None
+        self._window = INITIAL_WINDOW
+        self._shortest = float("inf")
         self._datagram_size = max_datagram_size
         self._recovery_start = 0.0
         self._acked = 0
+        self._large_lost = 0
+        self._large_lost_at = 0.0
+        self._small_acked_at = 0.0
+
+    @property
+    def window(self) -> int:
+        """Bytes that may be in flight."""
+        return self._window if self.model is None else self.model.window
+
+    def burst_sent(self, number: int, size: int, now: float, *, limited: bool) -> None:
+        """A burst has left; see `BandwidthModel.sent`."""
+        if self.model is not None and size:
+            self.model.sent(number, size, now, self.bytes_in_flight, limited=limited)
+
+    def swallows(self, now: float) -> bool:
+        """Whether large packets vanish on this path while small ones arrive."""
+        return (
+            self._large_lost >= _SWALLOWED_PACKETS
+            and now - self._large_lost_at > _SWALLOWED_SECONDS
+            and self._small_acked_at > self._large_lost_at
+        )
+
+    # --- QuicCongestionControl --------------------------------------------------------------
 
     def on_packet_acked(self, *, now: float, packet: QuicSentPacket) -> None:
         """Grow: with every ACK before the first loss, then by one datagram per window."""
         self.bytes_in_flight -= packet.sent_bytes
+        if packet.sent_bytes > SMALLEST_MAX_DATAGRAM_SIZE:
+            self._large_lost = 0
+        else:
+            self._small_acked_at = now
+        if self.model is not None:
+            self.model.acked(packet.packet_number, packet.sent_bytes, now)
+            return
         if (packet.sent_time or 0.0) <= self._recovery_start:
             return
-        if self.ssthresh is None or self.window < self.ssthresh:
-            self._set_window(self.window + packet.sent_bytes)
+        if self.ssthresh is None or self._window < self.ssthresh:
+            self._set_window(self._window + packet.sent_bytes)
             return
         self._acked += packet.sent_bytes
-        if self._acked >= self.window:
+        if self._acked >= self._window:
             self._acked = 0
-            self._set_window(self.window + self._datagram_size)
+            self._set_window(self._window + self._datagram_size)
 
     def on_packet_sent(self, *, packet: QuicSentPacket) -> None:
         """Count it as in flight."""
@@ -55,30 +97,49 @@ class LanCongestionControl(QuicCongestionControl):
     def on_packets_expired(self, *, packets: Iterable[QuicSentPacket]) -> None:
         """Their data is sent again for another reason than loss."""
         for packet in packets:
-            self.bytes_in_flight -= packet.sent_bytes
+            self._gone(packet)
 
     def on_packets_lost(self, *, now: float, packets: Iterable[QuicSentPacket]) -> None:
         """Shrink once per round trip, however many packets it lost."""
         last_sent = 0.0
         for packet in packets:
-            self.bytes_in_flight -= packet.sent_bytes
+            self._gone(packet)
             last_sent = packet.sent_time or 0.0
-        if last_sent > self._recovery_start:
+        if last_sent > self._recovery_start and self.model is None:
             self._recovery_start = now
-            self._set_window(int(self.window * _LOSS_FACTOR))
-            self.ssthresh = self.window
+            self._set_window(int(self._window * _LOSS_FACTOR))
+            self.ssthresh = self._window
 
     def on_persistent_congestion(self) -> None:
         """Start again from the smallest window (RFC 9002 section 7.6)."""
         self._recovery_start = 0.0
-        self._set_window(0)
+        if self.model is not None:
+            self.model.stalled()
+        else:
+            self._set_window(0)
 
     def on_rtt_measurement(self, *, now: float, rtt: float) -> None:
-        """Not used: on a LAN the round trip says more about our loop than about the path."""
+        """Tell a long path from a short one by its shortest round trip."""
+        self._shortest = min(self._shortest, rtt)
+        if self._shortest <= LONG_PATH:
+            if self.model is not None:  # the first round trips were slow for another reason
+                self.model = None
+                self._set_window(INITIAL_WINDOW)
+            return
+        if self.model is None:
+            self.model = BandwidthModel(self._datagram_size, now, rtt)
+        self.model.acks_done(now, rtt, self.bytes_in_flight)
+
+    def _gone(self, packet: QuicSentPacket) -> None:
+        self.bytes_in_flight -= packet.sent_bytes
+        if packet.sent_bytes > SMALLEST_MAX_DATAGRAM_SIZE:
+            if not self._large_lost:
+                self._large_lost_at = packet.sent_time or 0.0
+            self._large_lost += 1
 
     def _set_window(self, window: int) -> None:
         smallest = _MINIMUM_PACKETS * self._datagram_size
-        self.window = self.congestion_window = max(smallest, min(window, MAXIMUM_WINDOW))
+        self._window = self.congestion_window = max(smallest, min(window, MAXIMUM_WINDOW))
 
 
-register_congestion_control(LAN, LanCongestionControl)
+register_congestion_control(MESH, MeshCongestionControl)

@@ -22,6 +22,9 @@ from quafka_mesh_ops.transport.udp import Address, UdpSocket
 
 logger = logging.getLogger("quafka.mesh")
 
+TOO_LARGE = 0x5155
+"""Application error code of a CONNECTION_CLOSE: connect again with smaller datagrams."""
+
 _TOP_UP_BELOW = 256 << 10
 _TOP_UP_TO = 512 << 10
 """How much of a stream's data QUIC is given ahead of what it has sent: it copies what it gets."""
@@ -89,6 +92,8 @@ class Connection:
         self._over = False
         self._on_progress: Callable[[], None] | None = None
         self.last_received = self._loop.time()
+        self.has_received = False
+        self.was_too_large = False
         self._user = make_user(self)
 
     @property
@@ -159,6 +164,11 @@ class Connection:
             self._arm_timer()
             self._end(reason)
 
+    def abort_too_large(self) -> None:
+        """End: the path does not take datagrams of this size."""
+        self.was_too_large = True
+        self.abort(f"the path does not take datagrams of {self._quic.datagram_size} bytes")
+
     def abort(self, reason: str) -> None:
         """End without a word to the peer, which cannot hear us."""
         self._end(reason)
@@ -169,6 +179,7 @@ class Connection:
     def receive(self, datagrams: list[bytes], address: Address) -> None:
         """Feed what one system call received, then act on it and answer."""
         now = self.last_received = self._loop.time()
+        self.has_received = True
         try:
             self._quic.receive_datagrams(datagrams, address, now)
         except Exception:
@@ -204,6 +215,7 @@ class Connection:
                     self._ends.discard(event.stream_id)
                     self._user.stream_reset(event.stream_id)
             elif isinstance(event, events.ConnectionTerminated):
+                self.was_too_large |= event.error_code == TOO_LARGE
                 self._end(quic.close_reason)
                 self._terminate()
             else:
@@ -312,4 +324,8 @@ class Connection:
         if now + 0.001 >= when:
             self._quic.handle_timer(max(now, when))
             self._handle_events()
+        if self._quic.swallows_large(now) and not self._over:
+            self.was_too_large = True
+            size = self._quic.datagram_size
+            self.close(f"the path swallows datagrams of {size} bytes", TOO_LARGE)
         self._transmit()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import ipaddress
 import logging
 import socket
 from collections.abc import Callable, Collection
@@ -22,17 +21,16 @@ from cryptography import x509
 from quafka_mesh_ops.identity import Identity, NodeId, utc_now, verify_peer
 from quafka_mesh_ops.transport.batched import quic_class
 from quafka_mesh_ops.transport.connection import Connection, ConnectionUser
+from quafka_mesh_ops.transport.ladder import RUNGS, DatagramLadder
 from quafka_mesh_ops.transport.log_limit import LimitedLog
 from quafka_mesh_ops.transport.quic import (
-    ETHERNET_DATAGRAM,
-    LOOPBACK_DATAGRAM,
     SMALLEST_DATAGRAM,
     MeshQuic,
     VerifyPeer,
     quic_configuration,
     stateless_reset,
 )
-from quafka_mesh_ops.transport.udp import Address, UdpSocket, bind_udp
+from quafka_mesh_ops.transport.udp import Address, UdpSocket, bind_udp, route_mtu
 
 logger = logging.getLogger("quafka.mesh")
 
@@ -61,13 +59,13 @@ async def dial(
     allowed: Collection[NodeId],
     make_user: Callable[[Connection], ConnectionUser],
     *,
-    datagram_size: int | None,
+    ladder: DatagramLadder,
     batched: bool = True,
 ) -> Connection:
     """Begin connecting; the user hears how it went. The socket lives as long as the connection.
 
-    `datagram_size` None: 60,000 bytes on this host, else 1452. Raises OSError where the name or
-    the address cannot be used at all.
+    `ladder` is told what the kernel knows of the route, and says the size of datagrams. Raises
+    OSError where the name or the address cannot be used at all.
     """
     loop = asyncio.get_running_loop()
     found = await loop.getaddrinfo(host, port, type=socket.SOCK_DGRAM)
@@ -79,10 +77,9 @@ async def dial(
     except OSError:
         sock.close()
         raise
-    if datagram_size is None:
-        datagram_size = LOOPBACK_DATAGRAM if is_loopback(address) else ETHERNET_DATAGRAM
+    ladder.route_is(route_mtu(sock), 6 if family == socket.AF_INET6 else 4)
     configuration = quic_configuration(
-        identity, utc_now(), is_client=True, datagram_size=datagram_size
+        identity, utc_now(), is_client=True, datagram_size=ladder.size
     )
     quic = quic_class(batched)(configuration, checker(allowed))
     return _Dialled(sock, address, quic, make_user).connection
@@ -120,16 +117,9 @@ class _Dialled:
 
     def _failed(self, error: OSError) -> None:
         if error.errno == errno.EMSGSIZE:
-            self.connection.abort("the path takes only smaller datagrams: see mesh.datagram.size")
+            self.connection.abort_too_large()
         else:
             self.connection.abort(error.strerror or str(error))
-
-
-def is_loopback(address: Address) -> bool:
-    """Whether a socket address is on this host's loopback."""
-    ip = ipaddress.ip_address(address[0].partition("%")[0])
-    mapped = ip.ipv4_mapped if isinstance(ip, ipaddress.IPv6Address) else None
-    return (mapped or ip).is_loopback
 
 
 class Listener:
@@ -282,7 +272,7 @@ class Listener:
             self._identity,
             utc_now(),
             is_client=False,
-            datagram_size=self._datagram_size or min(size, LOOPBACK_DATAGRAM),
+            datagram_size=self._datagram_size or min(size, RUNGS[0]),
         )
         quic = self._quic_class(
             configuration,

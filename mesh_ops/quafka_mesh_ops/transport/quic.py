@@ -9,7 +9,7 @@ private names (aioquic is pinned below 1.8 for it).
   smaller than need be because the window ends inside it.
 - **Stateless resets** (RFC 9000 section 10.3). A node that was killed and runs again answers for
   connections that it knows nothing of, and its peers need not wait for silence to tell.
-- **No pacing:** a burst is shorter than the event loop's timer resolution.
+- **Pacing** on long paths only, and by the burst: the event loop's timers are no finer.
 """
 
 # ruff: noqa: SLF001
@@ -40,7 +40,7 @@ from cryptography import x509
 
 from quafka_mesh_ops.errors import PeerRefusedError
 from quafka_mesh_ops.identity import Identity, NodeId
-from quafka_mesh_ops.transport.congestion import LAN, LanCongestionControl
+from quafka_mesh_ops.transport.congestion import MESH, MeshCongestionControl
 
 ALPN = "quafka-mesh/1"
 IDLE_TIMEOUT = 5.0
@@ -49,9 +49,6 @@ MAX_STREAM_DATA = 32 << 20
 BURST = 64_000
 """Bytes that one call builds: what UDP_SEGMENT takes in one system call."""
 
-ETHERNET_DATAGRAM = 1452
-LOOPBACK_DATAGRAM = 60_000
-"""What fits a UDP datagram with room to spare; the fewer packets, the less work."""
 SMALLEST_DATAGRAM = SMALLEST_MAX_DATAGRAM_SIZE
 
 _LONGEST_FRAME = (1 << 14) - 1
@@ -72,7 +69,7 @@ def quic_configuration(
     certificate, key = identity.certificate(now)
     return QuicConfiguration(
         alpn_protocols=[ALPN],
-        congestion_control_algorithm=LAN,
+        congestion_control_algorithm=MESH,
         idle_timeout=IDLE_TIMEOUT,
         is_client=is_client,
         max_data=MAX_DATA,
@@ -163,9 +160,15 @@ class MeshQuic(QuicConnection):
         size = configuration.max_datagram_size
         self._burst = max(1, BURST // size) * size
         congestion = self._loss._cc
-        assert isinstance(congestion, LanCongestionControl)
+        assert isinstance(congestion, MeshCongestionControl)
         self._congestion = congestion
+        self._paced_until: float | None = None
         self._loss._pacer = _NoPacing(max_datagram_size=size)
+
+    @property
+    def datagram_size(self) -> int:
+        """Bytes of UDP payload of a full packet."""
+        return self._max_datagram_size
 
     @property
     def is_closed(self) -> bool:
@@ -188,6 +191,10 @@ class MeshQuic(QuicConnection):
         would have it allocate without end: the caller must bound this.
         """
         return sum([len(stream.receiver._buffer) for stream in self._streams.values()])
+
+    def swallows_large(self, now: float) -> bool:
+        """Whether the path loses all large packets, and no small ones."""
+        return self._congestion.swallows(now)
 
     def unsent(self, stream_id: int) -> int:
         """Bytes given to this stream that have not been sent for the first time."""
@@ -229,16 +236,43 @@ class MeshQuic(QuicConnection):
 
     def datagrams_to_send(self, now: float) -> list[tuple[bytes, NetworkAddress]]:
         """At most one burst; see the module's text. Call again until nothing comes."""
-        return self.build(now, self.burst_room())
-
-    def burst_room(self) -> int:
-        """Bytes that may be sent now: whole datagrams, and one burst at most."""
         congestion = self._congestion
-        room = max(0, congestion.window - congestion.bytes_in_flight)
-        return min(room - room % self._max_datagram_size, self._burst)
+        room = self._burst_room(now)
+        number, before = self._packet_number, congestion.bytes_in_flight
+        datagrams = self.fill(now, room)
+        sent = congestion.bytes_in_flight - before
+        congestion.burst_sent(number, sent, now, limited=not self._has_pending)
+        return datagrams
+
+    def get_timer(self) -> float | None:
+        """When to call `handle_timer`, or `datagrams_to_send` again."""
+        timer = super().get_timer()
+        paced = self._paced_until
+        return paced if paced is not None and (timer is None or paced < timer) else timer
+
+    def _burst_room(self, now: float) -> int:
+        """Bytes that may be sent now: whole datagrams, and one burst at most."""
+        congestion, size = self._congestion, self._max_datagram_size
+        room = min(max(0, congestion.window - congestion.bytes_in_flight), self._burst)
+        self._paced_until = None
+        model = congestion.model
+        if model is not None and room >= size:
+            room = min(room, model.room(now))
+            if room < size and self._has_pending:
+                self._paced_until = model.next_at
+        return room - room % size
+
+    @property
+    def _has_pending(self) -> bool:
+        """Whether a stream has data to send."""
+        return any(len(stream.sender._pending) for stream in self._streams_queue)
+
+    def fill(self, now: float, room: int) -> list[tuple[bytes, NetworkAddress]]:
+        """Datagrams for what is to be sent, with at most `room` bytes that count as in flight."""
+        return self.build(now, room)
 
     def build(self, now: float, room: int) -> list[tuple[bytes, NetworkAddress]]:
-        """Datagrams with at most `room` bytes that count as in flight."""
+        """As `fill`, packet by packet."""
         congestion = self._congestion
         congestion.congestion_window = congestion.bytes_in_flight + room
         try:

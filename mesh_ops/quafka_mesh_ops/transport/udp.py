@@ -33,6 +33,7 @@ _RECEIVE_SIZE = 65_536
 # From linux/udp.h and linux/in.h, linux/in6.h; the socket module does not have them.
 _UDP_SEGMENT, _UDP_GRO = 103, 104
 _IP_MTU_DISCOVER, _IPV6_MTU_DISCOVER, _PMTUDISC_DO = 10, 23, 2
+_IP_MTU, _IPV6_MTU = 14, 24
 
 _RETRY = frozenset((errno.EAGAIN, errno.EWOULDBLOCK, errno.EINTR, errno.ENOBUFS))
 _NO_SEGMENTATION = frozenset((errno.EIO, errno.EINVAL, errno.ENOPROTOOPT))
@@ -184,6 +185,13 @@ def bind_udp(host: str, port: int) -> socket.socket:
         sock.close()
         raise
     return sock
+
+
+def route_mtu(sock: socket.socket) -> int:
+    """The MTU that the kernel knows of the route of a connected socket, in bytes."""
+    if sock.family == socket.AF_INET6:
+        return sock.getsockopt(socket.IPPROTO_IPV6, _IPV6_MTU)
+    return sock.getsockopt(socket.IPPROTO_IP, _IP_MTU)
 
 
 def _address_of(datagram: Datagram) -> Address:

@@ -17,10 +17,9 @@ from aioquic.tls import Epoch
 from quafka_mesh_ops.transport.congestion import (
     INITIAL_WINDOW,
     MAXIMUM_WINDOW,
-    LanCongestionControl,
+    MeshCongestionControl,
 )
 from quafka_mesh_ops.transport.connection import Connection
-from quafka_mesh_ops.transport.endpoint import is_loopback
 from quafka_mesh_ops.transport.log_limit import LimitedLog
 from quafka_mesh_ops.transport.replies import BulkReplies
 from quafka_mesh_ops.transport.udp import UdpSocket, bind_udp
@@ -211,7 +210,7 @@ def packet(number: int, sent: float, size: int = 16000) -> QuicSentPacket:
 
 
 def test_the_window_starts_high_shrinks_once_per_loss_event_and_has_bounds() -> None:
-    congestion = LanCongestionControl(max_datagram_size=16000)
+    congestion = MeshCongestionControl(max_datagram_size=16000)
     assert congestion.congestion_window == INITIAL_WINDOW
     for number in range(1000):
         sent = packet(number, 1.0)
@@ -228,15 +227,6 @@ def test_the_window_starts_high_shrinks_once_per_loss_event_and_has_bounds() -> 
     assert after_one == congestion.window == int(MAXIMUM_WINDOW * 0.7)
     congestion.on_persistent_congestion()
     assert congestion.window == 4 * 16000
-
-
-def test_which_addresses_are_on_this_host() -> None:
-    assert is_loopback(("127.0.0.1", 1))
-    assert is_loopback(("127.8.9.10", 1))
-    assert is_loopback(("::1", 1, 0, 0))
-    assert is_loopback(("::ffff:127.0.0.1", 1, 0, 0))
-    assert not is_loopback(("10.0.0.1", 1))
-    assert not is_loopback(("fe80::1%eth0", 1, 0, 2))
 
 
 def test_log_lines_are_limited_for_each_reason(caplog: pytest.LogCaptureFixture) -> None:

@@ -19,12 +19,16 @@ _STEP = 0.0005
 
 @dataclass(frozen=True)
 class Faults:
-    """How often a datagram suffers, 0 to 1. `delay`: up to so many steps late."""
+    """How often a datagram suffers, 0 to 1.
+
+    `latency`: steps that each takes; `delay`: up to so many more.
+    """
 
     loss: float = 0.0
     repeat: float = 0.0
     damage: float = 0.0
     delay: int = 0
+    latency: int = 0
 
 
 @dataclass
@@ -64,7 +68,7 @@ class Wire:
         keys = [Identity(Ed25519PrivateKey.generate()) for _ in range(2)]
         ours, theirs = keys
         self.now = 100.0
-        self.faults = Faults()
+        self.faults = Faults(latency=faults.latency)
         self._random = random.Random(seed)
         self._flying: list[list[tuple[int, bytes]]] = [[], []]
         self._steps = 0
@@ -103,8 +107,9 @@ class Wire:
             timer = sender.quic.get_timer()
             if timer is not None and timer <= self.now:
                 sender.quic.handle_timer(self.now)
-            for data, _ in sender.quic.datagrams_to_send(self.now):
-                self._fly(index, bytes(data))
+            if sender.quic._network_paths:  # a server has none before its first datagram
+                for data, _ in sender.quic.datagrams_to_send(self.now):
+                    self._fly(index, bytes(data))
             arrived = [data for when, data in self._flying[index] if when <= self._steps]
             self._flying[index] = [x for x in self._flying[index] if x[0] > self._steps]
             if arrived:
@@ -120,4 +125,5 @@ class Wire:
             at = self._random.randrange(len(data))
             data = data[:at] + bytes([data[at] ^ 1 << self._random.randrange(8)]) + data[at + 1 :]
         for _ in range(1 + (chance() < faults.repeat)):
-            self._flying[index].append((self._steps + self._random.randint(0, faults.delay), data))
+            late = faults.latency + self._random.randint(0, faults.delay)
+            self._flying[index].append((self._steps + late, data))
