@@ -24,8 +24,8 @@ class DatagramLadder:
     def __init__(self, fixed: int | None = None) -> None:
         """`fixed`: a size that was configured, and is kept whatever happens."""
         self._fixed = fixed
-        self._top = 0
-        self.size = fixed or 0
+        self._top: int = 0
+        self.size: int = fixed or 0
 
     @property
     def may_step_down(self) -> bool:
@@ -34,9 +34,9 @@ class DatagramLadder:
 
     def route_is(self, mtu: int, ip_version: int) -> None:
         """What the kernel says of the route, before each connection."""
-        top = min(RUNGS[0], max(FLOOR, mtu - _HEADERS[ip_version]))
+        top: int = min(RUNGS[0], max(FLOOR, mtu - _HEADERS[ip_version]))
         if top < RUNGS[0]:
-            top = max([rung for rung in RUNGS if rung <= top])
+            top = next(rung for rung in RUNGS if rung <= top)
         if self._fixed is None and top != self._top:  # a new route deserves a new try
             self._top = self.size = top
 
