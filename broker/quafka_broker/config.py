@@ -47,7 +47,7 @@ class LogSettings(CommonSettings):
         settings.whole(0, _MAX_LONG), "0 or more",
     )  # fmt: skip
     log_retention_hours: int = setting(
-        168, "how long records are kept, in hours",
+        -1, "how long records are kept by their timestamps, in hours; Kafka's default is 168",
         settings.whole(-1, 1 << 31), "-1 (for ever) or more",
     )  # fmt: skip
     log_retention_ms: int | None = setting(

@@ -92,7 +92,7 @@ def test_where_a_value_comes_from() -> None:
 def test_what_configs_mean() -> None:
     forever = BrokerConfig(data=Path("unused"), log_retention_hours=-1)
     assert policy(forever, {}).retention_ms == -1
-    assert policy(CONFIG, {}).retention_ms == 7 * 24 * 3_600_000
+    assert policy(CONFIG, {}).retention_ms == -1
     both = policy(CONFIG, {"message.timestamp.difference.max.ms": "5"})
     assert (both.before_max_ms, both.after_max_ms) == (5, 5)
     one = policy(
