@@ -1,0 +1,229 @@
+"""The compression of record batches and message sets: gzip, snappy, lz4 and zstd.
+
+Whatever the bytes are, decompressing them allocates no more than the caller's limit (zstd's window
+may be as much again) and gives the data or raises Malformed. No size that the bytes claim is
+believed: streams are written into a buffer of fixed size, and a snappy block may only claim what
+its length can hold.
+
+Snappy has two framings in Kafka: a bare block (librdkafka), and blocks of 32 KiB behind a header
+of 16 bytes, as the Java library by xerial writes them. All clients read both where they read
+snappy at all, but old ones only the second: that is what is written here. Lz4 is the frame format
+with independent blocks, which is the only kind that Java's reader takes; before magic 2 its
+header checksum could be wrong (KAFKA-3160).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from enum import IntEnum
+from typing import Any
+
+import cramjam
+
+from quafka_proto.errors import Malformed
+from quafka_proto.message import Buffer
+
+DECOMPRESSED_LIMIT = 64 << 20
+"""The most that a batch may decompress to, where the caller does not say otherwise; bytes."""
+
+
+class Codec(IntEnum):
+    """The compression types, bits 0-2 of a batch's attributes."""
+
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
+
+
+class TooLarge(Malformed):
+    """Data that decompresses to more than the limit."""
+
+
+def decompress(codec: int, data: Buffer, limit: int = DECOMPRESSED_LIMIT) -> Buffer:
+    """The decompressed data, at most `limit` bytes of it; with codec 0, `data` itself.
+
+    Raises:
+        TooLarge: there is more than `limit`.
+        Malformed: not data of this codec, cut short, or the codec is not known.
+    """
+    if codec == Codec.SNAPPY:
+        return _snappy(memoryview(data), limit)
+    if codec in _READ_INTO:
+        return _stream(codec, data, limit)
+    if codec != Codec.NONE:
+        raise Malformed(f"compression type {codec} is not known")
+    if len(data) > limit:
+        raise _too_large(limit)
+    return data
+
+
+def compress(codec: int, data: Buffer) -> bytes:
+    """The data compressed, as every client since the codec's introduction reads it.
+
+    Raises:
+        ValueError: the codec is not known.
+    """
+    if codec == Codec.NONE:
+        return bytes(data)
+    if codec not in _COMPRESS:
+        raise ValueError(f"compression type {codec} is not known")
+    return _COMPRESS[codec](data)
+
+
+# --- streams --------------------------------------------------------------------------------
+
+_READ_INTO: dict[int, Callable[[Any, Any], int]] = {
+    Codec.GZIP: cramjam.gzip.decompress_into,
+    Codec.LZ4: cramjam.lz4.decompress_into,
+    Codec.ZSTD: cramjam.zstd.decompress_into,
+}
+_FULL = "failed to write whole buffer"  # what the library says when the output does not fit
+_FIRST_SIZE = 16 << 10
+_USUAL_RATIO = 8
+
+
+def _stream(codec: int, data: Buffer, limit: int) -> Buffer:
+    """Most data fits the first buffer; what does not is read again into one of eight times that."""
+    size = min(limit, max(_FIRST_SIZE, _USUAL_RATIO * len(data)))
+    while True:
+        out = bytearray(size)
+        try:
+            written = _READ_INTO[codec](data, out)
+        except cramjam.DecompressionError as e:
+            if _FULL not in str(e):
+                raise Malformed(f"the {Codec(codec).name.lower()} data are garbled: {e}") from e
+        else:
+            del out[written:]
+            return out
+        if size >= limit:
+            raise _too_large(limit)
+        del out  # before the next is allocated
+        size = min(limit, _USUAL_RATIO * size)
+
+
+def _too_large(limit: int) -> TooLarge:
+    return TooLarge(f"the data decompress to more than {limit} bytes")
+
+
+# --- snappy ---------------------------------------------------------------------------------
+
+_XERIAL = struct.Struct(">8sii")  # magic, version, lowest version that can read it
+_XERIAL_MAGIC = b"\x82SNAPPY\x00"
+_XERIAL_BLOCK = 32 << 10
+_BLOCK_LENGTH = struct.Struct(">i")
+_SNAPPY_RATIO = 22  # a copy of 64 bytes takes three
+
+
+def _snappy(data: memoryview, limit: int) -> Buffer:
+    try:
+        blocks = _snappy_blocks(data)
+        total = sum(size for _, size in blocks)
+        if total > limit:
+            raise _too_large(limit)
+        out = bytearray(total)
+        view = memoryview(out)
+        at = 0
+        for block, size in blocks:
+            cramjam.snappy.decompress_raw_into(block, view[at : at + size])
+            at += size
+    except cramjam.DecompressionError as e:
+        raise Malformed(f"the snappy data are garbled: {e}") from e
+    return out
+
+
+def _snappy_blocks(data: memoryview) -> list[tuple[memoryview, int]]:
+    """Each block, and the size that it claims and can hold."""
+    if bytes(data[:8]) != _XERIAL_MAGIC:
+        return [(data, _claimed(data))]
+    if len(data) < _XERIAL.size:
+        raise Malformed("the snappy header is cut short")
+    blocks: list[tuple[memoryview, int]] = []
+    at = _XERIAL.size
+    while at < len(data):
+        start = at + _BLOCK_LENGTH.size
+        if start > len(data):
+            raise Malformed("a snappy block's length is cut short")
+        (length,) = _BLOCK_LENGTH.unpack_from(data, at)
+        at = start + length
+        if length < 1 or at > len(data):
+            raise Malformed(f"a snappy block of {length} bytes does not fit")
+        blocks.append((data[start:at], _claimed(data[start:at])))
+    return blocks
+
+
+def _claimed(block: memoryview) -> int:
+    size = cramjam.snappy.decompress_raw_len(block)
+    if size > _SNAPPY_RATIO * len(block):
+        raise Malformed(f"{len(block)} bytes of snappy claim to be {size}")
+    return size
+
+
+def _write_snappy(data: Buffer) -> bytes:
+    out = bytearray(_XERIAL.pack(_XERIAL_MAGIC, 1, 1))
+    for at in range(0, len(data), _XERIAL_BLOCK):
+        block = cramjam.snappy.compress_raw(data[at : at + _XERIAL_BLOCK])
+        out += _BLOCK_LENGTH.pack(len(block))
+        out += memoryview(block)
+    return bytes(out)
+
+
+# --- lz4 ------------------------------------------------------------------------------------
+
+_LZ4_MAGIC = b"\x04\x22\x4d\x18"
+_LZ4_HAS_SIZE, _LZ4_HAS_DICTIONARY = 0x08, 0x01
+
+
+def mend_lz4(data: Buffer) -> bytes:
+    """The frame with the header checksum that its header should have.
+
+    Kafka's Java client computed it over the magic number too, until message format 1
+    (KAFKA-3160); its value says nothing in message sets of magic 0. What is no frame stays as it
+    is.
+    """
+    mended = bytearray(data)
+    if len(mended) < 7 or not mended.startswith(_LZ4_MAGIC):
+        return bytes(mended)
+    flags = mended[4]
+    at = 6 + (8 if flags & _LZ4_HAS_SIZE else 0) + (4 if flags & _LZ4_HAS_DICTIONARY else 0)
+    if at < len(mended):
+        mended[at] = _xxh32(bytes(mended[4:at])) >> 8 & 0xFF
+    return bytes(mended)
+
+
+def _xxh32(data: bytes) -> int:
+    """xxHash32 with seed 0 of fewer than 16 bytes, as a frame's descriptor is."""
+    prime1, prime2, prime3 = 0x9E3779B1, 0x85EBCA77, 0xC2B2AE3D
+    prime4, prime5 = 0x27D4EB2F, 0x165667B1
+    words = len(data) // 4
+    value = prime5 + len(data)
+    for (word,) in struct.iter_unpack("<I", data[: 4 * words]):
+        value = _rotated(value + word * prime3, 17) * prime4
+    for byte in data[4 * words :]:
+        value = _rotated(value + byte * prime5, 11) * prime1
+    value &= 0xFFFFFFFF
+    value = (value ^ value >> 15) * prime2 & 0xFFFFFFFF
+    value = (value ^ value >> 13) * prime3 & 0xFFFFFFFF
+    return value ^ value >> 16
+
+
+def _rotated(value: int, bits: int) -> int:
+    value &= 0xFFFFFFFF
+    return (value << bits | value >> 32 - bits) & 0xFFFFFFFF
+
+
+def _write_lz4(data: Buffer) -> bytes:
+    writer = cramjam.lz4.Compressor(level=1, content_checksum=False, block_linked=False)
+    writer.compress(bytes(data))
+    return bytes(writer.finish())
+
+
+# Levels as Kafka's producers have them by default.
+_COMPRESS: dict[int, Callable[[Buffer], bytes]] = {
+    Codec.GZIP: lambda data: bytes(cramjam.gzip.compress(data, 6)),
+    Codec.SNAPPY: _write_snappy,
+    Codec.LZ4: _write_lz4,
+    Codec.ZSTD: lambda data: bytes(cramjam.zstd.compress(data, 3)),
+}
