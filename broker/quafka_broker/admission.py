@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from quafka_broker.topic_configs import TopicPolicy
 from quafka_proto.errors import BatchError, ErrorCode, Malformed
-from quafka_proto.records import BatchHeader, iter_records, read_header, stamp
+from quafka_proto.record_codec import iter_records
+from quafka_proto.records import BatchHeader, read_header, stamp
 
 _NO_TIMESTAMP = -1
 _UNLIMITED = (1 << 63) - 1

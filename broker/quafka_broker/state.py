@@ -17,14 +17,8 @@ from quafka_broker.topic_configs import TopicPolicy
 from quafka_broker.topics import Event, Registry, Topic
 from quafka_broker.virtual_topics import VirtualTopicId
 from quafka_broker.wal.log import Log, StorageError
-from quafka_proto.records import (
-    BatchHeader,
-    Record,
-    build_batch,
-    iter_records,
-    read_header,
-    split_batches,
-)
+from quafka_proto.record_codec import Record, build_batch, iter_records
+from quafka_proto.records import BatchHeader, read_header, split_batches
 
 _READ_BYTES = 1 << 20
 _EVENTS_PER_SLICE = 100  # of work on the loop, and of the log

@@ -15,7 +15,7 @@ from quafka_broker.sparse_index import Block
 from quafka_broker.virtual_topics import OffsetGoneError, VirtualTopic
 from quafka_broker.wal.log import Log
 from quafka_proto.log_format import IndexRow
-from quafka_proto.records import LOG_APPEND_TIME, iter_records, read_header
+from quafka_proto.record_codec import iter_records
 
 
 class Stamp(NamedTuple):
@@ -92,11 +92,9 @@ async def _in_batch(
 
 
 def _stamps(batch: memoryview, log_start: int) -> Iterator[Stamp]:
-    header = read_header(batch)
     for record in iter_records(batch):
         if record.offset >= log_start:
-            by_append = header.attributes & LOG_APPEND_TIME
-            yield Stamp(record.offset, header.max_timestamp if by_append else record.timestamp)
+            yield Stamp(record.offset, record.timestamp)
 
 
 def _first(stamps: Iterator[Stamp], timestamp: int) -> Stamp | None:

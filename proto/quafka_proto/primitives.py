@@ -51,6 +51,9 @@ def read_varint(data: bytes, at: int) -> tuple[int, int]:
     byte = data[at]
     if byte < 0x80:
         return byte >> 1 ^ -(byte & 1), at + 1
+    second = data[at + 1]
+    if second < 0x80:
+        return (byte & 0x7F | second << 7) >> 1 ^ -(byte & 1), at + 2
     value = shift = 0
     while True:
         byte = data[at]

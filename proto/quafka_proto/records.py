@@ -22,14 +22,13 @@ A batch's header, 61 bytes, big-endian:
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from typing import NamedTuple, cast
 
 import google_crc32c
 
 from quafka_proto.errors import BatchError, ErrorCode, Malformed
 from quafka_proto.message import Buffer
-from quafka_proto.primitives import read_varint, write_varint
 
 BATCH_HEADER_SIZE = 61
 PATCHED_SIZE = 21
@@ -67,15 +66,15 @@ class BatchHeader(NamedTuple):
     base_sequence: int
     record_count: int
 
+    @property
+    def codec(self) -> int:
+        """The compression type."""
+        return self.attributes & COMPRESSION_MASK
 
-class Record(NamedTuple):
-    """One record. Key and value may be null; header values too."""
-
-    offset: int
-    timestamp: int
-    key: bytes | None
-    value: bytes | None
-    headers: list[tuple[str, bytes | None]]
+    @property
+    def last_offset(self) -> int:
+        """The offset of the last record, also of one that compaction has removed."""
+        return self.base_offset + self.last_offset_delta
 
 
 def crc32c(data: Buffer, crc: int = 0) -> int:
@@ -159,125 +158,24 @@ def rebase(batch: bytearray | memoryview, base_offset: int, leader_epoch: int) -
     struct.pack_into(">i", batch, 12, leader_epoch)
 
 
+def assemble(header: BatchHeader, body: Buffer) -> bytearray:
+    """A batch of this header and these (compressed) records.
+
+    Length, magic and CRC are computed; what the header says of them is not looked at.
+    """
+    batch = bytearray(BATCH_HEADER_SIZE)
+    length = BATCH_HEADER_SIZE - _PREFIX + len(body)
+    _HEADER.pack_into(batch, 0, *header._replace(length=length, magic=MAGIC, crc=0))
+    batch += body
+    struct.pack_into(">I", batch, _CRC_AT, crc32c(memoryview(batch)[PATCHED_SIZE:]))
+    return batch
+
+
 def stamp(batch: Buffer, now_ms: int) -> bytearray:
     """A copy of a batch whose records all carry the time of the append (LogAppendTime)."""
     stamped = bytearray(batch)
     (attributes,) = struct.unpack_from(">h", stamped, _ATTRIBUTES_AT)
     struct.pack_into(">h", stamped, _ATTRIBUTES_AT, attributes | LOG_APPEND_TIME)
     struct.pack_into(">q", stamped, _MAX_TIMESTAMP_AT, now_ms)
-    struct.pack_into(">I", stamped, _CRC_AT, crc32c(stamped[PATCHED_SIZE:]))
+    struct.pack_into(">I", stamped, _CRC_AT, crc32c(memoryview(stamped)[PATCHED_SIZE:]))
     return stamped
-
-
-# --- records, uncompressed ------------------------------------------------------------------
-
-
-def build_batch(
-    records: Sequence[Record],
-    base_offset: int = 0,
-    *,
-    producer_id: int = -1,
-    producer_epoch: int = -1,
-    base_sequence: int = -1,
-) -> bytearray:
-    """An uncompressed batch of at least one record. Their offsets are those from `base_offset` on.
-
-    A record's own `offset` is not looked at.
-    """
-    first = records[0].timestamp
-    body = bytearray()
-    for delta, record in enumerate(records):
-        encoded = _encode_record(record, record.timestamp - first, delta)
-        write_varint(body, len(encoded))
-        body += encoded
-    count = len(records)
-    latest = max(record.timestamp for record in records)
-    producer = (producer_id, producer_epoch, base_sequence)
-    checked = struct.pack(">hiqqqhii", 0, count - 1, first, latest, *producer, count) + body
-    length = BATCH_HEADER_SIZE - _PREFIX + len(body)
-    head = struct.pack(">qiibI", base_offset, length, 0, MAGIC, crc32c(checked))
-    return bytearray(head + checked)
-
-
-def iter_records(batch: Buffer) -> Iterator[Record]:
-    """The records of one uncompressed batch. Its CRC is not checked.
-
-    Raises:
-        Malformed: compressed, cut short, or its records are not what the header says.
-    """
-    header = read_header(batch)
-    if not BATCH_HEADER_SIZE <= header.length <= len(batch):
-        raise Malformed(f"a batch of {len(batch)} bytes claims {header.length}")
-    if header.attributes & COMPRESSION_MASK:
-        raise Malformed("the batch is compressed")
-    data = bytes(batch[BATCH_HEADER_SIZE : header.length])
-    at = 0
-    try:
-        for _ in range(header.record_count):
-            size, at = read_varint(data, at)
-            end = at + size
-            if size < 0 or end > len(data):
-                raise Malformed("a record is longer than its batch")
-            yield _decode_record(data[at:end], header)
-            at = end
-    except (IndexError, UnicodeDecodeError) as e:
-        raise Malformed(f"a record is cut short or garbled: {e}") from e
-    if at != len(data):
-        raise Malformed(f"{len(data) - at} bytes follow the last record")
-
-
-def _encode_record(record: Record, timestamp_delta: int, offset_delta: int) -> bytearray:
-    out = bytearray(1)  # attributes, unused
-    write_varint(out, timestamp_delta)
-    write_varint(out, offset_delta)
-    _write_bytes(out, record.key)
-    _write_bytes(out, record.value)
-    write_varint(out, len(record.headers))
-    for name, value in record.headers:
-        _write_bytes(out, name.encode())
-        _write_bytes(out, value)
-    return out
-
-
-def _decode_record(data: bytes, batch: BatchHeader) -> Record:
-    timestamp_delta, at = read_varint(data, 1)
-    offset_delta, at = read_varint(data, at)
-    key, at = _read_bytes(data, at)
-    value, at = _read_bytes(data, at)
-    count, at = read_varint(data, at)
-    if not 0 <= count <= len(data):
-        raise Malformed(f"a record claims {count} headers")
-    headers: list[tuple[str, bytes | None]] = []
-    for _ in range(count):
-        name, at = _read_bytes(data, at)
-        if name is None:
-            raise Malformed("a record header has no name")
-        content, at = _read_bytes(data, at)
-        headers.append((name.decode(), content))
-    if at != len(data):
-        raise Malformed("a record is shorter than its length")
-    return Record(
-        batch.base_offset + offset_delta,
-        batch.base_timestamp + timestamp_delta,
-        key,
-        value,
-        headers,
-    )
-
-
-def _write_bytes(out: bytearray, value: bytes | None) -> None:
-    if value is None:
-        write_varint(out, -1)
-        return
-    write_varint(out, len(value))
-    out += value
-
-
-def _read_bytes(data: bytes, at: int) -> tuple[bytes | None, int]:
-    size, at = read_varint(data, at)
-    if size == -1:
-        return None, at
-    end = at + size
-    if size < 0 or end > len(data):
-        raise Malformed("a key, value or header is longer than its record")
-    return data[at:end], end

@@ -22,7 +22,8 @@ from quafka_broker.wal.log import FsyncPolicy, Log
 from quafka_mesh_ops.ops import ListOffsetsOp, ListOffsetsOps
 from quafka_mesh_ops.server import OpContext
 from quafka_mesh_ops.tracing import Tracer
-from quafka_proto.records import Record, build_batch, split_batches
+from quafka_proto.record_codec import Record, build_batch
+from quafka_proto.records import split_batches
 
 _ORG = 1
 _NOW = 10_000_000

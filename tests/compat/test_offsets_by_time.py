@@ -11,7 +11,7 @@ from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as ConfluentTopicPartition
 from kafka import KafkaConsumer, TopicPartition
 
-from quafka_proto.records import Record, build_batch
+from quafka_proto.record_codec import Record, build_batch
 from tests.support.cluster import Cluster
 from tests.support.kafka_calls import metadata, produce_batch
 from tests.support.raw_client import RawClient

@@ -14,7 +14,7 @@ from quafka_broker.ops import fetch
 from quafka_broker.state import BrokerState
 from quafka_mesh_ops.ops import FetchOp, FetchOps
 from quafka_proto.errors import ErrorCode
-from quafka_proto.records import iter_records
+from quafka_proto.record_codec import iter_records
 from tests.crash.workload import NO_PRODUCER, TOPICS, Batch, History, Partition, send
 from tests.unit.broker.tools import EVERYTHING, ORG, context
 

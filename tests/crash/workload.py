@@ -20,7 +20,7 @@ from quafka_broker.topics import Topic
 from quafka_broker.wal.log import StorageError
 from quafka_mesh_ops.ops import ProduceOp, ProduceOpResp, ProduceOps
 from quafka_proto.errors import ErrorCode
-from quafka_proto.records import Record, build_batch
+from quafka_proto.record_codec import Record, build_batch
 from tests.crash.recorded_disk import RecordedDisk
 from tests.unit.broker.tools import ORG, context
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from quafka_proto.records import Record, build_batch, iter_records
+from quafka_proto.record_codec import Record, build_batch, iter_records
 from quafka_proto.schema.fetch import (
     FetchPartition,
     FetchRequest,

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from quafka_broker.wal.log import FsyncPolicy, Log, StorageError
-from quafka_proto.records import iter_records
+from quafka_proto.record_codec import iter_records
 from tests.unit.broker.memory_disk import MemoryDisk
 from tests.unit.broker.tools import EVERYTHING, checked, topic_id
 

@@ -36,7 +36,7 @@ from quafka_mesh_ops.ops import (
     ProduceOps,
 )
 from quafka_proto.errors import ErrorCode
-from quafka_proto.records import Record, build_batch, iter_records
+from quafka_proto.record_codec import Record, build_batch, iter_records
 from tests.unit.broker.memory_disk import MemoryDisk
 from tests.unit.broker.tools import ORG, context
 

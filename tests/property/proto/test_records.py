@@ -8,16 +8,11 @@ import random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from quafka_proto.compression import Codec
 from quafka_proto.errors import BatchError, Malformed
 from quafka_proto.primitives import read_uvarint, read_varint, write_uvarint, write_varint
-from quafka_proto.records import (
-    PATCHED_SIZE,
-    Record,
-    build_batch,
-    crc32c,
-    iter_records,
-    split_batches,
-)
+from quafka_proto.record_codec import Record, build_batch, check_records, iter_records
+from quafka_proto.records import PATCHED_SIZE, crc32c, split_batches
 
 NOW = 1_700_000_000_000
 PAYLOADS = st.none() | st.binary(max_size=200)
@@ -32,12 +27,14 @@ RECORDS = st.lists(
 
 
 @settings(max_examples=100, deadline=None)
-@given(RECORDS, st.integers(0, 1 << 62))
-def test_records_come_back(records: list[Record], base_offset: int) -> None:
-    batch = build_batch(records, base_offset)
+@given(RECORDS, st.integers(0, 1 << 62), st.sampled_from(Codec))
+def test_records_come_back(records: list[Record], base_offset: int, codec: Codec) -> None:
+    batch = build_batch(records, base_offset, codec=codec)
     assert len(split_batches(batch)) == 1
     expected = [r._replace(offset=base_offset + i) for i, r in enumerate(records)]
     assert list(iter_records(batch)) == expected
+    times = [record.timestamp for record in records]
+    assert check_records(batch) == (min(times), max(times))
 
 
 @settings(max_examples=100, deadline=None)
@@ -51,6 +48,8 @@ def test_damage_under_a_right_crc_gives_records_or_malformed(
     batch[17:21] = crc32c(batch[PATCHED_SIZE:]).to_bytes(4, "big")
     with contextlib.suppress(BatchError):
         split_batches(batch)
+    with contextlib.suppress(BatchError):
+        check_records(batch)
     with contextlib.suppress(Malformed):
         assert all(isinstance(record, Record) for record in iter_records(batch))
 
@@ -60,6 +59,8 @@ def test_damage_under_a_right_crc_gives_records_or_malformed(
 def test_any_bytes_are_batches_or_refused(data: bytes) -> None:
     with contextlib.suppress(BatchError):
         assert split_batches(data)
+    with contextlib.suppress(BatchError):
+        check_records(data)
     with contextlib.suppress(Malformed):
         list(iter_records(data))
 

@@ -18,7 +18,8 @@ from quafka_broker.virtual_topics import VirtualTopic
 from quafka_broker.wal.log import Log
 from quafka_mesh_ops.ops import ListOffsetsOp, ListOffsetsOps
 from quafka_proto.errors import ErrorCode
-from quafka_proto.records import Record, build_batch, split_batches
+from quafka_proto.record_codec import Record, build_batch
+from quafka_proto.records import split_batches
 from tests.unit.broker.memory_disk import MemoryDisk
 from tests.unit.broker.tools import ORG, context, open_log, running_state, topic_id
 

@@ -13,14 +13,8 @@ from quafka_broker.ops import produce, topics
 from quafka_broker.topic_configs import TOPIC_CONFIGS, ConfigError, TopicConfig, policy
 from quafka_mesh_ops.ops import ConfigEntry, CreateTopic, CreateTopicResp, ProduceOp, ProduceOps
 from quafka_proto.errors import ErrorCode
-from quafka_proto.records import (
-    LOG_APPEND_TIME,
-    Record,
-    build_batch,
-    crc32c,
-    iter_records,
-    read_header,
-)
+from quafka_proto.record_codec import Record, build_batch, iter_records
+from quafka_proto.records import LOG_APPEND_TIME, crc32c, read_header
 from tests.unit.broker.memory_disk import MemoryDisk
 from tests.unit.broker.tools import ORG, batch_of, context, running_state
 

@@ -14,14 +14,8 @@ from quafka_broker.wal.disk import Disk
 from quafka_broker.wal.log import FsyncPolicy, Log
 from quafka_mesh_ops.server import OpContext
 from quafka_mesh_ops.tracing import Tracer
-from quafka_proto.records import (
-    BatchHeader,
-    Record,
-    build_batch,
-    crc32c,
-    iter_records,
-    split_batches,
-)
+from quafka_proto.record_codec import Record, build_batch, iter_records
+from quafka_proto.records import BatchHeader, crc32c, split_batches
 
 SEGMENT = 1 << 20
 ORG = 1

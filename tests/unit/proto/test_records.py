@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable
 from typing import Any
 
@@ -12,25 +11,16 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder as AioBuil
 from kafka.record.default_records import DefaultRecordBatch as KafkaPythonBatch
 from kafka.record.default_records import DefaultRecordBatchBuilder as KafkaPythonBuilder
 
-from quafka_proto.errors import BatchError, ErrorCode, Malformed
+from quafka_proto.errors import BatchError, ErrorCode
+from quafka_proto.record_codec import Record, build_batch, iter_records
 from quafka_proto.records import (
     BATCH_HEADER_SIZE,
-    PATCHED_SIZE,
-    Record,
-    build_batch,
     crc32c,
-    iter_records,
     read_header,
     rebase,
     split_batches,
 )
-
-RECORDS = [
-    Record(0, 1_700_000_000_000, b"key", b"value", []),
-    Record(1, 1_700_000_000_007, None, b"x" * 300, [("one", b"1"), ("naïve", None)]),
-    Record(2, 1_699_999_999_000, b"", None, [("one", b""), ("one", b"again")]),
-    Record(3, 1_700_000_000_000, None, b"", []),
-]
+from tests.unit.proto.batches import RECORDS, ours, resealed, with_length
 
 
 def theirs(builder: Callable[..., Any]) -> bytes:
@@ -46,25 +36,6 @@ def theirs(builder: Callable[..., Any]) -> bytes:
     for record in RECORDS:
         made.append(record.offset, record.timestamp, record.key, record.value, record.headers)
     return bytes(made.build())
-
-
-def ours(records: list[Record] = RECORDS, **options: int) -> bytes:
-    return bytes(build_batch(records, **options))
-
-
-def resealed(batch: bytes, **changes: int) -> bytes:
-    """The batch with header fields changed, and its CRC made right again."""
-    places = {
-        "attributes": (">h", 21),
-        "last_offset_delta": (">i", 23),
-        "record_count": (">i", 57),
-    }
-    out = bytearray(batch)
-    for name, value in changes.items():
-        form, at = places[name]
-        struct.pack_into(form, out, at, value)
-    struct.pack_into(">I", out, 17, crc32c(out[PATCHED_SIZE:]))
-    return bytes(out)
 
 
 @pytest.mark.parametrize("builder", [KafkaPythonBuilder, AioBuilder])
@@ -134,10 +105,6 @@ def test_every_truncation_is_corrupt() -> None:
             assert caught.value.code == ErrorCode.CORRUPT_MESSAGE
 
 
-def with_length(length: int) -> bytes:
-    return ours()[:8] + struct.pack(">i", length) + ours()[12:]
-
-
 def with_magic(magic: int) -> bytes:
     return ours()[:16] + bytes([magic]) + ours()[17:]
 
@@ -168,56 +135,3 @@ def test_refused(data: bytes, code: ErrorCode) -> None:
     with pytest.raises(BatchError) as caught:
         split_batches(data)
     assert caught.value.code == code
-
-
-@pytest.mark.parametrize("compression", [1, 2, 3, 4])
-def test_compressed_batches_are_taken_but_not_iterated(compression: int) -> None:
-    data = resealed(ours(), attributes=compression)
-    assert len(split_batches(data)) == 1
-    with pytest.raises(Malformed, match="compressed"):
-        list(iter_records(data))
-
-
-def with_body(body: bytes, count: int = 1) -> bytes:
-    """A batch of these record bytes, its length and CRC right."""
-    head = bytearray(ours()[:BATCH_HEADER_SIZE])
-    struct.pack_into(">i", head, 8, BATCH_HEADER_SIZE - 12 + len(body))
-    return resealed(bytes(head) + body, record_count=count, last_offset_delta=count - 1)
-
-
-EMPTY = b"\x0c\x00\x00\x00\x01\x01\x00"  # a record of 6 bytes: null key, null value, no headers
-
-
-def test_the_hostile_bodies_begin_as_a_real_one_does() -> None:
-    (record,) = iter_records(with_body(EMPTY))
-    assert (record.key, record.value, record.headers) == (None, None, [])
-
-
-@pytest.mark.parametrize(
-    "batch",
-    [
-        b"",
-        ours()[:-1],
-        with_length(-20),
-        with_length(0x7FFFFFFF),
-        with_body(b""),
-        with_body(EMPTY, 2),
-        with_body(EMPTY * 2, 1),
-        with_body(EMPTY, 0),
-        with_body(EMPTY, -1),
-        with_body(b"\x00"),  # a record of no bytes
-        with_body(b"\x01" + EMPTY[1:]),  # of minus one
-        with_body(b"\x80" * 11),  # a length without end
-        with_body(b"\x0c\x00\x00\x00\x07\x01\x00"),  # a key of minus four bytes
-        with_body(b"\x0c\x00\x00\x00\x7e\x01\x00"),  # a key of 63 bytes
-        with_body(b"\x0c\x00\x00\x00\x01\x01\x01"),  # minus one headers
-        with_body(b"\x0c\x00\x00\x00\x01\x01\x7e"),  # 63 headers
-        with_body(b"\x0e\x00\x00\x00\x01\x01\x00\x00"),  # a byte after the headers
-        with_body(b"\x10\x00\x00\x00\x01\x01\x02\x01\x01"),  # a header without a name
-        with_body(b"\x14\x00\x00\x00\x01\x01\x02\x04\xc3\x28\x01"),  # a name that is not UTF-8
-        with_body(b"\x1e\x00" + b"\xff" * 9 + b"\x02\x00\x01\x01\x00"),  # a delta above 64 bits
-    ],
-)
-def test_records_that_are_not_what_the_batch_says(batch: bytes) -> None:
-    with pytest.raises(Malformed):
-        list(iter_records(batch))

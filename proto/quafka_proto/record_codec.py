@@ -1,0 +1,345 @@
+"""The records inside a record batch: built, iterated and checked.
+
+    attributes, unused             1 byte
+    timestamp - base timestamp     varint
+    offset - base offset           varint
+    key, value                     varint length, -1: null; bytes
+    headers                        varint count; each a name and a value like key and value
+
+with a varint of all that length in front. Varints are zigzag, of up to 64 bits. The records of a
+compressed batch are compressed together.
+
+A control batch holds one record, a marker, whose key and value are (KIP-98):
+
+    key    version int16, type int16 (0 abort, 1 commit; others belong to brokers)
+    value  version int16, coordinator epoch int32
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from enum import IntEnum
+from typing import NamedTuple
+
+from quafka_proto.compression import DECOMPRESSED_LIMIT, Codec, TooLarge, compress, decompress
+from quafka_proto.errors import BatchError, ErrorCode, Malformed
+from quafka_proto.message import Buffer
+from quafka_proto.primitives import read_varint, write_varint
+from quafka_proto.records import (
+    BATCH_HEADER_SIZE,
+    CONTROL,
+    LOG_APPEND_TIME,
+    TRANSACTIONAL,
+    BatchHeader,
+    assemble,
+    read_header,
+)
+
+_LEAST_RECORD = 7  # its length, and six fields of one byte
+_GARBLED = (IndexError, UnicodeDecodeError)
+
+
+class Record(NamedTuple):
+    """One record. Key and value may be null; header values too. Names of headers may repeat."""
+
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: list[tuple[str, bytes | None]]
+
+
+# --- building -------------------------------------------------------------------------------
+
+
+def build_batch(
+    records: Sequence[Record],
+    base_offset: int = 0,
+    *,
+    codec: int = Codec.NONE,
+    keep_offsets: bool = False,
+    append_time: int | None = None,
+    transactional: bool = False,
+    control: bool = False,
+    leader_epoch: int = 0,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+) -> bytearray:
+    """A batch of at least one record, whose offsets are those from `base_offset` on.
+
+    A record's own `offset` is only looked at with `keep_offsets`: then they ascend from
+    `base_offset`, and may leave some out, as after compaction. With `append_time` the batch says
+    that this is every record's time, as a broker does under LogAppendTime.
+    """
+    first = records[0].timestamp
+    body = bytearray()
+    delta = -1
+    for record in records:
+        delta = record.offset - base_offset if keep_offsets else delta + 1
+        encoded = _encode_record(record, record.timestamp - first, delta)
+        write_varint(body, len(encoded))
+        body += encoded
+    header = BatchHeader(
+        base_offset=base_offset,
+        length=0,
+        leader_epoch=leader_epoch,
+        magic=2,
+        crc=0,
+        attributes=codec
+        | (LOG_APPEND_TIME if append_time is not None else 0)
+        | (TRANSACTIONAL if transactional else 0)
+        | (CONTROL if control else 0),
+        last_offset_delta=delta,
+        base_timestamp=first,
+        max_timestamp=max(r.timestamp for r in records) if append_time is None else append_time,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+        record_count=len(records),
+    )
+    return assemble(header, compress(codec, body) if codec else body)
+
+
+def _encode_record(record: Record, timestamp_delta: int, offset_delta: int) -> bytearray:
+    out = bytearray(1)  # attributes, unused
+    write_varint(out, timestamp_delta)
+    write_varint(out, offset_delta)
+    _write_bytes(out, record.key)
+    _write_bytes(out, record.value)
+    write_varint(out, len(record.headers))
+    for name, value in record.headers:
+        _write_bytes(out, name.encode())
+        _write_bytes(out, value)
+    return out
+
+
+def _write_bytes(out: bytearray, value: bytes | None) -> None:
+    if value is None:
+        write_varint(out, -1)
+        return
+    write_varint(out, len(value))
+    out += value
+
+
+# --- iterating ------------------------------------------------------------------------------
+
+
+def iter_records(batch: Buffer, limit: int = DECOMPRESSED_LIMIT) -> Iterator[Record]:
+    """The records of one batch, also a compressed one. Its CRC is not checked.
+
+    In a batch with LogAppendTime every record has the batch's max timestamp. At most `limit` bytes
+    are decompressed; while they are, twice as much may be in use.
+
+    Raises:
+        TooLarge: the records are more than `limit` bytes.
+        Malformed: cut short, garbled, or the records are not what the header says.
+    """
+    header = read_header(batch)
+    return _decoded(header, _body(batch, header, limit))
+
+
+def _body(batch: Buffer, header: BatchHeader, limit: int) -> bytes:
+    """The uncompressed records of a batch whose header is this."""
+    if not BATCH_HEADER_SIZE <= header.length <= len(batch):
+        raise Malformed(f"a batch of {len(batch)} bytes claims {header.length}")
+    packed = memoryview(batch)[BATCH_HEADER_SIZE : header.length]
+    data = bytes(decompress(header.codec, packed, limit))
+    if not 0 <= header.record_count * _LEAST_RECORD <= len(data):
+        raise Malformed(f"{len(data)} bytes are not {header.record_count} records")
+    return data
+
+
+def _decoded(header: BatchHeader, data: bytes) -> Iterator[Record]:
+    """Fields are read where their lengths lead; that all of it fits shows at the record's end."""
+    base_offset, base_timestamp = header.base_offset, header.base_timestamp
+    append_time = header.max_timestamp if header.attributes & LOG_APPEND_TIME else None
+    at = 0
+    try:
+        for _ in range(header.record_count):
+            size, at = read_varint(data, at)
+            end = at + size
+            timestamp, at = read_varint(data, at + 1)
+            delta = data[at]
+            if delta < 0x80:
+                delta, at = delta >> 1 ^ -(delta & 1), at + 1
+            else:
+                delta, at = read_varint(data, at)
+            key, at = _read_bytes(data, at)
+            value, at = _read_bytes(data, at)
+            if data[at]:
+                headers, at = _read_headers(data, at)
+            else:
+                headers, at = [], at + 1
+            if at != end:
+                raise Malformed("a record is not as long as it says")
+            if append_time is None:
+                timestamp += base_timestamp
+            else:
+                timestamp = append_time
+            yield Record(base_offset + delta, timestamp, key, value, headers)
+    except _GARBLED as e:
+        raise Malformed(f"a record is cut short or garbled: {e}") from e
+    if at != len(data):
+        raise Malformed(f"{len(data) - at} bytes follow the last record")
+
+
+def _read_bytes(data: bytes, at: int) -> tuple[bytes | None, int]:
+    size = data[at]
+    if size < 0x80:
+        size = size >> 1 ^ -(size & 1)
+        at += 1
+    else:
+        size, at = read_varint(data, at)
+    if size >= 0:
+        end = at + size
+        return data[at:end], end
+    if size != -1:
+        raise Malformed(f"a key, value or header of {size} bytes")
+    return None, at
+
+
+def _read_headers(data: bytes, at: int) -> tuple[list[tuple[str, bytes | None]], int]:
+    count, at = read_varint(data, at)
+    if not 0 <= 2 * count <= len(data) - at:
+        raise Malformed(f"a record claims {count} headers")
+    headers: list[tuple[str, bytes | None]] = []
+    for _ in range(count):
+        name, at = _read_bytes(data, at)
+        if name is None:
+            raise Malformed("a record header has no name")
+        value, at = _read_bytes(data, at)
+        headers.append((name.decode(), value))
+    return headers, at
+
+
+# --- checking -------------------------------------------------------------------------------
+
+
+class Times(NamedTuple):
+    """The least and the greatest timestamp of a batch's records; -1, none, counts as one."""
+
+    oldest: int
+    newest: int
+
+
+def check_records(batch: Buffer, limit: int = DECOMPRESSED_LIMIT) -> Times:
+    """Look at every record of a batch that a producer sent; what `split_batches` does not do.
+
+    Checked: that the records decompress, that their number, their lengths and those of what is in
+    them are as they say, that offsets ascend by one from the base offset, that attributes are 0,
+    that names of headers are text, and that nothing follows. The CRC is not checked, and whether
+    the header's max timestamp is the newest is left to the caller: Kafka corrects it.
+
+    Raises:
+        BatchError: INVALID_RECORD; CORRUPT_MESSAGE where the batch is cut short or does not
+            decompress; MESSAGE_TOO_LARGE where it decompresses to more than `limit` bytes.
+    """
+    try:
+        header = read_header(batch)
+        data = _body(batch, header, limit)
+    except TooLarge as e:
+        raise BatchError(ErrorCode.MESSAGE_TOO_LARGE, str(e)) from e
+    except Malformed as e:
+        raise BatchError(ErrorCode.CORRUPT_MESSAGE, str(e)) from e
+    try:
+        oldest, newest = _checked(data, header.record_count)
+    except (Malformed, *_GARBLED) as e:
+        raise BatchError(ErrorCode.INVALID_RECORD, f"a record is garbled: {e}") from e
+    return Times(header.base_timestamp + oldest, header.base_timestamp + newest)
+
+
+def _checked(data: bytes, count: int) -> tuple[int, int]:
+    """The least and the greatest timestamp delta."""
+    at = 0
+    oldest, newest = 1 << 63, -1 << 63
+    for expected in range(count):
+        size, at = read_varint(data, at)
+        end = at + size
+        if data[at]:
+            raise Malformed(f"its attributes are {data[at]}")
+        timestamp, at = read_varint(data, at + 1)
+        if timestamp > newest:
+            newest = timestamp
+        if timestamp < oldest:
+            oldest = timestamp
+        delta, at = read_varint(data, at)
+        if delta != expected:
+            raise Malformed(f"its offset delta is {delta}, not {expected}")
+        at = _skip_bytes(data, _skip_bytes(data, at))
+        if data[at]:
+            _, at = _read_headers(data, at)
+        else:
+            at += 1
+        if at != end:
+            raise Malformed("it is not as long as it says")
+    if at != len(data):
+        raise Malformed(f"{len(data) - at} bytes follow the last one")
+    return oldest, newest
+
+
+def _skip_bytes(data: bytes, at: int) -> int:
+    size, at = read_varint(data, at)
+    if size < -1:
+        raise Malformed(f"a key or value of {size} bytes")
+    return at + size if size > 0 else at
+
+
+# --- control records ------------------------------------------------------------------------
+
+
+class MarkerType(IntEnum):
+    """How a transaction ended."""
+
+    ABORT = 0
+    COMMIT = 1
+
+
+class Marker(NamedTuple):
+    """What a transaction coordinator writes at a transaction's end, into every partition of it."""
+
+    type: MarkerType
+    coordinator_epoch: int
+
+
+_MARKER_KEY = struct.Struct(">hh")
+_MARKER_VALUE = struct.Struct(">hi")
+
+
+def build_marker(
+    marker: Marker, offset: int, timestamp: int, producer_id: int, producer_epoch: int
+) -> bytearray:
+    """The control batch that ends a producer's transaction in a partition."""
+    key = _MARKER_KEY.pack(0, marker.type)
+    value = _MARKER_VALUE.pack(0, marker.coordinator_epoch)
+    return build_batch(
+        [Record(offset, timestamp, key, value, [])],
+        offset,
+        transactional=True,
+        control=True,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+    )
+
+
+def read_marker(record: Record) -> Marker | None:
+    """What a record of a control batch says; None: it is not about a transaction.
+
+    Later versions only add to what version 0 has (KIP-98).
+
+    Raises:
+        Malformed: cut short, or of a version below 0.
+    """
+    try:
+        version, kind = _MARKER_KEY.unpack_from(record.key or b"")
+        if version < 0:
+            raise Malformed(f"a control record of version {version}")
+        if kind not in (MarkerType.ABORT, MarkerType.COMMIT):
+            return None
+        version, epoch = _MARKER_VALUE.unpack_from(record.value or b"")
+    except struct.error as e:
+        raise Malformed("a control record is cut short") from e
+    if version < 0:
+        raise Malformed(f"a transaction marker of version {version}")
+    return Marker(MarkerType(kind), epoch)
