@@ -18,7 +18,7 @@ A control batch holds one record, a marker, whose key and value are (KIP-98):
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -36,6 +36,7 @@ from quafka_proto.records import (
     read_header,
 )
 
+_TIMESTAMP_RANGE = 1 << 63
 _LEAST_RECORD = 7  # its length, and six fields of one byte
 _GARBLED = (IndexError, UnicodeDecodeError)
 
@@ -54,7 +55,7 @@ class Record(NamedTuple):
 
 
 def build_batch(
-    records: Sequence[Record],
+    records: Iterable[Record],
     base_offset: int = 0,
     *,
     codec: int = Codec.NONE,
@@ -73,10 +74,13 @@ def build_batch(
     `base_offset`, and may leave some out, as after compaction. With `append_time` the batch says
     that this is every record's time, as a broker does under LogAppendTime.
     """
-    first = records[0].timestamp
     body = bytearray()
-    delta = -1
+    count, delta, first, newest = 0, -1, 0, 0
     for record in records:
+        if not count:
+            first = newest = record.timestamp
+        newest = max(newest, record.timestamp)
+        count += 1
         delta = record.offset - base_offset if keep_offsets else delta + 1
         encoded = _encode_record(record, record.timestamp - first, delta)
         write_varint(body, len(encoded))
@@ -93,11 +97,11 @@ def build_batch(
         | (CONTROL if control else 0),
         last_offset_delta=delta,
         base_timestamp=first,
-        max_timestamp=max(r.timestamp for r in records) if append_time is None else append_time,
+        max_timestamp=newest if append_time is None else append_time,
         producer_id=producer_id,
         producer_epoch=producer_epoch,
         base_sequence=base_sequence,
-        record_count=len(records),
+        record_count=count,
     )
     return assemble(header, compress(codec, body) if codec else body)
 
@@ -154,6 +158,7 @@ def _body(batch: Buffer, header: BatchHeader, limit: int) -> bytes:
 def _decoded(header: BatchHeader, data: bytes) -> Iterator[Record]:
     """Fields are read where their lengths lead; that all of it fits shows at the record's end."""
     base_offset, base_timestamp = header.base_offset, header.base_timestamp
+    last = header.last_offset_delta
     append_time = header.max_timestamp if header.attributes & LOG_APPEND_TIME else None
     at = 0
     try:
@@ -174,9 +179,10 @@ def _decoded(header: BatchHeader, data: bytes) -> Iterator[Record]:
                 headers, at = [], at + 1
             if at != end:
                 raise Malformed("a record is not as long as it says")
-            if append_time is None:
-                timestamp += base_timestamp
-            else:
+            timestamp += base_timestamp
+            if not (0 <= delta <= last and -_TIMESTAMP_RANGE <= timestamp < _TIMESTAMP_RANGE):
+                raise Malformed(f"a record at offset delta {delta} and time {timestamp}")
+            if append_time is not None:
                 timestamp = append_time
             yield Record(base_offset + delta, timestamp, key, value, headers)
     except _GARBLED as e:
@@ -233,8 +239,9 @@ def check_records(batch: Buffer, limit: int = DECOMPRESSED_LIMIT) -> Times:
     the header's max timestamp is the newest is left to the caller: Kafka corrects it.
 
     Raises:
-        BatchError: INVALID_RECORD; CORRUPT_MESSAGE where the batch is cut short or does not
-            decompress; MESSAGE_TOO_LARGE where it decompresses to more than `limit` bytes.
+        BatchError: INVALID_RECORD; INVALID_TIMESTAMP where one does not fit 64 bits;
+            CORRUPT_MESSAGE where the batch is cut short or does not decompress; MESSAGE_TOO_LARGE
+            where it decompresses to more than `limit` bytes.
     """
     try:
         header = read_header(batch)
@@ -247,7 +254,10 @@ def check_records(batch: Buffer, limit: int = DECOMPRESSED_LIMIT) -> Times:
         oldest, newest = _checked(data, header.record_count)
     except (Malformed, *_GARBLED) as e:
         raise BatchError(ErrorCode.INVALID_RECORD, f"a record is garbled: {e}") from e
-    return Times(header.base_timestamp + oldest, header.base_timestamp + newest)
+    times = Times(header.base_timestamp + oldest, header.base_timestamp + newest)
+    if not -_TIMESTAMP_RANGE <= times.oldest <= times.newest < _TIMESTAMP_RANGE:
+        raise BatchError(ErrorCode.INVALID_TIMESTAMP, f"timestamps from {times[0]} to {times[1]}")
+    return times
 
 
 def _checked(data: bytes, count: int) -> tuple[int, int]:

@@ -149,9 +149,8 @@ def test_an_empty_batch_is_what_compaction_leaves() -> None:
     "body",
     [
         b"\x0c\x01\x00\x00\x01\x01\x00",  # attributes
-        b"\x0c\x00\x00\x02\x01\x01\x00",  # an offset delta of 1
-        b"\x0c\x00\x00\x01\x01\x01\x00",  # of -1
         EMPTY + EMPTY,  # the same offset twice
+        b"\x0c\x00\x00\x02\x01\x01\x00" + EMPTY,  # 1 before 0
     ],
 )
 def test_what_only_the_check_refuses(body: bytes) -> None:
@@ -179,6 +178,9 @@ def test_the_hostile_bodies_begin_as_a_real_one_does() -> None:
         with_body(EMPTY * 2, 1),
         with_body(EMPTY, 0),
         with_body(EMPTY, -1),
+        with_body(b"\x0c\x00\x00\x02\x01\x01\x00"),  # an offset delta of 1, after the last
+        with_body(b"\x0c\x00\x00\x01\x01\x01\x00"),  # of -1
+        with_body(b"\x1e\x00" + b"\xfe" + b"\xff" * 8 + b"\x01\x00\x01\x01\x00"),  # year 292278994
         with_body(b"\x00"),  # a record of no bytes
         with_body(b"\x01" + EMPTY[1:]),  # of minus one
         with_body(b"\x80" * 11),  # a length without end

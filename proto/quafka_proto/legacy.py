@@ -1,0 +1,283 @@
+"""Message sets, formats 0 and 1: what clients before Kafka 0.11 produce and fetch.
+
+A message, big-endian:
+
+    offset size field
+         0    8 offset
+         8    4 length of all that follows this field
+        12    4 CRC-32 of all that follows this field
+        16    1 magic, 0 or 1
+        17    1 attributes: bits 0-2 compression, 3 timestamp type (magic 1)
+              8 timestamp, ms (magic 1 only)
+              4 length of the key, -1: null; the key
+              4 length of the value, -1: null; the value
+
+A compressed message's value is another message set, whose messages are not compressed. Their
+offsets are absolute with magic 0; with magic 1 they are relative, and the outer message has the
+last one's absolute offset (KIP-31). A producer's offsets say nothing.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import NamedTuple
+
+from quafka_proto.compression import DECOMPRESSED_LIMIT, Codec, TooLarge, decompress, mend_lz4
+from quafka_proto.errors import BatchError, ErrorCode, Malformed
+from quafka_proto.message import Buffer
+from quafka_proto.record_codec import Record, build_batch, iter_records
+from quafka_proto.records import CONTROL, LOG_APPEND_TIME, read_header
+
+_PREFIX = struct.Struct(">qiI")
+_SUMMED = struct.Struct(">bb")
+_LENGTH = struct.Struct(">i")
+_TIMESTAMP = struct.Struct(">q")
+_UNSUMMED_LENGTH = 12  # offset and length: what the length field does not count
+_CRC_SIZE = 4
+_CODEC_MASK, _APPEND_TIME = 0x07, 0x08
+_NO_TIMESTAMP = -1
+_LAST_TIMESTAMP = 1 << 62  # so that the difference of any two fits 64 bits
+
+
+class _Message(NamedTuple):
+    offset: int
+    magic: int
+    attributes: int
+    timestamp: int
+    key: memoryview | None
+    value: memoryview | None
+
+    @property
+    def codec(self) -> int:
+        return self.attributes & _CODEC_MASK
+
+    def record(self, offset: int) -> Record:
+        key, value = self.key, self.value
+        return Record(
+            offset,
+            self.timestamp,
+            None if key is None else bytes(key),
+            None if value is None else bytes(value),
+            [],
+        )
+
+
+# --- from old producers ---------------------------------------------------------------------
+
+
+def to_batches(message_set: Buffer, limit: int = DECOMPRESSED_LIMIT) -> list[bytearray]:
+    """What an old producer sent, as batches of format 2 that `split_batches` accepts.
+
+    Each compressed message becomes a batch compressed alike, and so does each run of uncompressed
+    ones. Every CRC is checked. Messages of magic 0 have no timestamp, -1. Base offsets are 0.
+    All of it decompresses to at most `limit` bytes; as much again is in use.
+
+    Raises:
+        BatchError: CORRUPT_MESSAGE, UNSUPPORTED_FOR_MESSAGE_FORMAT (another format among them),
+            UNSUPPORTED_COMPRESSION_TYPE (also zstd, which these formats do not have),
+            INVALID_TIMESTAMP, INVALID_RECORD (none at all, or compressed ones within compressed
+            ones), MESSAGE_TOO_LARGE (above the limit).
+    """
+    batches: list[bytearray] = []
+    for codec, messages in groupby(_messages(memoryview(message_set)), lambda m: m.codec):
+        if codec == Codec.NONE:
+            batches.append(build_batch(_produced(message) for message in messages))
+            continue
+        for message in messages:
+            inner = _unwrapped(message, limit)
+            limit -= len(inner)
+            batches.append(
+                build_batch(map(_produced, _inner_messages(message, inner)), codec=codec)
+            )
+    if not batches:
+        raise BatchError(ErrorCode.INVALID_RECORD, "the request has no records")
+    return batches
+
+
+def iter_messages(message_set: Buffer, limit: int = DECOMPRESSED_LIMIT) -> Iterator[Record]:
+    """The messages of a set as a consumer sees them: decompressed, with absolute offsets.
+
+    Raises:
+        BatchError: as `to_batches`, but an empty set has no messages.
+    """
+    for message in _messages(memoryview(message_set)):
+        if message.codec == Codec.NONE:
+            yield message.record(message.offset)
+            continue
+        data = _unwrapped(message, limit)
+        limit -= len(data)
+        base = 0
+        if message.magic > 0:
+            base = message.offset - max(inner.offset for inner in _inner_messages(message, data))
+        for inner in _inner_messages(message, data):
+            if message.attributes & _APPEND_TIME:
+                inner = inner._replace(timestamp=message.timestamp)
+            yield inner.record(base + inner.offset)
+
+
+def _produced(message: _Message) -> Record:
+    if message.attributes & _APPEND_TIME:
+        raise BatchError(ErrorCode.INVALID_TIMESTAMP, "append time is not a producer's to claim")
+    if not _NO_TIMESTAMP <= message.timestamp < _LAST_TIMESTAMP:
+        raise BatchError(ErrorCode.INVALID_TIMESTAMP, f"{message.timestamp} is no timestamp")
+    return message.record(message.offset)
+
+
+def _messages(data: memoryview) -> Iterator[_Message]:
+    at = 0
+    while at < len(data):
+        try:
+            offset, length, crc = _PREFIX.unpack_from(data, at)
+            start, end = at + _PREFIX.size, at + _UNSUMMED_LENGTH + length
+            if length < _CRC_SIZE + _SUMMED.size or end > len(data):
+                raise BatchError(
+                    ErrorCode.CORRUPT_MESSAGE, f"a message of {length} bytes does not fit"
+                )
+            yield _message(offset, crc, data[start:end])
+        except struct.error as e:
+            raise BatchError(ErrorCode.CORRUPT_MESSAGE, f"a message is cut short: {e}") from e
+        at = end
+
+
+def _message(offset: int, crc: int, data: memoryview) -> _Message:
+    """The message whose summed part this is."""
+    magic, attributes = _SUMMED.unpack_from(data)
+    if magic not in (0, 1):
+        raise BatchError(
+            ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, f"format {magic} in a message set"
+        )
+    if zlib.crc32(data) != crc:
+        raise BatchError(ErrorCode.CORRUPT_MESSAGE, "a message's CRC does not match")
+    at = _SUMMED.size
+    timestamp = _NO_TIMESTAMP
+    if magic == 1:
+        (timestamp,) = _TIMESTAMP.unpack_from(data, at)
+        at += _TIMESTAMP.size
+    else:
+        attributes &= _CODEC_MASK
+    key, at = _read_bytes(data, at)
+    value, at = _read_bytes(data, at)
+    if at != len(data):
+        raise BatchError(ErrorCode.CORRUPT_MESSAGE, "a message is not as long as it says")
+    return _Message(offset, magic, attributes, timestamp, key, value)
+
+
+def _read_bytes(data: memoryview, at: int) -> tuple[memoryview | None, int]:
+    (size,) = _LENGTH.unpack_from(data, at)
+    at += _LENGTH.size
+    if size == -1:
+        return None, at
+    if not 0 <= size <= len(data) - at:
+        raise BatchError(ErrorCode.CORRUPT_MESSAGE, f"a key or value of {size} bytes")
+    return data[at : at + size], at + size
+
+
+def _unwrapped(message: _Message, limit: int) -> memoryview:
+    """The message set inside a compressed message."""
+    if message.codec not in (Codec.GZIP, Codec.SNAPPY, Codec.LZ4):
+        raise BatchError(
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+            f"compression type {message.codec} in format {message.magic}",
+        )
+    if message.value is None:
+        raise BatchError(ErrorCode.INVALID_RECORD, "a compressed message has no value")
+    mend = message.codec == Codec.LZ4 and message.magic == 0
+    data = mend_lz4(message.value) if mend else message.value
+    try:
+        inner = decompress(message.codec, data, limit)
+    except TooLarge as e:
+        raise BatchError(ErrorCode.MESSAGE_TOO_LARGE, str(e)) from e
+    except Malformed as e:
+        raise BatchError(ErrorCode.CORRUPT_MESSAGE, str(e)) from e
+    if not inner:
+        raise BatchError(ErrorCode.INVALID_RECORD, "a compressed message has no messages")
+    return memoryview(inner)
+
+
+def _inner_messages(outer: _Message, data: memoryview) -> Iterator[_Message]:
+    for message in _messages(data):
+        if message.codec != Codec.NONE:
+            raise BatchError(ErrorCode.INVALID_RECORD, "compression within compression")
+        if message.magic != outer.magic:
+            raise BatchError(
+                ErrorCode.INVALID_RECORD, f"format {message.magic} within format {outer.magic}"
+            )
+        yield message
+
+
+# --- for old consumers ----------------------------------------------------------------------
+
+
+def from_batches(
+    batches: Sequence[Buffer],
+    magic: int,
+    from_offset: int,
+    max_bytes: int,
+    limit: int = DECOMPRESSED_LIMIT,
+) -> bytes:
+    """Stored batches as a message set of `magic` 0 (Fetch 0 and 1) or 1 (Fetch 2 and 3).
+
+    It starts at `from_offset` and ends before `max_bytes` would be passed, but has one message at
+    least, if there is one. Messages are not compressed, and so have their own offsets; headers
+    are dropped, timestamps too with magic 0. Control records are left out: where the set is empty
+    though there were batches, the next offset to read is behind the last of them.
+
+    What cannot be converted ends the set; the error is raised when nothing comes before it.
+
+    Raises:
+        BatchError: UNSUPPORTED_COMPRESSION_TYPE: zstd, which clients of that age are not given
+            (KIP-110); CORRUPT_MESSAGE: a batch whose records are not what its header says, or
+            that decompresses to more than `limit` bytes.
+    """
+    out = bytearray()
+    for batch in batches:
+        try:
+            full = _convert(batch, magic, from_offset, max_bytes, limit, out)
+        except BatchError:
+            if out:
+                break
+            raise
+        if full:
+            break
+    return bytes(out)
+
+
+def _convert(
+    batch: Buffer, magic: int, from_offset: int, max_bytes: int, limit: int, out: bytearray
+) -> bool:
+    """Append the batch's messages; True: the next would pass `max_bytes`."""
+    header = read_header(batch)
+    if header.attributes & CONTROL or header.last_offset < from_offset:
+        return False
+    if header.codec == Codec.ZSTD:
+        raise BatchError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd in message format {magic}")
+    append_time = magic == 1 and header.attributes & LOG_APPEND_TIME
+    attributes = _APPEND_TIME if append_time else 0
+    try:
+        for record in iter_records(batch, limit):
+            if record.offset < from_offset:
+                continue
+            message = encode_message(record, magic, attributes)
+            if out and len(out) + len(message) > max_bytes:
+                return True
+            out += message
+    except Malformed as e:
+        raise BatchError(ErrorCode.CORRUPT_MESSAGE, str(e)) from e
+    return False
+
+
+def encode_message(record: Record, magic: int, attributes: int = 0) -> bytes:
+    """One message; its headers, and with magic 0 its timestamp, are left out."""
+    summed = bytearray(_SUMMED.pack(magic, attributes))
+    if magic == 1:
+        summed += _TIMESTAMP.pack(record.timestamp)
+    for content in (record.key, record.value):
+        if content is None:
+            summed += _LENGTH.pack(-1)
+        else:
+            summed += _LENGTH.pack(len(content))
+            summed += content
+    return _PREFIX.pack(record.offset, len(summed) + _CRC_SIZE, zlib.crc32(summed)) + summed
