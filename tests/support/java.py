@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 import subprocess
 import sys
@@ -25,9 +26,30 @@ def jar(group: str, artifact: str, version: str) -> Path:
     return path
 
 
+def kafka_tools(pom: Path) -> list[Path]:
+    """The jars of Kafka's command line tools, fetched once into the virtual environment."""
+    folder = _JARS / f"tools-{hashlib.sha256(pom.read_bytes()).hexdigest()[:8]}"
+    if not folder.is_dir():
+        part = folder.with_suffix(".part")
+        command = [_program("mvn"), "-q", "-B", "-f", str(pom), "dependency:copy-dependencies"]
+        command += [f"-DoutputDirectory={part}"]
+        try:
+            subprocess.run(command, capture_output=True, text=True, timeout=100, check=True)
+        except subprocess.SubprocessError as e:
+            pytest.skip(f"Maven cannot get Kafka's tools: {e}")
+        part.rename(folder)
+    return sorted(folder.glob("*.jar"))
+
+
+def java_command(source: Path, jars: list[Path]) -> list[str]:
+    """What runs a program of one source file. The flags are for a quick start."""
+    flags = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto"]
+    return [_program("java"), *flags, "-cp", ":".join(map(str, jars)), str(source)]
+
+
 def run_java(source: Path, jars: list[Path], text: str) -> str:
     """What a program of one source file prints when it is given this text."""
-    command = [_program("java"), "-cp", ":".join(map(str, jars)), str(source)]
+    command = java_command(source, jars)
     done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -21,6 +21,11 @@ from quafka_proto.schema.produce import (
     ProduceResponse,
     TopicProduceData,
 )
+from quafka_proto.schema.topics import (
+    CreatableTopic,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
 from tests.support.raw_client import RawClient
 
 VERSION = {"produce": 9, "fetch": 12, "metadata": 12, "list_offsets": 7}
@@ -31,6 +36,13 @@ def metadata(client: RawClient, topic: str, version: int = 12) -> MetadataRespon
         topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=True
     )
     return client.call(request, MetadataResponse, version)
+
+
+def create_topic(client: RawClient, topic: str, partitions: int = 1) -> None:
+    wanted = CreatableTopic(name=topic, num_partitions=partitions, replication_factor=1)
+    request = CreateTopicsRequest(topics=[wanted], timeout_ms=10_000)
+    response = client.call(request, CreateTopicsResponse, 5)
+    assert response.topics[0].error_code == 0
 
 
 def produce_request(topic: str, *values: bytes, partition: int = 0) -> ProduceRequest:
