@@ -18,6 +18,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, cast
 
+from quafka_gateway import quirks
 from quafka_gateway.api import Api
 from quafka_gateway.context import RequestContext, Services
 from quafka_gateway.framing import RequestFramer
@@ -207,6 +208,7 @@ class KafkaConnection(asyncio.Protocol):
             raise Malformed(f"API key {e} is not served here") from e
         if not known:
             return self._unknown_version(*header[:3], len(frame))
+        at = quirks.body_start(header, frame, at)
         request = decode(api.request, header.api_version, frame, at)
         return _Slot(header, api, request, len(frame), self._request_span(api, header))
 

@@ -35,6 +35,11 @@ def test_a_config_that_cannot_be_is_named(admin: AdminClient) -> None:
     assert caught.value.args[0].code() == KafkaError.INVALID_CONFIG
 
 
+def test_all_topics_are_listed(admin: AdminClient) -> None:
+    made = create(admin)
+    assert made in admin.list_topics(timeout=10).topics
+
+
 def test_log_append_time(admin: AdminClient, shared_cluster: Cluster) -> None:
     topic = create(admin, message_timestamp_type="LogAppendTime")
     before = time.time_ns() // 1_000_000

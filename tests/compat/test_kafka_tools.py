@@ -55,13 +55,13 @@ def output(shared_cluster: Cluster) -> dict[str, list[str]]:
         "list again": tool("TopicCommand", *at, "--list"),
     }
     answers = json.loads(
-        run_java(FOLDER / "Tools.java", kafka_tools(FOLDER / "pom.xml"), json.dumps([*runs.values()]))
+        run_java(
+            FOLDER / "Tools.java", kafka_tools(FOLDER / "pom.xml"), json.dumps([*runs.values()])
+        )
     )
     for name, answer in zip(runs, answers, strict=True):
         assert answer["exit"] == 0, f"{name}: {answer['output']}"
-    return {
-        name: answer["output"].splitlines() for name, answer in zip(runs, answers, strict=True)
-    }
+    return {name: answer["output"].splitlines() for name, answer in zip(runs, answers, strict=True)}
 
 
 def test_topics_are_created_listed_and_deleted(output: dict[str, list[str]]) -> None:

@@ -51,25 +51,6 @@ def topic(request: pytest.FixtureRequest, shared_cluster: Cluster) -> str:
     return name
 
 
-@pytest.mark.parametrize("version", range(5))
-def test_api_versions_without_tagged_fields(client: RawClient, version: int) -> None:
-    request = ApiVersionsRequest(client_software_name="test", client_software_version="1")
-    answer = client.call(request, ApiVersionsResponse, version)
-    offered = {key.api_key: (key.min_version, key.max_version) for key in answer.api_keys}
-    assert offered[0] == (0, 13)  # KAFKA-18659
-    assert offered[18] == (0, 4)
-    assert answer.error_code == 0
-
-
-def test_unknown_api_versions_version_gets_error_35_in_a_version_0_body(client: RawClient) -> None:
-    body = b"\x00\x12\x00\x63\x00\x00\x00\x07\xff\xff\x00"  # ApiVersions v99, correlation id 7
-    client.socket.sendall(len(body).to_bytes(4, "big") + body)
-    correlation_id, answer = client.receive(ApiVersionsResponse, 0)
-    assert correlation_id == 7
-    assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
-    assert answer.api_keys
-
-
 @pytest.mark.parametrize("version", range(14))
 def test_metadata_names_this_gateway_as_the_only_broker(
     shared_cluster: Cluster, client: RawClient, topic: str, version: int
@@ -101,19 +82,6 @@ def test_produced_records_come_back_from_any_offset_of_their_batch(
     data = fetch(client, topic, 3)
     assert values(data) == [b"d"]
     assert (data.high_watermark, data.last_stable_offset, data.log_start_offset) == (4, 4, 0)
-
-
-def test_fetch_by_topic_id(client: RawClient, topic: str) -> None:
-    produce(client, topic, b"a")
-    topic_id = metadata(client, topic).topics[0].topic_id
-    request = fetch_request("", 0)
-    request.topics[0].topic_id = topic_id
-    answer = client.call(request, FetchResponse, 16)
-    assert values(answer.responses[0].partitions[0]) == [b"a"]
-    request.topics[0].topic_id = b"\x01" * 16
-    unknown = client.call(request, FetchResponse, 16).responses[0]
-    assert unknown.topic_id == b"\x01" * 16
-    assert unknown.partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
 
 
 def test_fetch_at_the_end_waits_and_returns_empty(client: RawClient, topic: str) -> None:
@@ -229,14 +197,6 @@ def test_pipelined_requests_are_answered_in_order(client: RawClient, topic: str)
     assert answered == sent
     assert offsets == list(range(40))
     assert values(fetch(client, topic, 0)) == [b"%d" % i for i in range(40)]
-
-
-def test_acks_0_gets_no_answer_and_is_stored(client: RawClient, topic: str) -> None:
-    request = produce_request(topic, b"quiet")
-    request.acks = 0
-    client.send(request, VERSION["produce"])
-    data = fetch(client, topic, 0, max_wait_ms=5_000)  # the next answer on this connection
-    assert values(data) == [b"quiet"]
 
 
 def test_acks_0_is_stored_though_the_client_is_gone(

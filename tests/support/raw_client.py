@@ -35,9 +35,13 @@ class RawClient:
 
     def receive(self, response_type: type[M], version: int) -> tuple[int, M]:
         """The next answer: its correlation id and its message."""
-        frame = self._exactly(int.from_bytes(self._exactly(4), "big"))
+        frame = self.receive_frame()
         correlation_id, at = decode_response_header(response_type, version, frame)
         return correlation_id, cast(M, decode(response_type, version, frame, at))
+
+    def receive_frame(self) -> bytes:
+        """The next answer's bytes, without their length."""
+        return self._exactly(int.from_bytes(self._exactly(4), "big"))
 
     def call(self, request: Message, response_type: type[M], version: int) -> M:
         """Send a request and wait for its answer."""

@@ -16,7 +16,7 @@ import time
 from base64 import b64decode, b64encode
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
@@ -42,7 +42,7 @@ class Row(NamedTuple):
 
 
 def rows() -> list[Row]:
-    """The records: null and empty keys and values, headers of one name, a big one, times unsorted."""
+    """The records: nulls and empty ones, headers of the same name, one big, times unsorted."""
     chance = random.Random(3)
     found: list[Row] = []
     for offset in range(_EACH):
@@ -78,6 +78,17 @@ def run_program(
     env: Mapping[str, str] | None = None,
 ) -> dict[str, list[Row]]:
     """Give a client program its job; what it read of each topic."""
+    answer = json.loads(run_job(command, bootstrap, topics, env))
+    return {topic: [_from_json(row) for row in found] for topic, found in answer.items()}
+
+
+def run_job(
+    command: Sequence[str | Path],
+    bootstrap: str,
+    topics: Sequence[Topic],
+    env: Mapping[str, str] | None = None,
+) -> str:
+    """Give a client program its job; what it prints."""
     job = {
         "bootstrap": bootstrap,
         "start": START,
@@ -95,8 +106,7 @@ def run_program(
         env={**os.environ, **(env or {})},
     )
     assert done.returncode == 0, done.stderr[-3_000:]
-    answer: dict[str, list[dict[str, Any]]] = json.loads(done.stdout)
-    return {topic: [_from_json(row) for row in found] for topic, found in answer.items()}
+    return done.stdout
 
 
 def produce_all(bootstrap: str, topic: str, codec: str) -> None:
@@ -137,7 +147,7 @@ def read_all(bootstrap: str, topic: str, start: int = START) -> list[Row]:
             assert message.error() is None, message.error()
             at = (message.partition() or 0, message.offset() or 0, message.timestamp()[1])
             key, value = message.key(), message.value()
-            headers = [(name, bytes(content)) for name, content in message.headers() or []]
+            headers = cast("list[tuple[str, bytes]]", message.headers() or [])
             found.append(Row(*at, _maybe(key), _maybe(value), headers))
     consumer.close()
     return sorted(found)

@@ -40,9 +40,7 @@ def produce(job: dict[str, Any], topic: dict[str, Any]) -> None:
 
 
 def consume(job: dict[str, Any], topic: dict[str, Any]) -> list[dict[str, Any]]:
-    consumer = KafkaConsumer(
-        bootstrap_servers=job["bootstrap"], consumer_timeout_ms=20_000
-    )
+    consumer = KafkaConsumer(bootstrap_servers=job["bootstrap"], consumer_timeout_ms=20_000)
     places = [TopicPartition(topic["name"], p) for p in range(job["partitions"])]
     consumer.assign(places)
     for place in places:
