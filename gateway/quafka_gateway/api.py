@@ -64,11 +64,11 @@ class Api:
 APIS: dict[int, Api] = {
     0: Api("Produce", ProduceRequest, produce.handle, 3, 13, advertised_min=0),
     1: Api("Fetch", FetchRequest, fetch.handle, 4, 18, long_poll=True),
-    2: Api("ListOffsets", ListOffsetsRequest, list_offsets.handle, 1, 11),
+    2: Api("ListOffsets", ListOffsetsRequest, list_offsets.handle, 0, 11),
     3: Api("Metadata", MetadataRequest, metadata.handle, 0, 13),
     18: Api("ApiVersions", ApiVersionsRequest, api_versions.handle, 0, 4),
-    19: Api("CreateTopics", CreateTopicsRequest, create_topics.handle, 2, 7),
-    20: Api("DeleteTopics", DeleteTopicsRequest, delete_topics.handle, 1, 6),
+    19: Api("CreateTopics", CreateTopicsRequest, create_topics.handle, 0, 7),
+    20: Api("DeleteTopics", DeleteTopicsRequest, delete_topics.handle, 0, 6),
     21: Api("DeleteRecords", DeleteRecordsRequest, delete_records.handle, 0, 2),
     22: Api("InitProducerId", InitProducerIdRequest, init_producer_id.handle, 0, 5),
     23: Api(

@@ -35,6 +35,9 @@ log = logging.getLogger("quafka.gateway.connection")
 
 _PIPELINE = 64
 _WRITE_BUFFER = 1 << 20
+# A request that began to arrive must go on arriving, at so many bytes a second.
+_STALL_SECONDS = 60.0
+_SLOWEST = 1_024
 # One trace must stay readable: after this many requests or seconds a connection starts another.
 _TRACE_REQUESTS = 1_000
 _TRACE_SECONDS = 60.0
@@ -66,6 +69,7 @@ class KafkaConnection(asyncio.Protocol):
         self._framer = RequestFramer(services.request_max_bytes)
         self._frames: deque[bytes] = deque()  # whole, not yet begun
         self._part = 0  # bytes of the request that is arriving
+        self._part_since = 0.0  # loop time when it began to
         self._line: deque[_Slot] = deque()  # begun, not yet answered
         self._tasks: set[asyncio.Task[None]] = set()
         self._transport: asyncio.Transport | None = None
@@ -96,6 +100,8 @@ class KafkaConnection(asyncio.Protocol):
             for frame in frames:
                 self._services.memory.take(len(frame))
             self._frames.extend(frames)
+            if frames or not self._part:
+                self._part_since = self.last_active
             change = self._framer.partial - self._part
             self._part += change
             if not self._services.memory.part(change):
@@ -135,10 +141,13 @@ class KafkaConnection(asyncio.Protocol):
         """Whether a request is under way that must be answered before closing."""
         return any(not slot.api.long_poll for slot in self._line)
 
-    @property
-    def reading_request(self) -> bool:
-        """Whether part of a request has arrived."""
-        return self._framer.partial > 0
+    def stalled(self, now: float) -> bool:
+        """Whether a request has begun to arrive, and does not go on or does so by drops."""
+        if not self._part:
+            return False
+        age = now - self._part_since
+        slow = age > _STALL_SECONDS and self._part < age * _SLOWEST
+        return slow or now - self.last_active > _STALL_SECONDS
 
     def drain(self) -> None:
         """Take no more requests; close as soon as those under way are answered."""

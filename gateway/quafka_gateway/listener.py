@@ -15,7 +15,6 @@ log = logging.getLogger("quafka.gateway.listener")
 
 _SWEEP_SECONDS = 5.0
 _IDLE_SECONDS = 600.0  # Kafka's connections.max.idle.ms
-_PARTIAL_SECONDS = 60.0  # a request that began to arrive must go on arriving
 _BACKLOG = 1024
 
 
@@ -88,10 +87,9 @@ class Listener:
             await asyncio.sleep(_SWEEP_SECONDS)
             now = loop.time()
             for connection in list(self._connections):
-                silent = now - connection.last_active
-                if connection.reading_request and silent > _PARTIAL_SECONDS:
+                if connection.stalled(now):
                     connection.close("a request stopped arriving midway")
-                elif silent > _IDLE_SECONDS:
+                elif now - connection.last_active > _IDLE_SECONDS:
                     connection.close("idle")
 
 

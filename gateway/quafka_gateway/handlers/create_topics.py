@@ -1,4 +1,4 @@
-"""CreateTopics (key 19), versions 2-7.
+"""CreateTopics (key 19), versions 0-7.
 
 One replica, on this gateway: a replication factor above 1 and manual assignments are refused rather
 than accepted and ignored. Topic configs are the broker's to judge.

@@ -1,4 +1,4 @@
-"""ListOffsets (key 2), versions 1-11: offsets of times and of Kafka's named places.
+"""ListOffsets (key 2), versions 0-11: offsets of times and of Kafka's named places.
 
 A named place (a negative timestamp) is asked for from the version on that Kafka gave it, below
 that it is UNSUPPORTED_VERSION, as is a name that nobody knows.
@@ -7,6 +7,7 @@ that it is UNSUPPORTED_VERSION, as is a name that nobody knows.
 from __future__ import annotations
 
 from quafka_gateway.context import RequestContext
+from quafka_gateway.handlers import list_offsets_v0
 from quafka_mesh_ops.ops import ListOffsetsOp, ListOffsetsOpResp, ListOffsetsOps
 from quafka_proto.errors import ErrorCode
 from quafka_proto.schema.list_offsets import (
@@ -22,6 +23,8 @@ _NAMED_SINCE = {-1: 1, -2: 1, -3: 7, -4: 8, -5: 9, -6: 11}
 
 async def handle(request: ListOffsetsRequest, context: RequestContext) -> ListOffsetsResponse:
     """Resolve each partition's timestamp to an offset."""
+    if context.version == 0:
+        return await list_offsets_v0.handle(request, context)
     op = ListOffsetsOps(
         [
             ListOffsetsOp(

@@ -288,3 +288,28 @@ async def test_all_memory_is_given_back(fate: str) -> None:
     if fate != "client gone":
         client.connection.connection_lost(None)
     assert memory.held == 0
+
+
+async def test_a_request_must_go_on_arriving(client: Client) -> None:
+    connection = client.connection
+    now = asyncio.get_running_loop().time()
+    assert not connection.stalled(now + 1_000)  # idle, not stalled
+    connection.data_received((200_000).to_bytes(4, "big") + b"x")
+    assert not connection.stalled(now + 59)
+    assert connection.stalled(now + 61)
+    connection.last_active = now + 60  # a drop now and then is not enough
+    assert connection.stalled(now + 61)
+    connection.data_received(bytes(70_000))
+    connection.last_active = now + 60
+    assert not connection.stalled(now + 61)
+    assert connection.stalled(now + 121)
+
+
+async def test_each_request_has_its_own_time_to_arrive(client: Client) -> None:
+    frame = b"".join(encode_request(1, "test", ApiVersionsRequest(), 0))
+    began = asyncio.get_running_loop().time()
+    client.connection.data_received(frame[:5])
+    client.connection._part_since = began - 50
+    client.connection.data_received(frame[5:] + frame[:5])
+    client.connection.last_active = began + 50
+    assert not client.connection.stalled(began + 50)

@@ -1,0 +1,68 @@
+"""ListOffsets version 0, of clients before 0.10.1: a list of offsets, the latest first (KIP-79).
+
+Kafka lists where segments begin and where the log ends, as far as they were written before a
+time. Partitions here have no segments of their own: the list is made of the log's end, the first
+record at or after that time, and the log's start.
+"""
+
+from __future__ import annotations
+
+from quafka_gateway.context import RequestContext
+from quafka_mesh_ops.ops import ListOffsetsOp, ListOffsetsOpResp, ListOffsetsOps
+from quafka_proto.errors import ErrorCode
+from quafka_proto.schema.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+
+_LATEST, _EARLIEST = -1, -2
+
+
+async def handle(request: ListOffsetsRequest, context: RequestContext) -> ListOffsetsResponse:
+    """Three questions for each partition: the time asked for, the latest and the earliest."""
+    op = ListOffsetsOps(
+        [
+            ListOffsetsOp(topic.name, partition.partition_index, timestamp)
+            for topic in request.topics
+            for partition in topic.partitions
+            for timestamp in (partition.timestamp, _LATEST, _EARLIEST)
+        ]
+    )
+    with context.child("rafka.gateway.kafka.list_offsets") as span:
+        answers = iter(await context.broker.list_offsets(op, span.context))
+    return ListOffsetsResponse(
+        topics=[
+            ListOffsetsTopicResponse(
+                name=topic.name,
+                partitions=[
+                    _partition(partition, next(answers), next(answers), next(answers))
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _partition(
+    asked: ListOffsetsPartition,
+    found: ListOffsetsOpResp,
+    latest: ListOffsetsOpResp,
+    earliest: ListOffsetsOpResp,
+) -> ListOffsetsPartitionResponse:
+    error = found.error_code or latest.error_code or earliest.error_code
+    if not error and asked.timestamp < _EARLIEST:
+        error = ErrorCode.UNSUPPORTED_VERSION
+    offsets: list[int] = []
+    if not error:
+        # All records are older than the time: what was written before it ends with the log.
+        first = latest.offset if found.offset < 0 else found.offset
+        offsets = sorted({first, earliest.offset}, reverse=True)
+    return ListOffsetsPartitionResponse(
+        partition_index=asked.partition_index,
+        error_code=error,
+        old_style_offsets=offsets[: max(0, asked.max_num_offsets)],
+    )
