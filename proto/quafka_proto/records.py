@@ -179,3 +179,13 @@ def stamp(batch: Buffer, now_ms: int) -> bytearray:
     struct.pack_into(">q", stamped, _MAX_TIMESTAMP_AT, now_ms)
     struct.pack_into(">I", stamped, _CRC_AT, crc32c(memoryview(stamped)[PATCHED_SIZE:]))
     return stamped
+
+
+def empty_batch(base_offset: int, offsets: int) -> bytes:
+    """A batch that covers so many offsets and has no record, as compaction leaves them in Kafka.
+
+    Consumers go on behind it.
+    """
+    checked = struct.pack(">hiqqqhii", 0, offsets - 1, -1, -1, -1, -1, -1, 0)
+    length = BATCH_HEADER_SIZE - _PREFIX
+    return struct.pack(">qiibI", base_offset, length, 0, MAGIC, crc32c(checked)) + checked
