@@ -82,6 +82,15 @@ class LogSettings(CommonSettings):
         64 << 20, "room kept free for making room when the disk is full, in bytes",
         settings.whole(0, 16 << 30), "0 (none) to 17179869184",
     )  # fmt: skip
+    wal_rewrite: bool = setting(
+        True, "group the records of old files by partition and free what is deleted in them; "
+        "without it only files with nothing left in them are removed",
+        settings.boolean, "true, false",
+    )  # fmt: skip
+    wal_rewrite_bytes_per_second: int = setting(
+        32 << 20, "most bytes that are read and written for that, a second",
+        settings.whole(1 << 20, 16 << 30), "1048576 to 17179869184",
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)

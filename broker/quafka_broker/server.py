@@ -28,6 +28,7 @@ from quafka_broker.topics import REGISTRY_ORG
 from quafka_broker.wal.disk import RealDisk, sync_folder
 from quafka_broker.wal.errors import DamagedLogError, StorageError
 from quafka_broker.wal.log import Log
+from quafka_broker.wal.rewriter import RewritePolicy, Rewriter
 from quafka_broker.wal.writer import FsyncPolicy
 from quafka_mesh_ops.errors import OpFailedError, StartupError
 from quafka_mesh_ops.identity import Identity
@@ -70,7 +71,8 @@ class Broker:
         self._identity: Identity | None = None
         self._state: BrokerState | None = None
         self._mesh: MeshServer | None = None
-        self._retention: asyncio.Task[None] | None = None
+        self._rewriter: Rewriter | None = None
+        self._background: list[asyncio.Task[None]] = []
         self._address = self._operations_address = ("", 0)
         self._operations = Operations(self._problems)
         self._busy_with = "recovering the log"
@@ -115,7 +117,12 @@ class Broker:
         except OSError as e:
             reason = e.strerror or e
             raise StartupError(f"cannot listen on {config.mesh_listen} (UDP): {reason}") from e
-        self._retention = asyncio.create_task(Retention(state).run())
+        policy = RewritePolicy(config.wal_rewrite, config.wal_rewrite_bytes_per_second)
+        self._rewriter = wal.rewriter(policy, lambda: state.deletions)
+        self._background = [
+            asyncio.create_task(Retention(state).run()),
+            asyncio.create_task(self._rewriter.run()),
+        ]
         self._busy_with = ""
 
     async def close(self) -> None:
@@ -125,8 +132,10 @@ class Broker:
             self._state.purgatory.drain()
         if self._mesh is not None:
             await self._mesh.close(_DRAIN_SECONDS)
-        if self._retention is not None:
-            self._retention.cancel()
+        for task in self._background:
+            task.cancel()
+        if self._rewriter is not None:
+            await self._rewriter.close()
         if self._state is not None:
             await self._state.log.close()
         await self._operations.close()

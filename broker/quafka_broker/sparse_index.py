@@ -114,6 +114,11 @@ class SparseIndex:
         number = self._number_of(offset)
         return self._block(number) if number < len(self) else None
 
+    @property
+    def size(self) -> int:
+        """Bytes of all batches in all blocks."""
+        return self._bytes - self._before[0] if self._before else 0
+
     def bytes_from(self, block: Block) -> int:
         """Bytes of all batches from the first of a block on."""
         number = bisect_left(self._starts, block.start)

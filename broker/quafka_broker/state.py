@@ -40,6 +40,8 @@ class BrokerState:
     registry: Registry = field(default_factory=Registry)
     producers: Producers = field(default_factory=Producers)
     purgatory: Purgatory = field(default_factory=Purgatory)
+    deletions: int = 0
+    """Counts what has died; the log's rewriter looks at it."""
     events_kept: int = 1_000
     """The registry is not restated before it has had so many events."""
     _changing: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -166,6 +168,7 @@ class BrokerState:
                 self.log.forget(virtual)
             self.producers.forget(gone)
             self._policies.pop(topic.uuid, None)
+            self.deletions += 1
             self.purgatory.wake(gone)
             return True
 
@@ -193,6 +196,7 @@ class BrokerState:
             await self._record(*events)
             for virtual, offset in moves.items():
                 self.log.topic(virtual).advance_log_start(offset)
+            self.deletions += 1
             self.purgatory.wake(moves)
 
         await self._change(delete)

@@ -1,9 +1,10 @@
 """A random workload on a broker's state, and the history of what it was promised.
 
 Each producer sends numbered values to every partition of every topic, several batches in flight,
-as a Kafka client does: what is refused is sent again, unchanged, in order. Records are deleted, and
-topics are created and deleted (and created again) meanwhile. The history says at which operation of
-the disk each answer was given: a power cut after that must not take it back.
+as a Kafka client does: what is refused is sent again, unchanged, in order. Meanwhile records are
+deleted, topics are created and deleted (and created again), and segments are rewritten. The history
+says at which operation of the disk each answer was given: a power cut after that must not take it
+back.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from quafka_broker.ops import produce
 from quafka_broker.state import BrokerState
 from quafka_broker.topics import Topic
 from quafka_broker.wal.errors import StorageError
+from quafka_broker.wal.rewriter import RewritePolicy
 from quafka_mesh_ops.ops import ProduceOp, ProduceOpResp, ProduceOps
 from quafka_proto.errors import ErrorCode
 from quafka_proto.record_codec import Record, build_batch
@@ -137,6 +139,8 @@ class Workload:
                 jobs.append(self._replace_topic(state))
             if self._rng.random() < 0.3:
                 jobs.append(self._delete_some(state))
+            if self._rng.random() < 0.3:
+                jobs.append(self._rewrite(state))
             await self._unless_over(state, *jobs)
 
     async def _unless_over(self, state: BrokerState, *jobs: Coroutine[Any, Any, None]) -> None:
@@ -186,6 +190,12 @@ class Workload:
         await _until_taken(state, lambda: state.delete_records({topic: {number: offset}}))
         if not self._doomed(topic):
             deletion.answered = self._now
+
+    async def _rewrite(self, state: BrokerState) -> None:
+        """Free and group what can be. No two at a time."""
+        work = state.log.rewriter(RewritePolicy(bytes_per_second=1 << 40), lambda: 0)
+        await work.turn()
+        await work.close()
 
     async def _send_some(self, state: BrokerState, index: int) -> None:
         """A few batches of one producer, all in flight at once, to one partition."""

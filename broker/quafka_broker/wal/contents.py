@@ -6,6 +6,7 @@ Recovery fills it, the log's writer extends it, readers look things up in it, ch
 from __future__ import annotations
 
 import logging
+import threading
 from bisect import bisect_right
 from collections.abc import Mapping
 
@@ -26,6 +27,8 @@ class Contents:
     def __init__(self, producers: Producers) -> None:
         self.producers = producers
         self.segments: list[Segment] = []
+        """Never changed but by `append` and `replace`, which make another list."""
+        self._changing = threading.Lock()
         self.topics: dict[VirtualTopicId, VirtualTopic] = {}
         self.quarantine = Quarantine()
         self.next_id = 0
@@ -39,8 +42,23 @@ class Contents:
 
     def segment_of(self, global_id: int) -> Segment | None:
         """The segment that would hold a record; None where it is older than all."""
-        at = bisect_right(self.segments, global_id, key=_first_id) - 1
-        return self.segments[at] if at >= 0 else None
+        segments = self.segments  # another thread may replace the list
+        at = bisect_right(segments, global_id, key=_first_id) - 1
+        return segments[at] if at >= 0 else None
+
+    # --- segments ---------------------------------------------------------------------------
+
+    def append(self, segment: Segment) -> None:
+        """A new active segment."""
+        with self._changing:
+            self.segments = [*self.segments, segment]
+
+    def replace(self, old: Segment, new: Segment | None) -> None:
+        """A sealed segment was rewritten, or freed. Who reads the old one keeps it until then."""
+        with self._changing:
+            at = self.segments.index(old)
+            between = [new] if new is not None else []
+            self.segments = [*self.segments[:at], *between, *self.segments[at + 1 :]]
 
     # --- recovery ---------------------------------------------------------------------------
 

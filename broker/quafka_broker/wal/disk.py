@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import os
+import weakref
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
@@ -89,10 +90,11 @@ class Disk(Protocol):
 
 
 class RealFile:
-    """A file of the operating system."""
+    """A file of the operating system. It is open for as long as somebody has it."""
 
     def __init__(self, path: Path, flags: int) -> None:
         self._fd = os.open(path, flags | os.O_RDWR | os.O_APPEND | os.O_CLOEXEC, 0o640)
+        self._close = weakref.finalize(self, os.close, self._fd)
 
     def append(self, buffers: Sequence[Buffer]) -> None:
         queue = [memoryview(buffer).cast("B") for buffer in buffers if len(buffer)]
@@ -130,7 +132,7 @@ class RealFile:
         return os.fstat(self._fd).st_size
 
     def close(self) -> None:
-        os.close(self._fd)
+        self._close()
 
 
 class RealDisk:

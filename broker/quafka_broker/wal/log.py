@@ -26,6 +26,7 @@ from quafka_broker.wal.reading import Reader
 from quafka_broker.wal.recovery import recover
 from quafka_broker.wal.repair import repair
 from quafka_broker.wal.reserve import Reserve
+from quafka_broker.wal.rewriter import RewritePolicy, Rewriter
 from quafka_broker.wal.segment import Segment
 from quafka_broker.wal.writer import FsyncPolicy, Writer, WriterStats
 from quafka_proto.errors import Malformed
@@ -95,7 +96,8 @@ class Log:
         active = recover(self._disk, checkpoint, self._contents)
         segments = self._contents.segments
         if not segments or segments[-1].number != active:
-            segments.append(Segment.create(self._disk, active))
+            self._contents.append(Segment.create(self._disk, active))
+            segments = self._contents.segments
         # After recovery everything that is left has been synced or verified; sync once more, so
         # that what is served from now on cannot be lost any more.
         segments[-1].sync()
@@ -166,6 +168,14 @@ class Log:
         finally:
             await self.close()
 
+    def rewriter(self, policy: RewritePolicy, deletions: Callable[[], int]) -> Rewriter:
+        """Frees what is dead in this log, and groups the rest. `deletions` counts them."""
+        writer = self._open_writer
+        return Rewriter(
+            self._disk, self._contents, policy, self.save, writer.make_durable,
+            lambda: writer.busy, deletions,
+        )  # fmt: skip
+
     def health(self) -> Health:
         """How the log is."""
         writer = self._writer
@@ -225,6 +235,19 @@ class Log:
         self._checkpointing = None
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("a checkpoint failed", exc_info=error)
+
+    async def save(self) -> None:
+        """Take a checkpoint now.
+
+        Raises:
+            OSError: it could not be written; the older one counts.
+        """
+        assert self._checkpointer is not None
+        while self._checkpointing is not None:
+            await asyncio.wait([self._checkpointing])
+        task = self._checkpointing = asyncio.create_task(self._checkpointer.take())
+        task.add_done_callback(self._saved)
+        await asyncio.shield(task)
 
     async def _save(self) -> None:
         assert self._checkpointer is not None

@@ -22,13 +22,21 @@ from quafka_broker.wal.errors import CorruptError
 from quafka_broker.wal.quarantine import damaged_entry
 from quafka_broker.wal.segment import Read, Rows, Segment
 from quafka_proto.errors import Malformed
-from quafka_proto.log_format import ENTRY_HEADER_SIZE, IndexRow
-from quafka_proto.records import MAGIC, PATCHED_SIZE, crc32c
+from quafka_proto.log_format import (
+    ENTRY_HEADER_SIZE,
+    REWRITTEN,
+    IndexRow,
+    check_entry_header,
+    row_of,
+)
+from quafka_proto.records import BATCH_HEADER_SIZE, MAGIC, PATCHED_SIZE, crc32c
 
 log = logging.getLogger("quafka.broker.wal")
 
 _PATCHED = struct.Struct(">qiibI")  # base offset, length, leader epoch, magic, CRC
 _AT_ONCE = 1 << 20  # bytes that are copied and summed without holding up the event loop
+_AHEAD = 128 << 10
+_HEAD_SIZE = ENTRY_HEADER_SIZE + BATCH_HEADER_SIZE
 _LENGTH_FROM = 12  # what the length field does not count
 
 T = TypeVar("T")
@@ -239,13 +247,20 @@ def entries_from(
     if lost == offset:
         raise CorruptError(f"offset {offset} is lost to damage")
     block: Rows | None = None
+    last: IndexRow | None = None
+    ahead = _Ahead(how)
     number = 0
     while offset < (topic.high_watermark if lost is None else lost):
         number += 1
-        row = _if_next(block, number, topic.id, offset)
+        if block is not None and block.segment.kind == REWRITTEN:
+            row = ahead.row_behind(block.segment, last.end) if last is not None else None
+            row = row if row is not None and _is_at(row, topic.id, offset) else None
+        else:
+            row = _if_next(block, number, topic.id, offset)
         if row is None or block is None:
             block, number, row = _look_up(contents, topic, offset, block, how)
         yield block.segment, row
+        last = row
         offset = row.base_offset + row.record_count
 
 
@@ -270,11 +285,43 @@ def _if_next(
     if block is None or number >= block.end:
         return None
     row = block.row(number)
-    same = (
+    return row if _is_at(row, topic, offset) else None
+
+
+class _Ahead:
+    """Reads straight on in the log of a rewritten segment, where its index has no neighbours.
+
+    A virtual topic's entries lie one behind the other there. Their rows in the index, which is in
+    the order of ids, do not: looking each up would be a read here and there for every batch.
+    """
+
+    def __init__(self, how: Read) -> None:
+        self._how = how
+        self._segment: Segment | None = None
+        self._start = 0
+        self._data = memoryview(b"")
+
+    def row_behind(self, segment: Segment, position: int) -> IndexRow | None:
+        """The row of the entry at a position behind another one; None if none is seen there."""
+        at = position - self._start
+        if segment is not self._segment or not 0 <= at <= len(self._data) - _HEAD_SIZE:
+            size = min(_AHEAD, segment.end - position)
+            if size < _HEAD_SIZE:
+                return None
+            self._data = memoryview(self._how(segment.log, position, size))
+            self._segment, self._start, at = segment, position, 0
+        try:
+            entry = check_entry_header(self._data, at, segment.salt)
+        except Malformed:
+            return None  # the index knows what is there
+        return row_of(entry, position, self._data[at + ENTRY_HEADER_SIZE :])
+
+
+def _is_at(row: IndexRow, topic: VirtualTopicId, offset: int) -> bool:
+    return (
         row.base_offset == offset
         and row.topic_hash == topic.topic_hash
         and row.partition == topic.partition
         and row.org_id == topic.org_id
         and row.generation == topic.generation
     )
-    return row if same else None

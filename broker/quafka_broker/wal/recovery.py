@@ -121,8 +121,9 @@ class _Recovery:
             else:
                 self._unreadable(number, "its file header is damaged", size)
             return
-        segment = Segment(number, header, file, _open_index(self._disk, number, header))
-        self._contents.segments.append(segment)
+        index = _open_index(self._disk, number, header)
+        segment = Segment(number, header, file, index or self._made_again(number, header))
+        self._contents.append(segment)
         state = self._known.get(number)
         if state is not None and (state.salt, state.kind) == header:
             segment.adopt(state)
@@ -135,7 +136,24 @@ class _Recovery:
                     return
             else:
                 segment.forget()
+                if index is not None:
+                    index.close()
+                    index, segment.index = None, self._made_again(number, header)
         self._entries(segment, size, last)
+        if index is None:
+            segment.index.sync()
+            self._disk.rename(index_name(number) + TEMPORARY, index_name(number))
+            self._disk.sync_names()
+
+    def _made_again(self, number: int, header: FileHeader) -> File:
+        """An index file without rows. It gets its name when it has them all, and is durable.
+
+        A checkpoint's word about an index is taken by its size; one that a crash has left half
+        made must never be there.
+        """
+        index = self._disk.create(index_name(number) + TEMPORARY)
+        index.append([encode_file_header(INDEX_MAGIC, number, *header)])
+        return index
 
     def _header(self, number: int, file: File) -> FileHeader | None:
         try:
@@ -330,23 +348,21 @@ def _is_numbered(name: str, suffix: str) -> bool:
     return name.endswith(suffix) and name[: -len(suffix)].isdecimal()
 
 
-def _open_index(disk: Disk, number: int, header: FileHeader) -> File:
+def _open_index(disk: Disk, number: int, header: FileHeader) -> File | None:
+    """A segment's index file; None where it has to be made again."""
     name = index_name(number)
+    reason = "it is missing"
     if name in disk.names():
         index = disk.open(name)
         try:
-            found = check_file_header(index.read(0, FILE_HEADER_SIZE), INDEX_MAGIC, number)
+            if check_file_header(index.read(0, FILE_HEADER_SIZE), INDEX_MAGIC, number) == header:
+                return index
             reason = "it belongs to another log file"
         except Malformed as e:
-            found, reason = None, str(e)
-        if found == header:
-            return index
-        index.truncate(0)
-    else:
-        index, reason = disk.create(name), "it is missing"
+            reason = str(e)
+        index.close()
     log.warning("making %s again: %s", name, reason)
-    index.append([encode_file_header(INDEX_MAGIC, number, *header)])
-    return index
+    return None
 
 
 def _rows_from_end(segment: Segment) -> Iterator[IndexRow]:

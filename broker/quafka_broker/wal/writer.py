@@ -119,6 +119,11 @@ class Writer:
         """Release the thread."""
         self._thread.shutdown()
 
+    @property
+    def busy(self) -> bool:
+        """Whether appends wait."""
+        return bool(self._pending)
+
     async def make_durable(self) -> tuple[int, int]:
         """Sync the active segment and its index; its number and up to where it is durable.
 
@@ -240,7 +245,7 @@ class Writer:
         """Seal the active segment and begin the next, in the writer's thread. Raises OSError."""
         self._sync()
         self._active.index.sync()
-        self._contents.segments.append(Segment.create(self._disk, self._active.number + 1))
+        self._contents.append(Segment.create(self._disk, self._active.number + 1))
         self._written = self._durable = FILE_HEADER_SIZE
 
     def _sync(self) -> None:

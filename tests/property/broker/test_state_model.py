@@ -24,6 +24,7 @@ from quafka_broker.retention import Retention
 from quafka_broker.state import BrokerState
 from quafka_broker.virtual_topics import VirtualTopic
 from quafka_broker.wal.log import Log
+from quafka_broker.wal.rewriter import RewritePolicy
 from quafka_broker.wal.writer import FsyncPolicy
 from quafka_mesh_ops.ops import (
     ConfigEntry,
@@ -178,6 +179,17 @@ class StateModel(RuleBasedStateMachine):
         self.run(self.retention.sweep())
         for model in self.models.values():
             model.sweep()
+
+    @rule(cached=st.booleans())
+    def rewrite(self, cached: bool) -> None:
+        self.disk.cached = cached
+
+        async def turn() -> None:
+            work = self.state.log.rewriter(RewritePolicy(bytes_per_second=1 << 40), lambda: 0)
+            await work.turn()
+            await work.close()
+
+        self.run(turn())
 
     @rule(name=names, place=st.floats(-0.1, 1.1))
     def read(self, name: str, place: float) -> None:
