@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import logging
 import sys
 import tempfile
@@ -10,34 +11,91 @@ import time
 from pathlib import Path
 
 from tests.crash import kills
+from tests.crash.explorer import Recipe, explore
+from tests.crash.kills import Figures
 from tests.support.cluster import Cluster
+from tests.support.mounts import CannotMountError, LoopFilesystem, MissingToolError
 
 SEGMENT_BYTES = "1048576"
+ARGS = ("--wal-segment-bytes", SEGMENT_BYTES)
+
+
+def say(line: object) -> None:
+    print(line, flush=True)
+
+
+def kill_processes(folder: Path, options: argparse.Namespace) -> Figures:
+    """kill -9 of broker and gateway on an ordinary file system."""
+    with Cluster(folder, broker_args=ARGS) as cluster:
+        return kills.run(
+            cluster, options.kills, per_second=options.per_second, seed=options.seed, said=say
+        )
+
+
+def cut_power(folder: Path, kind: str, options: argparse.Namespace) -> Figures:
+    """Power cuts of a file system of its own.
+
+    Raises:
+        CannotMountError, MissingToolError: it cannot be mounted here.
+    """
+    with (
+        LoopFilesystem(folder, kind) as disk,
+        Cluster(folder, broker_args=ARGS, data=disk.path / "data") as cluster,
+    ):
+        cuts = (kills.power_cut(disk),)
+        return kills.run(
+            cluster,
+            options.power_cuts,
+            nemeses=cuts,
+            per_second=options.per_second,
+            seed=options.seed,
+            said=say,
+        )
+
+
+def explore_new_states(seconds: float, seed: int) -> int:
+    """Simulated power cuts that the normal suite does not make; the number of states."""
+    logging.disable(logging.WARNING)
+    states, until = 0, time.monotonic() + seconds
+    while time.monotonic() < until:
+        for recipe in (Recipe(seed), Recipe(seed, full=0.1), Recipe(seed, sync=0.03, turns=14)):
+            states += asyncio.run(explore(recipe))
+        seed += 1
+    logging.disable(logging.NOTSET)
+    return states
 
 
 def main() -> None:
     """Run, print the figures, and fail if any promise was broken."""
     parser = argparse.ArgumentParser(prog="python -m tests.crash", description=__doc__)
     parser.add_argument("--kills", type=int, default=200)
+    parser.add_argument("--power-cuts", type=int, default=40, help="of each of ext4 and xfs")
+    parser.add_argument("--explore-seconds", type=float, default=60.0)
     parser.add_argument("--per-second", type=int, default=300, help="records, of each producer")
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--folder", type=Path, help="on the file system to test; default: /tmp")
     options = parser.parse_args()
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # it tells of every retry
-    print(f"{options.kills} kills, seed {options.seed}", flush=True)
-    with (
-        tempfile.TemporaryDirectory(dir=options.folder) as scratch,
-        Cluster(Path(scratch), broker_args=("--wal-segment-bytes", SEGMENT_BYTES)) as cluster,
-    ):
-        figures = kills.run(
-            cluster,
-            options.kills,
-            per_second=options.per_second,
-            seed=options.seed,
-            said=lambda line: print(line, flush=True),
-        )
-    print(figures)
-    sys.exit(bool(figures.problems))
+    say(f"seed {options.seed}")
+    broken = False
+    with tempfile.TemporaryDirectory(dir=options.folder) as scratch:
+        folder = Path(scratch)
+        if options.kills:
+            figures = kill_processes(folder, options)
+            say(f"kill -9 of processes\n{figures}\n")
+            broken |= bool(figures.problems)
+        for kind in ("ext4", "xfs") if options.power_cuts else ():
+            (folder / f"power-{kind}").mkdir()
+            try:
+                figures = cut_power(folder / f"power-{kind}", kind, options)
+            except (CannotMountError, MissingToolError) as e:
+                say(f"power cuts of {kind}: not here: {e}\n")
+            else:
+                say(f"power cuts of {kind}\n{figures}\n")
+                broken |= bool(figures.problems)
+    states = explore_new_states(options.explore_seconds, options.seed)
+    say(f"simulated power cuts      {states:10,}   all promises kept")
+    sys.exit(broken)
 
 
 if __name__ == "__main__":

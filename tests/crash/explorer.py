@@ -13,6 +13,7 @@ from tests.unit.broker.tools import running_state
 
 SEGMENT_BYTES = 3_000
 CHECKPOINT_BYTES = 2_000
+EVENTS_KEPT = 5
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,7 @@ async def record(recipe: Recipe, disk: RecordedDisk) -> History:
     async with running_state(
         disk, segment_bytes=SEGMENT_BYTES, checkpoint_bytes=CHECKPOINT_BYTES
     ) as state:
+        state.events_kept = EVENTS_KEPT
         disk.faults = Faults(rng, recipe.full, recipe.sync)
         await workload.run(state, recipe.turns)
     return workload.history

@@ -23,6 +23,7 @@ from tests.crash.kafka_clients import (
     Sender,
 )
 from tests.support.cluster import Cluster
+from tests.support.mounts import LoopFilesystem
 
 TOPIC = "crash"
 PARTITIONS = 4
@@ -62,6 +63,19 @@ def stop_broker(cluster: Cluster, _rng: random.Random) -> None:
     """A clean stop, so that kills meet what clean stops leave."""
     cluster.broker.stop()
     cluster.start_broker()
+
+
+def power_cut(disk: LoopFilesystem) -> Nemesis:
+    """The power of the broker's disk fails under it, and comes back."""
+
+    def cut(cluster: Cluster, rng: random.Random) -> None:
+        disk.cut_power()
+        time.sleep(rng.uniform(0.0, 0.2))  # the broker goes on, and must acknowledge nothing
+        cluster.broker.kill()
+        disk.restore_power()
+        cluster.start_broker()
+
+    return cut
 
 
 NEMESES: Sequence[Nemesis] = (

@@ -16,8 +16,10 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
 from quafka_broker.ops import produce
+from quafka_broker.retention import Retention
 from quafka_broker.state import BrokerState
 from quafka_broker.topics import Topic
+from quafka_broker.virtual_topics import VirtualTopic
 from quafka_broker.wal.errors import StorageError
 from quafka_broker.wal.rewriter import RewritePolicy
 from quafka_mesh_ops.ops import ProduceOp, ProduceOpResp, ProduceOps
@@ -26,7 +28,10 @@ from quafka_proto.record_codec import Record, build_batch
 from tests.crash.recorded_disk import RecordedDisk
 from tests.unit.broker.tools import ORG, context
 
-TOPICS = ("t0", "t1")
+TOPICS = {
+    "t0": {"retention.ms": "-1"},
+    "t1": {"retention.ms": "-1", "retention.bytes": "1500"},
+}
 PARTITIONS = 2
 IDEMPOTENT_PRODUCERS = 2
 SIZES = (0, 10, 60, 300)
@@ -135,12 +140,14 @@ class Workload:
             if state.log.failure is not None:
                 return
             jobs = [self._send_some(state, index) for index in range(len(self._producers))]
-            if self._rng.random() < 0.15:
-                jobs.append(self._replace_topic(state))
-            if self._rng.random() < 0.3:
-                jobs.append(self._delete_some(state))
-            if self._rng.random() < 0.3:
-                jobs.append(self._rewrite(state))
+            for job, chance in (
+                (self._replace_topic, 0.15),
+                (self._delete_some, 0.3),
+                (self._sweep, 0.2),
+                (self._rewrite, 0.3),
+            ):
+                if self._rng.random() < chance:
+                    jobs.append(job(state))
             await self._unless_over(state, *jobs)
 
     async def _unless_over(self, state: BrokerState, *jobs: Coroutine[Any, Any, None]) -> None:
@@ -166,7 +173,9 @@ class Workload:
             await self._create(state, name)
 
     async def _create(self, state: BrokerState, name: str) -> None:
-        topic, _ = await _until_taken(state, lambda: state.create_topic(ORG, name, PARTITIONS))
+        topic, _ = await _until_taken(
+            state, lambda: state.create_topic(ORG, name, PARTITIONS, TOPICS[name])
+        )
         self.history.lives[topic.uuid] = Life(topic, self._now)
         for number in range(topic.partitions):
             partition = Partition(topic.uuid, number)
@@ -196,6 +205,19 @@ class Workload:
         work = state.log.rewriter(RewritePolicy(bytes_per_second=1 << 40), lambda: 0)
         await work.turn()
         await work.close()
+
+    async def _sweep(self, state: BrokerState) -> None:
+        """Retention: it may delete anything, until it is known what it has deleted."""
+        mine: dict[VirtualTopic, Deletion] = {}
+        for life in self._living:
+            for number in range(life.topic.partitions):
+                virtual = state.log.topic(life.topic.virtual(number))
+                partition = Partition(life.topic.uuid, number)
+                mine[virtual] = Deletion(partition, virtual.high_watermark, self._now)
+        self.history.deletions += mine.values()
+        await _until_taken(state, Retention(state).sweep)
+        for virtual, deletion in mine.items():
+            deletion.offset, deletion.answered = virtual.log_start, self._now
 
     async def _send_some(self, state: BrokerState, index: int) -> None:
         """A few batches of one producer, all in flight at once, to one partition."""

@@ -82,9 +82,10 @@ class Cluster:
         broker_args: tuple[str, ...] = (),
         gateway_args: tuple[str, ...] = (),
         env: Mapping[str, str] | None = None,
+        data: Path | None = None,
     ) -> None:
         self.folder = folder
-        self.data = folder / "data"
+        self.data = data or folder / "data"
         self._args = {"broker": list(broker_args), "gateway": list(gateway_args)}
         self._env = env
         self._keys = {name: folder / f"{name}.key" for name in ("broker", "gateway")}
