@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
@@ -28,8 +29,13 @@ from tests.support.mounts import LoopFilesystem
 TOPIC = "crash"
 PARTITIONS = 4
 
-Nemesis = Callable[[Cluster, random.Random], None]
-"""One cut: takes something away from a running cluster and brings it back."""
+
+class Nemesis(Protocol):
+    """One cut: takes something away from a running cluster and brings it back."""
+
+    __name__: str
+
+    def __call__(self, cluster: Cluster, rng: random.Random, /) -> None: ...
 
 
 def kill_broker(cluster: Cluster, _rng: random.Random) -> None:
@@ -93,7 +99,9 @@ class Availability:
     def __init__(self) -> None:
         self._last: float | None = None
         self._lock = threading.Lock()
-        self.longest = 0.0
+        self._cut = "the start"
+        self.longest = (0.0, self._cut)
+        """Seconds, and the last cut that was begun before they were over."""
         self._since: float | None = None
         self.outages: list[float] = []
         """For each cut: seconds from its beginning to the next acknowledgement after its end."""
@@ -103,14 +111,19 @@ class Availability:
         now = time.monotonic()
         with self._lock:
             if self._last is not None:
-                self.longest = max(self.longest, now - self._last)
+                self.longest = max(self.longest, (now - self._last, self._cut))
             self._last = now
             if self._since is not None:
                 self.outages.append(now - self._since)
                 self._since = None
 
-    def cut(self, began: float) -> None:
-        """A cut that began then is over."""
+    def cut(self, what: str) -> None:
+        """A cut begins."""
+        with self._lock:
+            self._cut = what
+
+    def restored(self, began: float) -> None:
+        """The cut that began then is over."""
         with self._lock:
             self._since = began
 
@@ -127,7 +140,7 @@ class Figures:
     given_up: dict[str, int]
     problems: dict[str, int]
     examples: list[str]
-    longest_unavailable: float
+    longest_unavailable: tuple[float, str]
     median_unavailable: float
 
     @property
@@ -142,6 +155,7 @@ class Figures:
 
     def __str__(self) -> str:
         others = sum(self.problems.values()) - self.lost - self.duplicated
+        longest, cut = self.longest_unavailable
         lines = [
             f"cuts survived            {self.cuts:10,}   in {self.seconds:.0f} s",
             f"records sent             {self.sent:10,}",
@@ -151,7 +165,7 @@ class Figures:
             f"duplicated               {self.duplicated:10,}",
             f"records polled           {self.polled:10,}",
             f"other anomalies          {others:10,}",
-            f"longest unavailability   {self.longest_unavailable:10.2f} s",
+            f"longest unavailability   {longest:10.2f} s ({cut})",
             f"median, cut to next ack  {self.median_unavailable:10.2f} s",
             *(f"  given up, {reason}: {count}" for reason, count in self.given_up.items()),
             *(f"  {kind}: {count}" for kind, count in self.problems.items()),
@@ -204,9 +218,11 @@ def run(
         client.start()
     for number in range(cuts):
         time.sleep(rng.uniform(*between))
+        nemesis = rng.choice(nemeses)
         cut_began = time.monotonic()
-        rng.choice(nemeses)(cluster, rng)
-        available.cut(cut_began)
+        available.cut(f"cut {number + 1}, {nemesis.__name__}")
+        nemesis(cluster, rng)
+        available.restored(cut_began)
         if (number + 1) % 10 == 0:
             said(f"{number + 1} cuts, {checker.acked:,} acknowledged, {dict(checker.problems)}")
     time.sleep(1)

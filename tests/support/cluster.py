@@ -28,12 +28,13 @@ class Process:
         log: Path,
         env: Mapping[str, str] | None = None,
         kill_after: float | None = None,
+        command: tuple[str, ...] = (),
     ) -> None:
         self.log = log
         read_fd, write_fd = os.pipe()
         with log.open("ab") as out:
             self.popen = subprocess.Popen(
-                [sys.executable, "-m", "quafka", *args, "--ready-fd", str(write_fd)],
+                [*command, sys.executable, "-m", "quafka", *args, "--ready-fd", str(write_fd)],
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=out,
@@ -83,11 +84,13 @@ class Cluster:
         gateway_args: tuple[str, ...] = (),
         env: Mapping[str, str] | None = None,
         data: Path | None = None,
+        broker_command: tuple[str, ...] = (),
     ) -> None:
         self.folder = folder
         self.data = data or folder / "data"
         self._args = {"broker": list(broker_args), "gateway": list(gateway_args)}
         self._env = env
+        self._commands: dict[str, tuple[str, ...]] = {"broker": broker_command, "gateway": ()}
         self._keys = {name: folder / f"{name}.key" for name in ("broker", "gateway")}
         self._ids = {name: Identity.load_or_create(key).node_id for name, key in self._keys.items()}
         self._mesh = "127.0.0.1:0"
@@ -129,15 +132,16 @@ class Cluster:
         return "".join(path.read_text() for path in found if path.exists())
 
     def start_broker(self) -> None:
-        self._broker = self._process("broker", self._broker_command())
+        self._broker = self._process("broker", self._broker_args())
         self._mesh = self._broker.ready["mesh"]
 
     def kill_starting_broker(self, seconds: float) -> None:
         """Start a broker and kill it so many seconds later, ready or not."""
         log = self.folder / "broker.log"
-        Process(self._broker_command(), log, self._env, kill_after=seconds)
+        command = self._commands["broker"]
+        Process(self._broker_args(), log, self._env, kill_after=seconds, command=command)
 
-    def _broker_command(self) -> list[str]:
+    def _broker_args(self) -> list[str]:
         args = ["broker", "--data", str(self.data), "--mesh-listen", self._mesh]
         args += ["--ops-listen", "127.0.0.1:0"]
         args += ["--mesh-allow", self._ids["gateway"], "--node-key", str(self._keys["broker"])]
@@ -179,4 +183,5 @@ class Cluster:
                 process.kill()
 
     def _process(self, name: str, args: list[str]) -> Process:
-        return Process(args, self.folder / f"{name}.log", self._env)
+        log = self.folder / f"{name}.log"
+        return Process(args, log, self._env, command=self._commands[name])

@@ -53,6 +53,21 @@ def mountable() -> Iterator[None]:
         pytest.skip(str(e))
 
 
+@contextmanager
+def tmpfs(folder: Path, mebibytes: int) -> Iterator[None]:
+    """A small file system in memory, mounted at a new folder.
+
+    Raises:
+        CannotMountError: this machine or this user may not.
+    """
+    folder.mkdir()
+    mount("-t", "tmpfs", "-o", f"size={mebibytes}m", "quafka-test", str(folder))
+    try:
+        yield
+    finally:
+        _run("umount", str(folder))
+
+
 class LoopFilesystem:
     """A fresh ext4 or xfs in a file, mounted."""
 
