@@ -30,16 +30,19 @@ class Client:
         self.partitions = partitions
         self.checker = checker
         self.stopping = threading.Event()
+        self.ready = threading.Event()
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._guarded, name=name)
 
     def start(self) -> None:
         self._thread.start()
 
-    def finish(self) -> None:
-        """Stop, wait for what is in flight, and raise what went wrong in the thread."""
-        self.stopping.set()
+    def join(self) -> None:
+        """Wait until it has stopped, with nothing in flight."""
         self._thread.join(GIVE_UP_SECONDS + 30)
+
+    def raise_error(self) -> None:
+        """What went wrong in the thread."""
         assert not self._thread.is_alive(), f"{self.name} hangs"
         if self._error is not None:
             raise self._error
@@ -52,6 +55,7 @@ class Client:
             self.run()
         except BaseException as e:
             self._error = e
+            self.ready.set()  # nobody need wait for it
 
 
 class Sender(Client):
@@ -76,6 +80,7 @@ class Sender(Client):
         return found
 
     def delivered(self, partition: int, offset: int, value: bytes) -> None:
+        self.ready.set()
         self._acked()
         self.checker.ack(self.name, partition, offset, value)
 
@@ -227,6 +232,8 @@ class ConfluentReader(Client):
             else:
                 assert error.retriable() or error.code() in _NO_BROKER, error
         self.checker.poll(self.name, found)
+        if found:
+            self.ready.set()
         return len(found)
 
 
@@ -262,5 +269,7 @@ class KafkaPythonReader(Client):
                     for record in records
                 ]
                 self.checker.poll(self.name, found)
+                if found:
+                    self.ready.set()
         finally:
             consumer.close()

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import random
+import signal
 import statistics
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -28,6 +30,7 @@ from tests.support.mounts import LoopFilesystem
 
 TOPIC = "crash"
 PARTITIONS = 4
+_READY_SECONDS = 30.0
 
 
 class Nemesis(Protocol):
@@ -72,16 +75,16 @@ def stop_broker(cluster: Cluster, _rng: random.Random) -> None:
 
 
 def power_cut(disk: LoopFilesystem) -> Nemesis:
-    """The power of the broker's disk fails under it, and comes back."""
+    """The power fails: of the disk and, in the same instant, of the broker."""
 
-    def cut(cluster: Cluster, rng: random.Random) -> None:
+    def power_cut(cluster: Cluster, _rng: random.Random) -> None:
+        cluster.broker.popen.send_signal(signal.SIGSTOP)  # it must not outlive its disk
         disk.cut_power()
-        time.sleep(rng.uniform(0.0, 0.2))  # the broker goes on, and must acknowledge nothing
         cluster.broker.kill()
         disk.restore_power()
         cluster.start_broker()
 
-    return cut
+    return power_cut
 
 
 NEMESES: Sequence[Nemesis] = (
@@ -195,6 +198,24 @@ def clients(
     ]
 
 
+@contextmanager
+def _running(every: list[Client]) -> Iterator[None]:
+    """Start clients, wait until each has got somewhere; stop them all, and raise what they met."""
+    for client in every:
+        client.start()
+    try:
+        for client in every:
+            assert client.ready.wait(_READY_SECONDS), f"{client.name} does not get anywhere"
+        yield
+    finally:
+        for client in every:
+            client.stopping.set()
+        for client in every:
+            client.join()
+    for client in every:
+        client.raise_error()
+
+
 def run(
     cluster: Cluster,
     cuts: int,
@@ -214,20 +235,17 @@ def run(
         future.result(30)
     running = clients(cluster.bootstrap, checker, available.acked, per_second, seed)
     began = time.monotonic()
-    for client in running:
-        client.start()
-    for number in range(cuts):
-        time.sleep(rng.uniform(*between))
-        nemesis = rng.choice(nemeses)
-        cut_began = time.monotonic()
-        available.cut(f"cut {number + 1}, {nemesis.__name__}")
-        nemesis(cluster, rng)
-        available.restored(cut_began)
-        if (number + 1) % 10 == 0:
-            said(f"{number + 1} cuts, {checker.acked:,} acknowledged, {dict(checker.problems)}")
-    time.sleep(1)
-    for client in running:
-        client.finish()
+    with _running(running):
+        for number in range(cuts):
+            time.sleep(rng.uniform(*between))
+            nemesis = rng.choice(nemeses)
+            cut_began = time.monotonic()
+            available.cut(f"cut {number + 1}, {nemesis.__name__}")
+            nemesis(cluster, rng)
+            available.restored(cut_began)
+            if (number + 1) % 10 == 0:
+                said(f"{number + 1} cuts, {checker.acked:,} acknowledged, {dict(checker.problems)}")
+        time.sleep(1)
     reader = ConfluentReader("last reader", cluster.bootstrap, TOPIC, PARTITIONS, checker)
     checker.finish(reader.read_all())
     return Figures(
