@@ -17,6 +17,7 @@ from quafka_broker.ops import (
     delete_records,
     epoch_ends,
     fetch,
+    leases,
     list_offsets,
     produce,
     producer_ids,
@@ -57,6 +58,7 @@ OPS: dict[OpCode, Handler] = {
     OpCode.INIT_PRODUCER_ID: producer_ids.handle,
     OpCode.DELETE_RECORDS: delete_records.handle,
     OpCode.EPOCH_ENDS: epoch_ends.handle,
+    OpCode.HOLD_LEASE: leases.handle,
 }
 """What an op code is answered by."""
 
@@ -130,6 +132,7 @@ class Broker:
         self._busy_with = "draining"
         if self._state is not None:
             self._state.purgatory.drain()
+            self._state.leases.drain()
         if self._mesh is not None:
             await self._mesh.close(_DRAIN_SECONDS)
         for task in self._background:

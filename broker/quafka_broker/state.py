@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from time import time_ns
 from typing import Any, TypeVar
 
 from quafka_broker import topic_configs, topics
 from quafka_broker.config import BrokerConfig
+from quafka_broker.leases import Leases
 from quafka_broker.producers import Producers
 from quafka_broker.purgatory import Purgatory
 from quafka_broker.topic_configs import TopicPolicy
@@ -18,6 +19,7 @@ from quafka_broker.topics import Event, Registry, Topic
 from quafka_broker.virtual_topics import VirtualTopicId
 from quafka_broker.wal.errors import StorageError
 from quafka_broker.wal.log import Log
+from quafka_mesh_ops.ops import Change
 from quafka_proto.record_codec import Record, build_batch, iter_records
 from quafka_proto.records import BatchHeader, read_header, split_batches
 
@@ -42,6 +44,7 @@ class BrokerState:
     purgatory: Purgatory = field(default_factory=Purgatory)
     deletions: int = 0
     """Counts what has died; the log's rewriter looks at it."""
+    leases: Leases = field(default_factory=Leases)
     events_kept: int = 1_000
     """The registry is not restated before it has had so many events."""
     _changing: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -63,6 +66,8 @@ class BrokerState:
             with _understood(offset):
                 self.registry.apply(event)
         self._superseded = len(events) - start
+        if events:
+            self.leases.wait_for_predecessor()
         live: dict[VirtualTopicId, int | None] = {
             topics.REGISTRY: events[start][0] if events else None
         }
@@ -172,7 +177,7 @@ class BrokerState:
             self.purgatory.wake(gone)
             return True
 
-        return await self._change(delete)
+        return await self._change(delete, self.leases.changing([Change(topic.name, topic.uuid)]))
 
     async def delete_records(self, starts: Mapping[Topic, Mapping[int, int]]) -> None:
         """Move log starts up, by topic and partition. Durable on return.
@@ -199,7 +204,12 @@ class BrokerState:
             self.deletions += 1
             self.purgatory.wake(moves)
 
-        await self._change(delete)
+        announced = [
+            Change(topic.name, topic.uuid, partition)
+            for topic, wanted in starts.items()
+            for partition in wanted
+        ]
+        await self._change(delete, self.leases.changing(announced) if announced else None)
 
     def _ahead(self, topic: Topic, starts: Mapping[int, int]) -> dict[int, int]:
         """Those of the offsets that are above the log start of their partitions."""
@@ -227,7 +237,11 @@ class BrokerState:
 
         return await self._change(take)
 
-    async def _change(self, change: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    async def _change(
+        self,
+        change: Callable[[], Coroutine[Any, Any, T]],
+        announced: AbstractAsyncContextManager[None] | None = None,
+    ) -> T:
         """Change the registry, one at a time: of two creations of one name, one wins.
 
         It runs in a task of its own, to its end: a caller that goes away half-way must not leave
@@ -235,7 +249,7 @@ class BrokerState:
         """
 
         async def in_turn() -> T:
-            async with self._changing:
+            async with announced or nullcontext(), self._changing:
                 return await change()
 
         task = asyncio.create_task(in_turn())

@@ -39,6 +39,22 @@ class EdgeSettings(CommonSettings):
     max_incremental_fetch_session_cache_slots: int = setting(
         1_000, "fetch sessions at a time; 0: none", settings.whole(0, 1_000_000), "0 to 1000000"
     )
+    queued_max_response_bytes: int = setting(
+        256 << 20,
+        "bytes of answers held at a time, of all clients together; near it fetches are given less",
+        settings.whole(1 << 20, 1 << 40),
+        "1048576 to 1099511627776",
+    )
+    fetch_cache_bytes: int = setting(
+        128 << 20, "bytes of record batches kept in memory for further consumers",
+        settings.whole(0, 1 << 40), "0 to 1099511627776",
+    )  # fmt: skip
+    fetch_backfill_bytes: int = setting(
+        4 << 20,
+        "bytes that are read from the broker at a time for consumers that are behind",
+        settings.whole(1 << 20, 1 << 30),
+        "1048576 to 1073741824",
+    )
     max_connections: int = setting(
         4_096, "clients at a time", settings.whole(1, 1_000_000), "1 to 1000000"
     )

@@ -24,6 +24,7 @@ from quafka_gateway.context import RequestContext, Services
 from quafka_gateway.framing import RequestFramer
 from quafka_gateway.handlers import api_versions
 from quafka_gateway.mesh import BrokerAwayError
+from quafka_gateway.response_writer import ResponseWriter
 from quafka_mesh_ops.tracing import NO_SPAN, Span
 from quafka_proto.codec import decode
 from quafka_proto.errors import Malformed, UnsupportedVersion
@@ -34,7 +35,6 @@ from quafka_proto.schema.api_versions import ApiVersionsRequest
 log = logging.getLogger("quafka.gateway.connection")
 
 _PIPELINE = 64
-_WRITE_BUFFER = 1 << 20
 # A request that began to arrive must go on arriving, at so many bytes a second.
 _STALL_SECONDS = 60.0
 _SLOWEST = 1_024
@@ -75,7 +75,7 @@ class KafkaConnection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._peer = "?"
         self._reading = True
-        self._writable = True
+        self._writer: ResponseWriter | None = None
         self._draining = False
         self._trace_root: Span = NO_SPAN
         self._trace_requests = 0
@@ -87,7 +87,7 @@ class KafkaConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        self._transport.set_write_buffer_limits(high=_WRITE_BUFFER)
+        self._writer = ResponseWriter(self._transport, self._services.responses)
         peer = transport.get_extra_info("peername")
         self._peer = f"{peer[0]}:{peer[1]}" if peer else "?"
         self.last_active = asyncio.get_running_loop().time()
@@ -112,15 +112,20 @@ class KafkaConnection(asyncio.Protocol):
             self._refuse(str(e))
 
     def pause_writing(self) -> None:
-        self._writable = False
+        if self._writer is not None:
+            self._writer.pause()
 
     def resume_writing(self) -> None:
-        self._writable = True
+        if self._writer is not None:
+            self._writer.resume()
         self.last_active = asyncio.get_running_loop().time()
         self._advance()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
         self._services.memory.forget(self)
         self._services.memory.part(-self._part)
         self._drop_frames()
@@ -274,8 +279,8 @@ class KafkaConnection(asyncio.Protocol):
 
     def _advance(self) -> None:
         """Write what is answered at the head of the line, start the long poll that is next."""
-        transport = self._transport
-        while self._line and self._writable and transport is not None:
+        transport, writer = self._transport, self._writer
+        while self._line and writer is not None and writer.ready:
             slot = self._line[0]
             if not slot.done:
                 if slot.api.long_poll and slot.task is None and not self._draining:
@@ -283,10 +288,11 @@ class KafkaConnection(asyncio.Protocol):
                 break
             self._line.popleft()
             if slot.answer is not None:
-                transport.writelines(slot.answer)
+                writer.write(slot.answer)
                 self.last_active = asyncio.get_running_loop().time()
         if self._draining and not self.busy and transport is not None:
-            transport.close()
+            if writer is None or writer.empty:
+                transport.close()
         elif self._frames and len(self._line) < _PIPELINE // 2:
             asyncio.get_running_loop().call_soon(self._resume)
 

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 
 from quafka_gateway.fetch_session import FetchSessions
 from quafka_gateway.request_memory import RequestMemory
+from quafka_gateway.response_memory import ResponseMemory
 from quafka_mesh_ops.tracing import Span, TraceContext, Tracer
 
 if TYPE_CHECKING:
     from quafka_gateway.api import Api
+    from quafka_gateway.fetch_reader import FetchReader
     from quafka_gateway.mesh import BrokerLink
 
 NODE_ID = 0
@@ -30,6 +32,8 @@ class Services:
         request_max_bytes: larger requests close their connection.
         memory: bounds what all connections hold of requests.
         fetch_sessions: of all clients; they outlive connections.
+        responses: bounds what they hold of answers.
+        reader: reads partitions, from memory or from the broker.
     """
 
     apis: Mapping[int, Api]
@@ -39,6 +43,8 @@ class Services:
     request_max_bytes: int
     memory: RequestMemory
     fetch_sessions: FetchSessions
+    responses: ResponseMemory
+    reader: FetchReader
 
 
 @dataclass(slots=True)

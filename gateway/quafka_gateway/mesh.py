@@ -23,6 +23,8 @@ from quafka_mesh_ops.ops import (
     FetchOpResp,
     FetchOps,
     FetchOpsResp,
+    HoldLease,
+    HoldLeaseResp,
     InitProducerId,
     InitProducerIdResp,
     ListOffsetsOpResp,
@@ -88,7 +90,7 @@ class BrokerLink:
             return [failed] * len(op.partitions)
         return cast(ProduceOpsResp, answer).partitions
 
-    async def fetch(self, op: FetchOps, trace: TraceContext | None) -> list[FetchOpResp]:
+    async def fetch(self, op: FetchOps, trace: TraceContext | None) -> FetchOpsResp:
         """Read; the broker parks the op for up to its max_wait_ms."""
         deadline = op.max_wait_ms / 1000 + _FETCH_GRACE_SECONDS
         try:
@@ -99,8 +101,13 @@ class BrokerLink:
             code = _error_code(e)
             if code == ErrorCode.REQUEST_TIMED_OUT:  # nothing was written: there is no doubt
                 code = ErrorCode.NOT_LEADER_OR_FOLLOWER
-            return [FetchOpResp([], high_watermark=-1, error_code=code)] * len(op.partitions)
-        return cast(FetchOpsResp, answer).partitions
+            failed = FetchOpResp([], high_watermark=-1, error_code=code)
+            return FetchOpsResp([failed] * len(op.partitions))
+        return cast(FetchOpsResp, answer)
+
+    async def hold_lease(self, op: HoldLease) -> HoldLeaseResp:
+        """Ask for the lease under which fetches are answered from memory."""
+        return cast(HoldLeaseResp, await self._small(op, None))
 
     async def list_offsets(
         self, op: ListOffsetsOps, trace: TraceContext | None

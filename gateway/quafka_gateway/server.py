@@ -7,10 +7,12 @@ import socket
 from quafka_gateway.api import APIS
 from quafka_gateway.config import GatewayConfig
 from quafka_gateway.context import Services
+from quafka_gateway.fetch_reader import FetchReader
 from quafka_gateway.fetch_session import FetchSessions
 from quafka_gateway.listener import Listener
 from quafka_gateway.mesh import BrokerLink
 from quafka_gateway.request_memory import RequestMemory
+from quafka_gateway.response_memory import ResponseMemory
 from quafka_mesh_ops.client import MeshClient
 from quafka_mesh_ops.errors import StartupError
 from quafka_mesh_ops.identity import Identity
@@ -31,6 +33,7 @@ class Gateway:
         self._tracer = tracer
         self._identity: Identity | None = None
         self._broker: BrokerLink | None = None
+        self._reader: FetchReader | None = None
         self._listener: Listener | None = None
         self._address = self._advertised = self._operations_address = ("", 0)
         self._operations = Operations(self._problems)
@@ -63,6 +66,10 @@ class Gateway:
         self._listener = Listener(config.max_connections)
         self._address = await self._listener.bind(*split_address(config.listen))
         self._advertised = _advertised(config.advertised_listener, self._address)
+        responses = ResponseMemory(config.queued_max_response_bytes)
+        self._reader = FetchReader(
+            self._broker, responses, config.fetch_cache_bytes, config.fetch_backfill_bytes
+        )
         await self._broker.start()
         await self._listener.serve(
             Services(
@@ -77,6 +84,8 @@ class Gateway:
                     _SESSION_PARTITIONS * 4,
                     _SESSION_PARTITIONS,
                 ),
+                responses=responses,
+                reader=self._reader,
             )
         )
 
@@ -85,6 +94,8 @@ class Gateway:
         self._draining = True
         if self._listener is not None:
             await self._listener.close(_DRAIN_SECONDS)
+        if self._reader is not None:
+            await self._reader.close()
         if self._broker is not None:
             await self._broker.close()
         await self._operations.close()

@@ -36,6 +36,7 @@ class OpCode(IntEnum):
     INIT_PRODUCER_ID = 0x08
     DELETE_RECORDS = 0x09
     EPOCH_ENDS = 0x20
+    HOLD_LEASE = 0x30
 
 
 class Part:
@@ -135,6 +136,7 @@ class FetchOpResp(Part):
 
     `diverging_epoch`: the log has less of the client's last fetched epoch than the client, who is
     to cut off what lies behind; then there are no records.
+    `topic_id` is set where the op named the topic by its name.
     """
 
     records: list[Buffer]
@@ -144,13 +146,19 @@ class FetchOpResp(Part):
     last_stable_offset: int = -1
     aborted_transactions: list[AbortedTransaction] | None = None
     diverging_epoch: EpochEnd | None = None
+    topic_id: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
 class FetchOpsResp(Part):
-    """One answer per FetchOp, in the order of the request."""
+    """One answer per FetchOp, in the order of the request.
+
+    `leased`: nothing changed while it was read that holders of leases are told of (HoldLease), so
+    it may be kept and given to others.
+    """
 
     partitions: list[FetchOpResp]
+    leased: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +167,8 @@ class FetchOps(Op):
 
     The broker parks it until `min_bytes` can be read over all partitions, or `max_wait_ms` has
     passed, or any partition has an error. `isolation_level`: 0 read_uncommitted, 1
-    read_committed. `replica_id`: -1 for consumers, 0 and up reads to the log end.
+    read_committed. `replica_id`: -1 for consumers, 0 and up reads to the log end. Without
+    `at_least_one`, a batch that is larger than `max_bytes` is not returned.
     """
 
     code = OpCode.FETCH
@@ -170,6 +179,7 @@ class FetchOps(Op):
     max_bytes: int = 0x7FFFFFFF
     isolation_level: int = 0
     replica_id: int = -1
+    at_least_one: bool = True
 
 
 # --- ListOffsets 0x04 -----------------------------------------------------------------------
@@ -402,6 +412,50 @@ class EpochEndOps(Op):
     partitions: list[EpochEndOp]
 
 
+# --- Leases 0x30 ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Change(Part):
+    """What was read of a partition is not to be served any more. `partition` -1: of all."""
+
+    topic: str
+    topic_id: bytes
+    partition: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class HoldLeaseResp(Part):
+    """The lease runs for `valid_ms` from when it was asked for.
+
+    `changes` are those after the ones heard of, up to `serial`. `forget`: not all of them are
+    known any more; nothing that was learned before counts. `incarnation` names this run of the
+    broker: what another one said, bytes included, counts for nothing.
+    """
+
+    incarnation: bytes
+    serial: int
+    valid_ms: int
+    forget: bool
+    changes: list[Change]
+
+
+@dataclass(frozen=True, slots=True)
+class HoldLease(Op):
+    """Ask for the lease under which fetches may be answered from memory, or for a longer one.
+
+    While `holder` (random bytes) has a lease, no topic is deleted and no log start moves until it
+    has heard of the change: by asking again with that change's serial as `heard`. The op is parked
+    for a while if there is nothing to say.
+    """
+
+    code = OpCode.HOLD_LEASE
+    response = HoldLeaseResp
+    holder: bytes
+    incarnation: bytes = b""
+    heard: int = -1
+
+
 OPS: dict[int, type[Op]] = {
     op.code: op
     for op in (
@@ -414,6 +468,7 @@ OPS: dict[int, type[Op]] = {
         InitProducerId,
         DeleteRecordsOps,
         EpochEndOps,
+        HoldLease,
     )
 }
 

@@ -38,6 +38,7 @@ _READ_COMMITTED = 1
 async def handle(state: BrokerState, context: OpContext, op: FetchOps) -> FetchOpsResp:
     """Answer with what there is, at once or later."""
     until = asyncio.get_running_loop().time() + op.max_wait_ms / 1000
+    stamp = state.leases.stamp()
     poll = _Poll(state, context.org_id, op)
     if op.max_wait_ms > 0 and not poll.enough:
         with context.tracer.start("broker.fetch.park", context.trace):
@@ -46,7 +47,7 @@ async def handle(state: BrokerState, context: OpContext, op: FetchOps) -> FetchO
         answers = await _read(state, op, poll.targets)
         if span.context is not None:
             _describe(span, poll.targets, answers)
-    return FetchOpsResp(answers)
+    return FetchOpsResp(answers, leased=state.leases.unchanged_since(stamp))
 
 
 @dataclass(slots=True)
@@ -61,6 +62,7 @@ class _Target:
     """Bytes that could be returned of it, and, in `counted_to`, from which offset on there may be
     more: of a partition that grows, only the growth is counted."""
     counted_to: int = 0
+    uuid: bytes = b""
 
     @property
     def final(self) -> bool:
@@ -149,14 +151,14 @@ def _target(state: BrokerState, org: int, op: FetchOp) -> _Target:
             return _Target(op, virtual, diverging=end)
     if not virtual.log_start <= op.fetch_offset <= virtual.high_watermark:
         return _Target(op, virtual, ErrorCode.OFFSET_OUT_OF_RANGE)
-    return _Target(op, virtual)
+    return _Target(op, virtual, uuid=topic.uuid)
 
 
 async def _read(state: BrokerState, op: FetchOps, targets: list[_Target]) -> list[FetchOpResp]:
     aborted: list[AbortedTransaction] | None = [] if op.isolation_level == _READ_COMMITTED else None
     answers: list[FetchOpResp] = []
     left = op.max_bytes
-    empty = True
+    empty = op.at_least_one
     for target in targets:
         topic, error = target.topic, target.error
         batches: list[Buffer] = []
@@ -177,6 +179,7 @@ async def _read(state: BrokerState, op: FetchOps, targets: list[_Target]) -> lis
                 last_stable_offset=topic.high_watermark,
                 aborted_transactions=aborted,
                 diverging_epoch=target.diverging,
+                topic_id=b"" if target.op.topic_id else target.uuid,
             )
         )
     return answers

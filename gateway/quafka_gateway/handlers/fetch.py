@@ -49,7 +49,7 @@ async def read(op: FetchOps, context: RequestContext, span: Span) -> list[FetchO
     """One answer for each partition of the op; without partitions nobody is asked."""
     if not op.partitions:
         return []
-    return await context.broker.fetch(op, span.context)
+    return await context.services.reader.fetch(op, span.context)
 
 
 def _op(request: FetchRequest, partitions: list[FetchOp]) -> FetchOps:

@@ -10,10 +10,20 @@ import pytest
 from quafka_gateway.api import APIS
 from quafka_gateway.connection import KafkaConnection
 from quafka_gateway.context import Services
+from quafka_gateway.fetch_reader import FetchReader
 from quafka_gateway.fetch_session import FetchSessions
-from quafka_gateway.mesh import BrokerLink
+from quafka_gateway.mesh import BrokerAwayError, BrokerLink
 from quafka_gateway.request_memory import RequestMemory
-from quafka_mesh_ops.ops import FetchOpResp, FetchOps, ProduceOpResp, ProduceOps
+from quafka_gateway.response_memory import ResponseMemory
+from quafka_mesh_ops.ops import (
+    FetchOpResp,
+    FetchOps,
+    FetchOpsResp,
+    HoldLease,
+    HoldLeaseResp,
+    ProduceOpResp,
+    ProduceOps,
+)
 from quafka_mesh_ops.tracing import TraceContext, Tracer
 from quafka_proto.headers import encode_request
 from quafka_proto.message import Message
@@ -39,7 +49,10 @@ class HeldBroker:
         await held
         return [ProduceOpResp(base_offset=0)] * len(op.partitions)
 
-    async def fetch(self, op: FetchOps, trace: TraceContext | None) -> list[FetchOpResp]:
+    async def hold_lease(self, op: HoldLease) -> HoldLeaseResp:
+        raise BrokerAwayError("it gives no leases")
+
+    async def fetch(self, op: FetchOps, trace: TraceContext | None) -> FetchOpsResp:
         held = asyncio.get_running_loop().create_future()
         self.fetched.append(held)
         try:
@@ -47,7 +60,7 @@ class HeldBroker:
         except asyncio.CancelledError:
             self.dropped += 1
             raise
-        return [FetchOpResp([], high_watermark=0)] * len(op.partitions)
+        return FetchOpsResp([FetchOpResp([], high_watermark=0)] * len(op.partitions))
 
 
 class Client:
@@ -58,6 +71,8 @@ class Client:
         self.transport = MemoryTransport()
         self.memory = memory or RequestMemory(1 << 20)
         broker = cast(BrokerLink, self.broker)
+        responses = ResponseMemory(1 << 20)
+        reader = FetchReader(broker, responses, cache_bytes=0, backfill_bytes=1 << 20)
         services = Services(
             APIS,
             broker,
@@ -66,6 +81,8 @@ class Client:
             1 << 20,
             self.memory,
             FetchSessions(slots=0, max_partitions=0, session_partitions=0),
+            responses,
+            reader,
         )
         self.closed: list[KafkaConnection] = []
         self.connection = KafkaConnection(services, 0, self.closed.append)

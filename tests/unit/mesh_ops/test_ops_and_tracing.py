@@ -35,7 +35,7 @@ def test_every_code_has_an_op_and_rafkas_are_kept() -> None:
 
 def test_fields_travel_in_the_order_of_their_declaration() -> None:
     op = FetchOps([FetchOp("t", 1, 2, 3)], max_wait_ms=5)
-    assert to_wire(op) == [[["t", 1, 2, 3, b"", -1, -1]], 5, 0, 0x7FFFFFFF, 0, -1]
+    assert to_wire(op) == [[["t", 1, 2, 3, b"", -1, -1]], 5, 0, 0x7FFFFFFF, 0, -1, True]
     assert from_wire(FetchOps, to_wire(op)) == op
 
 

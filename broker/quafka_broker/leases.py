@@ -1,0 +1,143 @@
+"""Leases: gateways answer fetches from memory, and no change that they must know of outruns them.
+
+A gateway that holds a lease may serve what it has read without asking again. So before a topic
+is deleted or a log start moves, every holder must have heard of it, or its lease have run out:
+the change itself waits. The proof that no stale byte is served is in docs/adr.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import deque
+from collections.abc import AsyncGenerator, Collection
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+
+from quafka_mesh_ops.ops import Change, HoldLease, HoldLeaseResp
+
+LEASE_SECONDS = 2.0
+_PARKED_SECONDS = LEASE_SECONDS / 4  # so that a holder that asks again is never without
+_REMEMBERED = 1_000  # changes, for holders whose lease ran out meanwhile
+
+
+@dataclass(slots=True, eq=False)
+class _Holder:
+    """Somebody who may serve from memory until `until` (loop time)."""
+
+    until: float
+    heard: int
+    news: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class Leases:
+    """Who holds a lease, and the changes that wait for them."""
+
+    def __init__(self) -> None:
+        self._incarnation = os.urandom(8)
+        self._holders: dict[tuple[str, bytes], _Holder] = {}
+        self._serial = 0
+        self._changes: deque[tuple[int, Collection[Change]]] = deque(maxlen=_REMEMBERED)
+        self._under_way = 0
+        self._version = 0
+        self._progress = asyncio.Event()
+        self._others_until = 0.0
+        self._draining = False
+
+    def wait_for_predecessor(self) -> None:
+        """Another run of the broker may have given leases until a moment ago."""
+        self._others_until = asyncio.get_running_loop().time() + LEASE_SECONDS
+
+    # --- for holders ------------------------------------------------------------------------
+
+    async def hold(self, peer: str, op: HoldLease) -> HoldLeaseResp:
+        """Give or prolong a lease. Parked until there is news or it should be asked for again."""
+        now = asyncio.get_running_loop().time()
+        heard = min(op.heard, self._serial) if op.incarnation == self._incarnation else -1
+        self._drop_ended(now)
+        holder = self._holders.get((peer, op.holder))
+        if holder is None:
+            # It serves nothing from memory before it has our answer, with all changes in it.
+            holder = self._holders[peer, op.holder] = _Holder(now + LEASE_SECONDS, self._serial)
+        elif heard == self._serial:
+            holder.until = now + LEASE_SECONDS
+            holder.heard = heard
+            self._progress.set()
+            if not self._draining:
+                await self._wait_for_news(holder)
+        else:
+            # Not prolonged: one that never listens must not hold changes up.
+            holder.heard = heard
+            return self._answer(heard, 0.0)
+        return self._answer(heard, LEASE_SECONDS)
+
+    def drain(self) -> None:
+        """Park nobody any more."""
+        self._draining = True
+        for holder in self._holders.values():
+            holder.news.set()
+
+    async def _wait_for_news(self, holder: _Holder) -> None:
+        holder.news.clear()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_PARKED_SECONDS):
+                await holder.news.wait()
+
+    def _answer(self, heard: int, valid: float) -> HoldLeaseResp:
+        oldest = self._changes[0][0] if self._changes else self._serial + 1
+        forget = heard < oldest - 1
+        changes = [change for serial, some in self._changes if serial > heard for change in some]
+        return HoldLeaseResp(
+            self._incarnation,
+            self._serial,
+            round(valid * 1000),
+            forget,
+            [] if forget else changes,
+        )
+
+    def _drop_ended(self, now: float) -> None:
+        for key in [key for key, holder in self._holders.items() if holder.until <= now]:
+            del self._holders[key]
+
+    # --- for changes ------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def changing(self, changes: Collection[Change]) -> AsyncGenerator[None]:
+        """The body may change these partitions: nobody serves from memory what it takes away.
+
+        Entering waits for the holders, for at most a lease's length.
+        """
+        self._serial += 1
+        self._under_way += 1
+        self._version += 1
+        self._changes.append((self._serial, changes))
+        for holder in self._holders.values():
+            holder.news.set()
+        try:
+            await self._all_heard(self._serial)
+            yield
+        finally:
+            self._under_way -= 1
+            self._version += 1
+
+    async def _all_heard(self, serial: int) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            ends = [holder.until for holder in self._holders.values() if holder.heard < serial]
+            until = max([self._others_until, *ends])
+            if until <= loop.time():
+                return
+            self._progress.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout_at(until):
+                    await self._progress.wait()
+
+    # --- for reads --------------------------------------------------------------------------
+
+    def stamp(self) -> int | None:
+        """To be taken before a read; None while a change is under way."""
+        return None if self._under_way else self._version
+
+    def unchanged_since(self, stamp: int | None) -> bool:
+        """Whether what was read since the stamp may be kept under a lease."""
+        return stamp is not None and stamp == self._version

@@ -1,0 +1,12 @@
+"""Op 0x30, hold lease: see quafka_broker.leases."""
+
+from __future__ import annotations
+
+from quafka_broker.state import BrokerState
+from quafka_mesh_ops.ops import HoldLease, HoldLeaseResp
+from quafka_mesh_ops.server import OpContext
+
+
+async def handle(state: BrokerState, context: OpContext, op: HoldLease) -> HoldLeaseResp:
+    """Give or prolong a gateway's lease."""
+    return await state.leases.hold(context.peer, op)

@@ -1,0 +1,248 @@
+"""Record batches that were read before, and what is known of their partitions. Pure.
+
+Batches are immutable: a topic's id, a partition and an offset name the same bytes for as long as
+the broker's process lives. Whether they may still be *served* is another question, which only the
+broker answers (`read_lease`): the caller asks the lease before it asks this.
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_left, bisect_right
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, cast
+
+from quafka_mesh_ops.ops import Buffer, FetchOp, FetchOpResp
+from quafka_proto.records import TRANSACTIONAL
+
+_OFFSETS = struct.Struct(">q13xhi")  # base offset, attributes, last offset delta
+_CHUNK_OVERHEAD = 1_024
+_BATCH_OVERHEAD = 128
+"""Bytes that Python's objects take, about: small batches must not escape the bound."""
+_SMALL_CHUNK = 64 << 10
+_READERS = 32
+
+
+class PartitionKey(NamedTuple):
+    """One partition of one incarnation of a topic: a topic made anew has another id."""
+
+    topic_id: bytes
+    partition: int
+
+
+@dataclass(slots=True, eq=False)
+class Chunk:
+    """Batches side by side, kept and dropped together. Offsets [first, end)."""
+
+    partition: CachedPartition
+    first: int
+    end: int
+    starts: list[int]
+    batches: list[Buffer]
+    size: int
+
+
+@dataclass(slots=True, eq=False)
+class CachedPartition:
+    """What is known of one partition.
+
+    The watermarks only grow (as long as the broker's process lives), so that answers may come in
+    any order; `heard` is when one came last (loop time). `epochs`: the leader epochs with which
+    the broker has let consumers read. `readers`: the offset where a reader is expected next, and
+    how far ahead is read for it.
+    """
+
+    key: PartitionKey
+    name: str = ""
+    heard: float = -1.0
+    high_watermark: int = 0
+    last_stable_offset: int = 0
+    log_start: int = 0
+    epochs: set[int] = field(default_factory=set[int])
+    dropped: bool = False
+    largest: int = 0
+    chunks: list[Chunk] = field(default_factory=list[Chunk])
+    firsts: list[int] = field(default_factory=list[int])
+    readers: OrderedDict[int, int] = field(default_factory=OrderedDict[int, int])
+
+    def readable_to(self, isolation_level: int) -> int:
+        """The first offset that a consumer may not read."""
+        return self.last_stable_offset if isolation_level else self.high_watermark
+
+    def ahead_of(self, offset: int, enough: int) -> tuple[int, int]:
+        """Where the batches from `offset` on end, and their bytes; at least `enough` will do."""
+        at = bisect_right(self.firsts, offset) - 1
+        size = 0
+        while 0 <= at < len(self.chunks) and size < enough:
+            chunk = self.chunks[at]
+            if not chunk.first <= offset < chunk.end:
+                break
+            offset = chunk.end
+            size += chunk.size
+            at += 1
+        return offset, size
+
+    def expect(self, offset: int, window: int) -> None:
+        """A reader will ask for `offset` next."""
+        self.readers[offset] = max(window, self.readers.get(offset, 0))
+        self.readers.move_to_end(offset)
+        if len(self.readers) > _READERS:
+            self.readers.popitem(last=False)
+
+
+class FetchCache:
+    """Partitions by id and by name, and their batches up to a bound in bytes."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._partitions: dict[PartitionKey, CachedPartition] = {}
+        self._names: dict[tuple[str, int], CachedPartition] = {}
+        self._recent: OrderedDict[Chunk, None] = OrderedDict()
+        self.size = 0
+        """Bytes held, with what the objects around them take."""
+
+    def find(self, op: FetchOp) -> CachedPartition | None:
+        """What is known of the partition that an op addresses."""
+        if op.topic_id:
+            found = self._partitions.get(PartitionKey(op.topic_id, op.partition))
+            return found if found is None or not op.topic or op.topic == found.name else None
+        return self._names.get((op.topic, op.partition))
+
+    def learn(self, op: FetchOp, answer: FetchOpResp, now: float) -> None:
+        """Keep the watermarks and the batches of an answer without error."""
+        topic_id = op.topic_id or answer.topic_id
+        if not topic_id:
+            return
+        key = PartitionKey(topic_id, op.partition)
+        partition = self._partitions.get(key)
+        if partition is None:
+            partition = self._partitions[key] = CachedPartition(key)
+        if op.topic:
+            partition.name = op.topic
+            self._names[op.topic, op.partition] = partition
+        partition.heard = now
+        partition.epochs.add(op.current_leader_epoch)
+        partition.high_watermark = max(partition.high_watermark, answer.high_watermark)
+        partition.last_stable_offset = max(partition.last_stable_offset, answer.last_stable_offset)
+        partition.log_start = max(partition.log_start, answer.log_start_offset)
+        if answer.records:
+            self._insert(partition, answer.records)
+
+    def take(
+        self, partition: CachedPartition, offset: int, upto: int, limit: int, *, at_least_one: bool
+    ) -> tuple[list[Buffer], int, int]:
+        """Whole batches from the one that holds `offset` on, below `upto`, within `limit` bytes.
+
+        Returns them, their size, and the offset behind them. With `at_least_one` the first is
+        returned however large.
+        """
+        taken: list[Buffer] = []
+        size = 0
+        at = bisect_right(partition.firsts, offset) - 1
+        while 0 <= at < len(partition.chunks):
+            chunk = partition.chunks[at]
+            if not chunk.first <= offset < chunk.end:
+                break
+            self._recent.move_to_end(chunk)
+            i = bisect_right(chunk.starts, offset) - 1
+            if i == 0 and chunk.end <= upto and size + chunk.size <= limit:
+                taken += chunk.batches
+                size += chunk.size
+                offset = chunk.end
+                at += 1
+                continue
+            for number in range(i, len(chunk.batches)):
+                batch, end = chunk.batches[number], _end(chunk, number)
+                if end > upto or (size + len(batch) > limit and (taken or not at_least_one)):
+                    return taken, size, offset
+                taken.append(batch)
+                size += len(batch)
+                offset = end
+            at += 1
+        return taken, size, offset
+
+    def drop(self, topic: str, topic_id: bytes, partition: int) -> None:
+        """Forget a partition, or with -1 all of the topic's."""
+        if partition >= 0:
+            known = self._partitions.get(PartitionKey(topic_id, partition))
+            named = self._names.get((topic, partition))
+            gone = [found for found in (known, named) if found is not None]
+        else:
+            gone = [known for key, known in self._partitions.items() if key.topic_id == topic_id]
+            gone += [known for name, known in self._names.items() if name[0] == topic]
+        for found in gone:
+            self._forget(found)
+
+    def clear(self) -> None:
+        """Forget everything."""
+        for partition in [*self._partitions.values(), *self._names.values()]:
+            self._forget(partition)
+
+    # --- inside -----------------------------------------------------------------------------
+
+    def _forget(self, partition: CachedPartition) -> None:
+        partition.dropped = True
+        for chunk in partition.chunks:
+            del self._recent[chunk]
+            self.size -= _cost(chunk)
+        partition.chunks, partition.firsts = [], []
+        self._partitions.pop(partition.key, None)
+        self._names.pop((partition.name, partition.key.partition), None)
+
+    def _insert(self, partition: CachedPartition, batches: Sequence[Buffer]) -> None:
+        """Keep the batches that are not there yet; none from a transaction's first batch on."""
+        partition.largest = max(partition.largest, *map(len, batches))
+        at = bisect_right(partition.firsts, int.from_bytes(batches[0][:8], "big")) - 1
+        begin = partition.chunks[at].end if at >= 0 else 0
+        following = partition.firsts[at + 1] if at + 1 < len(partition.firsts) else None
+        starts: list[int] = []
+        kept: list[Buffer] = []
+        end = 0
+        for batch in batches:
+            base, attributes, delta = cast("tuple[int, int, int]", _OFFSETS.unpack_from(batch))
+            if attributes & TRANSACTIONAL or (following is not None and base >= following):
+                break
+            if kept and base != end:
+                break
+            if base >= begin:
+                starts.append(base)
+                kept.append(batch)
+                end = base + delta + 1
+        if not kept or sum(map(len, kept)) > self._limit // 4:
+            return
+        before = partition.chunks[at] if at >= 0 else None
+        if before is not None and before.end == starts[0] and before.size < _SMALL_CHUNK:
+            self.size -= _cost(before)
+            before.starts += starts
+            before.batches += kept
+            before.size += sum(map(len, kept))
+            before.end = end
+            chunk = before
+            self._recent.move_to_end(chunk)
+        else:
+            chunk = Chunk(partition, starts[0], end, starts, kept, sum(map(len, kept)))
+            partition.chunks.insert(at + 1, chunk)
+            partition.firsts.insert(at + 1, chunk.first)
+            self._recent[chunk] = None
+        self.size += _cost(chunk)
+        self._evict()
+
+    def _evict(self) -> None:
+        """The chunk that was not used for longest goes first."""
+        while self.size > self._limit:
+            chunk, _ = self._recent.popitem(last=False)
+            self.size -= _cost(chunk)
+            partition = chunk.partition
+            at = bisect_left(partition.firsts, chunk.first)
+            del partition.chunks[at], partition.firsts[at]
+
+
+def _end(chunk: Chunk, number: int) -> int:
+    """The offset behind one of a chunk's batches, which lie side by side."""
+    return chunk.starts[number + 1] if number + 1 < len(chunk.starts) else chunk.end
+
+
+def _cost(chunk: Chunk) -> int:
+    return chunk.size + _CHUNK_OVERHEAD + _BATCH_OVERHEAD * len(chunk.batches)

@@ -1,0 +1,106 @@
+"""Identical fetches are one op: who asks the same as somebody who is waiting shares the answer.
+
+An answer may be shared if it is true of a moment after the request arrived (ADR on leases):
+
+- one with records or watermarks: what was read since the op was sent is unchanged while the lease
+  is valid and nobody has said otherwise;
+- an empty one: that there is nothing to read is true of the moment when the broker's wait ended,
+  not of the one when the op was sent. It serves those who came before that moment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field, replace
+
+from quafka_mesh_ops.ops import FetchOp, FetchOps, FetchOpsResp
+from quafka_mesh_ops.tracing import TraceContext
+
+Ask = Callable[[FetchOps, TraceContext | None], Awaitable[FetchOpsResp]]
+Key = tuple[tuple[FetchOp, ...], int, int, int]
+
+
+@dataclass(slots=True, eq=False)
+class _Poll:
+    """One op on its way, and how many wait for it."""
+
+    task: asyncio.Task[FetchOpsResp]
+    ends: float  # loop time when the broker's wait is over, at the earliest
+    waiters: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class SharedPolls:
+    """Ops that are parked at the broker or on their way, by what they ask."""
+
+    ask: Ask
+    shareable: Callable[[], bool]
+    _polls: dict[Key, _Poll] = field(default_factory=dict[Key, _Poll])
+
+    def detach(self) -> None:
+        """From now on nobody joins what was asked before."""
+        self._polls.clear()
+
+    async def fetch(self, op: FetchOps, trace: TraceContext | None) -> FetchOpsResp:
+        """The answer to `op`, asked for or shared. Cancelled with the last who waits for it."""
+        loop = asyncio.get_running_loop()
+        arrived = loop.time()
+        deadline = arrived + op.max_wait_ms / 1000
+        key: Key = (tuple(op.partitions), op.min_bytes, op.max_bytes, op.isolation_level)
+        nothing: FetchOpsResp | None = None  # an empty answer that serves us
+        while loop.time() < deadline and self.shareable():
+            poll = self._polls.get(key)
+            if poll is None:
+                # With its whole wait, which others may need; we leave it when ours is over.
+                poll = self._begin(key, op, trace)
+                if nothing is None:
+                    mine = await self._wait(key, poll, None)
+                    assert mine is not None, "without a timeout there is an answer"
+                    return mine
+            answer = await self._wait(key, poll, deadline)
+            if answer is None or not _may_be_shared(answer):
+                break
+            if any(part.records for part in answer.partitions):
+                return answer
+            if not arrived <= poll.ends <= loop.time():
+                break
+            nothing = answer
+        if nothing is not None and loop.time() >= deadline:
+            return nothing
+        return await self.ask(replace(op, max_wait_ms=_ms(deadline)), trace)
+
+    def _begin(self, key: Key, op: FetchOps, trace: TraceContext | None) -> _Poll:
+        loop = asyncio.get_running_loop()
+        task = loop.create_task(self._run(op, trace))
+        poll = self._polls[key] = _Poll(task, loop.time() + op.max_wait_ms / 1000)
+        task.add_done_callback(lambda _: self._over(key, poll))
+        return poll
+
+    async def _run(self, op: FetchOps, trace: TraceContext | None) -> FetchOpsResp:
+        return await self.ask(op, trace)
+
+    def _over(self, key: Key, poll: _Poll) -> None:
+        if self._polls.get(key) is poll:
+            del self._polls[key]
+
+    async def _wait(self, key: Key, poll: _Poll, until: float | None) -> FetchOpsResp | None:
+        """The poll's answer; None: `until` came first."""
+        poll.waiters += 1
+        try:
+            timeout = None if until is None else until - asyncio.get_running_loop().time()
+            done, _ = await asyncio.wait({poll.task}, timeout=timeout)
+            return poll.task.result() if done else None
+        finally:
+            poll.waiters -= 1
+            if not poll.waiters and not poll.task.done():
+                self._over(key, poll)
+                poll.task.cancel()
+
+
+def _may_be_shared(answer: FetchOpsResp) -> bool:
+    return answer.leased and not any(part.error_code for part in answer.partitions)
+
+
+def _ms(deadline: float) -> int:
+    return max(0, int((deadline - asyncio.get_running_loop().time()) * 1000))

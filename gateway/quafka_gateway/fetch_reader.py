@@ -1,0 +1,251 @@
+"""Fetch, as the gateway answers it: from memory where it may, otherwise by asking the broker.
+
+What a partition's part in a fetch may be, while the lease is valid (docs/adr, leases):
+
+- *here*: batches from its offset on are in the cache;
+- *behind*: it is known that there are some, below the high watermark, but not here;
+- anything else: only the broker knows. A poll at the tail is parked there.
+
+Of partitions that are behind, a chunk is read into the cache first. If what is here then satisfies
+min_bytes, it is the answer; the broker is asked, without waiting, only for the partitions of the
+third kind. Otherwise the fetch goes to the broker as it is, and with it the errors, the minimum
+and the wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from quafka_gateway.fetch_cache import CachedPartition, FetchCache
+from quafka_gateway.fetch_fills import Fills
+from quafka_gateway.fetch_polls import SharedPolls
+from quafka_gateway.mesh import BrokerLink
+from quafka_gateway.read_lease import ReadLease
+from quafka_gateway.response_memory import FLOOR, ResponseMemory
+from quafka_mesh_ops.ops import Change, FetchOp, FetchOpResp, FetchOps, FetchOpsResp
+from quafka_mesh_ops.tracing import TraceContext
+
+_WATERMARK_SECONDS = 1.0
+"""How old a high watermark in an answer may be."""
+_POLL_BYTES = 256 << 10
+"""What is asked for at the tail: if there is more, the next fetch finds itself behind."""
+_FIRST_BYTES = 1 << 20
+_WORTHWHILE = 64 << 10
+_FILLS = 8
+"""Partitions of one fetch that are caught up with at a time."""
+
+
+@dataclass(slots=True)
+class _Part:
+    """One partition's part in a fetch."""
+
+    op: FetchOp
+    partition: CachedPartition | None = None
+    answer: FetchOpResp | None = None
+    size: int = 0
+    end: int = -1
+    behind: bool = False
+    at_tail: bool = False
+
+
+class FetchReader:
+    """Reads for all connections of a gateway."""
+
+    def __init__(
+        self, broker: BrokerLink, memory: ResponseMemory, cache_bytes: int, backfill_bytes: int
+    ) -> None:
+        self._broker = broker
+        self._memory = memory
+        self._cache = FetchCache(cache_bytes)
+        self._lease = ReadLease(broker.hold_lease, self._changed, self._forget)
+        self._polls = SharedPolls(self._ask, lambda: self._lease.valid)
+        self._fills = Fills(self._ask_counted, backfill_bytes)
+        self._generation = 0
+
+    async def close(self) -> None:
+        """Stop reading ahead and let the lease go."""
+        await self._fills.close()
+        await self._lease.close()
+
+    async def fetch(self, op: FetchOps, trace: TraceContext | None) -> list[FetchOpResp]:
+        """One answer per partition, in their order. Never raises: errors are in the answers."""
+        if op.replica_id >= 0:  # reads what is not committed, which is nobody else's
+            return (await self._ask_counted(op, trace)).partitions
+        self._lease.use()
+        parts = self._look(op)
+        behind = [part for part in parts if part.behind][:_FILLS]
+        if behind:
+            await asyncio.gather(
+                *(
+                    self._fills.fill(part.partition, part.op.fetch_offset)
+                    for part in behind
+                    if part.partition is not None
+                )
+            )
+            parts = self._look(op, worthwhile=0)
+        if not _enough(op, parts):
+            return (await self._poll(op, parts, trace)).partitions
+        return await self._complete(op, parts, trace)
+
+    # --- from memory ------------------------------------------------------------------------
+
+    def _look(self, op: FetchOps, worthwhile: int = _WORTHWHILE) -> list[_Part]:
+        """What is here, within the limits of the fetch; nothing where the lease is not valid.
+
+        Fewer bytes than `worthwhile` that end before the high watermark do not count as here.
+        """
+        if not self._lease.valid:
+            return [_Part(part) for part in op.partitions]
+        oldest = asyncio.get_running_loop().time() - _WATERMARK_SECONDS
+        left = self._memory.allowance(op.max_bytes)
+        first = op.at_least_one
+        parts: list[_Part] = []
+        for wanted in op.partitions:
+            part = _Part(wanted, self._cache.find(wanted))
+            parts.append(part)
+            if part.partition is not None:
+                part.at_tail = wanted.fetch_offset == part.partition.high_watermark
+                if part.partition.heard >= oldest:
+                    limit = max(0, min(wanted.max_bytes, left))
+                    self._look_at(part, op.isolation_level, limit, first, worthwhile)
+            if part.answer is not None:
+                left -= part.size
+                first = first and not part.size
+            elif not part.at_tail:
+                # It comes first (KIP-74), whatever is here of those behind it.
+                left -= min(wanted.max_bytes, max(left, 0))
+                first = False
+        return parts
+
+    def _look_at(
+        self, part: _Part, isolation_level: int, limit: int, first: bool, worthwhile: int
+    ) -> None:
+        partition, wanted = part.partition, part.op
+        assert partition is not None
+        upto = partition.readable_to(isolation_level)
+        if not partition.log_start <= wanted.fetch_offset < upto:
+            return
+        if wanted.current_leader_epoch not in partition.epochs or wanted.last_fetched_epoch >= 0:
+            return
+        batches, size, end = self._cache.take(
+            partition, wanted.fetch_offset, upto, limit, at_least_one=first
+        )
+        ended_by_limit = partition.ahead_of(end, 1)[1] > 0
+        if ended_by_limit or end >= upto or (batches and size >= worthwhile):
+            part.answer = _answer(partition, isolation_level, batches)
+            part.size, part.end = size, end
+        elif limit or first:
+            part.behind = True
+        else:  # there is no room for it in this answer
+            part.answer = _answer(partition, isolation_level, [])
+
+    async def _complete(
+        self, op: FetchOps, parts: Sequence[_Part], trace: TraceContext | None
+    ) -> list[FetchOpResp]:
+        """There is enough here. Ask for what is not known, and read ahead."""
+        for part in parts:
+            if part.partition is None:
+                continue
+            if part.answer is not None and part.size:
+                self._fills.advance(part.partition, part.op.fetch_offset, part.end)
+            elif part.behind:
+                self._fills.begin(part.partition, part.op.fetch_offset)
+                part.answer = _answer(part.partition, op.isolation_level, [])
+        unknown = [part for part in parts if part.answer is None]
+        if unknown:
+            left = self._memory.allowance(op.max_bytes) - sum(part.size for part in parts)
+            rest = replace(
+                op,
+                partitions=[part.op for part in unknown],
+                max_wait_ms=0,
+                min_bytes=0,
+                max_bytes=max(0, min(left, _FIRST_BYTES)),
+                at_least_one=False,
+            )
+            answers = await self._ask_counted(rest, trace)
+            for part, answer in zip(unknown, answers.partitions, strict=True):
+                part.answer = answer
+        return [part.answer for part in parts if part.answer is not None]
+
+    # --- from the broker --------------------------------------------------------------------
+
+    async def _poll(
+        self, op: FetchOps, parts: Sequence[_Part], trace: TraceContext | None
+    ) -> FetchOpsResp:
+        """Ask the broker, with its wait; share the answer with who asks the same."""
+        parked = all(part.at_tail for part in parts)
+        wanted = max(_POLL_BYTES if parked else _FIRST_BYTES, op.min_bytes)
+        allowed = self._memory.allowance(min(wanted, op.max_bytes))
+        # Many are parked at a time, and few of them are given much at once.
+        counted = min(allowed, FLOOR) if parked else allowed
+        self._memory.take(counted)
+        try:
+            answer = await self._polls.fetch(replace(op, max_bytes=allowed), trace)
+        finally:
+            self._memory.give(counted)
+        for wish, part in zip(op.partitions, answer.partitions, strict=True):
+            partition = self._cache.find(wish)
+            if part.records and partition is not None:
+                partition.expect(_end(part), 0)
+        return answer
+
+    async def _ask(self, op: FetchOps, trace: TraceContext | None) -> FetchOpsResp:
+        generation = self._generation
+        answer = await self._broker.fetch(op, trace)
+        self._learn(op, answer, generation)
+        return answer
+
+    async def _ask_counted(self, op: FetchOps, trace: TraceContext | None) -> FetchOpsResp:
+        self._memory.take(op.max_bytes)
+        try:
+            return await self._ask(op, trace)
+        finally:
+            self._memory.give(op.max_bytes)
+
+    # --- what is known ----------------------------------------------------------------------
+
+    def _learn(self, op: FetchOps, answer: FetchOpsResp, generation: int) -> None:
+        """Keep an answer, unless the broker or the lease says that it may be old already."""
+        if not answer.leased or generation != self._generation or not self._lease.valid:
+            return
+        now = asyncio.get_running_loop().time()
+        for wanted, part in zip(op.partitions, answer.partitions, strict=True):
+            if not part.error_code and part.diverging_epoch is None:
+                self._cache.learn(wanted, part, now)
+
+    def _changed(self, changes: list[Change]) -> None:
+        self._generation += 1
+        self._polls.detach()
+        for change in changes:
+            self._cache.drop(change.topic, change.topic_id, change.partition)
+
+    def _forget(self) -> None:
+        self._generation += 1
+        self._polls.detach()
+        self._cache.clear()
+
+
+def _enough(op: FetchOps, parts: Sequence[_Part]) -> bool:
+    size = sum(part.size for part in parts)
+    return size > 0 and size >= min(op.min_bytes, op.max_bytes)
+
+
+def _answer(
+    partition: CachedPartition, isolation_level: int, batches: list[bytes | bytearray | memoryview]
+) -> FetchOpResp:
+    return FetchOpResp(
+        batches,
+        high_watermark=partition.high_watermark,
+        log_start_offset=partition.log_start,
+        last_stable_offset=partition.last_stable_offset,
+        aborted_transactions=[] if isolation_level else None,
+    )
+
+
+def _end(answer: FetchOpResp) -> int:
+    """The offset behind an answer's last batch."""
+    last = answer.records[-1]
+    base = int.from_bytes(last[:8], "big")
+    return base + int.from_bytes(last[23:27], "big") + 1

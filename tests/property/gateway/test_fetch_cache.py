@@ -1,0 +1,81 @@
+"""Whatever was put in, in whatever order: what comes out are the right bytes, and not too many."""
+
+from __future__ import annotations
+
+import struct
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from quafka_gateway.fetch_cache import FetchCache
+from quafka_mesh_ops.ops import FetchOp, FetchOpResp
+from quafka_proto.records import TRANSACTIONAL, Record, build_batch
+
+SIZES = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9]
+TRANSACTION = 7
+"""The number of a batch that belongs to one."""
+
+
+def _log() -> list[tuple[int, bytes]]:
+    found: list[tuple[int, bytes]] = []
+    offset = 0
+    for number, count in enumerate(SIZES):
+        value = bytes([number]) * (40 * number)
+        batch = build_batch([Record(0, 0, None, value, [])] * count)
+        struct.pack_into(">q", batch, 0, offset)
+        if number == TRANSACTION:
+            struct.pack_into(">h", batch, 21, TRANSACTIONAL)
+        found.append((offset, bytes(batch)))
+        offset += count
+    return found
+
+
+LOG = _log()
+STARTS = [start for start, _ in LOG]
+END = sum(SIZES)
+OP = FetchOp("t", 0, 0, 0, b"i" * 16)
+
+reads = st.tuples(st.integers(0, len(LOG) - 1), st.integers(1, len(LOG)))
+looks = st.tuples(
+    st.integers(0, END - 1), st.integers(0, END), st.integers(0, 3_000), st.booleans()
+)
+
+
+@given(st.lists(st.one_of(reads, looks), max_size=40), st.sampled_from([2_000, 9_000, 1 << 20]))
+def test_what_is_taken_is_a_run_of_the_log(
+    steps: list[tuple[int, int] | tuple[int, int, int, bool]], room: int
+) -> None:
+    cache = FetchCache(room)
+    for step in steps:
+        if len(step) == 2:
+            first, count = step
+            batches = [batch for _, batch in LOG[first : first + count]]
+            cache.learn(OP, FetchOpResp([*batches], END, 0, 0, END), 0.0)
+            assert cache.size <= room
+            continue
+        offset, upto, limit, at_least_one = step
+        partition = cache.find(OP)
+        if partition is None:
+            continue
+        taken, size, end = cache.take(partition, offset, upto, limit, at_least_one=at_least_one)
+        assert size == sum(map(len, taken))
+        assert size <= limit or (at_least_one and len(taken) == 1)
+        if not taken:
+            assert end == offset
+            continue
+        number = max(i for i, start in enumerate(STARTS) if start <= offset)
+        assert taken == [batch for _, batch in LOG[number : number + len(taken)]]
+        assert end == [*STARTS, END][number + len(taken)] <= upto
+        assert not number <= TRANSACTION < number + len(taken)
+
+
+@given(st.lists(reads, min_size=1))
+def test_what_is_forgotten_is_gone(steps: list[tuple[int, int]]) -> None:
+    cache = FetchCache(1 << 20)
+    for first, count in steps:
+        batches = [batch for _, batch in LOG[first : first + count]]
+        cache.learn(OP, FetchOpResp([*batches], END), 0.0)
+    cache.drop("t", OP.topic_id, -1)
+    assert cache.size == 0
+    assert cache.find(OP) is None
+    assert cache.find(FetchOp("t", 0, 0, 0)) is None

@@ -1,0 +1,105 @@
+"""Two gateways, one broker, topics that are deleted, made again and cut: no read is stale.
+
+Every record says which incarnation of the topic it was produced to and at which offset. A fetch
+may show what was true at any moment between its request and its answer, and nothing older.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from unittest.mock import patch
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from quafka_broker import leases
+from quafka_proto.errors import ErrorCode
+from tests.unit.broker.tools import ORG
+from tests.unit.gateway.near_broker import Edge, running_edge, values
+
+
+class History:
+    """What has been true, by a count of completed changes."""
+
+    def __init__(self, edge: Edge) -> None:
+        self.edge = edge
+        self.incarnation = 0
+        self.log_start = 0
+
+    async def produce(self) -> None:
+        topic = self.edge.state.find(ORG, "t", b"")
+        if topic is not None:
+            virtual = self.edge.state.log.topic(topic.virtual(0))
+            await self.edge.produce(b"%d:%d" % (self.incarnation, virtual.high_watermark))
+
+    async def make_anew(self) -> None:
+        topic = self.edge.state.find(ORG, "t", b"")
+        assert topic is not None
+        await self.edge.state.delete_topic(topic)
+        self.incarnation += 1
+        self.log_start = 0
+        await self.edge.state.create_topic(ORG, "t", 1)
+
+    async def cut(self) -> None:
+        topic = self.edge.state.find(ORG, "t", b"")
+        assert topic is not None
+        virtual = self.edge.state.log.topic(topic.virtual(0))
+        to = (virtual.log_start + virtual.high_watermark + 1) // 2
+        await self.edge.state.delete_records({topic: {0: to}})
+        self.log_start = to
+
+    async def fetch(self, edge: Edge, offset: int, max_wait_ms: int) -> None:
+        incarnation, log_start = self.incarnation, self.log_start
+        answer = await edge.fetch(offset, max_wait_ms=max_wait_ms)
+        if answer.error_code:
+            assert answer.error_code in (
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            )
+            return
+        got = [tuple(map(int, value.split(b":"))) for value in values(answer)]
+        assert [number for _, number in got] == list(range(offset, offset + len(got)))
+        for of, number in got:
+            assert of >= incarnation, "of a topic that was deleted before the request"
+            assert of > incarnation or number >= log_start, "below the log start"
+
+
+async def run(seed: int, steps: list[str]) -> None:
+    random_ = random.Random(seed)
+    async with running_edge() as edge:
+        other = Edge(edge.state)
+        history = History(edge)
+        edges = [edge, other]
+        deaf = random_.random() < 0.3
+        tasks: list[asyncio.Task[None]] = []
+        changing = asyncio.create_task(asyncio.sleep(0))
+        for number, step in enumerate(steps):
+            for one in edges:
+                one.broker.delay_answer = random_.choice([0.0, 0.0, 0.002, 0.01])
+                one.broker.lose_leases = deaf and number > 10 and one is other
+            if step == "produce":
+                await history.produce()
+            elif step in ("anew", "cut"):
+                await asyncio.wait({changing})
+                change = history.make_anew if step == "anew" else history.cut
+                changing = asyncio.create_task(change())
+                tasks.append(changing)
+            else:
+                offset = history.log_start + random_.randrange(3)
+                wait = random_.choice([0, 0, 5])
+                fetch = history.fetch(random_.choice(edges), offset, wait)
+                tasks.append(asyncio.create_task(fetch))
+                await asyncio.sleep(random_.choice([0, 0, 0.001, 0.012]))
+        await asyncio.gather(*tasks)
+        await other.reader.close()
+
+
+STEPS = st.sampled_from(["fetch"] * 6 + ["produce"] * 3 + ["anew", "cut"])
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 1 << 30), st.lists(STEPS, min_size=10, max_size=60))
+def test_no_answer_is_older_than_its_request(seed: int, steps: list[str]) -> None:
+    with patch.object(leases, "LEASE_SECONDS", 0.1), patch.object(leases, "_PARKED_SECONDS", 0.02):
+        asyncio.run(run(seed, steps))

@@ -1,0 +1,115 @@
+"""A real broker's ops without a mesh between: what the gateway's reader is tested with."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import cast
+
+from quafka_broker.ops import fetch
+from quafka_broker.state import BrokerState
+from quafka_gateway.fetch_reader import FetchReader
+from quafka_gateway.mesh import BrokerLink
+from quafka_gateway.response_memory import ResponseMemory
+from quafka_mesh_ops.ops import (
+    FetchOp,
+    FetchOpResp,
+    FetchOps,
+    FetchOpsResp,
+    HoldLease,
+    HoldLeaseResp,
+)
+from quafka_mesh_ops.tracing import TraceContext
+from quafka_proto.records import iter_records
+from tests.unit.broker.memory_disk import MemoryDisk
+from tests.unit.broker.tools import ORG, checked, context, running_state
+
+
+class NearBroker:
+    """Runs the broker's handlers; counts and may delay what is asked."""
+
+    def __init__(self, state: BrokerState) -> None:
+        self.state = state
+        self.fetched: list[FetchOps] = []
+        self.parked = 0
+        self.delay_answer = 0.0
+        self.lose_leases = False
+
+    async def fetch(self, op: FetchOps, trace: TraceContext | None) -> FetchOpsResp:
+        self.fetched.append(op)
+        self.parked += 1
+        try:
+            answer = await fetch.handle(self.state, context(), op)
+        finally:
+            self.parked -= 1
+        await asyncio.sleep(self.delay_answer)
+        return answer
+
+    async def hold_lease(self, op: HoldLease) -> HoldLeaseResp:
+        answer = await self.state.leases.hold("gateway", op)
+        if self.lose_leases:
+            await asyncio.Event().wait()
+        return answer
+
+
+class Edge:
+    """A reader in front of a broker, and the shortest way to produce and to fetch."""
+
+    def __init__(self, state: BrokerState, cache_bytes: int = 64 << 20) -> None:
+        self.state = state
+        self.broker = NearBroker(state)
+        self.memory = ResponseMemory(256 << 20)
+        self.reader = FetchReader(
+            cast(BrokerLink, self.broker), self.memory, cache_bytes, backfill_bytes=4 << 20
+        )
+
+    async def produce(self, *values: bytes, topic: str = "t", partition: int = 0) -> int:
+        found = self.state.find(ORG, topic, b"")
+        assert found is not None
+        virtual = self.state.log.topic(found.virtual(partition))
+        return (await self.state.log.append(virtual, checked(*values)))[0]
+
+    async def fetch(
+        self,
+        offset: int,
+        topic: str = "t",
+        *,
+        topic_id: bytes = b"",
+        max_bytes: int = 1 << 20,
+        max_wait_ms: int = 0,
+        min_bytes: int = 1,
+        isolation_level: int = 0,
+    ) -> FetchOpResp:
+        part = FetchOp("" if topic_id else topic, 0, offset, max_bytes, topic_id)
+        return (
+            await self.reader.fetch(
+                FetchOps(
+                    [part], max_wait_ms, min_bytes, max_bytes, isolation_level=isolation_level
+                ),
+                None,
+            )
+        )[0]
+
+    async def with_lease(self) -> None:
+        """A first fetch asks for the lease; from here on it is held."""
+        await self.fetch(0)
+        await asyncio.sleep(0.01)
+        await self.fetch(0)
+        self.broker.fetched.clear()
+
+
+def values(answer: FetchOpResp) -> list[bytes]:
+    return [record.value or b"" for batch in answer.records for record in iter_records(batch)]
+
+
+@asynccontextmanager
+async def running_edge(cache_bytes: int = 64 << 20) -> AsyncGenerator[Edge]:
+    """A broker with topic "t", and a reader."""
+    async with running_state(MemoryDisk()) as state:
+        await state.create_topic(ORG, "t", 1)
+        edge = Edge(state, cache_bytes)
+        try:
+            yield edge
+        finally:
+            await edge.reader.close()
