@@ -105,6 +105,7 @@ class BrokerConfig(LogSettings):
         (), "node ids of the gateways that may connect, separated by commas",
         settings.node_ids, "node ids, 64 hex digits each",
     )  # fmt: skip
+    mesh_allowed_file: Path | None = settings.mesh_allowed_file_setting()
     node_key: Path | None = setting(
         None, "file of this node's key, made if missing; default: node.key in data",
         settings.optional_path, "a path",

@@ -31,6 +31,7 @@ from quafka_broker.wal.errors import DamagedLogError, StorageError
 from quafka_broker.wal.log import Log
 from quafka_broker.wal.rewriter import RewritePolicy, Rewriter
 from quafka_broker.wal.writer import FsyncPolicy
+from quafka_mesh_ops.allow_list import AllowList
 from quafka_mesh_ops.errors import OpFailedError, StartupError
 from quafka_mesh_ops.identity import Identity
 from quafka_mesh_ops.operations import Operations
@@ -73,6 +74,7 @@ class Broker:
         self._identity: Identity | None = None
         self._state: BrokerState | None = None
         self._mesh: MeshServer | None = None
+        self._allowed: AllowList | None = None
         self._rewriter: Rewriter | None = None
         self._background: list[asyncio.Task[None]] = []
         self._address = self._operations_address = ("", 0)
@@ -97,6 +99,7 @@ class Broker:
             config.wal_checkpoint_bytes,
             min(config.wal_reserve_bytes, self._folder.size // _RESERVE_SHARE),
         )
+        allowed = self._allowed = AllowList(config.mesh_allow, config.mesh_allowed_file)
         state = self._state = BrokerState(config, wal)
         try:
             await asyncio.to_thread(wal.open, state.producers)
@@ -108,7 +111,7 @@ class Broker:
         handlers = {code: partial(_serve, handler, state) for code, handler in OPS.items()}
         self._mesh = MeshServer(
             self._identity,
-            config.mesh_allow,
+            allowed,
             handlers,
             self._tracer,
             datagram_size=config.mesh_datagram_size,
@@ -119,6 +122,7 @@ class Broker:
         except OSError as e:
             reason = e.strerror or e
             raise StartupError(f"cannot listen on {config.mesh_listen} (UDP): {reason}") from e
+        allowed.watch(self._mesh.enforce)
         policy = RewritePolicy(config.wal_rewrite, config.wal_rewrite_bytes_per_second)
         self._rewriter = wal.rewriter(policy, lambda: state.deletions)
         self._background = [
@@ -133,6 +137,8 @@ class Broker:
         if self._state is not None:
             self._state.purgatory.drain()
             self._state.leases.drain()
+        if self._allowed is not None:
+            await self._allowed.close()
         if self._mesh is not None:
             await self._mesh.close(_DRAIN_SECONDS)
         for task in self._background:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
-from quafka import logs, process
+from quafka import logs, node, process
 from quafka.settings import PROGRAMS, known_to_any
 from quafka.sources import Effective, SettingError, add_flags, declared, dotted, load
+from quafka_mesh_ops.errors import StartupError
 from quafka_mesh_ops.settings import CommonSettings
 
 DESCRIPTION = {
@@ -32,6 +32,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except SettingError as e:
         print(f"quafka: {e}", file=sys.stderr)
         return process.EXIT_WRONG_SETTING
+    except StartupError as e:
+        print(f"quafka: {e}", file=sys.stderr)
+        return process.EXIT_CANNOT_START
     except KeyboardInterrupt:  # before a program has taken over
         return process.EXIT_INTERRUPTED
 
@@ -64,9 +67,7 @@ def _parser() -> argparse.ArgumentParser:
     what = "look at the log of a data folder: verify, dump or repair it"
     command = commands.add_parser("wal", help=what, description=what)
     _add_wal_actions(command)
-    what = "print the node id of a key file, which is made if missing"
-    command = commands.add_parser("node-id", help=what, description=what)
-    command.add_argument("key", type=Path, help="the key file")
+    node.add_actions(commands.add_parser("node", help=node.WHAT, description=node.WHAT))
     return parser
 
 
@@ -83,8 +84,8 @@ def _add_wal_actions(command: argparse.ArgumentParser) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    if options.command == "node-id":
-        return _print_node_id(options.key)
+    if options.command == "node":
+        return node.run(options)
     if options.command == "wal":
         from quafka import wal
 
@@ -135,15 +136,3 @@ def _print_config(effective: Effective[CommonSettings]) -> None:
     widths = [max(len(row[i]) for row in rows) for i in range(2)]
     for name, value, source in rows:
         print(f"{name:{widths[0]}}  {value:{widths[1]}}  {source}")
-
-
-def _print_node_id(key: Path) -> int:
-    from quafka_mesh_ops.errors import StartupError
-    from quafka_mesh_ops.identity import Identity
-
-    try:
-        print(Identity.load_or_create(key).node_id)
-    except StartupError as e:
-        print(f"quafka: {e}", file=sys.stderr)
-        return process.EXIT_CANNOT_START
-    return 0

@@ -46,6 +46,7 @@ def _children(config: UpConfig, keys: dict[str, Path], ids: dict[str, str]) -> t
             "--mesh-listen": broker.ready.get("mesh", config.mesh_listen),
             "--ops-listen": broker.ready.get("operations", config.broker_ops_listen),
             "--mesh-allow": ids["gateway"],
+            "--mesh-allowed-file": "",
             "--node-key": str(keys["broker"]),
         }
 
@@ -56,6 +57,7 @@ def _children(config: UpConfig, keys: dict[str, Path], ids: dict[str, str]) -> t
             "--ops-listen": gateway.ready.get("operations", config.gateway_ops_listen),
             "--mesh-peers": broker.ready["mesh"],
             "--mesh-allow": ids["broker"],
+            "--mesh-allowed-file": "",
             "--node-key": str(keys["gateway"]),
         }
 

@@ -70,6 +70,7 @@ class GatewayConfig(EdgeSettings):
     mesh_allow: tuple[NodeId, ...] = setting(
         (), "node id of the broker", settings.node_ids, "node ids, 64 hex digits each"
     )
+    mesh_allowed_file: Path | None = settings.mesh_allowed_file_setting()
     node_key: Path = setting(
         Path("./quafka-gateway/node.key"),
         "file of this node's key, made if missing",

@@ -13,6 +13,7 @@ from quafka_gateway.listener import Listener
 from quafka_gateway.mesh import BrokerLink
 from quafka_gateway.request_memory import RequestMemory
 from quafka_gateway.response_memory import ResponseMemory
+from quafka_mesh_ops.allow_list import AllowList
 from quafka_mesh_ops.client import MeshClient
 from quafka_mesh_ops.errors import StartupError
 from quafka_mesh_ops.identity import Identity
@@ -34,6 +35,7 @@ class Gateway:
         self._identity: Identity | None = None
         self._broker: BrokerLink | None = None
         self._reader: FetchReader | None = None
+        self._allowed: AllowList | None = None
         self._listener: Listener | None = None
         self._address = self._advertised = self._operations_address = ("", 0)
         self._operations = Operations(self._problems)
@@ -43,7 +45,7 @@ class Gateway:
         """Load the identity, listen, and begin to connect to the broker.
 
         Raises:
-            StartupError: the key file, the peers or the listen address cannot be used.
+            StartupError: the key file, the allow-list, the peers or an address cannot be used.
         """
         config = self._config
         if len(config.mesh_peers) != 1:
@@ -51,18 +53,20 @@ class Gateway:
                 f"mesh.peers names {len(config.mesh_peers)} brokers; exactly one is needed"
             )
         self._identity = Identity.load_or_create(config.node_key)
+        self._allowed = AllowList(config.mesh_allow, config.mesh_allowed_file)
         self._operations_address = await self._operations.start(*split_address(config.ops_listen))
         host, port = split_address(config.mesh_peers[0])
         client = MeshClient(
             host,
             port,
             self._identity,
-            frozenset(config.mesh_allow),
+            self._allowed,
             self._tracer,
             datagram_size=config.mesh_datagram_size,
             batched=config.mesh_batched,
         )
         self._broker = BrokerLink(client, config.org_id)
+        self._allowed.watch(client.enforce)
         self._listener = Listener(config.max_connections)
         self._address = await self._listener.bind(*split_address(config.listen))
         self._advertised = _advertised(config.advertised_listener, self._address)
@@ -96,6 +100,8 @@ class Gateway:
             await self._listener.close(_DRAIN_SECONDS)
         if self._reader is not None:
             await self._reader.close()
+        if self._allowed is not None:
+            await self._allowed.close()
         if self._broker is not None:
             await self._broker.close()
         await self._operations.close()

@@ -9,6 +9,8 @@ from collections import OrderedDict
 from collections.abc import Collection
 from typing import Any
 
+from aioquic.quic.packet import QuicErrorCode
+
 from quafka_mesh_ops.errors import (
     OpFailedError,
     OutcomeUnknownError,
@@ -21,7 +23,7 @@ from quafka_mesh_ops.frames import (
     encode_body,
     encode_request,
 )
-from quafka_mesh_ops.identity import Identity, NodeId
+from quafka_mesh_ops.identity import REVOKED, Identity, NodeId
 from quafka_mesh_ops.ops import Op, OpCode, from_wire
 from quafka_mesh_ops.tracing import CLIENT, TraceContext, Tracer, parse_traceparent
 from quafka_mesh_ops.transport.broker_session import BrokerSession, Call, fail
@@ -41,6 +43,8 @@ _FIRST_DELAY, _LONGEST_DELAY = 0.02, 1.0
 class MeshClient:
     """Sends ops to one broker. Reconnects by itself, with capped and jittered back-off.
 
+    `allowed` is looked at for each connection; `enforce` applies its changes to the one there is.
+
     All methods are for one event loop. An op is sent at most once: whether to retry is the
     caller's decision, which the three errors of `call` make possible.
     """
@@ -59,11 +63,12 @@ class MeshClient:
         self._host = host
         self._port = port
         self._identity = identity
-        self._allowed = frozenset(allowed)
+        self._allowed = allowed
         self._tracer = tracer
         self._ladder = DatagramLadder(datagram_size)
         self._batched = batched
         self._session: BrokerSession | None = None
+        self._live: BrokerSession | None = None  # also one that begins or drains
         self._connected = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._closed = False
@@ -101,6 +106,12 @@ class MeshClient:
             for call in queue.values():
                 fail(call, PeerUnavailableError("the mesh client was closed"))
             queue.clear()
+
+    def enforce(self) -> None:
+        """Close the connection if the broker is not allowed any more. Calls on it fail."""
+        session = self._live
+        if session is not None and session.peer and session.peer not in self._allowed:
+            self._refuse(session)
 
     async def call(
         self,
@@ -260,9 +271,11 @@ class MeshClient:
         except OSError as e:
             return False, e.strerror or str(e)
         (session,) = sessions
+        self._live = session
         try:
             reason = await session.over
         finally:
+            self._live = None
             session.shut()
         if session.connection.was_too_large:
             self._ladder.too_large()
@@ -270,10 +283,17 @@ class MeshClient:
 
     def session_ready(self, session: BrokerSession, peer: NodeId) -> None:
         """The broker answers: ops may be sent."""
+        if peer not in self._allowed:  # revoked during the handshake
+            self._refuse(session)
+            return
         logger.info("connected to node %s at %s:%d", peer[:16], self._host, self._port)
         self._session = session
         self._connected.set()
         self._flush()
+
+    def _refuse(self, session: BrokerSession) -> None:
+        logger.warning("closed node %s: it was taken off the allow-list", session.peer[:16])
+        session.connection.close(REVOKED, QuicErrorCode.CONNECTION_REFUSED)
 
     def session_gone(self, session: BrokerSession) -> None:
         """No more ops on this connection."""

@@ -11,7 +11,8 @@ import hmac
 import os
 import re
 import stat
-from collections.abc import Collection
+from collections.abc import Collection, Generator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -36,6 +37,9 @@ CERTIFICATE_LIFETIME = timedelta(hours=24)
 CLOCK_SKEW = timedelta(minutes=10)
 """How far a peer's clock may be behind ours: certificates are dated back by this much."""
 
+REVOKED = "this node was taken off the allow-list"
+"""What a peer is told whose connection ends for that."""
+
 _NODE_ID = re.compile(r"[0-9a-f]{64}", re.ASCII)
 
 
@@ -48,7 +52,7 @@ def parse_node_id(text: str) -> NodeId:
     node_id = text.strip().lower()
     if _NODE_ID.fullmatch(node_id) is None:
         raise ValueError(
-            f"{text!r} is not a node id: allowed are 64 hex digits, as `quafka node-id` prints them"
+            f"{text!r} is not a node id: allowed are 64 hex digits, as `quafka node id` prints them"
         )
     return node_id
 
@@ -60,6 +64,32 @@ class Identity:
         self._key = key
         self.node_id: NodeId = _node_id(key.public_key())
         self._certificate: x509.Certificate | None = None
+
+    @classmethod
+    def create(cls, path: Path) -> Identity:
+        """A new identity, stored in this file (mode 0600).
+
+        Raises:
+            StartupError: the file exists, or cannot be made.
+        """
+        try:
+            if path.exists() or not _create(path):
+                raise StartupError(f"there is a node key in {path}; it was left alone")
+        except OSError as e:
+            raise StartupError(f"cannot make the node key {path}: {e.strerror}") from e
+        return cls.load(path)
+
+    @classmethod
+    def load(cls, path: Path) -> Identity:
+        """The identity in this file.
+
+        Raises:
+            StartupError: as `load_or_create`, or there is no file.
+        """
+        try:
+            return cls(_load(path))
+        except OSError as e:
+            raise StartupError(f"cannot read the node key {path}: {e.strerror}") from e
 
     @classmethod
     def load_or_create(cls, path: Path) -> Identity:
@@ -175,26 +205,47 @@ def _load(path: Path) -> Ed25519PrivateKey:
     return key
 
 
-def _create(path: Path) -> None:
-    """Write a new key beside `path` and link it there; an existing file is left alone."""
+def _create(path: Path) -> bool:
+    """Write a new key; False: an existing file was left alone."""
     path.parent.mkdir(parents=True, exist_ok=True)
     pem = Ed25519PrivateKey.generate().private_bytes(
         Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()
     )
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(pem)
-            file.flush()
-            os.fsync(file.fileno())
+    with _written_beside(path, pem, 0o600) as temporary:
         try:
             path.hardlink_to(temporary)
         except FileExistsError:
-            return  # another process was faster; its key is the node's
-    finally:
-        temporary.unlink()
+            return False  # another process was faster; its key is the node's
     _sync_directory(path.parent)
+    return True
+
+
+def replace_file(path: Path, content: bytes, mode: int) -> None:
+    """Put a file in this one's place, durably and at once: no reader sees half of it.
+
+    Raises:
+        OSError: it cannot be written; what was there is still there.
+    """
+    with _written_beside(path, content, mode) as temporary:
+        temporary.rename(path)
+    _sync_directory(path.parent)
+
+
+@contextmanager
+def _written_beside(path: Path, content: bytes, mode: int) -> Generator[Path]:
+    """A synced file in the same folder, gone at the end unless it was renamed."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
+    # Never, not even for a moment, may others read what only its owner shall.
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            os.fchmod(file.fileno(), mode)
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        yield temporary
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def _sync_directory(directory: Path) -> None:

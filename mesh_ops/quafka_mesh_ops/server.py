@@ -24,7 +24,7 @@ from quafka_mesh_ops.frames import (
     encode_number,
     encode_response,
 )
-from quafka_mesh_ops.identity import Identity, NodeId
+from quafka_mesh_ops.identity import REVOKED, Identity, NodeId
 from quafka_mesh_ops.ops import OPS, Buffer, OpCode, Part, from_wire
 from quafka_mesh_ops.tracing import SERVER, Span, TraceContext, Tracer, parse_traceparent
 from quafka_mesh_ops.transport.connection import Connection
@@ -80,7 +80,8 @@ class MeshServer:
     before the next begins; only fetches may have to wait for the peer to read earlier replies. A
     handler's OpFailedError is answered as its code, any other exception as UNKNOWN_SERVER_ERROR, a
     passed deadline as REQUEST_TIMED_OUT. A handler is cancelled when the caller cancels the op and
-    when the connection is lost.
+    when the connection is lost. `allowed` is looked at for each connection; `enforce` applies its
+    changes to those there are.
     """
 
     def __init__(
@@ -95,6 +96,7 @@ class MeshServer:
         handshake_deadline: float = HANDSHAKE_DEADLINE,
     ) -> None:
         self.handlers = dict(handlers)
+        self.allowed = allowed
         self.tracer = tracer
         self.limited = LimitedLog(logger)
         self.sessions: set[_Session] = set()
@@ -110,6 +112,11 @@ class MeshServer:
     async def start(self, host: str, port: int) -> tuple[str, int]:
         """Listen; returns the address bound (port 0 asks for any). Raises OSError."""
         return self._listener.start(host, port)
+
+    def enforce(self) -> None:
+        """Close the connections of nodes that are not allowed any more."""
+        for session in list(self.sessions):
+            session.enforce()
 
     async def close(self, drain: float) -> None:
         """Take no more connections, let running ops end for up to `drain` seconds, then stop."""
@@ -166,6 +173,13 @@ class _Session:
         self._server.sessions.add(self)
         self.connection.when_progress(self._progress)
         logger.info("node %s connected from %s", peer[:16], self._address[0])
+        self.enforce()  # it may have been revoked during the handshake
+
+    def enforce(self) -> None:
+        """Close the connection if the gateway is not allowed any more."""
+        if self._peer not in self._server.allowed:
+            logger.warning("closed node %s: it was taken off the allow-list", self._peer[:16])
+            self.connection.close(REVOKED, QuicErrorCode.CONNECTION_REFUSED)
 
     def stream_data(self, stream_id: int, data: bytes, end_stream: bool) -> None:
         """Act on every frame that is complete."""

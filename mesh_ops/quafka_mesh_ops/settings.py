@@ -149,6 +149,15 @@ def choice(*allowed: str) -> Callable[[str], str]:
     return parse
 
 
+def mesh_allowed_file_setting() -> Any:
+    """Every program that speaks on the mesh has it, beside `mesh.allow`.
+
+    It is not called mesh.allow.file: in TOML a name cannot be a list and a table at once.
+    """
+    help_ = "file of more such node ids, one a line; read again while the program runs"
+    return setting(None, help_, optional_path, "a path")
+
+
 def mesh_datagram_size_setting() -> Any:
     """Every program that speaks on the mesh has it."""
     help_ = "size of the mesh's UDP datagrams in bytes; auto: by the path"

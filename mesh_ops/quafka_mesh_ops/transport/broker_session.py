@@ -79,7 +79,7 @@ class BrokerSession:
         self._loop = asyncio.get_running_loop()
         self.over: asyncio.Future[str] = self._loop.create_future()
         self._owner = owner
-        self._peer: NodeId = ""
+        self.peer: NodeId = ""
         self._draining = False
         self._streams: list[int] = []
         self._frames = StreamFrames(MAX_UNFINISHED)
@@ -110,7 +110,7 @@ class BrokerSession:
 
     def connection_ready(self, peer: NodeId) -> None:
         """Our side of the handshake is done; the broker's is when it answers a PING."""
-        self._peer = peer
+        self.peer = peer
         self._streams = [self.connection.open_stream() for _ in range(1 + LANES)]
         self._ping()
 
@@ -154,7 +154,7 @@ class BrokerSession:
         elif tag is Tag.PONG:
             if not self.was_ready:
                 self.was_ready = True
-                self._owner.session_ready(self, self._peer)
+                self._owner.session_ready(self, self.peer)
         elif tag is Tag.GOAWAY:
             self._draining = True
             self._owner.session_gone(self)

@@ -84,24 +84,6 @@ def test_a_wrong_trace_variable_exits_2(
     assert "OTEL_TRACES_SAMPLER='dice'" in capsys.readouterr().err
 
 
-def test_node_id_makes_a_key_once(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    key = tmp_path / "new" / "node.key"
-    assert main(["node-id", str(key)]) == 0
-    assert main(["node-id", str(key)]) == 0
-    first, second = capsys.readouterr().out.split()
-    assert first == second
-    assert len(bytes.fromhex(first)) == 32
-
-
-def test_a_bad_key_file_is_one_sentence_and_exit_1(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    (tmp_path / "node.key").write_text("no key")
-    (tmp_path / "node.key").chmod(0o600)
-    assert main(["node-id", str(tmp_path / "node.key")]) == 1
-    assert "is not an unencrypted PEM private key" in capsys.readouterr().err
-
-
 def test_the_parent_of_up_stays_light() -> None:
     """It lives beside both programs all the time, so it must not load what they load."""
     heavy = "{'aioquic', 'opentelemetry', 'importlib.metadata'}"

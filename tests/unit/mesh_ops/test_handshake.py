@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+import ssl
 from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
 
 import pytest
+from aioquic.asyncio.client import connect
 from aioquic.asyncio.server import serve
 from aioquic.quic.configuration import QuicConfiguration
 from aioquic.quic.connection import QuicConnection
+from aioquic.tls import SessionTicket
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -27,7 +30,7 @@ from quafka_mesh_ops.server import MeshServer
 from quafka_mesh_ops.tracing import Tracer
 from quafka_mesh_ops.transport import endpoint
 from tests.unit.mesh_ops.mesh import Broker, new_identity
-from tests.unit.mesh_ops.raw_quic import Credentials, credentials, raw_client
+from tests.unit.mesh_ops.raw_quic import Credentials, RawClient, credentials, raw_client
 
 KEY = Ed25519PrivateKey.generate()
 ALLOWED = Identity(KEY)
@@ -129,6 +132,39 @@ async def test_a_certificate_without_its_key_is_refused(server_port: int) -> Non
         assert client.closed_with is not None
         assert client.closed_with.error_code == 0x100 + 51  # TLS decrypt_error
         assert not client.received
+
+
+async def test_there_is_no_resumption_and_so_no_0_rtt(server_port: int) -> None:
+    """What is sent before the handshake ends could be sent again by anybody who saw it."""
+    tickets: list[SessionTicket] = []
+    configuration = QuicConfiguration(
+        alpn_protocols=["quafka-mesh/1"], verify_mode=ssl.CERT_NONE, is_client=True
+    )
+    configuration.certificate, configuration.private_key = allowed_peer()
+    async with connect(
+        "127.0.0.1",
+        server_port,
+        configuration=configuration,
+        session_ticket_handler=tickets.append,
+        create_protocol=RawClient,
+    ) as client:
+        assert isinstance(client, RawClient)
+        client.send(0, encode_number(Tag.PING, 5))
+        await asyncio.wait_for(client.data.wait(), 2)
+    assert tickets == []
+
+
+async def test_a_0_rtt_packet_opens_nothing() -> None:
+    server = MeshServer(new_identity(), {ALLOWED.node_id}, Broker().handlers(), Tracer())
+    _, port = await server.start("127.0.0.1", 0)
+    packet = bytearray(first_datagrams(1)[0])
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        for kind, connections in ((0xD0, 0), (0xC0, 1)):  # RFC 9000 section 17.2: 0-RTT, Initial
+            packet[0] = kind | packet[0] & 0x0F
+            sock.sendto(packet, ("127.0.0.1", port))
+            await asyncio.sleep(0.05)
+            assert len(server._listener._connections) == connections
+    await server.close(0)
 
 
 async def test_another_protocol_is_refused(server_port: int) -> None:

@@ -1,0 +1,75 @@
+"""`quafka node`: keys, node ids, and the files that say who may connect."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from quafka_mesh_ops.errors import StartupError
+
+if TYPE_CHECKING:
+    from quafka_mesh_ops.identity import NodeId
+
+
+WHAT = "make a node's key, tell its id, say who may connect"
+
+
+def add_actions(parser: argparse.ArgumentParser) -> None:
+    """Declare what comes behind `quafka node`."""
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    for name, what in (
+        ("init", "make a node's key and print its id; a key that is there is left alone (exit 1)"),
+        ("id", "print the node id of a key file"),
+    ):
+        action = actions.add_parser(name, help=what, description=what)
+        action.add_argument("path", type=Path, metavar="PATH", help="the key file")
+    for name, what in (
+        ("allow", "let a node connect: put its id on the list in a mesh.allowed.file"),
+        ("revoke", "let it connect no more: programs that follow the file close its connections"),
+    ):
+        action = actions.add_parser(name, help=what, description=what)
+        action.add_argument("node_id", type=_node_id, metavar="NODE_ID", help="64 hex digits")
+        action.add_argument(
+            "--file", type=Path, required=True, metavar="F", help="the allow-list's file"
+        )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Do what was asked; the exit code: 1 where it was not to be done.
+
+    Raises:
+        StartupError: it cannot be done; one sentence says why.
+    """
+    from quafka_mesh_ops import allow_list
+    from quafka_mesh_ops.identity import Identity
+
+    if options.action in ("init", "id"):
+        make = Identity.create if options.action == "init" else Identity.load
+        print(make(options.path).node_id)
+        return 0
+    if options.action == "allow":
+        done = _change(allow_list.allow, options.file, options.node_id)
+        print("allowed" if done else "it was on the list")
+        return 0
+    done = _change(allow_list.revoke, options.file, options.node_id)
+    print("revoked" if done else "it was not on the list")
+    return 0 if done else 1  # whoever mistook the id must not believe that it is shut out
+
+
+def _change(change: Callable[[Path, NodeId], bool], file: Path, node_id: NodeId) -> bool:
+    try:
+        return change(file, node_id)
+    except (OSError, ValueError) as e:
+        reason = (e.strerror if isinstance(e, OSError) else None) or e
+        raise StartupError(f"cannot change the allow-list {file}: {reason}") from e
+
+
+def _node_id(text: str) -> NodeId:
+    from quafka_mesh_ops.identity import parse_node_id
+
+    try:
+        return parse_node_id(text)
+    except ValueError as e:
+        raise argparse.ArgumentTypeError(str(e)) from e

@@ -1,0 +1,198 @@
+"""Who may connect: the node ids of the settings, and those of a file that may change.
+
+The file holds one node id a line; `#` begins a comment. A running program reads it again and
+again, and what it reads counts at once, for connections that exist, too. A file that is damaged
+or missing changes nothing: the last good list goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import logging
+import os
+import stat
+from collections.abc import Callable, Collection, Generator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from quafka_mesh_ops.errors import StartupError
+from quafka_mesh_ops.identity import NodeId, parse_node_id, replace_file
+
+logger = logging.getLogger("quafka.mesh")
+
+POLL_SECONDS = 0.3
+_MAX_FILE = 4 << 20
+
+
+class AllowList(Collection[NodeId]):
+    """The node ids that may connect now."""
+
+    def __init__(self, fixed: Collection[NodeId], path: Path | None = None) -> None:
+        """`fixed` always count; `path`: the file with more of them.
+
+        Raises:
+            StartupError: the file cannot be read, or is damaged.
+        """
+        self._fixed = frozenset(fixed)
+        self._path = path
+        self._changed: Callable[[], None] | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._problem = ""
+        self._content = b""
+        self._ids = self._fixed
+        if path is not None:
+            try:
+                self._content = _read(path)
+                self._ids |= parse(self._content)
+            except (OSError, ValueError) as e:
+                raise StartupError(f"cannot use the allow-list {path}: {_reason(e)}") from e
+
+    def __contains__(self, node_id: object) -> bool:
+        return node_id in self._ids
+
+    def __iter__(self) -> Iterator[NodeId]:
+        return iter(self._ids)
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+    def watch(self, changed: Callable[[], None]) -> None:
+        """Follow the file from now on, and call back when the list has changed."""
+        self._changed = changed
+        if self._path is not None:
+            self._task = asyncio.get_running_loop().create_task(self._follow(self._path))
+            self._task.add_done_callback(_log_failure)
+
+    async def close(self) -> None:
+        """Follow it no more."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _follow(self, path: Path) -> None:
+        before: bytes | str = self._content
+        while True:
+            await asyncio.sleep(POLL_SECONDS)
+            try:
+                found: bytes | str = await asyncio.to_thread(_read, path)
+            except (OSError, ValueError) as e:
+                found = _reason(e)
+            # An editor may be in the middle of writing: what counts has been seen twice.
+            if found == before:
+                self._take(path, found)
+            before = found
+
+    def _take(self, path: Path, found: bytes | str) -> None:
+        """Make this content the list; a text says why there is none."""
+        if isinstance(found, bytes):
+            if found == self._content:
+                self._problem = ""
+                return
+            try:
+                ids = self._fixed | parse(found)
+            except ValueError as e:
+                found = str(e)
+            else:
+                self._accept(path, found, ids)
+                return
+        if found != self._problem:
+            self._problem = found
+            logger.error("the allow-list %s: %s; the last good one goes on", path, found)
+
+    def _accept(self, path: Path, content: bytes, ids: frozenset[NodeId]) -> None:
+        added, gone = len(ids - self._ids), len(self._ids - ids)
+        self._content, self._ids, self._problem = content, ids, ""
+        logger.info("the allow-list %s: %d added, %d revoked", path, added, gone)
+        if self._changed is not None and (added or gone):
+            self._changed()
+
+
+def parse(content: bytes) -> frozenset[NodeId]:
+    """The node ids in a file's content.
+
+    Raises:
+        ValueError: a line is neither a node id, a comment nor blank.
+    """
+    return frozenset(
+        node_id for _, node_id in _lines(content.decode(errors="replace")) if node_id is not None
+    )
+
+
+def allow(path: Path, node_id: NodeId) -> bool:
+    """Put a node id on the list in this file, made if missing; False: it was there.
+
+    Raises:
+        OSError, ValueError: the file cannot be read or written, or is damaged.
+    """
+    with _changing(path) as real:
+        content = _read(real).decode() if real.exists() else ""
+        if node_id in parse(content.encode()):
+            return False
+        gap = "" if not content or content.endswith("\n") else "\n"
+        _write(real, f"{content}{gap}{node_id}\n")
+    return True
+
+
+def revoke(path: Path, node_id: NodeId) -> bool:
+    """Take a node id off the list in this file, with its line; False: it was not there.
+
+    Raises:
+        OSError, ValueError: as `allow`, or there is no file.
+    """
+    with _changing(path) as real:
+        lines = list(_lines(_read(real).decode()))
+        kept = [line for line, found in lines if found != node_id]
+        if len(kept) == len(lines):
+            return False
+        _write(real, "".join(kept))
+    return True
+
+
+def _lines(text: str) -> Iterator[tuple[str, NodeId | None]]:
+    """Each line and its node id. Raises ValueError."""
+    for number, line in enumerate(text.splitlines(keepends=True), 1):
+        word = line.partition("#")[0].strip()
+        try:
+            yield line, parse_node_id(word) if word else None
+        except ValueError as e:
+            raise ValueError(f"line {number}: {e}") from e
+
+
+def _read(path: Path) -> bytes:
+    """The file's content. Raises OSError, ValueError."""
+    with path.open("rb") as file:
+        mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+        content = file.read(_MAX_FILE + 1)
+    if mode & stat.S_IWOTH:
+        raise ValueError(f"everybody may write it (mode {mode:04o}): run chmod o-w on it")
+    if len(content) > _MAX_FILE:
+        raise ValueError(f"it is larger than {_MAX_FILE} bytes")
+    return content
+
+
+def _write(path: Path, text: str) -> None:
+    mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else 0o644
+    replace_file(path, text.encode(), mode)
+
+
+@contextmanager
+def _changing(path: Path) -> Generator[Path]:
+    """The file behind `path`, which nobody else who asks so changes meanwhile."""
+    real = path.resolve()
+    folder = os.open(real.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        yield real
+    finally:
+        os.close(folder)
+
+
+def _reason(error: Exception) -> str:
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
+
+
+def _log_failure(task: asyncio.Task[None]) -> None:
+    """Nothing but a mistake of ours ends the task; then nobody is revoked any more."""
+    if not task.cancelled() and task.exception() is not None:
+        logger.critical("the allow-list is not followed any more", exc_info=task.exception())

@@ -1,0 +1,97 @@
+"""`quafka node init | id | allow | revoke`."""
+
+from __future__ import annotations
+
+import stat
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from quafka.cli import main
+from quafka_mesh_ops.allow_list import allow, parse
+
+ONE, TWO = "1" * 64, "2" * 64
+Output = pytest.CaptureFixture[str]
+
+
+def test_init_makes_a_key_once_and_id_tells_it(capsys: Output, tmp_path: Path) -> None:
+    key = tmp_path / "new" / "node.key"
+    assert main(["node", "init", str(key)]) == 0
+    node_id = capsys.readouterr().out.strip()
+    assert len(bytes.fromhex(node_id)) == 32
+    assert stat.S_IMODE(key.stat().st_mode) == 0o600
+    content = key.read_bytes()
+    assert main(["node", "init", str(key)]) == 1
+    assert "it was left alone" in capsys.readouterr().err
+    assert key.read_bytes() == content
+    assert main(["node", "id", str(key)]) == 0
+    assert capsys.readouterr().out.strip() == node_id
+
+
+def test_id_makes_no_key(capsys: Output, tmp_path: Path) -> None:
+    assert main(["node", "id", str(tmp_path / "node.key")]) == 1
+    assert "No such file" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_bad_key_file_is_one_sentence_and_exit_1(capsys: Output, tmp_path: Path) -> None:
+    key = tmp_path / "node.key"
+    key.write_text("no key")
+    key.chmod(0o600)
+    assert main(["node", "id", str(key)]) == 1
+    assert "is not an unencrypted PEM private key" in capsys.readouterr().err
+    key.chmod(0o644)
+    assert main(["node", "id", str(key)]) == 1
+    assert "others may read" in capsys.readouterr().err
+
+
+def test_allow_and_revoke_change_one_line(capsys: Output, tmp_path: Path) -> None:
+    file = tmp_path / "allowed"
+    assert main(["node", "allow", ONE, "--file", str(file)]) == 0
+    file.write_text(f"# gateways\n{ONE}  # Berlin")
+    file.chmod(0o640)
+    assert main(["node", "allow", TWO.upper(), "--file", str(file)]) == 0
+    assert file.read_text() == f"# gateways\n{ONE}  # Berlin\n{TWO}\n"
+    assert main(["node", "allow", TWO, "--file", str(file)]) == 0
+    assert main(["node", "revoke", ONE, "--file", str(file)]) == 0
+    assert file.read_text() == f"# gateways\n{TWO}\n"
+    assert stat.S_IMODE(file.stat().st_mode) == 0o640
+    assert main(["node", "revoke", ONE, "--file", str(file)]) == 1
+    said = capsys.readouterr().out.splitlines()
+    assert said == ["allowed", "allowed", "it was on the list", "revoked", "it was not on the list"]
+    assert [path.name for path in tmp_path.iterdir()] == ["allowed"]
+
+
+def test_a_link_is_followed(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("allowed")
+    assert main(["node", "allow", ONE, "--file", str(tmp_path / "link")]) == 0
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "allowed").read_text() == f"{ONE}\n"
+
+
+def test_what_cannot_be_changed_is_left_alone(capsys: Output, tmp_path: Path) -> None:
+    file = tmp_path / "allowed"
+    assert main(["node", "revoke", ONE, "--file", str(file)]) == 1
+    assert "No such file" in capsys.readouterr().err
+    file.write_text(f"{ONE}\nnobody\n")
+    for action in ("allow", "revoke"):
+        assert main(["node", action, TWO, "--file", str(file)]) == 1
+        assert "line 2: 'nobody' is not a node id" in capsys.readouterr().err
+    assert file.read_text() == f"{ONE}\nnobody\n"
+
+
+def test_what_is_no_node_id_is_a_wrong_argument(capsys: Output, tmp_path: Path) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["node", "allow", "gateway", "--file", str(tmp_path / "allowed")])
+    assert ended.value.code == 2
+    assert "64 hex digits" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_changes_at_once_are_all_kept(tmp_path: Path) -> None:
+    file = tmp_path / "allowed"
+    ids = [f"{n:064x}" for n in range(24)]
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(lambda node_id: allow(file, node_id), ids))
+    assert parse(file.read_bytes()) == frozenset(ids)

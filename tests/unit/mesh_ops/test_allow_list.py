@@ -1,0 +1,172 @@
+"""The allow-list's file is followed while a node runs; revoking ends live connections."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from quafka_mesh_ops.allow_list import AllowList, allow, revoke
+from quafka_mesh_ops.client import MeshClient
+from quafka_mesh_ops.errors import OutcomeUnknownError, PeerUnavailableError, StartupError
+from quafka_mesh_ops.ops import DescribeTopics
+from quafka_mesh_ops.server import MeshServer
+from quafka_mesh_ops.tracing import Tracer
+from tests.unit.mesh_ops.mesh import Broker, new_identity
+
+ONE, TWO, THREE = "1" * 64, "2" * 64, "3" * 64
+
+
+async def until(condition: Callable[[], bool], seconds: float = 5.0) -> None:
+    async with asyncio.timeout(seconds):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+@pytest.fixture
+async def followed(tmp_path: Path) -> AsyncIterator[tuple[AllowList, Path, list[int]]]:
+    file = tmp_path / "allowed"
+    file.write_text(f"# two of them\n\n{TWO.upper()}  # Oslo\n")
+    allowed = AllowList({ONE}, file)
+    calls: list[int] = []
+    allowed.watch(lambda: calls.append(len(allowed)))
+    yield allowed, file, calls
+    await allowed.close()
+
+
+async def test_settings_and_file_count_together(
+    followed: tuple[AllowList, Path, list[int]],
+) -> None:
+    allowed, file, calls = followed
+    assert set(allowed) == {ONE, TWO}
+    allow(file, THREE)
+    await until(lambda: THREE in allowed)
+    assert calls == [3]
+    revoke(file, TWO)
+    await until(lambda: TWO not in allowed)
+    assert ONE in allowed
+    assert calls == [3, 2]
+
+
+async def test_a_damaged_or_missing_file_keeps_the_last_good_list(
+    followed: tuple[AllowList, Path, list[int]], caplog: pytest.LogCaptureFixture
+) -> None:
+    allowed, file, calls = followed
+
+    def said(what: str) -> bool:
+        return any(what in r.getMessage() for r in caplog.records if r.levelno >= logging.ERROR)
+
+    file.write_text(f"{THREE}\n{TWO[:-1]}\n")
+    await until(lambda: said("line 2"))
+    file.write_bytes(b"\xff\xfe\x00")
+    await until(lambda: said("line 1"))
+    file.write_text(THREE)
+    file.chmod(0o666)
+    await until(lambda: said("everybody may write it"))
+    file.unlink()
+    await until(lambda: said("No such file"))
+    assert set(allowed) == {ONE, TWO}
+    assert calls == []
+    assert len(caplog.records) == 4  # each is said once
+    file.write_text(THREE)
+    await until(lambda: set(allowed) == {ONE, THREE})
+
+
+@pytest.mark.parametrize("content", [None, "nobody"])
+def test_a_file_that_cannot_be_used_stops_the_start(tmp_path: Path, content: str | None) -> None:
+    if content is not None:
+        (tmp_path / "allowed").write_text(content)
+    with pytest.raises(StartupError, match="cannot use the allow-list"):
+        AllowList({ONE}, tmp_path / "allowed")
+
+
+async def test_a_revoked_gateway_loses_its_connection_until_it_is_allowed_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    ours, theirs, file = new_identity(), new_identity(), tmp_path / "allowed"
+    allow(file, ours.node_id)
+    allowed = AllowList((), file)
+    broker = Broker()
+    server = MeshServer(theirs, allowed, broker.handlers(), Tracer())
+    _, port = await server.start("127.0.0.1", 0)
+    allowed.watch(server.enforce)
+    client = MeshClient("127.0.0.1", port, ours, {theirs.node_id}, Tracer())
+    await client.start()
+    try:
+        assert await client.wait_connected(5)
+        in_flight = asyncio.create_task(client.call(DescribeTopics(["park"]), org_id=1, deadline=9))
+        await broker.parked.wait()
+        revoke(file, ours.node_id)
+        with pytest.raises(OutcomeUnknownError, match="taken off the allow-list"):
+            await asyncio.wait_for(in_flight, 2)
+        assert broker.cancelled == ["park"]
+        assert not server.sessions
+        assert "closed node" in caplog.text
+        with pytest.raises(PeerUnavailableError):
+            await client.call(DescribeTopics(), org_id=1, deadline=0.3)
+        allow(file, ours.node_id)
+        assert await client.wait_connected(5)
+        assert await client.call(DescribeTopics(), org_id=1, deadline=2)
+    finally:
+        await client.close()
+        await allowed.close()
+        await server.close(0)
+
+
+async def test_a_gateway_drops_a_broker_that_was_revoked() -> None:
+    ours, theirs, allowed = new_identity(), new_identity(), set[str]()
+    allowed.add(theirs.node_id)
+    broker = Broker()
+    server = MeshServer(theirs, {ours.node_id}, broker.handlers(), Tracer())
+    _, port = await server.start("127.0.0.1", 0)
+    client = MeshClient("127.0.0.1", port, ours, allowed, Tracer())
+    await client.start()
+    try:
+        assert await client.wait_connected(5)
+        client.enforce()
+        assert client.connected
+        in_flight = asyncio.create_task(client.call(DescribeTopics(["park"]), org_id=1, deadline=9))
+        await broker.parked.wait()
+        allowed.clear()
+        client.enforce()
+        with pytest.raises(OutcomeUnknownError):
+            await in_flight
+        with pytest.raises(PeerUnavailableError):
+            await client.call(DescribeTopics(), org_id=1, deadline=0.3)
+        await until(lambda: not server.sessions)
+    finally:
+        await client.close()
+        await server.close(0)
+
+
+class AllowedOnce(set[str]):
+    """A list that every node is taken off after the first look."""
+
+    looks = 0
+
+    def __contains__(self, node_id: object) -> bool:
+        self.looks += 1
+        return self.looks == 1
+
+
+@pytest.mark.parametrize("who", ["broker", "gateway"])
+async def test_revoked_between_the_proof_and_the_end_of_the_handshake(
+    who: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    ours, theirs, once = new_identity(), new_identity(), AllowedOnce()
+    server = MeshServer(
+        theirs, once if who == "broker" else {ours.node_id}, Broker().handlers(), Tracer()
+    )
+    _, port = await server.start("127.0.0.1", 0)
+    client = MeshClient(
+        "127.0.0.1", port, ours, once if who == "gateway" else {theirs.node_id}, Tracer()
+    )
+    await client.start()
+    with pytest.raises(PeerUnavailableError):
+        await client.call(DescribeTopics(), org_id=1, deadline=0.3)
+    assert "it was taken off the allow-list" in caplog.text
+    await client.close()
+    await server.close(0)
