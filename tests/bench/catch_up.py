@@ -20,7 +20,8 @@ from quafka_broker.wal.disk import RealDisk
 from quafka_broker.wal.log import Log
 from quafka_broker.wal.rewriter import RewritePolicy
 from quafka_broker.wal.writer import FsyncPolicy
-from quafka_proto.records import Record, build_batch, split_batches
+from quafka_proto.record_codec import Record, build_batch
+from quafka_proto.records import split_batches
 
 _FETCH = 1 << 20
 _SEGMENT = 1 << 30

@@ -23,8 +23,10 @@ from pathlib import Path
 
 from quafka_broker.virtual_topics import VirtualTopicId, topic_hash
 from quafka_broker.wal.disk import RealDisk
-from quafka_broker.wal.log import FsyncPolicy, Log
-from quafka_proto.records import BatchHeader, Record, build_batch, split_batches
+from quafka_broker.wal.log import Log
+from quafka_broker.wal.writer import FsyncPolicy
+from quafka_proto.record_codec import Record, build_batch
+from quafka_proto.records import BatchHeader, split_batches
 from tests.unit.broker.tools import open_log
 
 _NEVER = FsyncPolicy(0.0)

@@ -32,7 +32,8 @@ from quafka_proto.log_format import (
     encode_file_header,
     encode_row,
 )
-from quafka_proto.records import Record, build_batch, split_batches
+from quafka_proto.record_codec import Record, build_batch
+from quafka_proto.records import split_batches
 
 _GIB = 1 << 30
 _BATCH = 64 << 10

@@ -18,7 +18,8 @@ from quafka_proto.codec import decode, encode
 from quafka_proto.errors import ErrorCode
 from quafka_proto.headers import decode_request_header, encode_request
 from quafka_proto.message import Message
-from quafka_proto.records import Record, build_batch, rebase
+from quafka_proto.record_codec import Record, build_batch
+from quafka_proto.records import rebase
 from quafka_proto.schema.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from quafka_proto.schema.cluster import DescribeClusterResponse
 from quafka_proto.schema.configs import (

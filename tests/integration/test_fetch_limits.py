@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from quafka_proto.headers import encode_request
-from quafka_proto.records import Record, build_batch
+from quafka_proto.record_codec import Record, build_batch
 from quafka_proto.schema.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from quafka_proto.schema.produce import (
     PartitionProduceData,

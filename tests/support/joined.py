@@ -15,9 +15,11 @@ from quafka_broker.state import BrokerState
 from quafka_gateway.api import APIS
 from quafka_gateway.connection import KafkaConnection
 from quafka_gateway.context import Services
+from quafka_gateway.fetch_reader import FetchReader
 from quafka_gateway.fetch_session import FetchSessions
 from quafka_gateway.mesh import BrokerLink
 from quafka_gateway.request_memory import RequestMemory
+from quafka_gateway.response_memory import ResponseMemory
 from quafka_mesh_ops.client import MeshClient
 from quafka_mesh_ops.errors import OpFailedError, PeerUnavailableError
 from quafka_mesh_ops.frames import (
@@ -82,14 +84,18 @@ class Joined:
 
     def start_gateway(self) -> None:
         """A gateway as it is after its start."""
+        broker = BrokerLink(cast(MeshClient, self.mesh), ORG)
+        responses = ResponseMemory(1 << 20)
         self.services = Services(
             APIS,
-            BrokerLink(cast(MeshClient, self.mesh), ORG),
+            broker,
             ("localhost", 1),
             Tracer(),
             1 << 20,
             RequestMemory(1 << 20),
             FetchSessions(self._slots, 1_000, 1_000),
+            responses,
+            FetchReader(broker, responses, cache_bytes=1 << 20, backfill_bytes=1 << 20),
         )
 
     async def start_broker(self) -> None:

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from quafka_gateway.fetch_cache import FetchCache
 from quafka_mesh_ops.ops import FetchOp, FetchOpResp
-from quafka_proto.records import TRANSACTIONAL, Record, build_batch
+from quafka_proto.record_codec import Record, build_batch
+from quafka_proto.records import TRANSACTIONAL
 
 SIZES = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9]
 TRANSACTION = 7

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from quafka_proto.errors import ErrorCode
-from quafka_proto.records import Record, build_batch, iter_records, split_batches
+from quafka_proto.record_codec import Record, build_batch, iter_records
+from quafka_proto.records import split_batches
 from quafka_proto.schema.fetch import (
     FetchPartition,
     FetchRequest,

@@ -22,7 +22,7 @@ from quafka_proto.log_format import (
     encode_entry_header,
     row_of,
 )
-from quafka_proto.records import Record, build_batch, iter_records
+from quafka_proto.record_codec import Record, build_batch, iter_records
 from tests.unit.broker.memory_disk import MemoryDisk
 from tests.unit.broker.tools import topic_id
 

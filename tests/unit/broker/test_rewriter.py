@@ -18,7 +18,7 @@ from quafka_broker.wal.rewriter import RewritePolicy
 from quafka_broker.wal.segment import Segment, log_name
 from quafka_broker.wal.writer import FsyncPolicy
 from quafka_proto.log_format import APPENDED, REWRITTEN
-from quafka_proto.records import iter_records
+from quafka_proto.record_codec import iter_records
 from tests.unit.broker.memory_disk import MemoryDisk
 from tests.unit.broker.tools import (
     EVERYTHING,

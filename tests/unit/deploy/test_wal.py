@@ -18,7 +18,8 @@ from quafka_broker.wal.disk import RealDisk
 from quafka_broker.wal.segment import index_name, log_name
 from quafka_mesh_ops.ops import FetchOp, FetchOps
 from quafka_proto.errors import ErrorCode
-from quafka_proto.records import iter_records, read_header
+from quafka_proto.record_codec import iter_records
+from quafka_proto.records import read_header
 from tests.unit.broker.tools import ORG, checked, context, running_state
 
 PER_BATCH = 3

@@ -21,7 +21,7 @@ from quafka_mesh_ops.ops import (
     HoldLeaseResp,
 )
 from quafka_mesh_ops.tracing import TraceContext
-from quafka_proto.records import iter_records
+from quafka_proto.record_codec import iter_records
 from tests.unit.broker.memory_disk import MemoryDisk
 from tests.unit.broker.tools import ORG, checked, context, running_state
 
