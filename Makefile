@@ -1,11 +1,12 @@
-# Everything a person runs: `make up`, `make test`, `make check`, `make bench`, `make crash`.
+# Everything a person runs: `make up`, `make test`, `make check`, `make bench`, `make crash`, `make fuzz`.
 VENV   := .venv
 BIN    := $(VENV)/bin
 PYTHON ?= python3
 ARGS   ?=
 KILLS  ?= 200
+SECONDS ?= 60
 
-.PHONY: up test check bench crash flights clean
+.PHONY: up test check bench crash fuzz flights clean
 
 up: $(VENV)/.installed            ## run a broker and a gateway here, until Ctrl-C
 	@$(BIN)/quafka up $(ARGS)
@@ -28,13 +29,16 @@ bench: $(VENV)/.installed-dev     ## print the table of figures (a few minutes)
 crash: $(VENV)/.installed-dev     ## kill -9 and power cuts under load: nothing lost, nothing twice
 	$(BIN)/python -m tests.crash --kills $(KILLS) $(ARGS)
 
+fuzz: $(VENV)/.installed-fuzz     ## hostile bytes, guided by coverage: SECONDS for each target
+	$(BIN)/python -m tests.fuzz --seconds $(SECONDS) $(ARGS)
+
 flights: flights.txt              ## the README's example: 336,776 flights, CARRIER:JSON a line
 
 flights.txt: $(VENV)/.installed-dev
 	$(BIN)/python -m tests.support.flights > $@.part && mv $@.part $@
 
 clean:
-	rm -rf $(VENV) flights.txt .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .fuzz flights.txt .mypy_cache .ruff_cache .hypothesis
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
@@ -50,3 +54,10 @@ $(VENV)/.installed-dev: pyproject.toml | $(VENV)/bin/python
 	@echo "installing Quafka and its tests' needs into $(VENV) ..."
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
 	@touch $@ $(VENV)/.installed
+
+$(VENV)/.installed-fuzz: $(VENV)/.installed-dev
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[fuzz]' \
+		|| { echo "atheris cannot be installed here: it has wheels for Linux x86-64" \
+			"only; \`make test\` runs the million mutations without it" >&2; \
+			exit 1; }
+	@touch $@

@@ -1,0 +1,94 @@
+"""What the mutations begin with: small, valid inputs for each target."""
+
+from __future__ import annotations
+
+import random
+import struct
+from functools import cache
+
+from quafka_proto.codec import encode
+from quafka_proto.compression import Codec, compress
+from quafka_proto.legacy import encode_message
+from quafka_proto.message import Message, Request
+from quafka_proto.record_codec import Marker, MarkerType, Record, build_batch, build_marker
+from tests.property.proto.messages import CASES, random_message
+
+SMALL = 300
+"""The size that a message of the corpus has at most, where one of a few is so small; bytes."""
+NOW = 1_700_000_000_000
+RECORDS = [
+    Record(0, NOW, b"key", b"value", []),
+    Record(1, NOW + 7, None, b"x" * 130, [("one", b"1"), ("one", None)]),
+    Record(2, NOW - 9, b"", None, []),
+]
+
+
+@cache
+def seeds(target: str) -> list[bytes]:
+    """Valid inputs for a target."""
+    if target in ("header", "request"):
+        return [_request(*case) for case in CASES if issubclass(case[0], Request)]
+    if target == "response":
+        return [_response(*case) for case in CASES if not issubclass(case[0], Request)]
+    if target in ("batches", "sealed_batch"):
+        return _batches()
+    if target == "message_set":
+        return _plain_sets() + _wrapped_sets()
+    if target == "sealed_message_set":  # one message each
+        return _wrapped_sets() + [encode_message(RECORDS[1], magic) for magic in (0, 1)]
+    if target == "fetched":
+        return [bytes([magic]) + batch for magic in (0, 1) for batch in _batches()]
+    return _compressed()
+
+
+def _body(message: type[Message], version: int) -> bytes:
+    """The largest of a few messages that is small, or the smallest."""
+    chance = random.Random(f"{message.__name__}{version}")
+    flexible = version in message.flexible
+    made = [
+        b"".join(encode(random_message(message, version, flexible, chance), version))
+        for _ in range(8)
+    ]
+    return max((data for data in made if len(data) <= SMALL), key=len, default=min(made, key=len))
+
+
+def _request(message: type[Message], version: int) -> bytes:
+    head = struct.pack(">hhih", message.api_key, version, 7, 3) + b"app"
+    tags = b"\0" if version in message.flexible else b""
+    return head + tags + _body(message, version)
+
+
+def _response(message: type[Message], version: int) -> bytes:
+    tags = b"\0" if version in message.flexible and message.api_key != 18 else b""
+    head = struct.pack(">hhi", message.api_key, version, 7)
+    return head + tags + _body(message, version)
+
+
+def _batches() -> list[bytes]:
+    made = [build_batch(RECORDS, 5, codec=codec) for codec in Codec]
+    made.append(build_batch(RECORDS[:1], append_time=NOW))
+    made.append(build_batch(RECORDS, producer_id=5, producer_epoch=0, base_sequence=0))
+    made.append(build_marker(Marker(MarkerType.COMMIT, 3), 9, NOW, 5, 0))
+    made.append(made[0] + made[4])
+    return [bytes(batch) for batch in made]
+
+
+def _plain_sets() -> list[bytes]:
+    return [b"".join(encode_message(r, magic) for r in RECORDS) for magic in (0, 1)]
+
+
+def _wrapped_sets() -> list[bytes]:
+    return [
+        encode_message(Record(2, NOW, None, compress(codec, plain), []), magic, codec)
+        for magic, plain in enumerate(_plain_sets())
+        for codec in (Codec.GZIP, Codec.SNAPPY, Codec.LZ4)
+    ]
+
+
+def _compressed() -> list[bytes]:
+    text = b"".join(b"%d bottles of beer " % n for n in range(20))
+    made: list[bytes] = []
+    for content in (b"", b"x", text, bytes(2000)):
+        made += [bytes([codec]) + compress(codec, content) for codec in Codec]
+        made.append(b"\x0b" + compress(Codec.LZ4, content))
+    return made

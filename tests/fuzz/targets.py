@@ -1,0 +1,167 @@
+"""What is done with hostile bytes: each target takes any bytes, and lets only the unexpected out.
+
+A target returns whether the bytes were accepted. Errors of the Malformed family are refusals;
+whatever else is raised is a finding.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+import zlib
+from collections import deque
+from collections.abc import Callable
+
+from quafka_proto.codec import decode
+from quafka_proto.compression import Codec, decompress, mend_lz4
+from quafka_proto.errors import BatchError, Malformed, UnsupportedVersion
+from quafka_proto.headers import decode_request_header, decode_response_header
+from quafka_proto.legacy import from_batches, iter_messages, to_batches
+from quafka_proto.message import REQUESTS
+from quafka_proto.record_codec import check_records, iter_records, read_marker
+from quafka_proto.records import (
+    BATCH_HEADER_SIZE,
+    CONTROL,
+    PATCHED_SIZE,
+    crc32c,
+    read_header,
+    split_batches,
+)
+from quafka_proto.schema import response_type
+
+REFUSED = (Malformed, BatchError, UnsupportedVersion)
+LIMIT = 1 << 20
+"""What anything may decompress to; bytes."""
+
+
+def header(data: bytes) -> bool:
+    """A request's header."""
+    try:
+        decode_request_header(data)
+    except REFUSED:
+        return False
+    return True
+
+
+def request(data: bytes) -> bool:
+    """A request frame."""
+    try:
+        head, at = decode_request_header(data)
+        decode(REQUESTS[head.api_key], head.api_version, data, at)
+    except REFUSED:
+        return False
+    return True
+
+
+def response(data: bytes) -> bool:
+    """A response frame; in front of it two bytes each for API key and version."""
+    if len(data) < 4:
+        return False
+    key, version = struct.unpack_from(">hh", data)
+    message = response_type(key)
+    if message is None or version not in message.versions:
+        return False
+    frame = data[4:]
+    try:
+        _, at = decode_response_header(message, version, frame)
+        decode(message, version, frame, at)
+    except REFUSED:
+        return False
+    return True
+
+
+def batches(data: bytes) -> bool:
+    """What a producer sends and the log stores: split, checked and iterated."""
+    try:
+        found = [view for _, view in split_batches(data)]
+    except REFUSED:
+        found = [memoryview(data)]  # a reader of the log does not check it again
+    accepted = False
+    for batch in found:
+        try:
+            check_records(batch, LIMIT)
+        except REFUSED:
+            pass
+        else:
+            accepted = True
+        with contextlib.suppress(REFUSED):
+            control = read_header(batch).attributes & CONTROL
+            for record in iter_records(batch, LIMIT):
+                if control:
+                    read_marker(record)
+    return accepted
+
+
+def sealed_batch(data: bytes) -> bool:
+    """A batch whose length and CRC are made right, so that what is inside is looked at."""
+    if len(data) < BATCH_HEADER_SIZE:
+        return batches(data)
+    out = bytearray(data)
+    struct.pack_into(">i", out, 8, len(out) - 12)
+    out[16] = 2
+    struct.pack_into(">I", out, 17, crc32c(out[PATCHED_SIZE:]))
+    return batches(bytes(out))
+
+
+def message_set(data: bytes) -> bool:
+    """What an old producer sends, stored, and fetched by an old consumer."""
+    try:
+        stored = to_batches(data, LIMIT)
+        for magic in (0, 1):
+            from_batches(stored, magic, 0, LIMIT)
+    except REFUSED:
+        accepted = False
+    else:
+        accepted = True
+    with contextlib.suppress(REFUSED):
+        deque(iter_messages(data, LIMIT), 0)
+    return accepted
+
+
+def sealed_message_set(data: bytes) -> bool:
+    """A set whose first message's length and CRC are made right."""
+    if len(data) < 18:
+        return message_set(data)
+    out = bytearray(data)
+    struct.pack_into(">i", out, 8, len(out) - 12)
+    struct.pack_into(">I", out, 12, zlib.crc32(out[16:]))
+    return message_set(bytes(out))
+
+
+def fetched(data: bytes) -> bool:
+    """Any stored bytes, converted for an old consumer; the first byte says for which format."""
+    try:
+        from_batches([data[1:]], (data or b"\0")[0] & 1, 0, LIMIT, LIMIT)
+    except REFUSED:
+        return False
+    return True
+
+
+def decompression(data: bytes) -> bool:
+    """The first byte names the codec, and whether lz4's header is mended."""
+    codec = (data or b"\0")[0]
+    packed = data[1:]
+    if codec & 7 == Codec.LZ4 and codec & 8:
+        packed = mend_lz4(packed)
+    try:
+        out = decompress(codec & 7, packed, LIMIT)
+    except REFUSED:
+        return False
+    assert len(out) <= LIMIT
+    return True
+
+
+TARGETS: dict[str, Callable[[bytes], bool]] = {
+    target.__name__: target
+    for target in (
+        header,
+        request,
+        response,
+        batches,
+        sealed_batch,
+        message_set,
+        sealed_message_set,
+        fetched,
+        decompression,
+    )
+}

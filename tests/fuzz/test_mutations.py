@@ -1,0 +1,113 @@
+"""A million damaged frames and batches: each is accepted or refused, at once and in little memory.
+
+The mutations are the same in every run; `SEED` makes others. `make fuzz` looks further.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.fuzz.corpus import seeds
+from tests.fuzz.mutator import Mutator
+from tests.fuzz.targets import LIMIT, TARGETS
+
+SEED = os.environ.get("QUAFKA_FUZZ_SEED", "3")
+RUNS = {
+    "header": 60_000,
+    "request": 360_000,
+    "response": 260_000,
+    "batches": 70_000,
+    "sealed_batch": 90_000,
+    "message_set": 50_000,
+    "sealed_message_set": 50_000,
+    "fetched": 30_000,
+    "decompression": 30_000,
+}
+"""How many mutations of each target: a million in all."""
+MEASURED = 1_000
+"""How many of each target are measured in memory."""
+MS_PER_KB = 1.0
+BYTES_PER_BYTE = 200
+"""What a byte of a frame may cost in memory: a struct with one field of one byte, in an array."""
+SMALL_CHANGE = 64 << 10
+
+
+def test_a_million_in_all() -> None:
+    assert sum(RUNS.values()) == 1_000_000
+    assert RUNS.keys() == TARGETS.keys()
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_every_seed_is_accepted(target: str) -> None:
+    """Or the mutations would be of garbage."""
+    for data in seeds(target):
+        accepted = TARGETS[target](data)
+        assert accepted or target in _REFUSING, data
+
+
+_REFUSING = {"batches", "sealed_batch", "fetched"}  # control and zstd batches are among the seeds
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_mutations(target: str) -> None:
+    run, mutated = TARGETS[target], Mutator(seeds(target), f"{SEED} {target}").next
+    clock = time.perf_counter
+    before = resident()
+    accepted = 0
+    for _ in range(RUNS[target]):
+        data = mutated()
+        started = clock()
+        try:
+            accepted += run(data)
+        except Exception as e:
+            raise AssertionError(f"{target}({data!r}) raised {e!r}") from e
+        if clock() - started > allowed(data):
+            assert_quick(run, data)
+    assert resident() - before < 32 << 20
+    assert 0 < accepted < RUNS[target]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_memory_of_mutations(target: str) -> None:
+    run, mutated = TARGETS[target], Mutator(seeds(target), f"{SEED} {target} memory").next
+    for data in seeds(target):
+        run(data)  # compiles what is compiled on first use
+    unpacks = target not in ("header", "request", "response")
+    tracemalloc.start()
+    try:
+        for _ in range(MEASURED):
+            data = mutated()
+            tracemalloc.reset_peak()
+            before = tracemalloc.get_traced_memory()[0]
+            run(data)
+            peak = tracemalloc.get_traced_memory()[1] - before
+            most = BYTES_PER_BYTE * len(data) + SMALL_CHANGE + (2 * LIMIT if unpacks else 0)
+            assert peak < most, (target, data)
+    finally:
+        tracemalloc.stop()
+
+
+def allowed(data: bytes) -> float:
+    """Seconds."""
+    return MS_PER_KB / 1000 * max(1.0, len(data) / 1024)
+
+
+def assert_quick(run: Callable[[bytes], bool], data: bytes) -> None:
+    """The machine may have been busy, or the first use compiled something: the best of a few."""
+    best = 1e9
+    for _ in range(20):
+        started = time.thread_time()
+        run(data)
+        best = min(best, time.thread_time() - started)
+    assert best <= allowed(data), (best, data)
+
+
+def resident() -> int:
+    """Resident memory of this process, bytes."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
