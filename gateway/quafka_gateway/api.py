@@ -44,9 +44,8 @@ class Api:
         name: Kafka's name for it.
         request: the request's schema.
         handler: gives the response message, or None where the protocol has none (acks=0).
-        min_version: lowest version accepted.
-        max_version: highest version accepted and advertised.
-        advertised_min: lowest version advertised, where that differs (KAFKA-18659).
+        min_version: lowest version accepted and advertised.
+        max_version: highest.
         long_poll: may wait for data, and its reply may be large. Started only once every
             earlier request of the connection is answered and the client reads; dropped when
             the client goes.
@@ -57,13 +56,12 @@ class Api:
     handler: Handler
     min_version: int
     max_version: int
-    advertised_min: int | None = None
     long_poll: bool = False
 
 
 APIS: dict[int, Api] = {
-    0: Api("Produce", ProduceRequest, produce.handle, 3, 13, advertised_min=0),
-    1: Api("Fetch", FetchRequest, fetch.handle, 4, 18, long_poll=True),
+    0: Api("Produce", ProduceRequest, produce.handle, 0, 13),
+    1: Api("Fetch", FetchRequest, fetch.handle, 0, 18, long_poll=True),
     2: Api("ListOffsets", ListOffsetsRequest, list_offsets.handle, 0, 11),
     3: Api("Metadata", MetadataRequest, metadata.handle, 0, 13),
     18: Api("ApiVersions", ApiVersionsRequest, api_versions.handle, 0, 4),

@@ -24,7 +24,7 @@ async def handle(request: ApiVersionsRequest, context: RequestContext) -> ApiVer
     keys = [
         ApiVersion(
             api_key=key,
-            min_version=api.min_version if api.advertised_min is None else api.advertised_min,
+            min_version=api.min_version,
             max_version=api.max_version,
         )
         for key, api in sorted(context.services.apis.items())

@@ -1,4 +1,4 @@
-"""Fetch (key 1), versions 4-18.
+"""Fetch (key 1), versions 0-18; 0 to 3 are answered with message sets.
 
 One request becomes one op that carries all its partitions, also those that only its fetch session
 knows (`fetch_session.py`): the broker parks it, where the append happens, until min_bytes can be
@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from itertools import groupby
 
+from quafka_gateway import message_sets
 from quafka_gateway.context import RequestContext
 from quafka_gateway.fetch_session import replica_id
 from quafka_mesh_ops.ops import FetchOp, FetchOpResp, FetchOps
@@ -24,6 +25,7 @@ from quafka_proto.schema.fetch import (
     PartitionData,
 )
 
+_FIRST_WITH_BATCHES = 4
 _MAX_WAIT_MS = 60_000
 _MAX_BYTES = 57_671_680  # Kafka's fetch.max.bytes, 55 MiB: what one response may hold
 _NO_ID = bytes(16)
@@ -41,6 +43,8 @@ async def handle(request: FetchRequest, context: RequestContext) -> FetchRespons
         answers = await read(_op(request, fetch.ops), context, span)
         if span.context is not None:
             _describe(span, fetch.ops, answers)
+    if context.version < _FIRST_WITH_BATCHES:
+        answers = await message_sets.for_consumer(fetch.ops, answers, context.version)
     error, session_id, partitions = fetch.finish(answers, now())
     return FetchResponse(error_code=error, session_id=session_id, responses=_topics(partitions))
 

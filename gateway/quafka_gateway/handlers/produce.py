@@ -1,16 +1,20 @@
-"""Produce (key 0), versions 3-13.
+"""Produce (key 0), versions 0-13.
 
-Advertised from 0 on, or librdkafka turns features off (KAFKA-18659). Batches go to the broker as
+Versions 0 to 2 carry message sets, which become batches here. Kafka 4 refuses them, and still
+advertises them, or librdkafka turns features off (KAFKA-18659). Batches go to the broker as
 they came; it validates and stores them. With acks=0 there is no response at all. Versions 13 and
 up name topics by id. Transactions are not served.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from quafka_gateway import message_sets
 from quafka_gateway.context import RequestContext
 from quafka_mesh_ops.ops import ProduceOp, ProduceOpResp, ProduceOps
-from quafka_mesh_ops.tracing import fail_with
-from quafka_proto.errors import ErrorCode
+from quafka_mesh_ops.tracing import Span, fail_with
+from quafka_proto.errors import BatchError, ErrorCode
 from quafka_proto.schema.produce import (
     PartitionProduceResponse,
     ProduceRequest,
@@ -18,16 +22,16 @@ from quafka_proto.schema.produce import (
     TopicProduceResponse,
 )
 
+_FIRST_WITH_BATCHES = 3
+
 
 async def handle(request: ProduceRequest, context: RequestContext) -> ProduceResponse | None:
     """Append to each partition; answered when the records are durable."""
     with context.child("rafka.gateway.kafka.produce") as span:
         answers = _refusal(request)
         if answers is None:
-            op = ProduceOps(_partitions(request), acks=request.acks)
-            answers = await context.broker.produce(
-                op, context.lane, request.timeout_ms / 1000, span.context
-            )
+            append = _append_message_sets if context.version < _FIRST_WITH_BATCHES else _append
+            answers = await append(request, _partitions(request), context, span)
         if span.context is not None:
             span.set({"kafka.partitions": len(answers), "kafka.acks": request.acks})
             fail_with(span, (answer.error_code for answer in answers))
@@ -49,6 +53,34 @@ async def handle(request: ProduceRequest, context: RequestContext) -> ProduceRes
     )
 
 
+async def _append(
+    request: ProduceRequest, partitions: list[ProduceOp], context: RequestContext, span: Span
+) -> list[ProduceOpResp]:
+    op = ProduceOps(partitions, acks=request.acks)
+    return await context.broker.produce(op, context.lane, request.timeout_ms / 1000, span.context)
+
+
+async def _append_message_sets(
+    request: ProduceRequest, partitions: list[ProduceOp], context: RequestContext, span: Span
+) -> list[ProduceOpResp]:
+    """Append those that can be converted."""
+    converted = await message_sets.from_producer([part.records for part in partitions])
+    good = [
+        replace(part, records=batches)
+        for part, batches in zip(partitions, converted, strict=True)
+        if not isinstance(batches, BatchError)
+    ]
+    stored = iter(await _append(request, good, context, span) if good else ())
+    return [
+        _refused(batches.code, str(batches)) if isinstance(batches, BatchError) else next(stored)
+        for batches in converted
+    ]
+
+
+def _refused(code: ErrorCode, message: str = "") -> ProduceOpResp:
+    return ProduceOpResp(-1, error_code=code, log_start_offset=-1, error_message=message)
+
+
 def _partitions(request: ProduceRequest) -> list[ProduceOp]:
     return [
         ProduceOp(topic.name, partition.index, partition.records or b"", _topic_id(topic.topic_id))
@@ -66,7 +98,7 @@ def _refusal(request: ProduceRequest) -> list[ProduceOpResp] | None:
     else:
         return None
     count = sum(len(topic.partition_data) for topic in request.topic_data)
-    return [ProduceOpResp(base_offset=-1, error_code=code, log_start_offset=-1)] * count
+    return [_refused(code)] * count
 
 
 def _topic_id(topic_id: bytes) -> bytes:

@@ -18,10 +18,16 @@ def text(content: bytes | None) -> str | None:
     return None if content is None else b64encode(content).decode()
 
 
+def options(job: dict[str, Any]) -> dict[str, Any]:
+    """Which Kafka the client is to believe it talks to; without one it asks."""
+    version = job["api_version"]
+    return {} if version is None else {"api_version": tuple(version)}
+
+
 def produce(job: dict[str, Any], topic: dict[str, Any]) -> None:
     codec = None if topic["codec"] == "none" else topic["codec"]
     producer = KafkaProducer(
-        bootstrap_servers=job["bootstrap"], compression_type=codec, linger_ms=20
+        bootstrap_servers=job["bootstrap"], compression_type=codec, linger_ms=20, **options(job)
     )
     sent = [
         producer.send(
@@ -40,12 +46,15 @@ def produce(job: dict[str, Any], topic: dict[str, Any]) -> None:
 
 
 def consume(job: dict[str, Any], topic: dict[str, Any]) -> list[dict[str, Any]]:
-    consumer = KafkaConsumer(bootstrap_servers=job["bootstrap"], consumer_timeout_ms=20_000)
+    consumer = KafkaConsumer(
+        bootstrap_servers=job["bootstrap"], consumer_timeout_ms=20_000, **options(job)
+    )
     places = [TopicPartition(topic["name"], p) for p in range(job["partitions"])]
     consumer.assign(places)
+    consumer.seek_to_end(*places)
+    count = sum(consumer.position(place) - job["start"] for place in places)
     for place in places:
         consumer.seek(place, job["start"])
-    count = sum(consumer.end_offsets(places).values()) - job["start"] * len(places)
     found = [next(consumer) for _ in range(count)]
     consumer.close()
     return [
