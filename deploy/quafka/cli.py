@@ -11,6 +11,7 @@ from typing import Any
 from quafka import logs, node, process
 from quafka.settings import PROGRAMS, known_to_any
 from quafka.sources import Effective, SettingError, add_flags, declared, dotted, load
+from quafka_gateway.config import GatewayConfig
 from quafka_mesh_ops.errors import StartupError
 from quafka_mesh_ops.settings import CommonSettings
 
@@ -102,6 +103,10 @@ def _run(options: argparse.Namespace) -> int:
         from quafka.up import up
 
         return up(effective)
+    if isinstance(config, GatewayConfig) and config.workers > 1:
+        from quafka.workers import serve
+
+        return serve(config, options.ready_fd, options.lifeline_fd)
     return _run_program(name, config, options)
 
 
@@ -120,7 +125,6 @@ def _run_program(name: str, config: CommonSettings, options: argparse.Namespace)
         assert isinstance(config, BrokerConfig)
         program: process.Program = Broker(config, tracer)
     else:
-        from quafka_gateway.config import GatewayConfig
         from quafka_gateway.server import Gateway
 
         assert isinstance(config, GatewayConfig)

@@ -12,6 +12,7 @@ import sys
 from functools import partial
 from pathlib import Path
 
+from quafka import workers
 from quafka.process import EXIT_CANNOT_START, TRACING
 from quafka.settings import UpConfig
 from quafka.sources import Effective, declared, flag
@@ -30,15 +31,20 @@ def up(effective: Effective[CommonSettings]) -> int:
     try:
         keys = {name: config.data / f"{name}.key" for name in ("broker", "gateway")}
         ids = {name: Identity.load_or_create(key).node_id for name, key in keys.items()}
+        broker, *gateways = _children(config, keys, ids)
     except StartupError as e:
         print(f"quafka: {e}", file=sys.stderr)
         return EXIT_CANNOT_START
-    broker, gateway = _children(config, keys, ids)
-    return asyncio.run(supervise((broker, gateway), partial(_greet, config, broker, gateway)))
+    greet = partial(_greet, config, broker, gateways[0])
+    return asyncio.run(supervise((broker, *gateways), greet))
 
 
-def _children(config: UpConfig, keys: dict[str, Path], ids: dict[str, str]) -> tuple[Child, Child]:
-    """The broker, and the gateway that connects to where the broker says it is."""
+def _children(config: UpConfig, keys: dict[str, Path], ids: dict[str, str]) -> list[Child]:
+    """The broker, and the gateways, which connect to where the broker says it is.
+
+    Raises:
+        StartupError: somebody else listens where several gateways are to.
+    """
 
     def broker_arguments() -> dict[str, str]:
         return {
@@ -53,8 +59,6 @@ def _children(config: UpConfig, keys: dict[str, Path], ids: dict[str, str]) -> t
     def gateway_arguments() -> dict[str, str]:
         return {
             **_shared(config, GatewayConfig),
-            "--listen": gateway.ready.get("listen", config.listen),
-            "--ops-listen": gateway.ready.get("operations", config.gateway_ops_listen),
             "--mesh-peers": broker.ready["mesh"],
             "--mesh-allow": ids["broker"],
             "--mesh-allowed-file": "",
@@ -63,8 +67,10 @@ def _children(config: UpConfig, keys: dict[str, Path], ids: dict[str, str]) -> t
 
     quafka = (sys.executable, "-m", "quafka")
     broker = Child("broker", (*quafka, "broker"), broker_arguments)
-    gateway = Child("gateway", (*quafka, "gateway"), gateway_arguments)
-    return broker, gateway
+    gateways = workers.gateways(
+        config.workers, config.listen, config.gateway_ops_listen, gateway_arguments
+    )
+    return [broker, *gateways]
 
 
 def _shared(config: UpConfig, program: type[CommonSettings]) -> dict[str, str]:
@@ -97,5 +103,5 @@ def _greet(config: UpConfig, broker: Child, gateway: Child) -> None:
         f"  health          http://{gateway.ready['operations']}/readyz (gateway), "
         f"http://{broker.ready['operations']}/readyz (broker)\n"
         f"  traces          {traces}\n"
-        f"Ctrl-C stops both processes."
+        f"Ctrl-C stops {'both' if config.workers == 1 else 'all'} processes."
     )

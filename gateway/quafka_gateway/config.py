@@ -22,6 +22,10 @@ class EdgeSettings(CommonSettings):
         "", "address that clients are told to connect to; default: the listen address, by host "
         "name where that is all interfaces", settings.optional_address, settings.ADDRESS,
     )  # fmt: skip
+    workers: int = setting(
+        1, "gateway processes that share the listen address; limits in bytes and clients are each "
+        "one's own", settings.whole(1, 64), "1 to 64",
+    )  # fmt: skip
     org_id: int = setting(
         1, "the org whose topics this gateway serves", settings.whole(1, 0xFFFFFFFF),
         "1 to 4294967295",
@@ -77,6 +81,10 @@ class GatewayConfig(EdgeSettings):
         settings.path,
         "a path",
     )
+    listen_shared: bool = setting(
+        False, "whether further gateways on this host may have the same listen address",
+        settings.boolean, "true, false",
+    )  # fmt: skip
     mesh_datagram_size: int | None = settings.mesh_datagram_size_setting()
     mesh_batched: bool = settings.mesh_batched_setting()
     ops_listen: str = settings.ops_listen_setting("127.0.0.1:9093")

@@ -29,8 +29,11 @@ class Listener:
         self._server: asyncio.Server | None = None
         self._sweeper: asyncio.Task[None] | None = None
 
-    async def bind(self, host: str, port: int) -> tuple[str, int]:
+    async def bind(self, host: str, port: int, *, shared: bool = False) -> tuple[str, int]:
         """Take the address (port 0: any free one) and return the one taken. No client is accepted.
+
+        With `shared`, other processes of this user may take it as well, if they say so too: the
+        system spreads new connections over them (SO_REUSEPORT).
 
         Raises:
             StartupError: the address cannot be bound.
@@ -38,7 +41,12 @@ class Listener:
         loop = asyncio.get_running_loop()
         try:
             self._server = await loop.create_server(
-                self._accept, host, port, backlog=_BACKLOG, start_serving=False
+                self._accept,
+                host,
+                port,
+                backlog=_BACKLOG,
+                start_serving=False,
+                reuse_port=shared or None,
             )
         except OSError as e:
             reason = os.strerror(e.errno) if e.errno else str(e)

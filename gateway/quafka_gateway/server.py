@@ -68,7 +68,9 @@ class Gateway:
         self._broker = BrokerLink(client, config.org_id)
         self._allowed.watch(client.enforce)
         self._listener = Listener(config.max_connections)
-        self._address = await self._listener.bind(*split_address(config.listen))
+        self._address = await self._listener.bind(
+            *split_address(config.listen), shared=config.listen_shared
+        )
         self._advertised = _advertised(config.advertised_listener, self._address)
         responses = ResponseMemory(config.queued_max_response_bytes)
         self._reader = FetchReader(

@@ -1,0 +1,116 @@
+"""Several gateways on one address: each a process with its own connection to the broker, all under
+one node identity. The system spreads new connections over them (SO_REUSEPORT).
+
+The ports of operations follow one another, from the one that is set for the first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable, Mapping
+
+from quafka.process import EXIT_CANNOT_START
+from quafka.sources import declared, flag
+from quafka.supervise import Child, say, supervise
+from quafka_gateway.config import GatewayConfig
+from quafka_mesh_ops.errors import StartupError
+from quafka_mesh_ops.settings import join_address, split_address
+
+
+def gateways(
+    count: int, listen: str, operations: str, arguments: Callable[[], Mapping[str, str]]
+) -> list[Child]:
+    """So many gateways as children; the others take the address that the first one took.
+
+    Args:
+        arguments: all other flags. Called before each start.
+
+    Raises:
+        StartupError: somebody else listens there.
+    """
+    if count > 1:
+        # What is shared would also be shared with gateways of another broker.
+        _ensure_free(listen)
+    children: list[Child] = []
+    for number in range(count):
+        name = f"gateway {number + 1}" if count > 1 else "gateway"
+        own = _numbered(operations, number)
+        children.append(_child(name, children, number, count, listen, own, arguments))
+    return children
+
+
+def _child(
+    name: str,
+    children: list[Child],
+    number: int,
+    count: int,
+    listen: str,
+    operations: str,
+    arguments: Callable[[], Mapping[str, str]],
+) -> Child:
+    def all_arguments() -> dict[str, str]:
+        shared = {"--listen-shared": "true"} if count > 1 else {}
+        return {
+            **arguments(),
+            **shared,
+            "--workers": "1",
+            "--listen": children[0].ready.get("listen", listen),
+            "--ops-listen": children[number].ready.get("operations", operations),
+        }
+
+    return Child(name, (sys.executable, "-m", "quafka", "gateway"), all_arguments)
+
+
+def serve(config: GatewayConfig, ready_fd: int | None, lifeline_fd: int | None) -> int:
+    """`quafka gateway --workers N`: run them until SIGTERM, SIGINT or the lifeline's end."""
+    known = declared(GatewayConfig)
+    flags = {flag(name): one.show(getattr(config, name)) for name, one in known.items()}
+    try:
+        children = gateways(config.workers, config.listen, config.ops_listen, lambda: flags)
+    except StartupError as e:
+        print(f"quafka: {e}", file=sys.stderr)
+        return EXIT_CANNOT_START
+
+    def greet() -> None:
+        about = {**children[0].ready, "workers": str(config.workers)}
+        if ready_fd is None:
+            say("ready: " + ", ".join(f"{key} {value}" for key, value in about.items()))
+            return
+        with os.fdopen(ready_fd, "w") as out:
+            out.write(json.dumps(about) + "\n")
+
+    async def run() -> int:
+        if lifeline_fd is not None:
+            asyncio.get_running_loop().add_reader(lifeline_fd, _lifeline_ended, lifeline_fd)
+        return await supervise(children, greet)
+
+    return asyncio.run(run())
+
+
+def _lifeline_ended(fd: int) -> None:
+    """Whoever started us is gone."""
+    if not os.read(fd, 64):
+        asyncio.get_running_loop().remove_reader(fd)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _numbered(address: str, number: int) -> str:
+    host, port = split_address(address)
+    return join_address(host, port + number if port else 0)
+
+
+def _ensure_free(address: str) -> None:
+    host, port = split_address(address)
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        for family, kind, protocol, _, where in found:
+            with socket.socket(family, kind, protocol) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                probe.bind(where)
+    except OSError as e:
+        raise StartupError(f"cannot listen on {address}: {e.strerror or e}") from e

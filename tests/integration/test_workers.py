@@ -1,0 +1,97 @@
+"""Several gateways on one port: one port, one node identity, one broker, many processes."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.support.cluster import Cluster
+from tests.support.kafka_calls import fetch, metadata, produce, values
+from tests.support.raw_client import RawClient
+
+WORKERS = 3
+SECONDS = 20.0
+
+
+def children(pid: int) -> list[int]:
+    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def sockets_of(pid: int) -> int:
+    """Descriptors of a process that are sockets: one more for each client."""
+    names = [link.readlink() for link in Path(f"/proc/{pid}/fd").iterdir() if link.is_symlink()]
+    return sum(str(name).startswith("socket:") for name in names)
+
+
+def wait_until(true: Callable[[], bool]) -> None:
+    give_up = time.monotonic() + SECONDS
+    while not true():
+        assert time.monotonic() < give_up
+        time.sleep(0.05)
+
+
+def test_workers_share_the_port_the_identity_and_the_broker(tmp_path: Path) -> None:
+    with Cluster(tmp_path, gateway_args=("--workers", str(WORKERS))) as cluster:
+        pids = children(cluster.gateway.pid)
+        assert len(pids) == WORKERS
+        before = [sockets_of(pid) for pid in pids]
+        clients = [RawClient(cluster.address) for _ in range(40)]
+        try:
+            metadata(clients[0], "t")
+            produce(clients[0], "t", b"here")
+            assert all(values(fetch(client, "t", 0)) == [b"here"] for client in clients)
+            served = [sockets_of(pid) - was for pid, was in zip(pids, before, strict=True)]
+            assert sum(served) == len(clients)
+            assert all(served), "the system gave one of them nothing"
+        finally:
+            for client in clients:
+                client.socket.close()
+
+
+def test_a_worker_that_is_killed_comes_back_on_the_port(tmp_path: Path) -> None:
+    with Cluster(tmp_path, gateway_args=("--workers", "2")) as cluster:
+        with RawClient(cluster.address) as client:
+            metadata(client, "t")
+            produce(client, "t", b"here")
+        first, second = children(cluster.gateway.pid)
+        subprocess.run(["kill", "-9", str(first)], check=True)
+        wait_until(lambda: len(children(cluster.gateway.pid)) == 2)
+        assert second in children(cluster.gateway.pid)
+        with RawClient(cluster.address) as client:
+            assert values(fetch(client, "t", 0)) == [b"here"]
+
+
+def test_up_runs_as_many_gateways_as_it_is_told_and_stops_them(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "quafka", "up", "--listen", "127.0.0.1:0", "--workers", "2"]
+    up = subprocess.Popen(
+        [*command, "--data", str(tmp_path / "data")], stdout=subprocess.PIPE, text=True
+    )
+    assert up.stdout is not None
+    line = next(line for line in up.stdout if "Kafka clients" in line)
+    host, port = line.split()[-1].rsplit(":", 1)
+    pids = children(up.pid)
+    assert len(pids) == 3
+    with RawClient((host, int(port))) as client:
+        metadata(client, "t")
+        produce(client, "t", b"here")
+        assert values(fetch(client, "t", 0)) == [b"here"]
+    up.send_signal(signal.SIGINT)
+    printed, _ = up.communicate(timeout=SECONDS)
+    assert up.returncode == 0, printed
+    assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
+
+
+def test_workers_do_not_join_somebody_elses_port(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        command = [sys.executable, "-m", "quafka", "up", "--listen", address, "--workers", "2"]
+        done = subprocess.run(
+            [*command, "--data", str(tmp_path)], capture_output=True, text=True, check=False
+        )
+    assert done.returncode == 1
+    assert f"cannot listen on {address}" in done.stderr
