@@ -55,7 +55,7 @@ def run(name: str, seconds: int) -> bool:
 
 def fuzz(name: str, seconds: int) -> None:
     """Fuzz one target in this process, until libFuzzer ends it."""
-    import atheris  # type: ignore[import-not-found, unused-ignore]
+    import atheris  # type: ignore[import-not-found, import-untyped, unused-ignore]
 
     home = HOME / name
     corpus = home / "corpus"

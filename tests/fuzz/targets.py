@@ -84,7 +84,7 @@ def batches(data: bytes) -> bool:
             pass
         else:
             accepted = True
-        with contextlib.suppress(REFUSED):
+        with contextlib.suppress(*REFUSED):
             control = read_header(batch).attributes & CONTROL
             for record in iter_records(batch, LIMIT):
                 if control:
@@ -113,7 +113,7 @@ def message_set(data: bytes) -> bool:
         accepted = False
     else:
         accepted = True
-    with contextlib.suppress(REFUSED):
+    with contextlib.suppress(*REFUSED):
         deque(iter_messages(data, LIMIT), 0)
     return accepted
 
