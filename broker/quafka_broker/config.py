@@ -73,6 +73,15 @@ class LogSettings(CommonSettings):
         1 << 30, "size at which the log begins a new file, in bytes",
         settings.whole(1 << 16, 16 << 30), "65536 to 17179869184",
     )  # fmt: skip
+    wal_checkpoint_bytes: int = setting(
+        256 << 20, "how much is written between two checkpoints, and at most read at a start, "
+        "in bytes",
+        settings.whole(1 << 20, 16 << 30), "1048576 to 17179869184",
+    )  # fmt: skip
+    wal_reserve_bytes: int = setting(
+        64 << 20, "room kept free for making room when the disk is full, in bytes",
+        settings.whole(0, 16 << 30), "0 (none) to 17179869184",
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)

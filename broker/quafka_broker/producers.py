@@ -113,13 +113,8 @@ class Producers:
             SequenceError: it must not be stored; see above.
         """
         key = (topic, header.producer_id)
+        self._settle_done(key)
         producer = self._producers.get(key)
-        if producer is not None:
-            # A failed batch's callback may not have run yet, and what it refused must not count.
-            for batch in list(producer.batches):
-                if batch.pending is not None and batch.pending.done():
-                    self._settle(key, batch, batch.pending)
-            producer = self._producers.get(key)
         if producer is None:
             self._check_first(topic, header)
             return None
@@ -195,6 +190,13 @@ class Producers:
         batch = Batch(row.base_sequence, last, row.max_timestamp, row.base_offset)
         self._remember(topic, row.producer_id, row.producer_epoch, batch)
 
+    def _settle_done(self, key: tuple[VirtualTopicId, int]) -> None:
+        """Callbacks that have not run yet: what was refused must not count, the rest must."""
+        producer = self._producers.get(key)
+        for batch in list(producer.batches) if producer is not None else ():
+            if batch.pending is not None and batch.pending.done():
+                self._settle(key, batch, batch.pending)
+
     def _settle(
         self, key: tuple[VirtualTopicId, int], batch: Batch, done: asyncio.Future[list[int]]
     ) -> None:
@@ -228,7 +230,9 @@ class Producers:
             producer = _Producer(epoch, now, before=producer if batch.pending else None)
         producer.used_ms = now
         producer.batches.append(batch)
-        del producer.batches[:-_REMEMBERED]
+        # Those on their way may yet be refused, or not be in a checkpoint: they push none out.
+        stored = sum(known.pending is None for known in producer.batches)
+        del producer.batches[: max(0, stored - _REMEMBERED)]
         self._put(key, producer)
 
     def _put(self, key: tuple[VirtualTopicId, int], producer: _Producer) -> None:
@@ -288,6 +292,8 @@ class Producers:
     def dump(self, topic: VirtualTopicId) -> list[ProducerState]:
         """What is remembered of a partition's producers and is in the log, for a checkpoint."""
         states: list[ProducerState] = []
+        for producer_id in list(self._ids.get(topic, ())):
+            self._settle_done((topic, producer_id))
         for producer_id in self._ids.get(topic, ()):
             producer: _Producer | None = self._producers[topic, producer_id]
             while producer is not None:

@@ -18,7 +18,7 @@ from quafka_broker.state import BrokerState
 from quafka_broker.topic_configs import TopicPolicy
 from quafka_broker.topics import Topic
 from quafka_broker.virtual_topics import OffsetGoneError, VirtualTopic, VirtualTopicId
-from quafka_broker.wal.log import StorageError
+from quafka_broker.wal.errors import StorageError
 from quafka_proto.log_format import IndexRow
 
 log = logging.getLogger("quafka.broker.retention")

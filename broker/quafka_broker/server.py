@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
-import json
 import logging
 import os
+import shutil
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
@@ -26,8 +26,9 @@ from quafka_broker.retention import Retention
 from quafka_broker.state import BadRegistryError, BrokerState
 from quafka_broker.topics import REGISTRY_ORG
 from quafka_broker.wal.disk import RealDisk, sync_folder
-from quafka_broker.wal.log import FsyncPolicy, Log, StorageError
-from quafka_broker.wal.recovery import DamagedLogError
+from quafka_broker.wal.errors import DamagedLogError, StorageError
+from quafka_broker.wal.log import Log
+from quafka_broker.wal.writer import FsyncPolicy
 from quafka_mesh_ops.errors import OpFailedError, StartupError
 from quafka_mesh_ops.identity import Identity
 from quafka_mesh_ops.operations import Operations
@@ -40,7 +41,7 @@ from quafka_proto.errors import ErrorCode
 log = logging.getLogger("quafka.broker")
 
 _DRAIN_SECONDS = 5.0
-_CLEAN_MARK = "clean-shutdown.json"
+_RESERVE_SHARE = 20  # of a small disk, no more than one part in so many is kept free
 _LAST_ORG = 0xFFFFFFFF  # org ids are stored in four bytes
 
 Handler = Callable[[BrokerState, OpContext, Any], Awaitable[Part]]
@@ -86,13 +87,15 @@ class Broker:
         self._operations_address = await self._operations.start(*split_address(config.ops_listen))
         self._identity = Identity.load_or_create(config.node_key or config.data / "node.key")
         wal = Log(
-            RealDisk(self._folder.wal), fsync_policy(config.wal_fsync), config.wal_segment_bytes
+            RealDisk(self._folder.wal),
+            fsync_policy(config.wal_fsync),
+            config.wal_segment_bytes,
+            config.wal_checkpoint_bytes,
+            min(config.wal_reserve_bytes, self._folder.size // _RESERVE_SHARE),
         )
         state = self._state = BrokerState(config, wal)
         try:
-            clean_end = self._folder.clean_mark()
-            await asyncio.to_thread(wal.open, clean_end, state.producers.restore)
-            self._folder.drop_clean_mark()
+            await asyncio.to_thread(wal.open, state.producers)
             wal.on_commit = state.purgatory.wake
             wal.start()
             await state.replay_registry()
@@ -125,16 +128,17 @@ class Broker:
         if self._retention is not None:
             self._retention.cancel()
         if self._state is not None:
-            end = await self._state.log.close()
-            if end is not None:
-                self._folder.leave_clean_mark(end)
+            await self._state.log.close()
         await self._operations.close()
         self._folder.release()
 
     def _problems(self) -> dict[str, str]:
         problems = {"broker": self._busy_with} if self._busy_with else {}
-        if self._state is not None and self._state.log.failure is not None:
-            problems["log"] = self._state.log.failure
+        if self._state is not None:
+            health = self._state.log.health()
+            problem = health.failed or health.refusing
+            if problem is not None:
+                problems["log"] = problem
         return problems
 
     def describe(self) -> dict[str, str]:
@@ -163,7 +167,7 @@ def fsync_policy(setting: str) -> FsyncPolicy:
 
 
 class DataFolder:
-    """The broker's folder: one holder at a time, and a note of a clean end."""
+    """The broker's folder: one holder at a time."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -173,6 +177,11 @@ class DataFolder:
     def wal(self) -> Path:
         """Where the log is."""
         return self._path / "wal"
+
+    @property
+    def size(self) -> int:
+        """Bytes of the file system that it is on."""
+        return shutil.disk_usage(self._path).total
 
     def hold(self) -> None:
         """Make the folder ours.
@@ -201,20 +210,3 @@ class DataFolder:
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
-
-    def clean_mark(self) -> tuple[int, int] | None:
-        """Segment number and size at the last clean end, if there was one."""
-        try:
-            found = json.loads((self._path / _CLEAN_MARK).read_bytes())
-            return int(found["segment"]), int(found["size"])
-        except (FileNotFoundError, ValueError, KeyError, TypeError):
-            return None
-
-    def drop_clean_mark(self) -> None:
-        """The log is about to be written."""
-        (self._path / _CLEAN_MARK).unlink(missing_ok=True)
-
-    def leave_clean_mark(self, end: tuple[int, int]) -> None:
-        """The log is synced and nobody writes to it any more."""
-        content = json.dumps({"version": 1, "segment": end[0], "size": end[1]})
-        (self._path / _CLEAN_MARK).write_text(content)

@@ -16,7 +16,8 @@ from quafka_broker.purgatory import Purgatory
 from quafka_broker.topic_configs import TopicPolicy
 from quafka_broker.topics import Event, Registry, Topic
 from quafka_broker.virtual_topics import VirtualTopicId
-from quafka_broker.wal.log import Log, StorageError
+from quafka_broker.wal.errors import StorageError
+from quafka_broker.wal.log import Log
 from quafka_proto.records import (
     BatchHeader,
     Record,
@@ -58,6 +59,7 @@ class BrokerState:
         Raises:
             StorageError: the log cannot be read, or written.
             BadRegistryError: an event cannot be understood.
+            DamagedLogError: the log lacks records that never were in it.
         """
         events = await self._recorded()
         start = topics.last_snapshot([event for _, event in events])
@@ -65,18 +67,15 @@ class BrokerState:
             with _understood(offset):
                 self.registry.apply(event)
         self._superseded = len(events) - start
-        live = {topics.REGISTRY} | {
-            topic.virtual(partition)
-            for topic in self.registry.every_topic()
-            for partition in range(topic.partitions)
+        live: dict[VirtualTopicId, int | None] = {
+            topics.REGISTRY: events[start][0] if events else None
         }
-        self.log.keep(live)
-        self.producers.keep(live)
         for topic in self.registry.every_topic():
-            for partition, offset in self.registry.log_starts(topic).items():
-                self.log.topic(topic.virtual(partition)).advance_log_start(offset)
-        if events:
-            self.log.topic(topics.REGISTRY).advance_log_start(events[start][0])
+            starts = self.registry.log_starts(topic)
+            for partition in range(topic.partitions):
+                live[topic.virtual(partition)] = starts.get(partition, 0)
+        self.log.settle(live)
+        self.producers.keep(live.keys())
         # Ids of the last block may have been handed out: begin behind it.
         self._next_producer_id = self.registry.producer_ids_up_to
         # Who wrote before this start may have lost his batches to retention.
@@ -134,7 +133,9 @@ class BrokerState:
             records = [Record(0, now, None, topics.encode_event(event), []) for event in some]
             batches += split_batches(build_batch(records))
             await asyncio.sleep(0)
-        return (await self.log.append(self.log.topic(topics.REGISTRY), batches))[0]
+        # What makes room on a full disk is an event.
+        registry = self.log.topic(topics.REGISTRY)
+        return (await self.log.append(registry, batches, urgent=True))[0]
 
     async def create_topic(
         self, org: int, name: str, partitions: int, configs: dict[str, str] | None = None

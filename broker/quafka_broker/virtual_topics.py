@@ -7,6 +7,7 @@ append order, so ranks follow the order of the log.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -85,6 +86,20 @@ class VirtualTopic:
         self.batches.add(self.high_watermark, row.record_count, row.max_timestamp, row.length)
         self.high_watermark += row.record_count
 
+    def add_lost(self, first_id: int, count: int) -> None:
+        """Records that cannot be read any more were here: they keep their offsets."""
+        self._start[1].add_range(first_id, first_id + count)
+        self.high_watermark += count
+
+    def add_lost_before(self, ids: Iterable[tuple[int, int]]) -> None:
+        """The same, in front of all others: ranges [first, end) of ids below them."""
+        base, others = self._start
+        every = others.copy()
+        for first, end in ids:
+            every.add_range(first, end)
+            base -= end - first
+        self._start = (base, every)
+
     def advance_log_start(self, offset: int) -> None:
         """Records below `offset` are not served any more; no other record's offset changes.
 
@@ -114,6 +129,24 @@ class VirtualTopic:
         if offset < base:
             raise OffsetGoneError(f"offset {offset} is below the log start {base}")
         return ids[offset - base]
+
+    def offsets_between(self, first_id: int, end_id: int) -> tuple[int, int]:
+        """The offsets [first, end) of its records with ids in [first_id, end_id)."""
+        base, ids = self._start
+        below = ids.rank(first_id - 1) if first_id else 0
+        return base + below, base + (ids.rank(end_id - 1) if end_id else 0)
+
+    @property
+    def first_id(self) -> int | None:
+        """The id of its first record; None where there is none."""
+        ids = self._start[1]
+        return ids[0] if ids else None
+
+    @property
+    def next_id(self) -> int:
+        """The id behind that of its last record; 0 where there is none."""
+        ids = self._start[1]
+        return ids[-1] + 1 if ids else 0
 
     def dump(self) -> VirtualTopicState:
         """All that it knows, for a checkpoint."""

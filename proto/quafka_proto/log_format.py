@@ -8,7 +8,9 @@ Segment file `N.log` (N: twelve decimal digits):
     header, 32 bytes
         0   8 magic b"QUAFKLOG"
         8   1 version, 1
-        9   7 zero
+        9   1 kind: 0 entries in append order, 1 rewritten: dead entries dropped, the others in
+              any order; then `durable position` means nothing, all of it was durable
+       10   6 zero
        16   8 segment number
        24   4 salt: any number, the same in both files of a segment
        28   4 CRC-32C of bytes 0-27
@@ -33,7 +35,11 @@ The batch's own CRC-32C covers it from its 21st byte on, so every byte is under 
 salt keeps a copy of an entry from passing for one: a record's value may hold any bytes, and
 recovery searches for entries behind a torn one.
 
-Index file `N.oidx`: the same 32-byte header with magic b"QUAFKIDX", then one row per entry:
+An entry whose batch has a record count of 0 stands for records that were lost to damage: its own
+record count, as the batch's last offset delta, says how many offsets and ids it covers.
+
+Index file `N.oidx`: the same 32-byte header with magic b"QUAFKIDX", then one row per entry, in the
+order of global ids:
 
         0   8 global message id of the first record
         8   8 virtual offset of the first record
@@ -48,7 +54,7 @@ Index file `N.oidx`: the same 32-byte header with magic b"QUAFKIDX", then one ro
        72   4 record count
        76   4 length of the record batch
        80   2 producer epoch
-       82   2 flags, 0
+       82   2 flags: 1 the entry was found damaged
        84   8 zero
        92   4 CRC-32C of bytes 0-91
 """
@@ -72,12 +78,24 @@ ENTRY_START = b"\x51\x45\x01\x00"
 CHECKED_SIZE = ENTRY_HEADER_SIZE + PATCHED_SIZE
 """The leading bytes of an entry that are under its own CRC."""
 
-_FILE_HEADER = struct.Struct(">8sB7xQI")
+APPENDED, REWRITTEN = 0, 1
+"""Kinds of segments."""
+ROW_DAMAGED = 1
+"""Flag of an index row."""
+
+_FILE_HEADER = struct.Struct(">8sBB6xQI")
 _ENTRY_HEAD = struct.Struct(">4sI")
 _ENTRY_BODY = struct.Struct(">QQQ16sIIII")
 _ROW = struct.Struct(">QQQ16sqqiIIIIIhH8x")
 _CRC = struct.Struct(">I")
 _BODY_AT = 12
+
+
+class FileHeader(NamedTuple):
+    """What the header of a log or index file says."""
+
+    salt: int
+    kind: int
 
 
 class Entry(NamedTuple):
@@ -123,21 +141,21 @@ class IndexRow(NamedTuple):
         return self.position + ENTRY_HEADER_SIZE + self.length
 
 
-def encode_file_header(magic: bytes, number: int, salt: int) -> bytes:
+def encode_file_header(magic: bytes, number: int, salt: int, kind: int = APPENDED) -> bytes:
     """The header of a segment's log or index file."""
-    head = _FILE_HEADER.pack(magic, VERSION, number, salt)
+    head = _FILE_HEADER.pack(magic, VERSION, kind, number, salt)
     return head + _CRC.pack(crc32c(head))
 
 
-def check_file_header(data: bytes, magic: bytes, number: int) -> int:
-    """The salt in a file's header. Refuses a file that is not the one it should be.
+def check_file_header(data: bytes, magic: bytes, number: int) -> FileHeader:
+    """A verified file header. Refuses a file that is not the one it should be.
 
     Raises:
-        Malformed: cut short, damaged, another kind of file, segment or version.
+        Malformed: cut short, damaged, another kind of file or segment, another segment or version.
     """
     if len(data) < FILE_HEADER_SIZE:
         raise Malformed("the file header is cut short")
-    found, version, found_number, salt = _FILE_HEADER.unpack_from(data)
+    found, version, kind, found_number, salt = _FILE_HEADER.unpack_from(data)
     if found != magic:
         raise Malformed("the file header has another magic")
     if version != VERSION:
@@ -146,7 +164,9 @@ def check_file_header(data: bytes, magic: bytes, number: int) -> int:
         raise Malformed("the file header does not match its CRC")
     if found_number != number:
         raise Malformed(f"the file is segment {found_number}")
-    return int(salt)
+    if kind not in (APPENDED, REWRITTEN):
+        raise Malformed(f"segments of kind {kind} are not known")
+    return FileHeader(salt, kind)
 
 
 def encode_entry_header(
@@ -203,7 +223,8 @@ def check_entry(data: bytes | memoryview, at: int, salt: int) -> Entry:
         raise Malformed("an entry is cut short")
     batch = data[start : start + entry.length]
     header = read_header(batch)
-    if header.length != entry.length or header.record_count != entry.record_count:
+    # A producer's batch is dense; one that stands for lost records has offsets only.
+    if header.length != entry.length or header.last_offset_delta + 1 != entry.record_count:
         raise Malformed("an entry and its record batch differ")
     if header.crc != crc32c(batch[PATCHED_SIZE:]):
         raise Malformed("a record batch does not match its CRC")
@@ -236,7 +257,7 @@ def encode_row(row: IndexRow) -> bytes:
     return body + _CRC.pack(crc32c(body))
 
 
-def decode_row(data: bytes | memoryview, at: int = 0) -> IndexRow:
+def decode_row(data: bytes | bytearray | memoryview, at: int = 0) -> IndexRow:
     """Read a row.
 
     Raises:

@@ -18,7 +18,8 @@ from quafka_broker.ops import list_offsets
 from quafka_broker.retention import Retention
 from quafka_broker.state import BrokerState
 from quafka_broker.wal.disk import RealDisk
-from quafka_broker.wal.log import FsyncPolicy, Log
+from quafka_broker.wal.log import Log
+from quafka_broker.wal.writer import FsyncPolicy
 from quafka_mesh_ops.ops import ListOffsetsOp, ListOffsetsOps
 from quafka_mesh_ops.server import OpContext
 from quafka_mesh_ops.tracing import Tracer
@@ -32,7 +33,7 @@ _CONTEXT = OpContext(_ORG, None, 0.0, "", Tracer())
 async def _state(folder: Path) -> BrokerState:
     log = Log(RealDisk(folder), FsyncPolicy(0.0), 1 << 30)
     state = BrokerState(BrokerConfig(data=folder), log)
-    log.open(None, state.producers.restore)
+    log.open(state.producers)
     log.start()
     await state.replay_registry()
     return state

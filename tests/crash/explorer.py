@@ -12,6 +12,7 @@ from tests.crash.workload import History, Workload
 from tests.unit.broker.tools import running_state
 
 SEGMENT_BYTES = 3_000
+CHECKPOINT_BYTES = 2_000
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,9 @@ async def record(recipe: Recipe, disk: RecordedDisk) -> History:
     """Run the workload."""
     rng = random.Random(recipe.seed)
     workload = Workload(rng, disk)
-    async with running_state(disk, segment_bytes=SEGMENT_BYTES) as state:
+    async with running_state(
+        disk, segment_bytes=SEGMENT_BYTES, checkpoint_bytes=CHECKPOINT_BYTES
+    ) as state:
         disk.faults = Faults(rng, recipe.full, recipe.sync)
         await workload.run(state, recipe.turns)
     return workload.history

@@ -141,6 +141,12 @@ class RecordedDisk:
     def open(self, name: str) -> RecordedFile:
         return RecordedFile(self, self._inode(name))
 
+    def allocate(self, name: str, size: int) -> None:
+        with self._lock:
+            if name not in self._names:
+                inode = self._names[name] = self._new(bytes(size))
+                self.operations.append(Names({name: inode.number}))
+
     def names(self) -> list[str]:
         with self._lock:
             return sorted(self._names)

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeVar
 from quafka_broker.ops import produce
 from quafka_broker.state import BrokerState
 from quafka_broker.topics import Topic
-from quafka_broker.wal.log import StorageError
+from quafka_broker.wal.errors import StorageError
 from quafka_mesh_ops.ops import ProduceOp, ProduceOpResp, ProduceOps
 from quafka_proto.errors import ErrorCode
 from quafka_proto.records import Record, build_batch

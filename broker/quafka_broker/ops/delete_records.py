@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from quafka_broker.state import BrokerState
 from quafka_broker.topics import Topic
-from quafka_broker.wal.log import StorageError
+from quafka_broker.wal.errors import StorageError
 from quafka_mesh_ops.ops import (
     DeleteRecordsOp,
     DeleteRecordsOpResp,

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from quafka_broker import leader_epochs
 from quafka_broker.state import BrokerState
 from quafka_broker.virtual_topics import OffsetGoneError, VirtualTopic, VirtualTopicId
-from quafka_broker.wal.log import StorageError
+from quafka_broker.wal.errors import CorruptError, StorageError
 from quafka_mesh_ops.ops import (
     AbortedTransaction,
     Buffer,
@@ -188,6 +188,8 @@ async def _read_one(
     limit = max(0, min(op.max_bytes, left))
     try:
         batches = await state.log.read(topic, op.fetch_offset, limit, at_least_one=first)
+    except CorruptError:
+        return [], ErrorCode.CORRUPT_MESSAGE
     except StorageError:
         return [], ErrorCode.KAFKA_STORAGE_ERROR
     except OffsetGoneError:  # while another partition was read

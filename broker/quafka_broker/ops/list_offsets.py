@@ -17,7 +17,7 @@ from quafka_broker import leader_epochs, time_search
 from quafka_broker.leader_epochs import LEADER_EPOCH
 from quafka_broker.state import BrokerState
 from quafka_broker.virtual_topics import VirtualTopic
-from quafka_broker.wal.log import StorageError
+from quafka_broker.wal.errors import CorruptError, StorageError
 from quafka_mesh_ops.ops import (
     ListOffsetsOp,
     ListOffsetsOpResp,
@@ -67,10 +67,10 @@ async def _search(state: BrokerState, virtual: VirtualTopic, timestamp: int) -> 
             found = await time_search.first_from(state.log, virtual, timestamp)
         else:
             return ListOffsetsOpResp(-1, error_code=ErrorCode.UNSUPPORTED_VERSION)
+    except (CorruptError, Malformed):
+        return ListOffsetsOpResp(-1, error_code=ErrorCode.CORRUPT_MESSAGE)
     except StorageError:
         return ListOffsetsOpResp(-1, error_code=ErrorCode.KAFKA_STORAGE_ERROR)
-    except Malformed:
-        return ListOffsetsOpResp(-1, error_code=ErrorCode.CORRUPT_MESSAGE)
     if found is None:
         return ListOffsetsOpResp(-1)
     return ListOffsetsOpResp(found.offset, timestamp=found.timestamp, leader_epoch=LEADER_EPOCH)

@@ -14,7 +14,7 @@ from quafka_broker.admission import admit
 from quafka_broker.producers import NO_PRODUCER, Batch, SequenceError
 from quafka_broker.state import BrokerState
 from quafka_broker.virtual_topics import VirtualTopic
-from quafka_broker.wal.log import StorageError
+from quafka_broker.wal.errors import StorageError
 from quafka_mesh_ops.ops import ProduceOp, ProduceOpResp, ProduceOps, ProduceOpsResp
 from quafka_mesh_ops.server import OpContext
 from quafka_mesh_ops.tracing import Span, fail_with

@@ -5,7 +5,7 @@ from __future__ import annotations
 from quafka_broker import topic_configs
 from quafka_broker.state import BrokerState
 from quafka_broker.topics import MAX_PARTITIONS, Topic, legal_name
-from quafka_broker.wal.log import StorageError
+from quafka_broker.wal.errors import StorageError
 from quafka_mesh_ops.ops import (
     CreateTopic,
     CreateTopicResp,

@@ -63,12 +63,24 @@ class Disk(Protocol):
         """An existing file."""
         ...
 
+    def allocate(self, name: str, size: int) -> None:
+        """A file that takes up so many bytes, whatever is in it. One that is there already is kept.
+
+        Raises:
+            OSError: there is no room; then there is no such file.
+        """
+        ...
+
     def names(self) -> list[str]:
         """The files there are."""
         ...
 
     def remove(self, name: str) -> None:
         """Delete a file; durable after `sync_names`."""
+        ...
+
+    def rename(self, name: str, to: str) -> None:
+        """Give a file another name, in place of one that has it; durable after `sync_names`."""
         ...
 
     def sync_names(self) -> None:
@@ -133,11 +145,25 @@ class RealDisk:
     def open(self, name: str) -> File:
         return RealFile(self._folder / name, 0)
 
+    def allocate(self, name: str, size: int) -> None:
+        path = self._folder / name
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        try:
+            os.posix_fallocate(fd, 0, size)
+        except OSError:
+            path.unlink()
+            raise
+        finally:
+            os.close(fd)
+
     def names(self) -> list[str]:
         return sorted(entry.name for entry in self._folder.iterdir())
 
     def remove(self, name: str) -> None:
         (self._folder / name).unlink()
+
+    def rename(self, name: str, to: str) -> None:
+        (self._folder / name).replace(self._folder / to)
 
     def sync_names(self) -> None:
         sync_folder(self._folder)

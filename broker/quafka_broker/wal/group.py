@@ -15,12 +15,16 @@ from quafka_proto.records import PATCHED_SIZE, BatchHeader, rebase
 
 @dataclass(slots=True, eq=False)
 class Append:
-    """Checked batches for one virtual topic, and who waits for their offsets."""
+    """Checked batches for one virtual topic, and who waits for their offsets.
+
+    `urgent`: they may use the reserve of a full disk.
+    """
 
     topic: VirtualTopic
     batches: Sequence[tuple[BatchHeader, memoryview]]
     size: int
     done: asyncio.Future[list[int]]
+    urgent: bool
 
 
 @dataclass(slots=True)

@@ -1,16 +1,37 @@
-"""From a virtual offset to the bytes on disk: which entries to read, neighbours in one run."""
+"""From a virtual offset to record batches: which entries to read, neighbours in one run.
+
+What is in memory is read at once; whatever would wait for the device is done in a thread. Every
+batch that is handed out was compared with its index row and its CRC-32C.
+"""
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+import asyncio
+import logging
+import struct
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import takewhile
+from typing import NamedTuple, TypeVar
 
+from quafka_broker.leader_epochs import LEADER_EPOCH
 from quafka_broker.virtual_topics import VirtualTopic, VirtualTopicId
-from quafka_broker.wal.segment import Rows, Segment
+from quafka_broker.wal.contents import Contents
+from quafka_broker.wal.disk import File
+from quafka_broker.wal.errors import CorruptError
+from quafka_broker.wal.quarantine import damaged_entry
+from quafka_broker.wal.segment import Read, Rows, Segment
+from quafka_proto.errors import Malformed
 from quafka_proto.log_format import ENTRY_HEADER_SIZE, IndexRow
+from quafka_proto.records import MAGIC, PATCHED_SIZE, crc32c
 
-_ROWS_AHEAD = 64
+log = logging.getLogger("quafka.broker.wal")
+
+_PATCHED = struct.Struct(">qiibI")  # base offset, length, leader epoch, magic, CRC
+_AT_ONCE = 1 << 20  # bytes that are copied and summed without holding up the event loop
+_LENGTH_FROM = 12  # what the length field does not count
+
+T = TypeVar("T")
 
 
 class Run(NamedTuple):
@@ -29,31 +50,168 @@ class Run(NamedTuple):
         """Bytes from there to the end of the last entry."""
         return self.rows[-1].end - self.position
 
-    def batches(self, data: bytes | bytearray) -> list[memoryview]:
-        """Cut what was read into record batches, without copying."""
-        view = memoryview(data)
-        starts = [row.position - self.position + ENTRY_HEADER_SIZE for row in self.rows]
-        return [
-            view[start : start + row.length] for start, row in zip(starts, self.rows, strict=True)
-        ]
+
+class _Bad(NamedTuple):
+    """An entry that was read and is not what was written."""
+
+    segment: Segment
+    row: IndexRow
+    reason: str
+
+
+class Reader:
+    """Reads a log's contents."""
+
+    def __init__(self, contents: Contents) -> None:
+        self._contents = contents
+        self._threads = ThreadPoolExecutor(4, thread_name_prefix="wal-read")
+
+    def close(self) -> None:
+        """Wait for what is being read."""
+        self._threads.shutdown()
+
+    async def batches(
+        self, topic: VirtualTopic, offset: int, max_bytes: int, *, at_least_one: bool
+    ) -> list[memoryview]:
+        """Whole batches from the one that holds `offset` on, together at most `max_bytes`.
+
+        Raises:
+            CorruptError: the first one is lost to damage. A later one that is ends the answer.
+            Malformed, OSError: the index or the log cannot be read.
+            OffsetGoneError: the log start is above `offset`.
+        """
+
+        def read(how: Read) -> tuple[list[memoryview], _Bad | None]:
+            found: list[memoryview] = []
+            for run in plan(
+                self._contents, topic, offset, max_bytes, how, at_least_one=at_least_one
+            ):
+                bad = _read_run(run, how, found)
+                if bad is not None:
+                    return found, bad
+            return found, None
+
+        batches, bad = await self._run(read)
+        if bad is not None:
+            self._quarantine(bad)
+            if not batches:
+                raise CorruptError(f"offset {offset}: {bad.reason}")
+        return batches
+
+    async def rows(
+        self, topic: VirtualTopic, start: int, wanted: Callable[[IndexRow], bool]
+    ) -> list[IndexRow]:
+        """The index rows from the batch that holds `start` on, as long as they are wanted.
+
+        Raises:
+            CorruptError: the first one is lost to damage.
+            Malformed, OSError: the index cannot be read.
+            OffsetGoneError: the log start is above `start`.
+        """
+
+        def read(how: Read) -> list[IndexRow]:
+            rows = (row for _, row in entries_from(self._contents, topic, start, how))
+            return list(takewhile(wanted, rows))
+
+        return await self._run(read)
+
+    def readable_bytes(self, topic: VirtualTopic, offset: int, enough: int) -> int:
+        """See `Log.readable_bytes`.
+
+        Raises:
+            See `rows`.
+        """
+        found = 0
+        try:
+            for _, row in entries_from(self._contents, topic, offset, _from_memory):
+                if found >= enough:
+                    break
+                found += row.length
+        except _NotInMemoryError:
+            return enough
+        return found
+
+    async def _run(self, job: Callable[[Read], T]) -> T:
+        """Do a job that reads: here if all of it is in memory, in a thread if not."""
+        try:
+            return job(_from_memory)
+        except _NotInMemoryError:
+            loop = asyncio.get_running_loop()
+            return await loop.run_in_executor(self._threads, job, _from_disk)
+
+    def _quarantine(self, bad: _Bad) -> None:
+        damage = damaged_entry(bad.segment.number, bad.row, bad.reason)
+        log.error("damaged: %s", damage)
+        self._contents.quarantine.add(damage)
+
+
+class _NotInMemoryError(Exception):
+    """Reading would take long."""
+
+
+def _from_memory(file: File, position: int, size: int) -> bytearray:
+    found = file.read_cached(position, size) if size <= _AT_ONCE else None
+    if found is None:
+        raise _NotInMemoryError
+    return found
+
+
+def _from_disk(file: File, position: int, size: int) -> bytes:
+    return file.read(position, size)
+
+
+def _read_run(run: Run, how: Read, found: list[memoryview]) -> _Bad | None:
+    """Read entries and add their batches to `found`, up to one that is bad."""
+    data = how(run.segment.log, run.position, run.size)
+    view = memoryview(data)
+    for row in run.rows:
+        start = row.position - run.position + ENTRY_HEADER_SIZE
+        batch = view[start : start + row.length]
+        reason = _fault(batch, row)
+        if reason is not None:
+            return _Bad(run.segment, row, reason)
+        found.append(batch)
+    return None
+
+
+def _fault(batch: memoryview, row: IndexRow) -> str | None:
+    """Why a batch is not the one that its row is about; None for the right one.
+
+    The index row has a CRC of its own. It says what the bytes must be that lie outside the
+    batch's CRC.
+    """
+    if len(batch) < row.length:
+        return "the file ends before it"
+    base, length, epoch, magic, crc = _PATCHED.unpack_from(batch)
+    if (base, length + _LENGTH_FROM, epoch, magic) != (
+        row.base_offset,
+        row.length,
+        LEADER_EPOCH,
+        MAGIC,
+    ):
+        return "the record batch is not the one that the index has"
+    if crc32c(batch[PATCHED_SIZE:]) != crc:
+        return "the record batch does not match its CRC"
+    return None
 
 
 def plan(
-    segments: Sequence[Segment],
+    contents: Contents,
     topic: VirtualTopic,
     offset: int,
     max_bytes: int,
+    how: Read,
     *,
     at_least_one: bool,
 ) -> list[Run]:
     """What to read for whole batches from `offset` on, together at most `max_bytes`.
 
     Raises:
-        OSError, Malformed: the index cannot be read.
+        See `Reader.batches`.
     """
     runs: list[Run] = []
     taken = 0
-    for segment, row in entries_from(segments, topic, offset):
+    for segment, row in entries_from(contents, topic, offset, how):
         if taken + row.length > max_bytes and (taken or not at_least_one):
             break
         taken += row.length
@@ -66,35 +224,50 @@ def plan(
 
 
 def entries_from(
-    segments: Sequence[Segment], topic: VirtualTopic, offset: int
+    contents: Contents, topic: VirtualTopic, offset: int, how: Read
 ) -> Iterator[tuple[Segment, IndexRow]]:
-    """The entry that holds a readable offset, and all of the virtual topic behind it.
+    """The entry that holds a readable offset, and those of the virtual topic behind it.
+
+    They end before the first that is lost to damage.
 
     Raises:
-        OSError, Malformed: the index cannot be read.
+        CorruptError: that is the first one.
+        Malformed, OSError: the index cannot be read.
+        OffsetGoneError: the log start is above `offset`.
     """
-    segment: Segment | None = None
+    lost = contents.quarantine.first_lost(topic.id, offset)
+    if lost == offset:
+        raise CorruptError(f"offset {offset} is lost to damage")
     block: Rows | None = None
     number = 0
-    while offset < topic.high_watermark:
+    while offset < (topic.high_watermark if lost is None else lost):
         number += 1
         row = _if_next(block, number, topic.id, offset)
-        if row is None or segment is None:
-            global_id = topic.global_id_at(offset)
-            segment = segments[bisect_right(segments, global_id, key=_first_id) - 1]
-            number = segment.row_number(global_id)
-            if block is None or block.segment is not segment or number not in block:
-                block = segment.rows(number, _ROWS_AHEAD)
-            row = block.row(number)
-        yield segment, row
+        if row is None or block is None:
+            block, number, row = _look_up(contents, topic, offset, block, how)
+        yield block.segment, row
         offset = row.base_offset + row.record_count
+
+
+def _look_up(
+    contents: Contents, topic: VirtualTopic, offset: int, block: Rows | None, how: Read
+) -> tuple[Rows, int, IndexRow]:
+    global_id = topic.global_id_at(offset)
+    segment = contents.segment_of(global_id)
+    if segment is None:
+        raise Malformed(f"no segment holds the record {global_id}")
+    rows, number = segment.find(global_id, how, block)
+    row = rows.row(number)
+    if not row.base_offset <= offset < row.base_offset + row.record_count:
+        raise Malformed(f"the index of segment {segment.number} lacks the record {global_id}")
+    return rows, number, row
 
 
 def _if_next(
     block: Rows | None, number: int, topic: VirtualTopicId, offset: int
 ) -> IndexRow | None:
     """The row behind the last one, where it happens to be the one: no search is needed."""
-    if block is None or number not in block:
+    if block is None or number >= block.end:
         return None
     row = block.row(number)
     same = (
@@ -105,9 +278,3 @@ def _if_next(
         and row.generation == topic.generation
     )
     return row if same else None
-
-
-def _first_id(segment: Segment) -> int:
-    """An empty segment is the last: no id is in it."""
-    first = segment.first_id
-    return 1 << 64 if first is None else first

@@ -1,135 +1,336 @@
 """Opening a log that may have been left in any state.
 
-What is known to have been durable is believed: all segments but the last, which were synced when
-they were sealed; the last after a clean shutdown; else as much of it as its last entry says was
-durable before it. There the index is read (each row has a CRC) and is made again from the log
-where it is not whole. What lies behind is verified byte by byte.
+A checkpoint says what the log held up to some place; only what lies behind that is read. Without
+one all of the index is. What is known to have been durable is believed by index (each row has a
+CRC), and the index is made again from the log where it is not whole: all segments but the last,
+which were synced when they were sealed; the last as far as the checkpoint, or its last entry, says
+that it was durable. What lies behind is verified byte by byte.
 
-A bad entry in what was durable is damage to acknowledged data: the broker refuses to start rather
-than drop it. Behind that, a bad entry is the torn tail of writes that nobody was promised and is
-cut off with all that follows - except where a later, valid entry says that the bad place was
-durable before it was written: then it is damage, too (docs/adr/0003).
+A bad place there is the torn tail of writes that nobody was promised: it is cut off, with all that
+follows, and that is said. In what was durable it is damage: it is quarantined, and the rest is
+served. A segment in which the last entries are damaged is not appended to any more.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import suppress
 
-from quafka_broker.virtual_topics import VirtualTopicId
+from quafka_broker.wal.checkpoint import Checkpoint
+from quafka_broker.wal.contents import Contents
 from quafka_broker.wal.disk import Disk, File
+from quafka_broker.wal.errors import DamagedLogError
+from quafka_broker.wal.quarantine import Damage
+from quafka_broker.wal.scan import Bad, Torn, header_at, scan
 from quafka_broker.wal.segment import Segment, index_name, log_name
 from quafka_proto.errors import Malformed
 from quafka_proto.log_format import (
-    CHECKED_SIZE,
-    ENTRY_HEADER_SIZE,
-    ENTRY_START,
+    APPENDED,
     FILE_HEADER_SIZE,
     INDEX_MAGIC,
     INDEX_ROW_SIZE,
     LOG_MAGIC,
-    Entry,
+    REWRITTEN,
+    ROW_DAMAGED,
+    FileHeader,
     IndexRow,
-    check_entry,
-    check_entry_header,
     check_file_header,
     decode_row,
     encode_file_header,
     encode_row,
-    row_of,
 )
-from quafka_proto.records import BATCH_HEADER_SIZE
 
 log = logging.getLogger("quafka.broker.recovery")
 
-_CHUNK = 8 << 20
+TEMPORARY = ".new"
+"""How the names of files end that are not finished; a crash may leave them behind."""
 _ROWS_PER_READ = 4096
 
 
-class DamagedLogError(Exception):
-    """Acknowledged data cannot be read back. The message names file and position."""
+def recover(disk: Disk, checkpoint: Checkpoint | None, contents: Contents) -> int:
+    """Open all segments and fill `contents`; returns the number of the active segment.
 
-
-def recover(
-    disk: Disk, clean_end: tuple[int, int] | None, seen: Callable[[IndexRow], None]
-) -> list[Segment]:
-    """Open all segments, oldest first, and report every entry in append order. Blocks.
-
-    Args:
-        clean_end: number and size of the last segment after a clean shutdown, if there was one.
-        seen: called with the row of every entry.
+    That one is not there yet where nothing can be appended to the last. Blocks.
 
     Raises:
-        DamagedLogError: see above.
+        DamagedLogError: the log contradicts itself.
         OSError: a file cannot be read or put right.
     """
-    numbers = sorted(int(name[:-4]) for name in disk.names() if _is_log(name))
-    clean_number, clean_size = clean_end or (-1, 0)
-    for number in (*range(len(numbers)), clean_number):
-        if number >= 0 and number not in numbers:
-            raise DamagedLogError(f"{log_name(number)} is missing")
-    _remove_orphans(disk, numbers)
-    segments: list[Segment] = []
-    next_id = 0
-    for number in numbers:
-        last = number == numbers[-1]
-        segment = _open(disk, number, may_be_unfinished=last and number > clean_number)
-        if segment is None:
-            break
-        size = segment.log.size()
-        durable = clean_size if number == clean_number else FILE_HEADER_SIZE
-        if durable > size:
-            raise DamagedLogError(f"{log_name(number)} has {size} bytes, but had {durable}")
-        if last:
-            durable = max(durable, _last_durable(segment, size))
-        whole = not last or (number, size) == clean_end
-        for row in _rows(segment, size, size if whole else durable, whole, next_id):
-            next_id = row.global_id + row.record_count
-            seen(row)
-        segments.append(segment)
-    return segments
+    return _Recovery(disk, checkpoint, contents).run()
 
 
-def _remove_orphans(disk: Disk, numbers: list[int]) -> None:
-    """Remove an index that a crash left alone when its segment was begun.
+class _Recovery:
+    """One run over all segments, oldest first."""
 
-    Raises:
-        DamagedLogError: it has rows, so there was a log.
-    """
-    for name in disk.names():
-        if not name.endswith(".oidx") or name[:-5] in {f"{number:012d}" for number in numbers}:
-            continue
-        index = disk.open(name)
-        size = index.size()
-        index.close()
-        if size > FILE_HEADER_SIZE:
-            raise DamagedLogError(f"{name[:-5]}.log is missing")
-        disk.remove(name)
+    def __init__(self, disk: Disk, checkpoint: Checkpoint | None, contents: Contents) -> None:
+        self._disk = disk
+        self._checkpoint = checkpoint
+        self._contents = contents
+        self._known = {s.number: s for s in checkpoint.segments} if checkpoint else {}
+        self._durable = checkpoint.durable if checkpoint else (-1, 0)
+        self._tail = max(self._known, default=-1)
+        self._next_id = 0
+        # Damage of which it is not known yet which ids were in it: the next entry tells.
+        self._open_damage: list[Damage] = []
+        self._unborn = -1  # a segment that a crash left without a header
 
+    def run(self) -> int:
+        self._remove_leftovers()
+        names = self._disk.names()
+        logs = {int(name[:-4]) for name in names if _is_numbered(name, ".log")}
+        indexes = {int(name[:-5]) for name in names if _is_numbered(name, ".oidx")}
+        numbers = sorted(logs | indexes | self._known.keys())
+        for number in numbers:
+            last = number == numbers[-1]
+            if number in logs:
+                self._segment(number, last)
+            else:
+                self._unreadable(number, "its file is missing", 0)
+        end_id = self._checkpoint.end_id if self._checkpoint is not None else 0
+        self._close_damage(max(self._next_id, end_id))
+        self._reach(end_id)
+        self._contents.next_id = self._next_id
+        return self._active_number([number for number in numbers if number != self._unborn])
 
-def _is_log(name: str) -> bool:
-    return name.endswith(".log") and name[:-4].isdecimal()
+    def _active_number(self, numbers: list[int]) -> int:
+        if not numbers:
+            return 0
+        segments = self._contents.segments
+        if not segments or segments[-1].number != numbers[-1] or segments[-1].kind != APPENDED:
+            return numbers[-1] + 1
+        damages = self._contents.quarantine.damages
+        damaged = any(d.segment == numbers[-1] and d.end > d.start for d in damages)
+        return numbers[-1] + damaged
 
+    def _remove_leftovers(self) -> None:
+        for name in self._disk.names():
+            if name.endswith(TEMPORARY):
+                self._disk.remove(name)
 
-def _open(disk: Disk, number: int, *, may_be_unfinished: bool) -> Segment | None:
-    """The segment's files; None for a last one that a crash left without even its header."""
-    file = disk.open(log_name(number))
-    try:
-        salt = check_file_header(file.read(0, FILE_HEADER_SIZE), LOG_MAGIC, number)
-    except Malformed as e:
-        empty = file.size() <= FILE_HEADER_SIZE
-        file.close()
-        if not (may_be_unfinished and empty):
-            raise DamagedLogError(f"{log_name(number)}: {e}") from e
+    # --- a segment ----------------------------------------------------------------------------
+
+    def _segment(self, number: int, last: bool) -> None:
+        file = self._disk.open(log_name(number))
+        size = file.size()
+        header = self._header(number, file)
+        if header is None:
+            file.close()
+            if last and file_is_unborn(file) and number > self._durable[0]:
+                self._remove_unborn(number)
+            else:
+                self._unreadable(number, "its file header is damaged", size)
+            return
+        segment = Segment(number, header, file, _open_index(self._disk, number, header))
+        self._contents.segments.append(segment)
+        state = self._known.get(number)
+        if state is not None and (state.salt, state.kind) == header:
+            segment.adopt(state)
+            index_size = segment.index.size()
+            if size >= state.end and index_size >= segment.index_end:
+                if segment.first_id is not None:
+                    self._close_damage(segment.first_id)
+                self._reach(segment.next_id)
+                if number < self._tail and (size, index_size) == (state.end, segment.index_end):
+                    return
+            else:
+                segment.forget()
+        self._entries(segment, size, last)
+
+    def _header(self, number: int, file: File) -> FileHeader | None:
+        try:
+            return check_file_header(file.read(0, FILE_HEADER_SIZE), LOG_MAGIC, number)
+        except Malformed as e:
+            reason = str(e)
+        name = index_name(number)
+        if file_is_unborn(file) or name not in self._disk.names():
+            return None
+        index = self._disk.open(name)
+        try:
+            header = check_file_header(index.read(0, FILE_HEADER_SIZE), INDEX_MAGIC, number)
+        except Malformed:
+            return None
+        finally:
+            index.close()
+        self._lose(Damage(number, 0, FILE_HEADER_SIZE, reason, self._next_id, self._next_id))
+        return header
+
+    def _remove_unborn(self, number: int) -> None:
+        self._unborn = number
         log.warning("removing %s: a crash left it without a header", log_name(number))
-        for name in {log_name(number), index_name(number)} & set(disk.names()):
-            disk.remove(name)
-        disk.sync_names()
-        return None
-    return Segment(number, salt, file, _open_index(disk, number, salt))
+        for name in {log_name(number), index_name(number)} & set(self._disk.names()):
+            self._disk.remove(name)
+        self._disk.sync_names()
+
+    def _entries(self, segment: Segment, size: int, last: bool) -> None:
+        """Everything in a segment behind what is known of it; its files are put right."""
+        durable = self._durable_end(segment, size, last)
+        known = segment.end
+        believed = min(durable, size)
+        if segment.kind == APPENDED:
+            for row in _index_rows(segment, believed):
+                if row.global_id < self._next_id or (
+                    row.global_id > self._next_id and row.position != FILE_HEADER_SIZE
+                ):
+                    break
+                self._entry(segment, row)
+        elif _is_whole(segment, size):
+            for row in list(_rows_while_good(segment)):
+                self._entry(segment, row)
+        left = segment.index.read(segment.index_end, segment.index.size())
+        if left:
+            segment.index.truncate(segment.index_end)
+        if segment.end < max(size, durable):
+            if known < segment.end < believed or segment.end == FILE_HEADER_SIZE < believed:
+                log.warning("%s: indexing from %d on", log_name(segment.number), segment.end)
+            self._scan(segment, durable, left)
+        elif left:
+            segment.sync()
+
+    def _durable_end(self, segment: Segment, size: int, last: bool) -> int:
+        """Up to where a segment's log was durable, however much of it is left."""
+        number, position = self._durable
+        if segment.kind == REWRITTEN:
+            return size
+        durable = position if number == segment.number else 0
+        state = self._known.get(segment.number)
+        if state is not None and state.salt == segment.salt:
+            durable = max(durable, state.end)
+        if not last:
+            return max(durable, size, _indexed_end(segment))
+        return max(durable, _last_durable(segment, size))
+
+    def _scan(self, segment: Segment, durable: int, left: bytes) -> None:
+        start = segment.end if segment.kind == APPENDED else FILE_HEADER_SIZE
+        rows: list[IndexRow] = []
+        next_id = self._next_id if segment.kind == APPENDED else None
+        for found in scan(segment.log, segment.salt, start, durable, next_id):
+            if isinstance(found, Torn):
+                self._cut_torn(segment, found, [row.end for row in rows])
+                break
+            if segment.kind == APPENDED and (len(rows) >= _ROWS_PER_READ or isinstance(found, Bad)):
+                self._index(segment, rows)
+                rows = []
+            rows += self._bad(segment, found, left) if isinstance(found, Bad) else [found]
+        if segment.kind == REWRITTEN:
+            rows.sort(key=lambda row: row.global_id)
+            segment.forget()
+            segment.index.truncate(FILE_HEADER_SIZE)
+        self._index(segment, rows)
+        segment.sync()
+
+    def _index(self, segment: Segment, rows: list[IndexRow]) -> None:
+        segment.index.append([encode_row(row) for row in rows])
+        for row in rows:
+            self._entry(segment, row)
+
+    def _bad(self, segment: Segment, bad: Bad, left: bytes) -> list[IndexRow]:
+        """Damage, and the rows of entries in it that are known all the same."""
+        rows = [bad.row] if bad.row is not None else _rows_within(left, bad)
+        damage = Damage(segment.number, bad.start, bad.end, bad.reason, 0, 0)
+        if rows:
+            first, end = rows[0].global_id, rows[-1].global_id + rows[-1].record_count
+            self._lose(damage._replace(first_id=first, end_id=end))
+        elif segment.kind == APPENDED:
+            self._open_damage.append(damage)
+        else:  # its ids may be anywhere among those that are left
+            self._lose(damage)
+        return [row._replace(flags=row.flags | ROW_DAMAGED) for row in rows]
+
+    def _cut_torn(self, segment: Segment, torn: Torn, ends: list[int]) -> None:
+        size = segment.log.size()
+        log.warning(
+            "%s: cut off %d bytes of unfinished writes at position %d: %s",
+            log_name(segment.number),
+            size - torn.start,
+            torn.start,
+            torn.reason,
+        )
+        segment.log.truncate(max([segment.end, *ends[-1:]]))
+
+    # --- entries and ids ----------------------------------------------------------------------
+
+    def _entry(self, segment: Segment, row: IndexRow) -> None:
+        """An entry was found, or its row. Called in the order of ids."""
+        if row.global_id < self._next_id:
+            raise DamagedLogError(
+                f"{log_name(segment.number)} has the id {row.global_id} at position "
+                f"{row.position}, where {self._next_id} is next"
+            )
+        jumps = row.global_id > self._next_id and not self._open_damage
+        if jumps and (segment.kind == APPENDED or not segment.entries):
+            at, reason = row.position, "records are missing before it"
+            self._open_damage.append(Damage(segment.number, at, at, reason, 0, 0))
+        self._close_damage(row.global_id)
+        segment.note([row])
+        self._next_id = row.global_id + row.record_count
+        self._contents.restore(row)
+
+    def _reach(self, next_id: int) -> None:
+        """Ids below this one have been handed out."""
+        self._next_id = max(self._next_id, next_id)
+
+    def _close_damage(self, next_id: int) -> None:
+        """What is damaged is known to end before this id."""
+        first = self._next_id
+        for damage in self._open_damage:
+            self._lose(damage._replace(first_id=first, end_id=next_id))
+            first = next_id
+        self._open_damage.clear()
+
+    def _lose(self, damage: Damage) -> None:
+        self._contents.lose(damage)
+
+    # --- missing files ------------------------------------------------------------------------
+
+    def _unreadable(self, number: int, reason: str, size: int) -> None:
+        """A log file is not there, or cannot be read; its index may tell what was in it.
+
+        It may have been freed a moment ago: then nothing of it is live.
+        """
+        state = self._known.get(number)
+        rows = self._orphan_rows(number)
+        damage = Damage(number, 0, size, reason, 0, 0)
+        if state is not None and state.first_id is not None:
+            first: int | None = state.first_id
+        else:
+            first = rows[0].global_id if rows else None
+        if first is None:
+            if size:
+                self._open_damage.append(damage)
+            elif index_name(number) in self._disk.names():
+                self._disk.remove(index_name(number))
+            return
+        first = max(first, self._next_id)
+        self._close_damage(first)
+        for row in rows:
+            if row.global_id >= self._next_id:
+                self._next_id = row.global_id + row.record_count
+                self._contents.restore(row)
+        if state is not None:
+            self._reach(state.next_id)
+        self._lose(damage._replace(first_id=first, end_id=self._next_id))
+
+    def _orphan_rows(self, number: int) -> list[IndexRow]:
+        if index_name(number) not in self._disk.names():
+            return []
+        index = self._disk.open(index_name(number))
+        try:
+            return _rows_within(index.read(FILE_HEADER_SIZE, index.size()), None)
+        finally:
+            index.close()
 
 
-def _open_index(disk: Disk, number: int, salt: int) -> File:
+def file_is_unborn(file: File) -> bool:
+    """Whether a log file cannot hold an entry."""
+    return file.size() <= FILE_HEADER_SIZE
+
+
+def _is_numbered(name: str, suffix: str) -> bool:
+    return name.endswith(suffix) and name[: -len(suffix)].isdecimal()
+
+
+def _open_index(disk: Disk, number: int, header: FileHeader) -> File:
     name = index_name(number)
     if name in disk.names():
         index = disk.open(name)
@@ -138,190 +339,85 @@ def _open_index(disk: Disk, number: int, salt: int) -> File:
             reason = "it belongs to another log file"
         except Malformed as e:
             found, reason = None, str(e)
-        if found == salt:
+        if found == header:
             return index
         index.truncate(0)
     else:
         index, reason = disk.create(name), "it is missing"
     log.warning("making %s again: %s", name, reason)
-    index.append([encode_file_header(INDEX_MAGIC, number, salt)])
+    index.append([encode_file_header(INDEX_MAGIC, number, *header)])
     return index
+
+
+def _rows_from_end(segment: Segment) -> Iterator[IndexRow]:
+    """The good rows of an index, last first."""
+    at = segment.index.size() - INDEX_ROW_SIZE
+    at -= (at - FILE_HEADER_SIZE) % INDEX_ROW_SIZE
+    while at >= FILE_HEADER_SIZE:
+        with suppress(Malformed):
+            yield decode_row(segment.index.read(at, INDEX_ROW_SIZE))
+        at -= INDEX_ROW_SIZE
+
+
+def _indexed_end(segment: Segment) -> int:
+    """Where the last indexed entry of a sealed segment ends."""
+    if segment.kind == REWRITTEN:
+        return 0
+    return next((row.end for row in _rows_from_end(segment)), 0)
 
 
 def _last_durable(segment: Segment, size: int) -> int:
     """What the last entry that both index and log have says was durable before it."""
-    at = segment.index.size() - INDEX_ROW_SIZE
-    at -= (at - FILE_HEADER_SIZE) % INDEX_ROW_SIZE
-    while at >= FILE_HEADER_SIZE:
+    for row in _rows_from_end(segment):
         try:
-            row = decode_row(segment.index.read(at, INDEX_ROW_SIZE))
-            data = segment.log.read(row.position, ENTRY_HEADER_SIZE + BATCH_HEADER_SIZE)
-            entry = check_entry_header(data, 0, segment.salt)
+            entry = header_at(segment.log, segment.salt, row.position)
         except Malformed:
-            at -= INDEX_ROW_SIZE
-        else:
-            return min(entry.durable_position, size)
+            continue
+        return min(entry.durable_position, size)
     return FILE_HEADER_SIZE
 
 
-def _rows(
-    segment: Segment, size: int, durable: int, whole: bool, next_id: int
-) -> Iterator[IndexRow]:
-    """The rows of all good entries; the segment's files are put right on the way.
-
-    `whole`: all of the file was durable, and nothing that was durable lay behind it.
-    """
-    for row in _index_rows(segment, durable, whole, next_id):
-        segment.note([row])
-        next_id = row.global_id + row.record_count
+def _index_rows(segment: Segment, durable: int) -> Iterator[IndexRow]:
+    """Index rows from where the segment is known to, while they are whole, contiguous, durable."""
+    position = segment.end
+    for row in _rows_while_good(segment):
+        if row.position != position or row.end > durable or row.flags & ROW_DAMAGED:
+            return
         yield row
-    if segment.end < durable:
-        log.warning("%s: indexing from position %d on", log_name(segment.number), segment.end)
-    # Behind the rows that are believed, the index is written again beside what the log says.
-    segment.index.truncate(FILE_HEADER_SIZE + INDEX_ROW_SIZE * segment.entries)
-    if segment.end == size:
-        return
-    pending: list[IndexRow] = []
-    for row in _scan(segment, size, durable, next_id):
-        pending.append(row)
-        if len(pending) == _ROWS_PER_READ:
-            segment.index.append([encode_row(r) for r in pending])
-            pending.clear()
-        segment.note([row])
-        yield row
-    segment.index.append([encode_row(r) for r in pending])
-    if segment.end < size:
-        log.warning(
-            "%s: cut off %d bytes of unfinished writes at position %d",
-            log_name(segment.number),
-            size - segment.end,
-            segment.end,
-        )
-        segment.log.truncate(segment.end)
-    segment.sync()
+        position = row.end
 
 
-def _index_rows(segment: Segment, durable: int, whole: bool, next_id: int) -> Iterator[IndexRow]:
-    """Index rows while they are whole, contiguous and about what was durable.
-
-    Raises:
-        DamagedLogError: the log file ends before an entry that it had.
-    """
-    at, position = FILE_HEADER_SIZE, FILE_HEADER_SIZE
+def _rows_while_good(segment: Segment) -> Iterator[IndexRow]:
+    at = segment.index_end
     while data := segment.index.read(at, INDEX_ROW_SIZE * _ROWS_PER_READ):
         for offset in range(0, len(data), INDEX_ROW_SIZE):
             try:
                 row = decode_row(data, offset)
             except Malformed:
                 return
-            if row.position != position or row.global_id != next_id:
-                return
-            if row.end > durable:
-                if whole:
-                    raise DamagedLogError(_damage(segment, position, "it is cut short", row))
-                return
             yield row
-            position, next_id = row.end, row.global_id + row.record_count
         at += len(data)
 
 
-def _scan(segment: Segment, size: int, durable: int, next_id: int) -> Iterator[IndexRow]:
-    """Verify entries from the segment's end on, up to the first bad one.
+def _is_whole(segment: Segment, size: int) -> bool:
+    """Whether a rewritten segment's index has a row for every byte of the log."""
+    covered, next_id = FILE_HEADER_SIZE, 0
+    for row in _rows_while_good(segment):
+        if row.global_id < next_id or row.flags & ROW_DAMAGED:
+            return False
+        covered += row.end - row.position
+        next_id = row.global_id + row.record_count
+    return covered == size
 
-    Raises:
-        DamagedLogError: what is bad had been durable.
-    """
-    position = segment.end
-    window = _Window(segment.log, size)
-    while position < size:
+
+def _rows_within(data: bytes, bad: Bad | None) -> list[IndexRow]:
+    """The good ones of an index's rows, in a damaged piece of the log only."""
+    rows: list[IndexRow] = []
+    for offset in range(0, len(data) - INDEX_ROW_SIZE + 1, INDEX_ROW_SIZE):
         try:
-            entry, data, at = _entry_at(segment, window, position)
-        except Malformed as e:
-            if position < durable:
-                raise DamagedLogError(_damage(segment, position, str(e))) from e
-            _refuse_damage(segment, window, position, str(e))
-            return
-        if entry.global_id != next_id:
-            reason = f"an entry has the id {entry.global_id} where {next_id} is next"
-            if entry.global_id < next_id and position >= durable:
-                # A block of this file's past, where the new one did not get to the disk.
-                _refuse_damage(segment, window, position, reason)
-                return
-            # Its checksums are good, so it was written so: what came before it is gone.
-            raise DamagedLogError(_damage(segment, position, reason, entry))
-        yield row_of(entry, position, data[at + ENTRY_HEADER_SIZE : at + entry.size])
-        position += entry.size
-        next_id = entry.global_id + entry.record_count
-
-
-class _Window:
-    """A moving piece of a file in memory."""
-
-    def __init__(self, file: File, size: int) -> None:
-        self._file = file
-        self._size = size
-        self._start = 0
-        self._data = b""
-
-    def at(self, position: int, count: int) -> tuple[memoryview, int]:
-        """`count` bytes from `position` on, or up to the file's end: a buffer and where in it."""
-        count = min(count, self._size - position)
-        if not self._start <= position <= position + count <= self._start + len(self._data):
-            self._data = self._file.read(position, max(count, _CHUNK))
-            self._start = position
-        return memoryview(self._data), position - self._start
-
-    def find(self, what: bytes, position: int) -> int:
-        """The first place of `what` from `position` on, or -1."""
-        while position + len(what) <= self._size:
-            _, at = self.at(position, len(what))
-            found = self._data.find(what, at)
-            if found >= 0:
-                return self._start + found
-            position = max(position, self._start + len(self._data) - len(what)) + 1
-        return -1
-
-
-def _entry_at(segment: Segment, window: _Window, position: int) -> tuple[Entry, memoryview, int]:
-    """A whole, good entry. Its length is believed, and read, only once its header is verified."""
-    data, at = window.at(position, CHECKED_SIZE + BATCH_HEADER_SIZE)
-    size = check_entry_header(data, at, segment.salt).size
-    data, at = window.at(position, size)
-    return check_entry(data, at, segment.salt), data, at
-
-
-def _refuse_damage(segment: Segment, window: _Window, bad: int, reason: str) -> None:
-    """Look for a valid entry behind the bad place that says it was durable.
-
-    Raises:
-        DamagedLogError: there is one.
-    """
-    position = bad + 1
-    while (position := window.find(ENTRY_START, position)) >= 0:
-        data, at = window.at(position, CHECKED_SIZE + BATCH_HEADER_SIZE)
-        try:
-            entry = check_entry_header(data, at, segment.salt)
+            row = decode_row(data, offset)
         except Malformed:
-            position += 1
             continue
-        if entry.durable_position > bad:
-            later = f"; the entry at {position} shows that it had been acknowledged"
-            raise DamagedLogError(_damage(segment, bad, reason) + later)
-        position += 1
-
-
-def _damage(
-    segment: Segment, position: int, reason: str, of: Entry | IndexRow | None = None
-) -> str:
-    """Where acknowledged data is damaged, and whose it is as far as that can be told."""
-    if of is None:
-        try:
-            data = segment.log.read(position, ENTRY_HEADER_SIZE + BATCH_HEADER_SIZE)
-            of = check_entry_header(data, 0, segment.salt)
-        except Malformed:
-            pass
-    whose = "an unknown virtual topic"
-    if of is not None:
-        topic = VirtualTopicId(of.org_id, of.topic_hash, of.partition, of.generation)
-        whose = f"virtual topic {topic.key}"
-    return f"{log_name(segment.number)} is damaged at position {position}, in {whose}: {reason}"
+        if bad is None or bad.start <= row.position < row.end <= bad.end:
+            rows.append(row)
+    return rows

@@ -1,29 +1,38 @@
 """One segment: a log file and the index file beside it.
 
 The index is redundant: every row can be made again from the log (`recovery`). It is not synced
-with each commit, only when the segment is sealed.
+with each commit, only when the segment is sealed and for a checkpoint. In memory there is one id
+for every 64 entries: an entry is found by reading one block of rows.
 """
 
 from __future__ import annotations
 
 import os
+import struct
 from array import array
 from bisect import bisect_right
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from quafka_broker.wal.disk import Buffer, Disk, File
 from quafka_proto.errors import Malformed
 from quafka_proto.log_format import (
+    APPENDED,
     FILE_HEADER_SIZE,
     INDEX_MAGIC,
     INDEX_ROW_SIZE,
     LOG_MAGIC,
+    FileHeader,
     IndexRow,
     decode_row,
     encode_file_header,
     encode_row,
 )
+
+ROWS_PER_SAMPLE = 64
+
+Read = Callable[[File, int, int], bytes | bytearray]
+"""How to read a file: waiting for the device, or not."""
 
 
 def log_name(number: int) -> str:
@@ -36,16 +45,43 @@ def index_name(number: int) -> str:
     return f"{number:012d}.oidx"
 
 
-class Segment:
-    """Entries in append order. `end` is the position behind the last one that is indexed."""
+class SegmentState(NamedTuple):
+    """A segment as a checkpoint has it: enough to use it without reading it.
 
-    def __init__(self, number: int, salt: int, log: File, index: File) -> None:
+    Attributes:
+        end: position behind the last entry.
+        next_id: behind the last record's global id.
+        sample: the global id of every 64th entry, 8 bytes each, big-endian.
+    """
+
+    number: int
+    salt: int
+    kind: int
+    end: int
+    entries: int
+    next_id: int
+    sample: bytes
+
+    @property
+    def first_id(self) -> int | None:
+        """The first record's global id; None where there is none."""
+        return int.from_bytes(self.sample[:8], "big") if self.sample else None
+
+
+class Segment:
+    """Entries, found by global id. `end` is the position behind the last one that is indexed."""
+
+    def __init__(self, number: int, header: FileHeader, log: File, index: File) -> None:
         self.number = number
-        self.salt = salt
+        self.salt = header.salt
+        self.kind = header.kind
         self.log = log
         self.index = index
         self.end = FILE_HEADER_SIZE
-        self._first_ids = array("Q")  # of each entry: finds a record's row without the index file
+        self.entries = 0
+        self.next_id = 0
+        self._sample = array("Q")
+        self._state: SegmentState | None = None
 
     @classmethod
     def create(cls, disk: Disk, number: int) -> Segment:
@@ -54,13 +90,13 @@ class Segment:
         Raises:
             OSError: nothing of it is left behind.
         """
-        salt = int.from_bytes(os.urandom(4), "big")
+        header = FileHeader(int.from_bytes(os.urandom(4), "big"), APPENDED)
         log = index = None
         try:
             log = disk.create(log_name(number))
             index = disk.create(index_name(number))
-            log.append([encode_file_header(LOG_MAGIC, number, salt)])
-            index.append([encode_file_header(INDEX_MAGIC, number, salt)])
+            log.append([encode_file_header(LOG_MAGIC, number, *header)])
+            index.append([encode_file_header(INDEX_MAGIC, number, *header)])
             log.sync()
             index.sync()
             disk.sync_names()
@@ -70,17 +106,37 @@ class Segment:
                     file.close()
                     disk.remove(name)
             raise
-        return cls(number, salt, log, index)
+        return cls(number, header, log, index)
+
+    def state(self) -> SegmentState:
+        """For a checkpoint."""
+        if self._state is None or self._state.entries != self.entries:
+            sample = struct.pack(f">{len(self._sample)}Q", *self._sample)
+            self._state = SegmentState(
+                self.number, self.salt, self.kind, self.end, self.entries, self.next_id, sample
+            )
+        return self._state
+
+    def adopt(self, state: SegmentState) -> None:
+        """Believe a checkpoint about what the files hold."""
+        self.end, self.entries, self.next_id = state.end, state.entries, state.next_id
+        self._state = state
+        self._sample = array("Q", struct.unpack(f">{len(state.sample) // 8}Q", state.sample))
+
+    def forget(self) -> None:
+        """Believe nothing about what the files hold."""
+        self.end, self.entries, self.next_id = FILE_HEADER_SIZE, 0, 0
+        self._sample = array("Q")
 
     @property
     def first_id(self) -> int | None:
         """The first record's global id; None while the segment is empty."""
-        return self._first_ids[0] if self._first_ids else None
+        return self._sample[0] if self._sample else None
 
     @property
-    def entries(self) -> int:
-        """How many entries are indexed."""
-        return len(self._first_ids)
+    def index_end(self) -> int:
+        """The size of the index file."""
+        return FILE_HEADER_SIZE + INDEX_ROW_SIZE * self.entries
 
     def write(self, buffers: Sequence[Buffer], rows: Sequence[IndexRow]) -> None:
         """Append entries and their rows; `note` makes them findable. Blocks.
@@ -93,31 +149,58 @@ class Segment:
 
     def note(self, rows: Sequence[IndexRow]) -> None:
         """Entries have been written: find them from now on."""
-        self._first_ids.extend(row.global_id for row in rows)
-        if rows:
-            self.end = rows[-1].end
+        for number, row in enumerate(rows, self.entries):
+            if not number % ROWS_PER_SAMPLE:
+                self._sample.append(row.global_id)
+            self.end = max(self.end, row.end)
+            self.next_id = row.global_id + row.record_count
+        self.entries += len(rows)
 
     def cut(self) -> None:
-        """Cut both files to what is indexed. Blocks."""
+        """Cut both files to what is indexed, durably. Blocks.
+
+        A row of the lost write that came back after a power cut could be taken for that of the
+        entry which is written in its place.
+        """
         self.log.truncate(self.end)
-        self.index.truncate(FILE_HEADER_SIZE + INDEX_ROW_SIZE * len(self._first_ids))
+        self.index.truncate(self.index_end)
+        self.sync()
 
-    def row_number(self, global_id: int) -> int:
-        """The row of the entry that holds a record."""
-        return bisect_right(self._first_ids, global_id) - 1
+    def find(self, global_id: int, read: Read, block: Rows | None = None) -> tuple[Rows, int]:
+        """The block of rows, and the number of the row in it, that would hold a record.
 
-    def rows(self, start: int, count: int) -> Rows:
-        """Rows from `start` on, at most `count`.
+        `block` is one that has been read already: if it is the one, it is not read again.
+
+        Raises:
+            Malformed: the index file is cut short, or a row is damaged.
+            OSError: it cannot be read.
+        """
+        start = max(0, bisect_right(self._sample, global_id) - 1) * ROWS_PER_SAMPLE
+        end = min(start + ROWS_PER_SAMPLE, self.entries)
+        known = block is not None and (block.segment, block.start, block.end) == (self, start, end)
+        rows = block if block is not None and known else self.rows(start, read)
+        low, high = rows.start, rows.end
+        while high - low > 1:
+            middle = (low + high) // 2
+            if rows.row(middle).global_id <= global_id:
+                low = middle
+            else:
+                high = middle
+        return rows, low
+
+    def rows(self, start: int, read: Read) -> Rows:
+        """Rows from `start` on, at most 64.
 
         Raises:
             Malformed: the index file is cut short.
             OSError: it cannot be read.
         """
-        count = min(count, len(self._first_ids) - start)
-        data = self.index.read(FILE_HEADER_SIZE + INDEX_ROW_SIZE * start, INDEX_ROW_SIZE * count)
-        if len(data) < INDEX_ROW_SIZE * count:
+        count = min(ROWS_PER_SAMPLE, self.entries - start)
+        size = INDEX_ROW_SIZE * count
+        data = read(self.index, FILE_HEADER_SIZE + INDEX_ROW_SIZE * start, size)
+        if len(data) < size:
             raise Malformed(f"{index_name(self.number)} is cut short")
-        return Rows(self, start, data)
+        return Rows(self, start, start + count, data)
 
     def sync(self) -> None:
         """Make log and index durable. Blocks."""
@@ -130,16 +213,13 @@ class Segment:
         self.index.close()
 
 
-@dataclass(frozen=True, slots=True)
-class Rows:
-    """A piece of a segment's index, decoded row by row as they are asked for."""
+class Rows(NamedTuple):
+    """The rows [start, end) of a segment's index, decoded one by one as they are asked for."""
 
     segment: Segment
     start: int
-    data: bytes
-
-    def __contains__(self, number: int) -> bool:
-        return 0 <= number - self.start < len(self.data) // INDEX_ROW_SIZE
+    end: int
+    data: bytes | bytearray
 
     def row(self, number: int) -> IndexRow:
         """The row of that number in the segment.

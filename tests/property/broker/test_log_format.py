@@ -13,6 +13,7 @@ from quafka_proto.log_format import (
     INDEX_MAGIC,
     INDEX_ROW_SIZE,
     LOG_MAGIC,
+    REWRITTEN,
     IndexRow,
     check_entry,
     check_entry_header,
@@ -85,9 +86,9 @@ def test_a_changed_bit_of_a_row_is_noticed(row: IndexRow, flip: tuple[int, int])
 
 @given(st.sampled_from([LOG_MAGIC, INDEX_MAGIC]), u64, u32, flips)
 def test_file_headers(magic: bytes, number: int, salt: int, flip: tuple[int, int]) -> None:
-    header = encode_file_header(magic, number, salt)
+    header = encode_file_header(magic, number, salt, REWRITTEN)
     assert len(header) == FILE_HEADER_SIZE
-    assert check_file_header(header, magic, number) == salt
+    assert check_file_header(header, magic, number) == (salt, REWRITTEN)
     for data in (flipped(header, flip), header[:-1], b""):
         with pytest.raises(Malformed):
             check_file_header(data, magic, number)

@@ -10,7 +10,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from quafka_broker.wal.log import FsyncPolicy, Log, StorageError
+from quafka_broker.producers import Producers
+from quafka_broker.wal.errors import StorageError
+from quafka_broker.wal.log import Log
+from quafka_broker.wal.writer import FsyncPolicy
 from quafka_proto.records import iter_records
 from tests.unit.broker.memory_disk import MemoryDisk
 from tests.unit.broker.tools import EVERYTHING, checked, topic_id
@@ -33,13 +36,14 @@ class LogModel(RuleBasedStateMachine):
         self.segment_bytes = segment_bytes
         self.fsync = fsync
         self.model: dict[str, list[bytes]] = {name: [] for name in "abcd"}
-        self.open(None)
+        self.open()
 
-    def open(self, clean_end: tuple[int, int] | None) -> None:
+    def open(self) -> None:
         self.log = Log(self.disk, self.fsync, self.segment_bytes)
 
         async def start() -> None:
-            self.log.open(clean_end, lambda _: None)
+            self.log.open(Producers())
+            self.log.settle(dict.fromkeys(self.log.topics(), 0))
             self.log.start()
 
         self.run(start())
@@ -89,13 +93,16 @@ class LogModel(RuleBasedStateMachine):
             found = [record.value for record in records]
             assert found == expected[first : first + len(found)]
 
-    @rule(clean=st.booleans(), index=st.booleans())
-    def restart(self, clean: bool, index: bool) -> None:
-        end = self.run(self.log.close())
+    @rule(checkpoint=st.booleans(), index=st.booleans())
+    def restart(self, checkpoint: bool, index: bool) -> None:
+        self.run(self.log.close())
         if not index:
             for name in [name for name in self.disk.files if name.endswith(".oidx")]:
                 del self.disk.files[name]
-        self.open(end if clean else None)
+        if not checkpoint:
+            for name in [name for name in self.disk.files if name.startswith("checkpoint")]:
+                del self.disk.files[name]
+        self.open()
 
     @invariant()
     def watermarks(self) -> None:

@@ -23,7 +23,8 @@ from quafka_broker.ops import delete_records, fetch, produce, topics
 from quafka_broker.retention import Retention
 from quafka_broker.state import BrokerState
 from quafka_broker.virtual_topics import VirtualTopic
-from quafka_broker.wal.log import FsyncPolicy, Log
+from quafka_broker.wal.log import Log
+from quafka_broker.wal.writer import FsyncPolicy
 from quafka_mesh_ops.ops import (
     ConfigEntry,
     CreateTopic,
@@ -105,16 +106,16 @@ class StateModel(RuleBasedStateMachine):
         self.segment_bytes = segment_bytes
         self.models: dict[str, Model] = {}
         self.values = 0
-        self.open(None)
+        self.open()
 
-    def open(self, clean_end: tuple[int, int] | None) -> None:
+    def open(self) -> None:
         log = Log(self.disk, FsyncPolicy(), self.segment_bytes)
         config = BrokerConfig(data=Path("unused"), log_message_timestamp_after_max_ms=1 << 62)
         self.state = BrokerState(config, log, events_kept=5)
         self.retention = Retention(self.state, lambda: NOW)
 
         async def start() -> None:
-            log.open(clean_end, self.state.producers.restore)
+            log.open(self.state.producers)
             log.start()
             await self.state.replay_registry()
 
@@ -209,13 +210,16 @@ class StateModel(RuleBasedStateMachine):
         stamps = [(offset, at) for offset, _, at in model.records]
         assert latest == max(stamps, key=lambda stamp: (stamp[1], -stamp[0]), default=None)
 
-    @rule(clean=st.booleans(), index=st.booleans())
-    def restart(self, clean: bool, index: bool) -> None:
-        end = self.run(self.state.log.close())
+    @rule(checkpoint=st.booleans(), index=st.booleans())
+    def restart(self, checkpoint: bool, index: bool) -> None:
+        self.run(self.state.log.close())
         if not index:
             for name in [name for name in self.disk.files if name.endswith(".oidx")]:
                 del self.disk.files[name]
-        self.open(end if clean else None)
+        if not checkpoint:
+            for name in [name for name in self.disk.files if name.startswith("checkpoint")]:
+                del self.disk.files[name]
+        self.open()
 
     @invariant()
     def watermarks(self) -> None:

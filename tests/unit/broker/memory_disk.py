@@ -123,6 +123,13 @@ class MemoryDisk:
             other.put(file.name, bytes(file.data))
         return other
 
+    def crashed(self) -> MemoryDisk:
+        """Another disk with the same content, but for checkpoints: the log was never closed."""
+        other = self.copy()
+        for name in [name for name in other.files if name.startswith("checkpoint")]:
+            del other.files[name]
+        return other
+
     def syncs(self, suffix: str = ".log") -> int:
         """How often files of that kind have been synced."""
         return sum(what == "sync" and name.endswith(suffix) for what, name in self.done)
@@ -143,13 +150,26 @@ class MemoryDisk:
         return sorted(self.files)
 
     def remove(self, name: str) -> None:
+        if self.room is not None:
+            self.room += self.files[name].size()
         del self.files[name]
         self.did("remove", name)
 
     def rename(self, name: str, to: str) -> None:
-        file = self.files[to] = self.files.pop(name)
+        file = self.files.pop(name)
         file.name = to
+        self.files[to] = file
         self.did("rename", to)
+
+    def allocate(self, name: str, size: int) -> None:
+        if name in self.files:
+            return
+        if self.room is not None:
+            if self.room < size:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            self.room -= size
+        self.files[name] = MemoryFile(self, name, bytearray(size))
+        self.did("create", name)
 
     def sync_names(self) -> None:
         self._synced_names = frozenset(self.files)

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from quafka_broker.producers import Batch, Producers, SequenceError
-from quafka_broker.wal.log import StorageError
+from quafka_broker.wal.errors import StorageError
 from quafka_proto.errors import ErrorCode
 from quafka_proto.log_format import IndexRow
 from quafka_proto.records import BatchHeader, read_header

@@ -6,135 +6,243 @@ import re
 
 import pytest
 
-from quafka_broker.wal.log import FsyncPolicy
-from quafka_broker.wal.recovery import DamagedLogError
+from quafka_broker.producers import Producers
+from quafka_broker.wal.errors import CorruptError, DamagedLogError, StorageError
+from quafka_broker.wal.log import Log
 from quafka_broker.wal.segment import index_name, log_name
+from quafka_broker.wal.writer import FsyncPolicy
 from quafka_proto.log_format import ENTRY_HEADER_SIZE, FILE_HEADER_SIZE, INDEX_ROW_SIZE
 from tests.unit.broker.memory_disk import MemoryDisk
-from tests.unit.broker.tools import append, open_log, topic_id, values_of
+from tests.unit.broker.tools import EVERYTHING, append, open_log, topic_id, values_of
 
 SEGMENT = 400
-VALUES = [b"%d" % n * 20 for n in range(12)]
+VALUES = [b"%02d" % n * 10 for n in range(12)]
 
 
-async def written(segment_bytes: int = SEGMENT) -> tuple[MemoryDisk, tuple[int, int]]:
-    """A cleanly closed log of several segments, and its clean end."""
+async def written(segment_bytes: int = SEGMENT) -> tuple[MemoryDisk, int]:
+    """A closed log of several segments, with a checkpoint; the last segment's number."""
     disk = MemoryDisk()
     async with open_log(disk, segment_bytes=segment_bytes) as log:
         for value in VALUES:
             await append(log, "a", value)
-        end = await log.close()
-    assert end is not None
-    return disk, end
+    return disk, max(int(name[:-4]) for name in disk.files if name.endswith(".log"))
 
 
-async def refuses(disk: MemoryDisk, message: str, clean_end: tuple[int, int] | None = None) -> None:
-    before = {name: bytes(file.data) for name, file in disk.files.items() if "log" in name}
-    with pytest.raises(DamagedLogError, match=message):
-        async with open_log(disk, clean_end=clean_end):
-            pass
-    after = {name: bytes(file.data) for name, file in disk.files.items() if "log" in name}
-    assert after == before, "what is damaged is left as it is"
+def files(disk: MemoryDisk) -> dict[str, bytes]:
+    return {n: bytes(f.data) for n, f in disk.files.items() if not n.startswith("checkpoint")}
 
 
-async def opens(disk: MemoryDisk, clean_end: tuple[int, int] | None = None) -> None:
-    async with open_log(disk, clean_end=clean_end) as log:
+async def opens(disk: MemoryDisk) -> None:
+    async with open_log(disk) as log:
+        assert not log.damages
         assert await values_of(log, "a") == VALUES
 
 
-async def test_an_index_is_made_again_when_missing_short_or_damaged() -> None:
-    disk, end = await written()
-    good = {name: bytes(file.data) for name, file in disk.files.items()}
-    assert end[0] > 2
-    for clean in (None, end):
-        for number in range(end[0] + 1):
-            for spoil in ("missing", "empty", "header", "short", "row", "long", "other"):
-                left = disk.copy()
-                data = left.files[index_name(number)].data
-                if spoil == "missing":
-                    del left.files[index_name(number)]
-                elif spoil == "empty":
-                    data.clear()
-                elif spoil == "header":
-                    data[0] ^= 1
-                elif spoil == "short":
-                    del data[-1:]
-                elif spoil == "row":
-                    data[FILE_HEADER_SIZE + 3] ^= 1
-                elif spoil == "long":
-                    data += b"\xff" * INDEX_ROW_SIZE
+async def loses(disk: MemoryDisk, lost: set[int]) -> None:
+    """Exactly these offsets cannot be read, now and after a restart; nothing shifts."""
+    for turn in range(3):
+        left = disk.crashed() if turn == 2 else disk
+        async with open_log(left) as log:
+            topic = log.topic(topic_id("a"))
+            assert topic.log_start == 0
+            assert {
+                n for d in log.damages for of in d.lost for n in range(of.first, of.end)
+            } == lost
+            for offset, value in enumerate(VALUES):
+                if offset in lost:
+                    with pytest.raises(CorruptError):
+                        await log.read(topic, offset, EVERYTHING, at_least_one=True)
                 else:
-                    data[:] = left.files[index_name((number + 1) % end[0])].data
-                await opens(left, clean)
-                assert {name: bytes(file.data) for name, file in left.files.items()} == good
+                    assert (await values_of(log, topic, offset))[0] == value
+            if not turn:
+                assert await append(log, "a", b"after") == len(VALUES)
+            assert (await values_of(log, topic, len(VALUES))) == [b"after"]
 
 
-async def test_a_missing_segment_is_noticed() -> None:
-    disk, end = await written()
-    for number in range(end[0]):
-        left = disk.copy()
+def offsets_in(disk: MemoryDisk, number: int) -> set[int]:
+    """The offsets whose batches are in a segment, by its index."""
+    data = disk.files[index_name(number)].data
+    rows = range(FILE_HEADER_SIZE, len(data), INDEX_ROW_SIZE)
+    return {int.from_bytes(data[at + 8 : at + 16], "big") for at in rows}
+
+
+def spoil_index(disk: MemoryDisk, number: int, how: str) -> None:
+    data = disk.files[index_name(number)].data
+    match how:
+        case "missing":
+            del disk.files[index_name(number)]
+        case "empty":
+            data.clear()
+        case "short":
+            del data[-1:]
+        case "header":
+            data[0] ^= 1
+        case "row":
+            data[FILE_HEADER_SIZE + 3] ^= 1
+        case "other":
+            data[:] = disk.files[index_name((number + 1) % 3)].data
+        case _:
+            data += b"\xff" * INDEX_ROW_SIZE
+
+
+@pytest.mark.parametrize("how", ["missing", "empty", "short", "header", "row", "other", "longer"])
+async def test_an_index_is_made_again(how: str) -> None:
+    disk, last = await written()
+    good = files(disk)
+    assert last > 2
+    for checkpoint in (True, False):
+        if checkpoint and how == "row":
+            continue  # a start does not read what the checkpoint knows
+        for number in range(last + 1):
+            left = disk.copy() if checkpoint else disk.crashed()
+            spoil_index(left, number, how)
+            await opens(left)
+            assert files(left) == good
+
+
+async def test_a_damaged_row_is_never_believed() -> None:
+    disk, _ = await written()
+    disk.files[index_name(1)].data[FILE_HEADER_SIZE + 3] ^= 1
+    (offset, *_) = sorted(offsets_in(disk, 1))
+    async with open_log(disk) as log:
+        with pytest.raises(StorageError):
+            await log.read(log.topic(topic_id("a")), offset, EVERYTHING, at_least_one=True)
+    await opens(disk.crashed())
+
+
+@pytest.mark.parametrize("checkpoint", [True, False])
+@pytest.mark.parametrize("index", [True, False])
+async def test_a_missing_segment_is_noticed(checkpoint: bool, index: bool) -> None:
+    disk, last = await written()
+    for number in range(last + 1):
+        if number == last and not (checkpoint or index):
+            continue  # nothing is left to tell that it was there
+        left = disk.copy() if checkpoint else disk.crashed()
+        lost = offsets_in(left, number)
         del left.files[log_name(number)]
-        await refuses(left, re.escape(f"{log_name(number)} is missing"))
-    for clean, with_index in ((end, False), (end, True), (None, True)):
-        left = disk.copy()
-        del left.files[log_name(end[0])]
-        if not with_index:
-            del left.files[index_name(end[0])]
-        await refuses(left, re.escape(f"{log_name(end[0])} is missing"), clean)
+        if not index:
+            del left.files[index_name(number)]
+        async with open_log(left) as log:
+            found = {n for d in log.damages for of in d.lost for n in range(of.first, of.end)}
+            assert found == lost
+            assert log.topic(topic_id("a")).high_watermark == len(VALUES)
+            assert await append(log, "a", b"after") == len(VALUES)
 
 
 async def test_an_index_that_a_crash_left_alone_is_not_in_the_way() -> None:
-    disk, end = await written()
+    disk, last = await written()
     for content in (b"", bytes(FILE_HEADER_SIZE)):
         left = disk.copy()
-        left.put(index_name(end[0] + 1), content)
+        left.put(index_name(last + 1), content)
         async with open_log(left, segment_bytes=1) as log:
             assert await append(log, "a", b"rolls") == len(VALUES)
 
 
-async def test_a_sealed_segment_is_never_cut() -> None:
-    disk, end = await written()
-    size = disk.files[log_name(1)].size()
-    last_entry = size - (size - FILE_HEADER_SIZE) // 2
-    for cut in (size - 1, last_entry, last_entry - 1, FILE_HEADER_SIZE, FILE_HEADER_SIZE - 1, 0):
-        for with_index in (True, False):
-            left = disk.copy()
-            del left.files[log_name(1)].data[cut:]
-            if not with_index:
-                del left.files[index_name(1)]
-            await refuses(left, "damaged|header", end)
-    left = disk.copy()
-    left.files[log_name(1)].data.extend(b"?")
-    await refuses(left, "damaged", end)
-
-
-async def test_after_a_clean_end_nothing_may_be_missing() -> None:
-    disk, end = await written(1 << 20)
-    for cut in (end[1] - 1, end[1] - ENTRY_HEADER_SIZE, FILE_HEADER_SIZE, 3):
-        left = disk.copy()
-        del left.files[log_name(0)].data[cut:]
-        await refuses(left, "but had|header", end)
-
-
-async def test_damage_names_file_position_and_virtual_topic() -> None:
+@pytest.mark.parametrize("checkpoint", [True, False])
+@pytest.mark.parametrize("index", [True, False])
+async def test_a_sealed_segment_is_never_cut(checkpoint: bool, index: bool) -> None:
     disk, _ = await written()
+    size = disk.files[log_name(1)].size()
+    offsets = sorted(offsets_in(disk, 1))
+    entry = (size - FILE_HEADER_SIZE) // len(offsets)
+    for cut, kept in (
+        (size - 1, 2),
+        (size - entry, 2),
+        (size - entry - 1, 1),
+        (FILE_HEADER_SIZE, 0),
+    ):
+        lost = set(offsets[kept:])
+        left = disk.copy() if checkpoint else disk.crashed()
+        del left.files[log_name(1)].data[cut:]
+        if not index:
+            del left.files[index_name(1)]
+        await loses(left, lost)
+
+
+async def test_bytes_behind_a_sealed_segment_cost_nothing() -> None:
+    disk, _ = await written()
+    disk.files[log_name(1)].data.extend(b"?")
+    await loses(disk, set())
+
+
+@pytest.mark.parametrize("index", [True, False])
+async def test_a_damaged_file_header(index: bool) -> None:
+    disk, _ = await written()
+    disk.files[log_name(1)].data[20] ^= 1
+    if index:
+        await loses(disk, set())
+    else:
+        lost = offsets_in(disk, 1)
+        disk.files[index_name(1)].data[20] ^= 1
+        await loses(disk, lost)
+
+
+async def test_what_a_checkpoint_has_seen_may_not_be_missing() -> None:
+    """Whatever is left of the last segment: what was acknowledged is lost, and its offsets kept."""
+    disk, _ = await written(1 << 20)
+    size = disk.files[log_name(0)].size()
+    entry = (size - FILE_HEADER_SIZE) // len(VALUES)
+    for cut, kept in ((size - 1, 11), (size - entry, 11), (FILE_HEADER_SIZE + 2 * entry, 2)):
+        for index in (True, False):
+            left = disk.copy()
+            del left.files[log_name(0)].data[cut:]
+            if not index:
+                del left.files[index_name(0)]
+            async with open_log(left) as log:
+                found = {n for d in log.damages for of in d.lost for n in range(of.first, of.end)}
+                assert found == set(range(kept, 12))
+                assert await append(log, "a", b"after") == len(VALUES)
+                assert await values_of(log, "a", 12) == [b"after"]
+
+
+async def test_damage_names_segment_position_and_virtual_topic(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    disk, _ = await written()
+    disk = disk.crashed()
     disk.files[log_name(1)].data[-1] ^= 1
     del disk.files[index_name(1)]
+    await opens_with_damage(disk)
     key = re.escape(topic_id("a").key)
-    await refuses(disk, rf"000000000001\.log is damaged at position \d+, in virtual topic {key}: ")
+    assert re.search(rf"segment 1, positions \d+ to \d+: .*{key} offsets 5 to 5", caplog.text)
+
+
+async def opens_with_damage(disk: MemoryDisk) -> None:
+    async with open_log(disk) as log:
+        assert len(log.damages) == 1
+
+
+@pytest.mark.parametrize("cached", [True, False])
+async def test_a_wrong_byte_is_never_handed_out(cached: bool) -> None:
+    """At every byte of an entry's batch, found when it is read; the others are served."""
+    disk, _ = await written(1 << 20)
+    size = disk.files[log_name(0)].size()
+    entry = (size - FILE_HEADER_SIZE) // len(VALUES)
+    for at in range(FILE_HEADER_SIZE + 3 * entry + ENTRY_HEADER_SIZE, FILE_HEADER_SIZE + 4 * entry):
+        left = disk.copy()
+        left.cached = cached
+        left.files[log_name(0)].data[at] ^= 1
+        async with open_log(left) as log:
+            assert await values_of(log, "a") == VALUES[:3], at
+            with pytest.raises(CorruptError):
+                await values_of(log, "a", 3)
+            assert await values_of(log, "a", 4) == VALUES[4:]
+            assert log.health().damages == 1
+        async with open_log(left) as log:
+            assert log.health().damages == 1, "a restart knows it"
 
 
 async def test_a_crash_while_a_segment_is_begun() -> None:
-    disk, end = await written()
+    disk, last = await written()
     for content in (b"", b"QUAF", bytes(FILE_HEADER_SIZE)):
-        for with_index in (True, False):
+        for index in (True, False):
             left = disk.copy()
-            left.put(log_name(end[0] + 1), content)
-            if with_index:
-                left.put(index_name(end[0] + 1), b"")
+            left.put(log_name(last + 1), content)
+            if index:
+                left.put(index_name(last + 1), b"")
             await opens(left)
             await opens(left.copy())
-            assert log_name(end[0] + 1) not in left.files
+            assert log_name(last + 1) not in left.files
 
 
 async def test_a_record_that_looks_like_an_entry_does_not_mislead() -> None:
@@ -146,7 +254,7 @@ async def test_a_record_that_looks_like_an_entry_does_not_mislead() -> None:
         await append(log, "a", b"1")
         await append(log, "a", copied * 3)
     del disk.files[log_name(0)].data[-1:]
-    async with open_log(disk) as log:
+    async with open_log(disk.crashed()) as log:
         assert await values_of(log, "a") == [b"1"]
 
 
@@ -157,17 +265,14 @@ async def test_a_torn_tail_full_of_entry_starts_is_searched_in_linear_time() -> 
         await append(log, "a", b"1")
         await append(log, "a", b"\x51\x45\x01\x00\x00\xff\xff\xff" * (1 << 17))
     del disk.files[log_name(0)].data[-1:]
-    async with open_log(disk) as log:
+    async with open_log(disk.crashed()) as log:
         assert await values_of(log, "a") == [b"1"]
 
 
-async def test_only_what_may_be_torn_is_read_again() -> None:
-    disk = MemoryDisk()
-    async with open_log(disk) as log:
-        for _ in range(50):
-            await append(log, "a", b"x" * 1_000)
+def count_reads(disk: MemoryDisk, name: str) -> list[int]:
+    """Positions that are read in a file from now on."""
     read: list[int] = []
-    file = disk.files[log_name(0)]
+    file = disk.files[name]
     original = file.read
 
     def counted(position: int, size: int) -> bytes:
@@ -175,21 +280,55 @@ async def test_only_what_may_be_torn_is_read_again() -> None:
         return original(position, size)
 
     file.read = counted  # type: ignore[method-assign]
+    return read
+
+
+async def test_without_a_checkpoint_only_what_may_be_torn_is_read_again() -> None:
+    disk = MemoryDisk()
+    async with open_log(disk) as log:
+        for _ in range(50):
+            await append(log, "a", b"x" * 1_000)
+    disk = disk.crashed()
+    read = count_reads(disk, log_name(0))
     async with open_log(disk) as log:
         assert log.topic(topic_id("a")).high_watermark == 50
     # Beside the header: only the last entry, which no other entry calls durable.
-    assert min(position for position in read if position) > file.size() - 2_000
+    assert min(position for position in read if position) > disk.files[log_name(0)].size() - 2_000
+
+
+async def test_with_a_checkpoint_only_what_lies_behind_it_is_read() -> None:
+    disk, last = await written()
+    async with open_log(disk) as log:
+        before = disk.files[log_name(last)].size(), disk.files[index_name(last)].size()
+        reads = {
+            name: count_reads(disk, name) for name in disk.files if not name.startswith("check")
+        }
+        again = Log(disk, FsyncPolicy(), SEGMENT)
+        await append(log, "a", b"behind")
+        again.open(Producers())
+        again.settle(dict.fromkeys(again.topics(), 0))
+        assert again.topic(topic_id("a")).high_watermark == len(VALUES) + 1
+        await again.close()
+    for name, positions in reads.items():
+        start = 0
+        if name in (log_name(last), index_name(last)):
+            start = before[name.endswith(".oidx")]
+        assert all(not position or position >= start for position in positions), name
+        assert name in (log_name(last), index_name(last)) or not any(positions), name
 
 
 async def test_a_sealed_segment_cut_between_entries_before_an_empty_one() -> None:
     """No later entry tells; the index does."""
-    disk, end = await written()
-    sealed = disk.files[log_name(end[0] - 1)].data
-    entries = (disk.files[index_name(end[0] - 1)].size() - FILE_HEADER_SIZE) // INDEX_ROW_SIZE
+    disk, last = await written()
+    sealed = disk.files[log_name(last - 1)].data
+    entries = (disk.files[index_name(last - 1)].size() - FILE_HEADER_SIZE) // INDEX_ROW_SIZE
     del sealed[-((len(sealed) - FILE_HEADER_SIZE) // entries) :]
-    for name in (log_name(end[0]), index_name(end[0])):
+    for name in (log_name(last), index_name(last)):
         del disk.files[name].data[FILE_HEADER_SIZE:]
-    await refuses(disk, "it is cut short")
+    lost = max(offsets_in(disk, last - 1))
+    async with open_log(disk.crashed()) as log:
+        (damage,) = log.damages
+        assert [(of.first, of.end) for of in damage.lost] == [(lost, lost + 1)]
 
 
 async def test_what_is_served_after_a_crash_is_durable_first() -> None:
@@ -219,4 +358,17 @@ async def test_a_block_of_the_files_past_in_the_torn_tail_is_cut_off() -> None:
     data = disk.files[log_name(0)].data
     first = bytes(data[FILE_HEADER_SIZE : FILE_HEADER_SIZE + len(data[FILE_HEADER_SIZE:]) // 12])
     data += first
-    await opens(disk)
+    await opens(disk.copy())
+    await opens(disk.crashed())
+
+
+async def test_segments_of_another_log_contradict_it() -> None:
+    """Whoever copies files about gets no guesses."""
+    disk = (await written())[0].crashed()
+    other, _ = await written(1 << 20)
+    for name in (log_name, index_name):
+        disk.put(name(2), bytes(disk.files[name(1)].data))
+        disk.put(name(1), bytes(other.files[name(0)].data))
+    with pytest.raises(DamagedLogError, match="where 12 is next"):
+        async with open_log(disk):
+            pass

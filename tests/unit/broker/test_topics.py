@@ -13,7 +13,7 @@ from quafka_broker.config import BrokerConfig
 from quafka_broker.ops import producer_ids, topics
 from quafka_broker.state import BadRegistryError, BrokerState
 from quafka_broker.topics import REGISTRY, Registry, legal_name, new_cluster, ulid
-from quafka_broker.wal.log import StorageError
+from quafka_broker.wal.errors import StorageError
 from quafka_mesh_ops.ops import CreateTopic, DeleteTopic, DescribeTopics, InitProducerId
 from quafka_proto.errors import ErrorCode
 from tests.unit.broker.memory_disk import MemoryDisk

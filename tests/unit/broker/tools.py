@@ -8,10 +8,12 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from quafka_broker.config import BrokerConfig
+from quafka_broker.producers import Producers
 from quafka_broker.state import BrokerState
 from quafka_broker.virtual_topics import VirtualTopic, VirtualTopicId, topic_hash
 from quafka_broker.wal.disk import Disk
-from quafka_broker.wal.log import FsyncPolicy, Log
+from quafka_broker.wal.log import Log
+from quafka_broker.wal.writer import FsyncPolicy
 from quafka_mesh_ops.server import OpContext
 from quafka_mesh_ops.tracing import Tracer
 from quafka_proto.records import (
@@ -52,11 +54,12 @@ async def open_log(
     disk: Disk,
     fsync: FsyncPolicy = FsyncPolicy(),  # noqa: B008 - frozen
     segment_bytes: int = SEGMENT,
-    clean_end: tuple[int, int] | None = None,
+    checkpoint_bytes: int = 1 << 30,
 ) -> AsyncIterator[Log]:
-    log = Log(disk, fsync, segment_bytes)
+    log = Log(disk, fsync, segment_bytes, checkpoint_bytes)
     try:
-        log.open(clean_end, lambda _: None)
+        log.open(Producers())
+        log.settle(dict.fromkeys(log.topics(), 0))
         log.start()
         yield log
     finally:
@@ -87,12 +90,15 @@ def context(org: int = ORG) -> OpContext:
 
 @asynccontextmanager
 async def running_state(
-    disk: Disk, config: BrokerConfig | None = None, segment_bytes: int = SEGMENT
+    disk: Disk,
+    config: BrokerConfig | None = None,
+    segment_bytes: int = SEGMENT,
+    checkpoint_bytes: int = 1 << 30,
 ) -> AsyncIterator[BrokerState]:
     """A broker's state over a recovered log, as `Broker.start` makes it."""
-    log = Log(disk, FsyncPolicy(), segment_bytes)
+    log = Log(disk, FsyncPolicy(), segment_bytes, checkpoint_bytes)
     state = BrokerState(config or BrokerConfig(data=Path("unused")), log)
-    log.open(None, state.producers.restore)
+    log.open(state.producers)
     log.on_commit = state.purgatory.wake
     log.start()
     try:

@@ -1,0 +1,227 @@
+"""Checkpoints: what the log held up to some place, so that a start reads only what lies behind.
+
+File `checkpoint-<n>`: 12 bytes, b"QUAFKACP" and the version (4, big-endian), then blocks: length
+(4) and CRC-32C (4) of a msgpack array whose first element says what it is.
+
+    "begin"     next id when it was begun
+    "segment"   SegmentState; the last one was the active segment
+    "damage"    Damage
+    "topics"    list of [id, covered, VirtualTopicState, list of ProducerState]
+    "end"       durable segment, durable position, end id, number of blocks before
+
+A file without its "end", or with any other fault, is as good as none: all of it can be made again
+from the segments. It is written beside the older one, which is removed only afterwards.
+
+It is *fuzzy*: taken in slices while the log goes on. Each virtual topic, with its producers, says
+up to which global id it is covered; a start skips what it finds below that. All that is covered is
+durable before the file gets its name.
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+import msgpack as untyped_msgpack  # type: ignore[import-untyped]  # pyright: ignore[reportMissingTypeStubs]
+
+from quafka_broker.producers import ProducerState
+from quafka_broker.virtual_topics import VirtualTopicId, VirtualTopicState
+from quafka_broker.wal.disk import Disk, File
+from quafka_broker.wal.quarantine import Damage, Lost
+from quafka_broker.wal.segment import SegmentState
+from quafka_proto.records import crc32c
+
+log = logging.getLogger("quafka.broker.recovery")
+msgpack: Any = untyped_msgpack
+
+PREFIX = "checkpoint-"
+_TEMPORARY = ".new"
+_MAGIC = struct.pack(">8sI", b"QUAFKACP", 1)
+_BLOCK = struct.Struct(">II")
+
+
+class TopicState(NamedTuple):
+    """A virtual topic and its producers, with every record whose global id is below `covered`."""
+
+    id: VirtualTopicId
+    covered: int
+    state: VirtualTopicState
+    producers: list[ProducerState]
+
+
+class Checkpoint(NamedTuple):
+    """All that a start needs to know.
+
+    Attributes:
+        next_id: ids below it are covered in every virtual topic.
+        segments: oldest first; the last one goes on behind its `end`.
+        durable: segment number and position up to where the log was fsynced.
+        end_id: no virtual topic has an id from there on.
+    """
+
+    next_id: int
+    segments: list[SegmentState]
+    damages: list[Damage]
+    topics: list[TopicState]
+    durable: tuple[int, int]
+    end_id: int
+
+
+class CheckpointWriter:
+    """Writes one checkpoint, piece by piece. Blocks."""
+
+    def __init__(self, disk: Disk, number: int) -> None:
+        """Begin the file.
+
+        Raises:
+            OSError: it cannot be written; `abandon` cleans up.
+        """
+        self._disk = disk
+        self._name = f"{PREFIX}{number}"
+        self._blocks = 0
+        self._file: File | None = None
+        if self._name + _TEMPORARY in disk.names():
+            disk.remove(self._name + _TEMPORARY)
+        self._file = disk.create(self._name + _TEMPORARY)
+
+    def begin(
+        self, next_id: int, segments: Iterable[SegmentState], damages: Iterable[Damage]
+    ) -> None:
+        """What is known before the virtual topics. Raises OSError."""
+        blocks = [("begin", next_id)]
+        self._write(_MAGIC, blocks)
+        self._write(b"", [("segment", state) for state in segments])
+        self._write(b"", [("damage", damage) for damage in damages])
+
+    def topics(self, packed: bytes) -> None:
+        """Some virtual topics, as `pack_topics` gave them. Raises OSError."""
+        self._append([_framed(packed)])
+        self._blocks += 1
+
+    def finish(self, durable: tuple[int, int], end_id: int) -> None:
+        """Make it the one that counts, and remove the older ones. Raises OSError."""
+        assert self._file is not None
+        self._write(b"", [("end", *durable, end_id, self._blocks)])
+        self._file.sync()
+        self._file.close()
+        self._file = None
+        self._disk.rename(self._name + _TEMPORARY, self._name)
+        self._disk.sync_names()
+        for name in _names(self._disk):
+            if name != self._name:
+                self._disk.remove(name)
+
+    def abandon(self) -> None:
+        """It could not be written."""
+        if self._file is not None:
+            self._file.close()
+            self._disk.remove(self._name + _TEMPORARY)
+
+    def _write(self, head: bytes, blocks: list[tuple[Any, ...]]) -> None:
+        self._append([head, *(_framed(msgpack.packb(block)) for block in blocks)])
+        self._blocks += len(blocks)
+
+    def _append(self, buffers: list[bytes]) -> None:
+        assert self._file is not None
+        self._file.append(buffers)
+
+
+def pack_topics(topics: list[TopicState]) -> bytes:
+    """Virtual topics for `CheckpointWriter.topics`."""
+    packed: bytes = msgpack.packb(("topics", topics))
+    return packed
+
+
+def _framed(block: bytes) -> bytes:
+    return _BLOCK.pack(len(block), crc32c(block)) + block
+
+
+def _names(disk: Disk) -> list[str]:
+    """The checkpoints that there are, newest first."""
+    names = [name for name in disk.names() if name.removeprefix(PREFIX).isdecimal()]
+    return sorted((n for n in names if n.startswith(PREFIX)), key=number_of, reverse=True)
+
+
+def number_of(name: str) -> int:
+    """The number in a checkpoint's name."""
+    return int(name.removeprefix(PREFIX))
+
+
+def load_newest(disk: Disk) -> tuple[int, Checkpoint | None]:
+    """The number of the newest checkpoint there is (0: none), and the newest one that is whole.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    names = _names(disk)
+    for name in names:
+        file = disk.open(name)
+        try:
+            return number_of(names[0]), read_checkpoint(file)
+        except ValueError as e:
+            log.warning("%s is not used: %s", name, e)
+        finally:
+            file.close()
+    return (number_of(names[0]) if names else 0), None
+
+
+def read_checkpoint(file: File) -> Checkpoint:
+    """Read and verify a checkpoint.
+
+    Raises:
+        ValueError: it is not whole, or not one of this version.
+    """
+    segments: list[SegmentState] = []
+    damages: list[Damage] = []
+    topics: list[TopicState] = []
+    next_id = 0
+    try:
+        for number, (kind, *values) in enumerate(_blocks(file)):
+            if kind == "begin":
+                next_id = values[0]
+            elif kind == "segment":
+                segments.append(SegmentState(*values[0]))
+            elif kind == "damage":
+                damages.append(_damage(values[0]))
+            elif kind == "topics":
+                topics += map(_topic, values[0])
+            elif kind == "end" and values[3] == number:
+                durable = values[0], values[1]
+                return Checkpoint(next_id, segments, damages, topics, durable, values[2])
+    except (TypeError, LookupError) as e:
+        raise ValueError(f"it cannot be understood: {e!r}") from e
+    raise ValueError("it has no end")
+
+
+def _blocks(file: File) -> Iterator[list[Any]]:
+    data = file.read(0, file.size())
+    if not data.startswith(_MAGIC):
+        raise ValueError("it is not a checkpoint of a version that is known")
+    at = len(_MAGIC)
+    while at < len(data):
+        if len(data) - at < _BLOCK.size:
+            raise ValueError("it is cut short")
+        length, crc = _BLOCK.unpack_from(data, at)
+        at += _BLOCK.size
+        block = data[at : at + length]
+        if len(block) < length or crc32c(block) != crc:
+            raise ValueError("a block does not match its CRC")
+        yield msgpack.unpackb(block)
+        at += length
+
+
+def _damage(values: list[Any]) -> Damage:
+    *place, lost = values
+    parts = tuple(Lost(VirtualTopicId(*id_), first, end) for id_, first, end in lost)
+    return Damage._make((*place, parts))
+
+
+def _topic(values: list[Any]) -> TopicState:
+    id_, covered, state, producers = values
+    states = [
+        ProducerState._make((*known, tuple(tuple(batch) for batch in batches)))
+        for *known, batches in producers
+    ]
+    return TopicState(VirtualTopicId(*id_), covered, VirtualTopicState(*state), states)

@@ -1,0 +1,104 @@
+"""Takes checkpoints while the log goes on: slices on the event loop, the file in a thread."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TypeVar
+
+from quafka_broker.virtual_topics import VirtualTopicId
+from quafka_broker.wal.checkpoint import CheckpointWriter, TopicState, pack_topics
+from quafka_broker.wal.contents import Contents
+from quafka_broker.wal.disk import Disk
+from quafka_broker.wal.reserve import Reserve
+
+log = logging.getLogger("quafka.broker.wal")
+
+_SLICE = 0.002
+"""Seconds of the event loop at a time. One virtual topic is never divided."""
+
+T = TypeVar("T")
+
+
+class Checkpointer:
+    """One log's checkpoints, one at a time."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        contents: Contents,
+        reserve: Reserve,
+        number: int,
+        make_durable: Callable[[], Awaitable[tuple[int, int]]],
+    ) -> None:
+        """`number`: of the newest checkpoint file there is.
+
+        `make_durable` syncs the log, and says up to where it did.
+        """
+        self._disk = disk
+        self._contents = contents
+        self._reserve = reserve
+        self._number = number
+        self._make_durable = make_durable
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="wal-checkpoint")
+
+    def close(self) -> None:
+        """Release the thread."""
+        self._thread.shutdown()
+
+    async def take(self) -> None:
+        """Write a checkpoint. On a full disk, with the reserve.
+
+        Raises:
+            OSError: it could not be written; the older one counts.
+        """
+        try:
+            await self._take()
+        except OSError as e:
+            if e.errno != errno.ENOSPC or not self._reserve.release():
+                raise
+            await self._take()
+
+    async def _take(self) -> None:
+        self._number += 1
+        writer = await self._in_thread(partial(CheckpointWriter, self._disk, self._number))
+        try:
+            contents = self._contents
+            segments = [segment.state() for segment in contents.segments]
+            damages = list(contents.quarantine.damages)
+            begin = partial(writer.begin, contents.next_id, segments, damages)
+            topics = list(contents.topics)
+            await self._in_thread(begin)
+            for packed in self._slices(topics):
+                await self._in_thread(partial(writer.topics, packed))
+            end_id = contents.next_id
+            durable = await self._make_durable()
+            await self._in_thread(partial(writer.finish, durable, end_id))
+        except BaseException:
+            self._thread.submit(writer.abandon)
+            raise
+
+    def _slices(self, topics: list[VirtualTopicId]) -> Iterator[bytes]:
+        """What the virtual topics hold at the moment when they are asked for."""
+        contents = self._contents
+        slice_: list[TopicState] = []
+        until = time.perf_counter() + _SLICE
+        for id_ in topics:
+            topic = contents.topics.get(id_)
+            if topic is None:  # deleted meanwhile
+                continue
+            producers = contents.producers.dump(id_)
+            slice_.append(TopicState(id_, contents.next_id, topic.dump(), producers))
+            if time.perf_counter() >= until:
+                yield pack_topics(slice_)
+                slice_ = []
+                until = time.perf_counter() + _SLICE
+        yield pack_topics(slice_)
+
+    async def _in_thread(self, job: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, job)

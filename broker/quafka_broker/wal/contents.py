@@ -1,0 +1,160 @@
+"""What is in the log: segments, virtual topics, producers, and what is lost.
+
+Recovery fills it, the log's writer extends it, readers look things up in it, checkpoints save it.
+"""
+
+from __future__ import annotations
+
+import logging
+from bisect import bisect_right
+from collections.abc import Mapping
+
+from quafka_broker.producers import Producers
+from quafka_broker.virtual_topics import VirtualTopic, VirtualTopicId
+from quafka_broker.wal.checkpoint import Checkpoint
+from quafka_broker.wal.errors import DamagedLogError
+from quafka_broker.wal.quarantine import Damage, Lost, Quarantine
+from quafka_broker.wal.segment import Segment
+from quafka_proto.log_format import IndexRow
+
+log = logging.getLogger("quafka.broker.recovery")
+
+
+class Contents:
+    """Changed on one thread only."""
+
+    def __init__(self, producers: Producers) -> None:
+        self.producers = producers
+        self.segments: list[Segment] = []
+        self.topics: dict[VirtualTopicId, VirtualTopic] = {}
+        self.quarantine = Quarantine()
+        self.next_id = 0
+        # While recovering: up to which id each virtual topic, and all of them, are known already.
+        self._covered: dict[VirtualTopicId, int] = {}
+        self._all_covered = 0
+        # Ids of each damage that have been given to lost records so far.
+        self._given: dict[int, int] = {}
+
+    # --- lookup -----------------------------------------------------------------------------
+
+    def segment_of(self, global_id: int) -> Segment | None:
+        """The segment that would hold a record; None where it is older than all."""
+        at = bisect_right(self.segments, global_id, key=_first_id) - 1
+        return self.segments[at] if at >= 0 else None
+
+    # --- recovery ---------------------------------------------------------------------------
+
+    def load(self, checkpoint: Checkpoint) -> None:
+        """Begin with what a checkpoint says.
+
+        Raises:
+            ValueError: it cannot be understood.
+        """
+        for saved in checkpoint.topics:
+            self.topics[saved.id] = VirtualTopic.load(saved.id, saved.state)
+            self.producers.load(saved.id, saved.producers)
+            self._covered[saved.id] = saved.covered
+        for damage in checkpoint.damages:
+            self.quarantine.add(damage)
+        self._all_covered = checkpoint.next_id
+
+    def lose(self, damage: Damage) -> None:
+        """Recovery found damage; whose records were in it comes out in the end."""
+        known = [(d.segment, d.start, d.end) for d in self.quarantine.damages]
+        if damage[:3] not in known:
+            self.quarantine.add(damage)
+
+    def restore(self, row: IndexRow) -> None:
+        """An entry was found. Called in the order of global ids.
+
+        Raises:
+            DamagedLogError: its offsets contradict those of an earlier one.
+        """
+        topic = VirtualTopicId(row.org_id, row.topic_hash, row.partition, row.generation)
+        if row.global_id < max(self._all_covered, self._covered.get(topic, 0)):
+            return
+        found = self.topics.get(topic)
+        if found is None:
+            found = self.topics[topic] = VirtualTopic(topic, row.base_offset)
+        missing = row.base_offset - found.high_watermark
+        if missing < 0:
+            raise DamagedLogError(
+                f"virtual topic {topic.key} goes on at offset {row.base_offset} where "
+                f"{found.high_watermark} is next"
+            )
+        if missing:
+            ids = self._ids_for(found, row.base_offset, found.next_id, row.global_id, missing)
+            for first, end in ids:
+                found.add_lost(first, end - first)
+        found.add(row)
+        self.producers.restore(row)
+
+    def _ids_for(
+        self, topic: VirtualTopic, end_offset: int, above: int, below: int, count: int
+    ) -> list[tuple[int, int]]:
+        """Ids in [above, below) for `count` lost records of a topic, those before `end_offset`.
+
+        They are taken from what damage has left without a record.
+
+        Raises:
+            DamagedLogError: there are not so many.
+        """
+        found: list[tuple[int, int]] = []
+        for number, damage in enumerate(self.quarantine.damages):
+            first = max(above, self._given.get(number, damage.first_id))
+            end = min(damage.end_id, first + count)
+            if first < end <= below and count:
+                self._given[number] = above = end
+                found.append((first, end))
+                count -= end - first
+        if count:
+            # Dropped when a segment was rewritten, so they are below the log start; or not.
+            if below - count < above:
+                raise DamagedLogError(
+                    f"virtual topic {topic.id.key} lacks {count} records that never had ids"
+                )
+            found.append((below - count, below))
+            lost = Lost(topic.id, end_offset - count, end_offset)
+            at = self.segments[-1].number
+            self.quarantine.add(
+                Damage(at, 0, 0, "records are missing", below - count, below, (lost,))
+            )
+        return found
+
+    def settle(self, live: Mapping[VirtualTopicId, int | None]) -> None:
+        """Keep these virtual topics only, from these log starts on (None: as it is).
+
+        Then it is known what damage has cost; that is said in the log.
+
+        Raises:
+            DamagedLogError: see `restore`.
+        """
+        for topic in self.topics.keys() - live.keys():
+            del self.topics[topic]
+        for id_, log_start in live.items():
+            if log_start is not None:
+                self._begin_at(id_, log_start)
+        self._covered.clear()
+        self._given.clear()
+        self.quarantine.settle(self.topics.values())
+        for damage in self.quarantine.damages:
+            log.error("damaged: %s", damage)
+
+    def _begin_at(self, id_: VirtualTopicId, log_start: int) -> None:
+        topic = self.topics.get(id_)
+        if topic is None:
+            if log_start:
+                self.topics[id_] = VirtualTopic(id_, log_start)
+            return
+        missing = topic.log_start - log_start
+        first = topic.first_id
+        if missing > 0 and first is not None:
+            topic.add_lost_before(self._ids_for(topic, topic.log_start, 0, first, missing))
+        elif missing < 0:
+            topic.advance_log_start(log_start)
+
+
+def _first_id(segment: Segment) -> int:
+    """An empty segment is the last: no id is in it."""
+    first = segment.first_id
+    return 1 << 64 if first is None else first

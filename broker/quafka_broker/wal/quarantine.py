@@ -1,0 +1,121 @@
+"""What the log holds but cannot give back: damaged pieces, and the offsets that were in them.
+
+Nothing shifts because of damage: lost records keep their ids and offsets, and whoever asks for
+one of them is told so (CORRUPT_MESSAGE). `quafka wal repair` settles it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from quafka_broker.virtual_topics import VirtualTopic, VirtualTopicId
+from quafka_proto.log_format import IndexRow
+
+
+class Lost(NamedTuple):
+    """Offsets [first, end) of one virtual topic."""
+
+    topic: VirtualTopicId
+    first: int
+    end: int
+
+
+class Damage(NamedTuple):
+    """[start, end) of a segment's log file, and the ids [first_id, end_id) of what was in it.
+
+    No bytes: records are missing before that place. `lost` is empty until it is known whose they
+    are, and where nothing of it is live.
+    """
+
+    segment: int
+    start: int
+    end: int
+    reason: str
+    first_id: int
+    end_id: int
+    lost: tuple[Lost, ...] = ()
+
+    def __str__(self) -> str:
+        whose = ", ".join(
+            f"virtual topic {lost.topic.key} offsets {lost.first} to {lost.end - 1}"
+            for lost in self.lost
+        )
+        return (
+            f"segment {self.segment}, positions {self.start} to {self.end}: {self.reason}; "
+            f"lost: {whose or 'nothing that is live'}"
+        )
+
+
+class Quarantine:
+    """All damage that is known. One thread changes it; others may ask `first_lost`."""
+
+    def __init__(self) -> None:
+        self.damages: list[Damage] = []
+        self._lost: dict[VirtualTopicId, list[tuple[int, int]]] = {}
+
+    def add(self, damage: Damage) -> None:
+        """Its offsets are not served from now on."""
+        self.damages.append(damage)
+        for lost in damage.lost:
+            ranges = [*self._lost.get(lost.topic, ()), (lost.first, lost.end)]
+            self._lost[lost.topic] = _merged(ranges)
+
+    def first_lost(self, topic: VirtualTopicId, offset: int) -> int | None:
+        """The first lost offset at or above this one."""
+        ranges = self._lost.get(topic)
+        if ranges is None:
+            return None
+        at = bisect_right(ranges, offset, key=lambda lost: lost[1])
+        return max(offset, ranges[at][0]) if at < len(ranges) else None
+
+    def end_of_lost(self, topic: VirtualTopicId, offset: int) -> int:
+        """The first offset at or above this one that is not lost."""
+        for first, end in self._lost.get(topic, ()):
+            if first <= offset < end:
+                return end
+        return offset
+
+    def settle(self, topics: Iterable[VirtualTopic]) -> None:
+        """Find out whose offsets are lost; forget what is not live any more.
+
+        Damage that cost nothing and has no bytes either was data freed long ago.
+        """
+        live = {topic.id: topic for topic in topics}
+        damages, self.damages, self._lost = self.damages, [], {}
+        for damage in sorted(damages):
+            of = {lost.topic for lost in damage.lost} or live.keys()
+            found = (_lost_of(live[topic], damage) for topic in of if topic in live)
+            lost = tuple(part for part in found if part is not None)
+            if lost or damage.end > damage.start:
+                self.add(damage._replace(lost=lost))
+
+
+def damaged_entry(segment: int, row: IndexRow, reason: str) -> Damage:
+    """One entry whose row is known cannot be read."""
+    topic = VirtualTopicId(row.org_id, row.topic_hash, row.partition, row.generation)
+    return Damage(
+        segment,
+        row.position,
+        row.end,
+        reason,
+        row.global_id,
+        row.global_id + row.record_count,
+        (Lost(topic, row.base_offset, row.base_offset + row.record_count),),
+    )
+
+
+def _lost_of(topic: VirtualTopic, damage: Damage) -> Lost | None:
+    first, end = topic.offsets_between(damage.first_id, damage.end_id)
+    return Lost(topic.id, first, end) if end > first else None
+
+
+def _merged(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    merged: list[tuple[int, int]] = []
+    for first, end in sorted(ranges):
+        if merged and first <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
+        else:
+            merged.append((first, end))
+    return merged

@@ -1,0 +1,202 @@
+"""Reading a log file byte by byte: every entry verified, and what is bad told apart.
+
+A bad place is the *torn tail* of writes that nobody was promised, or *damage* to what was durable:
+every entry says up to where the file was durable when it was written (docs/adr/0003).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import NamedTuple
+
+from quafka_broker.wal.disk import File
+from quafka_proto.errors import Malformed
+from quafka_proto.log_format import (
+    CHECKED_SIZE,
+    ENTRY_HEADER_SIZE,
+    ENTRY_START,
+    FILE_HEADER_SIZE,
+    ROW_DAMAGED,
+    Entry,
+    IndexRow,
+    check_entry,
+    check_entry_header,
+    row_of,
+)
+from quafka_proto.records import BATCH_HEADER_SIZE
+
+_CHUNK = 8 << 20
+_HEAD_SIZE = CHECKED_SIZE + BATCH_HEADER_SIZE
+
+
+class Bad(NamedTuple):
+    """A damaged piece of a log file, [start, end), with nothing readable in it.
+
+    `row`: of the entry there, where its own header is still good.
+    """
+
+    start: int
+    end: int
+    reason: str
+    row: IndexRow | None = None
+
+
+class Torn(NamedTuple):
+    """From `start` on there are only unfinished writes."""
+
+    start: int
+    reason: str
+
+
+def scan(
+    log: File, salt: int, start: int, durable: int, next_id: int | None
+) -> Iterator[IndexRow | Bad | Torn]:
+    """Everything in a log file from an entry's start on, in order of position. Blocks.
+
+    A row is that of an entry whose every byte is verified. What lies below `durable`, or is said
+    by a later entry to, cannot be torn. `Torn` comes last.
+
+    Args:
+        next_id: the global id that comes next; None where ids are in no order. Where a write did
+            not get to the disk, a block of the file's past may show: a good entry, out of order.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    window = _Window(log)
+    position = max(start, FILE_HEADER_SIZE)
+    behind_damage = False
+    while position < window.size:
+        try:
+            row = _entry_at(window, salt, position)
+            if next_id is not None:
+                _check_order(row, next_id, durable, behind_damage)
+                next_id = row.global_id + row.record_count
+        except Malformed as e:
+            durable = max(durable, _said_durable(window, salt, position, durable))
+            if position >= durable:
+                yield Torn(position, str(e))
+                return
+            bad = _bad_at(window, salt, position, str(e), next_id or 0)
+            behind_damage = bad.row is None
+            if bad.row is not None and next_id is not None:
+                next_id = bad.row.global_id + bad.row.record_count
+            yield bad
+            position = bad.end
+        else:
+            behind_damage = False
+            yield row
+            position = row.end
+    if position < durable:
+        yield Bad(position, durable, "the file ends before it")
+
+
+def header_at(log: File, salt: int, position: int) -> Entry:
+    """The entry that begins at a position; its batch is not looked at.
+
+    Raises:
+        Malformed: none does.
+    """
+    return check_entry_header(log.read(position, _HEAD_SIZE), 0, salt)
+
+
+class _Window:
+    """A moving piece of a file in memory."""
+
+    def __init__(self, file: File) -> None:
+        self._file = file
+        self.size = file.size()
+        self._start = 0
+        self._data = b""
+
+    def at(self, position: int, count: int) -> tuple[memoryview, int]:
+        """`count` bytes from `position` on, or up to the file's end: a buffer and where in it."""
+        count = min(count, self.size - position)
+        if not self._start <= position <= position + count <= self._start + len(self._data):
+            self._data = self._file.read(position, max(count, _CHUNK))
+            self._start = position
+        return memoryview(self._data), position - self._start
+
+    def find(self, what: bytes, position: int) -> int:
+        """The first place of `what` from `position` on, or -1."""
+        while position + len(what) <= self.size:
+            _, at = self.at(position, len(what))
+            found = self._data.find(what, at)
+            if found >= 0:
+                return self._start + found
+            position = max(position, self._start + len(self._data) - len(what)) + 1
+        return -1
+
+
+def _entry_at(window: _Window, salt: int, position: int) -> IndexRow:
+    """A whole, good entry. Its length is believed, and read, only once its header is verified."""
+    data, at = window.at(position, _HEAD_SIZE)
+    size = check_entry_header(data, at, salt).size
+    data, at = window.at(position, size)
+    entry = check_entry(data, at, salt)
+    return row_of(entry, position, data[at + ENTRY_HEADER_SIZE : at + size])
+
+
+def _check_order(row: IndexRow, next_id: int, durable: int, behind_damage: bool) -> None:
+    """In what was durable, ids may be missing: damage has taken them, or they have been freed."""
+    may_jump = behind_damage or row.position < durable or row.position == FILE_HEADER_SIZE
+    if row.global_id < next_id or (row.global_id > next_id and not may_jump):
+        raise Malformed(f"an entry has the id {row.global_id} where {next_id} is next")
+
+
+def _entries_behind(window: _Window, salt: int, bad: int) -> Iterator[tuple[int, Entry]]:
+    """Where entries with a good header begin behind a bad place, and those headers."""
+    position = bad + 1
+    while (position := window.find(ENTRY_START, position)) >= 0:
+        data, at = window.at(position, _HEAD_SIZE)
+        with suppress(Malformed):
+            yield position, check_entry_header(data, at, salt)
+        position += 1
+
+
+def _said_durable(window: _Window, salt: int, bad: int, durable: int) -> int:
+    """Up to where a later entry says that the file was durable, if that is above a bad place."""
+    if durable > bad:
+        return durable
+    for _, entry in _entries_behind(window, salt, bad):
+        if entry.durable_position > bad:
+            return entry.durable_position
+    return durable
+
+
+def _bad_at(window: _Window, salt: int, position: int, reason: str, next_id: int) -> Bad:
+    """How far the damage goes: to the end of its entry, or to the next header that is good."""
+    data, at = window.at(position, _HEAD_SIZE)
+    try:
+        row = damaged_row(check_entry_header(data, at, salt), position)
+    except Malformed:
+        row = None
+    if row is None or row.global_id < next_id:
+        behind = (
+            at
+            for at, entry in _entries_behind(window, salt, position)
+            if entry.global_id >= next_id
+        )
+        return Bad(position, next(behind, window.size), reason)
+    return Bad(position, min(row.end, window.size), reason, row)
+
+
+def damaged_row(entry: Entry, position: int) -> IndexRow:
+    """The row of an entry whose batch cannot be believed."""
+    return IndexRow(
+        entry.global_id,
+        entry.base_offset,
+        position,
+        entry.topic_hash,
+        -1,
+        -1,
+        -1,
+        entry.org_id,
+        entry.partition,
+        entry.generation,
+        entry.record_count,
+        entry.length,
+        -1,
+        ROW_DAMAGED,
+    )
