@@ -18,6 +18,11 @@ DESCRIPTION = {
     "gateway": "run a gateway: Kafka clients on one side, a broker on the other",
     "broker": "run a broker: the log, for gateways that are on its allow-list",
 }
+WAL_ACTIONS = {
+    "verify": "read all of the log and say what is damaged; also beside a running broker",
+    "dump": "print the entries of the log",
+    "repair": "put empty batches where records are lost, so that consumers can go on",
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -56,15 +61,34 @@ def _parser() -> argparse.ArgumentParser:
         add_flags(
             programs.add_parser(name, help=f"those of quafka {name}", allow_abbrev=False), config
         )
+    what = "look at the log of a data folder: verify, dump or repair it"
+    command = commands.add_parser("wal", help=what, description=what)
+    _add_wal_actions(command)
     what = "print the node id of a key file, which is made if missing"
     command = commands.add_parser("node-id", help=what, description=what)
     command.add_argument("key", type=Path, help="the key file")
     return parser
 
 
+def _add_wal_actions(command: argparse.ArgumentParser) -> None:
+    actions = command.add_subparsers(dest="action", required=True, metavar="ACTION")
+    for name, what in WAL_ACTIONS.items():
+        action = actions.add_parser(name, help=what, description=what, allow_abbrev=False)
+        action.add_argument("data", type=Path, help="the broker's data folder")
+        action.add_argument("--format", choices=("text", "json"), default="text")
+        if name == "dump":
+            action.add_argument("--segment", type=int, help="this one only")
+        if name == "repair":
+            action.add_argument("--yes", action="store_true", help="do not ask")
+
+
 def _run(options: argparse.Namespace) -> int:
     if options.command == "node-id":
         return _print_node_id(options.key)
+    if options.command == "wal":
+        from quafka import wal
+
+        return wal.run(options)
     name = options.program if options.command == "config" else options.command
     effective = load(PROGRAMS[name], vars(options), known_elsewhere=known_to_any())
     if options.command == "config":

@@ -199,6 +199,16 @@ def build_batch(
     return bytearray(head + checked)
 
 
+def empty_batch(base_offset: int, offsets: int) -> bytes:
+    """A batch that covers so many offsets and has no record, as compaction leaves them in Kafka.
+
+    Consumers go on behind it.
+    """
+    checked = struct.pack(">hiqqqhii", 0, offsets - 1, -1, -1, -1, -1, -1, 0)
+    length = BATCH_HEADER_SIZE - _PREFIX
+    return struct.pack(">qiibI", base_offset, length, 0, MAGIC, crc32c(checked)) + checked
+
+
 def iter_records(batch: Buffer) -> Iterator[Record]:
     """The records of one uncompressed batch. Its CRC is not checked.
 

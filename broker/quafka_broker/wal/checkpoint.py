@@ -149,6 +149,13 @@ def number_of(name: str) -> int:
     return int(name.removeprefix(PREFIX))
 
 
+def remove_all(disk: Disk) -> None:
+    """The next start reads the whole index. Raises OSError."""
+    for name in _names(disk):
+        disk.remove(name)
+    disk.sync_names()
+
+
 def load_newest(disk: Disk) -> tuple[int, Checkpoint | None]:
     """The number of the newest checkpoint there is (0: none), and the newest one that is whole.
 

@@ -24,6 +24,7 @@ from quafka_broker.wal.errors import CorruptError, StorageError
 from quafka_broker.wal.quarantine import Damage
 from quafka_broker.wal.reading import Reader
 from quafka_broker.wal.recovery import recover
+from quafka_broker.wal.repair import repair
 from quafka_broker.wal.reserve import Reserve
 from quafka_broker.wal.segment import Segment
 from quafka_broker.wal.writer import FsyncPolicy, Writer, WriterStats
@@ -144,6 +145,26 @@ class Log:
         self._reader.close()
         while self._contents.segments:
             self._contents.segments.pop().close()
+
+    async def repair(self, found: Sequence[Damage] = ()) -> list[int]:
+        """Settle all damage, also what was `found` by reading; the segments written anew.
+
+        Called instead of `close`, on a settled log that nobody uses.
+
+        Raises:
+            OSError: not all of it was done; what was is whole.
+        """
+        quarantine = self._contents.quarantine
+        known = [(damage.segment, damage.start) for damage in quarantine.damages]
+        for damage in found:
+            if (damage.segment, damage.start) not in known:
+                quarantine.add(damage)
+        quarantine.settle(self._contents.topics.values())
+        self._settled = False  # no checkpoint of what will not be any more
+        try:
+            return await asyncio.to_thread(repair, self._disk, self._contents)
+        finally:
+            await self.close()
 
     def health(self) -> Health:
         """How the log is."""

@@ -1,0 +1,196 @@
+"""Reading a log to say how it is; nothing is changed.
+
+Every byte of every segment is verified, and every index row against its entry. The log may be in
+use: what is written meanwhile is not looked at.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from quafka_broker.wal.checkpoint import load_newest
+from quafka_broker.wal.disk import Disk, File
+from quafka_broker.wal.quarantine import Damage, damaged_entry
+from quafka_broker.wal.scan import Bad, Torn, scan
+from quafka_broker.wal.segment import index_name, log_name
+from quafka_proto.errors import Malformed
+from quafka_proto.log_format import (
+    APPENDED,
+    FILE_HEADER_SIZE,
+    INDEX_MAGIC,
+    INDEX_ROW_SIZE,
+    LOG_MAGIC,
+    FileHeader,
+    IndexRow,
+    check_file_header,
+    decode_row,
+)
+
+_POSITION = struct.Struct(">16xQ72x")
+
+
+class SegmentReport(NamedTuple):
+    """One segment.
+
+    Attributes:
+        size: bytes of the log file; 0 where it is missing.
+        entries: good ones.
+        damages: what is damaged, and whose it was where that can be told without the rest.
+        torn: bytes of unfinished writes at the end; the next start cuts them off.
+        index_fault: what is wrong with the index file, which can always be made again.
+    """
+
+    number: int
+    size: int
+    entries: int
+    damages: list[Damage]
+    torn: int = 0
+    index_fault: str | None = None
+
+
+def verify(disk: Disk) -> Iterator[SegmentReport]:
+    """Read all segments, oldest first. Blocks.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    _, checkpoint = load_newest(disk)
+    known = {state.number: state for state in checkpoint.segments} if checkpoint else {}
+    durable = checkpoint.durable if checkpoint else (-1, 0)
+    names = disk.names()
+    logs = {int(name[:-4]) for name in names if name.endswith(".log") and name[:-4].isdecimal()}
+    numbers = sorted(logs | known.keys())
+    for number in numbers:
+        if number not in logs:
+            state = known[number]
+            gone = Damage(number, 0, 0, "its file is missing", state.first_id or 0, state.next_id)
+            yield SegmentReport(number, 0, 0, [gone])
+            continue
+        end = durable[1] if number == durable[0] else 0
+        state_end = known[number].end if number in known else 0
+        yield _segment(disk, number, max(end, state_end), last=number == numbers[-1])
+
+
+def entries(disk: Disk, number: int) -> Iterator[IndexRow | Bad | Torn]:
+    """Everything in one segment's log file, in order of position. Blocks.
+
+    Raises:
+        Malformed: neither file's header can be read.
+        OSError: there is no such segment, or it cannot be read.
+    """
+    file = disk.open(log_name(number))
+    try:
+        header, _ = _header(disk, number, file)
+        yield from scan(file, header.salt, FILE_HEADER_SIZE, 0, None)
+    finally:
+        file.close()
+
+
+def _header(disk: Disk, number: int, file: File) -> tuple[FileHeader, str | None]:
+    """A segment's header, from its index if need be, and what is wrong with its own."""
+    try:
+        return check_file_header(file.read(0, FILE_HEADER_SIZE), LOG_MAGIC, number), None
+    except Malformed as e:
+        if index_name(number) not in disk.names():
+            raise
+        index = disk.open(index_name(number))
+        try:
+            return check_file_header(index.read(0, FILE_HEADER_SIZE), INDEX_MAGIC, number), str(e)
+        finally:
+            index.close()
+
+
+def _segment(disk: Disk, number: int, durable: int, last: bool) -> SegmentReport:
+    file = disk.open(log_name(number))
+    try:
+        size = file.size()
+        try:
+            header, fault = _header(disk, number, file)
+        except Malformed as e:
+            if last and size <= FILE_HEADER_SIZE:
+                return SegmentReport(number, size, 0, [], torn=size)
+            return SegmentReport(number, size, 0, [Damage(number, 0, size, str(e), 0, 0)])
+        damages = [Damage(number, 0, FILE_HEADER_SIZE, fault, 0, 0)] if fault else []
+        index = _Index(disk, number, header)
+        count = torn = 0
+        durable = max(durable, 0 if last else size)
+        for found in scan(file, header.salt, FILE_HEADER_SIZE, durable, _first_id(header)):
+            if isinstance(found, Torn):
+                torn = size - found.start
+            elif isinstance(found, Bad):
+                damages += _damages(number, found, index)
+            else:
+                count += 1
+                index.compare(found)
+        return SegmentReport(number, size, count, damages, torn, index.fault(count))
+    finally:
+        file.close()
+
+
+def _first_id(header: FileHeader) -> int | None:
+    """Ids of a segment as appended ascend."""
+    return 0 if header.kind == APPENDED else None
+
+
+def _damages(number: int, bad: Bad, index: _Index) -> list[Damage]:
+    rows = [bad.row] if bad.row is not None else index.within(bad)
+    if not rows:
+        return [Damage(number, bad.start, bad.end, bad.reason, 0, 0)]
+    return [damaged_entry(number, row, bad.reason) for row in rows]
+
+
+class _Index:
+    """A segment's index file, row by row beside the log."""
+
+    def __init__(self, disk: Disk, number: int, header: FileHeader) -> None:
+        self._data = b""
+        self._fault: str | None = None
+        if index_name(number) not in disk.names():
+            self._fault = "it is missing"
+            return
+        file = disk.open(index_name(number))
+        try:
+            found = check_file_header(file.read(0, FILE_HEADER_SIZE), INDEX_MAGIC, number)
+            self._data = file.read(FILE_HEADER_SIZE, file.size())
+            if found != header:
+                self._fault = "it belongs to another log file"
+        except Malformed as e:
+            self._fault = str(e)
+        finally:
+            file.close()
+        whole = len(self._data) // INDEX_ROW_SIZE * INDEX_ROW_SIZE
+        places = _POSITION.iter_unpack(self._data[:whole])
+        self._at = {position: at for at, (position,) in enumerate(places)}
+
+    def compare(self, row: IndexRow) -> None:
+        """An entry was found in the log."""
+        if self._fault is not None:
+            return
+        at = self._at.get(row.position)
+        try:
+            found = None if at is None else decode_row(self._data, INDEX_ROW_SIZE * at)
+        except Malformed:
+            found = None
+        if found is None or found._replace(flags=row.flags) != row:
+            self._fault = f"it is wrong about the entry at position {row.position}"
+
+    def within(self, bad: Bad) -> list[IndexRow]:
+        """The good rows of entries in a damaged piece."""
+        rows: list[IndexRow] = []
+        for position in sorted(self._at) if not self._fault else ():
+            if bad.start <= position < bad.end:
+                try:
+                    row = decode_row(self._data, INDEX_ROW_SIZE * self._at[position])
+                except Malformed:
+                    continue
+                if row.end <= bad.end:
+                    rows.append(row)
+        return rows
+
+    def fault(self, entries_found: int) -> str | None:
+        """What is wrong with it; rows of what is damaged may be there or not."""
+        if self._fault is None and len(self._at) < entries_found:
+            return "it is cut short"
+        return self._fault

@@ -1,0 +1,205 @@
+"""`quafka wal`: a log that was damaged by hand is looked at, and settled."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from quafka.cli import main
+from quafka_broker.config import BrokerConfig
+from quafka_broker.ops import fetch
+from quafka_broker.server import DataFolder
+from quafka_broker.wal.disk import RealDisk
+from quafka_broker.wal.segment import index_name, log_name
+from quafka_mesh_ops.ops import FetchOp, FetchOps
+from quafka_proto.errors import ErrorCode
+from quafka_proto.records import iter_records, read_header
+from tests.unit.broker.tools import ORG, checked, context, running_state
+
+PER_BATCH = 3
+BATCHES = 30
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """A data folder: topic t with two partitions, over several segments."""
+    (tmp_path / "wal").mkdir()
+
+    async def fill() -> None:
+        config = BrokerConfig(data=tmp_path)
+        async with running_state(RealDisk(tmp_path / "wal"), config, 1_500) as state:
+            topic, _ = await state.create_topic(ORG, "t", 2)
+            for n in range(BATCHES):
+                values = [b"%d" % (n // 2 * PER_BATCH + i) for i in range(PER_BATCH)]
+                virtual = state.log.topic(topic.virtual(n % 2))
+                await state.log.append(virtual, checked(*values))
+
+    asyncio.run(fill())
+    return tmp_path
+
+
+def flip(data: Path, name: str, at: int) -> None:
+    path = data / "wal" / name
+    content = bytearray(path.read_bytes())
+    content[at] ^= 1
+    path.write_bytes(content)
+
+
+def consumed(data: Path, partition: int) -> tuple[dict[int, bytes], set[ErrorCode]]:
+    """What a consumer gets that goes on behind each answer, and behind an error one by one."""
+    found: dict[int, bytes] = {}
+    errors: set[ErrorCode] = set()
+
+    async def read() -> None:
+        config = BrokerConfig(data=data)
+        async with running_state(RealDisk(data / "wal"), config) as state:
+            offset, end = 0, 1
+            while offset < end:
+                op = FetchOps([FetchOp("t", partition, offset, 1 << 20)])
+                (answer,) = (await fetch.handle(state, context(), op)).partitions
+                end = answer.high_watermark
+                if answer.error_code:
+                    errors.add(ErrorCode(answer.error_code))
+                    offset += 1
+                for batch in answer.records:
+                    header = read_header(batch)
+                    for record in iter_records(batch):
+                        found[record.offset] = record.value or b""
+                    offset = header.base_offset + header.last_offset_delta + 1
+            assert end == BATCHES // 2 * PER_BATCH
+
+    asyncio.run(read())
+    assert all(value == b"%d" % offset for offset, value in found.items())
+    return found, errors
+
+
+def verified(data: Path, capsys: pytest.CaptureFixture[str], code: int) -> list[dict[str, Any]]:
+    capsys.readouterr()
+    assert main(["wal", "verify", str(data), "--format", "json"]) == code
+    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+
+def test_a_whole_log(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    reports = verified(data, capsys, 0)
+    assert len(reports) > 3
+    assert sum(report["entries"] for report in reports) > BATCHES
+    assert main(["wal", "verify", str(data)]) == 0
+    assert "whole" in capsys.readouterr().out
+    assert main(["wal", "repair", str(data)]) == 0
+    assert capsys.readouterr().out == "nothing is damaged\n"
+
+
+def test_a_damaged_batch_is_found_and_settled(
+    data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    size = (data / "wal" / log_name(1)).stat().st_size
+    flip(data, log_name(1), size - 1)
+    (bad,) = [report for report in verified(data, capsys, 1) if report["damages"]]
+    assert bad["segment"] == 1
+    (damage,) = bad["damages"]
+    (lost,) = damage["lost"]
+    partition = int(lost["virtual_topic"].rsplit("-", 1)[1])
+    offsets = set(range(lost["first_offset"], lost["last_offset"] + 1))
+    assert len(offsets) == PER_BATCH
+
+    found, errors = consumed(data, partition)
+    assert set(found) == set(range(BATCHES // 2 * PER_BATCH)) - offsets
+    assert errors == {ErrorCode.CORRUPT_MESSAGE}
+    assert consumed(data, 1 - partition)[1] == set(), "the others are served"
+
+    assert main(["wal", "repair", str(data), "--yes"]) == 0
+    assert "repaired: 1 damaged places" in capsys.readouterr().out
+    assert consumed(data, partition) == (found, set())
+    verified(data, capsys, 0)
+
+
+def test_an_unreadable_header_between_good_entries(
+    data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And no index: whose the records were comes out by their offsets."""
+    for name in (data / "wal").glob("checkpoint-*"):
+        name.unlink()
+    (data / "wal" / index_name(1)).unlink()
+    for at in range(32, 80):
+        flip(data, log_name(1), at)
+    before = [consumed(data, partition) for partition in (0, 1)]
+    lost = [set(range(BATCHES // 2 * PER_BATCH)) - set(found) for found, _ in before]
+    assert len(lost[0]) + len(lost[1]) == PER_BATCH
+    assert main(["wal", "repair", str(data), "--yes", "--format", "json"]) == 0
+    (about,) = map(json.loads, capsys.readouterr().out.splitlines())
+    assert about["repaired"][0]["segment"] == 1
+    after = [consumed(data, partition) for partition in (0, 1)]
+    assert after == [(found, set()) for found, _ in before]
+    verified(data, capsys, 0)
+
+
+def test_a_missing_segment(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (data / "wal" / log_name(2)).unlink()
+    before = [consumed(data, partition) for partition in (0, 1)]
+    assert main(["wal", "repair", str(data), "--yes"]) == 0
+    after = [consumed(data, partition) for partition in (0, 1)]
+    assert after == [(found, set()) for found, _ in before]
+    assert {error for _, errors in before for error in errors} == {ErrorCode.CORRUPT_MESSAGE}
+    verified(data, capsys, 0)
+
+
+@pytest.mark.parametrize("spoil", ["row", "missing", "foreign"])
+def test_an_index_is_made_again(data: Path, capsys: pytest.CaptureFixture[str], spoil: str) -> None:
+    good = (data / "wal" / index_name(1)).read_bytes()
+    if spoil == "row":
+        flip(data, index_name(1), 40)
+    elif spoil == "missing":
+        (data / "wal" / index_name(1)).unlink()
+    else:
+        (data / "wal" / index_name(1)).write_bytes((data / "wal" / index_name(2)).read_bytes())
+    (bad,) = [report for report in verified(data, capsys, 1) if report["index"]]
+    assert bad["segment"] == 1
+    assert main(["wal", "repair", str(data), "--yes"]) == 0
+    assert (data / "wal" / index_name(1)).read_bytes() == good
+    verified(data, capsys, 0)
+
+
+def test_nothing_is_done_without_consent(
+    data: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flip(data, log_name(1), 100)
+    monkeypatch.setattr("sys.stdin", io.StringIO("no\n"))
+    assert main(["wal", "repair", str(data)]) == 1
+    asked = capsys.readouterr().out
+    assert "segment 1" in asked
+    assert asked.endswith("Repair? [y/N] ")
+    assert len([r for r in verified(data, capsys, 1) if r["damages"]]) == 1
+
+
+def test_a_running_brokers_log_is_not_repaired_but_verified(
+    data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = DataFolder(data)
+    folder.hold()
+    assert main(["wal", "repair", str(data), "--yes"]) == 2
+    assert "held by another broker" in capsys.readouterr().err
+    verified(data, capsys, 0)
+    folder.release()
+
+
+def test_dump(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["wal", "dump", str(data), "--format", "json"]) == 0
+    entries = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    ids = [entry["id"] for entry in entries]
+    assert ids == sorted(ids)
+    assert sum(entry["records"] for entry in entries) == ids[-1] + entries[-1]["records"]
+    flip(data, log_name(1), 100)
+    assert main(["wal", "dump", str(data), "--segment", "1"]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert len([line for line in lines if "damaged" in line]) == 1
+    assert len([line for line in lines if "virtual_topic" in line]) == len(lines) - 1
+
+
+def test_no_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["wal", "verify", str(tmp_path)]) == 2
+    assert capsys.readouterr().err == f"quafka: there is no log in {tmp_path}\n"
