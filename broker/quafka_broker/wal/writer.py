@@ -200,7 +200,8 @@ class Writer:
             return
         appends: list[Append] = []
         try:
-            if not self._reserve.held:
+            # Not for the sake of what may use it: that would take away its room again.
+            if not self._reserve.held and not all(append.urgent for append in self._pending):
                 await self._hold_reserve()
             if self._active.end >= self._segment_bytes:
                 await self._in_thread(self._roll)

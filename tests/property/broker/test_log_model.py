@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from quafka_broker.producers import Producers
-from quafka_broker.wal.errors import StorageError
+from quafka_broker.wal.errors import CorruptError, StorageError
 from quafka_broker.wal.log import Log
+from quafka_broker.wal.segment import log_name
 from quafka_broker.wal.writer import FsyncPolicy
 from quafka_proto.records import iter_records
 from tests.unit.broker.memory_disk import MemoryDisk
@@ -29,17 +30,20 @@ class LogModel(RuleBasedStateMachine):
     @initialize(
         segment_bytes=st.sampled_from([200, 700, 1 << 20]),
         fsync=st.sampled_from([FsyncPolicy(), FsyncPolicy(0.0)]),
+        checkpoint_bytes=st.sampled_from([300, 1 << 20]),
     )
-    def begin(self, segment_bytes: int, fsync: FsyncPolicy) -> None:
+    def begin(self, segment_bytes: int, fsync: FsyncPolicy, checkpoint_bytes: int) -> None:
         self.loop = asyncio.new_event_loop()
         self.disk = MemoryDisk()
         self.segment_bytes = segment_bytes
         self.fsync = fsync
+        self.checkpoint_bytes = checkpoint_bytes
         self.model: dict[str, list[bytes]] = {name: [] for name in "abcd"}
+        self.lost: dict[str, set[int]] = {name: set() for name in "abcd"}
         self.open()
 
     def open(self) -> None:
-        self.log = Log(self.disk, self.fsync, self.segment_bytes)
+        self.log = Log(self.disk, self.fsync, self.segment_bytes, self.checkpoint_bytes)
 
         async def start() -> None:
             self.log.open(Producers())
@@ -83,15 +87,36 @@ class LogModel(RuleBasedStateMachine):
         expected = self.model[name]
         offset = round(place * len(expected))
         topic = self.log.topic(topic_id(name))
-        batches = self.run(self.log.read(topic, offset, max_bytes, at_least_one=True))
+        try:
+            batches = self.run(self.log.read(topic, offset, max_bytes, at_least_one=True))
+        except CorruptError:
+            assert offset in self.lost[name]
+            return
         assert sum(map(len, batches)) <= max_bytes or len(batches) == 1
         records = [record for batch in batches for record in iter_records(batch)]
         assert bool(records) == (offset < len(expected))
         if records:
             first = records[0].offset
             assert first <= offset <= records[-1].offset
+            assert not self.lost[name].intersection(range(first, records[-1].offset + 1))
             found = [record.value for record in records]
             assert found == expected[first : first + len(found)]
+
+    @rule(name=names, place=st.floats(0, 1, exclude_max=True))
+    def damage(self, name: str, place: float) -> None:
+        """A byte of a batch rots; a later entry says that it had been durable."""
+        self.restart(checkpoint=True, index=True)
+        offset = int(place * len(self.model[name]))
+        topic = self.log.topic(topic_id(name))
+        rows = self.run(self.log.rows(topic, offset, offset + 1))
+        self.append([("d", [b"later"])])
+        if not rows or offset in self.lost[name]:
+            return  # nothing there, or nothing left to spoil
+        (row,) = rows
+        segment = self.log._contents.segment_of(row.global_id)
+        assert segment is not None
+        self.disk.files[log_name(segment.number)].data[row.end - 1] ^= 1
+        self.lost[name].update(range(row.base_offset, row.base_offset + row.record_count))
 
     @rule(checkpoint=st.booleans(), index=st.booleans())
     def restart(self, checkpoint: bool, index: bool) -> None:
@@ -114,12 +139,25 @@ class LogModel(RuleBasedStateMachine):
         if not hasattr(self, "loop"):
             return
         for name, expected in self.model.items():
-            topic = self.log.topic(topic_id(name))
-            batches = self.run(self.log.read(topic, 0, EVERYTHING, at_least_one=True))
-            found = [record.value for batch in batches for record in iter_records(batch)]
-            assert found == expected
+            self.read_all(name, expected)
         self.run(self.log.close())
         self.loop.close()
+
+    def read_all(self, name: str, expected: list[bytes]) -> None:
+        """As a consumer does that steps over what is lost."""
+        topic = self.log.topic(topic_id(name))
+        found: dict[int, bytes | None] = {}
+        offset = 0
+        while offset < len(expected):
+            try:
+                batches = self.run(self.log.read(topic, offset, EVERYTHING, at_least_one=True))
+            except CorruptError:
+                offset += 1
+                continue
+            records = [record for batch in batches for record in iter_records(batch)]
+            found.update((record.offset, record.value) for record in records)
+            offset = records[-1].offset + 1
+        assert found == {n: value for n, value in enumerate(expected) if n not in self.lost[name]}
 
 
 TestLogModel = LogModel.TestCase

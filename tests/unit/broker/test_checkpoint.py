@@ -1,0 +1,113 @@
+"""Checkpoint files: read back as written, refused when damaged; taken while the log goes on."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from quafka_broker.producers import Producers, ProducerState
+from quafka_broker.virtual_topics import VirtualTopic
+from quafka_broker.wal import checkpointer
+from quafka_broker.wal.checkpoint import (
+    CheckpointWriter,
+    TopicState,
+    load_newest,
+    pack_topics,
+    read_checkpoint,
+)
+from quafka_broker.wal.quarantine import Damage, Lost
+from quafka_broker.wal.segment import SegmentState
+from tests.unit.broker.memory_disk import MemoryDisk
+from tests.unit.broker.tools import append, open_log, topic_id, values_of
+
+SEGMENTS = [SegmentState(3, 7, 1, 1_000, 65, 90, bytes(16)), SegmentState(4, 8, 0, 32, 0, 0, b"")]
+DAMAGES = [Damage(3, 40, 90, "why", 5, 9, (Lost(topic_id("a"), 2, 4), Lost(topic_id("b"), 0, 2)))]
+TOPICS = [
+    TopicState(
+        topic_id(name),
+        95,
+        VirtualTopic(topic_id(name), 5).dump(),
+        [ProducerState(7, 1, 99, ((0, 4, 1_000, 3), (5, 5, -1, 8)))],
+    )
+    for name in "abc"
+]
+
+
+def write(disk: MemoryDisk, number: int) -> None:
+    writer = CheckpointWriter(disk, number)
+    writer.begin(90, SEGMENTS, DAMAGES)
+    writer.topics(pack_topics(TOPICS[:2]))
+    writer.topics(pack_topics(TOPICS[2:]))
+    writer.finish((4, 500), 99)
+
+
+def test_it_is_read_back() -> None:
+    disk = MemoryDisk()
+    write(disk, 4)
+    number, found = load_newest(disk)
+    assert number == 4
+    assert found == (90, SEGMENTS, DAMAGES, TOPICS, (4, 500), 99)
+    write(disk, 11)
+    assert disk.names() == ["checkpoint-11"], "the older one goes when the newer one is durable"
+
+
+def test_any_damage_makes_it_void() -> None:
+    disk = MemoryDisk()
+    write(disk, 1)
+    good = bytes(disk.files["checkpoint-1"].data)
+    for at in range(len(good)):
+        disk.put("checkpoint-1", good[:at] + bytes([good[at] ^ 1]) + good[at + 1 :])
+        with pytest.raises(ValueError, match=r"."):
+            read_checkpoint(disk.open("checkpoint-1"))
+        disk.put("checkpoint-1", good[:at])
+        with pytest.raises(ValueError, match=r"."):
+            read_checkpoint(disk.open("checkpoint-1"))
+
+
+def test_the_newest_whole_one_counts() -> None:
+    disk = MemoryDisk()
+    write(disk, 9)
+    disk.put("checkpoint-10", b"torn")
+    disk.put("checkpoint-11.new", b"unfinished")
+    number, found = load_newest(disk)
+    assert number == 10
+    assert found is not None
+
+
+def test_one_that_could_not_be_written_leaves_nothing() -> None:
+    disk = MemoryDisk()
+    disk.room = 20
+    writer = CheckpointWriter(disk, 1)
+    with pytest.raises(OSError, match="space"):
+        writer.begin(90, SEGMENTS, DAMAGES)
+    writer.abandon()
+    assert disk.names() == []
+
+
+async def test_the_log_goes_on_while_one_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every slice is one virtual topic, and records are appended between any two of them."""
+    monkeypatch.setattr(checkpointer, "_SLICE", 0.0)
+    disk = MemoryDisk()
+    names = [f"t{n}" for n in range(30)]
+    async with open_log(disk, segment_bytes=2_000, checkpoint_bytes=3_000) as log:
+        for turn in range(20):
+            await asyncio.gather(*[append(log, name, b"%d" % turn) for name in names])
+        left = disk.copy()
+    name = max(n for n in left.files if n.startswith("checkpoint-") and n[-1].isdigit())
+    found = read_checkpoint(left.open(name))
+    assert len({topic.covered for topic in found.topics}) > 1, "it is fuzzy"
+    async with open_log(left) as again:
+        for topic in names:
+            assert await values_of(again, topic) == [b"%d" % turn for turn in range(20)]
+
+
+async def test_producers_are_as_covered_as_their_virtual_topic() -> None:
+    disk = MemoryDisk()
+    async with open_log(disk) as log:
+        await append(log, "a", b"1")
+    producers = Producers()
+    _, found = load_newest(disk)
+    assert found is not None
+    assert [(topic.covered, topic.producers) for topic in found.topics] == [(1, [])]
+    assert producers.dump(topic_id("a")) == []
