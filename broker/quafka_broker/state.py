@@ -123,6 +123,7 @@ class BrokerState:
         except StorageError:
             return  # the events are still there; the next change tries again
         self.log.topic(topics.REGISTRY).advance_log_start(first)
+        self.deletions += 1
         self._superseded = 0
 
     async def _append(self, events: Sequence[Event], per_batch: int = _EVENTS_PER_SLICE) -> int:

@@ -202,7 +202,7 @@ class Workload:
 
     async def _rewrite(self, state: BrokerState) -> None:
         """Free and group what can be. No two at a time."""
-        work = state.log.rewriter(RewritePolicy(bytes_per_second=1 << 40), lambda: 0)
+        work = state.log.rewriter(RewritePolicy(bytes_per_second=1 << 40), lambda: state.deletions)
         await work.turn()
         await work.close()
 

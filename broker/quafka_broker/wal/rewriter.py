@@ -86,7 +86,7 @@ class Rewriter:
         self._busy = busy
         self._deletions = deletions
         self._seen: dict[int, _Seen] = {}
-        self._saved = False
+        self._saved: int | None = None  # as of how many deletions a checkpoint was taken
         self._stop = threading.Event()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="wal-rewrite")
 
@@ -112,7 +112,7 @@ class Rewriter:
     async def turn(self) -> int:
         """Do what there is to do for every sealed segment; returns how many bytes were freed."""
         freed = 0
-        self._saved = False
+        self._saved = None
         sealed = self._sealed()
         for segment in sealed:
             if not await self._live_records(segment):
@@ -141,9 +141,10 @@ class Rewriter:
         Raises:
             OSError: that cannot be.
         """
-        if not self._saved:
+        deletions = self._deletions()
+        if self._saved != deletions:  # the registry's own log start is in no event
             await self._save()
-            self._saved = True
+            self._saved = deletions
         await self._make_durable()
 
     def _sealed(self) -> list[Segment]:
