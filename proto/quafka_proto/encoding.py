@@ -124,8 +124,8 @@ class _EncoderSource(Source):
             return
         self.emit("tags = []")
         for name, field in sorted(self.tagged, key=lambda entry: entry[1].tag or 0):
-            default = self.name("default", field.fresh_default())
-            self.emit(f"if o.{name} != {default}:")
+            self.emit(f"v = o.{name}")
+            self.emit(f"if {self._differs(field)}:")
             self.indent += 1
             self.emit("outer, tail = tail, bytearray()")
             if is_fixed(field):
@@ -135,8 +135,22 @@ class _EncoderSource(Source):
             self.emit(f"tags.append(({field.tag}, tail))")
             self.emit("tail = outer")
             self.indent -= 1
+        self.emit("if not tags:")
+        self.emit("    tail.append(0)")
+        self.emit("    return tail")
         self.emit("_put_uvarint(tail, len(tags))")
         self.emit("for tag, content in tags:")
         self.emit("    _put_uvarint(tail, tag)")
         self.emit("    _put_uvarint(tail, len(content))")
         self.emit("    tail += content")
+
+    def _differs(self, field: Field) -> str:
+        """Whether `v` is not the field's default. A struct's few numbers are compared in place."""
+        default = field.fresh_default()
+        if isinstance(default, Struct):
+            inner = cast("type[Struct]", field.element).FIELDS
+            if self.version not in field.nullable and all(map(is_fixed, inner.values())):
+                return " or ".join(
+                    f"v.{name} != {self.name('default', getattr(default, name))}" for name in inner
+                )
+        return f"v != {self.name('default', default)}"

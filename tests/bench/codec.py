@@ -27,12 +27,14 @@ from quafka_proto.message import Message
 from quafka_proto.record_codec import Record, build_batch, check_records, iter_records
 from quafka_proto.records import split_batches
 from quafka_proto.schema.fetch import (
+    EpochEndOffset,
     FetchableTopicResponse,
     FetchPartition,
     FetchRequest,
     FetchResponse,
     FetchTopic,
     PartitionData,
+    SnapshotId,
 )
 from quafka_proto.schema.metadata import (
     MetadataResponse,
@@ -40,12 +42,18 @@ from quafka_proto.schema.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from quafka_proto.schema.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from quafka_proto.schema.produce import (
+    LeaderIdAndEpoch,
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
 from tests.bench import hand_written
 from tests.property.proto.oracles import kafka_python_class, kio_entity
 
 NAMES = ("ours", "by hand", "kio", "kafka-python", "aiokafka")
 TOPIC_ID = bytes(range(16))
+NOT_DIVERGING, NO_LEADER, NO_SNAPSHOT = EpochEndOffset(), LeaderIdAndEpoch(), SnapshotId()
 IMPORTED = "quafka_proto.codec, quafka_proto.headers, quafka_proto.record_codec"
 Work = Callable[[], object]
 
@@ -136,6 +144,9 @@ def fetch_response(blobs: Sequence[bytes]) -> FetchResponse:
             last_stable_offset=9,
             log_start_offset=0,
             aborted_transactions=None,
+            diverging_epoch=NOT_DIVERGING,  # shared, as the gateway's handler does
+            current_leader=NO_LEADER,
+            snapshot_id=NO_SNAPSHOT,
             records=[blob],
         )
         for i, blob in enumerate(blobs)

@@ -23,13 +23,16 @@ from quafka_proto.schema.fetch import (
     FetchRequest,
     FetchResponse,
     PartitionData,
+    SnapshotId,
 )
+from quafka_proto.schema.produce import LeaderIdAndEpoch
 
 _FIRST_WITH_BATCHES = 4
 _MAX_WAIT_MS = 60_000
 _MAX_BYTES = 57_671_680  # Kafka's fetch.max.bytes, 55 MiB: what one response may hold
 _NO_ID = bytes(16)
-_NOT_DIVERGING = EpochEndOffset()
+# Shared by all partitions of all answers: making them costs more than the rest of a partition.
+_NOT_DIVERGING, _NO_LEADER, _NO_SNAPSHOT = EpochEndOffset(), LeaderIdAndEpoch(), SnapshotId()
 _Pair = tuple[FetchOp, FetchOpResp]
 
 
@@ -101,6 +104,8 @@ def _partition(index: int, answer: FetchOpResp) -> PartitionData:
         diverging_epoch=_NOT_DIVERGING
         if end is None
         else EpochEndOffset(epoch=end.leader_epoch, end_offset=end.end_offset),
+        current_leader=_NO_LEADER,
+        snapshot_id=_NO_SNAPSHOT,
         records=answer.records,
     )
 
