@@ -25,6 +25,7 @@ Key = tuple[tuple[FetchOp, ...], int, int, int]
 class _Poll:
     """One op on its way, and how many wait for it."""
 
+    key: Key
     task: asyncio.Task[FetchOpsResp]
     ends: float  # loop time when the broker's wait is over, at the earliest
     waiters: int = 0
@@ -36,7 +37,7 @@ class SharedPolls:
 
     ask: Ask
     shareable: Callable[[], bool]
-    _polls: dict[Key, _Poll] = field(default_factory=dict[Key, _Poll])
+    _polls: dict[int, _Poll] = field(default_factory=dict[int, _Poll])  # by their key's hash
 
     def detach(self) -> None:
         """From now on nobody joins what was asked before."""
@@ -48,17 +49,20 @@ class SharedPolls:
         arrived = loop.time()
         deadline = arrived + op.max_wait_ms / 1000
         key: Key = (tuple(op.partitions), op.min_bytes, op.max_bytes, op.isolation_level)
+        number = hash(key)  # once: it is long with a thousand partitions
         nothing: FetchOpsResp | None = None  # an empty answer that serves us
         while loop.time() < deadline and self.shareable():
-            poll = self._polls.get(key)
+            poll = self._polls.get(number)
             if poll is None:
                 # With its whole wait, which others may need; we leave it when ours is over.
-                poll = self._begin(key, op, trace)
+                poll = self._begin(key, number, op, trace)
                 if nothing is None:
-                    mine = await self._wait(key, poll, None)
+                    mine = await self._wait(number, poll, None)
                     assert mine is not None, "without a timeout there is an answer"
                     return mine
-            answer = await self._wait(key, poll, deadline)
+            elif poll.key != key:
+                break
+            answer = await self._wait(number, poll, deadline)
             if answer is None or not _may_be_shared(answer):
                 break
             if any(part.records for part in answer.partitions):
@@ -70,21 +74,21 @@ class SharedPolls:
             return nothing
         return await self.ask(replace(op, max_wait_ms=_ms(deadline)), trace)
 
-    def _begin(self, key: Key, op: FetchOps, trace: TraceContext | None) -> _Poll:
+    def _begin(self, key: Key, number: int, op: FetchOps, trace: TraceContext | None) -> _Poll:
         loop = asyncio.get_running_loop()
         task = loop.create_task(self._run(op, trace))
-        poll = self._polls[key] = _Poll(task, loop.time() + op.max_wait_ms / 1000)
-        task.add_done_callback(lambda _: self._over(key, poll))
+        poll = self._polls[number] = _Poll(key, task, loop.time() + op.max_wait_ms / 1000)
+        task.add_done_callback(lambda _: self._over(number, poll))
         return poll
 
     async def _run(self, op: FetchOps, trace: TraceContext | None) -> FetchOpsResp:
         return await self.ask(op, trace)
 
-    def _over(self, key: Key, poll: _Poll) -> None:
-        if self._polls.get(key) is poll:
-            del self._polls[key]
+    def _over(self, number: int, poll: _Poll) -> None:
+        if self._polls.get(number) is poll:
+            del self._polls[number]
 
-    async def _wait(self, key: Key, poll: _Poll, until: float | None) -> FetchOpsResp | None:
+    async def _wait(self, number: int, poll: _Poll, until: float | None) -> FetchOpsResp | None:
         """The poll's answer; None: `until` came first."""
         poll.waiters += 1
         try:
@@ -94,7 +98,7 @@ class SharedPolls:
         finally:
             poll.waiters -= 1
             if not poll.waiters and not poll.task.done():
-                self._over(key, poll)
+                self._over(number, poll)
                 poll.task.cancel()
 
 

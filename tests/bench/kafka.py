@@ -74,6 +74,7 @@ def throughput(servers: list[Server], options: argparse.Namespace) -> None:
     rates: dict[str, Figures] = {}
     for server in servers:
         produce(server, "hot", HOT_MB)
+        read_together("raw", server.bootstrap, "hot", HOT_MB * 1_000, 1, 1)
     for turn in range(options.rounds):
         for server in servers:
             produce(server, f"cold-raw-{turn}", COLD_MB)
@@ -118,12 +119,15 @@ def latency(servers: list[Server], options: argparse.Namespace) -> None:
     for server in servers:
         produce(server, "backfill", BACKFILL_MB)
     for server in servers:
-        alone = end_to_end(server.bootstrap, "alone", 1_000, options.seconds)
         records = BACKFILL_MB * 1_000
         backfill = Process("raw", server.bootstrap, "backfill", records, 0)
-        backfill.go()
         try:
+            alone = end_to_end(server.bootstrap, "alone", 1_000, options.seconds)
+            backfill.go()
             beside = end_to_end(server.bootstrap, "beside", 1_000, options.seconds)
+        except RuntimeError as e:
+            print(f"{server.name:24}not measured: {e}")
+            continue
         finally:
             backfill.stop()
         print(
