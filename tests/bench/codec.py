@@ -16,7 +16,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from aiokafka.record.default_records import DefaultRecordBatch as AioBatch
 from kafka.record.default_records import DefaultRecordBatch
@@ -98,7 +98,9 @@ class Row:
         return f"{value:14.1f}" if value >= 10 else f"{value:14.2f}"
 
 
-def decoding(message: Message, version: int, by_hand: Work | None) -> dict[str, Work]:
+def decoding(
+    message: Message, version: int, by_hand: Callable[[bytes], object] | None
+) -> dict[str, Work]:
     kind = type(message)
     data = b"".join(encode(message, version))
     works: dict[str, Work] = {"ours": partial(decode, kind, version, data)}
@@ -118,7 +120,8 @@ def encoding(build: Callable[[], Message], version: int, by_hand: Work) -> dict[
     entity = entity_reader(kio_entity(kind, version))(data, 0)[0]
     write = entity_writer(kio_entity(kind, version))
     joined = by_hand()
-    assert b"".join(joined if isinstance(joined, list) else [joined]) == data
+    pieces = cast("list[bytes]", joined) if isinstance(joined, list) else [cast(bytes, joined)]
+    assert b"".join(pieces) == data
     return {
         "ours": lambda: encode(build(), version),
         "by hand": by_hand,

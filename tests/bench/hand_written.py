@@ -56,7 +56,7 @@ class Fetch:
 
 
 def decode_fetch(data: bytes) -> Fetch:
-    first = _FETCH.unpack_from(data)
+    wait, least, most, isolation, session, epoch = _FETCH.unpack_from(data)
     count, at = _count(data, _FETCH.size, 17)
     topics: list[Topic] = []
     for _ in range(count):
@@ -77,7 +77,7 @@ def decode_fetch(data: bytes) -> Fetch:
     at = _skip_tags(data, at + size)
     if at != len(data):
         raise TooShort("trailing bytes")
-    return Fetch(*first, topics, rack)
+    return Fetch(wait, least, most, isolation, session, epoch, topics, rack)
 
 
 # --- Fetch 16, response -------------------------------------------------------------------------
