@@ -91,6 +91,7 @@ def digest_of(bootstrap: str, topic: str) -> str:
     return digest.value
 
 
+@pytest.mark.timeout(400)  # eight times all flights: minutes where the machine is busy
 def test_flights_survive_every_codec_restart_and_kill(
     cluster: Cluster, all_flights: list[Flight], expected: str
 ) -> None:
