@@ -22,7 +22,9 @@ from quafka_mesh_ops.settings import join_address, split_address
 from quafka_mesh_ops.tracing import Tracer
 
 _DRAIN_SECONDS = 5.0
-_SESSION_PARTITIONS = 100_000
+# Each partition in a fetch session holds some 400 bytes.
+_MAX_SESSION_PARTITIONS = 100_000
+_MAX_ALL_SESSIONS_PARTITIONS = 400_000
 _ANY_ADDRESS = ("0.0.0.0", "::", "")  # noqa: S104 - compared with, not bound
 
 
@@ -87,8 +89,8 @@ class Gateway:
                 memory=RequestMemory(config.queued_max_request_bytes),
                 fetch_sessions=FetchSessions(
                     config.max_incremental_fetch_session_cache_slots,
-                    _SESSION_PARTITIONS * 4,
-                    _SESSION_PARTITIONS,
+                    _MAX_ALL_SESSIONS_PARTITIONS,
+                    _MAX_SESSION_PARTITIONS,
                 ),
                 responses=responses,
                 reader=self._reader,

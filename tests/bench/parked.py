@@ -123,7 +123,7 @@ async def parked(cluster: Cluster, consumers: int, partitions: int, wait: int) -
 
     ramp = max(2.0, consumers / 500)
     tasks = [asyncio.create_task(consume(ramp * n / consumers)) for n in range(consumers)]
-    await asyncio.sleep(ramp + 2 + wait / 1000)
+    await asyncio.sleep(ramp + 5)
     processes = cluster.gateway, cluster.broker
     before, polls, began = [cpu_seconds(p) for p in processes], 0, time.monotonic()
     await asyncio.sleep(SECONDS)

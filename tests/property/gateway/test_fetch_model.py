@@ -508,5 +508,5 @@ def by_place(answer: FetchResponse) -> dict[Place, PartitionData]:
     return found
 
 
-FetchModel.TestCase.settings = settings(max_examples=100, stateful_step_count=30, deadline=None)
+FetchModel.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
 TestFetchModel = FetchModel.TestCase
