@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from quafka_mesh_ops.ops import Change, HoldLease, HoldLeaseResp
 
 LEASE_SECONDS = 2.0
-_PARKED_SECONDS = LEASE_SECONDS / 4  # so that a holder that asks again is never without
+_PARKED_PART = 4  # of a lease, so that a holder that asks again is never without
 _REMEMBERED = 1_000  # changes, for holders whose lease ran out meanwhile
 
 
@@ -33,7 +33,8 @@ class _Holder:
 class Leases:
     """Who holds a lease, and the changes that wait for them."""
 
-    def __init__(self) -> None:
+    def __init__(self, seconds: float = LEASE_SECONDS) -> None:
+        self._seconds = seconds
         self._incarnation = os.urandom(8)
         self._holders: dict[tuple[str, bytes], _Holder] = {}
         self._serial = 0
@@ -46,7 +47,7 @@ class Leases:
 
     def wait_for_predecessor(self) -> None:
         """Another run of the broker may have given leases until a moment ago."""
-        self._others_until = asyncio.get_running_loop().time() + LEASE_SECONDS
+        self._others_until = asyncio.get_running_loop().time() + self._seconds
 
     # --- for holders ------------------------------------------------------------------------
 
@@ -58,9 +59,9 @@ class Leases:
         holder = self._holders.get((peer, op.holder))
         if holder is None:
             # It serves nothing from memory before it has our answer, with all changes in it.
-            holder = self._holders[peer, op.holder] = _Holder(now + LEASE_SECONDS, self._serial)
+            holder = self._holders[peer, op.holder] = _Holder(now + self._seconds, self._serial)
         elif heard == self._serial:
-            holder.until = now + LEASE_SECONDS
+            holder.until = now + self._seconds
             holder.heard = heard
             self._progress.set()
             if not self._draining:
@@ -69,7 +70,7 @@ class Leases:
             # Not prolonged: one that never listens must not hold changes up.
             holder.heard = heard
             return self._answer(heard, 0.0)
-        return self._answer(heard, LEASE_SECONDS)
+        return self._answer(heard, self._seconds)
 
     def drain(self) -> None:
         """Park nobody any more."""
@@ -80,7 +81,7 @@ class Leases:
     async def _wait_for_news(self, holder: _Holder) -> None:
         holder.news.clear()
         with suppress(TimeoutError):
-            async with asyncio.timeout(_PARKED_SECONDS):
+            async with asyncio.timeout(self._seconds / _PARKED_PART):
                 await holder.news.wait()
 
     def _answer(self, heard: int, valid: float) -> HoldLeaseResp:

@@ -58,6 +58,7 @@ class FetchReader:
     ) -> None:
         self._broker = broker
         self._memory = memory
+        self._cache_bytes = cache_bytes
         self._cache = FetchCache(cache_bytes)
         self._lease = ReadLease(broker.hold_lease, self._changed, self._forget)
         self._polls = SharedPolls(self._ask, lambda: self._lease.valid)
@@ -71,7 +72,8 @@ class FetchReader:
 
     async def fetch(self, op: FetchOps, trace: TraceContext | None) -> list[FetchOpResp]:
         """One answer per partition, in their order. Never raises: errors are in the answers."""
-        if op.replica_id >= 0:  # reads what is not committed, which is nobody else's
+        # A replica reads what is not committed, which is nobody else's.
+        if not self._cache_bytes or op.replica_id >= 0:
             return (await self._ask_counted(op, trace)).partitions
         self._lease.use()
         parts = self._look(op)

@@ -95,12 +95,14 @@ class Joined:
             RequestMemory(1 << 20),
             FetchSessions(self._slots, 1_000, 1_000),
             responses,
-            FetchReader(broker, responses, cache_bytes=1 << 20, backfill_bytes=1 << 20),
+            FetchReader(broker, responses, cache_bytes=0, backfill_bytes=1 << 20),
         )
 
     async def start_broker(self) -> None:
         """A broker as it is after its start, on the disk that there is."""
-        self.mesh.state = await self._running.enter_async_context(running_state(self.disk))
+        self.mesh.state = await self._running.enter_async_context(
+            running_state(self.disk, lease_seconds=0)
+        )
 
     async def stop_broker(self) -> None:
         """Answer what is parked, and close the log."""
@@ -128,9 +130,10 @@ class Connected:
     async def receive(self, response_type: type[M], version: int) -> M:
         """The answer. Raises TimeoutError: there was none."""
         async with asyncio.timeout(_SECONDS):
-            await self.transport.some.wait()
+            while not self.transport.whole:
+                self.transport.some.clear()
+                await self.transport.some.wait()
         frame, self.transport.written = self.transport.written[4:], b""
-        self.transport.some.clear()
         _, at = decode_response_header(response_type, version, frame)
         return cast(M, decode(response_type, version, frame, at))
 
@@ -141,11 +144,21 @@ class Connected:
 
 
 class _Written(MemoryTransport):
-    """Says when an answer is there; answers are written whole."""
+    """Says when an answer is there."""
 
     def __init__(self) -> None:
         super().__init__()
         self.some = asyncio.Event()
+
+    @property
+    def whole(self) -> bool:
+        """Whether the answer is there in full."""
+        size = int.from_bytes(self.written[:4], "big")
+        return 4 <= len(self.written) == 4 + size
+
+    def write(self, data: bytes | bytearray | memoryview[Any]) -> None:
+        super().write(data)
+        self.some.set()
 
     def writelines(self, list_of_data: Any) -> None:
         super().writelines(list_of_data)

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import random
-from unittest.mock import patch
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quafka_broker import leases
 from quafka_proto.errors import ErrorCode
 from tests.unit.broker.tools import ORG
 from tests.unit.gateway.near_broker import Edge, running_edge, values
@@ -67,7 +65,7 @@ class History:
 
 async def run(seed: int, steps: list[str]) -> None:
     random_ = random.Random(seed)
-    async with running_edge() as edge:
+    async with running_edge(lease_seconds=0.1) as edge:
         other = Edge(edge.state)
         history = History(edge)
         edges = [edge, other]
@@ -101,5 +99,4 @@ STEPS = st.sampled_from(["fetch"] * 6 + ["produce"] * 3 + ["anew", "cut"])
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 1 << 30), st.lists(STEPS, min_size=10, max_size=60))
 def test_no_answer_is_older_than_its_request(seed: int, steps: list[str]) -> None:
-    with patch.object(leases, "LEASE_SECONDS", 0.1), patch.object(leases, "_PARKED_SECONDS", 0.02):
-        asyncio.run(run(seed, steps))
+    asyncio.run(run(seed, steps))

@@ -14,6 +14,7 @@ from tests.unit.broker.memory_disk import MemoryDisk
 from tests.unit.broker.tools import context, running_state
 
 GONE = Change("t", b"i" * 16)
+SECONDS = 0.4
 
 
 class Gateway:
@@ -36,21 +37,15 @@ async def change(leases: Leases, done: list[str], what: Change = GONE) -> None:
         done.append("changed")
 
 
-@pytest.fixture(autouse=True)
-def short_leases(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leases, "LEASE_SECONDS", 0.4)
-    monkeypatch.setattr(leases, "_PARKED_SECONDS", 0.1)
-
-
 async def test_without_holders_a_change_happens_at_once() -> None:
     done: list[str] = []
     async with asyncio.timeout(0.05):
-        await change(Leases(), done)
+        await change(Leases(SECONDS), done)
     assert done
 
 
 async def test_a_change_waits_until_the_holder_has_heard_of_it() -> None:
-    all_leases, done = Leases(), list[str]()
+    all_leases, done = Leases(SECONDS), list[str]()
     gateway = Gateway(all_leases)
     first = await gateway.ask()
     assert first.forget
@@ -68,7 +63,7 @@ async def test_a_change_waits_until_the_holder_has_heard_of_it() -> None:
 
 
 async def test_a_silent_holder_is_waited_for_no_longer_than_its_lease() -> None:
-    all_leases, done = Leases(), list[str]()
+    all_leases, done = Leases(SECONDS), list[str]()
     await Gateway(all_leases).ask()
     began = asyncio.get_running_loop().time()
     await change(all_leases, done)
@@ -76,7 +71,7 @@ async def test_a_silent_holder_is_waited_for_no_longer_than_its_lease() -> None:
 
 
 async def test_a_holder_that_never_listens_is_not_given_more_time() -> None:
-    all_leases, done = Leases(), list[str]()
+    all_leases, done = Leases(SECONDS), list[str]()
     gateway = Gateway(all_leases)
     await gateway.ask()
     changing = asyncio.create_task(change(all_leases, done))
@@ -89,7 +84,7 @@ async def test_a_holder_that_never_listens_is_not_given_more_time() -> None:
 
 
 async def test_one_whose_lease_ran_out_hears_what_it_missed() -> None:
-    all_leases, done = Leases(), list[str]()
+    all_leases, done = Leases(SECONDS), list[str]()
     gateway = Gateway(all_leases)
     await gateway.ask()
     await change(all_leases, done)  # waits for the end of the lease
@@ -101,7 +96,7 @@ async def test_one_whose_lease_ran_out_hears_what_it_missed() -> None:
 
 async def test_one_who_missed_too_much_is_told_to_forget(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leases, "_REMEMBERED", 2)
-    all_leases, done = Leases(), list[str]()
+    all_leases, done = Leases(SECONDS), list[str]()
     gateway = Gateway(all_leases)
     await gateway.ask()
     for _ in range(3):
@@ -111,14 +106,14 @@ async def test_one_who_missed_too_much_is_told_to_forget(monkeypatch: pytest.Mon
 
 
 async def test_another_run_of_the_broker_makes_everything_forgotten() -> None:
-    gateway = Gateway(Leases())
+    gateway = Gateway(Leases(SECONDS))
     await gateway.ask()
-    gateway.leases = Leases()
+    gateway.leases = Leases(SECONDS)
     assert (await gateway.ask()).forget
 
 
 async def test_leases_of_the_run_before_are_waited_for() -> None:
-    all_leases, done = Leases(), list[str]()
+    all_leases, done = Leases(SECONDS), list[str]()
     all_leases.wait_for_predecessor()
     began = asyncio.get_running_loop().time()
     await change(all_leases, done)
@@ -126,7 +121,7 @@ async def test_leases_of_the_run_before_are_waited_for() -> None:
 
 
 async def test_a_cancelled_change_leaves_nobody_waiting() -> None:
-    all_leases, done = Leases(), list[str]()
+    all_leases, done = Leases(SECONDS), list[str]()
     gateway = Gateway(all_leases)
     await gateway.ask()
     changing = asyncio.create_task(change(all_leases, done))

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from quafka_broker.config import BrokerConfig
+from quafka_broker.leases import LEASE_SECONDS, Leases
 from quafka_broker.producers import Producers
 from quafka_broker.state import BrokerState
 from quafka_broker.virtual_topics import VirtualTopic, VirtualTopicId, topic_hash
@@ -88,10 +89,12 @@ async def running_state(
     config: BrokerConfig | None = None,
     segment_bytes: int = SEGMENT,
     checkpoint_bytes: int = 1 << 30,
+    lease_seconds: float = LEASE_SECONDS,
 ) -> AsyncIterator[BrokerState]:
     """A broker's state over a recovered log, as `Broker.start` makes it."""
     log = Log(disk, FsyncPolicy(), segment_bytes, checkpoint_bytes)
-    state = BrokerState(config or BrokerConfig(data=Path("unused")), log)
+    leases = Leases(lease_seconds)
+    state = BrokerState(config or BrokerConfig(data=Path("unused")), log, leases=leases)
     log.open(state.producers)
     log.on_commit = state.purgatory.wake
     log.start()

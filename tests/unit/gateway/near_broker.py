@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import cast
 
+from quafka_broker.leases import LEASE_SECONDS
 from quafka_broker.ops import fetch
 from quafka_broker.state import BrokerState
 from quafka_gateway.fetch_reader import FetchReader
@@ -104,9 +105,11 @@ def values(answer: FetchOpResp) -> list[bytes]:
 
 
 @asynccontextmanager
-async def running_edge(cache_bytes: int = 64 << 20) -> AsyncGenerator[Edge]:
+async def running_edge(
+    cache_bytes: int = 64 << 20, lease_seconds: float = LEASE_SECONDS
+) -> AsyncGenerator[Edge]:
     """A broker with topic "t", and a reader."""
-    async with running_state(MemoryDisk()) as state:
+    async with running_state(MemoryDisk(), lease_seconds=lease_seconds) as state:
         await state.create_topic(ORG, "t", 1)
         edge = Edge(state, cache_bytes)
         try:

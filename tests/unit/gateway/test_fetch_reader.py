@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import asyncio
 
-import pytest
-
-from quafka_broker import leases
 from quafka_mesh_ops.ops import FetchOp, FetchOps
 from quafka_proto.errors import ErrorCode
 from tests.unit.broker.tools import ORG
@@ -218,11 +215,8 @@ async def test_below_a_log_start_that_moved_nothing_is_served() -> None:
         assert values(await edge.fetch(2)) == [b"c"]
 
 
-async def test_a_gateway_that_hears_nothing_serves_nothing_from_memory(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(leases, "LEASE_SECONDS", 0.3)
-    async with running_edge() as edge:
+async def test_a_gateway_that_hears_nothing_serves_nothing_from_memory() -> None:
+    async with running_edge(lease_seconds=0.3) as edge:
         await edge.produce(b"old")
         await edge.with_lease()
         edge.broker.lose_leases = True
