@@ -312,10 +312,19 @@ def _enveloped(tag: Tag, head: list[Any], body: list[Buffer], tail: bytes) -> li
     return pieces
 
 
+def _may_be_long(value: Any) -> bool:
+    if isinstance(value, list):
+        return bool(cast("list[Any]", value))
+    return isinstance(value, Buffer) and len(cast(Buffer, value)) >= _BY_REFERENCE
+
+
 def _pack_pieces(packer: Any, value: Any, pieces: list[Buffer]) -> None:
     """Pack nested lists; long byte strings become pieces of their own."""
     if isinstance(value, list):
         items = cast("list[Any]", value)
+        if not any(map(_may_be_long, items)):
+            packer.pack(items)
+            return
         packer.pack_array_header(len(items))
         for item in items:
             _pack_pieces(packer, item, pieces)

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from enum import IntEnum
+from operator import attrgetter
 from typing import Any, ClassVar, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from quafka_mesh_ops.errors import ProtocolError
@@ -432,7 +433,11 @@ _SCALARS: dict[object, tuple[type, ...]] = {
 
 def to_wire(part: Part) -> list[Any]:
     """The op as a fixed-order array of msgpack values. Record bytes are passed by reference."""
-    return [_write(getattr(part, name)) for name in _field_names(type(part))]
+    form = _form(type(part))
+    values = list(form.get(part))
+    for place in form.nested:
+        values[place] = _write(values[place])
+    return values
 
 
 def from_wire(part_type: type[P], values: object) -> P:
@@ -441,12 +446,14 @@ def from_wire(part_type: type[P], values: object) -> P:
     Raises:
         ProtocolError: not an array, too few values, or one of the wrong type.
     """
-    readers = _readers(part_type)
+    form = _form(part_type)
     if not isinstance(values, list):
         raise ProtocolError(f"{part_type.__name__} is not an array")
     items = cast("list[Any]", values)
+    if list(map(type, items)) == form.plain and not any(items[place] for place in form.lists):
+        return part_type(*items)
     try:
-        return part_type(*[read(value) for read, value in zip(readers, items, strict=False)])
+        return part_type(*[read(value) for read, value in zip(form.readers, items, strict=False)])
     except TypeError as e:
         raise ProtocolError(f"{part_type.__name__}: {e}") from e
 
@@ -459,24 +466,64 @@ def _write(value: Any) -> Any:
     return value
 
 
-_names: dict[type[Part], tuple[str, ...]] = {}
-_reader_cache: dict[type[Part], tuple[_Read, ...]] = {}
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """What is known of a part's wire order.
+
+    A fetch of a thousand partitions is a thousand parts each way: those that have nothing in
+    their lists and optional fields are read and written without a call for each field.
+    """
+
+    get: Callable[[Any], tuple[Any, ...]]
+    readers: tuple[_Read, ...]
+    nested: tuple[int, ...]
+    """The fields that are, or have in them, parts."""
+    lists: tuple[int, ...]
+    plain: list[type]
+    """The fields' types in the plainest case: optional ones are None."""
 
 
-def _field_names(part_type: type[Part]) -> tuple[str, ...]:
-    names = _names.get(part_type)
-    if names is None:
-        names = _names[part_type] = tuple(f.name for f in fields(cast(Any, part_type)))
-    return names
+_forms: dict[type[Part], _Form] = {}
 
 
-def _readers(part_type: type[Part]) -> tuple[_Read, ...]:
-    readers = _reader_cache.get(part_type)
-    if readers is None:
+def _form(part_type: type[Part]) -> _Form:
+    form = _forms.get(part_type)
+    if form is None:
         hints = get_type_hints(part_type)
-        readers = tuple(_reader(hints[name], name) for name in _field_names(part_type))
-        _reader_cache[part_type] = readers
-    return readers
+        names = [field.name for field in fields(cast(Any, part_type))]
+        plain = [_plain_type(hints[name]) for name in names]
+        form = _forms[part_type] = _Form(
+            _getter(names),
+            tuple(_reader(hints[name], name) for name in names),
+            tuple(place for place, name in enumerate(names) if _has_parts(hints[name])),
+            tuple(place for place, kind in enumerate(plain) if kind is list),
+            plain,
+        )
+    return form
+
+
+def _getter(names: list[str]) -> Callable[[Any], tuple[Any, ...]]:
+    if len(names) > 1:
+        return attrgetter(*names)
+    get = attrgetter(*names)
+    return lambda part: (get(part),)
+
+
+def _plain_type(hint: Any) -> type:
+    """The type that a field's value mostly has; `Part` where it takes a closer look."""
+    if hint is Buffer:
+        return bytes
+    if get_origin(hint) is list:
+        return list
+    if type(None) in get_args(hint):
+        return type(None)
+    return hint if hint in _SCALARS else Part
+
+
+def _has_parts(hint: Any) -> bool:
+    if isinstance(hint, type) and issubclass(hint, Part):
+        return True
+    return any(map(_has_parts, get_args(hint)))
 
 
 def _reader(hint: Any, name: str) -> _Read:
