@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, cast
+from typing import cast
 
 import pytest
 
@@ -20,6 +20,7 @@ from quafka_proto.message import Message
 from quafka_proto.schema.api_versions import ApiVersionsRequest
 from quafka_proto.schema.fetch import FetchPartition, FetchRequest, FetchTopic
 from quafka_proto.schema.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from tests.support.memory_transport import MemoryTransport
 
 
 class HeldBroker:
@@ -47,47 +48,6 @@ class HeldBroker:
             self.dropped += 1
             raise
         return [FetchOpResp([], high_watermark=0)] * len(op.partitions)
-
-
-class MemoryTransport(asyncio.Transport):
-    """Collects what is written."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.written = b""
-        self.paused = 0
-        self.gone = False
-
-    def get_extra_info(self, name: str, default: Any = None) -> Any:
-        return ("192.0.2.1", 5) if name == "peername" else default
-
-    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        pass
-
-    def writelines(self, list_of_data: Any) -> None:
-        self.written += b"".join(list_of_data)
-
-    def pause_reading(self) -> None:
-        self.paused += 1
-
-    def resume_reading(self) -> None:
-        self.paused -= 1
-
-    def abort(self) -> None:
-        self.gone = True
-
-    def close(self) -> None:
-        self.gone = True
-
-    def answered(self) -> list[int]:
-        """The correlation ids of the answers written, in order."""
-        found: list[int] = []
-        at = 0
-        while at < len(self.written):
-            size = int.from_bytes(self.written[at : at + 4], "big")
-            found.append(int.from_bytes(self.written[at + 4 : at + 8], "big"))
-            at += 4 + size
-        return found
 
 
 class Client:

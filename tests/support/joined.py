@@ -1,0 +1,146 @@
+"""A gateway and a broker in one process: all of both but the sockets between and in front.
+
+A client's bytes go through the gateway's connection, its ops through the mesh's encoding to the
+broker's handlers, and the answers back the same way. The disk is memory that survives restarts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+from typing import Any, TypeVar, cast
+
+from quafka_broker.server import OPS as HANDLERS
+from quafka_broker.state import BrokerState
+from quafka_gateway.api import APIS
+from quafka_gateway.connection import KafkaConnection
+from quafka_gateway.context import Services
+from quafka_gateway.fetch_session import FetchSessions
+from quafka_gateway.mesh import BrokerLink
+from quafka_gateway.request_memory import RequestMemory
+from quafka_mesh_ops.client import MeshClient
+from quafka_mesh_ops.errors import OpFailedError, PeerUnavailableError
+from quafka_mesh_ops.frames import (
+    FrameReader,
+    decode_request,
+    decode_response,
+    encode_body,
+    encode_request,
+    encode_response,
+)
+from quafka_mesh_ops.ops import OPS, Buffer, Op, from_wire
+from quafka_mesh_ops.tracing import Tracer
+from quafka_proto.codec import decode
+from quafka_proto.headers import decode_response_header
+from quafka_proto.headers import encode_request as encode_kafka_request
+from quafka_proto.message import Message
+from tests.support.memory_transport import MemoryTransport
+from tests.unit.broker.memory_disk import MemoryDisk
+from tests.unit.broker.tools import ORG, context, running_state
+
+M = TypeVar("M", bound=Message)
+_SECONDS = 10.0
+
+
+class Mesh:
+    """Stands where `MeshClient` does; ops and answers are bytes on the way."""
+
+    def __init__(self) -> None:
+        self.state: BrokerState | None = None
+
+    async def call(self, op: Op, *, org_id: int, **_: Any) -> Any:
+        if self.state is None:
+            raise PeerUnavailableError("the broker is away")
+        frame = encode_request(1, op.code, org_id, "", "", 1_000, encode_body(op))
+        request = decode_request(_payload(frame))
+        received = from_wire(OPS[request.op_code], request.body)
+        try:
+            answer = await HANDLERS[op.code](self.state, context(), received)
+            reply = encode_response(1, 0, encode_body(answer))
+        except OpFailedError as e:
+            reply = encode_response(1, e.error_code, None)
+        response = decode_response(_payload(reply))
+        if response.error_code:
+            raise OpFailedError(response.error_code)
+        return from_wire(op.response, response.body)
+
+
+def _payload(frame: list[Buffer]) -> Buffer:
+    ((_, payload),) = FrameReader().feed(b"".join(frame))
+    return payload
+
+
+class Joined:
+    """Both programs. Restarting the broker keeps its disk; a new gateway has no sessions."""
+
+    def __init__(self, slots: int = 100) -> None:
+        self.disk = MemoryDisk()
+        self.mesh = Mesh()
+        self._slots = slots
+        self._running = AsyncExitStack()
+        self.start_gateway()
+
+    def start_gateway(self) -> None:
+        """A gateway as it is after its start."""
+        self.services = Services(
+            APIS,
+            BrokerLink(cast(MeshClient, self.mesh), ORG),
+            ("localhost", 1),
+            Tracer(),
+            1 << 20,
+            RequestMemory(1 << 20),
+            FetchSessions(self._slots, 1_000, 1_000),
+        )
+
+    async def start_broker(self) -> None:
+        """A broker as it is after its start, on the disk that there is."""
+        self.mesh.state = await self._running.enter_async_context(running_state(self.disk))
+
+    async def stop_broker(self) -> None:
+        """Answer what is parked, and close the log."""
+        self.mesh.state = None
+        await self._running.aclose()
+
+    def connect(self) -> Connected:
+        """A client's connection."""
+        return Connected(self.services)
+
+
+class Connected:
+    """One client, who sends a request at a time."""
+
+    def __init__(self, services: Services) -> None:
+        self.transport = _Written()
+        self.connection = KafkaConnection(services, 0, lambda _: None)
+        self.connection.connection_made(self.transport)
+
+    async def send(self, request: Message, version: int) -> None:
+        """Send a request."""
+        frame = encode_kafka_request(7, "joined", request, version)
+        self.connection.data_received(b"".join(frame))
+
+    async def receive(self, response_type: type[M], version: int) -> M:
+        """The answer. Raises TimeoutError: there was none."""
+        async with asyncio.timeout(_SECONDS):
+            await self.transport.some.wait()
+        frame, self.transport.written = self.transport.written[4:], b""
+        self.transport.some.clear()
+        _, at = decode_response_header(response_type, version, frame)
+        return cast(M, decode(response_type, version, frame, at))
+
+    async def call(self, request: Message, response_type: type[M], version: int) -> M:
+        """Ask, and wait for the answer."""
+        await self.send(request, version)
+        return await self.receive(response_type, version)
+
+
+class _Written(MemoryTransport):
+    """Says when an answer is there; answers are written whole."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.some = asyncio.Event()
+
+    def writelines(self, list_of_data: Any) -> None:
+        super().writelines(list_of_data)
+        self.some.set()
