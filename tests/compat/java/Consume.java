@@ -1,0 +1,67 @@
+// Kafka's own consumer, told what to do a line at a time; each command is answered up to a ".".
+//
+//   assign P,P,…    begin at offset 0 where a partition is new
+//   pause P,P,…     resume P,P,…     seek P OFFSET
+//   poll            one line "PARTITION OFFSET VALUE" for each record
+//   close
+
+import java.io.BufferedReader;
+import java.io.InputStreamReader;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.HashSet;
+import java.util.List;
+import java.util.Properties;
+import java.util.Set;
+import org.apache.kafka.clients.consumer.ConsumerRecord;
+import org.apache.kafka.clients.consumer.KafkaConsumer;
+import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.serialization.StringDeserializer;
+
+public class Consume {
+    public static void main(String[] args) throws Exception {
+        BufferedReader in = new BufferedReader(new InputStreamReader(System.in));
+        Properties settings = new Properties();
+        settings.put("bootstrap.servers", in.readLine());
+        String topic = in.readLine();
+        for (String line = in.readLine(); !line.isEmpty(); line = in.readLine()) {
+            String[] pair = line.split("=", 2);
+            settings.put(pair[0], pair[1]);
+        }
+        StringDeserializer strings = new StringDeserializer();
+        try (KafkaConsumer<String, String> consumer =
+                new KafkaConsumer<>(settings, strings, strings)) {
+            for (String line = in.readLine(); !line.equals("close"); line = in.readLine()) {
+                obey(consumer, topic, line.split(" "));
+                System.out.println(".");
+            }
+        }
+        System.out.println(".");
+    }
+
+    static void obey(KafkaConsumer<String, String> consumer, String topic, String[] words) {
+        List<TopicPartition> partitions = new ArrayList<>();
+        if (words.length > 1) {
+            for (String number : words[1].split(",")) {
+                partitions.add(new TopicPartition(topic, Integer.parseInt(number)));
+            }
+        }
+        switch (words[0]) {
+            case "assign" -> {
+                Set<TopicPartition> fresh = new HashSet<>(partitions);
+                fresh.removeAll(consumer.assignment());
+                consumer.assign(partitions);
+                fresh.forEach(partition -> consumer.seek(partition, 0));
+            }
+            case "pause" -> consumer.pause(partitions);
+            case "resume" -> consumer.resume(partitions);
+            case "seek" -> consumer.seek(partitions.get(0), Long.parseLong(words[2]));
+            case "poll" -> {
+                for (ConsumerRecord<String, String> r : consumer.poll(Duration.ofMillis(100))) {
+                    System.out.println(r.partition() + " " + r.offset() + " " + r.value());
+                }
+            }
+            default -> throw new IllegalArgumentException(words[0]);
+        }
+    }
+}
