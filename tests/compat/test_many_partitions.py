@@ -12,22 +12,13 @@ import pytest
 from quafka_proto.schema.produce import ProduceResponse
 from quafka_proto.schema.topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 from tests.support.cluster import Cluster
-from tests.support.consumers import AioKafka, Arrived, Confluent, Consumer, Java, KafkaPython
+from tests.support.consumers import CONSUMERS, Arrived, Consumer
 from tests.support.kafka_calls import VERSION, produce_request
 from tests.support.raw_client import RawClient
 
 PARTITIONS = range(60)
 PER_BATCH = 5
 SECONDS = 60.0
-
-Make = Callable[[str, str], Consumer]
-CONSUMERS: dict[str, Make] = {
-    "confluent-kafka": Confluent,
-    "kafka-python": KafkaPython,
-    "aiokafka": AioKafka,
-    "java-classic": lambda bootstrap, topic: Java(bootstrap, topic, "classic"),
-    "java-async": lambda bootstrap, topic: Java(bootstrap, topic, "consumer"),
-}
 
 
 class Run:

@@ -7,6 +7,7 @@ import time
 import pytest
 
 from quafka_proto.errors import ErrorCode
+from quafka_proto.headers import encode_request
 from quafka_proto.schema.fetch import FetchResponse, FetchTopic, ReplicaState
 from quafka_proto.schema.leader_epochs import (
     OffsetForLeaderEpochRequest,
@@ -310,3 +311,26 @@ def test_a_log_start_that_passes_a_parked_fetch_is_told_at_once(
     data, _ = woken(client)
     assert data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
     assert (data.log_start_offset, data.high_watermark) == (1, 2)
+
+
+# --- what real clients have been seen to do -------------------------------------------------
+
+
+@pytest.mark.parametrize("version", range(4, 13))
+def test_any_version_is_served_whatever_was_agreed_on(
+    client: RawClient, topic: str, version: int
+) -> None:
+    """librdkafka 2.6.0 sends Fetch 12 also where the answer to ApiVersions ended at 11."""
+    put(client, topic, b"a", b"b")
+    (data,) = get(client, request_of(topic, part()), version)
+    assert values(data) == [b"a", b"b"]
+
+
+def test_a_version_that_nobody_knows_costs_its_connection_only(
+    client: RawClient, other: RawClient, topic: str
+) -> None:
+    put(client, topic, b"a")
+    frame = b"".join(encode_request(1, "too-new", request_of(topic, part()), 12))
+    client.socket.sendall(frame[:6] + (99).to_bytes(2, "big") + frame[8:])
+    assert client.closed_by_peer()
+    assert values(one(other, topic, part())) == [b"a"]

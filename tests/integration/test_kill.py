@@ -9,7 +9,7 @@ from functools import partial
 from confluent_kafka import Message, Producer
 
 from quafka_proto.errors import ErrorCode
-from quafka_proto.schema.fetch import FetchResponse
+from quafka_proto.schema.fetch import FetchRequest, FetchResponse
 from quafka_proto.schema.produce import ProduceResponse
 from tests.support.cluster import Cluster
 from tests.support.confluent import consume
@@ -113,6 +113,41 @@ def test_a_parked_fetch_of_a_killed_broker_gets_a_retriable_error_and_then_goes_
         cluster.start_broker()
         assert produce(client, "parked", b"after") == 1
         assert values(fetch(client, "parked", 0)) == [b"before", b"after"]
+
+
+def test_a_session_whose_broker_is_killed_goes_on_with_no_gap_and_no_repeat(
+    cluster: Cluster,
+) -> None:
+    """The session is the gateway's: it outlives the broker, and tells that the error is over."""
+    with RawClient(cluster.address) as client:
+        metadata(client, "session")
+        assert produce(client, "session", b"0") == 0
+        begin = fetch_request("session", 0, session_id=0, session_epoch=0)
+        full = client.call(begin, FetchResponse, VERSION["fetch"])
+        assert values(full.responses[0].partitions[0]) == [b"0"]
+        session = full.session_id
+        assert session > 0
+
+        parked = fetch_request(
+            "session", 1, max_wait_ms=20_000, session_id=session, session_epoch=1
+        )
+        client.send(parked, VERSION["fetch"])
+        time.sleep(0.3)  # let it reach the broker
+        cluster.broker.kill()
+        _, answer = client.receive(FetchResponse, VERSION["fetch"])
+        assert (answer.error_code, answer.session_id) == (0, session)
+        assert answer.responses[0].partitions[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+        cluster.start_broker()
+        again = FetchRequest(
+            max_wait_ms=0, min_bytes=1, max_bytes=1 << 20, session_id=session, session_epoch=2
+        )
+        back = client.call(again, FetchResponse, VERSION["fetch"]).responses[0].partitions[0]
+        assert (back.error_code, back.high_watermark, values(back)) == (0, 1, [])
+        assert produce(client, "session", b"1") == 1
+        again.session_epoch = 3
+        more = client.call(again, FetchResponse, VERSION["fetch"]).responses[0].partitions[0]
+        assert values(more) == [b"1"]
 
 
 def test_requests_wait_for_a_broker_that_is_restarting(cluster: Cluster) -> None:

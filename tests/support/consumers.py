@@ -272,3 +272,12 @@ class Java:
                 return found
             found.append(line.rstrip("\n"))
         raise AssertionError(self._said())
+
+
+CONSUMERS: dict[str, Callable[[str, str], Consumer]] = {
+    "confluent-kafka": Confluent,
+    "kafka-python": KafkaPython,
+    "aiokafka": AioKafka,
+    "java-classic": lambda bootstrap, topic: Java(bootstrap, topic, "classic"),
+    "java-async": lambda bootstrap, topic: Java(bootstrap, topic, "consumer"),
+}

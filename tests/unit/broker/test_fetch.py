@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import time
 
+import pytest
+
 from quafka_broker.ops import fetch
 from quafka_broker.state import BrokerState
 from quafka_broker.topics import Topic
+from quafka_broker.virtual_topics import VirtualTopic
 from quafka_mesh_ops.ops import FetchOp, FetchOpResp, FetchOps
 from quafka_proto.errors import ErrorCode
 from quafka_proto.records import read_header
@@ -178,3 +181,85 @@ async def test_what_cannot_be_read_is_a_storage_error_of_its_partition() -> None
         disk.unreadable = False
         assert (bad.error_code, bad.high_watermark) == (ErrorCode.KAFKA_STORAGE_ERROR, 1)
         assert good.error_code == 0
+
+
+async def test_an_op_without_partitions_is_answered_at_once() -> None:
+    async with running_state(MemoryDisk()) as state:
+        assert await asyncio.wait_for(get(state, wait=LONG), 2) == []
+
+
+async def test_a_name_and_the_id_of_another_topic() -> None:
+    async with running_state(MemoryDisk()) as state:
+        old, _ = await state.create_topic(ORG, "t", 1)
+        await state.delete_topic(old)
+        new, _ = await state.create_topic(ORG, "t", 1)
+        stale, right = await get(
+            state,
+            FetchOp("t", 0, 0, EVERYTHING, old.uuid),
+            FetchOp("t", 0, 0, EVERYTHING, new.uuid),
+        )
+        assert stale.error_code == ErrorCode.INCONSISTENT_TOPIC_ID
+        assert right.error_code == 0
+
+
+async def test_the_aborted_list_travels_with_read_committed() -> None:
+    async with running_state(MemoryDisk()) as state:
+        await state.create_topic(ORG, "t", 1)
+        for isolation, aborted in ((0, None), (1, [])):
+            op = FetchOps([part()], isolation_level=isolation)
+            (answer,) = (await fetch.handle(state, context(), op)).partitions
+            assert answer.aborted_transactions == aborted
+
+
+async def test_what_was_counted_is_not_counted_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So a fetch for many bytes, of which few arrive at a time, costs no more than they do."""
+    async with running_state(MemoryDisk()) as state:
+        topic, _ = await state.create_topic(ORG, "t", 2)
+        size = len(checked(b"0")[0][1])
+        for _ in range(5):
+            await put(state, topic, b"0")
+        asked: list[tuple[int, int]] = []
+        readable_bytes = state.log.readable_bytes
+
+        def count(virtual: VirtualTopic, offset: int, enough: int) -> int:
+            asked.append((virtual.id.partition, offset))
+            return readable_bytes(virtual, offset, enough)
+
+        monkeypatch.setattr(state.log, "readable_bytes", count)
+        parked = asyncio.create_task(get(state, part(0), part(1), wait=LONG, min_bytes=8 * size))
+        await asyncio.sleep(0)
+        await put(state, topic, b"0")
+        await put(state, topic, b"0", partition=1)
+        await asyncio.sleep(0.02)
+        assert not parked.done()
+        await put(state, topic, b"0")
+        answers = await asyncio.wait_for(parked, 2)
+        assert [len(answer.records) for answer in answers] == [7, 1]
+        assert asked == [(0, 0), (0, 5), (1, 0), (0, 6)]
+
+
+async def test_a_partition_counts_for_no_more_than_may_be_returned_of_it() -> None:
+    async with running_state(MemoryDisk()) as state:
+        topic, _ = await state.create_topic(ORG, "t", 2)
+        size = len(checked(b"0")[0][1])
+        parked = asyncio.create_task(
+            get(state, part(0, 0, size), part(1), wait=LONG, min_bytes=2 * size)
+        )
+        for _ in range(4):
+            await asyncio.sleep(0)
+            await put(state, topic, b"0")
+        await asyncio.sleep(0.02)
+        assert not parked.done()
+        await put(state, topic, b"0", partition=1)
+        answers = await asyncio.wait_for(parked, 2)
+        assert [len(answer.records) for answer in answers] == [1, 1]
+
+
+async def test_a_partition_named_twice_is_woken_and_answered_twice() -> None:
+    async with running_state(MemoryDisk()) as state:
+        topic, _ = await state.create_topic(ORG, "t", 1)
+        parked = asyncio.create_task(get(state, part(), part(), wait=LONG))
+        await asyncio.sleep(0)
+        await put(state, topic, b"0")
+        answers = await asyncio.wait_for(parked, 2)
+        assert [offsets(answer) for answer in answers] == [[0], [0]]
