@@ -39,18 +39,18 @@ def test_workers_share_the_port_the_identity_and_the_broker(tmp_path: Path) -> N
     with Cluster(tmp_path, gateway_args=("--workers", str(WORKERS))) as cluster:
         pids = children(cluster.gateway.pid)
         assert len(pids) == WORKERS
-        before = [sockets_of(pid) for pid in pids]
         clients = [RawClient(cluster.address) for _ in range(40)]
         try:
             metadata(clients[0], "t")
             produce(clients[0], "t", b"here")
             assert all(values(fetch(client, "t", 0)) == [b"here"] for client in clients)
-            served = [sockets_of(pid) - was for pid, was in zip(pids, before, strict=True)]
-            assert sum(served) == len(clients)
-            assert all(served), "the system gave one of them nothing"
+            during = [sockets_of(pid) for pid in pids]
         finally:
             for client in clients:
                 client.socket.close()
+        wait_until(lambda: sum(map(sockets_of, pids)) == sum(during) - len(clients))
+        served = [was - sockets_of(pid) for pid, was in zip(pids, during, strict=True)]
+        assert all(served), "the system gave one of them nothing"
 
 
 def test_a_worker_that_is_killed_comes_back_on_the_port(tmp_path: Path) -> None:
