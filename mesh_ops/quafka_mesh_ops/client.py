@@ -70,6 +70,7 @@ class MeshClient:
         self._session: BrokerSession | None = None
         self._live: BrokerSession | None = None  # also one that begins or drains
         self._connected = asyncio.Event()
+        self._away_since = 0.0
         self._task: asyncio.Task[None] | None = None
         self._closed = False
         self._last_id = 0
@@ -82,8 +83,16 @@ class MeshClient:
         """Whether an op would be sent now."""
         return self._session is not None
 
+    @property
+    def seconds_away(self) -> float:
+        """How long there has been no connection, from the start on."""
+        if self.connected:
+            return 0.0
+        return asyncio.get_running_loop().time() - self._away_since
+
     async def start(self) -> None:
         """Begin connecting, in the background."""
+        self._away_since = asyncio.get_running_loop().time()
         self._task = asyncio.get_running_loop().create_task(self._keep_connected())
         self._task.add_done_callback(_log_failure)
 
@@ -299,6 +308,7 @@ class MeshClient:
         """No more ops on this connection."""
         if self._session is session:
             self._session = None
+            self._away_since = asyncio.get_running_loop().time()
             self._connected.clear()
 
 
