@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import cast
 
 from quafka_mesh_ops.client import MeshClient
+from quafka_mesh_ops.counters import PeerCounters
 from quafka_mesh_ops.errors import OpFailedError, OutcomeUnknownError, PeerUnavailableError
 from quafka_mesh_ops.ops import (
     CreateTopic,
@@ -57,10 +58,6 @@ class BrokerLink:
         self._client = client
         self._org_id = org_id
 
-    def enforce(self) -> None:
-        """Close the connection if the broker is not allowed any more."""
-        self._client.enforce()
-
     @property
     def connected(self) -> bool:
         """Whether ops reach the broker right now."""
@@ -78,6 +75,14 @@ class BrokerLink:
     async def close(self) -> None:
         """Close the connection. Calls in flight fail."""
         await self._client.close()
+
+    def counters(self) -> PeerCounters:
+        """What is known of the broker and the connection to it now."""
+        return self._client.counters()
+
+    def enforce(self) -> None:
+        """Close the connection if the broker is not allowed any more."""
+        self._client.enforce()
 
     async def produce(
         self, op: ProduceOps, lane: int, timeout: float, trace: TraceContext | None

@@ -20,6 +20,7 @@ from quafka_gateway.response_memory import ResponseMemory
 from quafka_gateway.routes import OrgRoutes, Route
 from quafka_mesh_ops.allow_list import AllowList
 from quafka_mesh_ops.client import MeshClient
+from quafka_mesh_ops.counters import mesh_page
 from quafka_mesh_ops.errors import StartupError
 from quafka_mesh_ops.identity import Identity
 from quafka_mesh_ops.operations import Operations
@@ -61,6 +62,7 @@ class Gateway:
         self._operations_address = await self._operations.start(*split_address(config.ops_listen))
         org_routes = OrgRoutes(table, config.org_id)
         self._links = [self._link(broker) for broker in org_routes.brokers]
+        self._operations.add("/mesh", mesh_page(lambda: [link.counters() for link in self._links]))
         self._allowed.watch(self._enforce)
         self._listener = Listener(config.max_connections)
         self._address = await self._listener.bind(

@@ -11,6 +11,7 @@ from typing import Any
 
 from aioquic.quic.packet import QuicErrorCode
 
+from quafka_mesh_ops.counters import PeerCounters
 from quafka_mesh_ops.errors import (
     OpFailedError,
     OutcomeUnknownError,
@@ -25,9 +26,11 @@ from quafka_mesh_ops.frames import (
 )
 from quafka_mesh_ops.identity import REVOKED, Identity, NodeId
 from quafka_mesh_ops.ops import Op, OpCode, from_wire
+from quafka_mesh_ops.settings import join_address
 from quafka_mesh_ops.tracing import CLIENT, TraceContext, Tracer, parse_traceparent
 from quafka_mesh_ops.transport.broker_session import BrokerSession, Call, fail
 from quafka_mesh_ops.transport.connection import Connection
+from quafka_mesh_ops.transport.counters import read as transport_counters
 from quafka_mesh_ops.transport.endpoint import dial
 from quafka_mesh_ops.transport.ladder import DatagramLadder
 
@@ -71,6 +74,8 @@ class MeshClient:
         self._live: BrokerSession | None = None  # also one that begins or drains
         self._connected = asyncio.Event()
         self._away_since = 0.0
+        self._peer: NodeId = ""
+        self._connections = 0
         self._task: asyncio.Task[None] | None = None
         self._closed = False
         self._last_id = 0
@@ -115,6 +120,23 @@ class MeshClient:
             for call in queue.values():
                 fail(call, PeerUnavailableError("the mesh client was closed"))
             queue.clear()
+
+    def counters(self) -> PeerCounters:
+        """What is known of the broker now."""
+        session = self._session
+        return PeerCounters(
+            peer=self._peer,
+            address=join_address(self._host, self._port),
+            connected=session is not None,
+            reconnects=max(0, self._connections - 1),
+            ops=len(self._control)
+            + len(self._bulk)
+            + (len(session.pending) if session is not None else 0),
+            credit_used_bytes=self._bulk_bytes,
+            credit_bytes=BUDGET,
+            backlog_bytes=0,
+            transport=None if session is None else transport_counters(session.connection.quic),
+        )
 
     def enforce(self) -> None:
         """Close the connection if the broker is not allowed any more. Calls on it fail."""
@@ -296,6 +318,8 @@ class MeshClient:
             self._refuse(session)
             return
         logger.info("connected to node %s at %s:%d", peer[:16], self._host, self._port)
+        self._peer = peer
+        self._connections += 1
         self._session = session
         self._connected.set()
         self._flush()

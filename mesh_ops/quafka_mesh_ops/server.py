@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from aioquic.quic.packet import QuicErrorCode
 
+from quafka_mesh_ops.counters import PeerCounters
 from quafka_mesh_ops.errors import OpFailedError, ProtocolError
 from quafka_mesh_ops.frames import (
     LANES,
@@ -26,8 +27,10 @@ from quafka_mesh_ops.frames import (
 )
 from quafka_mesh_ops.identity import REVOKED, Identity, NodeId
 from quafka_mesh_ops.ops import OPS, Buffer, OpCode, Part, from_wire
+from quafka_mesh_ops.settings import join_address
 from quafka_mesh_ops.tracing import SERVER, Span, TraceContext, Tracer, parse_traceparent
 from quafka_mesh_ops.transport.connection import Connection
+from quafka_mesh_ops.transport.counters import read as transport_counters
 from quafka_mesh_ops.transport.endpoint import HANDSHAKE_DEADLINE, Listener
 from quafka_mesh_ops.transport.log_limit import LimitedLog
 from quafka_mesh_ops.transport.replies import BulkReplies
@@ -100,6 +103,7 @@ class MeshServer:
         self.tracer = tracer
         self.limited = LimitedLog(logger)
         self.sessions: set[_Session] = set()
+        self.connections: Counter[NodeId] = Counter()  # of nodes that were allowed
         self._listener = Listener(
             identity,
             allowed,
@@ -112,6 +116,10 @@ class MeshServer:
     async def start(self, host: str, port: int) -> tuple[str, int]:
         """Listen; returns the address bound (port 0 asks for any). Raises OSError."""
         return self._listener.start(host, port)
+
+    def counters(self) -> list[PeerCounters]:
+        """What is known of each gateway that is connected now."""
+        return [session.counters() for session in self.sessions]
 
     def enforce(self) -> None:
         """Close the connections of nodes that are not allowed any more."""
@@ -171,9 +179,24 @@ class _Session:
         """The gateway is proven and allowed."""
         self._peer = peer
         self._server.sessions.add(self)
+        self._server.connections[peer] += 1
         self.connection.when_progress(self._progress)
         logger.info("node %s connected from %s", peer[:16], self._address[0])
         self.enforce()  # it may have been revoked during the handshake
+
+    def counters(self) -> PeerCounters:
+        """What is known of the gateway now."""
+        return PeerCounters(
+            peer=self._peer,
+            address=join_address(*self._address[:2]),
+            connected=self.connection.is_ready,
+            reconnects=self._server.connections[self._peer] - 1,
+            ops=len(self.tasks) + len(self._waiting),
+            credit_used_bytes=self._request_bytes + self._frames.unfinished,
+            credit_bytes=MAX_REQUEST_BYTES,
+            backlog_bytes=self._replies.backlog,
+            transport=transport_counters(self.connection.quic),
+        )
 
     def enforce(self) -> None:
         """Close the connection if the gateway is not allowed any more."""
