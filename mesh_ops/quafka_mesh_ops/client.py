@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections import OrderedDict
 from collections.abc import Collection
 from typing import Any
 
 from aioquic.quic.packet import QuicErrorCode
 
 from quafka_mesh_ops.counters import PeerCounters
+from quafka_mesh_ops.credit import BUDGETS, MAX_OPS, Credit, kind_of
 from quafka_mesh_ops.errors import (
     OpFailedError,
     OutcomeUnknownError,
@@ -25,7 +25,7 @@ from quafka_mesh_ops.frames import (
     encode_request,
 )
 from quafka_mesh_ops.identity import REVOKED, Identity, NodeId
-from quafka_mesh_ops.ops import Op, OpCode, from_wire
+from quafka_mesh_ops.ops import Op, from_wire, weight
 from quafka_mesh_ops.settings import join_address
 from quafka_mesh_ops.tracing import CLIENT, TraceContext, Tracer, parse_traceparent
 from quafka_mesh_ops.transport.broker_session import BrokerSession, Call, fail
@@ -36,10 +36,6 @@ from quafka_mesh_ops.transport.ladder import DatagramLadder
 
 logger = logging.getLogger("quafka.mesh.client")
 
-BUDGET = 64 << 20
-"""Bytes of produce and lane ops that are sent and unanswered. A single larger op goes alone."""
-MAX_IN_FLIGHT = 8192
-"""Ops sent and unanswered; half of what a broker bears with."""
 _FIRST_DELAY, _LONGEST_DELAY = 0.02, 1.0
 
 
@@ -79,9 +75,7 @@ class MeshClient:
         self._task: asyncio.Task[None] | None = None
         self._closed = False
         self._last_id = 0
-        self._control: OrderedDict[int, Call] = OrderedDict()
-        self._bulk: OrderedDict[int, Call] = OrderedDict()
-        self._bulk_bytes = 0
+        self._credits = [Credit(*both) for both in zip(MAX_OPS, BUDGETS, strict=True)]
 
     @property
     def connected(self) -> bool:
@@ -116,10 +110,10 @@ class MeshClient:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
-        for queue in (self._control, self._bulk):
-            for call in queue.values():
+        for credit in self._credits:
+            for call in credit.waiting.values():
                 fail(call, PeerUnavailableError("the mesh client was closed"))
-            queue.clear()
+            credit.waiting.clear()
 
     def counters(self) -> PeerCounters:
         """What is known of the broker now."""
@@ -129,11 +123,9 @@ class MeshClient:
             address=join_address(self._host, self._port),
             connected=session is not None,
             reconnects=max(0, self._connections - 1),
-            ops=len(self._control)
-            + len(self._bulk)
-            + (len(session.pending) if session is not None else 0),
-            credit_used_bytes=self._bulk_bytes,
-            credit_bytes=BUDGET,
+            ops=sum(len(credit.waiting) + credit.unanswered for credit in self._credits),
+            credit_used_bytes=sum(credit.used for credit in self._credits),
+            credit_bytes=sum(credit.budget for credit in self._credits),
             backlog_bytes=0,
             transport=None if session is None else transport_counters(session.connection.quic),
         )
@@ -156,8 +148,8 @@ class MeshClient:
         """Send an op and return its answer, an instance of `op.response`.
 
         `deadline` is in seconds from now and covers the wait for a connection, for earlier ops of
-        the lanes (their bytes are bounded, first come first served) and for the answer. Ops with
-        the same `lane` reach their handlers in the order in which they were called. If the
+        its kind (what is unanswered is bounded, first come first served) and for the answer. Ops
+        with the same `lane` reach their handlers in the order in which they were called. If the
         awaiting task is cancelled, so is the broker's handler.
 
         Raises:
@@ -179,15 +171,15 @@ class MeshClient:
                 op,
                 org_id,
                 body,
-                sum(map(len, body)),
+                sum(map(len, body)) + weight(op),
                 0 if lane is None else 1 + lane % LANES,
-                lane is not None or op.code is OpCode.PRODUCE,
+                kind_of(op, lane),
                 loop.time() + deadline,
                 span.context,
                 loop.create_future(),
             )
             timer = loop.call_at(call.deadline, self._expire, call)
-            (self._bulk if call.is_bulk else self._control)[call.request_id] = call
+            self._credits[call.kind].waiting[call.request_id] = call
             self._flush()
             try:
                 return await call.future
@@ -202,14 +194,9 @@ class MeshClient:
         session = self._session
         if session is None:
             return
-        while self._control and len(session.pending) < MAX_IN_FLIGHT:
-            self._send(session, self._control.popitem(last=False)[1])
-        while self._bulk and len(session.pending) < MAX_IN_FLIGHT:
-            head = next(iter(self._bulk.values()))
-            if self._bulk_bytes and self._bulk_bytes + head.size > BUDGET:
-                return
-            del self._bulk[head.request_id]
-            self._send(session, head)
+        for credit in self._credits:
+            while (call := credit.next()) is not None:
+                self._send(session, call)
 
     def _send(self, session: BrokerSession, call: Call) -> None:
         trace = call.trace
@@ -229,8 +216,7 @@ class MeshClient:
             return
         call.body = []
         call.session = session
-        if call.is_bulk:
-            self._bulk_bytes += call.size
+        self._credits[call.kind].take(call)
         session.send(call, frame)
 
     def _expire(self, call: Call) -> None:
@@ -241,12 +227,12 @@ class MeshClient:
 
     def _forget(self, call: Call) -> None:
         """The caller is gone: with its answer, with an error, or cancelled."""
+        credit = self._credits[call.kind]
         if call.session is None:
-            (self._bulk if call.is_bulk else self._control).pop(call.request_id, None)
+            credit.waiting.pop(call.request_id, None)
             return
         call.session.forget(call)
-        if call.is_bulk:
-            self._bulk_bytes -= call.size
+        credit.give(call)
         self._flush()
 
     def answered(self, call: Call, response: Response) -> None:

@@ -6,8 +6,9 @@ import asyncio
 
 import pytest
 
-from quafka_mesh_ops.client import BUDGET, MeshClient
+from quafka_mesh_ops.client import MeshClient
 from quafka_mesh_ops.counters import PeerCounters
+from quafka_mesh_ops.credit import BUDGETS
 from quafka_mesh_ops.ops import DescribeTopics
 from quafka_mesh_ops.tracing import Tracer
 from quafka_mesh_ops.transport.counters import TransportCounters
@@ -65,7 +66,7 @@ async def test_ops_and_credit_in_use_are_seen_on_both_sides() -> None:
             await asyncio.sleep(0.01)
         here, there = m.client.counters(), of_the_client(m)
         assert here.ops == 3
-        assert 0 < here.credit_used_bytes < here.credit_bytes == BUDGET
+        assert 0 < here.credit_used_bytes < here.credit_bytes == sum(BUDGETS)
         assert 0 < there.credit_used_bytes < there.credit_bytes
         m.broker.release.set()
         await asyncio.gather(*parked)
