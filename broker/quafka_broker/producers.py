@@ -36,6 +36,7 @@ from quafka_proto.records import BatchHeader
 _REMEMBERED = 5  # the most that a producer may have in flight (Kafka's limit)
 _SEQUENCES = 1 << 31
 NO_PRODUCER = -1
+_NO_LIMIT = 1 << 63
 
 Pending = asyncio.Future[list[int]]
 
@@ -99,6 +100,8 @@ class Producers:
         self._now_ms = now_ms
         self.forgotten_below = 0
         """Any producer with an id below may have been known once."""
+        self.ours_below = _NO_LIMIT
+        """So may any with an id from here on: another broker gave it, and nobody knows when."""
 
     def __len__(self) -> int:
         """How many are remembered; one that writes to two partitions counts twice."""
@@ -147,7 +150,7 @@ class Producers:
             )
         if topic.generation:
             return  # it may have begun with the topic that had this name before
-        if header.producer_id < self.forgotten_below:
+        if not self.forgotten_below <= header.producer_id < self.ours_below:
             raise SequenceError(
                 ErrorCode.UNKNOWN_PRODUCER_ID,
                 f"nothing is known any more of what came before sequence {sequence}",
@@ -276,7 +279,8 @@ class Producers:
         self._lapsed[key] = expected
         if len(self._lapsed) > self._limit:
             key = next(iter(self._lapsed))
-            self.forgotten_below = max(self.forgotten_below, key[1] + 1)
+            if key[1] < self.ours_below:
+                self.forgotten_below = max(self.forgotten_below, key[1] + 1)
             del self._lapsed[key]
 
     def _drop(self, key: tuple[VirtualTopicId, int]) -> None:

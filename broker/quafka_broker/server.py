@@ -32,6 +32,7 @@ from quafka_broker.wal.log import Log
 from quafka_broker.wal.rewriter import RewritePolicy, Rewriter
 from quafka_broker.wal.writer import FsyncPolicy
 from quafka_mesh_ops.allow_list import AllowList
+from quafka_mesh_ops.counters import mesh_page
 from quafka_mesh_ops.errors import OpFailedError, StartupError
 from quafka_mesh_ops.identity import Identity
 from quafka_mesh_ops.operations import Operations
@@ -122,6 +123,7 @@ class Broker:
         except OSError as e:
             reason = e.strerror or e
             raise StartupError(f"cannot listen on {config.mesh_listen} (UDP): {reason}") from e
+        self._operations.add("/mesh", mesh_page(self._mesh.counters))
         allowed.watch(self._mesh.enforce)
         policy = RewritePolicy(config.wal_rewrite, config.wal_rewrite_bytes_per_second)
         self._rewriter = wal.rewriter(policy, lambda: state.deletions)

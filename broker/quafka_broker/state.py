@@ -49,6 +49,7 @@ class BrokerState:
     """The registry is not restated before it has had so many events."""
     _changing: asyncio.Lock = field(default_factory=asyncio.Lock)
     _next_producer_id: int = 0
+    _producer_ids: range = range(0)
     _superseded: int = 0  # events since the last snapshot of the registry
     _policies: dict[bytes, TopicPolicy] = field(default_factory=dict[bytes, TopicPolicy])
 
@@ -77,12 +78,17 @@ class BrokerState:
                 live[topic.virtual(partition)] = starts.get(partition, 0)
         self.log.settle(live)
         self.producers.keep(live.keys())
-        # Ids of the last block may have been handed out: begin behind it.
-        self._next_producer_id = self.registry.producer_ids_up_to
-        # Who wrote before this start may have lost his batches to retention.
-        self.producers.forgotten_below = self.registry.producer_ids_up_to
         if not self.registry.cluster_id:
             await self._record(topics.new_cluster())
+        self._begin_producer_ids()
+
+    def _begin_producer_ids(self) -> None:
+        ours = self._producer_ids = topics.producer_id_space(self.registry.cluster_id)
+        # Ids of the last block may have been handed out: begin behind it.
+        self._next_producer_id = max(ours.start, self.registry.producer_ids_up_to)
+        # Who wrote before this start may have lost his batches to retention.
+        self.producers.forgotten_below = self._next_producer_id
+        self.producers.ours_below = ours.stop
 
     async def _recorded(self) -> list[tuple[int, Event]]:
         """The registry's events with their offsets."""
@@ -222,8 +228,12 @@ class BrokerState:
             if offset > self.log.topic(topic.virtual(partition)).log_start
         }
 
+    def is_handed_out(self, producer_id: int) -> bool:
+        """Whether this broker has, or may have, handed out this id."""
+        return self._producer_ids.start <= producer_id < self.registry.producer_ids_up_to
+
     async def next_producer_id(self) -> int:
-        """An id that is never handed out again, whatever crashes.
+        """An id that is never handed out again, whatever crashes, by this broker or another.
 
         Raises:
             StorageError: no new block of ids could be recorded.

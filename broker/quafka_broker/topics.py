@@ -19,6 +19,7 @@ the first: the events in them restate it. One that a crash left without its last
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 import os
 import re
@@ -34,6 +35,7 @@ REGISTRY_NAME = "__quafka_registry"
 REGISTRY = VirtualTopicId(REGISTRY_ORG, topic_hash(REGISTRY_ORG, REGISTRY_NAME), 0, 0)
 MAX_PARTITIONS = 100_000
 PRODUCER_ID_BLOCK = 1_000
+_PRODUCER_IDS = 1 << 32
 
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}", re.ASCII)
 _CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
@@ -234,6 +236,18 @@ def log_start(topic: Topic, starts: Mapping[int, int]) -> Event:
         "event": "log_start", "org": topic.org, "name": topic.name,
         "generation": topic.generation, "starts": by_partition,
     }  # fmt: skip
+
+
+def producer_id_space(cluster_id: str) -> range:
+    """The producer ids that are this broker's to hand out, and no other's.
+
+    A producer may write through one gateway to several brokers with the id that one of them gave:
+    were it another producer's as well, the third would take new batches for repeated ones. The
+    upper 31 bits are a digest of the cluster's id, which is random and stays with the log.
+    """
+    digest = hashlib.sha256(f"producer ids of {cluster_id}".encode()).digest()
+    first = (int.from_bytes(digest[:4], "big") >> 1) * _PRODUCER_IDS
+    return range(first, first + _PRODUCER_IDS)
 
 
 def new_cluster() -> Event:

@@ -60,6 +60,7 @@ def _children(config: UpConfig, keys: dict[str, Path], ids: dict[str, str]) -> l
         return {
             **_shared(config, GatewayConfig),
             "--mesh-peers": broker.ready["mesh"],
+            "--mesh-routes": "",
             "--mesh-allow": ids["broker"],
             "--mesh-allowed-file": "",
             "--node-key": str(keys["gateway"]),

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from quafka_gateway import routes
+from quafka_gateway.routes import Route
 from quafka_mesh_ops import settings
 from quafka_mesh_ops.identity import NodeId
 from quafka_mesh_ops.settings import CommonSettings, setting
@@ -69,10 +71,18 @@ class GatewayConfig(EdgeSettings):
     """All settings of `quafka gateway`."""
 
     mesh_peers: tuple[str, ...] = setting(
-        (), "mesh address of the broker", settings.addresses, "one host:port"
+        (), "mesh address of the broker, where there is one", settings.addresses, "one host:port"
     )
+    mesh_routes: tuple[Route, ...] = setting(
+        (), "which broker has which topics, where there are several; the first rule that matches "
+        "counts", routes.parse,
+        "[org/]pattern=host:port, separated by commas; the last pattern is *, without an org",
+    )  # fmt: skip
     mesh_allow: tuple[NodeId, ...] = setting(
-        (), "node id of the broker", settings.node_ids, "node ids, 64 hex digits each"
+        (),
+        "node ids of the brokers, separated by commas",
+        settings.node_ids,
+        "node ids, 64 hex digits each",
     )
     mesh_allowed_file: Path | None = settings.mesh_allowed_file_setting()
     node_key: Path = setting(

@@ -13,6 +13,8 @@ from quafka_mesh_ops.tracing import Span, TraceContext, Tracer
 
 if TYPE_CHECKING:
     from quafka_gateway.api import Api
+    from quafka_gateway.brokers import Brokers
+    from quafka_gateway.brokers_reader import BrokersReader
     from quafka_gateway.fetch_reader import FetchReader
     from quafka_gateway.mesh import BrokerLink
 
@@ -26,25 +28,25 @@ class Services:
 
     Attributes:
         apis: the table of APIs.
-        broker: the way to the broker.
+        broker: the way to the broker, or to several as one.
         advertised: host and port that clients are told to connect to.
         tracer: starts traces; decides whether a request is sampled.
         request_max_bytes: larger requests close their connection.
         memory: bounds what all connections hold of requests.
         fetch_sessions: of all clients; they outlive connections.
         responses: bounds what they hold of answers.
-        reader: reads partitions, from memory or from the broker.
+        reader: reads partitions, from memory or from their broker.
     """
 
     apis: Mapping[int, Api]
-    broker: BrokerLink
+    broker: BrokerLink | Brokers
     advertised: tuple[str, int]
     tracer: Tracer
     request_max_bytes: int
     memory: RequestMemory
     fetch_sessions: FetchSessions
     responses: ResponseMemory
-    reader: FetchReader
+    reader: FetchReader | BrokersReader
 
 
 @dataclass(slots=True)
@@ -65,8 +67,8 @@ class RequestContext:
     span: Span
 
     @property
-    def broker(self) -> BrokerLink:
-        """The way to the broker."""
+    def broker(self) -> BrokerLink | Brokers:
+        """The way to the broker, or to several as one."""
         return self.services.broker
 
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import cast
 
 from quafka_mesh_ops.client import MeshClient
+from quafka_mesh_ops.counters import PeerCounters
 from quafka_mesh_ops.errors import OpFailedError, OutcomeUnknownError, PeerUnavailableError
 from quafka_mesh_ops.ops import (
     CreateTopic,
@@ -38,7 +39,7 @@ from quafka_mesh_ops.ops import (
 from quafka_mesh_ops.tracing import TraceContext
 from quafka_proto.errors import ErrorCode
 
-_SMALL_OP_SECONDS = 10.0
+SMALL_OP_SECONDS = 10.0
 # What a long poll may take beyond its own wait: a broker that restarts is back within this, so
 # its consumers see latency and no error.
 _FETCH_GRACE_SECONDS = 5.0
@@ -46,7 +47,7 @@ _PRODUCE_SECONDS = (1.0, 30.0)
 
 
 class BrokerLink:
-    """The broker, as handlers see it: one method per op, for one org.
+    """One broker, as handlers see it: one method per op, for one org.
 
     The calls that carry many partitions never raise: a broker that is away, or an answer that
     never came, becomes a retriable Kafka error in every partition. The calls about topics and
@@ -62,6 +63,11 @@ class BrokerLink:
         """Whether ops reach the broker right now."""
         return self._client.connected
 
+    @property
+    def seconds_away(self) -> float:
+        """How long ops have not reached it; 0 while they do."""
+        return self._client.seconds_away
+
     async def start(self) -> None:
         """Begin to connect, in the background."""
         await self._client.start()
@@ -69,6 +75,14 @@ class BrokerLink:
     async def close(self) -> None:
         """Close the connection. Calls in flight fail."""
         await self._client.close()
+
+    def counters(self) -> PeerCounters:
+        """What is known of the broker and the connection to it now."""
+        return self._client.counters()
+
+    def enforce(self) -> None:
+        """Close the connection if the broker is not allowed any more."""
+        self._client.enforce()
 
     async def produce(
         self, op: ProduceOps, lane: int, timeout: float, trace: TraceContext | None
@@ -148,10 +162,10 @@ class BrokerLink:
         return cast(DeleteRecordsOpsResp, answer).partitions
 
     async def describe_topics(
-        self, op: DescribeTopics, trace: TraceContext | None
+        self, op: DescribeTopics, trace: TraceContext | None, seconds: float = SMALL_OP_SECONDS
     ) -> DescribeTopicsResp:
         """Topics, their ids and partition counts."""
-        return cast(DescribeTopicsResp, await self._small(op, trace))
+        return cast(DescribeTopicsResp, await self._small(op, trace, seconds))
 
     async def create_topic(self, op: CreateTopic, trace: TraceContext | None) -> CreateTopicResp:
         """Create one topic, durably."""
@@ -167,11 +181,11 @@ class BrokerLink:
         """A fresh producer id, or the next epoch of one."""
         return cast(InitProducerIdResp, await self._small(op, trace))
 
-    async def _small(self, op: Op, trace: TraceContext | None) -> object:
+    async def _small(
+        self, op: Op, trace: TraceContext | None, seconds: float = SMALL_OP_SECONDS
+    ) -> object:
         try:
-            return await self._client.call(
-                op, org_id=self._org_id, deadline=_SMALL_OP_SECONDS, trace=trace
-            )
+            return await self._client.call(op, org_id=self._org_id, deadline=seconds, trace=trace)
         except (PeerUnavailableError, OutcomeUnknownError) as e:
             raise BrokerAwayError(str(e)) from e
 

@@ -1,10 +1,14 @@
-"""The gateway program: a listener on one side, the way to the broker on the other."""
+"""The gateway program: a listener on one side, the way to the brokers on the other."""
 
 from __future__ import annotations
 
 import socket
+from collections.abc import Sequence
 
+from quafka_gateway import routes
 from quafka_gateway.api import APIS
+from quafka_gateway.brokers import Brokers
+from quafka_gateway.brokers_reader import BrokersReader
 from quafka_gateway.config import GatewayConfig
 from quafka_gateway.context import Services
 from quafka_gateway.fetch_reader import FetchReader
@@ -13,8 +17,10 @@ from quafka_gateway.listener import Listener
 from quafka_gateway.mesh import BrokerLink
 from quafka_gateway.request_memory import RequestMemory
 from quafka_gateway.response_memory import ResponseMemory
+from quafka_gateway.routes import OrgRoutes, Route
 from quafka_mesh_ops.allow_list import AllowList
 from quafka_mesh_ops.client import MeshClient
+from quafka_mesh_ops.counters import mesh_page
 from quafka_mesh_ops.errors import StartupError
 from quafka_mesh_ops.identity import Identity
 from quafka_mesh_ops.operations import Operations
@@ -35,8 +41,8 @@ class Gateway:
         self._config = config
         self._tracer = tracer
         self._identity: Identity | None = None
-        self._broker: BrokerLink | None = None
-        self._reader: FetchReader | None = None
+        self._links: list[BrokerLink] = []
+        self._reader: FetchReader | BrokersReader | None = None
         self._allowed: AllowList | None = None
         self._listener: Listener | None = None
         self._address = self._advertised = self._operations_address = ("", 0)
@@ -44,45 +50,33 @@ class Gateway:
         self._draining = False
 
     async def start(self) -> None:
-        """Load the identity, listen, and begin to connect to the broker.
+        """Load the identity, listen, and begin to connect to the brokers.
 
         Raises:
             StartupError: the key file, the allow-list, the peers or an address cannot be used.
         """
         config = self._config
-        if len(config.mesh_peers) != 1:
-            raise StartupError(
-                f"mesh.peers names {len(config.mesh_peers)} brokers; exactly one is needed"
-            )
+        table = _routes(config)
         self._identity = Identity.load_or_create(config.node_key)
         self._allowed = AllowList(config.mesh_allow, config.mesh_allowed_file)
         self._operations_address = await self._operations.start(*split_address(config.ops_listen))
-        host, port = split_address(config.mesh_peers[0])
-        client = MeshClient(
-            host,
-            port,
-            self._identity,
-            self._allowed,
-            self._tracer,
-            datagram_size=config.mesh_datagram_size,
-            batched=config.mesh_batched,
-        )
-        self._broker = BrokerLink(client, config.org_id)
-        self._allowed.watch(client.enforce)
+        org_routes = OrgRoutes(table, config.org_id)
+        self._links = [self._link(broker) for broker in org_routes.brokers]
+        self._operations.add("/mesh", mesh_page(lambda: [link.counters() for link in self._links]))
+        self._allowed.watch(self._enforce)
         self._listener = Listener(config.max_connections)
         self._address = await self._listener.bind(
             *split_address(config.listen), shared=config.listen_shared
         )
         self._advertised = _advertised(config.advertised_listener, self._address)
         responses = ResponseMemory(config.queued_max_response_bytes)
-        self._reader = FetchReader(
-            self._broker, responses, config.fetch_cache_bytes, config.fetch_backfill_bytes
-        )
-        await self._broker.start()
+        broker, self._reader = self._way(org_routes, responses)
+        for link in self._links:
+            await link.start()
         await self._listener.serve(
             Services(
                 apis=APIS,
-                broker=self._broker,
+                broker=broker,
                 advertised=self._advertised,
                 tracer=self._tracer,
                 request_max_bytes=config.socket_request_max_bytes,
@@ -97,6 +91,39 @@ class Gateway:
             )
         )
 
+    def _link(self, broker: str) -> BrokerLink:
+        config = self._config
+        assert self._identity is not None
+        assert self._allowed is not None
+        client = MeshClient(
+            *split_address(broker),
+            self._identity,
+            self._allowed,
+            self._tracer,
+            datagram_size=config.mesh_datagram_size,
+            batched=config.mesh_batched,
+        )
+        return BrokerLink(client, config.org_id)
+
+    def _way(
+        self, org_routes: OrgRoutes, responses: ResponseMemory
+    ) -> tuple[BrokerLink | Brokers, FetchReader | BrokersReader]:
+        """What handlers are given: one broker as it is, or several as one."""
+        config = self._config
+        cache_bytes = config.fetch_cache_bytes // len(self._links)
+        readers = [
+            FetchReader(link, responses, cache_bytes, config.fetch_backfill_bytes)
+            for link in self._links
+        ]
+        if len(readers) == 1:
+            return self._links[0], readers[0]
+        brokers = Brokers(self._links, org_routes)
+        return brokers, BrokersReader(brokers, readers)
+
+    def _enforce(self) -> None:
+        for link in self._links:
+            link.enforce()
+
     async def close(self) -> None:
         """Answer what is under way, close every client, then the mesh."""
         self._draining = True
@@ -106,15 +133,15 @@ class Gateway:
             await self._reader.close()
         if self._allowed is not None:
             await self._allowed.close()
-        if self._broker is not None:
-            await self._broker.close()
+        for link in self._links:
+            await link.close()
         await self._operations.close()
 
     def _problems(self) -> dict[str, str]:
         if self._draining:
             return {"gateway": "draining"}
-        if self._broker is None or not self._broker.connected:
-            return {"broker": "there is no connection to it"}
+        if not any(link.connected for link in self._links):
+            return {"broker": "there is no connection to any"}
         return {}
 
     def describe(self) -> dict[str, str]:
@@ -125,6 +152,18 @@ class Gateway:
             "operations": join_address(*self._operations_address),
             "node_id": self._identity.node_id if self._identity else "",
         }
+
+
+def _routes(config: GatewayConfig) -> Sequence[Route]:
+    if config.mesh_routes and not config.mesh_peers:
+        return config.mesh_routes
+    if config.mesh_routes:
+        raise StartupError("mesh.peers and mesh.routes are both set; exactly one is needed")
+    if len(config.mesh_peers) != 1:
+        raise StartupError(
+            f"mesh.peers names {len(config.mesh_peers)} brokers; one is needed, or mesh.routes"
+        )
+    return routes.to_one(config.mesh_peers[0])
 
 
 def _advertised(setting: str, bound: tuple[str, int]) -> tuple[str, int]:

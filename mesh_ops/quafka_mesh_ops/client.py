@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections import OrderedDict
 from collections.abc import Collection
 from typing import Any
 
 from aioquic.quic.packet import QuicErrorCode
 
+from quafka_mesh_ops.counters import PeerCounters
+from quafka_mesh_ops.credit import BUDGETS, MAX_OPS, Credit, kind_of
 from quafka_mesh_ops.errors import (
     OpFailedError,
     OutcomeUnknownError,
@@ -24,19 +25,17 @@ from quafka_mesh_ops.frames import (
     encode_request,
 )
 from quafka_mesh_ops.identity import REVOKED, Identity, NodeId
-from quafka_mesh_ops.ops import Op, OpCode, from_wire
+from quafka_mesh_ops.ops import Op, from_wire, weight
+from quafka_mesh_ops.settings import join_address
 from quafka_mesh_ops.tracing import CLIENT, TraceContext, Tracer, parse_traceparent
 from quafka_mesh_ops.transport.broker_session import BrokerSession, Call, fail
 from quafka_mesh_ops.transport.connection import Connection
+from quafka_mesh_ops.transport.counters import read as transport_counters
 from quafka_mesh_ops.transport.endpoint import dial
 from quafka_mesh_ops.transport.ladder import DatagramLadder
 
 logger = logging.getLogger("quafka.mesh.client")
 
-BUDGET = 64 << 20
-"""Bytes of produce and lane ops that are sent and unanswered. A single larger op goes alone."""
-MAX_IN_FLIGHT = 8192
-"""Ops sent and unanswered; half of what a broker bears with."""
 _FIRST_DELAY, _LONGEST_DELAY = 0.02, 1.0
 
 
@@ -70,20 +69,29 @@ class MeshClient:
         self._session: BrokerSession | None = None
         self._live: BrokerSession | None = None  # also one that begins or drains
         self._connected = asyncio.Event()
+        self._away_since = 0.0
+        self._peer: NodeId = ""
+        self._connections = 0
         self._task: asyncio.Task[None] | None = None
         self._closed = False
         self._last_id = 0
-        self._control: OrderedDict[int, Call] = OrderedDict()
-        self._bulk: OrderedDict[int, Call] = OrderedDict()
-        self._bulk_bytes = 0
+        self._credits = [Credit(*both) for both in zip(MAX_OPS, BUDGETS, strict=True)]
 
     @property
     def connected(self) -> bool:
         """Whether an op would be sent now."""
         return self._session is not None
 
+    @property
+    def seconds_away(self) -> float:
+        """How long there has been no connection, from the start on."""
+        if self.connected:
+            return 0.0
+        return asyncio.get_running_loop().time() - self._away_since
+
     async def start(self) -> None:
         """Begin connecting, in the background."""
+        self._away_since = asyncio.get_running_loop().time()
         self._task = asyncio.get_running_loop().create_task(self._keep_connected())
         self._task.add_done_callback(_log_failure)
 
@@ -102,10 +110,25 @@ class MeshClient:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
-        for queue in (self._control, self._bulk):
-            for call in queue.values():
+        for credit in self._credits:
+            for call in credit.waiting.values():
                 fail(call, PeerUnavailableError("the mesh client was closed"))
-            queue.clear()
+            credit.waiting.clear()
+
+    def counters(self) -> PeerCounters:
+        """What is known of the broker now."""
+        session = self._session
+        return PeerCounters(
+            peer=self._peer,
+            address=join_address(self._host, self._port),
+            connected=session is not None,
+            reconnects=max(0, self._connections - 1),
+            ops=sum(len(credit.waiting) + credit.unanswered for credit in self._credits),
+            credit_used_bytes=sum(credit.used for credit in self._credits),
+            credit_bytes=sum(credit.budget for credit in self._credits),
+            backlog_bytes=0,
+            transport=None if session is None else transport_counters(session.connection.quic),
+        )
 
     def enforce(self) -> None:
         """Close the connection if the broker is not allowed any more. Calls on it fail."""
@@ -125,8 +148,8 @@ class MeshClient:
         """Send an op and return its answer, an instance of `op.response`.
 
         `deadline` is in seconds from now and covers the wait for a connection, for earlier ops of
-        the lanes (their bytes are bounded, first come first served) and for the answer. Ops with
-        the same `lane` reach their handlers in the order in which they were called. If the
+        its kind (what is unanswered is bounded, first come first served) and for the answer. Ops
+        with the same `lane` reach their handlers in the order in which they were called. If the
         awaiting task is cancelled, so is the broker's handler.
 
         Raises:
@@ -148,15 +171,15 @@ class MeshClient:
                 op,
                 org_id,
                 body,
-                sum(map(len, body)),
+                sum(map(len, body)) + weight(op),
                 0 if lane is None else 1 + lane % LANES,
-                lane is not None or op.code is OpCode.PRODUCE,
+                kind_of(op, lane),
                 loop.time() + deadline,
                 span.context,
                 loop.create_future(),
             )
             timer = loop.call_at(call.deadline, self._expire, call)
-            (self._bulk if call.is_bulk else self._control)[call.request_id] = call
+            self._credits[call.kind].waiting[call.request_id] = call
             self._flush()
             try:
                 return await call.future
@@ -171,14 +194,9 @@ class MeshClient:
         session = self._session
         if session is None:
             return
-        while self._control and len(session.pending) < MAX_IN_FLIGHT:
-            self._send(session, self._control.popitem(last=False)[1])
-        while self._bulk and len(session.pending) < MAX_IN_FLIGHT:
-            head = next(iter(self._bulk.values()))
-            if self._bulk_bytes and self._bulk_bytes + head.size > BUDGET:
-                return
-            del self._bulk[head.request_id]
-            self._send(session, head)
+        for credit in self._credits:
+            while (call := credit.next()) is not None:
+                self._send(session, call)
 
     def _send(self, session: BrokerSession, call: Call) -> None:
         trace = call.trace
@@ -198,8 +216,7 @@ class MeshClient:
             return
         call.body = []
         call.session = session
-        if call.is_bulk:
-            self._bulk_bytes += call.size
+        self._credits[call.kind].take(call)
         session.send(call, frame)
 
     def _expire(self, call: Call) -> None:
@@ -210,12 +227,12 @@ class MeshClient:
 
     def _forget(self, call: Call) -> None:
         """The caller is gone: with its answer, with an error, or cancelled."""
+        credit = self._credits[call.kind]
         if call.session is None:
-            (self._bulk if call.is_bulk else self._control).pop(call.request_id, None)
+            credit.waiting.pop(call.request_id, None)
             return
         call.session.forget(call)
-        if call.is_bulk:
-            self._bulk_bytes -= call.size
+        credit.give(call)
         self._flush()
 
     def answered(self, call: Call, response: Response) -> None:
@@ -287,6 +304,8 @@ class MeshClient:
             self._refuse(session)
             return
         logger.info("connected to node %s at %s:%d", peer[:16], self._host, self._port)
+        self._peer = peer
+        self._connections += 1
         self._session = session
         self._connected.set()
         self._flush()
@@ -299,6 +318,7 @@ class MeshClient:
         """No more ops on this connection."""
         if self._session is session:
             self._session = None
+            self._away_since = asyncio.get_running_loop().time()
             self._connected.clear()
 
 

@@ -44,6 +44,14 @@ control first, and keeps them; a large response gets a unidirectional stream of 
 _LEB128_MAX_BYTES = 5
 _MAX_ARRAY = 1 << 17
 """More elements than any op has. msgpack allocates an array before it reads its elements."""
+_MAX_ITEMS = 1 << 21
+"""More values than any envelope has. Of one byte each, msgpack makes up to 64 bytes of memory, and
+it bounds each array but not their sum."""
+_UNCOUNTED = 64 << 10
+"""Bytes of a payload that cannot become much, whatever it is."""
+MAX_STREAMS = 64
+"""Incoming streams that may be in the middle of something; both ends keep well below. (That no
+peer has more than 128 of a kind open is aioquic's to see to.)"""
 _BY_REFERENCE = 2048
 """Byte strings at least this long are passed on by reference instead of being copied."""
 _CARRIES_RECORDS = (ProduceOps, FetchOpsResp)
@@ -170,10 +178,12 @@ class StreamFrames:
 
         Raises:
             ProtocolError: see FrameReader; or the stream ended inside a frame; or the
-                connection's unfinished frames exceed their limit.
+                connection's streams, or its unfinished frames, exceed their limit.
         """
         reader = self._readers.get(stream_id)
         if reader is None:
+            if len(self._readers) >= MAX_STREAMS:
+                raise ProtocolError(f"more than {MAX_STREAMS} streams at once")
             reader = self._readers[stream_id] = FrameReader(self._limit)
         before = reader.unfinished
         frames = reader.feed(data)
@@ -354,9 +364,24 @@ def _unpack(payload: Buffer) -> Any:
             max_ext_len=0,
             ext_hook=_refuse_extension,
             object_hook=_refuse_map,
+            list_hook=_Counter().count if len(payload) > _UNCOUNTED else None,
         )
     except (ValueError, RecursionError) as e:
         raise ProtocolError(f"not a mesh payload: {type(e).__name__}: {e}") from e
+
+
+class _Counter:
+    """Counts a payload's values while its arrays are made."""
+
+    def __init__(self) -> None:
+        self._left = _MAX_ITEMS
+
+    def count(self, values: list[Any]) -> list[Any]:
+        """Hand an array on, if there were not too many values before."""
+        self._left -= 1 + len(values)
+        if self._left < 0:
+            raise ValueError(f"more than {_MAX_ITEMS} values in a payload")
+        return values
 
 
 def _refuse_extension(code: int, data: bytes) -> Any:

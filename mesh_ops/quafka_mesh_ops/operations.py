@@ -2,6 +2,7 @@
 
     /livez    200 while the event loop turns
     /readyz   200 when the process can do its work, else 503; the body names each problem
+    /mesh     what gateway and broker count of each peer (`counters.py`)
 
 One GET or HEAD a connection, answered and closed. Whoever connects cannot hold much: a request
 head is 8 KiB at most and must be there within five seconds, and so many may wait at a time.

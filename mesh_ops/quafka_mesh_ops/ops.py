@@ -513,6 +513,15 @@ def from_wire(part_type: type[P], values: object) -> P:
         raise ProtocolError(f"{part_type.__name__}: {e}") from e
 
 
+def weight(part: Part) -> int:
+    """About how many bytes of memory the lists of an op take, beyond what they hold."""
+    values = _form(type(part)).get(part)
+    return _BYTES_PER_ITEM * sum(len(cast("list[Any]", v)) for v in values if isinstance(v, list))
+
+
+_BYTES_PER_ITEM = 256  # of an object with its few numbers, and its place in the list
+
+
 def _write(value: Any) -> Any:
     if isinstance(value, Part):
         return to_wire(value)

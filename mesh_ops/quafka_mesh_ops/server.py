@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from aioquic.quic.packet import QuicErrorCode
 
+from quafka_mesh_ops.counters import PeerCounters
 from quafka_mesh_ops.errors import OpFailedError, ProtocolError
 from quafka_mesh_ops.frames import (
     LANES,
@@ -25,13 +27,16 @@ from quafka_mesh_ops.frames import (
     encode_response,
 )
 from quafka_mesh_ops.identity import REVOKED, Identity, NodeId
-from quafka_mesh_ops.ops import OPS, Buffer, OpCode, Part, from_wire
+from quafka_mesh_ops.ops import OPS, Buffer, OpCode, Part, from_wire, weight
+from quafka_mesh_ops.settings import join_address
 from quafka_mesh_ops.tracing import SERVER, Span, TraceContext, Tracer, parse_traceparent
 from quafka_mesh_ops.transport.connection import Connection
+from quafka_mesh_ops.transport.counters import read as transport_counters
 from quafka_mesh_ops.transport.endpoint import HANDSHAKE_DEADLINE, Listener
 from quafka_mesh_ops.transport.log_limit import LimitedLog
 from quafka_mesh_ops.transport.replies import BulkReplies
 from quafka_mesh_ops.transport.udp import Address
+from quafka_mesh_ops.turns import Turns
 
 logger = logging.getLogger("quafka.mesh.server")
 
@@ -41,16 +46,23 @@ SMALL_REPLY = 16 << 10
 # Kafka error codes that the mesh itself answers.
 UNKNOWN_SERVER_ERROR, REQUEST_TIMED_OUT, UNSUPPORTED_VERSION = -1, 7, 35
 
-MAX_IN_FLIGHT = 16_384
+MAX_IN_FLIGHT = 32_768
 MAX_UNFINISHED = 128 << 20
 MAX_REQUEST_BYTES = 256 << 20
 """Per connection: ops begun and unanswered; bytes of frames that are not complete; bytes of
-both. A gateway keeps well below them (see client.py); above them its connection is closed."""
+both, with what the ops take once decoded. A gateway keeps well below them (credit.py); above them
+its connection is closed."""
 
 _REPLY_BACKLOG = 32 << 20
 """Above this many bytes of unread replies, further fetches wait before they read anything."""
+_READING = 8
+"""Ops that make large answers at a time: a thousand that were parked may wake at once."""
 _MAX_DEADLINE_MS = 3_600_000
 _DRAIN_POLL = 0.005
+
+
+async def _at_once() -> None:
+    """Nobody is in the way."""
 
 
 @dataclass(slots=True)
@@ -60,6 +72,9 @@ class OpContext:
     `trace`: of the handle span, None if not sampled. `deadline`: loop time, when the handler is
     cancelled. A handler may set `ack_parent`: then a span "kafkaop.ack", its child, covers handing
     over the response, and the caller's "kafkaop.ack_received" continues it.
+
+    A handler whose answer may be large awaits `may_read` before it reads what it answers with:
+    only so many do at a time, and none while the peer is behind with what it was answered.
     """
 
     org_id: int
@@ -68,6 +83,7 @@ class OpContext:
     peer: NodeId
     tracer: Tracer
     ack_parent: TraceContext | None = None
+    may_read: Callable[[], Awaitable[None]] = _at_once
 
 
 Handler = Callable[[OpContext, Any], Awaitable[Part]]
@@ -100,6 +116,7 @@ class MeshServer:
         self.tracer = tracer
         self.limited = LimitedLog(logger)
         self.sessions: set[_Session] = set()
+        self.connections: Counter[NodeId] = Counter()  # of nodes that were allowed
         self._listener = Listener(
             identity,
             allowed,
@@ -112,6 +129,10 @@ class MeshServer:
     async def start(self, host: str, port: int) -> tuple[str, int]:
         """Listen; returns the address bound (port 0 asks for any). Raises OSError."""
         return self._listener.start(host, port)
+
+    def counters(self) -> list[PeerCounters]:
+        """What is known of each gateway that is connected now."""
+        return [session.counters() for session in self.sessions]
 
     def enforce(self) -> None:
         """Close the connections of nodes that are not allowed any more."""
@@ -147,6 +168,7 @@ class _Session:
         self._replies = BulkReplies(connection)
         self._waiting: OrderedDict[int, Callable[[], None]] = OrderedDict()
         self._request_bytes = 0
+        self._turns = Turns(_READING, lambda: self._replies.backlog > _REPLY_BACKLOG)
         self._streams: set[int] = set()
         self._loop = asyncio.get_running_loop()
 
@@ -171,9 +193,24 @@ class _Session:
         """The gateway is proven and allowed."""
         self._peer = peer
         self._server.sessions.add(self)
+        self._server.connections[peer] += 1
         self.connection.when_progress(self._progress)
         logger.info("node %s connected from %s", peer[:16], self._address[0])
         self.enforce()  # it may have been revoked during the handshake
+
+    def counters(self) -> PeerCounters:
+        """What is known of the gateway now."""
+        return PeerCounters(
+            peer=self._peer,
+            address=join_address(*self._address[:2]),
+            connected=self.connection.is_ready,
+            reconnects=self._server.connections[self._peer] - 1,
+            ops=len(self.tasks) + len(self._waiting),
+            credit_used_bytes=self._request_bytes + self._frames.unfinished,
+            credit_bytes=MAX_REQUEST_BYTES,
+            backlog_bytes=self._replies.backlog,
+            transport=transport_counters(self.connection.quic),
+        )
 
     def enforce(self) -> None:
         """Close the connection if the gateway is not allowed any more."""
@@ -240,6 +277,7 @@ class _Session:
             return
         op = from_wire(op_type, request.body)
         request.body = []
+        size += weight(op)
         deadline = self._loop.time() + min(request.deadline_ms, _MAX_DEADLINE_MS) / 1000
 
         def start() -> None:
@@ -265,6 +303,7 @@ class _Session:
 
     def _progress(self) -> None:
         self._replies.progress()
+        self._turns.admit()
         while self._waiting and self._replies.backlog <= _REPLY_BACKLOG:
             self._waiting.popitem(last=False)[1]()
 
@@ -291,7 +330,14 @@ class _Session:
             parse_traceparent(request.traceparent, request.tracestate),
             kind=SERVER,
         )
-        context = OpContext(request.org_id, span.context, deadline, self._peer, tracer)
+        context = OpContext(
+            request.org_id,
+            span.context,
+            deadline,
+            self._peer,
+            tracer,
+            may_read=partial(self._turns.take, request.request_id),
+        )
         try:
             with span:
                 if span.context is not None:
@@ -301,6 +347,7 @@ class _Session:
         finally:
             self._request_bytes -= size
             del self.tasks[request.request_id]
+            self._turns.give(request.request_id)
 
     async def _handle(
         self, handler: Handler, context: OpContext, op: Part, span: Span

@@ -78,12 +78,13 @@ def fuzz(name: str, seconds: int) -> None:
 
 
 def instrument(atheris: object) -> None:
-    """Count the branches of every function of the protocol package, the compiled ones included."""
+    """Count the branches of all functions of protocol and mesh, the compiled ones included."""
     mark = getattr(atheris, "instrument_func")  # noqa: B009 - the library has no types
     for item in gc.get_objects():
         if isinstance(item, FunctionType):
             module = item.__globals__.get("__name__") or ""
-            if module.startswith("quafka_proto") or item.__name__ == "compiled":
+            ours = module.startswith(("quafka_proto", "quafka_mesh_ops"))
+            if ours or item.__name__ == "compiled":
                 mark(item)
 
 

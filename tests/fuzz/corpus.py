@@ -6,6 +6,36 @@ import random
 import struct
 from functools import cache
 
+from quafka_mesh_ops.frames import (
+    Tag,
+    encode_body,
+    encode_goaway,
+    encode_number,
+    encode_request,
+    encode_response,
+)
+from quafka_mesh_ops.ops import (
+    Change,
+    CreateTopic,
+    DescribeTopics,
+    DescribeTopicsResp,
+    FetchOp,
+    FetchOpResp,
+    FetchOps,
+    FetchOpsResp,
+    HoldLease,
+    HoldLeaseResp,
+    ListOffsetsOp,
+    ListOffsetsOps,
+    Op,
+    OpCode,
+    Part,
+    ProduceOp,
+    ProduceOpResp,
+    ProduceOps,
+    ProduceOpsResp,
+    TopicDescription,
+)
 from quafka_proto.codec import encode
 from quafka_proto.compression import Codec, compress
 from quafka_proto.legacy import encode_message
@@ -38,6 +68,10 @@ def seeds(target: str) -> list[bytes]:
         return _wrapped_sets() + [encode_message(RECORDS[1], magic) for magic in (0, 1)]
     if target == "fetched":
         return [bytes([magic]) + batch for magic in (0, 1) for batch in _batches()]
+    if target == "mesh_stream":
+        return _mesh_streams()
+    if target == "mesh_envelope":
+        return _mesh_envelopes()
     return _compressed()
 
 
@@ -83,6 +117,52 @@ def _wrapped_sets() -> list[bytes]:
         for magic, plain in enumerate(_plain_sets())
         for codec in (Codec.GZIP, Codec.SNAPPY, Codec.LZ4)
     ]
+
+
+OPS: list[Op] = [
+    ProduceOps([ProduceOp("orders", 0, bytes(300)), ProduceOp("", 1, b"x", bytes(16))], acks=1),
+    FetchOps([FetchOp("orders", n, 5, 1 << 20, bytes(16)) for n in range(3)], 500, 1),
+    ListOffsetsOps([ListOffsetsOp("orders", 0, -1)]),
+    DescribeTopics(["a", "b"], [bytes(16)], auto_create=True),
+    CreateTopic("orders", 3),
+    HoldLease(bytes(16), bytes(8), 7),
+]
+ANSWERS: list[tuple[OpCode, Part]] = [
+    (OpCode.PRODUCE, ProduceOpsResp([ProduceOpResp(70_000, 3, error_message="no")])),
+    (OpCode.FETCH, FetchOpsResp([FetchOpResp([bytes(250), b"yz"], 9), FetchOpResp([], -1, 3)])),
+    (OpCode.DESCRIBE_TOPICS, DescribeTopicsResp("id", [TopicDescription("t", bytes(16), 3)])),
+    (OpCode.HOLD_LEASE, HoldLeaseResp(bytes(8), 9, 2000, False, [Change("t", bytes(16), 1)])),
+]
+
+
+def _requests() -> list[bytes]:
+    """Frames."""
+    trace = f"00-{'ab' * 16}-{'cd' * 8}-01"
+    return [
+        b"".join(encode_request(70_000, op.code, 1, trace, "", 500, encode_body(op))) for op in OPS
+    ]
+
+
+def _mesh_streams() -> list[bytes]:
+    answers = [b"".join(encode_response(5, 0, encode_body(answer))) for _, answer in ANSWERS]
+    frames = [*_requests(), *answers, encode_number(Tag.PING, 1 << 40), encode_goaway()]
+    return [bytes([size]) + frame for size in (6, 255) for frame in [*frames, b"".join(frames)]]
+
+
+def _mesh_envelopes() -> list[bytes]:
+    made = [b"\xff" + _payload(frame) for frame in _requests()]
+    for code, answer in ANSWERS:
+        frame = b"".join(encode_response(5, 0, encode_body(answer)))
+        made.append(bytes([code]) + _payload(frame))
+    return made
+
+
+def _payload(frame: bytes) -> bytes:
+    """What follows the tag and the length, which is a varint."""
+    at = 1
+    while frame[at] & 0x80:
+        at += 1
+    return frame[at + 1 :]
 
 
 def _compressed() -> list[bytes]:

@@ -12,6 +12,15 @@ import zlib
 from collections import deque
 from collections.abc import Callable
 
+from quafka_mesh_ops.errors import ProtocolError
+from quafka_mesh_ops.frames import (
+    StreamFrames,
+    Tag,
+    decode_number,
+    decode_request,
+    decode_response,
+)
+from quafka_mesh_ops.ops import OPS, Buffer, from_wire, weight
 from quafka_proto.codec import decode
 from quafka_proto.compression import Codec, decompress, mend_lz4
 from quafka_proto.errors import BatchError, Malformed, UnsupportedVersion
@@ -29,7 +38,7 @@ from quafka_proto.records import (
 )
 from quafka_proto.schema import response_type
 
-REFUSED = (Malformed, BatchError, UnsupportedVersion)
+REFUSED = (Malformed, BatchError, UnsupportedVersion, ProtocolError)
 LIMIT = 1 << 20
 """What anything may decompress to; bytes."""
 
@@ -151,6 +160,46 @@ def decompression(data: bytes) -> bool:
     return True
 
 
+def mesh_stream(data: bytes) -> bool:
+    """Frames on a stream of the mesh; the first byte says in pieces of what size they arrive."""
+    frames = StreamFrames(LIMIT, LIMIT)
+    size = 1 + (data or b"\0")[0]
+    try:
+        for at in range(1, len(data), size):
+            for tag, payload in frames.feed(0, data[at : at + size], False):
+                if tag in (Tag.OP, Tag.RESPONSE):
+                    _mesh_envelope(tag, payload)
+                elif tag is not Tag.GOAWAY:
+                    decode_number(payload)
+            assert frames.unfinished <= LIMIT
+    except REFUSED:
+        return False
+    return True
+
+
+def mesh_envelope(data: bytes) -> bool:
+    """What a frame holds: after a first byte of 255 a request, else the answer to that op code."""
+    code = (data or b"\0")[0]
+    try:
+        _mesh_envelope(Tag.OP if code == 255 else Tag.RESPONSE, data[1:], code)
+    except REFUSED:
+        return False
+    return True
+
+
+def _mesh_envelope(tag: Tag, payload: Buffer, code: int = 0) -> None:
+    if tag is Tag.OP:
+        request = decode_request(payload)
+        op = OPS.get(request.op_code)
+        if op is not None:
+            weight(from_wire(op, request.body))
+        return
+    response = decode_response(payload)
+    for op in [OPS[code]] if code in OPS else OPS.values():
+        with contextlib.suppress(*REFUSED):
+            from_wire(op.response, response.body)
+
+
 TARGETS: dict[str, Callable[[bytes], bool]] = {
     target.__name__: target
     for target in (
@@ -163,5 +212,7 @@ TARGETS: dict[str, Callable[[bytes], bool]] = {
         sealed_message_set,
         fetched,
         decompression,
+        mesh_stream,
+        mesh_envelope,
     )
 }

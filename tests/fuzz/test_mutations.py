@@ -20,14 +20,16 @@ from tests.fuzz.targets import LIMIT, TARGETS
 SEED = os.environ.get("QUAFKA_FUZZ_SEED", "3")
 RUNS = {
     "header": 60_000,
-    "request": 360_000,
-    "response": 260_000,
+    "request": 330_000,
+    "response": 240_000,
     "batches": 70_000,
     "sealed_batch": 90_000,
     "message_set": 50_000,
     "sealed_message_set": 50_000,
     "fetched": 30_000,
     "decompression": 30_000,
+    "mesh_stream": 20_000,
+    "mesh_envelope": 30_000,
 }
 """How many mutations of each target: a million in all."""
 MEASURED = 1_000
@@ -78,7 +80,7 @@ def test_memory_of_mutations(target: str) -> None:
     run, mutated = TARGETS[target], Mutator(seeds(target), f"{SEED} {target} memory").next
     for data in seeds(target):
         run(data)  # compiles what is compiled on first use
-    unpacks = target not in ("header", "request", "response")
+    unpacks = target not in ("header", "request", "response", "mesh_stream", "mesh_envelope")
     tracemalloc.start()
     try:
         for _ in range(MEASURED):

@@ -6,6 +6,7 @@ import http.client
 import json
 import time
 from pathlib import Path
+from typing import Any
 
 from tests.support.cluster import Cluster, Process
 
@@ -37,3 +38,31 @@ def test_a_gateway_is_ready_while_its_broker_is_there(tmp_path: Path) -> None:
         becomes(cluster.gateway, {"broker"})
         cluster.start_broker()
         becomes(cluster.gateway, set())
+
+
+def test_the_mesh_page_shows_both_ends(tmp_path: Path) -> None:
+    with Cluster(tmp_path) as cluster:
+        becomes(cluster.gateway, set())
+        (broker,), (gateway,) = peers(cluster.gateway), peers(cluster.broker)
+        assert broker["peer"] == cluster.broker.ready["node_id"]
+        assert gateway["peer"] == cluster.gateway.ready["node_id"]
+        assert broker["address"] == cluster.broker.ready["mesh"]
+        for peer in (broker, gateway):
+            assert peer["connected"] is True
+            assert peer["transport"]["rtt_us"] > 0
+            assert peer["transport"]["bytes_received"] > 0
+        cluster.broker.kill()
+        becomes(cluster.gateway, {"broker"})
+        (broker,) = peers(cluster.gateway)
+        assert (broker["connected"], broker["transport"]) == (False, None)
+
+
+def peers(process: Process) -> list[dict[str, Any]]:
+    """What /mesh shows."""
+    client = http.client.HTTPConnection(process.ready["operations"], timeout=5)
+    client.request("GET", "/mesh")
+    answer = client.getresponse()
+    assert answer.status == 200
+    found: list[dict[str, Any]] = json.loads(answer.read())["peers"]
+    client.close()
+    return found

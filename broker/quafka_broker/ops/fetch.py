@@ -43,6 +43,7 @@ async def handle(state: BrokerState, context: OpContext, op: FetchOps) -> FetchO
     if op.max_wait_ms > 0 and not poll.enough:
         with context.tracer.start("broker.fetch.park", context.trace):
             await poll.park(until)
+    await context.may_read()
     with context.tracer.start("rafka.broker.fetch.read", context.trace) as span:
         answers = await _read(state, op, poll.targets)
         if span.context is not None:

@@ -13,7 +13,7 @@ _LAST_EPOCH = 0x7FFF
 
 async def handle(state: BrokerState, context: OpContext, op: InitProducerId) -> InitProducerIdResp:
     """Hand out an id that no other producer has or will have."""
-    ours = 0 <= op.producer_id < state.registry.producer_ids_up_to
+    ours = state.is_handed_out(op.producer_id)
     if ours and 0 <= op.producer_epoch < _LAST_EPOCH - 1:
         return InitProducerIdResp(op.producer_id, op.producer_epoch + 1)
     try:

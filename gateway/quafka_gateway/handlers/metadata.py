@@ -3,7 +3,8 @@
 Every partition's leader, replica and in-sync replica is this gateway (node 0). Topics asked for
 by name are created where both the client (`allow_auto_topic_creation`, version 4 and up) and the
 broker's `auto.create.topics.enable` allow it. An empty list means all topics in version 0, none
-from version 1 on; null means all.
+from version 1 on; null means all. Where there are several brokers, their topics are one list
+(`catalog.py`), and the cluster's id is the home broker's, null before that has answered once.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ async def handle(request: MetadataRequest, context: RequestContext) -> MetadataR
     host, port = context.services.advertised
     return MetadataResponse(
         brokers=[MetadataResponseBroker(node_id=NODE_ID, host=host, port=port)],
-        cluster_id=answer.cluster_id,
+        cluster_id=answer.cluster_id or None,
         controller_id=NODE_ID,
         topics=[_topic(topic) for topic in answer.topics],
     )

@@ -43,7 +43,7 @@ class Call:
     body: list[Buffer]
     size: int
     stream_index: int
-    is_bulk: bool
+    kind: int
     deadline: float
     trace: TraceContext | None
     future: asyncio.Future[Any]

@@ -115,6 +115,7 @@ class Burst:
         self._goes_on: bytes | None = None  # how a packet begins that continues the piece
         self._start = self._stop = -1
         self._elicits_ack = False
+        self._bytes = 0
 
     def take(self, data: bytes, mask: int) -> bool:
         """Take one datagram, whose header mask is at `mask`; False: the stock path must."""
@@ -123,6 +124,7 @@ class Burst:
         # Another key phase is a key update, if it is genuine.
         if first & _LOOKED_AT != self._usual or data[1:_PN_AT] != self._cid:
             return False
+        self._bytes += len(data)
         size = (first & 3) + 1
         after = _PN_AT + size
         number = int.from_bytes(data[_PN_AT:after], "big") ^ int.from_bytes(
@@ -162,6 +164,8 @@ class Burst:
         """Hand on what was collected, and note the packets as received."""
         self._hand_on()
         self._note_received()
+        self._quic.bytes_received += self._bytes
+        self._bytes = 0
         if not self._elicits_ack or self._quic.is_closed:
             return
         self._elicits_ack = False

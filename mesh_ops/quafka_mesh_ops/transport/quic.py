@@ -41,6 +41,7 @@ from cryptography import x509
 from quafka_mesh_ops.errors import PeerRefusedError
 from quafka_mesh_ops.identity import Identity, NodeId
 from quafka_mesh_ops.transport.congestion import MESH, MeshCongestionControl
+from quafka_mesh_ops.transport.recovery import CountingRecovery
 
 ALPN = "quafka-mesh/1"
 IDLE_TIMEOUT = 5.0
@@ -153,6 +154,7 @@ class MeshQuic(QuicConnection):
         self.peer: NodeId | None = None
         self.refusal: PeerRefusedError | None = None
         self.was_reset = False
+        self.bytes_received = 0
         self._reset_secret = reset_secret
         if reset_secret is not None:
             self._host_cids[0].stateless_reset_token = reset_token(reset_secret, self.host_cid)
@@ -164,6 +166,7 @@ class MeshQuic(QuicConnection):
         self._congestion = congestion
         self._paced_until: float | None = None
         self._loss._pacer = _NoPacing(max_datagram_size=size)
+        self._loss.__class__ = CountingRecovery
 
     @property
     def datagram_size(self) -> int:
@@ -222,6 +225,7 @@ class MeshQuic(QuicConnection):
 
     def receive_datagram(self, data: bytes, addr: NetworkAddress, now: float) -> None:
         """Take a datagram; one that resets the connection only sets `was_reset`."""
+        self.bytes_received += len(data)
         if len(data) <= _LONGEST_RESET and self._is_reset(data):
             self.was_reset = True
             return

@@ -1,7 +1,8 @@
-"""Loss recovery that accounts for neighbouring packets together."""
+"""Loss recovery that counts, and that accounts for neighbouring packets together."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from aioquic import tls
@@ -50,7 +51,35 @@ class BulkPacket:
         return [(self.stream.sender.on_data_delivery, (self.start, self.stop, self.fin))]
 
 
-class BurstRecovery(QuicPacketRecovery):
+class CountingRecovery(QuicPacketRecovery):
+    """Counts what was lost, and what was sent again. Adds no state but these two."""
+
+    lost = 0
+    retransmitted = 0
+
+    def _on_packets_lost(
+        self,
+        *,
+        congestion_event: bool = True,
+        now: float,
+        packets: Iterable[QuicSentPacket],
+        persistent_congestion: bool = False,
+        space: QuicPacketSpace,
+    ) -> None:
+        packets = list(packets)
+        self.retransmitted += len(packets)
+        if congestion_event:
+            self.lost += len(packets)
+        super()._on_packets_lost(
+            congestion_event=congestion_event,
+            now=now,
+            packets=packets,
+            persistent_congestion=persistent_congestion,
+            space=space,
+        )
+
+
+class BurstRecovery(CountingRecovery):
     """Tells a stream once of neighbouring packets that are acknowledged together."""
 
     def on_ack_received(

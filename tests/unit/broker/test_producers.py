@@ -157,6 +157,16 @@ async def test_who_may_have_been_forgotten_is_unknown() -> None:
     assert producers.duplicate_of(TOPIC, header(0, epoch=1)) is None, "the epoch it then begins"
 
 
+async def test_who_has_an_id_of_another_broker_may_have_been_forgotten() -> None:
+    """Nobody here knows when that id was given, so an honest producer must be able to go on."""
+    producers = Producers()
+    producers.ours_below = PRODUCER
+    assert refused(producers, 5) is ErrorCode.UNKNOWN_PRODUCER_ID
+    assert producers.duplicate_of(TOPIC, header(0)) is None
+    producers.ours_below = PRODUCER + 1
+    assert refused(producers, 5) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
 async def test_a_topic_created_again_takes_up_with_any_sequence() -> None:
     created_again = TOPIC._replace(generation=1)
     producers = Producers()

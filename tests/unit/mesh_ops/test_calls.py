@@ -17,6 +17,10 @@ from quafka_mesh_ops.ops import (
     CreateTopic,
     DescribeTopics,
     DescribeTopicsResp,
+    FetchOp,
+    FetchOpResp,
+    FetchOps,
+    FetchOpsResp,
     InitProducerId,
     Op,
     OpCode,
@@ -239,7 +243,7 @@ async def test_a_closing_broker_finishes_what_it_has_begun() -> None:
 
 
 async def test_the_byte_budget_lets_calls_through_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client_module, "BUDGET", 1000)
+    monkeypatch.setattr(client_module, "BUDGETS", (0, 0, 1500))
     most, running = 0, 0
 
     async def produce(context: OpContext, op: Part) -> Part:
@@ -262,7 +266,29 @@ async def test_the_byte_budget_lets_calls_through_in_turn(monkeypatch: pytest.Mo
         with pytest.raises(PeerUnavailableError):
             await m.client.call(produce_of(bytes(100)), org_id=1, deadline=0.0)
         await big
-        assert m.client._bulk_bytes == 0
+        assert m.client.counters().credit_used_bytes == 0
+
+
+async def test_small_ops_pass_fetches_that_wait_for_the_budget(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(client_module, "BUDGETS", (1000, 700, 0))
+    arrived: list[int] = []
+    release = asyncio.Event()
+
+    async def park(context: OpContext, op: FetchOps) -> Part:
+        arrived.append(len(op.partitions))
+        await release.wait()
+        return FetchOpsResp([FetchOpResp([], 0)] * len(op.partitions))
+
+    async with mesh({OpCode.FETCH: park}) as m:
+        ops = [FetchOps([FetchOp("t", n, 0, 1) for n in range(count)]) for count in (9, 1, 2, 1)]
+        calls = [asyncio.ensure_future(m.client.call(op, org_id=1, deadline=5)) for op in ops]
+        assert await m.client.call(DescribeTopics(), org_id=1, deadline=2)
+        assert arrived == [9]  # one alone, however large
+        release.set()
+        await asyncio.gather(*calls)
+        assert arrived == [9, 1, 2, 1]
 
 
 async def test_parked_calls_take_no_part_of_the_budget() -> None:

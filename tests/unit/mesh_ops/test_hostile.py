@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable
 import msgpack  # type: ignore[import-untyped]
 import pytest
 
+from quafka_mesh_ops import frames
 from quafka_mesh_ops import server as server_module
 from quafka_mesh_ops.errors import OutcomeUnknownError
 from quafka_mesh_ops.frames import (
@@ -22,6 +23,7 @@ from quafka_mesh_ops.frames import (
 )
 from quafka_mesh_ops.ops import DescribeTopics, DescribeTopicsResp, OpCode, ProduceOps
 from quafka_mesh_ops.transport import connection as connection_module
+from tests.unit.mesh_ops.memory import MB, at_most
 from tests.unit.mesh_ops.mesh import Mesh, mesh
 from tests.unit.mesh_ops.raw_quic import RawClient, credentials, raw_client
 
@@ -177,3 +179,57 @@ async def test_an_answer_of_another_shape_is_a_protocol_error() -> None:
     async with mesh({OpCode.DESCRIBE_TOPICS: wrong}) as m:
         with pytest.raises(OutcomeUnknownError, match="could not be read"):
             await m.client.call(DescribeTopics(), org_id=1, deadline=2)
+
+
+async def test_small_values_that_become_large_are_counted_while_they_are_made(
+    pair: Mesh, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half a million empty lists: 500 kB on the wire, 36 MB once decoded."""
+    monkeypatch.setattr(frames, "_MAX_ITEMS", 100_000)
+    inner = b"\xdc" + (50_000).to_bytes(2, "big") + b"\x90" * 50_000
+    body = b"\x9a" + inner * 10
+    payload = b"\x97\x01" + bytes([OpCode.FETCH]) + b"\x01\xa0\xa0\x09" + body
+    async with raw_client(pair.port, credentials(pair.client_identity)) as client:
+        with at_most(16 * MB):
+            client.send(0, frame_header(Tag.OP, len(payload)) + payload)
+            await asyncio.wait_for(client.end.wait(), 10)
+        assert "values in a payload" in getattr(client.closed_with, "reason_phrase", "")
+    assert await pair.client.call(DescribeTopics(), org_id=1, deadline=2)
+
+
+async def test_ops_of_many_small_parts_count_for_what_they_take(
+    pair: Mesh, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server_module, "MAX_REQUEST_BYTES", 1 << 20)
+    topics = ["park", *[""] * 5_000]
+    async with raw_client(pair.port, credentials(pair.client_identity)) as client:
+        client.send(0, op(1))
+        client.send(0, framed(Tag.OP, [2, OpCode.DESCRIBE_TOPICS, 1, "", "", 9000, [topics]]))
+        await asyncio.wait_for(client.end.wait(), 3)
+        assert "bytes of requests" in getattr(client.closed_with, "reason_phrase", "")
+
+
+async def test_a_frame_that_never_ends_is_held_and_nothing_more(pair: Mesh) -> None:
+    """Its bytes count; a length is not memory before its bytes have come."""
+    async with raw_client(pair.port, credentials(pair.client_identity)) as client:
+        with at_most(8 * MB):
+            for lane in range(5):
+                client.send(4 * lane, frame_header(Tag.OP, 100 << 20) + bytes(10_000))
+            async with asyncio.timeout(3):
+                while sum(c.credit_used_bytes for c in pair.server.counters()) < 50_000:
+                    await asyncio.sleep(0.01)
+        assert await pair.client.call(DescribeTopics(), org_id=1, deadline=2)
+
+
+async def test_a_broker_that_begins_replies_without_end_loses_its_connection() -> None:
+    async with mesh() as m:
+        (session,) = m.server.sessions
+        connection = session.connection
+        for _ in range(100):
+            connection.write(connection.open_stream(unidirectional=True), [b"\x02"])
+        async with asyncio.timeout(3):
+            while not connection.is_over:
+                await asyncio.sleep(0.01)
+        assert "streams at once" in connection.quic.close_reason
+        assert await m.client.wait_connected(3)
+        assert await m.client.call(DescribeTopics(), org_id=1, deadline=2)

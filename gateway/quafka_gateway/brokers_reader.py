@@ -1,0 +1,56 @@
+"""Fetch over several brokers: each has a reader, and with it a lease and a cache, of its own.
+
+What one broker says of its log has no bearing on another's: leases, and what is known under them,
+never mix. A fetch for topics of one broker is that reader's alone; one that spans brokers is
+gathered (`fetch_gather.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from quafka_gateway.brokers import Brokers, joined, part_of
+from quafka_gateway.catalog import AWAY
+from quafka_gateway.fetch_gather import FetchGather
+from quafka_gateway.fetch_reader import FetchReader
+from quafka_mesh_ops.ops import FetchOpResp, FetchOps
+from quafka_mesh_ops.tracing import TraceContext
+from quafka_proto.errors import ErrorCode
+
+_AWAY = FetchOpResp([], high_watermark=-1, error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+
+class BrokersReader:
+    """Reads from several brokers for all connections of a gateway."""
+
+    def __init__(self, brokers: Brokers, readers: Sequence[FetchReader]) -> None:
+        """One reader for each of the brokers, in their order."""
+        self._brokers = brokers
+        self._readers = readers
+        self._gather = FetchGather()
+
+    async def close(self) -> None:
+        """Stop reading ahead and let the leases go."""
+        await asyncio.gather(*(reader.close() for reader in self._readers))
+
+    async def fetch(self, op: FetchOps, trace: TraceContext | None) -> list[FetchOpResp]:
+        """One answer per partition, in their order. Never raises: errors are in the answers."""
+        places = await self._brokers.places(op, trace)
+        if len(places) == 1 and AWAY not in places:
+            (broker,) = places  # nobody else's partitions wait for it
+            return await self._readers[broker].fetch(op, trace)
+
+        async def ask(broker: int, part: FetchOps) -> list[FetchOpResp] | None:
+            if not self._brokers.is_there(broker):
+                return None
+            answers = await self._readers[broker].fetch(part, trace)
+            # It went away meanwhile, or closes.
+            gone = all(a.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER for a in answers)
+            return None if gone else answers
+
+        parts = {broker: part_of(op, its) for broker, its in places.items()}
+        answers = await self._gather.fetch(ask, parts)
+        return joined(
+            places, {b: answers.get(b) or [_AWAY] * len(its) for b, its in places.items()}
+        )

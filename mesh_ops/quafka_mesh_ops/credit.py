@@ -1,0 +1,57 @@
+"""What a gateway may have unanswered at a broker: ops and bytes, by kind of op.
+
+Each kind waits for itself alone: small ops pass parked fetches, fetches pass produced records. The
+sum of all kinds stays well below what the broker bears with (`server.py`), so that a gateway is
+never closed for what its clients do.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from quafka_mesh_ops.ops import FetchOps, Op, ProduceOps
+from quafka_mesh_ops.transport.broker_session import Call
+
+SMALL_OPS, FETCHES, RECORDS = range(3)
+MAX_OPS = (2_048, 12_288, 2_048)
+BUDGETS = (16 << 20, 96 << 20, 64 << 20)
+"""Bytes of ops that are sent and unanswered, with what they take once decoded (`weight`). A single
+larger one goes alone."""
+
+
+def kind_of(op: Op, lane: int | None) -> int:
+    """Which of the three an op is. Ops of the lanes are ordered, so they are of one kind."""
+    if lane is not None or isinstance(op, ProduceOps):
+        return RECORDS
+    return FETCHES if isinstance(op, FetchOps) else SMALL_OPS
+
+
+class Credit:
+    """The ops of one kind: those that wait, and how much is unanswered of those that were sent."""
+
+    def __init__(self, most: int, budget: int) -> None:
+        self._most = most
+        self.budget = budget
+        self.waiting: OrderedDict[int, Call] = OrderedDict()
+        self.unanswered = 0
+        self.used = 0
+
+    def next(self) -> Call | None:
+        """Take the first that waits, if it may be sent now."""
+        if not self.waiting or self.unanswered >= self._most:
+            return None
+        head = next(iter(self.waiting.values()))
+        if self.used and self.used + head.size > self.budget:
+            return None
+        del self.waiting[head.request_id]
+        return head
+
+    def take(self, call: Call) -> None:
+        """It is sent."""
+        self.unanswered += 1
+        self.used += call.size
+
+    def give(self, call: Call) -> None:
+        """It was sent, and its caller is gone."""
+        self.unanswered -= 1
+        self.used -= call.size

@@ -1,0 +1,53 @@
+"""What a QUIC connection counts, read when somebody asks."""
+
+# ruff: noqa: SLF001
+# pyright: reportPrivateUsage=false, reportUnknownMemberType=false
+# pyright: reportUnknownArgumentType=false
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from quafka_mesh_ops.transport.quic import MeshQuic
+from quafka_mesh_ops.transport.recovery import CountingRecovery
+
+
+@dataclass(frozen=True, slots=True)
+class TransportCounters:
+    """Of one connection, since its first packet; bytes are of UDP payloads.
+
+    `rtt_us`: smoothed round-trip time; `rtt_min_us`: the shortest; both 0 before the first.
+    `packets_lost`: found missing by their successors. `packets_retransmitted`: these, and those
+    whose data was sent again only because no acknowledgement came in time.
+    """
+
+    rtt_us: int
+    rtt_min_us: int
+    datagram_bytes: int
+    packets_sent: int
+    packets_lost: int
+    packets_retransmitted: int
+    bytes_sent: int
+    bytes_received: int
+    congestion_window_bytes: int
+    in_flight_bytes: int
+    streams: int
+
+
+def read(quic: MeshQuic) -> TransportCounters:
+    """The counters of a connection as they are now."""
+    loss = quic._loss
+    assert isinstance(loss, CountingRecovery)
+    measured = loss._rtt_initialized
+    return TransportCounters(
+        rtt_us=round(loss._rtt_smoothed * 1e6) if measured else 0,
+        rtt_min_us=round(loss._rtt_min * 1e6) if measured else 0,
+        datagram_bytes=quic.datagram_size,
+        packets_sent=quic._packet_number,
+        packets_lost=loss.lost,
+        packets_retransmitted=loss.retransmitted,
+        bytes_sent=sum(path.bytes_sent for path in quic._network_paths),
+        bytes_received=quic.bytes_received,
+        congestion_window_bytes=loss.congestion_window,
+        in_flight_bytes=loss.bytes_in_flight,
+        streams=len(quic._streams),
+    )

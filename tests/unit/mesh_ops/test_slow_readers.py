@@ -1,0 +1,109 @@
+"""A peer that never reads: the other side holds its bound and no more, and serves others."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from quafka_mesh_ops import client as client_module
+from quafka_mesh_ops.errors import OutcomeUnknownError, PeerUnavailableError
+from quafka_mesh_ops.frames import encode_body, encode_request
+from quafka_mesh_ops.ops import (
+    DescribeTopics,
+    FetchOpResp,
+    FetchOps,
+    FetchOpsResp,
+    OpCode,
+    Part,
+    ProduceOps,
+)
+from quafka_mesh_ops.server import OpContext
+from tests.unit.mesh_ops.memory import MB, at_most
+from tests.unit.mesh_ops.mesh import fetch_of, mesh, produce_of
+from tests.unit.mesh_ops.raw_quic import RawClient, credentials, raw_client
+
+
+async def read_in_turn(context: OpContext, op: FetchOps) -> Part:
+    """As the broker's fetch: what was parked wakes, and reads when it may."""
+    await context.may_read()
+    await asyncio.sleep(0)
+    return FetchOpsResp([FetchOpResp([bytes(p.max_bytes)], 1) for p in op.partitions])
+
+
+def deaf(client: RawClient) -> None:
+    """From now on it hears nothing, and so acknowledges nothing."""
+    client.datagram_received = lambda data, addr: None  # type: ignore[method-assign]
+
+
+async def test_a_gateway_that_never_reads_costs_the_broker_a_bounded_amount() -> None:
+    """A thousand fetches of 4 MiB at once; 4 GiB if each were read when it could be."""
+    async with (
+        mesh({OpCode.FETCH: read_in_turn}) as m,
+        raw_client(m.port, credentials(m.client_identity)) as client,
+    ):
+        with at_most(160 * MB):
+            body = encode_body(fetch_of(4 * MB))
+            for n in range(1_000):
+                frame = encode_request(n, OpCode.FETCH, 1, "", "", 60_000, body)
+                client._quic.send_stream_data(0, b"".join(frame))
+            client.transmit()
+            deaf(client)
+            await asyncio.sleep(1.5)
+            assert sum(counters.backlog_bytes for counters in m.server.counters()) > 30 * MB
+            # Others are served as ever.
+            answer = await m.client.call(fetch_of(MB), org_id=1, deadline=2)
+            assert len(answer.partitions[0].records[0]) == MB
+
+
+async def test_all_that_waited_for_a_turn_are_answered_once_the_gateway_reads() -> None:
+    async with mesh({OpCode.FETCH: read_in_turn}) as m:
+        calls = [m.client.call(fetch_of(3 * MB), org_id=1, deadline=30) for _ in range(60)]
+        for answer in await asyncio.gather(*calls):
+            assert len(answer.partitions[0].records[0]) == 3 * MB
+
+
+async def test_a_turn_that_is_cancelled_is_the_next_ones() -> None:
+    async with mesh({OpCode.FETCH: read_in_turn}) as m:
+        for _ in range(20):
+            calls = [
+                asyncio.ensure_future(m.client.call(fetch_of(MB), org_id=1, deadline=30))
+                for _ in range(30)
+            ]
+            await asyncio.sleep(0.005)
+            for call in calls[::2]:
+                call.cancel()
+            await asyncio.gather(*calls, return_exceptions=True)
+            assert all(not call.cancelled() for call in calls[1::2])
+        (session,) = m.server.sessions
+        async with asyncio.timeout(2):
+            while session.busy:
+                await asyncio.sleep(0.01)
+        assert len(session._turns) == 0
+
+
+async def test_a_broker_that_never_answers_costs_the_gateway_a_bounded_amount(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What is not sent is the callers' own; what is sent is bounded in bytes."""
+    monkeypatch.setattr(client_module, "BUDGETS", (MB, MB, 8 * MB))
+
+    async def never(context: OpContext, op: ProduceOps) -> Part:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async with mesh({OpCode.PRODUCE: never}) as m:
+        records = bytes(MB)
+        with at_most(64 * MB):
+            calls = [
+                asyncio.ensure_future(
+                    m.client.call(produce_of(records), org_id=1, deadline=1.5, lane=n)
+                )
+                for n in range(200)
+            ]
+            await asyncio.sleep(0.7)
+            counters = m.client.counters()
+            assert 0 < counters.credit_used_bytes <= 10 * MB
+            assert await m.client.call(DescribeTopics(), org_id=1, deadline=2)
+            ends = await asyncio.gather(*calls, return_exceptions=True)
+        assert all(isinstance(e, OutcomeUnknownError | PeerUnavailableError) for e in ends)
