@@ -35,6 +35,9 @@ EIGHT_BYTES = 0xC000_0000_0000_0000
 
 _PN_AT = 1 + CID_SIZE
 _LOOKED_AT = 0x80 | 0x18 | 0x04  # long header, reserved bits, key phase
+_ACK_AT_ONCE = 128 << 10
+"""Bytes of a burst that are acknowledged without the usual delay, a timer's: a sender of so much
+is likely to wait for it."""
 # STREAM frame types (RFC 9000 section 19.8): 0x08, with these bits.
 _STREAM, _STREAM_MASK = 0x08, 0xF8
 _FIN, _LENGTH, _OFFSET = 1, 2, 4
@@ -115,6 +118,7 @@ class Burst:
         self._goes_on: bytes | None = None  # how a packet begins that continues the piece
         self._start = self._stop = -1
         self._elicits_ack = False
+        self._received = 0
 
     def take(self, data: bytes, mask: int) -> bool:
         """Take one datagram, whose header mask is at `mask`; False: the stock path must."""
@@ -139,6 +143,7 @@ class Burst:
         except InvalidTag:
             return True  # garbage, or of a key phase that is over
         self._note(number, first)
+        self._received += len(data)
         piece = self._piece
         if piece is not None and self._goes_on is not None and plain.startswith(self._goes_on):
             rest = memoryview(plain)[len(self._goes_on) :]
@@ -165,7 +170,9 @@ class Burst:
         if not self._elicits_ack or self._quic.is_closed:
             return
         self._elicits_ack = False
-        if self._space.ack_at is None:
+        if self._received >= _ACK_AT_ONCE:
+            self._space.ack_at = self._now
+        elif self._space.ack_at is None:
             self._space.ack_at = self._now + self._quic._ack_delay
 
     def _note(self, number: int, first: int) -> None:
