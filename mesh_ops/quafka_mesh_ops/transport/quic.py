@@ -49,6 +49,9 @@ MAX_DATA = 64 << 20
 MAX_STREAM_DATA = 32 << 20
 BURST = 64_000
 """Bytes that one call builds: what UDP_SEGMENT takes in one system call."""
+_LEAST_PACKETS = 4
+"""Where packets are as large as that, a burst is a few of them: what it costs beside them is
+shared, and it is still a fraction of a window, so that both ends work at the same time."""
 
 SMALLEST_DATAGRAM = SMALLEST_MAX_DATAGRAM_SIZE
 
@@ -160,7 +163,7 @@ class MeshQuic(QuicConnection):
             self._host_cids[0].stateless_reset_token = reset_token(reset_secret, self.host_cid)
         self._verify_certificate = verify
         size = configuration.max_datagram_size
-        self._burst = max(1, BURST // size) * size
+        self._burst = max(_LEAST_PACKETS, BURST // size) * size
         congestion = self._loss._cc
         assert isinstance(congestion, MeshCongestionControl)
         self._congestion = congestion
