@@ -283,7 +283,8 @@ class Log:
         reserve of a full disk.
 
         The future raises:
-            StorageError: the batches are not in the log.
+            InDoubtError: nobody knows if the batches are in the log.
+            StorageError: they are not.
         """
         return self._open_writer.append(topic, batches, urgent=urgent)
 
