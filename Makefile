@@ -1,12 +1,14 @@
-# Everything a person runs: `make up`, `make test`, `make check`, `make bench`, `make crash`, `make fuzz`.
+# Everything a person runs: `make up`, `make test`, `make check`, `make bench`, `make crash`, `make fuzz`,
+# `make soak`.
 VENV   := .venv
 BIN    := $(VENV)/bin
 PYTHON ?= python3
 ARGS   ?=
 KILLS  ?= 200
 SECONDS ?= 60
+MINUTES ?= 30
 
-.PHONY: up test check bench crash fuzz flights clean
+.PHONY: up test check bench crash fuzz soak flights clean
 
 up: $(VENV)/.installed            ## run a broker and a gateway here, until Ctrl-C
 	@$(BIN)/quafka up $(ARGS)
@@ -31,6 +33,9 @@ crash: $(VENV)/.installed-dev     ## kill -9 and power cuts under load: nothing 
 
 fuzz: $(VENV)/.installed-fuzz     ## hostile bytes, guided by coverage: SECONDS for each target
 	$(BIN)/python -m tests.fuzz --seconds $(SECONDS) $(ARGS)
+
+soak: $(VENV)/.installed-dev      ## the mesh over a link that goes from bad to worse, for MINUTES
+	$(BIN)/python -m tests.soak --minutes $(MINUTES) $(ARGS)
 
 flights: flights.txt              ## the README's example: 336,776 flights, CARRIER:JSON a line
 

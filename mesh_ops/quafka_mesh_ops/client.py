@@ -256,10 +256,14 @@ class MeshClient:
     async def _keep_connected(self) -> None:
         delay = 0.0
         last_reason = ""
+        loop = asyncio.get_running_loop()
         while True:
+            began = loop.time()
             was_ready, reason = await self._connect_once()
             if was_ready:
-                delay, last_reason = 0.0, ""
+                last_reason = ""
+            if was_ready and loop.time() > began + _LONGEST_DELAY:
+                delay = 0.0  # else a broker that ends each connection would have no peace
             if reason != last_reason:
                 logger.warning("no connection to %s:%d: %s", self._host, self._port, reason)
                 last_reason = reason

@@ -59,6 +59,8 @@ _READING = 8
 """Ops that make large answers at a time: a thousand that were parked may wake at once."""
 _MAX_DEADLINE_MS = 3_600_000
 _DRAIN_POLL = 0.005
+_SILENT_SECONDS = 2.0
+"""A draining broker waits no longer for a peer that does not even acknowledge."""
 
 
 async def _at_once() -> None:
@@ -145,8 +147,10 @@ class MeshServer:
         self._listener.stop_accepting()
         for session in self.sessions:
             session.say_goodbye()
-        give_up = loop.time() + drain
-        while any(session.busy for session in self.sessions) and loop.time() < give_up:
+        began = loop.time()
+        while any(s.busy and not s.is_silent(began) for s in self.sessions):
+            if loop.time() >= began + drain:
+                break
             await asyncio.sleep(_DRAIN_POLL)
         tasks = [task for session in self.sessions for task in session.tasks.values()]
         for session in list(self.sessions):
@@ -181,6 +185,11 @@ class _Session:
             or self._replies.backlog
             or not all(map(self.connection.is_delivered, self._streams))
         )
+
+    def is_silent(self, since: float) -> bool:
+        """Whether nothing has come for a while, beginning not before loop time `since`."""
+        last = max(since, self.connection.last_received)
+        return self._loop.time() > last + _SILENT_SECONDS
 
     def say_goodbye(self) -> None:
         """Ask the peer to send no more ops on this connection."""

@@ -1,13 +1,16 @@
 """The mesh alone: replies of several sizes over one loopback connection between two processes.
 
-Packets one by one (stock aioquic), by the burst, and, as a baseline, the same bytes over asyncio
-TCP. MB/s is the median of the rounds, which are interleaved; CPU is both processes together.
+Packets one by one (stock aioquic) and by the burst; as baselines the same bytes over asyncio's TCP
+and TLS, and over qh3 (QUIC in Rust) if that is installed. MB/s and CPU are medians of the rounds,
+which are interleaved; CPU is both processes together. `parked`: MB/s of 1 MiB replies while so many
+long polls wait at the broker.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import importlib.util
 import os
 import statistics
 import subprocess
@@ -15,7 +18,7 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
@@ -35,17 +38,15 @@ from quafka_mesh_ops.ops import (
 )
 from quafka_mesh_ops.server import Handler, MeshServer, OpContext
 from quafka_mesh_ops.tracing import Tracer
+from tests.bench import mesh_peers
 
 SERVER, CLIENT = (Identity(Ed25519PrivateKey.from_private_bytes(bytes([i]) * 32)) for i in (1, 2))
 LARGEST = 8 << 20
 SIZES = (1452, 8900, 16_000, 60_000)
-REPLIES = {
-    100: (1 << 20, 32),
-    64 << 10: (64 << 20, 16),
-    1 << 20: (256 << 20, 4),
-    LARGEST: (256 << 20, 2),
-}
-"""Bytes of a reply -> bytes in all, and how many are asked for at a time."""
+REPLIES = {100: 32, 64 << 10: 16, 1 << 20: 4, LARGEST: 2}
+"""Bytes of a reply -> how many are asked for at a time."""
+PARKED = (1, 100, 10_000)
+IN_FLIGHT = 32
 
 Ask = Callable[[int], Awaitable[None]]
 
@@ -58,14 +59,27 @@ class Rate:
     cpu: float
 
 
+@dataclass
+class Figures:
+    """One round of one transport. Times in ms."""
+
+    rates: dict[int, Rate] = field(default_factory=dict[int, Rate])
+    trips: list[float] = field(default_factory=list[float])
+    ops_per_second: float = 0.0
+    parked: dict[int, Rate] = field(default_factory=dict[int, Rate])
+
+
 # --- the other process ------------------------------------------------------------------------
 
 
 async def serve_mesh(size: int, batched: bool) -> None:
-    """Answer fetches with as many bytes as they ask for, until killed."""
+    """Answer fetches with as many bytes as they ask for, until killed; park those that would."""
     blob = memoryview(os.urandom(LARGEST))
 
-    async def fetch(_context: OpContext, op: FetchOps) -> Part:
+    async def fetch(context: OpContext, op: FetchOps) -> Part:
+        if op.max_wait_ms:
+            await asyncio.Event().wait()
+        await context.may_read()
         return FetchOpsResp(
             [FetchOpResp([blob[: part.max_bytes]], high_watermark=1) for part in op.partitions]
         )
@@ -79,20 +93,6 @@ async def serve_mesh(size: int, batched: bool) -> None:
     )
     _, port = await server.start("127.0.0.1", 0)
     print(port, flush=True)
-    await asyncio.Event().wait()
-
-
-async def serve_tcp() -> None:
-    """The same over TCP: four bytes ask for so many."""
-    blob = os.urandom(LARGEST)
-
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while asked := await reader.read(4):
-            writer.write(memoryview(blob)[: int.from_bytes(asked, "big")])
-            await writer.drain()
-
-    server = await asyncio.start_server(answer, "127.0.0.1", 0)
-    print(server.sockets[0].getsockname()[1], flush=True)
     await asyncio.Event().wait()
 
 
@@ -119,25 +119,47 @@ def cpu_seconds(pid: int) -> float:
     return theirs + time.process_time()
 
 
-async def measure(ask: Ask, reply: int, pid: int) -> Rate:
-    """Ask for replies of this size, several at a time."""
-    total, at_a_time = REPLIES[reply]
-    each = max(1, total // reply // at_a_time)
+async def measure(ask: Ask, reply: int, at_a_time: int, pid: int, seconds: float) -> Rate:
+    """Ask for replies of this size, several at a time, for a while."""
+    done = 0
 
     async def one() -> None:
-        for _ in range(each):
+        nonlocal done
+        while time.perf_counter() < began + seconds:
             await ask(reply)
+            done += 1
 
+    await ask(reply)
     cpu, began = cpu_seconds(pid), time.perf_counter()
     await asyncio.gather(*[one() for _ in range(at_a_time)])
-    megabytes = each * at_a_time * reply / 1e6
+    megabytes = done * reply / 1e6
     return Rate(
         megabytes / (time.perf_counter() - began), (cpu_seconds(pid) - cpu) * 1000 / megabytes
     )
 
 
-async def over_mesh(size: int, batched: bool) -> dict[int | str, Rate]:
-    """All reply sizes over one connection, and the round trip of a small op in ms."""
+async def measure_all(ask: Ask, small: Callable[[], Awaitable[None]], pid: int) -> Figures:
+    """All reply sizes, and small ops alone and many at a time."""
+    figures = Figures()
+    for reply, at_a_time in REPLIES.items():
+        figures.rates[reply] = await measure(ask, reply, at_a_time, pid, 1.0)
+    for _ in range(1_000):
+        began = time.perf_counter()
+        await small()
+        figures.trips.append((time.perf_counter() - began) * 1000)
+
+    async def several() -> None:
+        for _ in range(300):
+            await small()
+
+    began = time.perf_counter()
+    await asyncio.gather(*[several() for _ in range(IN_FLIGHT)])
+    figures.ops_per_second = 300 * IN_FLIGHT / (time.perf_counter() - began)
+    return figures
+
+
+async def over_mesh(size: int, batched: bool) -> Figures:
+    """Over one connection of ours."""
     with other_process("mesh", str(size), str(batched)) as (port, pid):
         client = MeshClient(
             "127.0.0.1", port, CLIENT, {SERVER.node_id}, Tracer(),
@@ -149,73 +171,82 @@ async def over_mesh(size: int, batched: bool) -> dict[int | str, Rate]:
         async def ask(reply: int) -> None:
             await client.call(FetchOps([FetchOp("t", 0, 0, reply)]), org_id=1, deadline=60)
 
-        rates: dict[int | str, Rate] = {r: await measure(ask, r, pid) for r in REPLIES}
-        trips: list[float] = []
-        for _ in range(1_000):
-            began = time.perf_counter()
-            await client.call(DescribeTopics(), org_id=1, deadline=5)
-            trips.append((time.perf_counter() - began) * 1000)
-        trips.sort()
-        rates["small op"] = Rate(trips[500], trips[990])
+        async def small() -> None:
+            await client.call(DescribeTopics(), org_id=1, deadline=60)
+
+        async def park() -> None:
+            op = FetchOps([FetchOp("t", 0, 0, 1)], max_wait_ms=60_000, min_bytes=1)
+            await client.call(op, org_id=1, deadline=600)
+
+        figures = await measure_all(ask, small, pid)
+        parked: list[asyncio.Task[None]] = []
+        for count in PARKED:
+            parked += [asyncio.create_task(park()) for _ in range(count - len(parked))]
+            await small()
+            await asyncio.sleep(0.3)
+            figures.parked[count] = await measure(ask, 1 << 20, 4, pid, 1.0)
+        for task in parked:
+            task.cancel()
+        await asyncio.gather(*parked, return_exceptions=True)
         await client.close()
-    return rates
+    return figures
 
 
-async def over_tcp() -> dict[int | str, Rate]:
-    """All reply sizes over as many TCP connections as are asked for at a time."""
-    with other_process("tcp") as (port, pid):
-        free: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
-
-        async def ask(reply: int) -> None:
-            pair = free.pop() if free else await asyncio.open_connection("127.0.0.1", port)
-            reader, writer = pair
-            writer.write(reply.to_bytes(4, "big"))
-            left = reply
-            while left:
-                left -= len(await reader.read(left))
-            free.append(pair)
-
-        rates: dict[int | str, Rate] = {r: await measure(ask, r, pid) for r in REPLIES}
-        for _, writer in free:
-            writer.close()
-    return rates
+async def over_peer(name: str) -> Figures:
+    """Over one of the baselines; an op is a request for 100 bytes."""
+    with other_process(name) as (port, pid):
+        async with mesh_peers.CLIENTS[name](port) as ask:
+            return await measure_all(ask, lambda: ask(100), pid)
 
 
 def main(arguments: Sequence[str]) -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(prog="tests.bench mesh", description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
-    rounds = parser.parse_args(arguments).rounds
-    runs: dict[str, Callable[[], Awaitable[dict[int | str, Rate]]]] = {}
-    for size in SIZES:
+    parser.add_argument("--sizes", type=int, nargs="*", default=SIZES)
+    options = parser.parse_args(arguments)
+    runs: dict[str, Callable[[], Awaitable[Figures]]] = {}
+    for size in options.sizes:
         for batched in (False, True):
             name = f"{'by the burst' if batched else 'one by one':12} {size:6}"
             runs[name] = partial(over_mesh, size, batched)
-    runs["asyncio TCP"] = over_tcp
-    found: dict[str, list[dict[int | str, Rate]]] = {name: [] for name in runs}
-    for _ in range(rounds):
+    runs["asyncio TCP"] = partial(over_peer, "tcp")
+    runs["asyncio TLS"] = partial(over_peer, "tls")
+    if importlib.util.find_spec("qh3") is not None:
+        for size in mesh_peers.QH3_SIZES:
+            runs[f"qh3 {size:15}"] = partial(over_peer, f"qh3-{size}")
+    else:
+        print("qh3 is not installed (pip install qh3): left out")
+    found: dict[str, list[Figures]] = {name: [] for name in runs}
+    for _ in range(options.rounds):
         for name, run in runs.items():
             found[name].append(asyncio.run(_awaited(run)))
-    print("MB/s (CPU ms/MB) by size of the reply; round trip of a small op, p50 / p99 ms")
-    print(f"{'packets, datagram':20}" + "".join(f"{_size(reply):>17}" for reply in REPLIES))
-    for name, results in found.items():
-        cells = [_cell([result[reply] for result in results]) for reply in REPLIES]
-        trips = [result["small op"] for result in results if "small op" in result]
-        trip = "".join(
-            f"{statistics.median([t.megabytes for t in trips]):9.2f} / "
-            f"{statistics.median([t.cpu for t in trips]):.2f}"
-            for _ in trips[:1]
-        )
-        print(f"{name:20}" + "".join(f"{cell:>17}" for cell in cells) + trip)
+    _print(found)
 
 
-async def _awaited(
-    run: Callable[[], Awaitable[dict[int | str, Rate]]],
-) -> dict[int | str, Rate]:
+async def _awaited(run: Callable[[], Awaitable[Figures]]) -> Figures:
     return await run()
 
 
+def _print(found: dict[str, list[Figures]]) -> None:
+    print("MB/s (CPU ms/MB) by size of the reply, and of 1 MiB by the number of parked polls;")
+    print("a small op alone, p50 / p99 ms; small ops a second, 32 at a time")
+    columns = [_size(reply) for reply in REPLIES] + [f"{count} parked" for count in PARKED]
+    head = [f"{'packets, datagram':20}", *(f"{column:>14}" for column in columns)]
+    print("".join(head) + f"{'p50 / p99':>15}{'ops/s':>8}")
+    for name, results in found.items():
+        cells = [_cell([result.rates[reply] for result in results]) for reply in REPLIES]
+        cells += [_cell([r.parked[count] for r in results if r.parked]) for count in PARKED]
+        trips = [statistics.quantiles(result.trips, n=100) for result in results]
+        p50, p99 = (statistics.median([trip[at] for trip in trips]) for at in (49, 98))
+        ops = statistics.median([result.ops_per_second for result in results])
+        row = "".join(f"{cell:>14}" for cell in cells)
+        print(f"{name:20}{row}{f'{p50:.2f} / {p99:.2f}':>15}{ops:8.0f}")
+
+
 def _cell(rates: list[Rate]) -> str:
+    if not rates:
+        return ""
     speed = statistics.median([rate.megabytes for rate in rates])
     cpu = statistics.median([rate.cpu for rate in rates])
     return f"{speed:.1f} ({cpu:.2f})"
@@ -235,4 +266,4 @@ if __name__ == "__main__":
     if sys.argv[1] == "mesh":
         asyncio.run(serve_mesh(int(sys.argv[2]), sys.argv[3] == "True"))
     else:
-        asyncio.run(serve_tcp())
+        asyncio.run(mesh_peers.SERVERS[sys.argv[1]](LARGEST))

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from itertools import pairwise
 
 import pytest
 
@@ -355,3 +356,33 @@ async def until(condition: Callable[[], bool], seconds: float = 2.0) -> None:
     while not condition():
         assert time.monotonic() < end, "it did not happen"
         await asyncio.sleep(0.005)
+
+
+async def test_attempts_to_connect_become_fewer_and_are_not_in_step(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also where each connection is made and ends at once."""
+    monkeypatch.setattr(client_module, "_FIRST_DELAY", 0.002)
+    monkeypatch.setattr(client_module, "_LONGEST_DELAY", 0.1)
+    attempts: list[list[float]] = [[], []]
+
+    async def attempt(self: MeshClient) -> tuple[bool, str]:
+        attempts[clients.index(self)].append(time.monotonic())
+        return clients.index(self) == 1, "gone again"
+
+    monkeypatch.setattr(MeshClient, "_connect_once", attempt)
+    clients = [
+        MeshClient("127.0.0.1", 1, new_identity(), {new_identity().node_id}, Tracer())
+        for _ in attempts
+    ]
+    for client in clients:
+        await client.start()
+    await until(lambda: min(map(len, attempts)) >= 16)
+    for client in clients:
+        await client.close()
+    for made in attempts:
+        gaps = [after - before for before, after in pairwise(made)]
+        assert gaps[0] < 0.05  # the first comes at once
+        late = gaps[8:]
+        assert all(gap >= 0.05 for gap in late)
+        assert max(late) - min(late) > 0.005

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import logging
 import socket
 import ssl
@@ -19,6 +20,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
 from quafka_mesh_ops.client import MeshClient
@@ -29,7 +31,7 @@ from quafka_mesh_ops.ops import DescribeTopics, DescribeTopicsResp
 from quafka_mesh_ops.server import MeshServer
 from quafka_mesh_ops.tracing import Tracer
 from quafka_mesh_ops.transport import endpoint
-from tests.unit.mesh_ops.mesh import Broker, new_identity
+from tests.unit.mesh_ops.mesh import Broker, mesh, new_identity
 from tests.unit.mesh_ops.raw_quic import Credentials, RawClient, credentials, raw_client
 
 KEY = Ed25519PrivateKey.generate()
@@ -221,12 +223,15 @@ async def test_strangers_cannot_use_up_the_handshakes(
         {ALLOWED.node_id},
         Broker().handlers(),
         Tracer(),
-        handshake_deadline=0.2,
+        handshake_deadline=0.5,
     )
     _, port = await server.start("127.0.0.1", 0)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         for datagram in first_datagrams(10):
             sock.sendto(datagram, ("127.0.0.1", port))
+    async with asyncio.timeout(0.5):
+        while len(server._listener._connections) < 3:
+            await asyncio.sleep(0.005)
     await asyncio.sleep(0.05)
     assert len(server._listener._connections) == 3
     client = MeshClient("127.0.0.1", port, ALLOWED, {identity.node_id}, Tracer())
@@ -247,3 +252,18 @@ def first_datagrams(count: int) -> list[bytes]:
         quic.connect(("127.0.0.1", 1), now=0.0)
         datagrams.append(quic.datagrams_to_send(now=0.0)[0][0])
     return datagrams
+
+
+async def test_no_log_line_has_a_key_in_it(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    async with mesh() as m:
+        assert await m.client.call(DescribeTopics(), org_id=1, deadline=2)
+        async with raw_client(m.port, credentials(new_identity())) as stranger:
+            await asyncio.wait_for(stranger.end.wait(), 5)
+        said = caplog.text + repr(m.client_identity) + repr(vars(m.server_identity))
+        for identity in (m.client_identity, m.server_identity):
+            assert identity.node_id[:16] in said
+            _, key = credentials(identity)
+            raw = key.private_bytes(Encoding.Raw, PrivateFormat.Raw, NoEncryption())
+            for form in (raw.hex(), repr(raw), base64.b64encode(raw).decode().rstrip("=")):
+                assert form not in said

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 import pytest
 
 from quafka_mesh_ops import client as client_module
+from quafka_mesh_ops import server as server_module
 from quafka_mesh_ops.errors import OutcomeUnknownError, PeerUnavailableError
-from quafka_mesh_ops.frames import encode_body, encode_request
+from quafka_mesh_ops.frames import Tag, encode_body, encode_number, encode_request
 from quafka_mesh_ops.ops import (
     DescribeTopics,
     FetchOpResp,
@@ -107,3 +109,19 @@ async def test_a_broker_that_never_answers_costs_the_gateway_a_bounded_amount(
             assert await m.client.call(DescribeTopics(), org_id=1, deadline=2)
             ends = await asyncio.gather(*calls, return_exceptions=True)
         assert all(isinstance(e, OutcomeUnknownError | PeerUnavailableError) for e in ends)
+
+
+async def test_a_closing_broker_does_not_wait_for_the_dead(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(server_module, "_SILENT_SECONDS", 0.2)
+    async with (
+        mesh() as m,
+        raw_client(m.port, credentials(m.client_identity)) as client,
+    ):
+        client.send(0, encode_number(Tag.PING, 1))
+        await asyncio.wait_for(client.data.wait(), 2)
+        deaf(client)  # the farewell will never be acknowledged
+        began = time.monotonic()
+        await m.server.close(drain=10)
+        assert 0.2 <= time.monotonic() - began < 2
