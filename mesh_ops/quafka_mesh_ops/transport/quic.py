@@ -274,13 +274,20 @@ class MeshQuic(QuicConnection):
         """Whether a stream has data to send."""
         return any(len(stream.sender._pending) for stream in self._streams_queue)
 
+    @property
+    def _has_data(self) -> bool:
+        """Whether a packet with stream data is likely to leave."""
+        return not all(stream.sender.buffer_is_empty for stream in self._streams_queue)
+
     def fill(self, now: float, room: int) -> list[tuple[bytes, NetworkAddress]]:
         """Datagrams for what is to be sent, with at most `room` bytes that count as in flight."""
         return self.build(now, room)
 
     def build(self, now: float, room: int) -> list[tuple[bytes, NetworkAddress]]:
         """As `fill`, packet by packet."""
-        congestion = self._congestion
+        congestion, space = self._congestion, self._spaces[tls.Epoch.ONE_RTT]
+        if space.ack_at is not None and space.ack_at > now and self._has_data:
+            space.ack_at = now  # it costs nothing in a packet that leaves anyway
         congestion.congestion_window = congestion.bytes_in_flight + room
         try:
             return super().datagrams_to_send(now)
