@@ -37,7 +37,8 @@ BUDGET = 64 << 20
 """Bytes of produce and lane ops that are sent and unanswered. A single larger op goes alone."""
 MAX_IN_FLIGHT = 8192
 """Ops sent and unanswered; half of what a broker bears with."""
-_FIRST_DELAY, _LONGEST_DELAY = 0.02, 1.0
+# Every producer and consumer waits for this; an attempt that is refused costs a few milliseconds.
+_FIRST_DELAY, _LONGEST_DELAY = 0.02, 0.25
 
 
 class MeshClient:
