@@ -72,6 +72,31 @@ def test_keys_are_updated_on_the_way(client: type[MeshQuic], server: type[MeshQu
         exchange(wire, [200_000, 10])
 
 
+class Doubted(BatchedQuic):
+    """Whenever it takes itself for idle, the stock path is asked, too."""
+
+    idle = 0
+
+    def _is_idle(self, now: float) -> bool:
+        idle = super()._is_idle(now)
+        if idle:
+            type(self).idle += 1
+            assert self.build(now, 10 * self._max_datagram_size) == []
+        return idle
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_is_idle_has_nothing_to_send(seed: int) -> None:
+    Doubted.idle = 0
+    wire = Wire(Doubted, Doubted, random.Random(seed).choice(SIZES), BAD, seed)
+    for end in (wire.client, wire.server):
+        exchange(wire, [1, 5_000, 300_000])
+        exchange(wire, [100] * 100)
+        end.quic.request_key_update()
+        exchange(wire, [400_000, 70_000])
+    assert Doubted.idle > 50
+
+
 def test_keys_are_updated_before_they_wear_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "KEY_UPDATE_AFTER", 100)
     wire = Wire(BatchedQuic, BatchedQuic, 1452)
