@@ -60,6 +60,7 @@ def test_a_worker_that_is_killed_comes_back_on_the_port(tmp_path: Path) -> None:
             produce(client, "t", b"here")
         first, second = children(cluster.gateway.pid)
         subprocess.run(["kill", "-9", str(first)], check=True)
+        wait_until(lambda: first not in children(cluster.gateway.pid))
         wait_until(lambda: len(children(cluster.gateway.pid)) == 2)
         assert second in children(cluster.gateway.pid)
         with RawClient(cluster.address) as client:
