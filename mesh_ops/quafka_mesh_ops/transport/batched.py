@@ -49,9 +49,6 @@ _BULK_AND_FIN = b"\x0d"
 KNOWN_AIOQUIC = "1.7."
 """The releases whose private names this module was written against."""
 
-KEY_UPDATE_AFTER = 1 << 22
-"""Packets sealed with one key. AES-GCM bears 2^23 (RFC 9001 section 6.6)."""
-
 
 class BatchedQuic(MeshQuic):
     """A mesh connection that works by the burst where it can."""
@@ -70,7 +67,6 @@ class BatchedQuic(MeshQuic):
         self._send_keys = KeyRing()
         self._receive_keys = KeyRing()
         self._stock_due = True
-        self._sealed = 0
 
     # --- sending ----------------------------------------------------------------------------
 
@@ -78,9 +74,6 @@ class BatchedQuic(MeshQuic):
         """As the stock path, with bulk sealed by the burst."""
         if self._is_idle(now):
             return []
-        if self._sealed >= KEY_UPDATE_AFTER and self._handshake_confirmed:
-            self._sealed = 0
-            self.request_key_update()
         keys = self._bulk_keys()
         bulk = [stream for stream in self._streams_queue if self._is_bulk(stream)] if keys else []
         if keys is None or not bulk:
@@ -248,7 +241,6 @@ class BatchedQuic(MeshQuic):
         _protect_headers(out, view, bounds, keys)
         self._packet_number = number
         bounds.append(at)
-        self._sealed += count
         space = self._spaces[tls.Epoch.ONE_RTT]
         space.ack_eliciting_in_flight += count
         self._congestion.bytes_in_flight += at

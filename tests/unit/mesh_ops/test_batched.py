@@ -10,7 +10,7 @@ import aioquic
 import pytest
 from aioquic.tls import Epoch
 
-from quafka_mesh_ops.transport import batched as module
+from quafka_mesh_ops.transport import quic as quic_module
 from quafka_mesh_ops.transport.batched import BatchedQuic, quic_class
 from quafka_mesh_ops.transport.burst import parse_bulk
 from quafka_mesh_ops.transport.quic import MeshQuic
@@ -97,9 +97,12 @@ def test_what_is_idle_has_nothing_to_send(seed: int) -> None:
     assert Doubted.idle > 20
 
 
-def test_keys_are_updated_before_they_wear_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "KEY_UPDATE_AFTER", 100)
-    wire = Wire(BatchedQuic, BatchedQuic, 1452)
+@both_ends
+def test_keys_are_updated_before_they_wear_out(
+    client: type[MeshQuic], server: type[MeshQuic], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(quic_module, "KEY_UPDATE_AFTER", 100)
+    wire = Wire(client, server, 1452)
     pair = wire.server.quic._cryptos[Epoch.ONE_RTT]
     secrets = set()
     for _ in range(4):
