@@ -52,6 +52,7 @@ _UNCOUNTED = 64 << 10
 MAX_STREAMS = 64
 """Incoming streams that may be in the middle of something; both ends keep well below. (That no
 peer has more than 128 of a kind open is aioquic's to see to.)"""
+_LARGE_PART = 4096
 _BY_REFERENCE = 2048
 """Byte strings at least this long are passed on by reference instead of being copied."""
 _CARRIES_RECORDS = (ProduceOps, FetchOpsResp)
@@ -91,19 +92,16 @@ class FrameReader:
     After a ProtocolError the reader must not be fed again.
     """
 
-    __slots__ = ("_body", "_length", "_length_bytes", "_limit", "_tag")
+    __slots__ = ("_length", "_length_bytes", "_limit", "_parts", "_tag", "unfinished")
 
     def __init__(self, limit: int = MAX_FRAME) -> None:
         self._limit = limit
         self._tag: Tag | None = None
         self._length = 0
         self._length_bytes = 0
-        self._body: bytearray | None = None
-
-    @property
-    def unfinished(self) -> int:
+        self._parts: list[bytes | bytearray] | None = None
+        self.unfinished = 0
         """Payload bytes held of a frame that is not complete yet."""
-        return len(self._body) if self._body is not None else 0
 
     @property
     def between_frames(self) -> bool:
@@ -119,26 +117,36 @@ class FrameReader:
         frames: list[Frame] = []
         position, end = 0, len(data)
         while position < end:
-            if self._body is None:
+            if self._parts is None:
                 position = self._read_header(data, position)
-                if self._body is None:
+                if self._parts is None:
                     break
-            missing = self._length - len(self._body)
-            if not self._body and missing <= end - position:
-                payload: Buffer = data[position : position + missing]
-            else:
-                whole = position == 0 and missing >= end
-                self._body += data if whole else data[position : position + missing]
-                payload = self._body
+            missing = self._length - self.unfinished
+            part = data[position : position + missing]
             position = min(position + missing, end)
-            if len(payload) == self._length:
-                assert self._tag is not None
-                frames.append((self._tag, payload))
-                self._tag = self._body = None
+            if len(part) < missing:
+                self._hold(self._parts, part)
+                break
+            assert self._tag is not None
+            payload = b"".join([*self._parts, part]) if self._parts else part
+            frames.append((self._tag, payload))
+            self._tag = self._parts = None
+            self.unfinished = 0
         return frames
 
+    def _hold(self, parts: list[bytes | bytearray], part: bytes) -> None:
+        """Large parts are kept as they are, and joined once; many small ones must not cost more
+        than their bytes."""
+        self.unfinished += len(part)
+        if len(part) >= _LARGE_PART:
+            parts.append(part)
+        elif parts and isinstance(parts[-1], bytearray):
+            parts[-1] += part
+        else:
+            parts.append(bytearray(part))
+
     def _read_header(self, data: bytes, position: int) -> int:
-        """Read header bytes from `position` on; sets `_body` once the length is known."""
+        """Read header bytes from `position` on; sets `_parts` once the length is known."""
         if self._tag is None:
             self._tag = _TAGS.get(data[position])
             if self._tag is None:
@@ -155,7 +163,7 @@ class FrameReader:
             if not byte & 0x80:
                 if not byte and self._length_bytes > 1:
                     raise ProtocolError("a frame length that is not in its shortest form")
-                self._body = bytearray()
+                self._parts = []
                 break
             if self._length_bytes == _LEB128_MAX_BYTES:
                 raise ProtocolError("a frame length of more than five bytes")

@@ -183,7 +183,7 @@ async def over_mesh(size: int, batched: bool) -> Figures:
         for count in PARKED:
             parked += [asyncio.create_task(park()) for _ in range(count - len(parked))]
             await small()
-            await asyncio.sleep(0.3)
+            await asyncio.sleep(1.0)  # until parking them is over
             figures.parked[count] = await measure(ask, 1 << 20, 4, pid, 1.0)
         for task in parked:
             task.cancel()

@@ -30,7 +30,7 @@ import aioquic
 from aioquic import tls
 from aioquic.buffer import encode_uint_var
 from aioquic.quic.configuration import QuicConfiguration
-from aioquic.quic.connection import NetworkAddress, QuicConnectionState
+from aioquic.quic.connection import Limit, NetworkAddress, QuicConnectionState
 from aioquic.quic.stream import QuicStream
 
 from quafka_mesh_ops.transport.burst import BULK, CID_SIZE, EIGHT_BYTES, OFFSET_FIELD, Burst
@@ -48,9 +48,6 @@ _BULK_AND_FIN = b"\x0d"
 
 KNOWN_AIOQUIC = "1.7."
 """The releases whose private names this module was written against."""
-
-KEY_UPDATE_AFTER = 1 << 22
-"""Packets sealed with one key. AES-GCM bears 2^23 (RFC 9001 section 6.6)."""
 
 
 class BatchedQuic(MeshQuic):
@@ -70,15 +67,13 @@ class BatchedQuic(MeshQuic):
         self._send_keys = KeyRing()
         self._receive_keys = KeyRing()
         self._stock_due = True
-        self._sealed = 0
 
     # --- sending ----------------------------------------------------------------------------
 
     def fill(self, now: float, room: int) -> list[tuple[bytes, NetworkAddress]]:
         """As the stock path, with bulk sealed by the burst."""
-        if self._sealed >= KEY_UPDATE_AFTER and self._handshake_confirmed:
-            self._sealed = 0
-            self.request_key_update()
+        if self._is_idle(now):
+            return []
         keys = self._bulk_keys()
         bulk = [stream for stream in self._streams_queue if self._is_bulk(stream)] if keys else []
         if keys is None or not bulk:
@@ -102,6 +97,38 @@ class BatchedQuic(MeshQuic):
         """A deadline has come."""
         self._stock_due = True
         super().handle_timer(now)
+
+    def _is_idle(self, now: float) -> bool:
+        """Whether the stock path would find nothing to send, which takes it twenty times as long.
+
+        Every second call is such a one: datagrams whose acknowledgement may wait, and timers.
+        """
+        path, *other_paths = self._network_paths
+        space = self._spaces[tls.Epoch.ONE_RTT]
+        return not (
+            not self._handshake_confirmed
+            or self._state is not QuicConnectionState.CONNECTED
+            or (space.ack_at is not None and space.ack_at <= now)
+            or self._close_pending
+            or self._probe_pending
+            or self._ping_pending
+            or self._datagrams_pending
+            or self._handshake_done_pending
+            or self._retire_connection_ids
+            or self._streams_blocked_pending
+            or other_paths
+            or path.remote_challenges
+            or not path.is_validated
+            or self._remote_preferred_address is not None
+            or not self._crypto_streams[tls.Epoch.ONE_RTT].sender.buffer_is_empty
+            or not all(cid.was_sent for cid in self._host_cids)
+            or self._local_max_data.value != self._local_max_data.sent
+            or self._local_max_data.used * 2 > self._local_max_data.value
+            or _admits_streams(self._local_max_streams_bidi)
+            or _admits_streams(self._local_max_streams_uni)
+            or any(_raises_limit(stream) for stream in self._streams.values())
+            or self._wishing()
+        )
 
     def _bulk_keys(self) -> Keys | None:
         """The keys to seal with, while the connection is in its ordinary state."""
@@ -214,7 +241,6 @@ class BatchedQuic(MeshQuic):
         _protect_headers(out, view, bounds, keys)
         self._packet_number = number
         bounds.append(at)
-        self._sealed += count
         space = self._spaces[tls.Epoch.ONE_RTT]
         space.ack_eliciting_in_flight += count
         self._congestion.bytes_in_flight += at
@@ -275,6 +301,19 @@ class BatchedQuic(MeshQuic):
         ):
             return None
         return self._receive_keys.keys(self._cryptos[tls.Epoch.ONE_RTT].recv)
+
+
+def _raises_limit(stream: QuicStream) -> bool:
+    """Whether the peer is to be told that it may send more on this stream."""
+    limit = stream.max_stream_data_local
+    return stream.max_stream_data_local_sent != limit or (
+        limit > 0 and stream.receiver.highest_offset * 2 > limit
+    )
+
+
+def _admits_streams(limit: Limit) -> bool:
+    """Whether the peer is to be told that it may open more: with many at a time only."""
+    return limit.sent - limit.used < limit.value - limit.sent
 
 
 def _protect_headers(out: bytearray, view: memoryview, bounds: list[int], keys: Keys) -> None:

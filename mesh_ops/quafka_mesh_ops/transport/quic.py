@@ -53,6 +53,9 @@ _LEAST_PACKETS = 4
 """Where packets are as large as that, a burst is a few of them: what it costs beside them is
 shared, and it is still a fraction of a window, so that both ends work at the same time."""
 
+KEY_UPDATE_AFTER = 1 << 22
+"""Packets protected with one key. AES-GCM bears 2^23 (RFC 9001 section 6.6)."""
+
 SMALLEST_DATAGRAM = SMALLEST_MAX_DATAGRAM_SIZE
 
 _LONGEST_FRAME = (1 << 14) - 1
@@ -158,6 +161,7 @@ class MeshQuic(QuicConnection):
         self.refusal: PeerRefusedError | None = None
         self.was_reset = False
         self.bytes_received = 0
+        self._key_worn_at = KEY_UPDATE_AFTER
         self._reset_secret = reset_secret
         if reset_secret is not None:
             self._host_cids[0].stateless_reset_token = reset_token(reset_secret, self.host_cid)
@@ -244,6 +248,9 @@ class MeshQuic(QuicConnection):
     def datagrams_to_send(self, now: float) -> list[tuple[bytes, NetworkAddress]]:
         """At most one burst; see the module's text. Call again until nothing comes."""
         congestion = self._congestion
+        if self._packet_number >= self._key_worn_at and self._handshake_confirmed:
+            self._key_worn_at = self._packet_number + KEY_UPDATE_AFTER
+            self.request_key_update()
         room = self._burst_room(now)
         number, before = self._packet_number, congestion.bytes_in_flight
         datagrams = self.fill(now, room)

@@ -10,7 +10,7 @@ import aioquic
 import pytest
 from aioquic.tls import Epoch
 
-from quafka_mesh_ops.transport import batched as module
+from quafka_mesh_ops.transport import quic as quic_module
 from quafka_mesh_ops.transport.batched import BatchedQuic, quic_class
 from quafka_mesh_ops.transport.burst import parse_bulk
 from quafka_mesh_ops.transport.quic import MeshQuic
@@ -72,9 +72,37 @@ def test_keys_are_updated_on_the_way(client: type[MeshQuic], server: type[MeshQu
         exchange(wire, [200_000, 10])
 
 
-def test_keys_are_updated_before_they_wear_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "KEY_UPDATE_AFTER", 100)
-    wire = Wire(BatchedQuic, BatchedQuic, 1452)
+class Doubted(BatchedQuic):
+    """Whenever it takes itself for idle, the stock path is asked, too."""
+
+    idle = 0
+
+    def _is_idle(self, now: float) -> bool:
+        idle = super()._is_idle(now)
+        if idle:
+            type(self).idle += 1
+            assert self.build(now, 10 * self._max_datagram_size) == []
+        return idle
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_is_idle_has_nothing_to_send(seed: int) -> None:
+    Doubted.idle = 0
+    wire = Wire(Doubted, Doubted, random.Random(seed).choice(SIZES), BAD, seed)
+    for end in (wire.client, wire.server):
+        exchange(wire, [1, 5_000, 300_000])
+        exchange(wire, [100] * 100)
+        end.quic.request_key_update()
+        exchange(wire, [400_000, 70_000])
+    assert Doubted.idle > 20
+
+
+@both_ends
+def test_keys_are_updated_before_they_wear_out(
+    client: type[MeshQuic], server: type[MeshQuic], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(quic_module, "KEY_UPDATE_AFTER", 100)
+    wire = Wire(client, server, 1452)
     pair = wire.server.quic._cryptos[Epoch.ONE_RTT]
     secrets = set()
     for _ in range(4):

@@ -192,7 +192,7 @@ async def test_small_values_that_become_large_are_counted_while_they_are_made(
     async with raw_client(pair.port, credentials(pair.client_identity)) as client:
         with at_most(16 * MB):
             client.send(0, frame_header(Tag.OP, len(payload)) + payload)
-            await asyncio.wait_for(client.end.wait(), 10)
+            await asyncio.wait_for(client.end.wait(), 15)
         assert "values in a payload" in getattr(client.closed_with, "reason_phrase", "")
     assert await pair.client.call(DescribeTopics(), org_id=1, deadline=2)
 
@@ -205,7 +205,7 @@ async def test_ops_of_many_small_parts_count_for_what_they_take(
     async with raw_client(pair.port, credentials(pair.client_identity)) as client:
         client.send(0, op(1))
         client.send(0, framed(Tag.OP, [2, OpCode.DESCRIBE_TOPICS, 1, "", "", 9000, [topics]]))
-        await asyncio.wait_for(client.end.wait(), 3)
+        await asyncio.wait_for(client.end.wait(), 15)
         assert "bytes of requests" in getattr(client.closed_with, "reason_phrase", "")
 
 
