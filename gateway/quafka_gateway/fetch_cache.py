@@ -119,8 +119,11 @@ class FetchCache:
             return found if found is None or not op.topic or op.topic == found.name else None
         return self._names.get((op.topic, op.partition))
 
-    def learn(self, op: FetchOp, answer: FetchOpResp, now: float) -> None:
-        """Keep the watermarks and the batches of an answer without error."""
+    def learn(self, op: FetchOp, answer: FetchOpResp, now: float, *, alone: bool = True) -> None:
+        """Keep the watermarks and the batches of an answer without error.
+
+        `alone`: nobody else's batches came with these, in the same piece of memory.
+        """
         topic_id = op.topic_id or answer.topic_id
         if not topic_id:
             return
@@ -137,7 +140,7 @@ class FetchCache:
         partition.last_stable_offset = max(partition.last_stable_offset, answer.last_stable_offset)
         partition.log_start = max(partition.log_start, answer.log_start_offset)
         if answer.records:
-            self._insert(partition, answer.records)
+            self._insert(partition, answer.records if alone else _alone(answer.records))
 
     def take(
         self, partition: CachedPartition, offset: int, upto: int, limit: int, *, at_least_one: bool
@@ -238,6 +241,8 @@ class FetchCache:
                 end = base + delta + 1
         if not kept or sum(map(len, kept)) > self._limit // 4:
             return
+        if len(kept) < len(batches):
+            kept = _alone(kept)
         before = partition.chunks[at] if at >= 0 else None
         if before is not None and before.end == starts[0] and before.size < _SMALL_CHUNK:
             self._remove(before)
@@ -271,6 +276,11 @@ class FetchCache:
 
     def _lru(self, chunk: Chunk) -> OrderedDict[Chunk, None]:
         return self._again if chunk in self._again else self._once
+
+
+def _alone(batches: Sequence[Buffer]) -> list[Buffer]:
+    """Copies, where the batches are parts of something larger that would be kept with them."""
+    return [bytes(batch) for batch in batches]
 
 
 def _end(chunk: Chunk, number: int) -> int:

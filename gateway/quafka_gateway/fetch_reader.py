@@ -216,9 +216,10 @@ class FetchReader:
         if not answer.leased or generation != self._generation or not self._lease.valid:
             return
         now = asyncio.get_running_loop().time()
+        alone = sum(bool(part.records) for part in answer.partitions) == 1
         for wanted, part in zip(op.partitions, answer.partitions, strict=True):
             if not part.error_code and part.diverging_epoch is None:
-                self._cache.learn(wanted, part, now)
+                self._cache.learn(wanted, part, now, alone=alone)
 
     def _changed(self, changes: list[Change]) -> None:
         self._generation += 1

@@ -9,6 +9,7 @@ private names (aioquic is pinned below 1.8 for it).
   smaller than need be because the window ends inside it.
 - **Stateless resets** (RFC 9000 section 10.3). A node that was killed and runs again answers for
   connections that it knows nothing of, and its peers need not wait for silence to tell.
+- **By reference.** A stream's data is kept where it is until it is acknowledged.
 - **Pacing** on long paths only, and by the burst: the event loop's timers are no finer.
 """
 
@@ -22,6 +23,7 @@ import os
 import ssl
 from collections.abc import Callable, Sequence
 from datetime import datetime
+from typing import Any
 
 from aioquic import tls
 from aioquic._buffer import Buffer
@@ -42,6 +44,7 @@ from quafka_mesh_ops.errors import PeerRefusedError
 from quafka_mesh_ops.identity import Identity, NodeId
 from quafka_mesh_ops.transport.congestion import MESH, MeshCongestionControl
 from quafka_mesh_ops.transport.recovery import CountingRecovery
+from quafka_mesh_ops.transport.send_buffer import SendBuffer
 
 ALPN = "quafka-mesh/1"
 IDLE_TIMEOUT = 5.0
@@ -205,6 +208,13 @@ class MeshQuic(QuicConnection):
     def swallows_large(self, now: float) -> bool:
         """Whether the path loses all large packets, and no small ones."""
         return self._congestion.swallows(now)
+
+    def _get_or_create_stream_for_send(self, stream_id: int) -> QuicStream:
+        stream = super()._get_or_create_stream_for_send(stream_id)
+        sender: Any = stream.sender
+        if type(sender._buffer) is bytearray:
+            sender._buffer = SendBuffer()  # new: nothing was written to it yet
+        return stream
 
     def unsent(self, stream_id: int) -> int:
         """Bytes given to this stream that have not been sent for the first time."""
