@@ -17,8 +17,10 @@ from quafka_broker.ops import (
     delete_records,
     epoch_ends,
     fetch,
+    groups,
     leases,
     list_offsets,
+    offsets,
     produce,
     producer_ids,
     topics,
@@ -60,6 +62,12 @@ OPS: dict[OpCode, Handler] = {
     OpCode.DELETE_RECORDS: delete_records.handle,
     OpCode.EPOCH_ENDS: epoch_ends.handle,
     OpCode.HOLD_LEASE: leases.handle,
+    OpCode.JOIN_GROUP: groups.join,
+    OpCode.SYNC_GROUP: groups.sync,
+    OpCode.HEARTBEAT: groups.heartbeat,
+    OpCode.LEAVE_GROUP: groups.leave,
+    OpCode.COMMIT_OFFSETS: offsets.commit,
+    OpCode.COMMITTED_OFFSETS: offsets.committed,
 }
 """What an op code is answered by."""
 
@@ -137,6 +145,7 @@ class Broker:
         if self._state is not None:
             self._state.purgatory.drain()
             self._state.leases.drain()
+            self._state.groups.drain()
         if self._allowed is not None:
             await self._allowed.close()
         if self._mesh is not None:

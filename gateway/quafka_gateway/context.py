@@ -54,6 +54,7 @@ class RequestContext:
     Attributes:
         version: the API version it came in, which its response must have.
         client_id: as the client calls itself; None where it does not.
+        client_host: where the client's connection comes from, as Kafka shows it.
         lane: requests with equal lanes reach the broker in order.
         span: the request's span.
     """
@@ -63,6 +64,7 @@ class RequestContext:
     client_id: str | None
     lane: int
     span: Span
+    client_host: str = ""
 
     @property
     def broker(self) -> BrokerLink:

@@ -6,6 +6,20 @@ from typing import cast
 
 from quafka_mesh_ops.client import MeshClient
 from quafka_mesh_ops.errors import OpFailedError, OutcomeUnknownError, PeerUnavailableError
+from quafka_mesh_ops.group_ops import (
+    CommitOffsets,
+    CommitOffsetsResp,
+    CommittedOffsets,
+    CommittedOffsetsResp,
+    Heartbeat,
+    HeartbeatResp,
+    JoinGroup,
+    JoinGroupResp,
+    LeaveGroup,
+    LeaveGroupResp,
+    SyncGroup,
+    SyncGroupResp,
+)
 from quafka_mesh_ops.ops import (
     CreateTopic,
     CreateTopicResp,
@@ -43,6 +57,8 @@ _SMALL_OP_SECONDS = 10.0
 # its consumers see latency and no error.
 _FETCH_GRACE_SECONDS = 5.0
 _PRODUCE_SECONDS = (1.0, 30.0)
+# A group's members wait for each other for as long as the slowest of them may take.
+_GROUP_WAIT_SECONDS = 3_600.0
 
 
 class BrokerLink:
@@ -167,6 +183,65 @@ class BrokerLink:
         """A fresh producer id, or the next epoch of one."""
         return cast(InitProducerIdResp, await self._small(op, trace))
 
+    # --- consumer groups --------------------------------------------------------------------
+    # A broker that is away is a coordinator that has moved: clients look for it, find this
+    # gateway again, and go on. All of these may be said twice.
+
+    async def join_group(self, op: JoinGroup, trace: TraceContext | None) -> JoinGroupResp:
+        """Join; parked at the broker until the group's next generation begins."""
+        try:
+            return cast(JoinGroupResp, await self._group(op, trace, _GROUP_WAIT_SECONDS))
+        except _CoordinatorError as e:
+            return JoinGroupResp(e.code, op.member_id)
+
+    async def sync_group(self, op: SyncGroup, trace: TraceContext | None) -> SyncGroupResp:
+        """Get an assignment; parked at the broker until there is one."""
+        try:
+            return cast(SyncGroupResp, await self._group(op, trace, _GROUP_WAIT_SECONDS))
+        except _CoordinatorError as e:
+            return SyncGroupResp(e.code)
+
+    async def heartbeat(self, op: Heartbeat, trace: TraceContext | None) -> int:
+        """A member is alive; what it is told."""
+        try:
+            return cast(HeartbeatResp, await self._group(op, trace)).error_code
+        except _CoordinatorError as e:
+            return e.code
+
+    async def leave_group(self, op: LeaveGroup, trace: TraceContext | None) -> LeaveGroupResp:
+        """Members leave."""
+        try:
+            return cast(LeaveGroupResp, await self._group(op, trace))
+        except _CoordinatorError as e:
+            return LeaveGroupResp(e.code, [])
+
+    async def commit_offsets(self, op: CommitOffsets, trace: TraceContext | None) -> list[int]:
+        """Commit offsets, durably; one error code for each."""
+        try:
+            return cast(CommitOffsetsResp, await self._group(op, trace)).partitions
+        except _CoordinatorError as e:
+            return [e.code] * len(op.offsets)
+
+    async def committed_offsets(
+        self, op: CommittedOffsets, trace: TraceContext | None
+    ) -> CommittedOffsetsResp:
+        """What was committed."""
+        try:
+            return cast(CommittedOffsetsResp, await self._group(op, trace))
+        except _CoordinatorError as e:
+            return CommittedOffsetsResp([], e.code)
+
+    async def _group(
+        self, op: Op, trace: TraceContext | None, deadline: float = _SMALL_OP_SECONDS
+    ) -> object:
+        try:
+            return await self._client.call(op, org_id=self._org_id, deadline=deadline, trace=trace)
+        except (PeerUnavailableError, OutcomeUnknownError) as e:
+            raise _CoordinatorError(ErrorCode.NOT_COORDINATOR) from e
+        except OpFailedError as e:
+            late = e.error_code == ErrorCode.REQUEST_TIMED_OUT
+            raise _CoordinatorError(ErrorCode.NOT_COORDINATOR if late else e.error_code) from e
+
     async def _small(self, op: Op, trace: TraceContext | None) -> object:
         try:
             return await self._client.call(
@@ -178,6 +253,14 @@ class BrokerLink:
 
 class BrokerAwayError(Exception):
     """The broker did not answer."""
+
+
+class _CoordinatorError(Exception):
+    """A group's coordinator did not answer; `code` is what clients are told."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(ErrorCode.name_of(code))
+        self.code = code
 
 
 def _error_code(error: Exception) -> int:
