@@ -80,6 +80,10 @@ class LogSettings(CommonSettings):
     group_max_size: int = setting(
         10_000, "most members of a consumer group", settings.whole(1, 1_000_000), "1 to 1000000"
     )
+    offsets_retention_minutes: int = setting(
+        10_080, "how long the offsets of a consumer group without members are kept, in minutes",
+        settings.whole(1, 1 << 31), "1 to 2147483648",
+    )  # fmt: skip
     offset_metadata_max_bytes: int = setting(
         4_096, "longest metadata of a committed offset, in bytes",
         settings.whole(0, 1 << 20), "0 to 1048576",

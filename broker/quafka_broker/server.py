@@ -155,6 +155,8 @@ class Broker:
         if self._rewriter is not None:
             await self._rewriter.close()
         if self._state is not None:
+            await self._state.groups.close()
+        if self._state is not None:
             await self._state.log.close()
         await self._operations.close()
         self._folder.release()

@@ -64,7 +64,10 @@ class BrokerState:
             config.group_initial_rebalance_delay_ms / 1000,
             config.group_max_size,
         )
-        self.groups = Coordinator(self.log, limits)
+        self.groups = Coordinator(self.log, limits, self.registry.by_name, self._died)
+
+    def _died(self) -> None:
+        self.deletions += 1
 
     async def replay_registry(self) -> None:
         """Rebuild the registry and the groups from the log; name the cluster if it is new.
@@ -90,11 +93,11 @@ class BrokerState:
             starts = self.registry.log_starts(topic)
             for partition in range(topic.partitions):
                 live[topic.virtual(partition)] = starts.get(partition, 0)
+        self.log.settle(live)
         try:
-            await self.groups.replay(self.registry.by_name)
+            await self.groups.replay()
         except (ValueError, KeyError, TypeError) as e:
             raise BadRegistryError(f"an event of the consumer groups is bad: {e!r}") from e
-        self.log.settle(live)
         self.producers.keep(live.keys())
         # Ids of the last block may have been handed out: begin behind it.
         self._next_producer_id = self.registry.producer_ids_up_to

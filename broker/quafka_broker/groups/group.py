@@ -613,6 +613,10 @@ class Group:
             self._answer_join(member, JoinGroupResp(ErrorCode.NOT_COORDINATOR, member.id))
             self._answer_sync(member, SyncGroupResp(ErrorCode.NOT_COORDINATOR))
 
+    def is_expected(self) -> bool:
+        """Whether somebody has been given an id and may yet come."""
+        return bool(self._pending)
+
     def bury(self) -> ErrorCode:
         """Begin to delete the group: from now on it takes nobody."""
         if self.state is State.DEAD:

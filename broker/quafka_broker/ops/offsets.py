@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from quafka_broker.groups.coordinator import Committed
+from quafka_broker.groups.table import Committed
 from quafka_broker.state import BrokerState
 from quafka_broker.topics import Topic
 from quafka_broker.wal.errors import StorageError
