@@ -17,6 +17,7 @@ from quafka_broker.ops import (
     delete_records,
     epoch_ends,
     fetch,
+    group_admin,
     groups,
     leases,
     list_offsets,
@@ -68,6 +69,10 @@ OPS: dict[OpCode, Handler] = {
     OpCode.LEAVE_GROUP: groups.leave,
     OpCode.COMMIT_OFFSETS: offsets.commit,
     OpCode.COMMITTED_OFFSETS: offsets.committed,
+    OpCode.DELETE_OFFSETS: group_admin.delete_offsets,
+    OpCode.LIST_GROUPS: group_admin.list_groups,
+    OpCode.DESCRIBE_GROUPS: group_admin.describe,
+    OpCode.DELETE_GROUPS: group_admin.delete,
 }
 """What an op code is answered by."""
 

@@ -13,17 +13,21 @@ from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers import (
     api_versions,
     create_topics,
+    delete_groups,
     delete_records,
     delete_topics,
+    describe_groups,
     fetch,
     find_coordinator,
     heartbeat,
     init_producer_id,
     join_group,
     leave_group,
+    list_groups,
     list_offsets,
     metadata,
     offset_commit,
+    offset_delete,
     offset_fetch,
     offset_for_leader_epoch,
     produce,
@@ -32,6 +36,11 @@ from quafka_gateway.handlers import (
 from quafka_proto.message import Message
 from quafka_proto.schema.api_versions import ApiVersionsRequest
 from quafka_proto.schema.fetch import FetchRequest
+from quafka_proto.schema.group_admin import (
+    DeleteGroupsRequest,
+    DescribeGroupsRequest,
+    ListGroupsRequest,
+)
 from quafka_proto.schema.groups import (
     FindCoordinatorRequest,
     HeartbeatRequest,
@@ -42,7 +51,11 @@ from quafka_proto.schema.groups import (
 from quafka_proto.schema.leader_epochs import OffsetForLeaderEpochRequest
 from quafka_proto.schema.list_offsets import ListOffsetsRequest
 from quafka_proto.schema.metadata import MetadataRequest
-from quafka_proto.schema.offsets import OffsetCommitRequest, OffsetFetchRequest
+from quafka_proto.schema.offsets import (
+    OffsetCommitRequest,
+    OffsetDeleteRequest,
+    OffsetFetchRequest,
+)
 from quafka_proto.schema.partitions import DeleteRecordsRequest
 from quafka_proto.schema.produce import ProduceRequest
 from quafka_proto.schema.producer_id import InitProducerIdRequest
@@ -86,6 +99,8 @@ APIS: dict[int, Api] = {
     12: Api("Heartbeat", HeartbeatRequest, heartbeat.handle, 0, 4),
     13: Api("LeaveGroup", LeaveGroupRequest, leave_group.handle, 0, 5),
     14: Api("SyncGroup", SyncGroupRequest, sync_group.handle, 0, 5, long_poll=True),
+    15: Api("DescribeGroups", DescribeGroupsRequest, describe_groups.handle, 0, 6),
+    16: Api("ListGroups", ListGroupsRequest, list_groups.handle, 0, 5),
     18: Api("ApiVersions", ApiVersionsRequest, api_versions.handle, 0, 4),
     19: Api("CreateTopics", CreateTopicsRequest, create_topics.handle, 0, 7),
     20: Api("DeleteTopics", DeleteTopicsRequest, delete_topics.handle, 0, 6),
@@ -94,4 +109,6 @@ APIS: dict[int, Api] = {
     23: Api(
         "OffsetForLeaderEpoch", OffsetForLeaderEpochRequest, offset_for_leader_epoch.handle, 0, 4
     ),
+    42: Api("DeleteGroups", DeleteGroupsRequest, delete_groups.handle, 0, 2),
+    47: Api("OffsetDelete", OffsetDeleteRequest, offset_delete.handle, 0, 0),
 }

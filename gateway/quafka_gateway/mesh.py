@@ -11,12 +11,20 @@ from quafka_mesh_ops.group_ops import (
     CommitOffsetsResp,
     CommittedOffsets,
     CommittedOffsetsResp,
+    DeleteGroups,
+    DeleteGroupsResp,
+    DeleteOffsets,
+    DeleteOffsetsResp,
+    DescribeGroups,
+    DescribeGroupsResp,
     Heartbeat,
     HeartbeatResp,
     JoinGroup,
     JoinGroupResp,
     LeaveGroup,
     LeaveGroupResp,
+    ListGroups,
+    ListGroupsResp,
     SyncGroup,
     SyncGroupResp,
 )
@@ -191,35 +199,35 @@ class BrokerLink:
         """Join; parked at the broker until the group's next generation begins."""
         try:
             return cast(JoinGroupResp, await self._group(op, trace, _GROUP_WAIT_SECONDS))
-        except _CoordinatorError as e:
+        except CoordinatorError as e:
             return JoinGroupResp(e.code, op.member_id)
 
     async def sync_group(self, op: SyncGroup, trace: TraceContext | None) -> SyncGroupResp:
         """Get an assignment; parked at the broker until there is one."""
         try:
             return cast(SyncGroupResp, await self._group(op, trace, _GROUP_WAIT_SECONDS))
-        except _CoordinatorError as e:
+        except CoordinatorError as e:
             return SyncGroupResp(e.code)
 
     async def heartbeat(self, op: Heartbeat, trace: TraceContext | None) -> int:
         """A member is alive; what it is told."""
         try:
             return cast(HeartbeatResp, await self._group(op, trace)).error_code
-        except _CoordinatorError as e:
+        except CoordinatorError as e:
             return e.code
 
     async def leave_group(self, op: LeaveGroup, trace: TraceContext | None) -> LeaveGroupResp:
         """Members leave."""
         try:
             return cast(LeaveGroupResp, await self._group(op, trace))
-        except _CoordinatorError as e:
+        except CoordinatorError as e:
             return LeaveGroupResp(e.code, [])
 
     async def commit_offsets(self, op: CommitOffsets, trace: TraceContext | None) -> list[int]:
         """Commit offsets, durably; one error code for each."""
         try:
             return cast(CommitOffsetsResp, await self._group(op, trace)).partitions
-        except _CoordinatorError as e:
+        except CoordinatorError as e:
             return [e.code] * len(op.offsets)
 
     async def committed_offsets(
@@ -228,8 +236,34 @@ class BrokerLink:
         """What was committed."""
         try:
             return cast(CommittedOffsetsResp, await self._group(op, trace))
-        except _CoordinatorError as e:
+        except CoordinatorError as e:
             return CommittedOffsetsResp([], e.code)
+
+    async def delete_offsets(
+        self, op: DeleteOffsets, trace: TraceContext | None
+    ) -> DeleteOffsetsResp:
+        """Delete committed offsets, durably."""
+        try:
+            return cast(DeleteOffsetsResp, await self._group(op, trace))
+        except CoordinatorError as e:
+            return DeleteOffsetsResp(e.code, [])
+
+    async def delete_groups(self, op: DeleteGroups, trace: TraceContext | None) -> list[int]:
+        """Delete groups, durably; one error code for each."""
+        try:
+            return cast(DeleteGroupsResp, await self._group(op, trace)).groups
+        except CoordinatorError as e:
+            return [e.code] * len(op.groups)
+
+    async def list_groups(self, op: ListGroups, trace: TraceContext | None) -> ListGroupsResp:
+        """The groups that there are. Raises CoordinatorError."""
+        return cast(ListGroupsResp, await self._group(op, trace))
+
+    async def describe_groups(
+        self, op: DescribeGroups, trace: TraceContext | None
+    ) -> DescribeGroupsResp:
+        """Groups with their members. Raises CoordinatorError."""
+        return cast(DescribeGroupsResp, await self._group(op, trace))
 
     async def _group(
         self, op: Op, trace: TraceContext | None, deadline: float = _SMALL_OP_SECONDS
@@ -237,10 +271,10 @@ class BrokerLink:
         try:
             return await self._client.call(op, org_id=self._org_id, deadline=deadline, trace=trace)
         except (PeerUnavailableError, OutcomeUnknownError) as e:
-            raise _CoordinatorError(ErrorCode.NOT_COORDINATOR) from e
+            raise CoordinatorError(ErrorCode.NOT_COORDINATOR) from e
         except OpFailedError as e:
             late = e.error_code == ErrorCode.REQUEST_TIMED_OUT
-            raise _CoordinatorError(ErrorCode.NOT_COORDINATOR if late else e.error_code) from e
+            raise CoordinatorError(ErrorCode.NOT_COORDINATOR if late else e.error_code) from e
 
     async def _small(self, op: Op, trace: TraceContext | None) -> object:
         try:
@@ -255,7 +289,7 @@ class BrokerAwayError(Exception):
     """The broker did not answer."""
 
 
-class _CoordinatorError(Exception):
+class CoordinatorError(Exception):
     """A group's coordinator did not answer; `code` is what clients are told."""
 
     def __init__(self, code: int) -> None:

@@ -220,6 +220,110 @@ class CommittedOffsets(Op):
     topics: list[CommittedQuestion] | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class DeleteOffsetsResp(Part):
+    """The group's error, and one error code per partition, in the order of the request."""
+
+    error_code: int
+    partitions: list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteOffsets(Op):
+    """Delete committed offsets of topics that no member is subscribed to. Durable."""
+
+    code = OpCode.DELETE_OFFSETS
+    response = DeleteOffsetsResp
+    group: str
+    topics: list[CommittedQuestion]
+
+
+# --- administration -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ListedGroup(Part):
+    """A group. `state`: by Kafka's names. `kind`: "classic"."""
+
+    group: str
+    protocol_type: str
+    state: str
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class ListGroupsResp(Part):
+    """The org's groups, by name."""
+
+    groups: list[ListedGroup]
+
+
+@dataclass(frozen=True, slots=True)
+class ListGroups(Op):
+    """List groups in any of these states and of these kinds; none named: all."""
+
+    code = OpCode.LIST_GROUPS
+    response = ListGroupsResp
+    states: list[str]
+    kinds: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedMember(Part):
+    """A member. `metadata` is for the group's protocol."""
+
+    member_id: str
+    instance_id: str
+    client_id: str
+    client_host: str
+    metadata: bytes
+    assignment: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedGroup(Part):
+    """A group, or why it is not described."""
+
+    group: str
+    error_code: int = 0
+    state: str = ""
+    protocol_type: str = ""
+    protocol: str = ""
+    members: list[DescribedMember] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeGroupsResp(Part):
+    """One for each group asked for, in that order."""
+
+    groups: list[DescribedGroup]
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeGroups(Op):
+    """Describe groups by name."""
+
+    code = OpCode.DESCRIBE_GROUPS
+    response = DescribeGroupsResp
+    groups: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteGroupsResp(Part):
+    """One error code per group, in the order of the request."""
+
+    groups: list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteGroups(Op):
+    """Delete groups without members, and their offsets. Durable when it is answered."""
+
+    code = OpCode.DELETE_GROUPS
+    response = DeleteGroupsResp
+    groups: list[str]
+
+
 ALL: tuple[type[Op], ...] = (
     JoinGroup,
     SyncGroup,
@@ -227,4 +331,8 @@ ALL: tuple[type[Op], ...] = (
     LeaveGroup,
     CommitOffsets,
     CommittedOffsets,
+    DeleteOffsets,
+    ListGroups,
+    DescribeGroups,
+    DeleteGroups,
 )

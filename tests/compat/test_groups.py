@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from types import MappingProxyType
 
 import pytest
 from aiokafka import AIOKafkaConsumer
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import TopicPartition
 
 from quafka_proto.errors import ErrorCode
 from quafka_proto.schema.offsets import (
@@ -22,89 +21,26 @@ from quafka_proto.schema.offsets import (
     OffsetCommitResponse,
 )
 from tests.support.cluster import Cluster
+from tests.support.group_members import (
+    GROUPS,
+    PARTITIONS,
+    SECONDS,
+    fill,
+    member,
+    owned,
+    poll,
+    produce,
+    read,
+    until,
+)
 from tests.support.kafka_calls import create_topic
 from tests.support.raw_client import RawClient
-
-PARTITIONS = 4
-GROUPS = (
-    "--group-initial-rebalance-delay-ms", "0", "--group-min-session-timeout-ms", "1000",
-)  # fmt: skip
-_SECONDS = 20.0
 
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     with Cluster(tmp_path_factory.mktemp("groups"), broker_args=GROUPS) as running:
         yield running
-
-
-def fill(cluster: Cluster, topic: str, count: int = 40) -> list[bytes]:
-    """A topic with records spread over its partitions; their values."""
-    with RawClient(cluster.address) as client:
-        create_topic(client, topic, PARTITIONS)
-    return produce(cluster, topic, range(count))
-
-
-def produce(cluster: Cluster, topic: str, numbers: range) -> list[bytes]:
-    producer = Producer({"bootstrap.servers": cluster.bootstrap, "linger.ms": 0})
-    for number in numbers:
-        producer.produce(topic, b"%d" % number, partition=number % PARTITIONS)
-    assert producer.flush(_SECONDS) == 0
-    return [b"%d" % number for number in numbers]
-
-
-def member(
-    cluster: Cluster,
-    group: str,
-    topic: str,
-    settings: Mapping[str, object] = MappingProxyType({}),
-    on_revoke: Callable[[int], None] = lambda _: None,
-) -> Consumer:
-    """A subscribed consumer; `on_revoke` is told how many partitions are taken from it."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": cluster.bootstrap,
-            "group.id": group,
-            "auto.offset.reset": "earliest",
-            "session.timeout.ms": 2_000,
-            "heartbeat.interval.ms": 200,
-            "partition.assignment.strategy": "range",
-            **settings,
-        }
-    )
-    consumer.subscribe([topic], on_revoke=lambda _, places: on_revoke(len(places)))
-    return consumer
-
-
-def poll(consumer: Consumer, seconds: float = 0.1) -> list[bytes]:
-    found = consumer.consume(1_000, timeout=seconds)
-    for message in found:
-        assert message.error() is None, message.error()
-    return [message.value() or b"" for message in found]
-
-
-def until(condition: Callable[[], object], *consumers: Consumer) -> list[bytes]:
-    """Poll the consumers until it holds; what they read meanwhile."""
-    give_up = time.monotonic() + _SECONDS
-    found: list[bytes] = []
-    while not condition():
-        assert time.monotonic() < give_up
-        for consumer in consumers:
-            found += poll(consumer)
-    return found
-
-
-def read(consumer: Consumer, count: int) -> list[bytes]:
-    found: list[bytes] = []
-    give_up = time.monotonic() + _SECONDS
-    while len(found) < count:
-        assert time.monotonic() < give_up, found
-        found += poll(consumer)
-    return found
-
-
-def owned(consumer: Consumer) -> set[int]:
-    return {place.partition for place in consumer.assignment()}
 
 
 def test_a_member_commits_and_the_next_one_resumes(shared: Cluster) -> None:
@@ -185,7 +121,7 @@ async def test_aiokafka_in_one_group_with_confluent_kafka(shared: Cluster) -> No
         partition_assignment_strategy=(RangePartitionAssignor,),
     )
     starting = asyncio.create_task(aio.start())
-    give_up = time.monotonic() + _SECONDS
+    give_up = time.monotonic() + SECONDS
     while not (starting.done() and len(aio.assignment()) == 2):
         assert time.monotonic() < give_up
         found += await asyncio.to_thread(poll, librdkafka)
