@@ -65,6 +65,29 @@ class LogSettings(CommonSettings):
         86_400_000, "how long a silent idempotent producer is remembered, in ms",
         settings.whole(1, _MAX_LONG), "1 or more",
     )  # fmt: skip
+    group_min_session_timeout_ms: int = setting(
+        6_000, "shortest session timeout of consumer group members, in ms",
+        settings.whole(1, 86_400_000), "1 to 86400000",
+    )  # fmt: skip
+    group_max_session_timeout_ms: int = setting(
+        1_800_000, "longest session and rebalance timeout of consumer group members, in ms",
+        settings.whole(1, 86_400_000), "1 to 86400000",
+    )  # fmt: skip
+    group_initial_rebalance_delay_ms: int = setting(
+        3_000, "how long a group that was empty waits for more members, in ms",
+        settings.whole(0, 3_600_000), "0 to 3600000",
+    )  # fmt: skip
+    group_max_size: int = setting(
+        10_000, "most members of a consumer group", settings.whole(1, 1_000_000), "1 to 1000000"
+    )
+    offsets_retention_minutes: int = setting(
+        10_080, "how long the offsets of a consumer group without members are kept, in minutes",
+        settings.whole(1, 1 << 31), "1 to 2147483648",
+    )  # fmt: skip
+    offset_metadata_max_bytes: int = setting(
+        4_096, "longest metadata of a committed offset, in bytes",
+        settings.whole(0, 1 << 20), "0 to 1048576",
+    )  # fmt: skip
     wal_fsync: str = setting(
         "commit", "when a record is durable: before it is acknowledged, at most so much later, or "
         "when the system pleases", settings.fsync, "commit, interval:<ms> (1 to 60000), never",

@@ -3,7 +3,8 @@
 As in Kafka, batches go whole and from the front, and a batch is as old as its newest record: by
 time, up to the first that is young enough; by size, while what is left stays at or above the
 limit. A batch without timestamps goes with the first that follows it and has one. Nothing is
-deleted before the new log starts are durable in the registry.
+deleted before the new log starts are durable in the registry. The offsets of consumer groups that
+have had no members for long go in the same sweep.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ class Retention:
     def __init__(self, state: BrokerState, now_ms: Callable[[], int] = _now_ms) -> None:
         self._state = state
         self._now_ms = now_ms
+        self._offsets_ms = state.config.offsets_retention_minutes * 60_000
         # Of partitions that a sweep has looked at: their log start, and the timestamp that kept
         # the batch there. So a sweep that finds nothing to do reads no index.
         self._kept: dict[VirtualTopicId, tuple[int, int]] = {}
@@ -47,6 +49,7 @@ class Retention:
             await asyncio.sleep(interval)
             try:
                 moved = await self.sweep()
+                await self._state.groups.expire(self._offsets_ms)
             except StorageError as e:
                 log.warning("old records cannot be deleted: %s", e)
             except Exception:  # a mistake of ours must not let the log grow for ever

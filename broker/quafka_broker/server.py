@@ -17,8 +17,11 @@ from quafka_broker.ops import (
     delete_records,
     epoch_ends,
     fetch,
+    group_admin,
+    groups,
     leases,
     list_offsets,
+    offsets,
     produce,
     producer_ids,
     topics,
@@ -61,6 +64,16 @@ OPS: dict[OpCode, Handler] = {
     OpCode.DELETE_RECORDS: delete_records.handle,
     OpCode.EPOCH_ENDS: epoch_ends.handle,
     OpCode.HOLD_LEASE: leases.handle,
+    OpCode.JOIN_GROUP: groups.join,
+    OpCode.SYNC_GROUP: groups.sync,
+    OpCode.HEARTBEAT: groups.heartbeat,
+    OpCode.LEAVE_GROUP: groups.leave,
+    OpCode.COMMIT_OFFSETS: offsets.commit,
+    OpCode.COMMITTED_OFFSETS: offsets.committed,
+    OpCode.DELETE_OFFSETS: group_admin.delete_offsets,
+    OpCode.LIST_GROUPS: group_admin.list_groups,
+    OpCode.DESCRIBE_GROUPS: group_admin.describe,
+    OpCode.DELETE_GROUPS: group_admin.delete,
 }
 """What an op code is answered by."""
 
@@ -139,6 +152,7 @@ class Broker:
         if self._state is not None:
             self._state.purgatory.drain()
             self._state.leases.drain()
+            self._state.groups.drain()
         if self._allowed is not None:
             await self._allowed.close()
         if self._mesh is not None:
@@ -147,6 +161,8 @@ class Broker:
             task.cancel()
         if self._rewriter is not None:
             await self._rewriter.close()
+        if self._state is not None:
+            await self._state.groups.close()
         if self._state is not None:
             await self._state.log.close()
         await self._operations.close()

@@ -11,6 +11,9 @@ from typing import Any, TypeVar
 
 from quafka_broker import topic_configs, topics
 from quafka_broker.config import BrokerConfig
+from quafka_broker.groups.coordinator import Coordinator
+from quafka_broker.groups.group import Limits
+from quafka_broker.groups.journal import GROUPS
 from quafka_broker.leases import Leases
 from quafka_broker.producers import Producers
 from quafka_broker.purgatory import Purgatory
@@ -45,6 +48,7 @@ class BrokerState:
     deletions: int = 0
     """Counts what has died; the log's rewriter looks at it."""
     leases: Leases = field(default_factory=Leases)
+    groups: Coordinator = field(init=False)
     events_kept: int = 1_000
     """The registry is not restated before it has had so many events."""
     _changing: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -53,8 +57,21 @@ class BrokerState:
     _superseded: int = 0  # events since the last snapshot of the registry
     _policies: dict[bytes, TopicPolicy] = field(default_factory=dict[bytes, TopicPolicy])
 
+    def __post_init__(self) -> None:
+        config = self.config
+        limits = Limits(
+            config.group_min_session_timeout_ms / 1000,
+            config.group_max_session_timeout_ms / 1000,
+            config.group_initial_rebalance_delay_ms / 1000,
+            config.group_max_size,
+        )
+        self.groups = Coordinator(self.log, limits, self.registry.by_name, self._died)
+
+    def _died(self) -> None:
+        self.deletions += 1
+
     async def replay_registry(self) -> None:
-        """Rebuild the registry from the log; name the cluster if it is new.
+        """Rebuild the registry and the groups from the log; name the cluster if it is new.
 
         Raises:
             StorageError: the log cannot be read, or written.
@@ -70,13 +87,18 @@ class BrokerState:
         if events:
             self.leases.wait_for_predecessor()
         live: dict[VirtualTopicId, int | None] = {
-            topics.REGISTRY: events[start][0] if events else None
+            topics.REGISTRY: events[start][0] if events else None,
+            GROUPS: None,
         }
         for topic in self.registry.every_topic():
             starts = self.registry.log_starts(topic)
             for partition in range(topic.partitions):
                 live[topic.virtual(partition)] = starts.get(partition, 0)
         self.log.settle(live)
+        try:
+            await self.groups.replay()
+        except (ValueError, KeyError, TypeError) as e:
+            raise BadRegistryError(f"an event of the consumer groups is bad: {e!r}") from e
         self.producers.keep(live.keys())
         if not self.registry.cluster_id:
             await self._record(topics.new_cluster())
@@ -179,6 +201,7 @@ class BrokerState:
             for virtual in gone:
                 self.log.forget(virtual)
             self.producers.forget(gone)
+            self.groups.forget_topic(topic)
             self._policies.pop(topic.uuid, None)
             self.deletions += 1
             self.purgatory.wake(gone)

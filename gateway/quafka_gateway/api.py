@@ -13,21 +13,49 @@ from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers import (
     api_versions,
     create_topics,
+    delete_groups,
     delete_records,
     delete_topics,
+    describe_groups,
     fetch,
+    find_coordinator,
+    heartbeat,
     init_producer_id,
+    join_group,
+    leave_group,
+    list_groups,
     list_offsets,
     metadata,
+    offset_commit,
+    offset_delete,
+    offset_fetch,
     offset_for_leader_epoch,
     produce,
+    sync_group,
 )
 from quafka_proto.message import Message
 from quafka_proto.schema.api_versions import ApiVersionsRequest
 from quafka_proto.schema.fetch import FetchRequest
+from quafka_proto.schema.group_admin import (
+    DeleteGroupsRequest,
+    DescribeGroupsRequest,
+    ListGroupsRequest,
+)
+from quafka_proto.schema.groups import (
+    FindCoordinatorRequest,
+    HeartbeatRequest,
+    JoinGroupRequest,
+    LeaveGroupRequest,
+    SyncGroupRequest,
+)
 from quafka_proto.schema.leader_epochs import OffsetForLeaderEpochRequest
 from quafka_proto.schema.list_offsets import ListOffsetsRequest
 from quafka_proto.schema.metadata import MetadataRequest
+from quafka_proto.schema.offsets import (
+    OffsetCommitRequest,
+    OffsetDeleteRequest,
+    OffsetFetchRequest,
+)
 from quafka_proto.schema.partitions import DeleteRecordsRequest
 from quafka_proto.schema.produce import ProduceRequest
 from quafka_proto.schema.producer_id import InitProducerIdRequest
@@ -46,9 +74,9 @@ class Api:
         handler: gives the response message, or None where the protocol has none (acks=0).
         min_version: lowest version accepted and advertised.
         max_version: highest.
-        long_poll: may wait for data, and its reply may be large. Started only once every
-            earlier request of the connection is answered and the client reads; dropped when
-            the client goes.
+        long_poll: may wait for data, or for others, and its reply may be large. Started only
+            once every earlier request of the connection is answered and the client reads;
+            dropped when the client goes.
     """
 
     name: str
@@ -64,6 +92,15 @@ APIS: dict[int, Api] = {
     1: Api("Fetch", FetchRequest, fetch.handle, 0, 18, long_poll=True),
     2: Api("ListOffsets", ListOffsetsRequest, list_offsets.handle, 0, 11),
     3: Api("Metadata", MetadataRequest, metadata.handle, 0, 13),
+    8: Api("OffsetCommit", OffsetCommitRequest, offset_commit.handle, 0, 10),
+    9: Api("OffsetFetch", OffsetFetchRequest, offset_fetch.handle, 0, 10),
+    10: Api("FindCoordinator", FindCoordinatorRequest, find_coordinator.handle, 0, 6),
+    11: Api("JoinGroup", JoinGroupRequest, join_group.handle, 0, 9, long_poll=True),
+    12: Api("Heartbeat", HeartbeatRequest, heartbeat.handle, 0, 4),
+    13: Api("LeaveGroup", LeaveGroupRequest, leave_group.handle, 0, 5),
+    14: Api("SyncGroup", SyncGroupRequest, sync_group.handle, 0, 5, long_poll=True),
+    15: Api("DescribeGroups", DescribeGroupsRequest, describe_groups.handle, 0, 6),
+    16: Api("ListGroups", ListGroupsRequest, list_groups.handle, 0, 5),
     18: Api("ApiVersions", ApiVersionsRequest, api_versions.handle, 0, 4),
     19: Api("CreateTopics", CreateTopicsRequest, create_topics.handle, 0, 7),
     20: Api("DeleteTopics", DeleteTopicsRequest, delete_topics.handle, 0, 6),
@@ -72,4 +109,6 @@ APIS: dict[int, Api] = {
     23: Api(
         "OffsetForLeaderEpoch", OffsetForLeaderEpochRequest, offset_for_leader_epoch.handle, 0, 4
     ),
+    42: Api("DeleteGroups", DeleteGroupsRequest, delete_groups.handle, 0, 2),
+    47: Api("OffsetDelete", OffsetDeleteRequest, offset_delete.handle, 0, 0),
 }

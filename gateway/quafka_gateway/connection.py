@@ -249,7 +249,12 @@ class KafkaConnection(asyncio.Protocol):
         """Run the handler and put its answer in the slot. Never raises but when cancelled."""
         header = slot.header
         context = RequestContext(
-            self._services, header.api_version, header.client_id, self._serial, slot.span
+            self._services,
+            header.api_version,
+            header.client_id,
+            self._serial,
+            slot.span,
+            "/" + self._peer.rpartition(":")[0],
         )
         try:
             with slot.span:

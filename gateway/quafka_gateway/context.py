@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from quafka_gateway.api import Api
     from quafka_gateway.brokers import Brokers
     from quafka_gateway.brokers_reader import BrokersReader
+    from quafka_gateway.coordinator import Coordinator
     from quafka_gateway.fetch_reader import FetchReader
     from quafka_gateway.mesh import BrokerLink
 
@@ -29,6 +30,7 @@ class Services:
     Attributes:
         apis: the table of APIs.
         broker: the way to the broker, or to several as one.
+        coordinator: where consumer groups are.
         advertised: host and port that clients are told to connect to.
         tracer: starts traces; decides whether a request is sampled.
         request_max_bytes: larger requests close their connection.
@@ -40,6 +42,7 @@ class Services:
 
     apis: Mapping[int, Api]
     broker: BrokerLink | Brokers
+    coordinator: Coordinator
     advertised: tuple[str, int]
     tracer: Tracer
     request_max_bytes: int
@@ -56,6 +59,7 @@ class RequestContext:
     Attributes:
         version: the API version it came in, which its response must have.
         client_id: as the client calls itself; None where it does not.
+        client_host: where the client's connection comes from, as Kafka shows it.
         lane: requests with equal lanes reach the broker in order.
         span: the request's span.
     """
@@ -65,11 +69,17 @@ class RequestContext:
     client_id: str | None
     lane: int
     span: Span
+    client_host: str = ""
 
     @property
     def broker(self) -> BrokerLink | Brokers:
         """The way to the broker, or to several as one."""
         return self.services.broker
+
+    @property
+    def coordinator(self) -> Coordinator:
+        """Where consumer groups are."""
+        return self.services.coordinator
 
     @property
     def trace(self) -> TraceContext | None:

@@ -134,14 +134,14 @@ class BrokerLink:
 
     async def hold_lease(self, op: HoldLease) -> HoldLeaseResp:
         """Ask for the lease under which fetches are answered from memory."""
-        return cast(HoldLeaseResp, await self._small(op, None))
+        return cast(HoldLeaseResp, await self.ask(op, None))
 
     async def list_offsets(
         self, op: ListOffsetsOps, trace: TraceContext | None
     ) -> list[ListOffsetsOpResp]:
         """Resolve earliest, latest and timestamps to offsets."""
         try:
-            answer = await self._small(op, trace)
+            answer = await self.ask(op, trace)
         except BrokerAwayError:
             away = ListOffsetsOpResp(-1, error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER)
             return [away] * len(op.partitions)
@@ -153,7 +153,7 @@ class BrokerLink:
         """Where leader epochs end."""
         unknown = EpochEnd(-1, -1)
         try:
-            answer = await self._small(op, trace)
+            answer = await self.ask(op, trace)
         except BrokerAwayError:
             away = EpochEndOpResp(unknown, ErrorCode.NOT_LEADER_OR_FOLLOWER)
             return [away] * len(op.partitions)
@@ -166,7 +166,7 @@ class BrokerLink:
     ) -> list[DeleteRecordsOpResp]:
         """Move log starts, durably."""
         try:
-            answer = await self._small(op, trace)
+            answer = await self.ask(op, trace)
         except BrokerAwayError:
             away = DeleteRecordsOpResp(-1, ErrorCode.NOT_LEADER_OR_FOLLOWER)
             return [away] * len(op.partitions)
@@ -178,25 +178,26 @@ class BrokerLink:
         self, op: DescribeTopics, trace: TraceContext | None, seconds: float = SMALL_OP_SECONDS
     ) -> DescribeTopicsResp:
         """Topics, their ids and partition counts."""
-        return cast(DescribeTopicsResp, await self._small(op, trace, seconds))
+        return cast(DescribeTopicsResp, await self.ask(op, trace, seconds))
 
     async def create_topic(self, op: CreateTopic, trace: TraceContext | None) -> CreateTopicResp:
         """Create one topic, durably."""
-        return cast(CreateTopicResp, await self._small(op, trace))
+        return cast(CreateTopicResp, await self.ask(op, trace))
 
     async def delete_topic(self, op: DeleteTopic, trace: TraceContext | None) -> DeleteTopicResp:
         """Delete one topic, durably."""
-        return cast(DeleteTopicResp, await self._small(op, trace))
+        return cast(DeleteTopicResp, await self.ask(op, trace))
 
     async def init_producer_id(
         self, op: InitProducerId, trace: TraceContext | None
     ) -> InitProducerIdResp:
         """A fresh producer id, or the next epoch of one."""
-        return cast(InitProducerIdResp, await self._small(op, trace))
+        return cast(InitProducerIdResp, await self.ask(op, trace))
 
-    async def _small(
+    async def ask(
         self, op: Op, trace: TraceContext | None, seconds: float = SMALL_OP_SECONDS
     ) -> object:
+        """Any op, answered within so many seconds. Raises BrokerAwayError and OpFailedError."""
         try:
             return await self._client.call(op, org_id=self._org_id, deadline=seconds, trace=trace)
         except (PeerUnavailableError, OutcomeUnknownError) as e:

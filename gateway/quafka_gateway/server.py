@@ -11,6 +11,7 @@ from quafka_gateway.brokers import Brokers
 from quafka_gateway.brokers_reader import BrokersReader
 from quafka_gateway.config import GatewayConfig
 from quafka_gateway.context import Services
+from quafka_gateway.coordinator import Coordinator
 from quafka_gateway.fetch_reader import FetchReader
 from quafka_gateway.fetch_session import FetchSessions
 from quafka_gateway.listener import Listener
@@ -77,6 +78,7 @@ class Gateway:
             Services(
                 apis=APIS,
                 broker=broker,
+                coordinator=Coordinator(self._links[org_routes.home]),
                 advertised=self._advertised,
                 tracer=self._tracer,
                 request_max_bytes=config.socket_request_max_bytes,

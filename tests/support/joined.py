@@ -15,6 +15,7 @@ from quafka_broker.state import BrokerState
 from quafka_gateway.api import APIS
 from quafka_gateway.connection import KafkaConnection
 from quafka_gateway.context import Services
+from quafka_gateway.coordinator import Coordinator
 from quafka_gateway.fetch_reader import FetchReader
 from quafka_gateway.fetch_session import FetchSessions
 from quafka_gateway.mesh import BrokerLink
@@ -89,6 +90,7 @@ class Joined:
         self.services = Services(
             APIS,
             broker,
+            Coordinator(broker),
             ("localhost", 1),
             Tracer(),
             1 << 20,

@@ -333,6 +333,10 @@ class Log:
             start = rows[-1].base_offset + rows[-1].record_count
         return found
 
+    def end_of_lost(self, topic: VirtualTopic, offset: int) -> int:
+        """Where what was lost to damage at `offset` ends."""
+        return self._contents.quarantine.end_of_lost(topic.id, offset)
+
     def readable_bytes(self, topic: VirtualTopic, offset: int, enough: int) -> int:
         """Bytes of whole batches from `offset` on; counting stops once it is `enough`.
 

@@ -103,4 +103,6 @@ async def running_state(
         yield state
     finally:
         state.purgatory.drain()
+        state.groups.drain()
+        await state.groups.close()
         await log.close()

@@ -10,6 +10,7 @@ import pytest
 from quafka_gateway.api import APIS
 from quafka_gateway.connection import KafkaConnection
 from quafka_gateway.context import Services
+from quafka_gateway.coordinator import Coordinator
 from quafka_gateway.fetch_reader import FetchReader
 from quafka_gateway.fetch_session import FetchSessions
 from quafka_gateway.mesh import BrokerAwayError, BrokerLink
@@ -76,6 +77,7 @@ class Client:
         services = Services(
             APIS,
             broker,
+            Coordinator(broker),
             ("localhost", 1),
             Tracer(),
             1 << 20,

@@ -1,0 +1,1 @@
+"""Consumer groups: the state machine (pure), and the coordinator that runs it."""

@@ -1,0 +1,168 @@
+"""All groups and their committed offsets, as the journal's events make them. Pure, but for `save`.
+
+A fact is what one event can replace: a group's own state, or its offset in one partition.
+
+    {"event": "offsets", "org": 1, "group": …, "offsets":
+        [[topic, its generation, partition, offset, leader epoch, metadata, committed at ms], …]}
+    {"event": "group", "org": 1, "group": …, "since_ms": …, and what `Group.stored` gives}
+    {"event": "offsets_deleted", "org": 1, "group": …, "partitions": [[topic, partition], …]}
+    {"event": "group_deleted", "org": 1, "group": …}
+
+Offsets of a topic that was deleted, told by its generation, are nobody's: no event says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from quafka_broker.groups.group import Group, State
+from quafka_broker.topics import Topic
+
+Event = dict[str, Any]
+Key = tuple[int, str]
+"""A group's org and name."""
+Place = tuple[str, int]
+"""Topic and partition."""
+Fact = tuple[Key, Place | None]
+"""What is known of a group in a partition, or (None) of the group itself."""
+
+
+class Committed(NamedTuple):
+    """An offset. `generation`: the topic's, which tells it from an earlier one of its name."""
+
+    generation: int
+    offset: int
+    leader_epoch: int
+    metadata: str
+    at_ms: int
+
+
+@dataclass(slots=True, eq=False)
+class Kept:
+    """A group, its offsets, and what of the group itself is in the log."""
+
+    group: Group
+    offsets: dict[Place, Committed] = field(default_factory=dict[Place, Committed])
+    stored: Event | None = None
+
+
+class Table:
+    """Groups by org and name."""
+
+    def __init__(
+        self,
+        new_group: Callable[[Key], Group],
+        find_topic: Callable[[int, str], Topic | None],
+        now: Callable[[], float],
+    ) -> None:
+        self._new_group = new_group
+        self._find_topic = find_topic
+        self._now = now
+        self.kept: dict[Key, Kept] = {}
+
+    def find_or_make(self, key: Key) -> Kept:
+        """The group; an empty one where there was none."""
+        kept = self.kept.get(key)
+        if kept is None:
+            kept = self.kept[key] = Kept(self._new_group(key))
+        return kept
+
+    # --- events -----------------------------------------------------------------------------
+
+    def facts(self, event: Event) -> list[Fact]:
+        """What an event is about."""
+        key: Key = (event["org"], event["group"])
+        kind = event["event"]
+        if kind == "group":
+            return [(key, None)]
+        if kind == "offsets":
+            return [(key, (topic, partition)) for topic, _, partition, *_ in event["offsets"]]
+        if kind == "offsets_deleted":
+            return [(key, (topic, partition)) for topic, partition in event["partitions"]]
+        kept = self.kept.get(key)
+        return [(key, None), *((key, place) for place in (kept.offsets if kept else ()))]
+
+    def has(self, fact: Fact) -> bool:
+        """Whether it is to be kept."""
+        kept = self.kept.get(fact[0])
+        if kept is None:
+            return False
+        return kept.stored is not None if fact[1] is None else fact[1] in kept.offsets
+
+    def weight(self, fact: Fact) -> int:
+        """How much work it is to say this: an offset is 1, and so is a member."""
+        stored = self.kept[fact[0]].stored if fact[1] is None else None
+        return 1 + (len(stored["members"]) if stored is not None else 0)
+
+    def apply(self, event: Event, *, replaying: bool) -> None:
+        """Make an event's change. What a running group stores of itself, it is already.
+
+        Raises:
+            ValueError, KeyError, TypeError: it is not an event that this version knows.
+        """
+        kind = event["event"]
+        key: Key = (event["org"], event["group"])
+        if kind == "group":
+            kept = self.find_or_make(key)
+            kept.stored = event
+            if replaying:
+                kept.group = self._new_group(key)
+                kept.group.restore(event, self._now())
+                kept.group.since_ms = event["since_ms"]
+        elif kind == "offsets":
+            offsets = self.find_or_make(key).offsets
+            for name, generation, partition, *rest in event["offsets"]:
+                topic = self._find_topic(key[0], name)
+                if topic is not None and topic.generation == generation:
+                    offsets[name, partition] = Committed(generation, *rest)
+        elif kind == "offsets_deleted":
+            offsets = self.find_or_make(key).offsets
+            for topic, partition in event["partitions"]:
+                offsets.pop((topic, partition), None)
+        elif kind == "group_deleted":
+            self.kept.pop(key, None)
+        else:
+            raise ValueError(f"the event {kind!r} is not known")
+
+    def restated(self, facts: Iterable[Fact]) -> list[Event]:
+        """Events that say these once more."""
+        events: list[Event] = []
+        for key, place in facts:
+            kept = self.kept[key]
+            if place is None:
+                assert kept.stored is not None
+                events.append(kept.stored)
+            else:
+                events.append(offsets_event(key, {place: kept.offsets[place]}))
+        return events
+
+    # --- what has had its time --------------------------------------------------------------
+
+    def forget_topic(self, topic: Topic) -> list[Fact]:
+        """A topic was deleted: so are the offsets in it, which are returned."""
+        gone: list[Fact] = []
+        for key, kept in self.kept.items():
+            if key[0] != topic.org:
+                continue
+            for place in [place for place in kept.offsets if place[0] == topic.name]:
+                del kept.offsets[place]
+                gone.append((key, place))
+        return gone
+
+    def expired(self, kept: Kept, before_ms: int) -> list[Place]:
+        """A group's offsets that nobody has used since then; none while it has members.
+
+        As in Kafka (KIP-211), a group of members uses its offsets for as long as it has some.
+        """
+        group = kept.group
+        if group.state is not State.EMPTY or (group.protocol_type and group.since_ms >= before_ms):
+            return []
+        return [place for place, offset in kept.offsets.items() if offset.at_ms < before_ms]
+
+
+def offsets_event(key: Key, offsets: dict[Place, Committed]) -> Event:
+    """The event that commits these."""
+    rows = [[place[0], found[0], place[1], *found[1:]] for place, found in offsets.items()]
+    return {"event": "offsets", "org": key[0], "group": key[1], "offsets": rows}

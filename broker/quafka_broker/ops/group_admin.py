@@ -1,0 +1,131 @@
+"""Ops 0x16 to 0x19: what administrators ask of consumer groups, and do to them."""
+
+from __future__ import annotations
+
+from quafka_broker.groups.group import Group, State
+from quafka_broker.groups.subscription import subscribed_topics
+from quafka_broker.groups.table import Place
+from quafka_broker.state import BrokerState
+from quafka_broker.wal.errors import StorageError
+from quafka_mesh_ops.group_ops import (
+    DeleteGroups,
+    DeleteGroupsResp,
+    DeleteOffsets,
+    DeleteOffsetsResp,
+    DescribedGroup,
+    DescribedMember,
+    DescribeGroups,
+    DescribeGroupsResp,
+    ListedGroup,
+    ListGroups,
+    ListGroupsResp,
+)
+from quafka_mesh_ops.server import OpContext
+from quafka_proto.errors import ErrorCode
+
+_CLASSIC = "classic"
+_CONSUMER = "consumer"
+_BETWEEN = (State.COMPLETING, State.STABLE)
+
+
+async def list_groups(state: BrokerState, context: OpContext, op: ListGroups) -> ListGroupsResp:
+    """List the org's groups. States and kinds are compared without regard to case."""
+    states = {name.lower() for name in op.states}
+    kinds = {name.lower() for name in op.kinds}
+    if kinds and _CLASSIC not in kinds:
+        return ListGroupsResp([])
+    groups = [kept.group for kept in state.groups.groups(context.org_id)]
+    return ListGroupsResp(
+        [
+            ListedGroup(group.name, group.protocol_type, group.state, _CLASSIC)
+            for group in groups
+            if not states or group.state.lower() in states
+        ]
+    )
+
+
+async def describe(
+    state: BrokerState, context: OpContext, op: DescribeGroups
+) -> DescribeGroupsResp:
+    """Describe groups and their members."""
+    found: list[DescribedGroup] = []
+    for name in op.groups:
+        kept = state.groups.find(context.org_id, name)
+        if kept is not None:
+            found.append(_description(kept.group))
+        else:
+            error = ErrorCode.GROUP_ID_NOT_FOUND if name else ErrorCode.INVALID_GROUP_ID
+            found.append(DescribedGroup(name, error, State.DEAD))
+    return DescribeGroupsResp(found)
+
+
+def _description(group: Group) -> DescribedGroup:
+    """As in Kafka, metadata and assignments are only shown of a protocol that is agreed on."""
+    protocol = (group.protocol or "") if group.state in _BETWEEN else ""
+    return DescribedGroup(
+        group.name,
+        0,
+        group.state,
+        group.protocol_type,
+        protocol,
+        [
+            DescribedMember(
+                member.id,
+                member.instance_id,
+                member.client_id,
+                member.client_host,
+                member.protocols.get(protocol, b""),
+                member.assignment if group.state is State.STABLE else b"",
+            )
+            for member in group.members.values()
+        ],
+    )
+
+
+async def delete(state: BrokerState, context: OpContext, op: DeleteGroups) -> DeleteGroupsResp:
+    """Delete groups, one by one."""
+    errors: list[int] = []
+    for name in op.groups:
+        try:
+            errors.append(await state.groups.delete_group(context.org_id, name))
+        except StorageError:
+            errors.append(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    return DeleteGroupsResp(errors)
+
+
+async def delete_offsets(
+    state: BrokerState, context: OpContext, op: DeleteOffsets
+) -> DeleteOffsetsResp:
+    """Delete offsets. A topic that members read is left alone."""
+    kept = state.groups.find(context.org_id, op.group)
+    if kept is None or kept.group.state is State.DEAD:
+        unknown = ErrorCode.GROUP_ID_NOT_FOUND if op.group else ErrorCode.INVALID_GROUP_ID
+        return DeleteOffsetsResp(unknown, [])
+    group = kept.group
+    if group.members and group.protocol_type != _CONSUMER:
+        return DeleteOffsetsResp(ErrorCode.NON_EMPTY_GROUP, [])
+    errors: list[int] = []
+    places: list[Place] = []
+    for question in op.topics:
+        error = _refusal(group, question.topic)
+        topic = state.registry.by_name(context.org_id, question.topic)
+        for partition in question.partitions:
+            in_range = topic is not None and 0 <= partition < topic.partitions
+            errors.append(error if in_range else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            if not errors[-1] and (question.topic, partition) in kept.offsets:
+                places.append((question.topic, partition))
+    if places:
+        try:
+            await state.groups.delete_offsets(context.org_id, op.group, places)
+        except StorageError:
+            return DeleteOffsetsResp(ErrorCode.COORDINATOR_NOT_AVAILABLE, [])
+    return DeleteOffsetsResp(0, errors)
+
+
+def _refusal(group: Group, topic: str) -> ErrorCode:
+    for member in group.members.values():
+        for metadata in member.protocols.values():
+            topics = subscribed_topics(metadata)
+            if topics is None or topic in topics:
+                return ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+    return ErrorCode.NONE

@@ -1,0 +1,39 @@
+"""Ops 0x10 to 0x13: members join, sync, show that they are alive, and leave."""
+
+from __future__ import annotations
+
+from quafka_broker.state import BrokerState
+from quafka_mesh_ops.group_ops import (
+    Heartbeat,
+    HeartbeatResp,
+    JoinGroup,
+    JoinGroupResp,
+    LeaveGroup,
+    LeaveGroupResp,
+    SyncGroup,
+    SyncGroupResp,
+)
+from quafka_mesh_ops.server import OpContext
+
+
+async def join(state: BrokerState, context: OpContext, op: JoinGroup) -> JoinGroupResp:
+    """Join; parked until the generation begins."""
+    with context.tracer.start("broker.group.park", context.trace):
+        return await state.groups.join(context.org_id, op)
+
+
+async def sync(state: BrokerState, context: OpContext, op: SyncGroup) -> SyncGroupResp:
+    """Get an assignment; parked until there is one."""
+    with context.tracer.start("broker.group.park", context.trace):
+        return await state.groups.sync(context.org_id, op)
+
+
+async def heartbeat(state: BrokerState, context: OpContext, op: Heartbeat) -> HeartbeatResp:
+    """A member is alive."""
+    return HeartbeatResp(state.groups.heartbeat(context.org_id, op))
+
+
+async def leave(state: BrokerState, context: OpContext, op: LeaveGroup) -> LeaveGroupResp:
+    """Members leave."""
+    error, leavers = state.groups.leave(context.org_id, op)
+    return LeaveGroupResp(error, [int(code) for code in leavers])

@@ -1,0 +1,136 @@
+"""The coordinator of all consumer groups, as handlers see it: the home broker.
+
+A broker that is away is a coordinator that has moved: clients look for it, find this gateway
+again, and go on. All of these ops may be said twice.
+"""
+
+from __future__ import annotations
+
+from typing import cast
+
+from quafka_gateway.mesh import SMALL_OP_SECONDS, BrokerAwayError, BrokerLink
+from quafka_mesh_ops.errors import OpFailedError
+from quafka_mesh_ops.group_ops import (
+    CommitOffsets,
+    CommitOffsetsResp,
+    CommittedOffsets,
+    CommittedOffsetsResp,
+    DeleteGroups,
+    DeleteGroupsResp,
+    DeleteOffsets,
+    DeleteOffsetsResp,
+    DescribeGroups,
+    DescribeGroupsResp,
+    Heartbeat,
+    HeartbeatResp,
+    JoinGroup,
+    JoinGroupResp,
+    LeaveGroup,
+    LeaveGroupResp,
+    ListGroups,
+    ListGroupsResp,
+    SyncGroup,
+    SyncGroupResp,
+)
+from quafka_mesh_ops.ops import Op
+from quafka_mesh_ops.tracing import TraceContext
+from quafka_proto.errors import ErrorCode
+
+# A group's members wait for each other for as long as the slowest of them may take.
+_GROUP_WAIT_SECONDS = 3_600.0
+
+
+class Coordinator:
+    """Groups and their offsets: one method per op."""
+
+    def __init__(self, broker: BrokerLink) -> None:
+        self._broker = broker
+
+    async def join_group(self, op: JoinGroup, trace: TraceContext | None) -> JoinGroupResp:
+        """Join; parked at the broker until the group's next generation begins."""
+        try:
+            return cast(JoinGroupResp, await self._ask(op, trace, _GROUP_WAIT_SECONDS))
+        except CoordinatorError as e:
+            return JoinGroupResp(e.code, op.member_id)
+
+    async def sync_group(self, op: SyncGroup, trace: TraceContext | None) -> SyncGroupResp:
+        """Get an assignment; parked at the broker until there is one."""
+        try:
+            return cast(SyncGroupResp, await self._ask(op, trace, _GROUP_WAIT_SECONDS))
+        except CoordinatorError as e:
+            return SyncGroupResp(e.code)
+
+    async def heartbeat(self, op: Heartbeat, trace: TraceContext | None) -> int:
+        """A member is alive; what it is told."""
+        try:
+            return cast(HeartbeatResp, await self._ask(op, trace)).error_code
+        except CoordinatorError as e:
+            return e.code
+
+    async def leave_group(self, op: LeaveGroup, trace: TraceContext | None) -> LeaveGroupResp:
+        """Members leave."""
+        try:
+            return cast(LeaveGroupResp, await self._ask(op, trace))
+        except CoordinatorError as e:
+            return LeaveGroupResp(e.code, [])
+
+    async def commit_offsets(self, op: CommitOffsets, trace: TraceContext | None) -> list[int]:
+        """Commit offsets, durably; one error code for each."""
+        try:
+            return cast(CommitOffsetsResp, await self._ask(op, trace)).partitions
+        except CoordinatorError as e:
+            return [e.code] * len(op.offsets)
+
+    async def committed_offsets(
+        self, op: CommittedOffsets, trace: TraceContext | None
+    ) -> CommittedOffsetsResp:
+        """What was committed."""
+        try:
+            return cast(CommittedOffsetsResp, await self._ask(op, trace))
+        except CoordinatorError as e:
+            return CommittedOffsetsResp([], e.code)
+
+    async def delete_offsets(
+        self, op: DeleteOffsets, trace: TraceContext | None
+    ) -> DeleteOffsetsResp:
+        """Delete committed offsets, durably."""
+        try:
+            return cast(DeleteOffsetsResp, await self._ask(op, trace))
+        except CoordinatorError as e:
+            return DeleteOffsetsResp(e.code, [])
+
+    async def delete_groups(self, op: DeleteGroups, trace: TraceContext | None) -> list[int]:
+        """Delete groups, durably; one error code for each."""
+        try:
+            return cast(DeleteGroupsResp, await self._ask(op, trace)).groups
+        except CoordinatorError as e:
+            return [e.code] * len(op.groups)
+
+    async def list_groups(self, op: ListGroups, trace: TraceContext | None) -> ListGroupsResp:
+        """The groups that there are. Raises CoordinatorError."""
+        return cast(ListGroupsResp, await self._ask(op, trace))
+
+    async def describe_groups(
+        self, op: DescribeGroups, trace: TraceContext | None
+    ) -> DescribeGroupsResp:
+        """Groups with their members. Raises CoordinatorError."""
+        return cast(DescribeGroupsResp, await self._ask(op, trace))
+
+    async def _ask(
+        self, op: Op, trace: TraceContext | None, seconds: float = SMALL_OP_SECONDS
+    ) -> object:
+        try:
+            return await self._broker.ask(op, trace, seconds)
+        except BrokerAwayError as e:
+            raise CoordinatorError(ErrorCode.NOT_COORDINATOR) from e
+        except OpFailedError as e:
+            late = e.error_code == ErrorCode.REQUEST_TIMED_OUT
+            raise CoordinatorError(ErrorCode.NOT_COORDINATOR if late else e.error_code) from e
+
+
+class CoordinatorError(Exception):
+    """A group's coordinator did not answer; `code` is what clients are told."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(ErrorCode.name_of(code))
+        self.code = code

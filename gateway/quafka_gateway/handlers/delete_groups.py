@@ -1,0 +1,24 @@
+"""DeleteGroups (key 42), versions 0-2: groups without members, and their offsets."""
+
+from __future__ import annotations
+
+from quafka_gateway.context import RequestContext
+from quafka_mesh_ops.group_ops import DeleteGroups
+from quafka_proto.schema.group_admin import (
+    DeletableGroupResult,
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+)
+
+
+async def handle(request: DeleteGroupsRequest, context: RequestContext) -> DeleteGroupsResponse:
+    """Delete each group, durably."""
+    op = DeleteGroups(request.groups_names)
+    with context.child("gateway.kafka.delete_groups") as span:
+        errors = await context.coordinator.delete_groups(op, span.context)
+    return DeleteGroupsResponse(
+        results=[
+            DeletableGroupResult(group_id=name, error_code=error)
+            for name, error in zip(request.groups_names, errors, strict=True)
+        ]
+    )

@@ -1,0 +1,63 @@
+"""DescribeGroups (key 15), versions 0-6: state, protocol and members.
+
+A group that nobody knows is shown as Dead, without an error below version 6 (KIP-1043).
+"""
+
+from __future__ import annotations
+
+from quafka_gateway.context import RequestContext
+from quafka_gateway.coordinator import CoordinatorError
+from quafka_mesh_ops.group_ops import DescribedGroup as Described
+from quafka_mesh_ops.group_ops import DescribeGroups
+from quafka_proto.errors import ErrorCode
+from quafka_proto.schema.group_admin import (
+    DescribedGroup,
+    DescribedGroupMember,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
+from quafka_proto.schema.metadata import AUTHORIZED_OPERATIONS_UNKNOWN
+
+# Bits of Kafka's AclOperation. Nobody is refused anything yet: read, delete, describe.
+_ALL_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8
+
+
+async def handle(request: DescribeGroupsRequest, context: RequestContext) -> DescribeGroupsResponse:
+    """Describe every group asked for."""
+    asked = request.include_authorized_operations
+    operations = _ALL_OPERATIONS if asked else AUTHORIZED_OPERATIONS_UNKNOWN
+    with context.child("gateway.kafka.describe_groups") as span:
+        try:
+            op = DescribeGroups(request.groups)
+            found = (await context.coordinator.describe_groups(op, span.context)).groups
+        except CoordinatorError as e:
+            found = [Described(name, e.code) for name in request.groups]
+    return DescribeGroupsResponse(
+        groups=[_group(group, context.version, operations) for group in found]
+    )
+
+
+def _group(group: Described, version: int, operations: int) -> DescribedGroup:
+    error, message = group.error_code, None
+    if error == ErrorCode.GROUP_ID_NOT_FOUND:
+        error, message = (0, None) if version < 6 else (error, f"no group {group.group!r}")
+    return DescribedGroup(
+        error_code=error,
+        error_message=message,
+        group_id=group.group,
+        group_state=group.state,
+        protocol_type=group.protocol_type,
+        protocol_data=group.protocol,
+        members=[
+            DescribedGroupMember(
+                member_id=member.member_id,
+                group_instance_id=member.instance_id or None,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                member_metadata=member.metadata,
+                member_assignment=member.assignment,
+            )
+            for member in group.members or []
+        ],
+        authorized_operations=operations,
+    )

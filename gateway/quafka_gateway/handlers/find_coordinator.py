@@ -1,0 +1,49 @@
+"""FindCoordinator (key 10), versions 0-6: every group's coordinator is this gateway.
+
+It is the broker that coordinates; the gateway passes everything on. Transactions have no
+coordinator: they are not served.
+"""
+
+from __future__ import annotations
+
+from quafka_gateway.context import NODE_ID, RequestContext
+from quafka_proto.errors import ErrorCode
+from quafka_proto.schema.groups import (
+    Coordinator,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
+
+_GROUP = 0
+
+
+async def handle(
+    request: FindCoordinatorRequest, context: RequestContext
+) -> FindCoordinatorResponse:
+    """Name this gateway for every group."""
+    keys = request.coordinator_keys if context.version >= 4 else [request.key]
+    found = [_coordinator(key, request.key_type, context) for key in keys]
+    if context.version >= 4:
+        return FindCoordinatorResponse(coordinators=found)
+    (one,) = found
+    return FindCoordinatorResponse(
+        error_code=one.error_code,
+        error_message=one.error_message,
+        node_id=one.node_id,
+        host=one.host,
+        port=one.port,
+    )
+
+
+def _coordinator(key: str, key_type: int, context: RequestContext) -> Coordinator:
+    error, message = ErrorCode.NONE, None
+    if key_type != _GROUP:
+        error, message = ErrorCode.UNSUPPORTED_VERSION, "transactions and share groups: not served"
+    elif not key:
+        error, message = ErrorCode.INVALID_GROUP_ID, "a group's name must not be empty"
+    if error:
+        return Coordinator(
+            key=key, node_id=-1, host="", port=-1, error_code=error, error_message=message
+        )
+    host, port = context.services.advertised
+    return Coordinator(key=key, node_id=NODE_ID, host=host, port=port)

@@ -1,0 +1,19 @@
+"""Heartbeat (key 12), versions 0-4: a member is alive, and learns of a rebalance."""
+
+from __future__ import annotations
+
+from quafka_gateway.context import RequestContext
+from quafka_mesh_ops.group_ops import Heartbeat
+from quafka_proto.schema.groups import HeartbeatRequest, HeartbeatResponse
+
+
+async def handle(request: HeartbeatRequest, context: RequestContext) -> HeartbeatResponse:
+    """Pass it on."""
+    op = Heartbeat(
+        request.group_id,
+        request.generation_id,
+        request.member_id,
+        request.group_instance_id or "",
+    )
+    with context.child("gateway.kafka.heartbeat") as span:
+        return HeartbeatResponse(error_code=await context.coordinator.heartbeat(op, span.context))

@@ -1,0 +1,52 @@
+"""JoinGroup (key 11), versions 0-9: answered when the group's next generation begins.
+
+From version 4 on a new member is given its id and told to come again with it (KIP-394); from
+version 9 on the leader can be told that there is nothing to assign (KIP-814).
+"""
+
+from __future__ import annotations
+
+from quafka_gateway.context import RequestContext
+from quafka_mesh_ops.group_ops import JoinGroup, Protocol
+from quafka_proto.schema.groups import (
+    JoinGroupRequest,
+    JoinGroupResponse,
+    JoinGroupResponseMember,
+)
+
+
+async def handle(request: JoinGroupRequest, context: RequestContext) -> JoinGroupResponse:
+    """Join at the broker."""
+    op = JoinGroup(
+        request.group_id,
+        request.member_id,
+        request.group_instance_id or "",
+        request.protocol_type,
+        [Protocol(each.name, each.metadata) for each in request.protocols],
+        request.session_timeout_ms,
+        request.rebalance_timeout_ms,
+        context.client_id or "",
+        context.client_host,
+        require_member_id=context.version >= 4,
+        knows_skip_assignment=context.version >= 9,
+    )
+    with context.child("gateway.kafka.join_group") as span:
+        answer = await context.coordinator.join_group(op, span.context)
+    protocol = answer.protocol
+    return JoinGroupResponse(
+        error_code=answer.error_code,
+        generation_id=answer.generation,
+        protocol_type=answer.protocol_type,
+        protocol_name=protocol if context.version >= 7 else protocol or "",
+        leader=answer.leader,
+        skip_assignment=answer.skip_assignment,
+        member_id=answer.member_id,
+        members=[
+            JoinGroupResponseMember(
+                member_id=member.member_id,
+                group_instance_id=member.instance_id or None,
+                metadata=member.metadata,
+            )
+            for member in answer.members or []
+        ],
+    )

@@ -1,0 +1,32 @@
+"""LeaveGroup (key 13), versions 0-5: one member up to version 2, several from version 3 on."""
+
+from __future__ import annotations
+
+from quafka_gateway.context import RequestContext
+from quafka_mesh_ops.group_ops import LeaveGroup, Leaver
+from quafka_proto.schema.groups import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
+
+
+async def handle(request: LeaveGroupRequest, context: RequestContext) -> LeaveGroupResponse:
+    """Members leave, or an administrator removes them."""
+    if context.version < 3:
+        leavers = [Leaver(request.member_id)]
+    else:
+        leavers = [Leaver(m.member_id, m.group_instance_id or "") for m in request.members]
+    with context.child("gateway.kafka.leave_group") as span:
+        answer = await context.coordinator.leave_group(
+            LeaveGroup(request.group_id, leavers), span.context
+        )
+    if context.version < 3:
+        return LeaveGroupResponse(error_code=answer.error_code or sum(answer.leavers))
+    return LeaveGroupResponse(
+        error_code=answer.error_code,
+        members=[
+            MemberResponse(
+                member_id=leaver.member_id,
+                group_instance_id=leaver.instance_id or None,
+                error_code=code,
+            )
+            for leaver, code in zip(leavers, answer.leavers, strict=False)
+        ],
+    )

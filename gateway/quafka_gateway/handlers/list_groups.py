@@ -1,0 +1,29 @@
+"""ListGroups (key 16), versions 0-5: filtered by state from version 4, by type from 5 on."""
+
+from __future__ import annotations
+
+from quafka_gateway.context import RequestContext
+from quafka_gateway.coordinator import CoordinatorError
+from quafka_mesh_ops.group_ops import ListGroups
+from quafka_proto.schema.group_admin import ListedGroup, ListGroupsRequest, ListGroupsResponse
+
+
+async def handle(request: ListGroupsRequest, context: RequestContext) -> ListGroupsResponse:
+    """List the groups that there are."""
+    op = ListGroups(request.states_filter, request.types_filter)
+    with context.child("gateway.kafka.list_groups") as span:
+        try:
+            answer = await context.coordinator.list_groups(op, span.context)
+        except CoordinatorError as e:
+            return ListGroupsResponse(error_code=e.code)
+    return ListGroupsResponse(
+        groups=[
+            ListedGroup(
+                group_id=group.group,
+                protocol_type=group.protocol_type,
+                group_state=group.state,
+                group_type=group.kind,
+            )
+            for group in answer.groups
+        ]
+    )

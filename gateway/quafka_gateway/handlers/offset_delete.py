@@ -1,0 +1,42 @@
+"""OffsetDelete (key 47), version 0: offsets of topics that no member is subscribed to."""
+
+from __future__ import annotations
+
+from quafka_gateway.context import RequestContext
+from quafka_mesh_ops.group_ops import CommittedQuestion, DeleteOffsets
+from quafka_proto.schema.offsets import (
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
+
+
+async def handle(request: OffsetDeleteRequest, context: RequestContext) -> OffsetDeleteResponse:
+    """Delete them, durably."""
+    op = DeleteOffsets(
+        request.group_id,
+        [
+            CommittedQuestion(topic.name, [each.partition_index for each in topic.partitions])
+            for topic in request.topics
+        ],
+    )
+    with context.child("gateway.kafka.offset_delete") as span:
+        answer = await context.coordinator.delete_offsets(op, span.context)
+    if answer.error_code:
+        return OffsetDeleteResponse(error_code=answer.error_code)
+    errors = iter(answer.partitions)
+    return OffsetDeleteResponse(
+        topics=[
+            OffsetDeleteResponseTopic(
+                name=topic.name,
+                partitions=[
+                    OffsetDeleteResponsePartition(
+                        partition_index=each.partition_index, error_code=next(errors)
+                    )
+                    for each in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )

@@ -1,0 +1,113 @@
+"""OffsetFetch (key 9), versions 0-10: one group up to version 7, several from 8 on (KIP-709).
+
+What was never committed is -1 without an error, and so is all of a group that nobody knows. Null
+topics (from version 2 on) ask for all that there are; version 10 names topics by id. Without
+transactions every committed offset is stable: `require_stable` asks for nothing more.
+"""
+
+from __future__ import annotations
+
+from itertools import groupby
+
+from quafka_gateway.context import RequestContext
+from quafka_mesh_ops.group_ops import (
+    CommittedOffset,
+    CommittedOffsets,
+    CommittedOffsetsResp,
+    CommittedQuestion,
+)
+from quafka_proto.schema.offsets import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+
+
+async def handle(request: OffsetFetchRequest, context: RequestContext) -> OffsetFetchResponse:
+    """Ask the broker for every group's offsets."""
+    if context.version < 8:
+        return await _one_group(request, context)
+    return OffsetFetchResponse(groups=[await _group(group, context) for group in request.groups])
+
+
+async def _one_group(request: OffsetFetchRequest, context: RequestContext) -> OffsetFetchResponse:
+    topics = request.topics
+    questions = (
+        None
+        if topics is None
+        else [CommittedQuestion(topic.name, topic.partition_indexes) for topic in topics]
+    )
+    answer = await _ask(CommittedOffsets(request.group_id, questions), context)
+    offsets = answer.offsets
+    if answer.error_code and context.version < 2:  # there is only the partitions' error
+        offsets = [
+            CommittedOffset(topic.name, b"", partition, error_code=answer.error_code)
+            for topic in topics or []
+            for partition in topic.partition_indexes
+        ]
+    return OffsetFetchResponse(
+        error_code=answer.error_code,
+        topics=[
+            OffsetFetchResponseTopic(
+                name=name,
+                partitions=[
+                    OffsetFetchResponsePartition(
+                        partition_index=found.partition,
+                        committed_offset=found.offset,
+                        committed_leader_epoch=found.leader_epoch,
+                        metadata=found.metadata,
+                        error_code=found.error_code,
+                    )
+                    for found in some
+                ],
+            )
+            for name, some in groupby(offsets, lambda found: found.topic)
+        ],
+    )
+
+
+async def _group(
+    group: OffsetFetchRequestGroup, context: RequestContext
+) -> OffsetFetchResponseGroup:
+    by_id = context.version >= 10
+    questions = (
+        None
+        if group.topics is None
+        else [
+            CommittedQuestion(t.name, t.partition_indexes, t.topic_id if by_id else b"")
+            for t in group.topics
+        ]
+    )
+    answer = await _ask(CommittedOffsets(group.group_id, questions), context)
+    by_topic = groupby(answer.offsets, lambda found: (found.topic, found.topic_id))
+    return OffsetFetchResponseGroup(
+        group_id=group.group_id,
+        error_code=answer.error_code,
+        topics=[
+            OffsetFetchResponseTopics(
+                name=name,
+                topic_id=topic_id or bytes(16),
+                partitions=[
+                    OffsetFetchResponsePartitions(
+                        partition_index=found.partition,
+                        committed_offset=found.offset,
+                        committed_leader_epoch=found.leader_epoch,
+                        metadata=found.metadata,
+                        error_code=found.error_code,
+                    )
+                    for found in some
+                ],
+            )
+            for (name, topic_id), some in by_topic
+        ],
+    )
+
+
+async def _ask(op: CommittedOffsets, context: RequestContext) -> CommittedOffsetsResp:
+    with context.child("gateway.kafka.offset_fetch") as span:
+        return await context.coordinator.committed_offsets(op, span.context)

@@ -1,0 +1,28 @@
+"""SyncGroup (key 14), versions 0-5: a member's assignment, once the leader has brought it."""
+
+from __future__ import annotations
+
+from quafka_gateway.context import RequestContext
+from quafka_mesh_ops.group_ops import Assignment, SyncGroup
+from quafka_proto.schema.groups import SyncGroupRequest, SyncGroupResponse
+
+
+async def handle(request: SyncGroupRequest, context: RequestContext) -> SyncGroupResponse:
+    """Wait for the assignment at the broker."""
+    op = SyncGroup(
+        request.group_id,
+        request.generation_id,
+        request.member_id,
+        request.group_instance_id or "",
+        [Assignment(each.member_id, each.assignment) for each in request.assignments],
+        request.protocol_type,
+        request.protocol_name,
+    )
+    with context.child("gateway.kafka.sync_group") as span:
+        answer = await context.coordinator.sync_group(op, span.context)
+    return SyncGroupResponse(
+        error_code=answer.error_code,
+        protocol_type=answer.protocol_type,
+        protocol_name=answer.protocol,
+        assignment=answer.assignment,
+    )

@@ -1,0 +1,210 @@
+"""What every op is made of, and its order on the wire.
+
+An op travels as a msgpack array of its fields in declaration order. **Fields are only ever
+appended**, always with a default: a reader ignores trailing values it does not know and takes
+the default for those that are missing. Nested ops are nested arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from enum import IntEnum
+from operator import attrgetter
+from typing import Any, ClassVar, TypeVar, cast, get_args, get_origin, get_type_hints
+
+from quafka_mesh_ops.errors import ProtocolError
+
+Buffer = bytes | bytearray | memoryview
+"""Record bytes travel by reference wherever they can."""
+
+
+class OpCode(IntEnum):
+    """What an envelope asks for."""
+
+    PRODUCE = 0x02
+    FETCH = 0x03
+    LIST_OFFSETS = 0x04
+    DELETE_TOPIC = 0x05
+    DESCRIBE_TOPICS = 0x06
+    CREATE_TOPIC = 0x07
+    INIT_PRODUCER_ID = 0x08
+    DELETE_RECORDS = 0x09
+    JOIN_GROUP = 0x10
+    SYNC_GROUP = 0x11
+    HEARTBEAT = 0x12
+    LEAVE_GROUP = 0x13
+    COMMIT_OFFSETS = 0x14
+    COMMITTED_OFFSETS = 0x15
+    DELETE_OFFSETS = 0x16
+    LIST_GROUPS = 0x17
+    DESCRIBE_GROUPS = 0x18
+    DELETE_GROUPS = 0x19
+    EPOCH_ENDS = 0x20
+    HOLD_LEASE = 0x30
+
+
+class Part:
+    """Base of everything that is encoded as an array of its fields."""
+
+    __slots__ = ()
+
+
+class Op(Part):
+    """A request. `code` selects the broker's handler, `response` the answer's type."""
+
+    __slots__ = ()
+    code: ClassVar[OpCode]
+    response: ClassVar[type[Part]]
+
+
+# --- the wire order -------------------------------------------------------------------------
+
+P = TypeVar("P", bound=Part)
+_Read = Callable[[Any], Any]
+_SCALARS: dict[object, tuple[type, ...]] = {
+    int: (int,),
+    str: (str,),
+    bool: (bool,),
+    bytes: (bytes,),
+    Buffer: (bytes, memoryview, bytearray),
+}
+
+
+def to_wire(part: Part) -> list[Any]:
+    """The op as a fixed-order array of msgpack values. Record bytes are passed by reference."""
+    form = _form(type(part))
+    values = list(form.get(part))
+    for place in form.nested:
+        values[place] = _write(values[place])
+    return values
+
+
+def from_wire(part_type: type[P], values: object) -> P:
+    """Read an op from its array.
+
+    Raises:
+        ProtocolError: not an array, too few values, or one of the wrong type.
+    """
+    form = _form(part_type)
+    if not isinstance(values, list):
+        raise ProtocolError(f"{part_type.__name__} is not an array")
+    items = cast("list[Any]", values)
+    if list(map(type, items)) == form.plain and not any(items[place] for place in form.lists):
+        return part_type(*items)
+    try:
+        return part_type(*[read(value) for read, value in zip(form.readers, items, strict=False)])
+    except TypeError as e:
+        raise ProtocolError(f"{part_type.__name__}: {e}") from e
+
+
+def weight(part: Part) -> int:
+    """About how many bytes of memory the lists of an op take, beyond what they hold."""
+    values = _form(type(part)).get(part)
+    return _BYTES_PER_ITEM * sum(len(cast("list[Any]", v)) for v in values if isinstance(v, list))
+
+
+_BYTES_PER_ITEM = 256  # of an object with its few numbers, and its place in the list
+
+
+def _write(value: Any) -> Any:
+    if isinstance(value, Part):
+        return to_wire(value)
+    if isinstance(value, list):
+        return [_write(item) for item in cast("list[Any]", value)]
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """What is known of a part's wire order.
+
+    A fetch of a thousand partitions is a thousand parts each way: those that have nothing in
+    their lists and optional fields are read and written without a call for each field.
+    """
+
+    get: Callable[[Any], tuple[Any, ...]]
+    readers: tuple[_Read, ...]
+    nested: tuple[int, ...]
+    """The fields that are, or have in them, parts."""
+    lists: tuple[int, ...]
+    plain: list[type]
+    """The fields' types in the plainest case: optional ones are None."""
+
+
+_forms: dict[type[Part], _Form] = {}
+
+
+def _form(part_type: type[Part]) -> _Form:
+    form = _forms.get(part_type)
+    if form is None:
+        hints = get_type_hints(part_type)
+        names = [field.name for field in fields(cast(Any, part_type))]
+        plain = [_plain_type(hints[name]) for name in names]
+        form = _forms[part_type] = _Form(
+            _getter(names),
+            tuple(_reader(hints[name], name) for name in names),
+            tuple(place for place, name in enumerate(names) if _has_parts(hints[name])),
+            tuple(place for place, kind in enumerate(plain) if kind is list),
+            plain,
+        )
+    return form
+
+
+def _getter(names: list[str]) -> Callable[[Any], tuple[Any, ...]]:
+    if len(names) > 1:
+        return attrgetter(*names)
+    get = attrgetter(*names)
+    return lambda part: (get(part),)
+
+
+def _plain_type(hint: Any) -> type:
+    """The type that a field's value mostly has; `Part` where it takes a closer look."""
+    if hint is Buffer:
+        return bytes
+    if get_origin(hint) is list:
+        return list
+    if type(None) in get_args(hint):
+        return type(None)
+    return hint if hint in _SCALARS else Part
+
+
+def _has_parts(hint: Any) -> bool:
+    if isinstance(hint, type) and issubclass(hint, Part):
+        return True
+    return any(map(_has_parts, get_args(hint)))
+
+
+def _reader(hint: Any, name: str) -> _Read:
+    """A function that checks and converts one msgpack value to the field's declared type."""
+    scalar = _SCALARS.get(hint)
+    if scalar is not None:
+        return _scalar_reader(scalar, name)
+    if get_origin(hint) is list:
+        (item_hint,) = get_args(hint)
+        return _list_reader(_reader(item_hint, name), name)
+    if isinstance(hint, type) and issubclass(hint, Part):
+        return lambda value: from_wire(hint, value)
+    present = [arg for arg in get_args(hint) if arg is not type(None)]
+    if len(present) == 1:
+        read = _reader(present[0], name)
+        return lambda value: None if value is None else read(value)
+    raise AssertionError(f"no wire form for {hint} ({name})")
+
+
+def _scalar_reader(allowed: tuple[type, ...], name: str) -> _Read:
+    def read(value: Any) -> Any:
+        if type(value) not in allowed:
+            raise ProtocolError(f"{name} has type {type(value).__name__}")
+        return value
+
+    return read
+
+
+def _list_reader(read_item: _Read, name: str) -> _Read:
+    def read(value: Any) -> Any:
+        if not isinstance(value, list):
+            raise ProtocolError(f"{name} is not an array")
+        return [read_item(item) for item in cast("list[Any]", value)]
+
+    return read
