@@ -15,6 +15,7 @@ from confluent_kafka import Producer
 
 from tests.support.cluster import Cluster
 from tests.support.confluent import consume
+from tests.support.late_answers import LateAnswers
 from tests.support.link import Link
 
 LINKS: dict[str, dict[str, Any]] = {
@@ -32,9 +33,14 @@ VALUE = 1_000
 
 
 @contextmanager
-def linked(folder: Path, **faults: Any) -> Iterator[tuple[Cluster, Link]]:
+def linked(
+    folder: Path, gateway_args: tuple[str, ...] = (), **faults: Any
+) -> Iterator[tuple[Cluster, Link]]:
     """A broker, a link to it, and a gateway at the other end."""
-    with Cluster(folder) as cluster, Link(cluster.mesh_address, **faults) as link:
+    with (
+        Cluster(folder, gateway_args=gateway_args) as cluster,
+        Link(cluster.mesh_address, **faults) as link,
+    ):
         cluster.gateway.stop()
         cluster.mesh_by = link.address
         cluster.start_gateway()
@@ -112,3 +118,34 @@ def test_a_link_that_is_cut_for_a_while(tmp_path: Path, cut: str) -> None:
         link.change(cut="")
         sending.finish()
         assert [m.value() for m in consume(cluster.bootstrap, "t", 1_000)] == sent
+
+
+def test_what_was_stored_and_never_answered_is_not_stored_twice(tmp_path: Path) -> None:
+    """The first of three batches in flight is stored, the second lost, the third comes through.
+
+    librdkafka must not be told that the third is out of order before it sends the first again.
+    """
+    with (
+        LateAnswers(0.25) as late,
+        linked(tmp_path, ("--advertised-listener", late.address)) as (cluster, link),
+    ):
+        late.target = cluster.address
+        producer = Producer(
+            {"bootstrap.servers": late.address, "enable.idempotence": True, "linger.ms": 0}
+        )
+        producer.produce("t", b"0")
+        assert producer.flush(20) == 0
+        for cut, value in (("down", b"1"), ("both", b"2")):
+            link.change(cut=cut)
+            producer.produce("t", value)
+            producer.poll(0.3)
+        lost = cluster.logs.count("no connection to")
+        until = time.monotonic() + 10
+        while cluster.logs.count("no connection to") == lost:
+            assert time.monotonic() < until
+            time.sleep(0.01)
+        producer.produce("t", b"3")
+        producer.poll(0.1)
+        link.change(cut="")
+        assert producer.flush(20) == 0
+        assert [m.value() for m in consume(cluster.bootstrap, "t", 4)] == [b"0", b"1", b"2", b"3"]

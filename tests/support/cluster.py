@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -17,6 +20,16 @@ from quafka_mesh_ops.settings import join_address
 
 _START_SECONDS = 20.0
 _STOP_SECONDS = 15.0
+
+
+def _lasting_port(kind: socket.SocketKind) -> int:
+    """A free port that can be bound again later: the system gives it to nobody who asks for any."""
+    ephemeral = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    while True:
+        port = random.randrange(10_000, ephemeral)
+        with socket.socket(socket.AF_INET, kind) as found, suppress(OSError):
+            found.bind(("127.0.0.1", port))
+            return port
 
 
 class Process:
@@ -93,10 +106,10 @@ class Cluster:
         self._commands: dict[str, tuple[str, ...]] = {"broker": broker_command, "gateway": ()}
         self._keys = {name: folder / f"{name}.key" for name in ("broker", "gateway")}
         self._ids = {name: Identity.load_or_create(key).node_id for name, key in self._keys.items()}
-        self._mesh = "127.0.0.1:0"
+        self._mesh = f"127.0.0.1:{_lasting_port(socket.SOCK_DGRAM)}"
         self.mesh_by: tuple[str, int] | None = None
         """Where the gateway is told that the broker is, if not where it really is."""
-        self._listen = "127.0.0.1:0"
+        self._listen = f"127.0.0.1:{_lasting_port(socket.SOCK_STREAM)}"
         self._broker: Process | None = None
         self._gateway: Process | None = None
 
