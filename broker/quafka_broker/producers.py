@@ -7,7 +7,7 @@ time.
 
 | the producer | its batch | answer |
 | --- | --- | --- |
-| known | repeats one of the last five | the offset of the first copy |
+| known | repeats one of the last five | the offset of the first copy, or that it is in doubt |
 | known | is not the next | OUT_OF_ORDER_SEQUENCE_NUMBER |
 | known | has an older epoch | INVALID_PRODUCER_EPOCH |
 | known | has a newer epoch, and a sequence above 0 | OUT_OF_ORDER_SEQUENCE_NUMBER |
@@ -29,6 +29,7 @@ from time import time_ns
 from typing import NamedTuple
 
 from quafka_broker.virtual_topics import VirtualTopicId
+from quafka_broker.wal.errors import InDoubtError
 from quafka_proto.errors import ErrorCode
 from quafka_proto.log_format import IndexRow
 from quafka_proto.records import BatchHeader
@@ -206,7 +207,10 @@ class Producers:
         owner = self._producers.get(key)
         while owner is not None and batch not in owner.batches:
             owner = owner.before
-        if not done.cancelled() and done.exception() is None:
+        error = None if done.cancelled() else done.exception()
+        if isinstance(error, InDoubtError):
+            return  # it may be in the log: no other batch must take its place
+        if error is None and not done.cancelled():
             batch.offset, batch.pending = done.result()[0], None
             if owner is not None:
                 owner.before = None

@@ -12,8 +12,8 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from blake3 import blake3
-from pyroaring import BitMap64
 
+from quafka_broker.global_ids import GlobalIds
 from quafka_broker.sparse_index import SparseIndex
 from quafka_proto.log_format import IndexRow
 
@@ -71,7 +71,7 @@ class VirtualTopic:
         self.id = id
         # The base and the ids that count from it, replaced together: a reader in another thread
         # sees both from before a change, or both from after it.
-        self._start = (log_start, BitMap64())
+        self._start = (log_start, GlobalIds())
         self.high_watermark = log_start
         self.batches = SparseIndex()
 
@@ -94,7 +94,7 @@ class VirtualTopic:
     def add_lost_before(self, ids: Iterable[tuple[int, int]]) -> None:
         """The same, in front of all others: ranges [first, end) of ids below them."""
         base, others = self._start
-        every = others.copy()
+        every = others.copy_from(0)
         for first, end in ids:
             every.add_range(first, end)
             base -= end - first
@@ -110,12 +110,10 @@ class VirtualTopic:
         if offset <= base:
             return
         if offset >= self.high_watermark:
-            self._start = (offset, BitMap64())
+            self._start = (offset, GlobalIds())
             self.high_watermark = offset
         else:
-            left = ids.copy()
-            left.remove_range(0, ids[offset - base])
-            self._start = (offset, left)
+            self._start = (offset, ids.copy_from(ids[offset - base]))
         self.batches.drop_below(offset)
 
     def global_id_at(self, offset: int) -> int:
@@ -161,7 +159,7 @@ class VirtualTopic:
             ValueError: it did not.
         """
         topic = cls(id, state.log_start)
-        topic._start = (state.log_start, BitMap64.deserialize(state.ids))
+        topic._start = (state.log_start, GlobalIds.deserialize(state.ids))
         topic.high_watermark = state.high_watermark
         topic.batches = SparseIndex.load(state.batches)
         if topic.high_watermark != state.log_start + len(topic._start[1]):

@@ -16,6 +16,8 @@ from quafka_mesh_ops.tracing import Tracer
 log = logging.getLogger("quafka")
 
 _DRAIN_SECONDS = 10.0
+_SWITCH_SECONDS = 0.001
+"""How long the event loop may wait for a thread that computes; Python's own choice is five."""
 EXIT_CANNOT_START = 1
 EXIT_WRONG_SETTING = 2
 EXIT_INTERRUPTED = 130
@@ -45,6 +47,7 @@ def run(program: Program, tracer: Tracer, ready_fd: int | None, lifeline_fd: int
 
     A second SIGINT does not wait for the program to drain.
     """
+    sys.setswitchinterval(_SWITCH_SECONDS)
     try:
         return asyncio.run(_run(program, tracer, ready_fd, lifeline_fd))
     finally:

@@ -164,7 +164,7 @@ class KafkaConnection(asyncio.Protocol):
 
     def close(self, reason: str) -> None:
         """Close now."""
-        if self._transport is not None:
+        if self._transport is not None and not self._transport.is_closing():
             log.info("closing %s: %s", self._peer, reason)
             self._transport.abort()
 

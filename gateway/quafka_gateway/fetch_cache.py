@@ -3,6 +3,9 @@
 Batches are immutable: a topic's id, a partition and an offset name the same bytes for as long as
 the broker's process lives. Whether they may still be *served* is another question, which only the
 broker answers (`read_lease`): the caller asks the lease before it asks this.
+
+What was read once, as all that a catch-up reads, goes before what was read again: a catch-up of
+gigabytes does not drive out what many consumers read.
 """
 
 from __future__ import annotations
@@ -23,6 +26,8 @@ _BATCH_OVERHEAD = 128
 """Bytes that Python's objects take, about: small batches must not escape the bound."""
 _SMALL_CHUNK = 64 << 10
 _READERS = 32
+_AGAIN_SHARE = 0.75
+"""Of the bytes, for what was read again; in the rest there must be room to read ahead."""
 
 
 class PartitionKey(NamedTuple):
@@ -42,6 +47,7 @@ class Chunk:
     starts: list[int]
     batches: list[Buffer]
     size: int
+    was_read: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -99,7 +105,10 @@ class FetchCache:
         self._limit = limit
         self._partitions: dict[PartitionKey, CachedPartition] = {}
         self._names: dict[tuple[str, int], CachedPartition] = {}
-        self._recent: OrderedDict[Chunk, None] = OrderedDict()
+        # Both: the one that was not used for longest comes first.
+        self._once: OrderedDict[Chunk, None] = OrderedDict()
+        self._again: OrderedDict[Chunk, None] = OrderedDict()
+        self._again_size = 0
         self.size = 0
         """Bytes held, with what the objects around them take."""
 
@@ -110,8 +119,11 @@ class FetchCache:
             return found if found is None or not op.topic or op.topic == found.name else None
         return self._names.get((op.topic, op.partition))
 
-    def learn(self, op: FetchOp, answer: FetchOpResp, now: float) -> None:
-        """Keep the watermarks and the batches of an answer without error."""
+    def learn(self, op: FetchOp, answer: FetchOpResp, now: float, *, alone: bool = True) -> None:
+        """Keep the watermarks and the batches of an answer without error.
+
+        `alone`: nobody else's batches came with these, in the same piece of memory.
+        """
         topic_id = op.topic_id or answer.topic_id
         if not topic_id:
             return
@@ -128,7 +140,7 @@ class FetchCache:
         partition.last_stable_offset = max(partition.last_stable_offset, answer.last_stable_offset)
         partition.log_start = max(partition.log_start, answer.log_start_offset)
         if answer.records:
-            self._insert(partition, answer.records)
+            self._insert(partition, answer.records if alone else _alone(answer.records))
 
     def take(
         self, partition: CachedPartition, offset: int, upto: int, limit: int, *, at_least_one: bool
@@ -145,7 +157,7 @@ class FetchCache:
             chunk = partition.chunks[at]
             if not chunk.first <= offset < chunk.end:
                 break
-            self._recent.move_to_end(chunk)
+            self._lru(chunk).move_to_end(chunk)
             i = bisect_right(chunk.starts, offset) - 1
             if i == 0 and chunk.end <= upto and size + chunk.size <= limit:
                 taken += chunk.batches
@@ -162,6 +174,24 @@ class FetchCache:
                 offset = end
             at += 1
         return taken, size, offset
+
+    def was_read(self, partition: CachedPartition, offset: int, end: int) -> None:
+        """A consumer was given [offset, end). Chunks that begin there and were read before count
+        as read again."""
+        at = bisect_left(partition.firsts, offset)
+        while at < len(partition.chunks) and partition.firsts[at] < end:
+            chunk = partition.chunks[at]
+            if not chunk.was_read:
+                chunk.was_read = True
+            elif chunk in self._once:
+                del self._once[chunk]
+                self._again[chunk] = None
+                self._again_size += _cost(chunk)
+            at += 1
+        while self._again_size > self._limit * _AGAIN_SHARE:
+            chunk, _ = self._again.popitem(last=False)
+            self._again_size -= _cost(chunk)
+            self._once[chunk] = None
 
     def drop(self, topic: str, topic_id: bytes, partition: int) -> None:
         """Forget a partition, or with -1 all of the topic's."""
@@ -185,8 +215,7 @@ class FetchCache:
     def _forget(self, partition: CachedPartition) -> None:
         partition.dropped = True
         for chunk in partition.chunks:
-            del self._recent[chunk]
-            self.size -= _cost(chunk)
+            self._remove(chunk)
         partition.chunks, partition.firsts = [], []
         self._partitions.pop(partition.key, None)
         self._names.pop((partition.name, partition.key.partition), None)
@@ -212,31 +241,46 @@ class FetchCache:
                 end = base + delta + 1
         if not kept or sum(map(len, kept)) > self._limit // 4:
             return
+        if len(kept) < len(batches):
+            kept = _alone(kept)
         before = partition.chunks[at] if at >= 0 else None
         if before is not None and before.end == starts[0] and before.size < _SMALL_CHUNK:
-            self.size -= _cost(before)
+            self._remove(before)
             before.starts += starts
             before.batches += kept
             before.size += sum(map(len, kept))
             before.end = end
             chunk = before
-            self._recent.move_to_end(chunk)
         else:
             chunk = Chunk(partition, starts[0], end, starts, kept, sum(map(len, kept)))
             partition.chunks.insert(at + 1, chunk)
             partition.firsts.insert(at + 1, chunk.first)
-            self._recent[chunk] = None
+        self._once[chunk] = None
         self.size += _cost(chunk)
         self._evict()
 
     def _evict(self) -> None:
-        """The chunk that was not used for longest goes first."""
         while self.size > self._limit:
-            chunk, _ = self._recent.popitem(last=False)
-            self.size -= _cost(chunk)
+            chunk = next(iter(self._once or self._again))
+            self._remove(chunk)
             partition = chunk.partition
             at = bisect_left(partition.firsts, chunk.first)
             del partition.chunks[at], partition.firsts[at]
+
+    def _remove(self, chunk: Chunk) -> None:
+        cost = _cost(chunk)
+        self.size -= cost
+        if chunk in self._again:
+            self._again_size -= cost
+        del self._lru(chunk)[chunk]
+
+    def _lru(self, chunk: Chunk) -> OrderedDict[Chunk, None]:
+        return self._again if chunk in self._again else self._once
+
+
+def _alone(batches: Sequence[Buffer]) -> list[Buffer]:
+    """Copies, where the batches are parts of something larger that would be kept with them."""
+    return [bytes(batch) for batch in batches]
 
 
 def _end(chunk: Chunk, number: int) -> int:

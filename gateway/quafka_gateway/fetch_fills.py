@@ -2,7 +2,9 @@
 
 What lies below a known high watermark is read in chunks whose size does not depend on who asks,
 so that all readers of a place share one read. The lane bounds the bytes of such reads that are on
-the mesh at a time: a poll at the tail never waits behind more than that.
+the mesh at a time: a poll at the tail never waits behind more than that. While consumers at the
+tail are given records, the reads are small, and the lane rests after each for as long as it took:
+what is left of the processors is theirs.
 """
 
 from __future__ import annotations
@@ -18,7 +20,10 @@ from quafka_mesh_ops.ops import FetchOp, FetchOps, FetchOpsResp
 CHUNK = 1 << 20
 """Bytes of an ordinary read; a batch that is larger is read whole. Fewer where many wait."""
 LARGEST_CHUNK = 4 << 20
-LARGEST_WINDOW = 16 << 20
+_LIVE_SECONDS = 0.2
+"""So long after a record for the tail there may be another one soon."""
+_REST, _LONGEST_REST = 1.0, 0.1
+LARGEST_WINDOW = 8 << 20
 """Bytes that are read ahead of a reader at most."""
 
 
@@ -83,6 +88,11 @@ class Fills:
         self._ask = ask
         self._lane = Lane(lane_bytes)
         self._running: dict[tuple[PartitionKey, int], asyncio.Task[FetchOpsResp]] = {}
+        self._live_until = self._rest_until = 0.0  # loop time
+
+    def tail_moved(self) -> None:
+        """A consumer at the tail was given records."""
+        self._live_until = asyncio.get_running_loop().time() + _LIVE_SECONDS
 
     async def fill(self, partition: CachedPartition, offset: int) -> None:
         """Read the chunk at `offset` into the cache, or wait for whoever does."""
@@ -153,13 +163,26 @@ class Fills:
     ) -> FetchOpsResp:
         if not has_room:
             await self._lane.enter(size)
+        loop = asyncio.get_running_loop()
         try:
+            while (rest := self._rest_until - loop.time()) > 0:
+                await asyncio.sleep(rest)
+            began = loop.time()
             wanted = FetchOp("", key.partition, offset, size, key.topic_id)
-            return await self._ask(FetchOps([wanted], max_bytes=size), None)
+            answer = await self._ask(FetchOps([wanted], max_bytes=size), None)
+            if self._tail_is_live:
+                ended = loop.time()
+                rest = min(_REST * (ended - began), _LONGEST_REST)
+                self._rest_until = max(self._rest_until, ended + rest)
+            return answer
         finally:
             self._lane.leave(size)
 
+    @property
+    def _tail_is_live(self) -> bool:
+        return asyncio.get_running_loop().time() < self._live_until
+
     def _size(self, partition: CachedPartition, window: int) -> int:
         """Bytes to ask for: what keeps a window full with two reads, and no less than a batch."""
-        wanted = min(max(CHUNK, window // 2), LARGEST_CHUNK)
+        wanted = CHUNK if self._tail_is_live else min(max(CHUNK, window // 2), LARGEST_CHUNK)
         return max(min(wanted, self._lane.share), FLOOR, partition.largest)

@@ -151,6 +151,7 @@ class FetchReader:
             if part.partition is None:
                 continue
             if part.answer is not None and part.size:
+                self._cache.was_read(part.partition, part.op.fetch_offset, part.end)
                 self._fills.advance(part.partition, part.op.fetch_offset, part.end)
             elif part.behind:
                 self._fills.begin(part.partition, part.op.fetch_offset)
@@ -187,6 +188,8 @@ class FetchReader:
             answer = await self._polls.fetch(replace(op, max_bytes=allowed), trace)
         finally:
             self._memory.give(counted)
+        if parked and any(part.records for part in answer.partitions):
+            self._fills.tail_moved()
         for wish, part in zip(op.partitions, answer.partitions, strict=True):
             partition = self._cache.find(wish)
             if part.records and partition is not None:
@@ -213,9 +216,10 @@ class FetchReader:
         if not answer.leased or generation != self._generation or not self._lease.valid:
             return
         now = asyncio.get_running_loop().time()
+        alone = sum(bool(part.records) for part in answer.partitions) == 1
         for wanted, part in zip(op.partitions, answer.partitions, strict=True):
             if not part.error_code and part.diverging_epoch is None:
-                self._cache.learn(wanted, part, now)
+                self._cache.learn(wanted, part, now, alone=alone)
 
     def _changed(self, changes: list[Change]) -> None:
         self._generation += 1

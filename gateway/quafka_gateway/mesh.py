@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import cast
 
 from quafka_mesh_ops.client import MeshClient
@@ -37,7 +38,8 @@ from quafka_mesh_ops.ops import (
     ProduceOpsResp,
 )
 from quafka_mesh_ops.tracing import TraceContext
-from quafka_proto.errors import ErrorCode
+from quafka_proto.errors import ErrorCode, Malformed
+from quafka_proto.records import read_header
 
 SMALL_OP_SECONDS = 10.0
 # What a long poll may take beyond its own wait: a broker that restarts is back within this, so
@@ -49,9 +51,9 @@ _PRODUCE_SECONDS = (1.0, 30.0)
 class BrokerLink:
     """One broker, as handlers see it: one method per op, for one org.
 
-    The calls that carry many partitions never raise: a broker that is away, or an answer that
-    never came, becomes a retriable Kafka error in every partition. The calls about topics and
-    producers raise `BrokerAwayError`.
+    In the calls that carry many partitions a broker that is away, or an answer that never came,
+    becomes a retriable Kafka error in every partition, but for idempotent producers. The calls
+    about topics and producers raise `BrokerAwayError`.
     """
 
     def __init__(self, client: MeshClient, org_id: int) -> None:
@@ -92,6 +94,13 @@ class BrokerLink:
         `timeout` is the client's own, in seconds. An op whose outcome is unknown answers
         REQUEST_TIMED_OUT, which tells clients that the records may have been written;
         one that never left answers NOT_LEADER_OR_FOLLOWER, which tells them they were not.
+
+        Raises:
+            BrokerAwayError: either, of an idempotent producer. Its connection must be closed, as
+                a broker that dies closes it: of the batches that it has sent behind these, one
+                may reach the next broker first, and be out of order there. librdkafka takes that
+                for proof that none of them is in the log, and stores the first one again under
+                another epoch.
         """
         low, high = _PRODUCE_SECONDS
         deadline = min(max(timeout, low), high)
@@ -100,7 +109,11 @@ class BrokerLink:
                 op, org_id=self._org_id, deadline=deadline, trace=trace, lane=lane
             )
         except (PeerUnavailableError, OutcomeUnknownError, OpFailedError) as e:
-            failed = ProduceOpResp(base_offset=-1, error_code=_error_code(e), log_start_offset=-1)
+            code = _error_code(e)
+            unanswered = code in (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            if unanswered and _is_idempotent(op):
+                raise BrokerAwayError(str(e)) from e
+            failed = ProduceOpResp(base_offset=-1, error_code=code, log_start_offset=-1)
             return [failed] * len(op.partitions)
         return cast(ProduceOpsResp, answer).partitions
 
@@ -192,6 +205,14 @@ class BrokerLink:
 
 class BrokerAwayError(Exception):
     """The broker did not answer."""
+
+
+def _is_idempotent(op: ProduceOps) -> bool:
+    for part in op.partitions:
+        with suppress(Malformed):  # refused by the broker, when it is there
+            if read_header(part.records).producer_id >= 0:
+                return True
+    return False
 
 
 def _error_code(error: Exception) -> int:

@@ -58,7 +58,8 @@ class ResponseWriter:
         self._count(0)
 
     def _push(self) -> None:
-        while self._unsent and self._writable:
+        # A transport whose client has gone says so only in the loop's next turn.
+        while self._unsent and self._writable and not self._transport.is_closing():
             group, size = self._next_group()
             self._size -= size
             if len(group) == 1:

@@ -36,7 +36,8 @@ from quafka_mesh_ops.transport.ladder import DatagramLadder
 
 logger = logging.getLogger("quafka.mesh.client")
 
-_FIRST_DELAY, _LONGEST_DELAY = 0.02, 1.0
+# Every producer and consumer waits for this; an attempt that is refused costs a few milliseconds.
+_FIRST_DELAY, _LONGEST_DELAY = 0.02, 0.25
 
 
 class MeshClient:

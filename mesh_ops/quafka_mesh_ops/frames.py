@@ -23,12 +23,14 @@ meaning needs a new ALPN name (`quafka-mesh/1` now). Maps and extension types ar
 from __future__ import annotations
 
 import struct
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, cast
 
 import msgpack as untyped_msgpack  # type: ignore[import-untyped]  # pyright: ignore[reportMissingTypeStubs]
 
+from quafka_mesh_ops import by_reference
 from quafka_mesh_ops.errors import ProtocolError
 from quafka_mesh_ops.ops import Buffer, FetchOpsResp, Part, ProduceOps, to_wire
 
@@ -52,8 +54,7 @@ _UNCOUNTED = 64 << 10
 MAX_STREAMS = 64
 """Incoming streams that may be in the middle of something; both ends keep well below. (That no
 peer has more than 128 of a kind open is aioquic's to see to.)"""
-_LARGE_PART = 4096
-_BY_REFERENCE = 2048
+_BY_REFERENCE = by_reference.LONG
 """Byte strings at least this long are passed on by reference instead of being copied."""
 _CARRIES_RECORDS = (ProduceOps, FetchOpsResp)
 
@@ -92,60 +93,62 @@ class FrameReader:
     After a ProtocolError the reader must not be fed again.
     """
 
-    __slots__ = ("_length", "_length_bytes", "_limit", "_parts", "_tag", "unfinished")
+    __slots__ = ("_held", "_length", "_length_bytes", "_limit", "_parts", "_tag")
 
     def __init__(self, limit: int = MAX_FRAME) -> None:
         self._limit = limit
         self._tag: Tag | None = None
         self._length = 0
         self._length_bytes = 0
-        self._parts: list[bytes | bytearray] | None = None
-        self.unfinished = 0
+        self._parts: list[Buffer] | None = None
+        self._held = 0
+
+    @property
+    def unfinished(self) -> int:
         """Payload bytes held of a frame that is not complete yet."""
+        return self._held
 
     @property
     def between_frames(self) -> bool:
         """Whether the stream may end here."""
         return self._tag is None
 
-    def feed(self, data: bytes) -> list[Frame]:
-        """The frames that `data` completes, in order.
+    def feed(self, data: Buffer) -> list[Frame]:
+        """The frames that `data` completes, in order. They may be parts of it.
 
         Raises:
             ProtocolError: unknown tag, over-long length, or a frame above the limit.
         """
         frames: list[Frame] = []
+        data = memoryview(data)
         position, end = 0, len(data)
         while position < end:
             if self._parts is None:
                 position = self._read_header(data, position)
                 if self._parts is None:
                     break
-            missing = self._length - self.unfinished
-            part = data[position : position + missing]
-            position = min(position + missing, end)
-            if len(part) < missing:
-                self._hold(self._parts, part)
-                break
-            assert self._tag is not None
-            payload = b"".join([*self._parts, part]) if self._parts else part
-            frames.append((self._tag, payload))
-            self._tag = self._parts = None
-            self.unfinished = 0
+            part = data[position : position + self._length - self._held]
+            position += len(part)
+            if self._held + len(part) == self._length:
+                assert self._tag is not None
+                frames.append((self._tag, b"".join((*self._parts, part)) if self._held else part))
+                self._tag = self._parts = None
+                self._held = 0
+            else:
+                self._keep(self._parts, part)
         return frames
 
-    def _hold(self, parts: list[bytes | bytearray], part: bytes) -> None:
-        """Large parts are kept as they are, and joined once; many small ones must not cost more
-        than their bytes."""
-        self.unfinished += len(part)
-        if len(part) >= _LARGE_PART:
+    def _keep(self, parts: list[Buffer], part: memoryview) -> None:
+        """Keep a part of a frame; short ones in one piece, so that they take no more memory."""
+        self._held += len(part)
+        if len(part) >= _BY_REFERENCE:
             parts.append(part)
         elif parts and isinstance(parts[-1], bytearray):
             parts[-1] += part
         else:
             parts.append(bytearray(part))
 
-    def _read_header(self, data: bytes, position: int) -> int:
+    def _read_header(self, data: memoryview, position: int) -> int:
         """Read header bytes from `position` on; sets `_parts` once the length is known."""
         if self._tag is None:
             self._tag = _TAGS.get(data[position])
@@ -364,6 +367,9 @@ def _bin_header(length: int) -> bytes:
 
 def _unpack(payload: Buffer) -> Any:
     try:
+        if len(payload) >= by_reference.WORTHWHILE:
+            with suppress(by_reference.TooManyValuesError):
+                return by_reference.unpack(payload)
         return msgpack.unpackb(
             payload,
             raw=False,

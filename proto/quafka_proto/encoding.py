@@ -21,17 +21,12 @@ def encoder(owner: type[Struct], version: int, flexible: bool) -> Encoder:
     return _EncoderSource(owner, version, flexible, _RUNTIME).compile()
 
 
-def _size_of(value: Any) -> int:
-    return sum(map(len, cast("list[Buffer]", value))) if type(value) is list else len(value)
-
-
 def _long_string(size: int) -> ValueError:
     return ValueError(f"a string of {size} bytes is above Kafka's limit of {STRING_LIMIT}")
 
 
 _RUNTIME: dict[str, Any] = {
     "_put_uvarint": write_uvarint,
-    "_size_of": _size_of,
     "_long_string": _long_string,
     "_pack": struct.pack,
 }
@@ -92,15 +87,18 @@ class _EncoderSource(Source):
             self._length("len(v)", wide=field.kind == "bytes")
             self.emit("tail += v")
         else:
-            self._length("_size_of(v)", wide=True)
+            self.emit("v = v if type(v) is list else [v]")
+            self._length("sum(map(len, v))", wide=True)
             self.emit("buffers.append(tail)")
+            self.emit("buffers += v")
             self.emit("tail = bytearray()")
-            self.emit("buffers.extend(v) if type(v) is list else buffers.append(v)")
         self.indent -= 1
 
     def _null(self, field: Field) -> None:
         if field.kind == "struct":
             self.emit("tail.append(255)")
+        elif self.flexible:
+            self.emit("tail.append(0)")
         else:
             self._length("-1", wide=field.kind != "string")
 
@@ -122,10 +120,14 @@ class _EncoderSource(Source):
         if not self.tagged:
             self.emit("tail.append(0)")
             return
+        tagged = sorted(self.tagged, key=lambda entry: entry[1].tag or 0)
+        differs = [self._differs(f"o.{name}", field) for name, field in tagged]
+        self.emit(f"if not ({' or '.join(differs)}):")
+        self.emit("    tail.append(0)")
+        self.emit("    return tail")
         self.emit("tags = []")
-        for name, field in sorted(self.tagged, key=lambda entry: entry[1].tag or 0):
-            self.emit(f"v = o.{name}")
-            self.emit(f"if {self._differs(field)}:")
+        for (name, field), differ in zip(tagged, differs, strict=True):
+            self.emit(f"if {differ}:")
             self.indent += 1
             self.emit("outer, tail = tail, bytearray()")
             if is_fixed(field):
@@ -135,22 +137,19 @@ class _EncoderSource(Source):
             self.emit(f"tags.append(({field.tag}, tail))")
             self.emit("tail = outer")
             self.indent -= 1
-        self.emit("if not tags:")
-        self.emit("    tail.append(0)")
-        self.emit("    return tail")
         self.emit("_put_uvarint(tail, len(tags))")
         self.emit("for tag, content in tags:")
         self.emit("    _put_uvarint(tail, tag)")
         self.emit("    _put_uvarint(tail, len(content))")
         self.emit("    tail += content")
 
-    def _differs(self, field: Field) -> str:
-        """Whether `v` is not the field's default. A struct's few numbers are compared in place."""
+    def _differs(self, value: str, field: Field) -> str:
+        """Whether it is not the field's default. A struct's few numbers are compared in place."""
         default = field.fresh_default()
         if isinstance(default, Struct):
             inner = cast("type[Struct]", field.element).FIELDS
             if self.version not in field.nullable and all(map(is_fixed, inner.values())):
                 return " or ".join(
-                    f"v.{name} != {self.name('default', getattr(default, name))}" for name in inner
+                    f"{value}.{name} != {getattr(default, name)!r}" for name in inner
                 )
-        return f"v != {self.name('default', default)}"
+        return f"{value} != {self.name('default', default)}"

@@ -230,8 +230,9 @@ def _make_init(fields: dict[str, Field]) -> Any:
         scope[f"_{name}"] = field.default
         parameters.append(f"{name}=_{name}")
         if field.default is _UNSET:
-            scope[f"_new_{name}"] = field.fresh_default
-            lines.append(f"    self.{name} = _new_{name}() if {name} is _UNSET else {name}")
+            scope[f"_new_{name}"] = field.element
+            fresh = "[]" if field.kind == "array" else f"_new_{name}()"
+            lines.append(f"    self.{name} = {fresh} if {name} is _UNSET else {name}")
         else:
             lines.append(f"    self.{name} = {name}")
     source = f"def __init__(self, {', '.join(parameters)}):\n" + "\n".join(lines)

@@ -141,20 +141,11 @@ def fetch_request(partitions: int) -> FetchRequest:
 
 def fetch_response(blobs: Sequence[bytes]) -> FetchResponse:
     partitions = [
-        PartitionData(
-            partition_index=i,
-            high_watermark=9,
-            last_stable_offset=9,
-            log_start_offset=0,
-            aborted_transactions=None,
-            diverging_epoch=NOT_DIVERGING,  # shared, as the gateway's handler does
-            current_leader=NO_LEADER,
-            snapshot_id=NO_SNAPSHOT,
-            records=[blob],
-        )
+        # By position and with shared defaults, as the gateway's handler does.
+        PartitionData(i, 0, 9, 9, 0, NOT_DIVERGING, NO_LEADER, NO_SNAPSHOT, None, -1, [blob])
         for i, blob in enumerate(blobs)
     ]
-    topic = FetchableTopicResponse(topic_id=TOPIC_ID, partitions=partitions)
+    topic = FetchableTopicResponse("", TOPIC_ID, partitions)
     return FetchResponse(responses=[topic])
 
 

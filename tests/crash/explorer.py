@@ -60,7 +60,9 @@ async def explore(recipe: Recipe, disk: RecordedDisk | None = None) -> int:
     rng = random.Random(recipe.seed + 1)
     checked = 0
     for moment in moments(disk):
-        for turn in range(recipe.fates):
+        # The last one with every fate: a log that has failed says no more after its last answers.
+        last = moment.operations == len(disk.operations)
+        for turn in range(len(KINDS) if last else recipe.fates):
             kind = KINDS[(moment.operations * recipe.fates + turn) % len(KINDS)]
             try:
                 checked += await _cut(moment, kind, rng, history, recipe)

@@ -93,7 +93,7 @@ class Fate:
         elif kind == "last change only":
             kind = "kept"
         if isinstance(change, Cut):
-            return _keep if kind != "lost" else None
+            return _keep if kind not in ("lost", "cuts lost") else None
         return None if kind == "lost" else DAMAGES.get(kind, _keep)
 
     def only_last(self) -> bool:
@@ -113,6 +113,7 @@ KINDS = (
     "log only",
     "all but the log",
     "last change only",
+    "cuts lost",
     "names lost",
     "mixed",
 )

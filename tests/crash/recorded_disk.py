@@ -40,6 +40,12 @@ class Sync(NamedTuple):
     begun: int
 
 
+class FailedSync(NamedTuple):
+    """The kernel gave up on a file's changes so far: no later sync makes them durable."""
+
+    file: int
+
+
 class Names(NamedTuple):
     """Names changed in one step: the file that each stands for now, None for a removed one."""
 
@@ -53,7 +59,8 @@ class SyncNames(NamedTuple):
 
 
 Change = Write | Cut
-Operation = Write | Cut | Sync | Names | SyncNames
+_NEVER = 1 << 62  # no sync begins after that
+Operation = Write | Cut | Sync | FailedSync | Names | SyncNames
 
 
 @dataclass(eq=False)
@@ -65,7 +72,10 @@ class Inode:
 
 
 class Faults:
-    """Errors to come: of so many operations one fails, as a full or a failing disk's would."""
+    """Errors to come: of so many operations one fails, as a full or a failing disk's would.
+
+    Once a sync has failed, half of those that follow do.
+    """
 
     def __init__(self, rng: random.Random, full: float = 0.0, sync: float = 0.0) -> None:
         self._rng = rng
@@ -83,7 +93,9 @@ class Faults:
     def sync_fails(self) -> bool:
         """Whether this sync fails."""
         failed = self._rng.random() < self._sync
-        self.met += failed
+        if failed:
+            self.met += 1
+            self._sync = 0.5
         return failed
 
 
@@ -185,6 +197,8 @@ class RecordedDisk:
     def sync(self, inode: Inode) -> None:
         """Make a file durable; or fail, after which nobody knows."""
         if self.faults is not None and self.faults.sync_fails():
+            with self._lock:
+                self.operations.append(FailedSync(inode.number))
             raise OSError(errno.EIO, "Input/output error")
         with self._lock:
             self.operations.append(Sync(inode.number, len(self.operations)))
@@ -238,17 +252,30 @@ def _apply(now: Moment, at: int, operation: Operation) -> None:
         case Write() | Cut():
             now.pending.setdefault(operation.file, []).append((at, operation))
         case Sync(file, begun):
-            synced = [change for when, change in now.pending.get(file, []) if when < begun]
-            now.pending[file] = now.pending.get(file, [])[len(synced) :]
             data = bytearray(now.durable.get(file, b""))
-            for change in synced:
-                put(data, change)
+            left: list[tuple[int, Change]] = []
+            for when, change in now.pending.get(file, []):
+                if when < begun:
+                    put(data, change)
+                    left = [later for later in left if not _undoes(change, later[1])]
+                else:
+                    left.append((when, change))
+            now.pending[file] = left
             now.durable[file] = bytes(data)
+        case FailedSync(file):
+            now.pending[file] = [(_NEVER, change) for _, change in now.pending.get(file, [])]
         case Names():
             now.pending_names.append((at, operation))
         case SyncNames(begun):
             while now.pending_names and now.pending_names[0][0] < begun:
                 rename(now.names, now.pending_names.pop(0)[1])
+
+
+def _undoes(cut: Change, given_up: Change) -> bool:
+    """Whether a durable cut leaves nothing of a change that the kernel has given up."""
+    if not isinstance(cut, Cut):
+        return False
+    return isinstance(given_up, Cut) or given_up.position >= cut.size
 
 
 def put(data: bytearray, change: Change) -> None:

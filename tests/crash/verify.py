@@ -1,8 +1,8 @@
 """Checks a recovered broker against the history of the one whose power was cut.
 
 What was acknowledged is there, once, in order, at its offset, but for what was deleted; that does
-not come back; nothing is made up; no high watermark
-is below what a consumer saw; topics are as answered; idempotent producers can go on, and what they
+not come back; nothing is made up; what was refused is not there; no high watermark is below what a
+consumer saw; topics are as answered; idempotent producers can go on, and what they
 send again is not stored twice.
 """
 
@@ -107,7 +107,7 @@ def _check_log_start(found: Found, partition: Partition, history: History, opera
 
 
 def _check_batches(found: Found, batches: list[Batch], operations: int) -> None:
-    """Answered batches are at their offsets, and no two batches have changed places."""
+    """Answered batches are at their offsets, refused ones nowhere, and none have changed places."""
     last = -1
     for batch in batches:
         offset = found.at(batch)
@@ -115,6 +115,7 @@ def _check_batches(found: Found, batches: list[Batch], operations: int) -> None:
         if answered and not found.has_lost(batch):
             assert offset == batch.offset, f"acknowledged at {batch.offset}, found at {offset}"
         if offset is not None:
+            assert not any(since <= operations < until for since, until in batch.refusals)
             assert offset > last
             last = offset
 

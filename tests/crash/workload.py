@@ -59,6 +59,8 @@ class Batch:
     """Where it is; None while nobody has been told."""
     answered: int = 0
     """How many operations the disk had done when the answer was given."""
+    refusals: list[tuple[int, int]] = field(default_factory=list)
+    """From which operation on, and up to which, it was said not to be in the log."""
 
     def encode(self) -> bytes:
         """The bytes, the same each time it is sent."""
@@ -251,12 +253,17 @@ class Workload:
     async def _send(
         self, state: BrokerState, topic: Topic, partition: Partition, batch: Batch
     ) -> None:
+        if batch.refusals:
+            batch.refusals[-1] = (batch.refusals[-1][0], self._now)
         answer = await send(state, partition, batch)
         if answer.error_code == ErrorCode.NONE:
             batch.offset, batch.answered = answer.base_offset, self._now
             watermark = state.log.topic(topic.virtual(partition.partition)).high_watermark
             self.history.seen.append(Seen(self._now, partition, watermark))
+        elif answer.error_code == ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND:
+            assert state.log.failure is not None
         else:
+            batch.refusals.append((self._now, 1 << 62))
             assert answer.error_code in (
                 ErrorCode.KAFKA_STORAGE_ERROR,
                 ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,  # behind one that was refused

@@ -67,7 +67,10 @@ def connect(address: tuple[str, int]) -> socket.socket:
 @pytest.mark.timeout(300)
 def test_a_thousand_requests_for_2_gib_keep_memory_bounded(tmp_path: Path) -> None:
     settings = ("--queued-max-response-bytes", str(RESPONSES), "--fetch-cache-bytes", str(CACHE))
-    with Cluster(tmp_path, gateway_args=settings) as cluster, RawClient(cluster.address) as reader:
+    with (
+        Cluster(tmp_path, gateway_args=settings) as cluster,
+        RawClient(cluster.address, 60) as reader,
+    ):
         metadata(reader, "t")
         fill(reader)
         reader.call(greedy(0), FetchResponse, 12)

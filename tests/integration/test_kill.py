@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 import time
 from functools import partial
@@ -9,6 +10,7 @@ from functools import partial
 from confluent_kafka import Message, Producer
 
 from quafka_proto.errors import ErrorCode
+from quafka_proto.record_codec import Record, build_batch
 from quafka_proto.schema.fetch import FetchRequest, FetchResponse
 from quafka_proto.schema.produce import ProduceResponse
 from tests.support.cluster import Cluster
@@ -19,6 +21,7 @@ from tests.support.kafka_calls import (
     fetch_request,
     metadata,
     produce,
+    produce_batch,
     produce_request,
     values,
 )
@@ -96,6 +99,43 @@ def test_nothing_acknowledged_is_lost_or_repeated(cluster: Cluster) -> None:
     read = [int(m.value() or b"") for m in consume(cluster.bootstrap, "numbers", load.sent)]
     assert read == list(range(load.sent))
     assert load.acked == {number: offset for offset, number in enumerate(read)}
+
+
+def test_nothing_behind_an_idempotent_batch_that_was_not_answered_is_answered(
+    cluster: Cluster,
+) -> None:
+    """librdkafka stores the first batch twice if a later one is out of order at the next broker."""
+    records = [Record(0, 1_000, None, b"x", [])]
+    batches = [
+        build_batch(records, producer_id=7, producer_epoch=0, base_sequence=sequence)
+        for sequence in range(3)
+    ]
+    with RawClient(cluster.address) as client:
+        metadata(client, "t")
+        assert produce_batch(client, "t", batches[0]) == 0
+        cluster.broker.popen.send_signal(signal.SIGSTOP)
+        for batch in batches[1:]:
+            request = produce_request("t", b"")
+            request.topic_data[0].partition_data[0].records = batch
+            client.send(request, VERSION["produce"])
+        cluster.broker.kill()
+        assert client.closed_by_peer()
+    cluster.start_broker()
+    with RawClient(cluster.address) as client:
+        for sequence, batch in enumerate(batches):
+            assert produce_batch(client, "t", batch) == sequence
+
+
+def test_who_is_not_idempotent_is_told_that_the_outcome_is_unknown(cluster: Cluster) -> None:
+    with RawClient(cluster.address) as client:
+        metadata(client, "t")
+        cluster.broker.popen.send_signal(signal.SIGSTOP)
+        client.send(produce_request("t", b"x"), VERSION["produce"])
+        cluster.broker.kill()
+        _, answer = client.receive(ProduceResponse, VERSION["produce"])
+        code = answer.responses[0].partition_responses[0].error_code
+        assert code == ErrorCode.REQUEST_TIMED_OUT
+        cluster.start_broker()
 
 
 def test_a_parked_fetch_of_a_killed_broker_gets_a_retriable_error_and_then_goes_on(

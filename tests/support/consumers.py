@@ -1,6 +1,7 @@
 """Kafka consumers of one topic under one face: who is assigned what, and what arrives.
 
-All are without a group, begin at offset 0, and have small fetches, so that a topic takes many.
+All are without a group and begin at offset 0. Their settings have Kafka's names; without any
+they fetch little at a time, so that a topic takes many fetches.
 """
 
 from __future__ import annotations
@@ -8,21 +9,34 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import tempfile
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, cast
 
 import confluent_kafka
 from aiokafka import AIOKafkaConsumer
 from aiokafka import TopicPartition as AioTopicPartition
+from aiokafka.errors import OffsetOutOfRangeError as AioOutOfRangeError
 from kafka import KafkaConsumer, TopicPartition
+from kafka.errors import OffsetOutOfRangeError
 
 from tests.support.java import jar
 
 PARTITION_BYTES = 400
 FETCH_BYTES = 4_000
+Settings = Mapping[str, str | int]
+DEFAULTS: Settings = {
+    "auto.offset.reset": "none",
+    "max.partition.fetch.bytes": PARTITION_BYTES,
+    "fetch.max.bytes": FETCH_BYTES,
+}
 Arrived = list[tuple[int, int, bytes]]
 """Partition, offset, value."""
+
+
+class OutOfRange(Exception):  # noqa: N818 - a clients' answer, not an error of the tests
+    """There is nothing at the offset, and the consumer was told to say so."""
 
 
 class Consumer(Protocol):
@@ -32,6 +46,7 @@ class Consumer(Protocol):
     def pause(self, partitions: Collection[int]) -> None: ...
     def resume(self, partitions: Collection[int]) -> None: ...
     def seek(self, partition: int, offset: int) -> None: ...
+    def offset_at(self, partition: int, timestamp: int) -> int | None: ...
     def poll(self) -> Arrived: ...
     def close(self) -> None: ...
 
@@ -39,18 +54,18 @@ class Consumer(Protocol):
 class Confluent:
     """librdkafka: no fetch sessions."""
 
-    def __init__(self, bootstrap: str, topic: str) -> None:
+    def __init__(self, bootstrap: str, topic: str, settings: Settings = DEFAULTS) -> None:
         self._topic = topic
         self._assigned: set[int] = set()
+        reset = settings["auto.offset.reset"]
         self._consumer = confluent_kafka.Consumer(
             {
+                **settings,
                 "bootstrap.servers": bootstrap,
                 "group.id": "not-used",
                 "enable.auto.commit": False,
-                "auto.offset.reset": "error",
-                "max.partition.fetch.bytes": PARTITION_BYTES,
-                "fetch.max.bytes": FETCH_BYTES,
-                "message.max.bytes": FETCH_BYTES,
+                "auto.offset.reset": "error" if reset == "none" else reset,
+                "message.max.bytes": settings["fetch.max.bytes"],
             }
         )
 
@@ -74,10 +89,19 @@ class Confluent:
     def seek(self, partition: int, offset: int) -> None:
         self._consumer.seek(confluent_kafka.TopicPartition(self._topic, partition, offset))
 
+    def offset_at(self, partition: int, timestamp: int) -> int | None:
+        place = confluent_kafka.TopicPartition(self._topic, partition, timestamp)
+        (found,) = self._consumer.offsets_for_times([place], 30)
+        assert found.error is None
+        return None if found.offset == confluent_kafka.OFFSET_END else found.offset
+
     def poll(self) -> Arrived:
         found: Arrived = []
         for message in self._consumer.consume(1_000, timeout=0.2):
-            assert message.error() is None, message.error()
+            error = message.error()
+            if error is not None and error.code() == confluent_kafka.KafkaError._AUTO_OFFSET_RESET:
+                raise OutOfRange(error)
+            assert error is None, error
             found.append((message.partition() or 0, message.offset() or 0, message.value() or b""))
         return found
 
@@ -91,15 +115,10 @@ class Confluent:
 class KafkaPython:
     """kafka-python: fetch sessions by names."""
 
-    def __init__(self, bootstrap: str, topic: str) -> None:
+    def __init__(self, bootstrap: str, topic: str, settings: Settings = DEFAULTS) -> None:
         self._topic = topic
         self._assigned: set[int] = set()
-        self._consumer = KafkaConsumer(
-            bootstrap_servers=bootstrap,
-            auto_offset_reset="none",
-            max_partition_fetch_bytes=PARTITION_BYTES,
-            fetch_max_bytes=FETCH_BYTES,
-        )
+        self._consumer = KafkaConsumer(bootstrap_servers=bootstrap, **_as_arguments(settings))
 
     def assign(self, partitions: Collection[int]) -> None:
         self._consumer.assign(self._places(partitions))
@@ -116,8 +135,16 @@ class KafkaPython:
     def seek(self, partition: int, offset: int) -> None:
         self._consumer.seek(TopicPartition(self._topic, partition), offset)
 
+    def offset_at(self, partition: int, timestamp: int) -> int | None:
+        place = TopicPartition(self._topic, partition)
+        found = self._consumer.offsets_for_times({place: timestamp})[place]
+        return None if found is None else cast(int, found.offset)
+
     def poll(self) -> Arrived:
-        batches = cast("dict[Any, list[Any]]", self._consumer.poll(timeout_ms=200))
+        try:
+            batches = cast("dict[Any, list[Any]]", self._consumer.poll(timeout_ms=200))
+        except OffsetOutOfRangeError as e:
+            raise OutOfRange(e) from e
         return [(r.partition, r.offset, r.value) for batch in batches.values() for r in batch]
 
     def close(self) -> None:
@@ -130,19 +157,14 @@ class KafkaPython:
 class AioKafka:
     """aiokafka: no fetch sessions."""
 
-    def __init__(self, bootstrap: str, topic: str) -> None:
+    def __init__(self, bootstrap: str, topic: str, settings: Settings = DEFAULTS) -> None:
         self._topic = topic
         self._assigned: set[int] = set()
         self._loop = asyncio.new_event_loop()
-        self._consumer = self._loop.run_until_complete(self._start(bootstrap))
+        self._consumer = self._loop.run_until_complete(self._start(bootstrap, settings))
 
-    async def _start(self, bootstrap: str) -> Any:
-        consumer = AIOKafkaConsumer(
-            bootstrap_servers=bootstrap,
-            auto_offset_reset="none",
-            max_partition_fetch_bytes=PARTITION_BYTES,
-            fetch_max_bytes=FETCH_BYTES,
-        )
+    async def _start(self, bootstrap: str, settings: Settings) -> Any:
+        consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap, **_as_arguments(settings))
         await consumer.start()
         return consumer
 
@@ -167,8 +189,17 @@ class AioKafka:
     def seek(self, partition: int, offset: int) -> None:
         self._call(self._consumer.seek, AioTopicPartition(self._topic, partition), offset)
 
+    def offset_at(self, partition: int, timestamp: int) -> int | None:
+        place = AioTopicPartition(self._topic, partition)
+        asking = self._consumer.offsets_for_times({place: timestamp})
+        found = self._loop.run_until_complete(asking)[place]
+        return None if found is None else cast(int, found.offset)
+
     def poll(self) -> Arrived:
-        batches = self._loop.run_until_complete(self._consumer.getmany(timeout_ms=200))
+        try:
+            batches = self._loop.run_until_complete(self._consumer.getmany(timeout_ms=200))
+        except AioOutOfRangeError as e:
+            raise OutOfRange(e) from e
         return [(r.partition, r.offset, r.value) for batch in batches.values() for r in batch]
 
     def close(self) -> None:
@@ -195,7 +226,9 @@ class Java:
 
     SOURCE = Path(__file__).parents[1] / "compat" / "java" / "Consume.java"
 
-    def __init__(self, bootstrap: str, topic: str, protocol: str) -> None:
+    def __init__(
+        self, bootstrap: str, topic: str, settings: Settings = DEFAULTS, protocol: str = "classic"
+    ) -> None:
         jars = [
             jar("org.apache.kafka", "kafka-clients", "4.3.0"),
             jar("org.slf4j", "slf4j-api", "1.7.36"),
@@ -209,13 +242,7 @@ class Java:
             stderr=self._log,
             text=True,
         )
-        settings = {
-            "group.protocol": protocol,
-            "enable.auto.commit": "false",
-            "auto.offset.reset": "none",
-            "max.partition.fetch.bytes": PARTITION_BYTES,
-            "fetch.max.bytes": FETCH_BYTES,
-        }
+        settings = {**settings, "group.protocol": protocol, "enable.auto.commit": "false"}
         lines = [bootstrap, topic, *(f"{key}={value}" for key, value in settings.items()), ""]
         self._write("\n".join(lines))
 
@@ -231,9 +258,16 @@ class Java:
     def seek(self, partition: int, offset: int) -> None:
         self._tell("seek", str(partition), str(offset))
 
+    def offset_at(self, partition: int, timestamp: int) -> int | None:
+        found = self._tell("at", str(partition), str(timestamp))
+        return int(found[0]) if found else None
+
     def poll(self) -> Arrived:
-        lines = [line.split(" ", 2) for line in self._tell("poll")]
-        return [(int(p), int(offset), value.encode()) for p, offset, value in lines]
+        lines = self._tell("poll")
+        if lines == ["out of range"]:
+            raise OutOfRange
+        parts = [line.split(" ", 2) for line in lines]
+        return [(int(p), int(offset), value.encode()) for p, offset, value in parts]
 
     def close(self) -> None:
         """Also checks that it had nothing to say against the fetch sessions.
@@ -274,10 +308,18 @@ class Java:
         raise AssertionError(self._said())
 
 
-CONSUMERS: dict[str, Callable[[str, str], Consumer]] = {
+def _as_arguments(settings: Settings) -> dict[str, Any]:
+    return {name.replace(".", "_"): value for name, value in settings.items()}
+
+
+class _Make(Protocol):
+    def __call__(self, bootstrap: str, topic: str, settings: Settings = ...) -> Consumer: ...
+
+
+CONSUMERS: dict[str, _Make] = {
     "confluent-kafka": Confluent,
     "kafka-python": KafkaPython,
     "aiokafka": AioKafka,
-    "java-classic": lambda bootstrap, topic: Java(bootstrap, topic, "classic"),
-    "java-async": lambda bootstrap, topic: Java(bootstrap, topic, "consumer"),
+    "java-classic": Java,
+    "java-async": partial(Java, protocol="consumer"),
 }

@@ -36,6 +36,9 @@ class MemoryTransport(asyncio.Transport):
     def resume_reading(self) -> None:
         self.paused -= 1
 
+    def is_closing(self) -> bool:
+        return self.gone
+
     def abort(self) -> None:
         self.gone = True
 

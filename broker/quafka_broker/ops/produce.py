@@ -14,7 +14,7 @@ from quafka_broker.admission import admit
 from quafka_broker.producers import NO_PRODUCER, Batch, SequenceError
 from quafka_broker.state import BrokerState
 from quafka_broker.virtual_topics import VirtualTopic
-from quafka_broker.wal.errors import StorageError
+from quafka_broker.wal.errors import InDoubtError, StorageError
 from quafka_mesh_ops.ops import ProduceOp, ProduceOpResp, ProduceOps, ProduceOpsResp
 from quafka_mesh_ops.server import OpContext
 from quafka_mesh_ops.tracing import Span, fail_with
@@ -111,6 +111,8 @@ async def _finish(state: BrokerState, write: _Write | ProduceOpResp) -> ProduceO
         else:
             assert write.pending is not None
             offset = (await asyncio.shield(write.pending))[0]
+    except InDoubtError as e:
+        return _refusal(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, str(e))
     except StorageError as e:
         return _refusal(ErrorCode.KAFKA_STORAGE_ERROR, str(e))
     return ProduceOpResp(

@@ -10,6 +10,13 @@ class StorageError(Exception):
     """
 
 
+class InDoubtError(StorageError):
+    """The batches may be in the log or not: only the next start tells.
+
+    Kafka's NOT_ENOUGH_REPLICAS_AFTER_APPEND: clients send the same batches again.
+    """
+
+
 class CorruptError(StorageError):
     """The record at the offset is lost to damage (CORRUPT_MESSAGE)."""
 

@@ -35,6 +35,7 @@ log = logging.getLogger("quafka.broker.wal")
 
 _PATCHED = struct.Struct(">qiibI")  # base offset, length, leader epoch, magic, CRC
 _AT_ONCE = 1 << 20  # bytes that are copied and summed without holding up the event loop
+_FEW = 256  # records, which are no more batches, that are looked up likewise
 _AHEAD = 128 << 10
 _HEAD_SIZE = ENTRY_HEADER_SIZE + BATCH_HEADER_SIZE
 _LENGTH_FROM = 12  # what the length field does not count
@@ -99,7 +100,9 @@ class Reader:
                     return found, bad
             return found, None
 
-        batches, bad = await self._run(read)
+        # Much of it is copied, or many of them are looked up, where nobody waits for the loop.
+        much = max_bytes > _AT_ONCE and topic.high_watermark - offset > _FEW
+        batches, bad = await (self._in_thread(read) if much else self._run(read))
         if bad is not None:
             self._quarantine(bad)
             if not batches:
@@ -144,8 +147,11 @@ class Reader:
         try:
             return job(_from_memory)
         except _NotInMemoryError:
-            loop = asyncio.get_running_loop()
-            return await loop.run_in_executor(self._threads, job, _from_disk)
+            return await self._in_thread(job)
+
+    async def _in_thread(self, job: Callable[[Read], T]) -> T:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, job, _from_disk)
 
     def _quarantine(self, bad: _Bad) -> None:
         damage = damaged_entry(bad.segment.number, bad.row, bad.reason)

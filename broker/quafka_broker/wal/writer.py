@@ -18,8 +18,8 @@ from typing import TypeVar
 
 from quafka_broker.virtual_topics import VirtualTopic, VirtualTopicId
 from quafka_broker.wal.contents import Contents
-from quafka_broker.wal.disk import Disk
-from quafka_broker.wal.errors import StorageError, SyncError
+from quafka_broker.wal.disk import Disk, File
+from quafka_broker.wal.errors import InDoubtError, StorageError, SyncError
 from quafka_broker.wal.group import Append, Group
 from quafka_broker.wal.reserve import Reserve
 from quafka_broker.wal.segment import Segment
@@ -80,6 +80,7 @@ class Writer:
         self._written = self._durable = self._active.end
         self._unsynced = False
         self._pending: deque[Append] = deque()
+        self._writing: Sequence[Append] = ()  # taken from those that wait, not yet answered
         self._pending_bytes = 0
         self._room = asyncio.Event()
         self._room_gate = asyncio.Lock()
@@ -133,7 +134,7 @@ class Writer:
 
         def sync() -> tuple[int, int]:
             self._sync()
-            self._active.index.sync()
+            _sync(self._active.index)
             return self._active.number, self._durable
 
         if self.failure is not None:
@@ -196,6 +197,7 @@ class Writer:
         if error is not None:
             log.error("the log's writer failed", exc_info=error)
             self._fail(error)
+            self._doubt(self._writing)
             self._refuse([], str(error))
 
     async def _commit_group(self) -> None:
@@ -214,7 +216,7 @@ class Writer:
             group = Group(active.salt, self._contents.next_id, active.end, self._durable)
             while self._pending and group.size < self._segment_bytes:
                 group.add(self._pending.popleft())
-            appends = group.appends
+            self._writing = appends = group.appends
             if appends:
                 await self._in_thread(lambda: self._write(group))
         except OSError as e:
@@ -244,23 +246,15 @@ class Writer:
     def _roll(self) -> None:
         """Seal the active segment and begin the next, in the writer's thread. Raises OSError."""
         self._sync()
-        self._active.index.sync()
+        _sync(self._active.index)
         self._contents.append(Segment.create(self._disk, self._active.number + 1))
         self._written = self._durable = FILE_HEADER_SIZE
 
     def _sync(self) -> None:
-        """Sync the active segment, in the writer's thread.
-
-        Raises:
-            SyncError: it failed. What the kernel still holds is unknown from then on, so nothing
-                is ever retried (the "fsyncgate" lesson).
-        """
+        """Sync the active segment's log, in the writer's thread. Raises SyncError."""
         if not self._unsynced:
             return
-        try:
-            self._active.log.sync()
-        except OSError as e:
-            raise SyncError(e.errno, f"fsync failed: {e.strerror or e}") from e
+        _sync(self._active.log)
         self._unsynced = False
         self._durable = self._written
 
@@ -294,13 +288,19 @@ class Writer:
     # --- failure ----------------------------------------------------------------------------
 
     async def _take_back(self, error: OSError) -> None:
-        """Cut off what a failed write left; where that cannot be, the log is over."""
+        """Cut off what a failed write left, durably; where that cannot be, the log is over.
+
+        After a failed sync it is over anyhow: then the cut only makes it likely that the next
+        start does not find what nobody was promised.
+        """
+        if isinstance(error, SyncError):
+            self._fail(error)
         try:
-            if isinstance(error, SyncError):
-                raise error
             await self._in_thread(self._active.cut)
         except OSError as e:
-            self._fail(e)
+            if self.failure is None:
+                self._fail(e)
+        if self.failure is not None:
             return
         if self.refusing is None:
             log.error("the log cannot be written: %s", error.strerror or error)
@@ -308,14 +308,18 @@ class Writer:
 
     def _not_written(self, error: OSError, appends: list[Append]) -> None:
         """Refuse what waits; but on a full disk, what may use the reserve is tried with that."""
+        if self.failure is not None:
+            self._doubt(appends)
+            self._refuse([], self.failure)
+            return
         urgent: list[Append] = []
-        if error.errno == errno.ENOSPC and self.failure is None:
+        if error.errno == errno.ENOSPC:
             urgent = [append for append in (*appends, *self._pending) if append.urgent]
             if urgent and not self._reserve.release():
                 urgent = []
         waiting = [append for append in (*appends, *self._pending) if append not in urgent]
         self._pending.clear()
-        self._refuse(waiting, self.failure or error.strerror or str(error))
+        self._refuse(waiting, error.strerror or str(error))
         self._pending.extend(urgent)
         self._pending_bytes = sum(append.size for append in urgent)
 
@@ -323,6 +327,11 @@ class Writer:
         reason = error.strerror if isinstance(error, OSError) else None
         self.failure = f"the log takes no more writes: {reason or error}"
         log.critical("%s; reads go on", self.failure)
+
+    def _doubt(self, appends: Sequence[Append]) -> None:
+        """The log has failed while it wrote these; nobody knows what is on the disk."""
+        for append in appends:
+            _answer_error(append, InDoubtError(self.failure or ""))
 
     def _refuse(self, appends: list[Append], reason: str, *, but_urgent: bool = False) -> None:
         """These are not in the log.
@@ -337,9 +346,7 @@ class Writer:
             refused = [append for append in refused if not append.urgent]
         self._pending_bytes = sum(append.size for append in self._pending)
         for append in refused:
-            if not append.done.cancelled():
-                append.done.set_exception(StorageError(reason))
-                append.done.exception()  # seen: its caller may be gone
+            _answer_error(append, StorageError(reason))
 
     async def _sync_later(self, interval: float) -> None:
         """`wal.fsync=interval:...`: sync what has been written, so many seconds after it was."""
@@ -356,3 +363,22 @@ class Writer:
     @property
     def _active(self) -> Segment:
         return self._contents.segments[-1]
+
+
+def _sync(file: File) -> None:
+    """Sync a file.
+
+    Raises:
+        SyncError: it failed. What the kernel still holds is unknown from then on, so nothing is
+            ever retried (the "fsyncgate" lesson).
+    """
+    try:
+        file.sync()
+    except OSError as e:
+        raise SyncError(e.errno, f"fsync failed: {e.strerror or e}") from e
+
+
+def _answer_error(append: Append, error: StorageError) -> None:
+    if not append.done.done():
+        append.done.set_exception(error)
+        append.done.exception()  # seen: its caller may be gone

@@ -33,6 +33,7 @@ _MAX_BYTES = 57_671_680  # Kafka's fetch.max.bytes, 55 MiB: what one response ma
 _NO_ID = bytes(16)
 # Shared by all partitions of all answers: making them costs more than the rest of a partition.
 _NOT_DIVERGING, _NO_LEADER, _NO_SNAPSHOT = EpochEndOffset(), LeaderIdAndEpoch(), SnapshotId()
+_NO_PREFERRED_REPLICA = -1
 _Pair = tuple[FetchOp, FetchOpResp]
 
 
@@ -74,9 +75,7 @@ def _topics(partitions: list[_Pair]) -> list[FetchableTopicResponse]:
     """Neighbours of one topic in one entry, as in the request; the order is kept."""
     return [
         FetchableTopicResponse(
-            topic=name,
-            topic_id=topic_id or _NO_ID,
-            partitions=[_partition(op.partition, answer) for op, answer in pairs],
+            name, topic_id or _NO_ID, [_partition(op.partition, answer) for op, answer in pairs]
         )
         for (name, topic_id), pairs in groupby(partitions, _topic_of)
     ]
@@ -89,24 +88,21 @@ def _topic_of(pair: _Pair) -> tuple[str, bytes]:
 
 def _partition(index: int, answer: FetchOpResp) -> PartitionData:
     aborted, end = answer.aborted_transactions, answer.diverging_epoch
+    # By position: there may be thousands of them, and names would cost as much as the encoding.
     return PartitionData(
-        partition_index=index,
-        error_code=answer.error_code,
-        high_watermark=answer.high_watermark,
-        last_stable_offset=answer.last_stable_offset,
-        log_start_offset=answer.log_start_offset,
-        aborted_transactions=None
+        index,
+        answer.error_code,
+        answer.high_watermark,
+        answer.last_stable_offset,
+        answer.log_start_offset,
+        _NOT_DIVERGING if end is None else EpochEndOffset(end.leader_epoch, end.end_offset),
+        _NO_LEADER,
+        _NO_SNAPSHOT,
+        None
         if aborted is None
-        else [
-            AbortedTransaction(producer_id=a.producer_id, first_offset=a.first_offset)
-            for a in aborted
-        ],
-        diverging_epoch=_NOT_DIVERGING
-        if end is None
-        else EpochEndOffset(epoch=end.leader_epoch, end_offset=end.end_offset),
-        current_leader=_NO_LEADER,
-        snapshot_id=_NO_SNAPSHOT,
-        records=answer.records,
+        else [AbortedTransaction(each.producer_id, each.first_offset) for each in aborted],
+        _NO_PREFERRED_REPLICA,
+        answer.records,
     )
 
 

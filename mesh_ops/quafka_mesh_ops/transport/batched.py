@@ -37,6 +37,7 @@ from quafka_mesh_ops.transport.burst import BULK, CID_SIZE, EIGHT_BYTES, OFFSET_
 from quafka_mesh_ops.transport.protection import SAMPLE_SIZE, TAG_SIZE, KeyRing, Keys
 from quafka_mesh_ops.transport.quic import MeshQuic, VerifyPeer
 from quafka_mesh_ops.transport.recovery import BulkPacket, BurstRecovery
+from quafka_mesh_ops.transport.send_buffer import SendBuffer
 
 logger = logging.getLogger("quafka.mesh")
 
@@ -222,22 +223,21 @@ class BatchedQuic(MeshQuic):
         number = self._packet_number
         bounds: list[int] = []
         at = 0
-        # The view must be gone before aioquic next cuts the buffer that it is of.
-        with memoryview(sender._buffer) as data:
-            for offset in range(start, end, capacity):
-                stop = min(offset + capacity, end)
-                fin = stop == sender._buffer_fin
-                field = OFFSET_FIELD.pack(offset | EIGHT_BYTES)
-                payload = b"".join((plain[fin], field, data[offset - base : stop - base]))
-                header = head + (number & 0xFFFF).to_bytes(2, "big")
-                body = at + _PN_AT + _PN_SIZE
-                after = body + len(payload) + TAG_SIZE
-                out[at:body] = header
-                seal((iv ^ number).to_bytes(12, "big"), payload, header, view[body:after])
-                sent[number] = BulkPacket(number, now, after - at, stream, offset, stop, fin)
-                bounds.append(at)
-                at = after
-                number += 1
+        buffer = cast(SendBuffer, sender._buffer)
+        for offset in range(start, end, capacity):
+            stop = min(offset + capacity, end)
+            fin = stop == sender._buffer_fin
+            field = OFFSET_FIELD.pack(offset | EIGHT_BYTES)
+            payload = b"".join((plain[fin], field, *buffer.pieces(offset - base, stop - base)))
+            header = head + (number & 0xFFFF).to_bytes(2, "big")
+            body = at + _PN_AT + _PN_SIZE
+            after = body + len(payload) + TAG_SIZE
+            out[at:body] = header
+            seal((iv ^ number).to_bytes(12, "big"), payload, header, view[body:after])
+            sent[number] = BulkPacket(number, now, after - at, stream, offset, stop, fin)
+            bounds.append(at)
+            at = after
+            number += 1
         _protect_headers(out, view, bounds, keys)
         self._packet_number = number
         bounds.append(at)

@@ -1,8 +1,9 @@
 """Congestion control for the mesh: one data centre or one machine, and long paths.
 
 RFC 9002's NewReno starts at ten packets and needs many round trips to fill a fast path. On a
-LAN the round trip is mostly our own processing time, so the window starts at 1 MiB. It is capped
-at what the peer's socket buffer takes in, because that buffer is where a LAN loses packets.
+LAN the round trip is mostly our own processing time, so the window starts at 1 MiB, and does not
+grow beyond: what is in flight queues in the peer's socket buffer, where small answers wait behind
+it, and where a LAN loses packets.
 
 Where the shortest round trip shows a long path, `BandwidthModel` takes over, and bursts are paced.
 """
@@ -18,8 +19,9 @@ from aioquic.quic.packet_builder import QuicSentPacket
 from quafka_mesh_ops.transport.bandwidth import BandwidthModel
 
 MESH = "quafka"
-INITIAL_WINDOW = 1 << 20
-MAXIMUM_WINDOW = 4 << 20
+WINDOW = 1 << 20
+"""Bytes in flight on a short path, at first and at most: on one machine, two milliseconds' work of
+the peer. A larger window brings no more there."""
 _MINIMUM_PACKETS = 4
 _LOSS_FACTOR = 0.7
 LONG_PATH = 0.004
@@ -39,9 +41,9 @@ class MeshCongestionControl(QuicCongestionControl):
     def __init__(self, *, max_datagram_size: int) -> None:
         super().__init__(max_datagram_size=max_datagram_size)
         self.bytes_in_flight = 0
-        self.congestion_window = INITIAL_WINDOW
+        self.congestion_window = WINDOW
         self.model: BandwidthModel | None = None
-        self._window = INITIAL_WINDOW
+        self._window = WINDOW
         self._shortest = float("inf")
         self._datagram_size = max_datagram_size
         self._recovery_start = 0.0
@@ -71,7 +73,7 @@ class MeshCongestionControl(QuicCongestionControl):
     # --- QuicCongestionControl --------------------------------------------------------------
 
     def on_packet_acked(self, *, now: float, packet: QuicSentPacket) -> None:
-        """Grow: with every ACK before the first loss, then by one datagram per window."""
+        """Grow again: after a stall with every ACK, after a loss by one datagram per window."""
         self.bytes_in_flight -= packet.sent_bytes
         if packet.sent_bytes > SMALLEST_MAX_DATAGRAM_SIZE:
             self._large_lost = 0
@@ -124,7 +126,7 @@ class MeshCongestionControl(QuicCongestionControl):
         if self._shortest <= LONG_PATH:
             if self.model is not None:  # the first round trips were slow for another reason
                 self.model = None
-                self._set_window(INITIAL_WINDOW)
+                self._set_window(WINDOW)
             return
         if self.model is None:
             self.model = BandwidthModel(self._datagram_size, now, rtt)
@@ -139,7 +141,7 @@ class MeshCongestionControl(QuicCongestionControl):
 
     def _set_window(self, window: int) -> None:
         smallest = _MINIMUM_PACKETS * self._datagram_size
-        self._window = self.congestion_window = max(smallest, min(window, MAXIMUM_WINDOW))
+        self._window = self.congestion_window = max(smallest, min(window, WINDOW))
 
 
 register_congestion_control(MESH, MeshCongestionControl)

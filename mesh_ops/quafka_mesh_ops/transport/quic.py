@@ -9,6 +9,7 @@ private names (aioquic is pinned below 1.8 for it).
   smaller than need be because the window ends inside it.
 - **Stateless resets** (RFC 9000 section 10.3). A node that was killed and runs again answers for
   connections that it knows nothing of, and its peers need not wait for silence to tell.
+- **By reference.** A stream's data is kept where it is until it is acknowledged.
 - **Pacing** on long paths only, and by the burst: the event loop's timers are no finer.
 """
 
@@ -22,6 +23,7 @@ import os
 import ssl
 from collections.abc import Callable, Sequence
 from datetime import datetime
+from typing import Any
 
 from aioquic import tls
 from aioquic._buffer import Buffer
@@ -42,6 +44,7 @@ from quafka_mesh_ops.errors import PeerRefusedError
 from quafka_mesh_ops.identity import Identity, NodeId
 from quafka_mesh_ops.transport.congestion import MESH, MeshCongestionControl
 from quafka_mesh_ops.transport.recovery import CountingRecovery
+from quafka_mesh_ops.transport.send_buffer import SendBuffer
 
 ALPN = "quafka-mesh/1"
 IDLE_TIMEOUT = 5.0
@@ -49,6 +52,9 @@ MAX_DATA = 64 << 20
 MAX_STREAM_DATA = 32 << 20
 BURST = 64_000
 """Bytes that one call builds: what UDP_SEGMENT takes in one system call."""
+_LEAST_PACKETS = 4
+"""Where packets are as large as that, a burst is a few of them: what it costs beside them is
+shared, and it is still a fraction of a window, so that both ends work at the same time."""
 
 KEY_UPDATE_AFTER = 1 << 22
 """Packets protected with one key. AES-GCM bears 2^23 (RFC 9001 section 6.6)."""
@@ -164,7 +170,7 @@ class MeshQuic(QuicConnection):
             self._host_cids[0].stateless_reset_token = reset_token(reset_secret, self.host_cid)
         self._verify_certificate = verify
         size = configuration.max_datagram_size
-        self._burst = max(1, BURST // size) * size
+        self._burst = max(_LEAST_PACKETS, BURST // size) * size
         congestion = self._loss._cc
         assert isinstance(congestion, MeshCongestionControl)
         self._congestion = congestion
@@ -202,6 +208,13 @@ class MeshQuic(QuicConnection):
     def swallows_large(self, now: float) -> bool:
         """Whether the path loses all large packets, and no small ones."""
         return self._congestion.swallows(now)
+
+    def _get_or_create_stream_for_send(self, stream_id: int) -> QuicStream:
+        stream = super()._get_or_create_stream_for_send(stream_id)
+        sender: Any = stream.sender
+        if type(sender._buffer) is bytearray:
+            sender._buffer = SendBuffer()  # new: nothing was written to it yet
+        return stream
 
     def unsent(self, stream_id: int) -> int:
         """Bytes given to this stream that have not been sent for the first time."""
@@ -278,13 +291,20 @@ class MeshQuic(QuicConnection):
         """Whether a stream has data to send."""
         return any(len(stream.sender._pending) for stream in self._streams_queue)
 
+    @property
+    def _has_data(self) -> bool:
+        """Whether a packet with stream data is likely to leave."""
+        return not all(stream.sender.buffer_is_empty for stream in self._streams_queue)
+
     def fill(self, now: float, room: int) -> list[tuple[bytes, NetworkAddress]]:
         """Datagrams for what is to be sent, with at most `room` bytes that count as in flight."""
         return self.build(now, room)
 
     def build(self, now: float, room: int) -> list[tuple[bytes, NetworkAddress]]:
         """As `fill`, packet by packet."""
-        congestion = self._congestion
+        congestion, space = self._congestion, self._spaces[tls.Epoch.ONE_RTT]
+        if space.ack_at is not None and space.ack_at > now and self._has_data:
+            space.ack_at = now  # it costs nothing in a packet that leaves anyway
         congestion.congestion_window = congestion.bytes_in_flight + room
         try:
             return super().datagrams_to_send(now)

@@ -25,7 +25,10 @@ Address = Any
 Datagram = tuple[bytes, Address]
 
 SOCKET_BUFFER = 4 << 20
-_RECEIVES_PER_WAKE_UP = 32
+_DATAGRAMS_PER_WAKE_UP = 512
+_BYTES_PER_WAKE_UP = 256 << 10
+"""What is received before it is acted on: enough to share the cost of acting, little enough for
+the peer to hear of it while it still sends."""
 _SEGMENTS = 64
 _BYTES_PER_SEND = 65_000
 _RECEIVE_SIZE = 65_536
@@ -42,9 +45,9 @@ _NO_SEGMENTATION = frozenset((errno.EIO, errno.EINVAL, errno.ENOPROTOOPT))
 class UdpSocket:
     """A non-blocking UDP socket on the running loop.
 
-    `on_datagrams(datagrams, address)` gets what one system call received, `on_writable()` follows
-    after `send` had to keep datagrams back, `on_error(error)` gets what the kernel reports about
-    the path (ECONNREFUSED, EMSGSIZE).
+    `on_datagrams(datagrams, address)` gets what has arrived from one peer, as far as a few system
+    calls received it, `on_writable()` follows after `send` had to keep datagrams back,
+    `on_error(error)` gets what the kernel reports about the path (ECONNREFUSED, EMSGSIZE).
     """
 
     def __init__(
@@ -62,13 +65,12 @@ class UdpSocket:
         self._on_error = on_error
         self._loop = asyncio.get_running_loop()
         self._kept: deque[tuple[list[bytes], Address]] = deque()
-        self._buffer = bytearray(_RECEIVE_SIZE)
-        self._view = memoryview(self._buffer)
         sock.setblocking(False)
         _set_buffers(sock)
         _set_no_fragments(sock)
         self._gro = _try_option(sock, socket.SOL_UDP, _UDP_GRO, 1)
         self._gso = _try_option(sock, socket.SOL_UDP, _UDP_SEGMENT, 0)
+        self._ancillary = socket.CMSG_SPACE(4) if self._gro else 0
         self._loop.add_reader(sock.fileno(), self._read)
 
     @property
@@ -149,28 +151,31 @@ class UdpSocket:
             self._sock.sendmsg(burst, [], 0, *target)
 
     def _read(self) -> None:
-        ancillary = socket.CMSG_SPACE(4) if self._gro else 0
-        for _ in range(_RECEIVES_PER_WAKE_UP):
+        """Receive what is there, up to a bound, and hand it on by peer."""
+        arrived: list[bytes] = []
+        sender: Address = None
+        error: OSError | None = None
+        size = 0
+        while size < _BYTES_PER_WAKE_UP and len(arrived) < _DATAGRAMS_PER_WAKE_UP:
             try:
-                count, control, _, address = self._sock.recvmsg_into((self._view,), ancillary)
+                data, control, _, address = self._sock.recvmsg(_RECEIVE_SIZE, self._ancillary)
             except (BlockingIOError, InterruptedError):
-                return
+                break
             except OSError as e:
-                self._on_error(e)
-                return
-            segment = count
-            for level, kind, value in control:
-                if level == socket.SOL_UDP and kind == _UDP_GRO:
-                    segment = int.from_bytes(value[:4], sys.byteorder)
-            self._on_datagrams(self._cut(count, segment), self._peer or address)
-            if self._sock.fileno() < 0:
-                return
-
-    def _cut(self, count: int, segment: int) -> list[bytes]:
-        view = self._view
-        if count <= segment or segment <= 0:
-            return [bytes(view[:count])]
-        return [bytes(view[i : min(i + segment, count)]) for i in range(0, count, segment)]
+                error = e
+                break
+            if address != sender and arrived:
+                self._on_datagrams(arrived, self._peer or sender)
+                if self._sock.fileno() < 0:
+                    return
+                arrived = []
+            sender = address
+            size += len(data)
+            arrived += _cut(data, control)
+        if arrived:
+            self._on_datagrams(arrived, self._peer or sender)
+        if error is not None and self._sock.fileno() >= 0:
+            self._on_error(error)
 
 
 def bind_udp(host: str, port: int) -> socket.socket:
@@ -192,6 +197,17 @@ def route_mtu(sock: socket.socket) -> int:
     if sock.family == socket.AF_INET6:
         return sock.getsockopt(socket.IPPROTO_IPV6, _IPV6_MTU)
     return sock.getsockopt(socket.IPPROTO_IP, _IP_MTU)
+
+
+def _cut(data: bytes, control: list[tuple[int, int, bytes]]) -> list[bytes]:
+    """The datagrams that one system call received side by side."""
+    segment = len(data)
+    for level, kind, value in control:
+        if level == socket.SOL_UDP and kind == _UDP_GRO:
+            segment = int.from_bytes(value[:4], sys.byteorder)
+    if len(data) <= segment or segment <= 0:
+        return [data]
+    return [data[i : i + segment] for i in range(0, len(data), segment)]
 
 
 def _address_of(datagram: Datagram) -> Address:

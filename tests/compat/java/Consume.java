@@ -2,7 +2,8 @@
 //
 //   assign P,P,…    begin at offset 0 where a partition is new
 //   pause P,P,…     resume P,P,…     seek P OFFSET
-//   poll            one line "PARTITION OFFSET VALUE" for each record
+//   at P TIMESTAMP  the offset of the first record that is as late, if there is one
+//   poll            one line "PARTITION OFFSET VALUE" for each record, or "out of range"
 //   close
 
 import java.io.BufferedReader;
@@ -11,10 +12,13 @@ import java.time.Duration;
 import java.util.ArrayList;
 import java.util.HashSet;
 import java.util.List;
+import java.util.Map;
 import java.util.Properties;
 import java.util.Set;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
+import org.apache.kafka.clients.consumer.OffsetAndTimestamp;
+import org.apache.kafka.clients.consumer.OffsetOutOfRangeException;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.serialization.StringDeserializer;
 
@@ -56,9 +60,22 @@ public class Consume {
             case "pause" -> consumer.pause(partitions);
             case "resume" -> consumer.resume(partitions);
             case "seek" -> consumer.seek(partitions.get(0), Long.parseLong(words[2]));
+            case "at" -> {
+                Map<TopicPartition, Long> asked =
+                        Map.of(partitions.get(0), Long.parseLong(words[2]));
+                OffsetAndTimestamp found =
+                        consumer.offsetsForTimes(asked).get(partitions.get(0));
+                if (found != null) {
+                    System.out.println(found.offset());
+                }
+            }
             case "poll" -> {
-                for (ConsumerRecord<String, String> r : consumer.poll(Duration.ofMillis(100))) {
-                    System.out.println(r.partition() + " " + r.offset() + " " + r.value());
+                try {
+                    for (ConsumerRecord<String, String> r : consumer.poll(Duration.ofMillis(100))) {
+                        System.out.println(r.partition() + " " + r.offset() + " " + r.value());
+                    }
+                } catch (OffsetOutOfRangeException e) {
+                    System.out.println("out of range");
                 }
             }
             default -> throw new IllegalArgumentException(words[0]);

@@ -64,10 +64,47 @@ def test_what_is_taken_is_a_run_of_the_log(
         if not taken:
             assert end == offset
             continue
+        cache.was_read(partition, offset, end)
         number = max(i for i, start in enumerate(STARTS) if start <= offset)
         assert taken == [batch for _, batch in LOG[number : number + len(taken)]]
         assert end == [*STARTS, END][number + len(taken)] <= upto
         assert not number <= TRANSACTION < number + len(taken)
+
+
+def _keep(cache: FetchCache, topic: str, numbers: range) -> None:
+    """One batch of 10 kB at each offset."""
+    for number in numbers:
+        batch = build_batch([Record(0, 0, None, bytes(10_000), [])])
+        struct.pack_into(">q", batch, 0, number)
+        op = FetchOp(topic, 0, number, 0, topic.encode() * 16)
+        cache.learn(op, FetchOpResp([bytes(batch)], 1_000, 0, 0, 1_000), 0.0)
+
+
+def _read(cache: FetchCache, topic: str, numbers: range) -> int:
+    """Read by a consumer; how many were there."""
+    partition = cache.find(FetchOp(topic, 0, 0, 0))
+    assert partition is not None
+    found = 0
+    for number in numbers:
+        taken, _, end = cache.take(partition, number, 1_000, 1 << 20, at_least_one=True)
+        cache.was_read(partition, number, end)
+        found += bool(taken)
+    return found
+
+
+def test_a_catch_up_does_not_drive_out_what_is_read_again() -> None:
+    cache = FetchCache(1 << 20)
+    hot = range(0, 60, 7)  # chunks of several batches: small neighbours are one
+    _keep(cache, "h", range(60))
+    for _ in range(2):
+        assert _read(cache, "h", hot) == len(hot)
+    for number in range(500):
+        _keep(cache, "c", range(number, number + 1))
+        assert _read(cache, "c", range(number, number + 1)) == 1
+        assert cache.size <= 1 << 20
+    assert _read(cache, "h", hot) == len(hot)
+    _keep(cache, "n", range(90))  # and there is always room for what is new
+    assert _read(cache, "n", range(75, 90)) == 15
 
 
 @given(st.lists(reads, min_size=1))

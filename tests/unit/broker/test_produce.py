@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from quafka_broker.config import BrokerConfig
 from quafka_broker.ops import produce
 from quafka_broker.state import BrokerState
@@ -118,6 +120,32 @@ async def test_a_full_disk_keeps_the_order_of_an_idempotent_producer() -> None:
             assert (answer.error_code, answer.base_offset) == (0, n)
         found = await values_of(state.log, state.log.topic(topic.virtual(0)))
         assert found == [b"0", b"1", b"2"]
+
+
+@pytest.mark.parametrize("found_again", [False, True])
+async def test_what_a_failed_sync_leaves_in_doubt_is_stored_once(found_again: bool) -> None:
+    disk = MemoryDisk()
+    async with running_state(disk) as state:
+        await state.create_topic(ORG, "t", 1)
+        await send(state, idempotent(b"0", sequence=0))
+        disk.sync_fails, disk.truncate_fails = True, found_again
+        await send(state, idempotent(b"1", sequence=1))
+        disk.sync_fails = disk.truncate_fails = False
+        for _ in range(2):
+            (doubted,) = await send(state, idempotent(b"1", sequence=1))
+            assert doubted.error_code == ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+            (refused,) = await send(state, idempotent(b"2", sequence=2))
+            assert refused.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        (gap,) = await send(state, idempotent(b"3", sequence=3))
+        assert gap.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    async with running_state(disk.copy()) as state:
+        (topic,) = state.registry.topics(ORG)
+        virtual = state.log.topic(topic.virtual(0))
+        assert virtual.high_watermark == (2 if found_again else 1)
+        for n in (1, 2):
+            (answer,) = await send(state, idempotent(b"%d" % n, sequence=n))
+            assert (answer.error_code, answer.base_offset) == (0, n)
+        assert await values_of(state.log, virtual) == [b"0", b"1", b"2"]
 
 
 async def test_a_caller_that_goes_away_takes_nothing_back() -> None:

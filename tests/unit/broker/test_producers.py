@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from quafka_broker.producers import Batch, Producers, SequenceError
-from quafka_broker.wal.errors import StorageError
+from quafka_broker.wal.errors import InDoubtError, StorageError
 from quafka_proto.errors import ErrorCode
 from quafka_proto.log_format import IndexRow
 from quafka_proto.records import BatchHeader, read_header
@@ -117,6 +117,20 @@ async def test_a_failed_batch_leaves_earlier_ones_known() -> None:
     assert repeated(producers, 0).offset == 9
     assert producers.duplicate_of(TOPIC, header(1)) is None
     assert refused(producers, 2) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+async def test_a_batch_in_doubt_keeps_its_place() -> None:
+    producers = Producers()
+    begin(producers, 0).set_result([10])
+    doubted = begin(producers, 1)
+    behind = begin(producers, 2)
+    doubted.set_exception(InDoubtError("who knows"))
+    fail(behind)
+    assert repeated(producers, 1).pending is doubted, "which says the same again"
+    assert producers.duplicate_of(TOPIC, header(2)) is None
+    assert refused(producers, 3) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    ((_, _, _, batches),) = producers.dump(TOPIC)
+    assert [batch[0] for batch in batches] == [0], "no checkpoint knows of it"
 
 
 async def test_a_failed_new_epoch_leaves_the_old_one_known() -> None:

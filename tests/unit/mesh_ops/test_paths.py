@@ -6,7 +6,7 @@ import pytest
 
 from quafka_mesh_ops.transport.bandwidth import BandwidthModel
 from quafka_mesh_ops.transport.batched import BatchedQuic
-from quafka_mesh_ops.transport.congestion import INITIAL_WINDOW
+from quafka_mesh_ops.transport.congestion import WINDOW
 from quafka_mesh_ops.transport.ladder import DatagramLadder
 from quafka_mesh_ops.transport.quic import MeshQuic
 from tests.unit.mesh_ops.wire import Faults, Wire
@@ -65,7 +65,7 @@ def test_a_short_path_is_filled_at_once(quic: type[MeshQuic]) -> None:
     assert seconds(wire) < 0.1
     congestion = wire.server.quic._congestion
     assert congestion.model is None
-    assert congestion.window >= INITIAL_WINDOW
+    assert congestion.window >= WINDOW
 
 
 @pytest.mark.parametrize("quic", [MeshQuic, BatchedQuic])

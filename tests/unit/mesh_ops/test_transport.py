@@ -15,8 +15,7 @@ from aioquic.quic.packet_builder import QuicSentPacket
 from aioquic.tls import Epoch
 
 from quafka_mesh_ops.transport.congestion import (
-    INITIAL_WINDOW,
-    MAXIMUM_WINDOW,
+    WINDOW,
     MeshCongestionControl,
 )
 from quafka_mesh_ops.transport.connection import Connection
@@ -211,12 +210,12 @@ def packet(number: int, sent: float, size: int = 16000) -> QuicSentPacket:
 
 def test_the_window_starts_high_shrinks_once_per_loss_event_and_has_bounds() -> None:
     congestion = MeshCongestionControl(max_datagram_size=16000)
-    assert congestion.congestion_window == INITIAL_WINDOW
+    assert congestion.congestion_window == WINDOW
     for number in range(1000):
         sent = packet(number, 1.0)
         congestion.on_packet_sent(packet=sent)
         congestion.on_packet_acked(now=1.1, packet=sent)
-    assert congestion.window == MAXIMUM_WINDOW
+    assert congestion.window == WINDOW
     assert congestion.bytes_in_flight == 0
     lost = [packet(i, 2.0 + i / 100) for i in range(4)]
     for sent in lost:
@@ -224,7 +223,7 @@ def test_the_window_starts_high_shrinks_once_per_loss_event_and_has_bounds() -> 
     congestion.on_packets_lost(now=3.0, packets=lost[:2])
     after_one = congestion.window
     congestion.on_packets_lost(now=3.1, packets=lost[2:])
-    assert after_one == congestion.window == int(MAXIMUM_WINDOW * 0.7)
+    assert after_one == congestion.window == int(WINDOW * 0.7)
     congestion.on_persistent_congestion()
     assert congestion.window == 4 * 16000
 

@@ -1,0 +1,114 @@
+"""A set of global message ids: Roaring bitmaps, one for each 2^32 ids that have a member.
+
+There is nearly always one of them. CRoaring has bitmaps of 64 bits, too; those take almost twice
+the memory where the ids of many partitions are mixed, as they are here. What is saved is the same,
+byte for byte: CRoaring's portable format of 64 bits.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from pyroaring import BitMap
+
+_WINDOW = 1 << 32
+_COUNT = struct.Struct("<Q")
+_HIGH = struct.Struct("<I")
+
+
+class GlobalIds:
+    """Ids in ascending order; `self[n]` is the nth."""
+
+    __slots__ = ("_windows",)
+
+    def __init__(self) -> None:
+        self._windows: list[tuple[int, BitMap]] = []  # by the upper 32 bits; none is empty
+
+    def __len__(self) -> int:
+        return sum(len(ids) for _, ids in self._windows)
+
+    def __getitem__(self, n: int) -> int:
+        """The nth id, from 0 on; from the end where it is negative.
+
+        Raises:
+            IndexError: there are not so many.
+        """
+        windows = self._windows
+        if len(windows) == 1:
+            return (windows[0][0] << 32) + windows[0][1][n]
+        if n < 0:
+            n += len(self)
+        for high, ids in windows if n >= 0 else ():
+            if n < len(ids):
+                return (high << 32) + ids[n]
+            n -= len(ids)
+        raise IndexError("there are not so many ids")
+
+    def rank(self, global_id: int) -> int:
+        """How many ids are not above this one."""
+        above, low = divmod(global_id, _WINDOW)
+        count = 0
+        for high, ids in self._windows:
+            if high < above:
+                count += len(ids)
+            elif high == above:
+                count += ids.rank(low)
+        return count
+
+    def add_range(self, first: int, end: int) -> None:
+        """Add the ids in [first, end)."""
+        while first < end:
+            high, low = divmod(first, _WINDOW)
+            count = min(end - first, _WINDOW - low)
+            self._window(high).add_range(low, low + count)
+            first += count
+
+    def copy_from(self, global_id: int) -> GlobalIds:
+        """Another set, of those that are not below an id."""
+        above, low = divmod(global_id, _WINDOW)
+        copied = GlobalIds()
+        for high, ids in self._windows:
+            if high >= above:
+                left = ids.copy()
+                if high == above:
+                    left.remove_range(0, low)
+                if left:
+                    copied._windows.append((high, left))
+        return copied
+
+    def _window(self, high: int) -> BitMap:
+        for at in reversed(range(len(self._windows))):  # most often the last one is meant
+            if self._windows[at][0] == high:
+                return self._windows[at][1]
+            if self._windows[at][0] < high:
+                self._windows.insert(at + 1, (high, BitMap()))
+                return self._windows[at + 1][1]
+        self._windows.insert(0, (high, BitMap()))
+        return self._windows[0][1]
+
+    def serialize(self) -> bytes:
+        """For a checkpoint."""
+        parts = [_COUNT.pack(len(self._windows))]
+        for high, ids in self._windows:
+            parts += [_HIGH.pack(high), ids.serialize()]
+        return b"".join(parts)
+
+    @classmethod
+    def deserialize(cls, data: bytes) -> GlobalIds:
+        """Read what `serialize` wrote.
+
+        Raises:
+            ValueError: it did not.
+        """
+        read = cls()
+        try:
+            (count,) = _COUNT.unpack_from(data)
+            at = _COUNT.size
+            for _ in range(count):
+                (high,) = _HIGH.unpack_from(data, at)
+                ids = BitMap.deserialize(data[at + _HIGH.size :])
+                read._windows.append((high, ids))
+                at += _HIGH.size + len(ids.serialize())
+        except struct.error as e:
+            raise ValueError(f"not a set of ids: {e}") from e
+        return read

@@ -1,0 +1,60 @@
+"""What a stream has yet to send or to hear acknowledged, by reference. Pure.
+
+Stands in for the bytearray of aioquic's stream senders, which copies whatever is written: record
+batches are sent from where the log was read into, and are copied for the first time where a
+packet is put together for encryption.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import Self
+
+
+class SendBuffer:
+    """The part of a bytearray that a sender uses: add at the end, slice, delete from the front.
+
+    Positions count from the front. What is added must not change until it is deleted.
+    """
+
+    __slots__ = ("_base", "_ends", "_pieces")
+
+    def __init__(self) -> None:
+        self._pieces: list[memoryview] = []
+        self._ends: list[int] = []  # of the pieces, counted from the stream's start
+        self._base = 0  # what was deleted
+
+    def __len__(self) -> int:
+        return self._ends[-1] - self._base if self._ends else 0
+
+    def __iadd__(self, data: bytes | bytearray | memoryview) -> Self:
+        if data:
+            self._ends.append((self._ends[-1] if self._ends else self._base) + len(data))
+            self._pieces.append(memoryview(data))
+        return self
+
+    def __getitem__(self, part: slice) -> bytes:
+        start, stop, _ = part.indices(len(self))
+        return b"".join(self.pieces(start, stop))
+
+    def __delitem__(self, part: slice) -> None:
+        start, stop, _ = part.indices(len(self))
+        if start:
+            raise ValueError("only the front is ever deleted")
+        self._base += stop
+        gone = bisect_right(self._ends, self._base)
+        del self._pieces[:gone], self._ends[:gone]
+
+    def pieces(self, start: int, stop: int) -> list[memoryview]:
+        """The bytes from `start` to `stop`, where they lie."""
+        start, stop = start + self._base, stop + self._base
+        found: list[memoryview] = []
+        at = bisect_right(self._ends, start)
+        while start < stop and at < len(self._ends):
+            end, piece = self._ends[at], self._pieces[at]
+            first = start - (end - len(piece))
+            taken = min(stop, end) - start
+            found.append(piece[first : first + taken])
+            start += taken
+            at += 1
+        return found
