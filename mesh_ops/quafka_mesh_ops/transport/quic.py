@@ -141,7 +141,8 @@ class MeshQuic(QuicConnection):
     """One QUIC connection of the mesh, still without I/O.
 
     `peer` is the other side's node id once it is proven and allowed, `refusal` why it was not.
-    `was_reset`: the peer has said that it knows nothing of this connection.
+    `was_reset`: the peer has said that it knows nothing of this connection. `unacknowledged`:
+    bytes of bulk received for which an ACK is due.
     """
 
     def __init__(
@@ -159,6 +160,7 @@ class MeshQuic(QuicConnection):
         self.peer: NodeId | None = None
         self.refusal: PeerRefusedError | None = None
         self.was_reset = False
+        self.unacknowledged = 0
         self._reset_secret = reset_secret
         if reset_secret is not None:
             self._host_cids[0].stateless_reset_token = reset_token(reset_secret, self.host_cid)
