@@ -6,6 +6,7 @@ RECORDS records, PASSES times. PASSES 0: on and on, until its input ends.
 
 from __future__ import annotations
 
+import ssl
 import subprocess
 import sys
 import time
@@ -17,6 +18,8 @@ from quafka_proto.schema.fetch import FetchPartition, FetchRequest, FetchTopic
 from tests.support.raw_client import RawClient
 
 VERSION = 12
+TLS = "ssl://"
+"""How an address begins that is spoken to over TLS."""
 
 
 class Process:
@@ -70,8 +73,13 @@ class Raw:
     """Fetches on a plain socket and looks at nothing but batch headers: the client costs least."""
 
     def __init__(self, bootstrap: str, topic: str) -> None:
-        host, port = bootstrap.rsplit(":", 1)
+        host, port = bootstrap.removeprefix(TLS).rsplit(":", 1)
         self._client = RawClient((host, int(port)), timeout=60)
+        if bootstrap.startswith(TLS):
+            context = ssl.create_default_context()
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+            self._client.socket = context.wrap_socket(self._client.socket)
         self._topic = topic
         self._buffer = bytearray(64 << 20)
 
@@ -146,7 +154,9 @@ class Librdkafka:
         self._topic = topic
         self._consumer = Consumer(
             {
-                "bootstrap.servers": bootstrap,
+                "bootstrap.servers": bootstrap.removeprefix(TLS),
+                "security.protocol": "ssl" if bootstrap.startswith(TLS) else "plaintext",
+                "enable.ssl.certificate.verification": False,
                 "group.id": "bench",
                 "enable.auto.commit": False,
                 "queued.max.messages.kbytes": 262_144,

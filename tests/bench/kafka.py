@@ -6,6 +6,7 @@ nothing but batch headers, to see what lies above librdkafka's own limit. The re
 batches of about 1 MB. CPU is what the server's processes used.
 
 Quafka's answers cross two processes and an encrypted connection; Kafka's are plain, from one.
+So there is a catch-up from Kafka over TLS, too, beside the same of Quafka.
 """
 
 from __future__ import annotations
@@ -38,6 +39,9 @@ PASSES = 3
 PARKED = 1_000
 PARTITIONS, POLLS = 1_000, 200
 VERSION = 12
+KINDS = ("librdkafka", "raw")
+ENCRYPTED = ("quafka", "kafka")
+"""Whose catch-up is measured with all that leaves the machine encrypted."""
 
 Figures = dict[str, list[float]]
 
@@ -77,31 +81,51 @@ def throughput(servers: list[Server], options: argparse.Namespace) -> None:
         read_together("raw", server.bootstrap, "hot", HOT_MB * 1_000, 1, 1)
     for turn in range(options.rounds):
         for server in servers:
-            produce(server, f"cold-raw-{turn}", COLD_MB)
-            produce(server, f"cold-librdkafka-{turn}", COLD_MB)
-        for kind in ("librdkafka", "raw"):
-            for consumers in (1, 8):
-                for server in servers:
-                    row = rates.setdefault(f"hot, {consumers} x {kind}", {})
-                    passes = PASSES if consumers == 1 else 1
-                    _read(server, row, kind, "hot", HOT_MB, passes, consumers)
-            for server in servers:
-                row = rates.setdefault(f"catch-up, 1 x {kind}", {})
-                _read(server, row, kind, f"cold-{kind}-{turn}", COLD_MB, 1, 1)
-    print(f"\n{'MB/s and CPU s per GB':24}" + "".join(f"{s.name:>18}" for s in servers))
+            for kind in KINDS:
+                produce(server, f"cold-{kind}-{turn}", COLD_MB)
+                if server.name in ENCRYPTED:
+                    produce(server, f"encrypted-{kind}-{turn}", COLD_MB)
+        for kind in KINDS:
+            _round(servers, rates, kind, turn)
+    print(f"\n{'MB/s and CPU s per GB':30}" + "".join(f"{s.name:>18}" for s in servers))
     for label, row in rates.items():
         cells = [
             f"{statistics.median(row[s.name]):8.0f} {statistics.median(row[s.name + ' cpu']):6.2f}"
+            if s.name in row
+            else ""
             for s in servers
         ]
-        print(f"{label:24}" + "".join(f"{cell:>18}" for cell in cells) + _ratio(row, servers))
+        print(f"{label:30}" + "".join(f"{cell:>18}" for cell in cells) + _ratio(row, servers))
+
+
+def _round(servers: list[Server], rates: dict[str, Figures], kind: str, turn: int) -> None:
+    for consumers in (1, 8):
+        for server in servers:
+            row = rates.setdefault(f"hot, {consumers} x {kind}", {})
+            _read(server, row, kind, "hot", HOT_MB, PASSES if consumers == 1 else 1, consumers)
+    for server in servers:
+        row = rates.setdefault(f"catch-up, 1 x {kind}", {})
+        _read(server, row, kind, f"cold-{kind}-{turn}", COLD_MB, 1, 1)
+    for server in servers:
+        if server.name in ENCRYPTED:
+            row = rates.setdefault(f"encrypted, 1 x {kind}", {})
+            _read(server, row, kind, f"encrypted-{kind}-{turn}", COLD_MB, 1, 1, tls=True)
 
 
 def _read(
-    server: Server, row: Figures, kind: str, topic: str, mb: int, passes: int, consumers: int
+    server: Server,
+    row: Figures,
+    kind: str,
+    topic: str,
+    mb: int,
+    passes: int,
+    consumers: int,
+    *,
+    tls: bool = False,
 ) -> None:
     before = server.cpu_seconds()
-    seconds = read_together(kind, server.bootstrap, topic, mb * 1_000, passes, consumers)
+    where = server.encrypted if tls and server.encrypted else server.bootstrap
+    seconds = read_together(kind, where, topic, mb * 1_000, passes, consumers)
     read = mb * passes * consumers
     row.setdefault(server.name, []).append(read / seconds)
     row.setdefault(f"{server.name} cpu", []).append((server.cpu_seconds() - before) / read * 1e3)

@@ -15,9 +15,10 @@ import sysconfig
 import time
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from tests.bench.consumer import TLS
 from tests.support.cluster import Cluster
 
 KAFKA = "4.3.0"
@@ -36,9 +37,12 @@ process.roles=broker,controller
 node.id=1
 controller.quorum.voters=1@127.0.0.1:{controller}
 controller.listener.names=CONTROLLER
-listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}
-advertised.listeners=PLAINTEXT://127.0.0.1:{port}
-listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
+listeners=PLAINTEXT://127.0.0.1:{port},SSL://127.0.0.1:{tls},CONTROLLER://127.0.0.1:{controller}
+advertised.listeners=PLAINTEXT://127.0.0.1:{port},SSL://127.0.0.1:{tls}
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,SSL:SSL,CONTROLLER:PLAINTEXT
+ssl.keystore.type=PKCS12
+ssl.keystore.location={folder}/keys
+ssl.keystore.password=quafka
 log.dirs={folder}/logs
 num.partitions=1
 offsets.topic.replication.factor=1
@@ -58,6 +62,8 @@ class Server:
     name: str
     bootstrap: str
     pids: tuple[int, ...]
+    encrypted: str = ""
+    """Its address for clients over TLS, if it has one."""
 
     @property
     def address(self) -> tuple[str, int]:
@@ -89,9 +95,15 @@ def kafka(folder: Path) -> Generator[Server]:
     """Apache Kafka as it comes, with a heap of 1 GiB."""
     jars = _kafka_jars()
     folder.mkdir()
-    port, controller = _free_port(), _free_port()
+    port, controller, tls = _free_port(), _free_port(), _free_port()
     settings = folder / "server.properties"
-    settings.write_text(_PROPERTIES.format(port=port, controller=controller, folder=folder))
+    settings.write_text(
+        _PROPERTIES.format(port=port, controller=controller, tls=tls, folder=folder)
+    )
+    make_key = [_program("keytool"), "-genkeypair", "-keystore", str(folder / "keys")]
+    make_key += ["-storetype", "PKCS12", "-storepass", "quafka", "-alias", "kafka"]
+    make_key += ["-keyalg", "EC", "-dname", "CN=localhost", "-validity", "1"]
+    subprocess.run(make_key, capture_output=True, timeout=60, check=True)
     java = [_program("java"), "-cp", f"{jars}/*"]
     cluster = "4L6g3nShT-eMCtK--X86sw"
     command = [*java, "kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(settings)]
@@ -100,7 +112,7 @@ def kafka(folder: Path) -> Generator[Server]:
         raise UnavailableError(f"Kafka's storage cannot be formatted: {done.stderr[-500:]}")
     started = [*java, "-Xms1g", "-Xmx1g", "-XX:+UseG1GC", "kafka.Kafka", str(settings)]
     with _running("kafka", started, port, folder) as server:
-        yield server
+        yield replace(server, encrypted=f"{TLS}127.0.0.1:{tls}")
 
 
 @contextmanager

@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import NamedTuple
 
 from quafka_broker.producers import Producers
@@ -23,7 +22,6 @@ from quafka_broker.wal.contents import Contents
 from quafka_broker.wal.disk import Disk
 from quafka_broker.wal.errors import CorruptError, StorageError
 from quafka_broker.wal.quarantine import Damage
-from quafka_broker.wal.read_ahead import ReadAhead
 from quafka_broker.wal.reading import Reader
 from quafka_broker.wal.recovery import recover
 from quafka_broker.wal.repair import repair
@@ -72,7 +70,6 @@ class Log:
         self._reserve = Reserve(disk, reserve_bytes)
         self._contents = Contents(Producers())
         self._reader = Reader(self._contents)
-        self._ahead = ReadAhead(partial(self._reader.batches, at_least_one=True))
         self._writer: Writer | None = None
         self._checkpointer: Checkpointer | None = None
         self._checkpointing: asyncio.Task[None] | None = None
@@ -147,7 +144,6 @@ class Log:
             self._writer.release()
         if self._checkpointer is not None:
             self._checkpointer.close()
-        await self._ahead.close()
         self._reader.close()
         while self._contents.segments:
             self._contents.segments.pop().close()
@@ -304,9 +300,7 @@ class Log:
             OffsetGoneError: the log start is above `offset`.
         """
         try:
-            if at_least_one:
-                return await self._ahead.read(topic, offset, max_bytes)
-            return await self._reader.batches(topic, offset, max_bytes, at_least_one=False)
+            return await self._reader.batches(topic, offset, max_bytes, at_least_one=at_least_one)
         except (OSError, Malformed) as e:
             log.warning("virtual topic %s cannot be read at offset %d: %s", topic.id.key, offset, e)
             raise StorageError(str(e)) from e

@@ -35,9 +35,9 @@ EIGHT_BYTES = 0xC000_0000_0000_0000
 
 _PN_AT = 1 + CID_SIZE
 _LOOKED_AT = 0x80 | 0x18 | 0x04  # long header, reserved bits, key phase
-_ACK_AT_ONCE = 128 << 10
-"""Bytes of a burst that are acknowledged without the usual delay, a timer's: a sender of so much
-is likely to wait for it."""
+_ACK_AT_ONCE = 512 << 10
+"""Bytes that are acknowledged without the usual delay, a timer's: the sender of so much of its
+window must not come to wait for it. An ACK costs both ends as much as a packet of bulk."""
 # STREAM frame types (RFC 9000 section 19.8): 0x08, with these bits.
 _STREAM, _STREAM_MASK = 0x08, 0xF8
 _FIN, _LENGTH, _OFFSET = 1, 2, 4
@@ -168,14 +168,17 @@ class Burst:
         self._hand_on()
         self._note_received()
         self._quic.bytes_received += self._bytes
-        much, self._bytes = self._bytes >= _ACK_AT_ONCE, 0
+        received, self._bytes = self._bytes, 0
         if not self._elicits_ack or self._quic.is_closed:
             return
         self._elicits_ack = False
-        if much:
-            self._space.ack_at = self._now
-        elif self._space.ack_at is None:
-            self._space.ack_at = self._now + self._quic._ack_delay
+        quic, space = self._quic, self._space
+        if space.ack_at is None:
+            space.ack_at = self._now + quic._ack_delay
+            quic.unacknowledged = 0
+        quic.unacknowledged += received
+        if quic.unacknowledged >= _ACK_AT_ONCE:
+            space.ack_at = self._now
 
     def _note(self, number: int, first: int) -> None:
         if number == self._stop:

@@ -1,7 +1,7 @@
 """Congestion control for the mesh: one data centre or one machine, and long paths.
 
 RFC 9002's NewReno starts at ten packets and needs many round trips to fill a fast path. On a
-LAN the round trip is mostly our own processing time, so the window starts at 1 MiB, and does not
+LAN the round trip is mostly our own processing time, so the window starts at 2 MiB, and does not
 grow beyond: what is in flight queues in the peer's socket buffer, where small answers wait behind
 it, and where a LAN loses packets.
 
@@ -19,9 +19,9 @@ from aioquic.quic.packet_builder import QuicSentPacket
 from quafka_mesh_ops.transport.bandwidth import BandwidthModel
 
 MESH = "quafka"
-WINDOW = 1 << 20
-"""Bytes in flight on a short path, at first and at most: on one machine, two milliseconds' work of
-the peer. A larger window brings no more there."""
+WINDOW = 2 << 20
+"""Bytes in flight on a short path, at first and at most: on one machine, some four milliseconds'
+work of the peer. A larger window brings no more there."""
 _MINIMUM_PACKETS = 4
 _LOSS_FACTOR = 0.7
 LONG_PATH = 0.004

@@ -145,7 +145,8 @@ class MeshQuic(QuicConnection):
     """One QUIC connection of the mesh, still without I/O.
 
     `peer` is the other side's node id once it is proven and allowed, `refusal` why it was not.
-    `was_reset`: the peer has said that it knows nothing of this connection.
+    `was_reset`: the peer has said that it knows nothing of this connection. `unacknowledged`:
+    bytes of bulk received for which an ACK is due.
     """
 
     def __init__(
@@ -165,6 +166,7 @@ class MeshQuic(QuicConnection):
         self.was_reset = False
         self.bytes_received = 0
         self._key_worn_at = KEY_UPDATE_AFTER
+        self.unacknowledged = 0
         self._reset_secret = reset_secret
         if reset_secret is not None:
             self._host_cids[0].stateless_reset_token = reset_token(reset_secret, self.host_cid)
