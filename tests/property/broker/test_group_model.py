@@ -15,7 +15,6 @@ from hypothesis.stateful import (
     RuleBasedStateMachine,
     initialize,
     invariant,
-    precondition,
     rule,
 )
 
@@ -90,6 +89,7 @@ class Groups(RuleBasedStateMachine):
             )
         elif code == E.MEMBER_ID_REQUIRED:
             client.member_id = answer.member_id
+            self.join(client)
         elif code in (E.UNKNOWN_MEMBER_ID, E.FENCED_INSTANCE_ID):
             client.member_id = ""
         else:
@@ -184,16 +184,15 @@ class Groups(RuleBasedStateMachine):
         self.clocked.finish_saving(ok)
         self.settle()
 
-    @precondition(lambda self: self.durable is not None)
     @rule()
     def crashes(self) -> None:
         """The coordinator starts again with what was durable; whoever waited asks again."""
-        assert self.durable is not None
         self.crashes_so_far += 1
         now = self.clocked.now
         self.clocked = Clocked(LIMITS, False, first_id=1_000 * self.crashes_so_far)
         self.clocked.now = now
-        self.clocked.group.restore(self.durable, now)
+        if self.durable is not None:
+            self.clocked.group.restore(self.durable, now)
         for client in self.clients:
             client.waiting, client.syncs = None, False
 
