@@ -52,8 +52,13 @@ class Clocked:
     """A group, its time, and what it wanted to be durable: `save_now` False leaves that to
     `finish_saving`."""
 
-    def __init__(self, limits: Limits = Limits(), save_now: bool = True) -> None:  # noqa: B008
-        ids = count(1)
+    def __init__(
+        self,
+        limits: Limits = Limits(),  # noqa: B008 - frozen
+        save_now: bool = True,
+        first_id: int = 1,
+    ) -> None:
+        ids = count(first_id)
         self.group = Group("g", limits, self._save, lambda prefix: f"{prefix}-{next(ids)}")
         self.now = 0.0
         self.saved: list[dict[str, Any]] = []
@@ -65,6 +70,10 @@ class Clocked:
         self._waiting.append(saved)
         if self._save_now:
             self.finish_saving()
+
+    @property
+    def saving(self) -> bool:
+        return bool(self._waiting)
 
     def finish_saving(self, ok: bool = True) -> None:
         while self._waiting:
