@@ -27,7 +27,8 @@ _BATCH_OVERHEAD = 128
 _SMALL_CHUNK = 64 << 10
 _READERS = 32
 _AGAIN_SHARE = 0.75
-"""Of the bytes, for what was read again; in the rest there must be room to read ahead."""
+_ROOM_AHEAD = 32 << 20
+"""For what was read again: so much of the bytes, but not of those that reading ahead needs."""
 
 
 class PartitionKey(NamedTuple):
@@ -109,6 +110,7 @@ class FetchCache:
         self._once: OrderedDict[Chunk, None] = OrderedDict()
         self._again: OrderedDict[Chunk, None] = OrderedDict()
         self._again_size = 0
+        self._again_limit = max(0, min(int(limit * _AGAIN_SHARE), limit - _ROOM_AHEAD))
         self.size = 0
         """Bytes held, with what the objects around them take."""
 
@@ -188,7 +190,7 @@ class FetchCache:
                 self._again[chunk] = None
                 self._again_size += _cost(chunk)
             at += 1
-        while self._again_size > self._limit * _AGAIN_SHARE:
+        while self._again_size > self._again_limit:
             chunk, _ = self._again.popitem(last=False)
             self._again_size -= _cost(chunk)
             self._once[chunk] = None
@@ -261,7 +263,9 @@ class FetchCache:
 
     def _evict(self) -> None:
         while self.size > self._limit:
-            chunk = next(iter(self._once or self._again))
+            # Not all of what is new, or nobody could be read ahead of.
+            many = self.size - self._again_size > self._limit - self._again_limit
+            chunk = next(iter(self._once if many or not self._again else self._again))
             self._remove(chunk)
             partition = chunk.partition
             at = bisect_left(partition.firsts, chunk.first)

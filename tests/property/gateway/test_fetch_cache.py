@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import struct
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from quafka_gateway import fetch_cache
 from quafka_gateway.fetch_cache import FetchCache
 from quafka_mesh_ops.ops import FetchOp, FetchOpResp
 from quafka_proto.record_codec import Record, build_batch
@@ -92,7 +94,10 @@ def _read(cache: FetchCache, topic: str, numbers: range) -> int:
     return found
 
 
-def test_a_catch_up_does_not_drive_out_what_is_read_again() -> None:
+def test_a_catch_up_does_not_drive_out_what_is_read_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(fetch_cache, "_ROOM_AHEAD", 200_000)
     cache = FetchCache(1 << 20)
     hot = range(0, 60, 7)  # chunks of several batches: small neighbours are one
     _keep(cache, "h", range(60))
