@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from aiokafka import AIOKafkaConsumer
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
-from confluent_kafka import TopicPartition
+from confluent_kafka import KafkaException, Producer, TopicPartition
 
 from quafka_proto.errors import ErrorCode
 from quafka_proto.schema.offsets import (
@@ -169,3 +169,9 @@ def test_commits_from_outside_of_a_group(shared: Cluster, version: int) -> None:
         (found,) = answer.topics[0].partitions
         expected = ErrorCode.NONE if version < 10 else ErrorCode.UNKNOWN_TOPIC_ID
         assert found.error_code == expected
+
+
+def test_a_transactional_producer_is_told_at_once(shared: Cluster) -> None:
+    producer = Producer({"bootstrap.servers": shared.bootstrap, "transactional.id": "x"})
+    with pytest.raises(KafkaException, match="transactions are not served here"):
+        producer.init_transactions(SECONDS)

@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from heapq import heappop, heappush
-from typing import Any
+from typing import Any, NamedTuple
 
 from quafka_mesh_ops.group_ops import (
     JoinedMember,
@@ -65,16 +65,25 @@ _NEXT: dict[State, frozenset[State]] = {
 }
 """Where each state may lead."""
 
-_ANSWERS: dict[State, tuple[ErrorCode, ErrorCode, ErrorCode]] = {
-    State.EMPTY: (ErrorCode.UNKNOWN_MEMBER_ID,) * 3,
-    State.PREPARING: (
-        ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.NONE,
-    ),
-    State.COMPLETING: (ErrorCode.NONE, ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS),
-    State.STABLE: (ErrorCode.NONE,) * 3,
-    State.DEAD: (ErrorCode.COORDINATOR_NOT_AVAILABLE,) * 3,
-}  # fmt: skip
-"""What a member of the current generation is told to Heartbeat, SyncGroup and OffsetCommit."""
+
+class _Told(NamedTuple):
+    """What a member of the current generation is told."""
+
+    heartbeat: ErrorCode
+    sync: ErrorCode
+    commit: ErrorCode
+
+
+_FINE, _AGAIN = ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS
+_NOBODY, _GONE = ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+_TOLD: dict[State, _Told] = {
+    State.EMPTY: _Told(heartbeat=_NOBODY, sync=_NOBODY, commit=_NOBODY),
+    State.PREPARING: _Told(heartbeat=_AGAIN, sync=_AGAIN, commit=_FINE),
+    State.COMPLETING: _Told(heartbeat=_FINE, sync=_FINE, commit=_AGAIN),
+    State.STABLE: _Told(heartbeat=_FINE, sync=_FINE, commit=_FINE),
+    State.DEAD: _Told(heartbeat=_GONE, sync=_GONE, commit=_GONE),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -467,7 +476,7 @@ class Group:
 
     def sync(self, op: SyncGroup, now: float, reply: SyncReply) -> bool:
         """Ask for an assignment; whether the reply is parked."""
-        error = self._check(op.member_id, op.instance_id, op.generation) or _ANSWERS[self.state][1]
+        error = self._check(op.member_id, op.instance_id, op.generation) or _TOLD[self.state].sync
         if not error and (
             (op.protocol_type is not None and op.protocol_type != self.protocol_type)
             or (op.protocol is not None and op.protocol != self.protocol)
@@ -541,7 +550,7 @@ class Group:
         if error:
             return error
         self._touch(self.members[member_id], now)
-        return _ANSWERS[self.state][0]
+        return _TOLD[self.state].heartbeat
 
     def may_commit(
         self, generation: int, member_id: str, instance_id: str, now: float
@@ -558,7 +567,7 @@ class Group:
         if error:
             return error
         self._touch(self.members[member_id], now)
-        return _ANSWERS[self.state][2]
+        return _TOLD[self.state].commit
 
     def leave(self, leavers: Iterable[Leaver], now: float) -> list[ErrorCode]:
         """Let members go, those of a batch in one rebalance; what each is told."""

@@ -1,7 +1,8 @@
 """FindCoordinator (key 10), versions 0-6: every group's coordinator is this gateway.
 
-It is the broker that coordinates; the gateway passes everything on. Transactions have no
-coordinator: they are not served.
+It is the broker that coordinates; the gateway passes everything on. Transactions are not served:
+of the codes for that only TRANSACTIONAL_ID_AUTHORIZATION_FAILED makes clients give up and show the
+message; librdkafka takes all others for a coordinator that is not there yet.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from quafka_proto.schema.groups import (
     FindCoordinatorResponse,
 )
 
-_GROUP = 0
+_GROUP, _TRANSACTION = 0, 1
 
 
 async def handle(
@@ -36,9 +37,12 @@ async def handle(
 
 
 def _coordinator(key: str, key_type: int, context: RequestContext) -> Coordinator:
-    error, message = ErrorCode.NONE, None
-    if key_type != _GROUP:
-        error, message = ErrorCode.UNSUPPORTED_VERSION, "transactions and share groups: not served"
+    error, message = ErrorCode.NONE, ""
+    if key_type == _TRANSACTION:
+        error = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        message = "transactions are not served here"
+    elif key_type != _GROUP:
+        error, message = ErrorCode.INVALID_REQUEST, f"key type {key_type} is not known here"
     elif not key:
         error, message = ErrorCode.INVALID_GROUP_ID, "a group's name must not be empty"
     if error:
