@@ -70,7 +70,7 @@ class BrokerState:
         self.deletions += 1
 
     async def replay_registry(self) -> None:
-        """Rebuild the registry and the groups from the log; name the cluster if it is new.
+        """Rebuild the registry from the log; name the cluster if it is new.
 
         Raises:
             StorageError: the log cannot be read, or written.
@@ -94,10 +94,6 @@ class BrokerState:
             for partition in range(topic.partitions):
                 live[topic.virtual(partition)] = starts.get(partition, 0)
         self.log.settle(live)
-        try:
-            await self.groups.replay()
-        except (ValueError, KeyError, TypeError) as e:
-            raise BadRegistryError(f"an event of the consumer groups is bad: {e!r}") from e
         self.producers.keep(live.keys())
         # Ids of the last block may have been handed out: begin behind it.
         self._next_producer_id = self.registry.producer_ids_up_to
@@ -105,6 +101,18 @@ class BrokerState:
         self.producers.forgotten_below = self.registry.producer_ids_up_to
         if not self.registry.cluster_id:
             await self._record(topics.new_cluster())
+
+    async def start_groups(self) -> None:
+        """Rebuild the consumer groups from the log, behind the registry, and let them run.
+
+        Raises:
+            StorageError: the log cannot be read.
+            BadRegistryError: an event cannot be understood.
+        """
+        try:
+            await self.groups.start()
+        except (ValueError, KeyError, TypeError) as e:
+            raise BadRegistryError(f"an event of the consumer groups is bad: {e!r}") from e
 
     async def _recorded(self) -> list[tuple[int, Event]]:
         """The registry's events with their offsets."""
