@@ -120,6 +120,7 @@ class Broker:
             wal.on_commit = state.purgatory.wake
             wal.start()
             await state.replay_registry()
+            await state.start_groups()
         except (DamagedLogError, StorageError, OSError, BadRegistryError) as e:
             raise StartupError(f"cannot open the log in {self._folder.wal}: {e}") from e
         handlers = {code: partial(_serve, handler, state) for code, handler in OPS.items()}

@@ -71,7 +71,7 @@ class BrokerState:
         self.deletions += 1
 
     async def replay_registry(self) -> None:
-        """Rebuild the registry and the groups from the log; name the cluster if it is new.
+        """Rebuild the registry from the log; name the cluster if it is new.
 
         Raises:
             StorageError: the log cannot be read, or written.
@@ -95,10 +95,6 @@ class BrokerState:
             for partition in range(topic.partitions):
                 live[topic.virtual(partition)] = starts.get(partition, 0)
         self.log.settle(live)
-        try:
-            await self.groups.replay()
-        except (ValueError, KeyError, TypeError) as e:
-            raise BadRegistryError(f"an event of the consumer groups is bad: {e!r}") from e
         self.producers.keep(live.keys())
         if not self.registry.cluster_id:
             await self._record(topics.new_cluster())
@@ -111,6 +107,18 @@ class BrokerState:
         # Who wrote before this start may have lost his batches to retention.
         self.producers.forgotten_below = self._next_producer_id
         self.producers.ours_below = ours.stop
+
+    async def start_groups(self) -> None:
+        """Rebuild the consumer groups from the log, behind the registry, and let them run.
+
+        Raises:
+            StorageError: the log cannot be read.
+            BadRegistryError: an event cannot be understood.
+        """
+        try:
+            await self.groups.start()
+        except (ValueError, KeyError, TypeError) as e:
+            raise BadRegistryError(f"an event of the consumer groups is bad: {e!r}") from e
 
     async def _recorded(self) -> list[tuple[int, Event]]:
         """The registry's events with their offsets."""

@@ -64,11 +64,11 @@ class Coordinator:
         self._due_at: dict[Key, float] = {}
         self._serial = 0
         self._timer: asyncio.TimerHandle | None = None
-        self._draining = False
+        self._running = False
 
     # --- life -------------------------------------------------------------------------------
 
-    async def replay(self) -> None:
+    async def start(self) -> None:
         """Rebuild the groups from the log. Members have a whole session to show themselves.
 
         Raises:
@@ -76,12 +76,13 @@ class Coordinator:
             ValueError, KeyError, TypeError: an event cannot be understood.
         """
         await self.journal.replay()
+        self._running = True
         for key, kept in self._table.kept.items():
             self._changed(key, kept.group)
 
     def drain(self) -> None:
         """Answer what is parked, and park nothing more."""
-        self._draining = True
+        self._running = False
         if self._timer is not None:
             self._timer.cancel()
         for kept in self._table.kept.values():
@@ -110,7 +111,7 @@ class Coordinator:
     async def join(self, org: int, op: JoinGroup) -> JoinGroupResp:
         """Join a group; waits until its next generation begins."""
         key = (org, op.group)
-        if self._draining:
+        if not self._running:
             return JoinGroupResp(ErrorCode.NOT_COORDINATOR, op.member_id)
         if not op.group:
             return JoinGroupResp(ErrorCode.INVALID_GROUP_ID, op.member_id)
@@ -134,7 +135,7 @@ class Coordinator:
         """Ask for an assignment; waits until the leader has brought it."""
         key = (org, op.group)
         kept = self._table.kept.get(key)
-        if self._draining:
+        if not self._running:
             return SyncGroupResp(ErrorCode.NOT_COORDINATOR)
         if kept is None:
             return SyncGroupResp(_of_unknown(op.group))
@@ -271,7 +272,7 @@ class Coordinator:
     def _changed(self, key: Key, group: Group) -> None:
         """See that the group is woken when it has to be."""
         when = group.wake_at
-        if when >= self._due_at.get(key, NEVER) or self._draining:
+        if when >= self._due_at.get(key, NEVER) or not self._running:
             return
         self._due_at[key] = when
         self._serial += 1
@@ -302,7 +303,7 @@ class Coordinator:
             except Exception:  # a mistake in one group must not stop the clock of all others
                 log.exception("the timers of group %r failed", key[1])
             self._changed(key, kept.group)
-        if self._due and not self._draining:
+        if self._due and self._running:
             self._arm()
 
 

@@ -100,6 +100,7 @@ async def running_state(
     log.start()
     try:
         await state.replay_registry()
+        await state.start_groups()
         yield state
     finally:
         state.purgatory.drain()
