@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -110,6 +112,27 @@ def out_of_range(poll: Callable[[], Arrived]) -> bool:
         except OutOfRange:
             return True
     return False
+
+
+def test_kafkajs(shared_cluster: Cluster, topic: str, kafkajs: Path) -> None:
+    offsets = {
+        "beginning": list(range(START, END)),
+        "time": list(range(7, END)),
+        "pause": [END],
+        "reset": list(range(START, END + 1)),
+    }
+    job = {
+        "bootstrap": shared_cluster.bootstrap,
+        "topic": topic,
+        "timestamp": FIRST_TIME + 6_500,
+        "counts": {name: len(expected) for name, expected in offsets.items()},
+    }
+    command = ["node", kafkajs / "positions.js"]
+    done = subprocess.run(
+        command, input=json.dumps(job), capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == {**offsets, "paused": []}
 
 
 def test_kcat(shared_cluster: Cluster, topic: str, kcat: str) -> None:
