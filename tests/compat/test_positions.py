@@ -125,7 +125,7 @@ def test_kafkajs(shared_cluster: Cluster, topic: str, kafkajs: Path) -> None:
         "bootstrap": shared_cluster.bootstrap,
         "topic": topic,
         "timestamp": FIRST_TIME + 6_500,
-        "counts": {name: len(expected) for name, expected in offsets.items()},
+        "counts": {name: len(wanted) for name, wanted in offsets.items()},
     }
     command = ["node", kafkajs / "positions.js"]
     done = subprocess.run(
