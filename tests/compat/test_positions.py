@@ -127,7 +127,7 @@ def test_kafkajs(shared_cluster: Cluster, topic: str, kafkajs: Path) -> None:
         "timestamp": FIRST_TIME + 6_500,
         "counts": {name: len(wanted) for name, wanted in offsets.items()},
     }
-    command = ["node", kafkajs / "positions.js"]
+    command = ["node", str(kafkajs / "positions.js")]
     done = subprocess.run(
         command, input=json.dumps(job), capture_output=True, text=True, timeout=60, check=False
     )
