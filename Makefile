@@ -4,6 +4,8 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PYTHON ?= python3
 ARGS   ?=
+# Most tests of processes wait, most others compute: two at a time take little more than half the time.
+TWO    := -n 2 --dist loadfile
 KILLS  ?= 200
 SECONDS ?= 60
 MINUTES ?= 30
@@ -14,7 +16,7 @@ up: $(VENV)/.installed            ## run a broker and a gateway here, until Ctrl
 	@$(BIN)/quafka up $(ARGS)
 
 test: $(VENV)/.installed-dev      ## install what the tests need, and pass them
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest $(TWO) $(ARGS)
 
 check: $(VENV)/.installed-dev     ## format, lint, types, layers, tests
 	$(BIN)/ruff format --check .
@@ -23,7 +25,7 @@ check: $(VENV)/.installed-dev     ## format, lint, types, layers, tests
 		gateway/quafka_gateway deploy/quafka tests
 	$(BIN)/pyright
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest $(TWO) $(ARGS)
 
 bench: $(VENV)/.installed-dev     ## print the table of figures (a few minutes)
 	$(BIN)/python -m tests.bench $(ARGS)

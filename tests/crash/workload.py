@@ -126,6 +126,9 @@ class History:
     """After so many operations this id was handed out."""
 
 
+_ANYTHING = 1 << 62  # records that arrive while it is under way may go, too
+
+
 class Workload:
     """One run, drawn from a random source, on a disk that records."""
 
@@ -215,7 +218,7 @@ class Workload:
             for number in range(life.topic.partitions):
                 virtual = state.log.topic(life.topic.virtual(number))
                 partition = Partition(life.topic.uuid, number)
-                mine[virtual] = Deletion(partition, virtual.high_watermark, self._now)
+                mine[virtual] = Deletion(partition, _ANYTHING, self._now)
         self.history.deletions += mine.values()
         await _until_taken(state, Retention(state).sweep)
         for virtual, deletion in mine.items():

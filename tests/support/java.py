@@ -10,34 +10,38 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.alone import alone
+
 _JARS = Path(sys.prefix) / "jars"
 
 
 def jar(group: str, artifact: str, version: str) -> Path:
     """A jar from Maven Central, fetched once into the virtual environment."""
     path = _JARS / f"{artifact}-{version}.jar"
-    if not path.is_file():
-        command = [_program("mvn"), "-q", "-B", "dependency:copy", f"-DoutputDirectory={_JARS}"]
-        command += [f"-Dartifact={group}:{artifact}:{version}"]
-        try:
-            subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
-        except subprocess.SubprocessError as e:
-            pytest.skip(f"Maven cannot get {artifact} {version}: {e}")
+    with alone(path):
+        if not path.is_file():
+            command = [_program("mvn"), "-q", "-B", "dependency:copy", f"-DoutputDirectory={_JARS}"]
+            command += [f"-Dartifact={group}:{artifact}:{version}"]
+            try:
+                subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+            except subprocess.SubprocessError as e:
+                pytest.skip(f"Maven cannot get {artifact} {version}: {e}")
     return path
 
 
 def kafka_tools(pom: Path) -> list[Path]:
     """The jars of Kafka's command line tools, fetched once into the virtual environment."""
     folder = _JARS / f"tools-{hashlib.sha256(pom.read_bytes()).hexdigest()[:8]}"
-    if not folder.is_dir():
-        part = folder.with_suffix(".part")
-        command = [_program("mvn"), "-q", "-B", "-f", str(pom), "dependency:copy-dependencies"]
-        command += [f"-DoutputDirectory={part}"]
-        try:
-            subprocess.run(command, capture_output=True, text=True, timeout=100, check=True)
-        except subprocess.SubprocessError as e:
-            pytest.skip(f"Maven cannot get Kafka's tools: {e}")
-        part.rename(folder)
+    with alone(folder):
+        if not folder.is_dir():
+            part = folder.with_suffix(".part")
+            command = [_program("mvn"), "-q", "-B", "-f", str(pom), "dependency:copy-dependencies"]
+            command += [f"-DoutputDirectory={part}"]
+            try:
+                subprocess.run(command, capture_output=True, text=True, timeout=100, check=True)
+            except subprocess.SubprocessError as e:
+                pytest.skip(f"Maven cannot get Kafka's tools: {e}")
+            part.rename(folder)
     return sorted(folder.glob("*.jar"))
 
 
