@@ -29,17 +29,19 @@ from quafka_proto.schema.configs import (
     DescribeConfigsSynonym,
 )
 from quafka_proto.schema.fetch import FetchableTopicResponse, FetchResponse
-from quafka_proto.schema.group_admin import DescribedGroup, DescribeGroupsResponse
+from quafka_proto.schema.group_admin import DescribeGroupsRequest, DescribeGroupsResponse
 from quafka_proto.schema.offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
     OffsetFetchResponse,
-    OffsetFetchResponseGroup,
     OffsetFetchResponsePartition,
     OffsetFetchResponsePartitions,
-    OffsetFetchResponseTopic,
-    OffsetFetchResponseTopics,
 )
 from quafka_proto.schema.partitions import (
     DescribeTopicPartitionsResponse,
@@ -179,22 +181,30 @@ def test_trap_05_eligible_leader_replicas_can_be_empty_and_not_null() -> None:
     assert again.topics[0].partitions[0].eligible_leader_replicas == []
 
 
-@pytest.mark.parametrize("version", range(11))
-def test_trap_06_offset_fetch_says_minus_1_without_an_error(version: int) -> None:
-    found: OffsetFetchResponsePartition | OffsetFetchResponsePartitions
+def committed(
+    client: RawClient, topic: str, group: str, version: int
+) -> OffsetFetchResponsePartition | OffsetFetchResponsePartitions:
+    """What OffsetFetch says of a topic's first partition."""
+    request = OffsetFetchRequest(
+        group_id=group, topics=[OffsetFetchRequestTopic(name=topic, partition_indexes=[0])]
+    )
+    if version >= 8:
+        topic_id = metadata(client, topic).topics[0].topic_id
+        asked = OffsetFetchRequestTopics(name=topic, topic_id=topic_id, partition_indexes=[0])
+        request.groups = [OffsetFetchRequestGroup(group_id=group, topics=[asked])]
+    answer = client.call(request, OffsetFetchResponse, version)
     if version < 8:
-        part = OffsetFetchResponsePartition(committed_offset=-1, metadata="")
-        old = OffsetFetchResponseTopic(name="t", partitions=[part])
-        answer = over_the_wire(OffsetFetchResponse(topics=[old]), version)
-        found = answer.topics[0].partitions[0]
         assert answer.error_code == 0
-    else:
-        each = OffsetFetchResponsePartitions(committed_offset=-1, metadata="")
-        named = OffsetFetchResponseTopics(name="t", partitions=[each])
-        group = OffsetFetchResponseGroup(group_id="nobody", topics=[named])
-        answer = over_the_wire(OffsetFetchResponse(groups=[group]), version)
-        found = answer.groups[0].topics[0].partitions[0]
-        assert answer.groups[0].error_code == 0
+        return answer.topics[0].partitions[0]
+    assert answer.groups[0].error_code == 0
+    return answer.groups[0].topics[0].partitions[0]
+
+
+@pytest.mark.parametrize("version", range(11))
+def test_trap_06_offset_fetch_says_minus_1_without_an_error(
+    client: RawClient, topic: str, version: int
+) -> None:
+    found = committed(client, topic, "nobody", version)
     assert (found.committed_offset, found.metadata, found.error_code) == (-1, "", 0)
     assert found.committed_leader_epoch == -1
 
@@ -223,8 +233,8 @@ def test_trap_09_authorized_operations_not_requested(
     assert answer.cluster_authorized_operations == NOT_REQUESTED
 
 
-def test_trap_09_of_groups_and_clusters() -> None:
-    groups = over_the_wire(DescribeGroupsResponse(groups=[DescribedGroup(group_id="g")]), 5)
+def test_trap_09_of_groups_and_clusters(client: RawClient) -> None:
+    groups = client.call(DescribeGroupsRequest(groups=["nobody"]), DescribeGroupsResponse, 5)
     assert groups.groups[0].authorized_operations == NOT_REQUESTED
     cluster = over_the_wire(DescribeClusterResponse(), 2)
     assert cluster.cluster_authorized_operations == NOT_REQUESTED
@@ -251,14 +261,16 @@ def test_trap_10_base_offset_and_leader_epoch_lie_outside_the_crc(
 
 
 @pytest.mark.parametrize("version", range(2, 11))
-def test_trap_11_commit_metadata_comes_back(version: int) -> None:
-    text = "métadonnées " * 300
+def test_trap_11_commit_metadata_comes_back(client: RawClient, topic: str, version: int) -> None:
+    text = "métadonnées " * 250
+    topic_id = metadata(client, topic).topics[0].topic_id
     part = OffsetCommitRequestPartition(committed_offset=5, committed_metadata=text)
-    request = OffsetCommitRequest(
-        group_id="g", topics=[OffsetCommitRequestTopic(name="t", partitions=[part])]
-    )
-    again = over_the_wire(request, version)
-    assert again.topics[0].partitions[0].committed_metadata == text
+    of = OffsetCommitRequestTopic(name=topic, topic_id=topic_id, partitions=[part])
+    request = OffsetCommitRequest(group_id=topic, topics=[of])
+    answer = client.call(request, OffsetCommitResponse, version)
+    assert answer.topics[0].partitions[0].error_code == 0
+    found = committed(client, topic, topic, version)
+    assert (found.committed_offset, found.metadata) == (5, text)
 
 
 def test_trap_11_config_entries_have_sources(client: RawClient) -> None:
