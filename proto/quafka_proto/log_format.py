@@ -193,6 +193,25 @@ def encode_entry_header(
     return head + _CRC.pack(crc) + body
 
 
+def encode_copied_header(
+    row: IndexRow, patched: bytes | bytearray | memoryview, salt: int
+) -> bytes:
+    """The header of an entry in another file: as its row says, and durable as a whole."""
+    return encode_entry_header(
+        patched,
+        salt=salt,
+        length=row.length,
+        global_id=row.global_id,
+        base_offset=row.base_offset,
+        durable_position=0,
+        topic_hash=row.topic_hash,
+        org_id=row.org_id,
+        partition=row.partition,
+        generation=row.generation,
+        record_count=row.record_count,
+    )
+
+
 def check_entry_header(data: bytes | memoryview, at: int, salt: int) -> Entry:
     """An entry whose header, and the first 21 bytes of whose batch, are verified.
 

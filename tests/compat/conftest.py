@@ -1,14 +1,32 @@
-"""Fixtures for clients that must be installed first."""
+"""Connections, clusters for groups, and clients that must be installed first."""
 
 from __future__ import annotations
 
 import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.support.cluster import Cluster
+from tests.support.group_members import GROUPS
+from tests.support.raw_client import RawClient
+
 HERE = Path(__file__).parent / "kafkajs"
+
+
+@pytest.fixture
+def client(shared_cluster: Cluster) -> Iterator[RawClient]:
+    with RawClient(shared_cluster.address) as connected:
+        yield connected
+
+
+@pytest.fixture(scope="module")
+def group_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A cluster whose groups do not wait for more members at first."""
+    with Cluster(tmp_path_factory.mktemp("groups"), broker_args=GROUPS) as running:
+        yield running
 
 
 @pytest.fixture(scope="session")

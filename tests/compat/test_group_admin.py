@@ -33,24 +33,18 @@ from quafka_proto.schema.offsets import (
     OffsetDeleteResponse,
 )
 from tests.support.cluster import Cluster
-from tests.support.group_members import GROUPS, PARTITIONS, fill, member, owned, until
+from tests.support.group_members import PARTITIONS, fill, member, owned, until
 from tests.support.raw_client import RawClient
 
 NOT_REQUESTED = -2_147_483_648
 
 
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with Cluster(tmp_path_factory.mktemp("groups"), broker_args=GROUPS) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def group(shared: Cluster) -> Iterator[Consumer]:
+def group(group_cluster: Cluster) -> Iterator[Consumer]:
     """The stable group "watched" with one member and a commit."""
-    fill(shared, "watched")
+    fill(group_cluster, "watched")
     settings = {"group.instance.id": "i", "client.id": "me", "session.timeout.ms": 30_000}
-    consumer = member(shared, "watched", "watched", settings)
+    consumer = member(group_cluster, "watched", "watched", settings)
     until(lambda: len(owned(consumer)) == PARTITIONS, consumer)
     consumer.commit(offsets=[TopicPartition("watched", 1, 7, "note")], asynchronous=False)
     yield consumer
@@ -58,8 +52,8 @@ def group(shared: Cluster) -> Iterator[Consumer]:
 
 
 @pytest.fixture
-def admin(shared: Cluster) -> AdminClient:
-    return AdminClient({"bootstrap.servers": shared.bootstrap})
+def admin(group_cluster: Cluster) -> AdminClient:
+    return AdminClient({"bootstrap.servers": group_cluster.bootstrap})
 
 
 def test_groups_are_listed(admin: AdminClient, group: Consumer) -> None:
@@ -88,7 +82,7 @@ def test_a_group_is_described(admin: AdminClient, group: Consumer) -> None:
 
 
 def test_offsets_are_listed_altered_and_deleted_with_their_group(
-    shared: Cluster, admin: AdminClient, group: Consumer
+    group_cluster: Cluster, admin: AdminClient, group: Consumer
 ) -> None:
     def offsets(name: str) -> list[tuple[str, int, int]]:
         asked = ConsumerGroupTopicPartitions(name)
@@ -111,18 +105,18 @@ def test_offsets_are_listed_altered_and_deleted_with_their_group(
     assert offsets("altered") == []
 
 
-def test_offsets_are_deleted_where_nobody_reads(shared: Cluster, group: Consumer) -> None:
+def test_offsets_are_deleted_where_nobody_reads(group_cluster: Cluster, group: Consumer) -> None:
     def delete(name: str, topic: str) -> OffsetDeleteResponse:
         parts = [OffsetDeleteRequestPartition(partition_index=0)]
         topics = [OffsetDeleteRequestTopic(name=topic, partitions=parts)]
         request = OffsetDeleteRequest(group_id=name, topics=topics)
-        with RawClient(shared.address) as client:
+        with RawClient(group_cluster.address) as client:
             return client.call(request, OffsetDeleteResponse, 0)
 
     def code(answer: OffsetDeleteResponse) -> int:
         return answer.topics[0].partitions[0].error_code
 
-    fill(shared, "unread")
+    fill(group_cluster, "unread")
     group.commit(offsets=[TopicPartition("unread", 0, 3)], asynchronous=False)
     assert code(delete("watched", "watched")) == ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
     assert code(delete("watched", "nowhere")) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -134,9 +128,9 @@ def test_offsets_are_deleted_where_nobody_reads(shared: Cluster, group: Consumer
 
 
 @pytest.mark.parametrize("version", range(7))
-def test_describe_groups(shared: Cluster, group: Consumer, version: int) -> None:
+def test_describe_groups(group_cluster: Cluster, group: Consumer, version: int) -> None:
     request = DescribeGroupsRequest(groups=["watched", "nobody"])
-    with RawClient(shared.address) as client:
+    with RawClient(group_cluster.address) as client:
         known, nobody = client.call(request, DescribeGroupsResponse, version).groups
     assert (known.error_code, known.group_state, known.protocol_data) == (0, "Stable", "range")
     assert known.members[0].member_assignment
@@ -147,13 +141,13 @@ def test_describe_groups(shared: Cluster, group: Consumer, version: int) -> None
 
 
 @pytest.mark.parametrize("version", range(6))
-def test_list_groups(shared: Cluster, group: Consumer, version: int) -> None:
+def test_list_groups(group_cluster: Cluster, group: Consumer, version: int) -> None:
     request = ListGroupsRequest()
     if version >= 4:
         request.states_filter = ["stable"]
     if version >= 5:
         request.types_filter = ["Classic"]
-    with RawClient(shared.address) as client:
+    with RawClient(group_cluster.address) as client:
         found = client.call(request, ListGroupsResponse, version).groups
     mine = next(each for each in found if each.group_id == "watched")
     assert mine.protocol_type == "consumer"
@@ -162,9 +156,9 @@ def test_list_groups(shared: Cluster, group: Consumer, version: int) -> None:
 
 
 @pytest.mark.parametrize("version", range(3))
-def test_delete_groups(shared: Cluster, version: int) -> None:
+def test_delete_groups(group_cluster: Cluster, version: int) -> None:
     request = DeleteGroupsRequest(groups_names=["nobody", ""])
-    with RawClient(shared.address) as client:
+    with RawClient(group_cluster.address) as client:
         results = client.call(request, DeleteGroupsResponse, version).results
     assert [(each.group_id, each.error_code) for each in results] == [
         ("nobody", ErrorCode.GROUP_ID_NOT_FOUND), ("", ErrorCode.INVALID_GROUP_ID),

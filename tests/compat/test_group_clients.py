@@ -6,17 +6,14 @@ import json
 import re
 import subprocess
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
-import pytest
 from kafka import KafkaConsumer
 from kafka.coordinator.assignors.range import RangePartitionAssignor
 
 from tests.support.cluster import Cluster
 from tests.support.group_members import (
-    GROUPS,
     SECONDS,
     fill,
     member,
@@ -30,20 +27,14 @@ from tests.support.java import kafka_tools, run_java
 HERE = Path(__file__).parent
 
 
-@pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with Cluster(tmp_path_factory.mktemp("groups"), broker_args=GROUPS) as running:
-        yield running
-
-
 def tool(name: str, *arguments: str) -> dict[str, Any]:
     return {"tool": f"org.apache.kafka.tools.{name}", "arguments": arguments, "input": ""}
 
 
-def test_java(shared: Cluster) -> None:
+def test_java(group_cluster: Cluster) -> None:
     """The console consumer twice in one group, then its group seen, set back and deleted."""
-    values = fill(shared, "java")
-    at = ["--bootstrap-server", shared.bootstrap]
+    values = fill(group_cluster, "java")
+    at = ["--bootstrap-server", group_cluster.bootstrap]
     consume = ["--topic", "java", "--group", "java", "--timeout-ms", "20000", "--max-messages"]
     earliest = ["--command-property", "auto.offset.reset=earliest"]
     group = [*at, "--group", "java"]
@@ -83,12 +74,12 @@ def lags(table: str) -> list[tuple[int, ...]]:
     return [tuple(map(int, row)) for row in rows]
 
 
-def test_kafkajs(shared: Cluster, kafkajs: Path) -> None:
-    values = fill(shared, "kafkajs")
-    seen = consume_with_kafkajs(shared, kafkajs, 40)
+def test_kafkajs(group_cluster: Cluster, kafkajs: Path) -> None:
+    values = fill(group_cluster, "kafkajs")
+    seen = consume_with_kafkajs(group_cluster, kafkajs, 40)
     assert sorted(seen) == sorted(values)
-    more = produce(shared, "kafkajs", range(40, 60))
-    assert sorted(consume_with_kafkajs(shared, kafkajs, 20)) == sorted(more)
+    more = produce(group_cluster, "kafkajs", range(40, 60))
+    assert sorted(consume_with_kafkajs(group_cluster, kafkajs, 20)) == sorted(more)
 
 
 def consume_with_kafkajs(cluster: Cluster, folder: Path, count: int) -> list[bytes]:
@@ -105,13 +96,13 @@ def consume_with_kafkajs(cluster: Cluster, folder: Path, count: int) -> list[byt
     return [value.encode() for value in json.loads(done.stdout)]
 
 
-def test_kafka_python_in_one_group_with_confluent_kafka(shared: Cluster) -> None:
-    values = set(fill(shared, "python"))
-    librdkafka = member(shared, "python", "python")
+def test_kafka_python_in_one_group_with_confluent_kafka(group_cluster: Cluster) -> None:
+    values = set(fill(group_cluster, "python"))
+    librdkafka = member(group_cluster, "python", "python")
     found = set(until(lambda: len(owned(librdkafka)) == 4, librdkafka))
     other = KafkaConsumer(
         "python",
-        bootstrap_servers=shared.bootstrap,
+        bootstrap_servers=group_cluster.bootstrap,
         group_id="python",
         auto_offset_reset="earliest",
         session_timeout_ms=6_000,
@@ -128,7 +119,7 @@ def test_kafka_python_in_one_group_with_confluent_kafka(shared: Cluster) -> None
         return len(other.assignment()) == 2 and len(owned(librdkafka)) == 2
 
     found.update(until(both_own_two, librdkafka))
-    values.update(produce(shared, "python", range(40, 60)))
+    values.update(produce(group_cluster, "python", range(40, 60)))
     give_up = time.monotonic() + SECONDS
     while found < values:
         assert time.monotonic() < give_up

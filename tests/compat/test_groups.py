@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -22,7 +21,6 @@ from quafka_proto.schema.offsets import (
 )
 from tests.support.cluster import Cluster
 from tests.support.group_members import (
-    GROUPS,
     PARTITIONS,
     SECONDS,
     fill,
@@ -37,28 +35,22 @@ from tests.support.kafka_calls import create_topic
 from tests.support.raw_client import RawClient
 
 
-@pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with Cluster(tmp_path_factory.mktemp("groups"), broker_args=GROUPS) as running:
-        yield running
-
-
-def test_a_member_commits_and_the_next_one_resumes(shared: Cluster) -> None:
-    values = fill(shared, "resume")
-    first = member(shared, "resume", "resume")
+def test_a_member_commits_and_the_next_one_resumes(group_cluster: Cluster) -> None:
+    values = fill(group_cluster, "resume")
+    first = member(group_cluster, "resume", "resume")
     assert sorted(read(first, 40)) == sorted(values)
     begun = time.monotonic()
     first.close()  # it commits what it has read, and leaves
     assert time.monotonic() - begun < 3
-    more = produce(shared, "resume", range(40, 60))
-    second = member(shared, "resume", "resume")
+    more = produce(group_cluster, "resume", range(40, 60))
+    second = member(group_cluster, "resume", "resume")
     assert sorted(read(second, 20)) == sorted(more)
     second.close()
 
 
-def test_two_members_share_and_take_over(shared: Cluster) -> None:
-    fill(shared, "share")
-    a, b = member(shared, "share", "share"), member(shared, "share", "share")
+def test_two_members_share_and_take_over(group_cluster: Cluster) -> None:
+    fill(group_cluster, "share")
+    a, b = member(group_cluster, "share", "share"), member(group_cluster, "share", "share")
     until(lambda: len(owned(a)) == len(owned(b)) == 2, a, b)
     assert owned(a) | owned(b) == set(range(PARTITIONS))
     b.close()
@@ -66,37 +58,37 @@ def test_two_members_share_and_take_over(shared: Cluster) -> None:
     a.close()
 
 
-def test_cooperative_members_keep_what_they_have(shared: Cluster) -> None:
-    fill(shared, "sticky")
+def test_cooperative_members_keep_what_they_have(group_cluster: Cluster) -> None:
+    fill(group_cluster, "sticky")
     cooperative = {"partition.assignment.strategy": "cooperative-sticky"}
-    a = member(shared, "sticky", "sticky", cooperative)
+    a = member(group_cluster, "sticky", "sticky", cooperative)
     until(lambda: len(owned(a)) == 4, a)
-    b = member(shared, "sticky", "sticky", cooperative)
+    b = member(group_cluster, "sticky", "sticky", cooperative)
     until(lambda: len(owned(b)) == 2 and len(owned(a)) == 2, a, b)
     assert owned(a) | owned(b) == set(range(PARTITIONS))
     for consumer in (a, b):
         consumer.close()
 
 
-def test_a_static_member_comes_back_without_a_rebalance(shared: Cluster) -> None:
-    fill(shared, "static")
+def test_a_static_member_comes_back_without_a_rebalance(group_cluster: Cluster) -> None:
+    fill(group_cluster, "static")
     revoked: list[int] = []
-    a = member(shared, "static", "static", {"group.instance.id": "a"}, revoked.append)
-    b = member(shared, "static", "static", {"group.instance.id": "b"})
+    a = member(group_cluster, "static", "static", {"group.instance.id": "a"}, revoked.append)
+    b = member(group_cluster, "static", "static", {"group.instance.id": "b"})
     until(lambda: len(owned(a)) == len(owned(b)) == 2, a, b)
     before = owned(b)
     revoked.clear()
     b.close()  # a static member does not leave
-    again = member(shared, "static", "static", {"group.instance.id": "b"})
+    again = member(group_cluster, "static", "static", {"group.instance.id": "b"})
     until(lambda: owned(again) == before, a, again)
     assert not revoked
     for consumer in (a, again):
         consumer.close()
 
 
-def test_metadata_comes_back(shared: Cluster) -> None:
-    fill(shared, "metadata")
-    consumer = member(shared, "metadata", "metadata", {"enable.auto.commit": False})
+def test_metadata_comes_back(group_cluster: Cluster) -> None:
+    fill(group_cluster, "metadata")
+    consumer = member(group_cluster, "metadata", "metadata", {"enable.auto.commit": False})
     until(lambda: len(owned(consumer)) == 4, consumer)
     place = TopicPartition("metadata", 1, 7, "métadonnées ☃")
     consumer.commit(offsets=[place], asynchronous=False)
@@ -107,13 +99,13 @@ def test_metadata_comes_back(shared: Cluster) -> None:
     consumer.close()
 
 
-async def test_aiokafka_in_one_group_with_confluent_kafka(shared: Cluster) -> None:
-    values = fill(shared, "mixed")
-    librdkafka = member(shared, "mixed", "mixed")
+async def test_aiokafka_in_one_group_with_confluent_kafka(group_cluster: Cluster) -> None:
+    values = fill(group_cluster, "mixed")
+    librdkafka = member(group_cluster, "mixed", "mixed")
     found = until(lambda: len(owned(librdkafka)) == 4, librdkafka)
     aio = AIOKafkaConsumer(
         "mixed",
-        bootstrap_servers=shared.bootstrap,
+        bootstrap_servers=group_cluster.bootstrap,
         group_id="mixed",
         auto_offset_reset="earliest",
         session_timeout_ms=2_000,
@@ -137,9 +129,11 @@ async def test_aiokafka_in_one_group_with_confluent_kafka(shared: Cluster) -> No
     assert set(found) == set(values)
 
 
-def test_kcat_is_killed_and_another_takes_over(shared: Cluster, kcat: str, tmp_path: Path) -> None:
-    values = fill(shared, "kcat")
-    common = ["-q", "-b", shared.bootstrap, "-X", "auto.offset.reset=earliest"]
+def test_kcat_is_killed_and_another_takes_over(
+    group_cluster: Cluster, kcat: str, tmp_path: Path
+) -> None:
+    values = fill(group_cluster, "kcat")
+    common = ["-q", "-b", group_cluster.bootstrap, "-X", "auto.offset.reset=earliest"]
     common += ["-X", "session.timeout.ms=2000", "-X", "heartbeat.interval.ms=200"]
     out = tmp_path / "out"
     with out.open("wb") as file:
@@ -150,15 +144,15 @@ def test_kcat_is_killed_and_another_takes_over(shared: Cluster, kcat: str, tmp_p
         finally:
             killed.kill()
             killed.wait()
-    after = member(shared, "kcat", "kcat")
+    after = member(group_cluster, "kcat", "kcat")
     # It had no time to commit: what it has read is read again, and nothing is left out.
     assert set(read(after, 40)) == set(values)
     after.close()
 
 
 @pytest.mark.parametrize("version", range(11))
-def test_commits_from_outside_of_a_group(shared: Cluster, version: int) -> None:
-    with RawClient(shared.address) as client:
+def test_commits_from_outside_of_a_group(group_cluster: Cluster, version: int) -> None:
+    with RawClient(group_cluster.address) as client:
         create_topic(client, f"outside-{version}", 1)
         part = OffsetCommitRequestPartition(committed_offset=5, committed_metadata=None)
         topic = OffsetCommitRequestTopic(name=f"outside-{version}", partitions=[part])
@@ -171,7 +165,7 @@ def test_commits_from_outside_of_a_group(shared: Cluster, version: int) -> None:
         assert found.error_code == expected
 
 
-def test_a_transactional_producer_is_told_at_once(shared: Cluster) -> None:
-    producer = Producer({"bootstrap.servers": shared.bootstrap, "transactional.id": "x"})
+def test_a_transactional_producer_is_told_at_once(group_cluster: Cluster) -> None:
+    producer = Producer({"bootstrap.servers": group_cluster.bootstrap, "transactional.id": "x"})
     with pytest.raises(KafkaException, match="transactions are not served here"):
         producer.init_transactions(SECONDS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -26,12 +26,6 @@ SECONDS = 30.0
 START, END = 4, 10
 """The log's start, and its end."""
 FIRST_TIME = 1_700_000_000_000
-
-
-@pytest.fixture
-def client(shared_cluster: Cluster) -> Iterator[RawClient]:
-    with RawClient(shared_cluster.address) as connected:
-        yield connected
 
 
 @pytest.fixture

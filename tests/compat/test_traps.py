@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TypeVar
 
@@ -71,12 +70,6 @@ from tests.support.raw_client import RawClient
 M = TypeVar("M", bound=Message)
 NOT_REQUESTED = -2_147_483_648
 TOPIC_CONFIG, DEFAULT_CONFIG = 1, 5
-
-
-@pytest.fixture
-def client(shared_cluster: Cluster) -> Iterator[RawClient]:
-    with RawClient(shared_cluster.address) as connected:
-        yield connected
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ from quafka_proto.log_format import (
     REWRITTEN,
     FileHeader,
     IndexRow,
-    encode_entry_header,
+    encode_copied_header,
     encode_file_header,
     encode_row,
 )
@@ -120,20 +120,7 @@ class _Copy:
 
     def add(self, row: IndexRow, batch: bytes) -> None:
         """Append one entry."""
-        entry = encode_entry_header(
-            batch,
-            salt=self._header.salt,
-            length=row.length,
-            global_id=row.global_id,
-            base_offset=row.base_offset,
-            durable_position=0,
-            topic_hash=row.topic_hash,
-            org_id=row.org_id,
-            partition=row.partition,
-            generation=row.generation,
-            record_count=row.record_count,
-        )
-        self._pending += (entry, batch)
+        self._pending += (encode_copied_header(row, batch, self._header.salt), batch)
         self._pending_size += len(batch)
         self.rows.append(row._replace(position=self._position, flags=0))
         self._position = self.rows[-1].end

@@ -36,10 +36,9 @@ from quafka_proto.log_format import (
     IndexRow,
     check_entry,
     decode_row,
-    encode_entry_header,
+    encode_copied_header,
     encode_file_header,
 )
-from quafka_proto.records import PATCHED_SIZE
 
 _ROWS_PER_STEP = 128
 _SLICE_BYTES = 16 << 20
@@ -231,20 +230,7 @@ class Rewrite:
     def _entry(self, row: IndexRow, data: memoryview) -> tuple[Buffer, Buffer]:
         """The entry with its header under the new salt."""
         batch = data[ENTRY_HEADER_SIZE:]
-        header = encode_entry_header(
-            batch[:PATCHED_SIZE],
-            salt=self._header.salt,
-            length=row.length,
-            global_id=row.global_id,
-            base_offset=row.base_offset,
-            durable_position=0,
-            topic_hash=row.topic_hash,
-            org_id=row.org_id,
-            partition=row.partition,
-            generation=row.generation,
-            record_count=row.record_count,
-        )
-        return header, batch
+        return encode_copied_header(row, batch, self._header.salt), batch
 
     def _copy_rows(self, new: Segment) -> Steps:
         """The rows of what lives, in the order of global ids, with their new positions."""
