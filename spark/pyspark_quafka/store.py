@@ -1,0 +1,138 @@
+"""Where snapshots are: a folder that every executor sees, or an object store.
+
+Paths are relative to the DEST that `quafka snapshot create` was given. An object store is reached
+by obstore (`quafka[s3]`), which takes its credentials from the environment, the machine's role, or
+the reader's options that begin with `s3.`.
+"""
+
+from __future__ import annotations
+
+import mmap
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol, cast
+from urllib.parse import unquote, urlsplit
+
+import numpy as np
+
+from pyspark_quafka.errors import QuafkaOptionError
+from pyspark_quafka.varints import Bytes
+
+_OBJECT_STORES = ("s3", "s3a", "gs", "az", "abfs", "abfss")
+
+
+class Store(ABC):
+    """Reads what never changes. All raise FileNotFoundError for what is not there."""
+
+    @abstractmethod
+    def names(self, folder: str) -> list[str]:
+        """What is directly in a folder; nothing where there is no such folder."""
+
+    @abstractmethod
+    def exists(self, path: str) -> bool:
+        """Whether there is such a file."""
+
+    @abstractmethod
+    def read(self, path: str, start: int = 0, length: int | None = None) -> Bytes:
+        """A range of a file, as long as the file goes; all that follows `start` by default."""
+
+    @property
+    @abstractmethod
+    def far(self) -> bool:
+        """Whether a read costs a round trip: then gaps are better read than skipped."""
+
+
+def open_store(path: str, options: Mapping[str, str] | None = None) -> Store:
+    """The store at a path or URL."""
+    url = urlsplit(path)
+    if url.scheme in _OBJECT_STORES:
+        return _Objects(path.replace("s3a://", "s3://", 1), dict(options or {}))
+    if url.scheme == "file":
+        return _Folder(Path(unquote(url.path)))
+    if url.scheme and "://" in path:
+        allowed = ", ".join(f"{scheme}://" for scheme in _OBJECT_STORES)
+        raise QuafkaOptionError(f"cannot read {path}: a path, file:// or one of {allowed}")
+    return _Folder(Path(path))
+
+
+class _Folder(Store):
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def names(self, folder: str) -> list[str]:
+        try:
+            return sorted(entry.name for entry in (self._root / folder).iterdir())
+        except FileNotFoundError:
+            return []
+
+    def exists(self, path: str) -> bool:
+        return (self._root / path).is_file()
+
+    def read(self, path: str, start: int = 0, length: int | None = None) -> Bytes:
+        """Mapped, not copied."""
+        with (self._root / path).open("rb") as file:
+            size = file.seek(0, 2)
+            end = size if length is None else min(size, start + length)
+            if end <= start:
+                return np.zeros(0, np.uint8)
+            skipped = start % mmap.ALLOCATIONGRANULARITY
+            mapped = mmap.mmap(
+                file.fileno(),
+                end - start + skipped,
+                access=mmap.ACCESS_READ,
+                offset=start - skipped,
+            )
+        return np.frombuffer(mapped, np.uint8)[skipped:]
+
+    @property
+    def far(self) -> bool:
+        return False
+
+
+class _ObjectClient(Protocol):
+    """What is used of obstore."""
+
+    def get_range(self, path: str, *, start: int, length: int) -> Any: ...
+    def get(self, path: str) -> Any: ...
+    def head(self, path: str) -> Any: ...
+    def list_with_delimiter(self, prefix: str) -> Any: ...
+
+
+class _Objects(Store):
+    def __init__(self, url: str, options: dict[str, str]) -> None:
+        try:
+            from obstore.store import from_url
+        except ImportError as e:
+            raise QuafkaOptionError(f"{url} needs obstore: pip install 'quafka[s3]'") from e
+        client_options: dict[str, Any] = {}
+        if options.get("endpoint", "").startswith("http://"):
+            client_options["allow_http"] = True
+        self._client = cast(
+            "_ObjectClient",
+            from_url(url, config=cast("Any", options), client_options=cast("Any", client_options)),
+        )
+
+    def names(self, folder: str) -> list[str]:
+        found = self._client.list_with_delimiter(f"{folder}/")
+        prefixes = [str(prefix).rstrip("/") for prefix in found["common_prefixes"]]
+        return sorted(path.rpartition("/")[2] for path in prefixes)
+
+    def exists(self, path: str) -> bool:
+        try:
+            self._client.head(path)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def read(self, path: str, start: int = 0, length: int | None = None) -> Bytes:
+        if length == 0:
+            return np.zeros(0, np.uint8)
+        if length is None:
+            data = self._client.get(path).bytes()
+            return np.frombuffer(data, np.uint8)[start:]
+        return np.frombuffer(self._client.get_range(path, start=start, length=length), np.uint8)
+
+    @property
+    def far(self) -> bool:
+        return True
