@@ -35,6 +35,8 @@ class _Part:
 
 def plan(snapshot: Snapshot, sources: Sequence[Source], options: Options) -> list[Scan]:
     """The tasks that read these partitions between these offsets; none where there is nothing."""
+    if not sources:
+        return []
     if options.max_records is not None:
         limit = options.max_records
         pieces = [piece for source in sources for piece in _split_offsets(source, limit)]

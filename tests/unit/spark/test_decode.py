@@ -125,7 +125,7 @@ def test_only_the_wanted_offsets_and_columns() -> None:
 
 
 def test_control_batches_and_batches_of_lost_records_have_no_rows() -> None:
-    batches = [
+    batches: list[bytes | bytearray] = [
         build_batch([Record(0, NOW, b"k", b"v", [])], 0),
         build_batch([Record(0, NOW, b"\0\0\0\0", b"", [])], 1, control=True),
         empty_batch(2, 50),
