@@ -1,4 +1,4 @@
-"""The command line of `quafka snapshot`; imports nothing of the broker, as every start parses it."""
+"""The command line of `quafka snapshot`. Imports nothing of the broker: each start parses it."""
 
 from __future__ import annotations
 
