@@ -14,8 +14,9 @@ import os
 import threading
 import time
 from collections.abc import Generator, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import obstore
 from obstore.exceptions import (
@@ -50,7 +51,7 @@ class ObjectStore:
         with _said(f"{self._url}/{path}"):
             if size is not None:
                 return bytes(obstore.get_range(self._store, path, start=at, length=size))
-            return bytes(obstore.get(self._store, path).bytes())[at:]
+            return self._content(path)[at:]
 
     def files(self, folder: str) -> dict[str, int]:
         with _said(f"{self._url}/{folder}"):
@@ -63,7 +64,15 @@ class ObjectStore:
 
     def publish(self, path: str, data: bytes) -> None:
         with _said(f"{self._url}/{path}"):
-            obstore.put(self._store, path, data, mode="create")
+            try:
+                obstore.put(self._store, path, data, mode="create")
+            except AlreadyExistsError:
+                # The answer to a first try may have been lost, and a second one refused.
+                if self._content(path) != data:
+                    raise
+
+    def _content(self, path: str) -> bytes:
+        return bytes(obstore.get(self._store, path).bytes())
 
     def link(self, source: Path, path: str) -> bool:
         return False
@@ -88,16 +97,15 @@ class ObjectStore:
 
     def write_lock(self, e_tag: str | None) -> str:
         """Write the lock object: as a new one, or in place of one that is known."""
-        token = os.urandom(16).hex().encode()
-        if e_tag is None:
-            done = obstore.put(self._store, LOCK, token, mode="create")
-        else:
-            done = obstore.put(self._store, LOCK, token, mode={"e_tag": e_tag})
-        return done["e_tag"] or ""
-
-    def remove_lock(self) -> None:
-        """Let go of the lock."""
-        self.remove(LOCK)
+        token = os.urandom(16)
+        try:
+            mode: Any = "create" if e_tag is None else {"e_tag": e_tag}
+            return obstore.put(self._store, LOCK, token, mode=mode)["e_tag"] or ""
+        except (AlreadyExistsError, PreconditionError):
+            found = obstore.get(self._store, LOCK)
+            if bytes(found.bytes()) != token:
+                raise
+            return found.meta["e_tag"] or ""  # as in `publish`
 
     @property
     def renew_seconds(self) -> float:
@@ -143,21 +151,26 @@ class _Held:
         self._thread.start()
 
     def check(self) -> None:
-        if self._lost:
-            raise OSError(f"the lock was lost: {self._lost}")
         with _said(LOCK):
             self._write()
 
     def _write(self) -> None:
+        if self._lost:
+            raise OSError(f"the lock was lost: {self._lost}")
         with self._writing:
-            self._e_tag = self._store.write_lock(self._e_tag)
+            try:
+                self._e_tag = self._store.write_lock(self._e_tag)
+            except (PreconditionError, AlreadyExistsError, NotFoundError, FileNotFoundError) as e:
+                self._lost = _first_line(e)
+                raise OSError(f"the lock was lost: {self._lost}") from e
 
     def end(self) -> None:
         """Stop renewing; remove the object if it is still ours."""
         self._ended.set()
         self._thread.join()
-        if not self._lost:
-            self._store.remove_lock()
+        with suppress(OSError):  # else it is taken over some time later
+            self.check()
+            self._store.remove(LOCK)
 
     def _renew(self) -> None:
         failing_since: float | None = None
@@ -165,8 +178,7 @@ class _Held:
             try:
                 self._write()
                 failing_since = None
-            except (PreconditionError, AlreadyExistsError, NotFoundError, FileNotFoundError) as e:
-                self._lost = _first_line(e)
+            except OSError:
                 return
             except BaseError as e:
                 failing_since = failing_since or time.monotonic()
@@ -182,7 +194,7 @@ def _said(what: str) -> Generator[None]:
         yield
     except AlreadyExistsError as e:
         raise FileExistsError(f"{what} exists already") from e
-    except NotFoundError as e:
+    except (NotFoundError, FileNotFoundError) as e:
         raise FileNotFoundError(f"there is no {what}") from e
     except (PermissionDeniedError, UnauthenticatedError) as e:
         raise PermissionError(f"{what}: access is denied: {_first_line(e)}") from e
