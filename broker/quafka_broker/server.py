@@ -24,6 +24,7 @@ from quafka_broker.ops import (
     offsets,
     produce,
     producer_ids,
+    snapshots,
     topics,
 )
 from quafka_broker.retention import Retention
@@ -75,6 +76,9 @@ OPS: dict[OpCode, Handler] = {
     OpCode.LIST_GROUPS: group_admin.list_groups,
     OpCode.DESCRIBE_GROUPS: group_admin.describe,
     OpCode.DELETE_GROUPS: group_admin.delete,
+    OpCode.PIN_SNAPSHOT: snapshots.pin,
+    OpCode.READ_PINNED: snapshots.read,
+    OpCode.UNPIN_SNAPSHOT: snapshots.unpin,
 }
 """What an op code is answered by."""
 

@@ -24,6 +24,8 @@ from quafka_broker.snapshots.verify import Verification
 from quafka_broker.state import BadRegistryError
 from quafka_broker.wal.errors import DamagedLogError, StorageError
 from quafka_mesh_ops.errors import StartupError
+from quafka_mesh_ops.identity import parse_node_id
+from quafka_mesh_ops.settings import split_address
 from quafka_proto.errors import Malformed
 from quafka_proto.snapshot_format import Manifest, manifest_path
 
@@ -77,9 +79,22 @@ def _create(options: argparse.Namespace, store: Store) -> int:
 
 
 def _cut(options: argparse.Namespace) -> AbstractContextManager[tuple[Cut, Source]]:
+    if options.broker is not None:
+        return _remote_cut(options)
     if not (options.data / "wal").is_dir():
         raise FileNotFoundError(f"there is no log in {options.data}")
     return local_cut(options.data)
+
+
+def _remote_cut(options: argparse.Namespace) -> AbstractContextManager[tuple[Cut, Source]]:
+    from quafka_broker.snapshots.over_mesh import Remote, remote_cut
+
+    try:
+        split_address(options.broker)
+        broker_id = parse_node_id(options.broker_id or "")
+    except ValueError as e:
+        raise SnapshotError(f"--broker is host:port, --broker-id its node id: {e}") from e
+    return remote_cut(Remote(options.broker, options.node_key, broker_id))
 
 
 def _work(made: Made, took: float) -> dict[str, Any]:

@@ -37,6 +37,18 @@ def _add_create(action: argparse.ArgumentParser) -> None:
         "--data", type=Path, default=Path("./quafka-data"),
         help="the broker's data folder, with the broker running or not; default: %(default)s",
     )  # fmt: skip
+    action.add_argument(
+        "--broker",
+        metavar="HOST:PORT",
+        help="mesh address of a broker elsewhere",
+    )
+    action.add_argument(
+        "--broker-id", metavar="NODE_ID", help="with --broker: the broker's node id"
+    )
+    action.add_argument(
+        "--node-key", type=Path, default=Path("./quafka-gateway/node.key"),
+        help="with --broker: the key of a node on the broker's allow-list; default: %(default)s",
+    )  # fmt: skip
     action.add_argument("--org", type=int, help="only this org's records, topics and groups")
     action.add_argument(
         "--lease", type=_seconds, metavar="TIME",

@@ -8,11 +8,13 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from quafka.cli import main
+from quafka_mesh_ops.identity import Identity
 from quafka_proto.snapshot_format import Manifest
 from tests.support.cluster import Cluster
 from tests.support.confluent import consume
@@ -97,6 +99,12 @@ def commit(bootstrap: str, group: str, topic: str, offset: int) -> None:
     consumer.close()
 
 
+def at(cluster: Cluster) -> tuple[str, ...]:
+    """Where the broker is on the mesh, and who."""
+    ready = cluster.broker.ready
+    return "--broker", ready["mesh"], "--broker-id", ready["node_id"]
+
+
 def check(dest: Path, manifest: Manifest, bootstrap: str) -> None:
     """Every topic at the cut is what a consumer sees up to there."""
     for topic in manifest.topics:
@@ -138,6 +146,44 @@ def test_under_load_and_kill_9(cluster: Cluster, tmp_path: Path, quafka: Quafka)
     sizes = [about["records"] for about in made]
     assert sizes == sorted(sizes)
     assert made[-1]["reused"] > 0
+
+
+@pytest.mark.parametrize("org", [(), ("--org", "1")])
+def test_from_elsewhere(
+    cluster: Cluster, tmp_path: Path, quafka: Quafka, org: tuple[str, ...]
+) -> None:
+    """Over the mesh, as a node on the broker's allow-list; segments grow and are gone on with."""
+    dest = tmp_path / "dest"
+    remote = (
+        "--broker",
+        cluster.broker.ready["mesh"],
+        "--broker-id",
+        cluster.broker.ready["node_id"],
+    )
+    create = ("create", dest, *remote, "--node-key", cluster.folder / "gateway.key", *org)
+    with Load(cluster.bootstrap):
+        for _ in range(3):
+            time.sleep(0.1)
+            said = json.loads(quafka(*create, "--format", "json"))
+    assert said["linked"] == 0
+    assert said["reused"] > 0
+    for manifest in manifests(dest):
+        check(dest, manifest, cluster.bootstrap)
+        quafka("verify", dest, manifest.id)
+    assert list((cluster.data / "pins").iterdir()) == []
+
+
+def test_a_stranger_gets_no_snapshot(
+    cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    key = tmp_path / "stranger.key"
+    Identity.create(key)
+    command = ["snapshot", "create", str(tmp_path / "d"), *at(cluster), "--node-key", str(key)]
+    with patch("quafka_broker.snapshots.over_mesh._CONNECT_SECONDS", 1.0):
+        code = main(command)
+    assert code == 2
+    assert "allow-list" in capsys.readouterr().err
+    assert manifests(tmp_path / "d") == []
 
 
 def test_what_the_command_says(cluster: Cluster, tmp_path: Path, quafka: Quafka) -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 from quafka_broker.snapshots.catalog import collect_garbage, expired, load_all, remove
 from quafka_broker.snapshots.pins import Cut
 from quafka_broker.snapshots.repack import Repack
-from quafka_broker.snapshots.source import Source, log_chunks
+from quafka_broker.snapshots.source import Source
 from quafka_broker.snapshots.store import Lock, Store
 from quafka_broker.wal.log import SegmentCut
 from quafka_proto.log_format import (
@@ -205,7 +205,7 @@ class Creation:
         if not self._link(self._source.log_path(cut.number), log):
             log, log_offset = f"{stem}.log", 0
             size = cut.end - part.position
-            self._put(log, size, log_chunks(self._source, cut.number, part.position, size))
+            self._put(log, size, self._source.log_chunks(cut.number, part.position, size))
         index, index_offset = f"{self._stem(cut)}.oidx", part.rows_at
         linked = cut.sealed and self._link(self._source.index_path(cut.number), index)
         if not linked:

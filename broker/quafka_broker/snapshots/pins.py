@@ -136,18 +136,18 @@ def _group(key: Key, offsets: list[tuple[Place, Committed]]) -> Group:
 
 
 def _hold(data: Path, name: str, cut: Cut) -> None:
-    folder = data / PINS / name
+    folder = folder_of(data, name)
     folder.mkdir(parents=True)
     try:
         for segment in cut.segments:
             for file in (log_name(segment.number), index_name(segment.number)):
                 os.link(data / "wal" / file, folder / file)
-        about = {
+        values = {
             "segments": [list(segment) for segment in cut.segments],
             "manifest": encode_manifest(cut.manifest).decode(),
         }
         with (folder / _PIN).open("x") as out:
-            json.dump(about, out)
+            json.dump(values, out)
             out.flush()
             os.fsync(out.fileno())
         for made in (folder, folder.parent, data):
@@ -157,6 +157,27 @@ def _hold(data: Path, name: str, cut: Cut) -> None:
         raise
 
 
+def folder_of(data: Path, name: str) -> Path:
+    """Where a pin's files are."""
+    return data / PINS / name
+
+
+def about(data: Path, name: str) -> bytes:
+    """What a pin holds, for `cut_from`. Raises OSError: there is no such pin (any more)."""
+    return (folder_of(data, name) / _PIN).read_bytes()
+
+
+def cut_from(about: bytes) -> Cut:
+    """The cut that a pin holds.
+
+    Raises:
+        Malformed: it was made by another version.
+    """
+    values = json.loads(about)
+    segments = [SegmentCut(*segment) for segment in values["segments"]]
+    return Cut(decode_manifest(values["manifest"].encode()), segments)
+
+
 def read_pin(data: Path, name: str) -> Cut:
     """What a pin holds.
 
@@ -164,9 +185,7 @@ def read_pin(data: Path, name: str) -> Cut:
         OSError: there is no such pin (any more).
         Malformed: it was made by another version.
     """
-    about = json.loads((data / PINS / name / _PIN).read_text())
-    segments = [SegmentCut(*segment) for segment in about["segments"]]
-    return Cut(decode_manifest(about["manifest"].encode()), segments)
+    return cut_from(about(data, name))
 
 
 @contextmanager
@@ -176,7 +195,7 @@ def held(data: Path, name: str) -> Iterator[Path]:
     Raises:
         OSError: there is no such pin (any more).
     """
-    folder = data / PINS / name
+    folder = folder_of(data, name)
     fd = os.open(folder / _PIN, os.O_RDWR | os.O_CLOEXEC)
     try:
         fcntl.flock(fd, fcntl.LOCK_SH)
@@ -188,7 +207,7 @@ def held(data: Path, name: str) -> Iterator[Path]:
 
 def unpin(data: Path, name: str) -> None:
     """Let go of the files."""
-    shutil.rmtree(data / PINS / name, ignore_errors=True)
+    shutil.rmtree(folder_of(data, name), ignore_errors=True)
 
 
 def renew(data: Path, name: str) -> None:
@@ -197,7 +216,7 @@ def renew(data: Path, name: str) -> None:
     Raises:
         OSError: there is no such pin (any more).
     """
-    os.utime(data / PINS / name / _PIN)
+    os.utime(folder_of(data, name) / _PIN)
 
 
 def sweep(data: Path) -> None:

@@ -30,6 +30,10 @@ class Source(Protocol):
         """Bytes of a segment's index file. Raises OSError where they are not there."""
         ...
 
+    def log_chunks(self, number: int, at: int, size: int) -> Iterator[bytes]:
+        """A range of a segment's log, in pieces that fit into memory. Raises OSError."""
+        ...
+
 
 class PinnedFiles:
     """A pin's folder."""
@@ -49,14 +53,9 @@ class PinnedFiles:
     def index(self, number: int, at: int, size: int) -> bytes:
         return _read(self._folder / index_name(number), at, size)
 
-
-def log_chunks(source: Source, number: int, at: int, size: int) -> Iterator[bytes]:
-    """A range of a segment's log, in pieces that fit into memory."""
-    end = at + size
-    while at < end:
-        some = source.log(number, at, min(_READ_BYTES, end - at))
-        yield some
-        at += len(some)
+    def log_chunks(self, number: int, at: int, size: int) -> Iterator[bytes]:
+        for start, some in chunks(at, size):
+            yield self.log(number, start, some)
 
 
 def _read(path: Path, at: int, size: int) -> bytes:
@@ -66,3 +65,9 @@ def _read(path: Path, at: int, size: int) -> bytes:
     if not data or len(data) < size:
         raise OSError(f"{path} is cut short")
     return data
+
+
+def chunks(at: int, size: int) -> Iterator[tuple[int, int]]:
+    """A range of a file as positions and sizes of pieces that fit into memory."""
+    for start in range(at, at + size, _READ_BYTES):
+        yield start, min(_READ_BYTES, at + size - start)

@@ -8,10 +8,12 @@ import random
 import signal
 import time
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from quafka_broker.ops import snapshots as ops
 from quafka_broker.snapshots import catalog, pins
 from quafka_broker.snapshots.create import Creation, SnapshotError
 from quafka_broker.snapshots.pins import held, pin, read_pin
@@ -19,7 +21,9 @@ from quafka_broker.snapshots.source import PinnedFiles
 from quafka_broker.snapshots.store import LocalStore, Store
 from quafka_broker.snapshots.verify import Verification
 from quafka_broker.state import BrokerState
-from quafka_proto.errors import Malformed
+from quafka_mesh_ops.errors import OpFailedError
+from quafka_mesh_ops.snapshot_ops import MAX_READ, PinSnapshot, ReadPinned, UnpinSnapshot
+from quafka_proto.errors import ErrorCode, Malformed
 from quafka_proto.snapshot_format import Manifest, manifest_path
 from tests.support.snapshot_reader import in_folder, manifests, values
 from tests.unit.broker.snapshot_tools import (
@@ -31,7 +35,9 @@ from tests.unit.broker.snapshot_tools import (
     state_in,
 )
 from tests.unit.broker.test_offsets import commit, committed
+from tests.unit.broker.tools import context
 
+E = ErrorCode
 ORG, OTHER_ORG = 1, 2
 
 
@@ -432,6 +438,33 @@ async def test_a_pin_that_nobody_holds_is_removed(tmp_path: Path) -> None:
     pins.renew(data, remote)
     pins.sweep(data)
     assert {path.name for path in (data / "pins").iterdir()} == {remote}
+
+
+@pytest.mark.parametrize(
+    ("op", "error"),
+    [
+        (ReadPinned("../../wal", 0, False, 0, 10), E.INVALID_REQUEST),
+        (ReadPinned("local-0123456789abcdef", 0, False, 0, 10), E.INVALID_REQUEST),
+        (ReadPinned("remote-0123456789abcdef", 0, False, 0, 10), E.RESOURCE_NOT_FOUND),
+        (ReadPinned("{pin}", 0, False, 0, MAX_READ + 1), E.INVALID_REQUEST),
+        (ReadPinned("{pin}", 0, False, -1, 10), E.INVALID_REQUEST),
+        (ReadPinned("{pin}", 7, False, 0, 10), E.RESOURCE_NOT_FOUND),
+        (ReadPinned("{pin}", 0, True, 0, MAX_READ), E.KAFKA_STORAGE_ERROR),
+    ],
+)
+async def test_the_mesh_reads_pins_and_nothing_else(
+    tmp_path: Path, op: ReadPinned, error: ErrorCode
+) -> None:
+    async with state_in(tmp_path) as state:
+        await state.create_topic(ORG, "t", 1)
+        pinned = await ops.pin(state, context(), PinSnapshot())
+        whole = await ops.read(state, context(), ReadPinned(pinned.pin, 0, False, 0, 8))
+        assert whole.data == b"QUAFKLOG"
+        with pytest.raises(OpFailedError) as raised:
+            await ops.read(state, context(), replace(op, pin=op.pin.format(pin=pinned.pin)))
+        assert raised.value.error_code == error
+        await ops.unpin(state, context(), UnpinSnapshot(pinned.pin))
+        assert list((tmp_path / "pins").iterdir()) == []
 
 
 # --- damage -----------------------------------------------------------------------------------
