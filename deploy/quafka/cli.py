@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from quafka import logs, node, process
+from quafka import logs, node, process, snapshot_options
 from quafka.settings import PROGRAMS, known_to_any
 from quafka.sources import Effective, SettingError, add_flags, declared, dotted, load
 from quafka_gateway.config import GatewayConfig
@@ -69,6 +69,8 @@ def _parser() -> argparse.ArgumentParser:
     what = "look at the log of a data folder: verify, dump or repair it"
     command = commands.add_parser("wal", help=what, description=what)
     _add_wal_actions(command)
+    what = snapshot_options.WHAT
+    snapshot_options.add_actions(commands.add_parser("snapshot", help=what, description=what))
     node.add_actions(commands.add_parser("node", help=node.WHAT, description=node.WHAT))
     return parser
 
@@ -92,6 +94,10 @@ def _run(options: argparse.Namespace) -> int:
         from quafka import wal
 
         return wal.run(options)
+    if options.command == "snapshot":
+        from quafka import snapshot
+
+        return snapshot.run(options)
     name = options.program if options.command == "config" else options.command
     effective = load(PROGRAMS[name], vars(options), known_elsewhere=known_to_any())
     if options.command == "config":

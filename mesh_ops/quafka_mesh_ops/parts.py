@@ -42,6 +42,9 @@ class OpCode(IntEnum):
     DELETE_GROUPS = 0x19
     EPOCH_ENDS = 0x20
     HOLD_LEASE = 0x30
+    PIN_SNAPSHOT = 0x50
+    READ_PINNED = 0x51
+    UNPIN_SNAPSHOT = 0x52
 
 
 class Part:
@@ -154,6 +157,8 @@ def _form(part_type: type[Part]) -> _Form:
 def _getter(names: list[str]) -> Callable[[Any], tuple[Any, ...]]:
     if len(names) > 1:
         return attrgetter(*names)
+    if not names:
+        return lambda part: ()
     get = attrgetter(*names)
     return lambda part: (get(part),)
 

@@ -7,9 +7,9 @@
 Ids sort as text in the order of the cuts. The manifest says where everything is; names of files
 mean nothing. docs/snapshots.md tells how a reader finds the batches of a topic.
 
-A segment of the log is one *piece* or more, one behind the other. A piece is a range of the log
-file, the index rows of the entries in it, and their zones: one for each virtual topic that has
-entries there. Zones file, all integers big-endian:
+What is in a segment of the log lies in one *piece* or more. A piece is a range of a log file, the
+index rows of the entries in it, and their zones: one for each virtual topic that has entries
+there. Zones file, all integers big-endian:
 
     header, 20 bytes
         0   8 magic b"QUAFKZON"
@@ -67,12 +67,12 @@ _SNAPSHOT_ID = re.compile(r"\d{8,}-\d{8}T\d{6}Z")
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A range of a segment: what is in the log file at [position, position + length).
+    """Entries of a segment, and their index rows.
 
     Attributes:
         number: of the segment.
         salt: the segment's; entries' checksums begin with it.
-        position: of the first byte in the segment; index rows count from the segment's beginning.
+        position: what the index rows call the first byte.
         length: bytes of the log; whole entries, with the file header where `position` is 0.
         log: the file that holds them, relative to DEST.
         log_offset: where in that file they begin.
@@ -96,6 +96,23 @@ class Piece:
     def offset_of(self, position: int) -> int:
         """Where in the file `log` the entry is that an index row has at `position`."""
         return self.log_offset + position - self.position
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A segment of the log at the cut. Readers need not know it: it is for the next snapshot.
+
+    Attributes:
+        position: where the cut is.
+        rows: how many entries lie before it.
+        tail: a digest of the last of them; the same log has the same.
+    """
+
+    number: int
+    salt: int
+    position: int
+    rows: int
+    tail: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +184,7 @@ class Manifest:
     end_id: int
     org: int | None
     lease_until_ms: int | None
+    segments: list[Segment]
     pieces: list[Piece]
     topics: list[Topic]
     groups: list[Group]
@@ -223,6 +241,7 @@ def decode_manifest(data: bytes) -> Manifest:
         read.number("end_id"),
         read.number_or_none("org"),
         read.number_or_none("lease_until_ms"),
+        [_segment(item) for item in read.items("segments")],
         [_piece(item) for item in read.items("pieces")],
         [_topic(item) for item in read.items("topics")],
         [_group(item) for item in read.items("groups")],
@@ -274,6 +293,16 @@ class _Fields:
             if not isinstance(item, dict):
                 raise Malformed(f"{where} is no object")
             yield _Fields(cast("dict[str, Any]", item), where)
+
+
+def _segment(item: _Fields) -> Segment:
+    return Segment(
+        item.number("number"),
+        item.number("salt"),
+        item.number("position"),
+        item.number("rows"),
+        item.text("tail"),
+    )
 
 
 def _piece(item: _Fields) -> Piece:
@@ -351,28 +380,50 @@ class Zone(NamedTuple):
     end_row: int
 
 
+class ZoneBuilder:
+    """Makes the zones of a piece from its index rows, as they come."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[bytes, int, int, int], list[int]] = {}
+        self._number = 0
+
+    def add(self, rows: bytes | memoryview) -> None:
+        """The next rows, which are verified.
+
+        Raises:
+            Malformed: one does not match its CRC.
+        """
+        found = self._found
+        for at in range(0, len(rows), INDEX_ROW_SIZE):
+            row = decode_row(rows, at)
+            key = (row.topic_hash, row.org_id, row.partition, row.generation)
+            end = row.base_offset + row.record_count
+            zone = found.get(key)
+            if zone is None:
+                zone = found[key] = [0, row.base_offset, end, 0, 0, -1, self._number, 0]
+            self._number += 1
+            zone[0] += 1
+            zone[1] = min(zone[1], row.base_offset)
+            zone[2] = max(zone[2], end)
+            zone[3] += row.record_count
+            zone[4] += row.length
+            zone[5] = max(zone[5], row.max_timestamp)
+            zone[7] = self._number
+
+    def zones(self) -> list[Zone]:
+        """The zones of all rows so far."""
+        return [Zone(*key, *values) for key, values in sorted(self._found.items())]
+
+
 def zones_of(rows: bytes | memoryview) -> list[Zone]:
     """The zones of index rows, which are verified.
 
     Raises:
         Malformed: a row does not match its CRC.
     """
-    found: dict[tuple[bytes, int, int, int], list[int]] = {}
-    for number in range(len(rows) // INDEX_ROW_SIZE):
-        row = decode_row(rows, INDEX_ROW_SIZE * number)
-        key = (row.topic_hash, row.org_id, row.partition, row.generation)
-        end = row.base_offset + row.record_count
-        zone = found.get(key)
-        if zone is None:
-            zone = found[key] = [0, row.base_offset, end, 0, 0, -1, number, number]
-        zone[0] += 1
-        zone[1] = min(zone[1], row.base_offset)
-        zone[2] = max(zone[2], end)
-        zone[3] += row.record_count
-        zone[4] += row.length
-        zone[5] = max(zone[5], row.max_timestamp)
-        zone[7] = number + 1
-    return [Zone(*key, *values) for key, values in sorted(found.items())]
+    builder = ZoneBuilder()
+    builder.add(rows)
+    return builder.zones()
 
 
 def encode_zones(zones: Sequence[Zone]) -> bytes:

@@ -8,16 +8,21 @@ the reader's options that begin with `s3.`.
 from __future__ import annotations
 
 import mmap
+import os
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import unquote, urlsplit
 
 import numpy as np
 
-from pyspark_quafka.errors import QuafkaOptionError
+from pyspark_quafka.errors import QuafkaError, QuafkaOptionError
 from pyspark_quafka.varints import Bytes
+
+if TYPE_CHECKING:
+    from obstore.store import ObjectStore
 
 _OBJECT_STORES = ("s3", "s3a", "gs", "az", "abfs", "abfss")
 
@@ -90,37 +95,38 @@ class _Folder(Store):
         return False
 
 
-class _ObjectClient(Protocol):
-    """What is used of obstore."""
-
-    def get_range(self, path: str, *, start: int, length: int) -> Any: ...
-    def get(self, path: str) -> Any: ...
-    def head(self, path: str) -> Any: ...
-    def list_with_delimiter(self, prefix: str) -> Any: ...
-
-
 class _Objects(Store):
+    """An object store."""
+
     def __init__(self, url: str, options: dict[str, str]) -> None:
         try:
+            import obstore
             from obstore.store import from_url
         except ImportError as e:
             raise QuafkaOptionError(f"{url} needs obstore: pip install 'quafka[s3]'") from e
-        client_options: dict[str, Any] = {}
-        if options.get("endpoint", "").startswith("http://"):
-            client_options["allow_http"] = True
+        endpoint = options.get("endpoint") or os.environ.get(
+            "AWS_ENDPOINT_URL", os.environ.get("AWS_ENDPOINT", "")
+        )
+        self._url = url
+        self._calls = obstore
         self._client = cast(
-            "_ObjectClient",
-            from_url(url, config=cast("Any", options), client_options=cast("Any", client_options)),
+            "ObjectStore",
+            from_url(
+                url,
+                config=cast("Any", options),
+                client_options={"allow_http": endpoint.startswith("http://")},
+            ),
         )
 
     def names(self, folder: str) -> list[str]:
-        found = self._client.list_with_delimiter(f"{folder}/")
-        prefixes = [str(prefix).rstrip("/") for prefix in found["common_prefixes"]]
-        return sorted(path.rpartition("/")[2] for path in prefixes)
+        with self._told(folder):
+            found = self._calls.list_with_delimiter(self._client, f"{folder}/")
+        return sorted(prefix.rstrip("/").rpartition("/")[2] for prefix in found["common_prefixes"])
 
     def exists(self, path: str) -> bool:
         try:
-            self._client.head(path)
+            with self._told(path):
+                self._calls.head(self._client, path)
         except FileNotFoundError:
             return False
         return True
@@ -128,10 +134,24 @@ class _Objects(Store):
     def read(self, path: str, start: int = 0, length: int | None = None) -> Bytes:
         if length == 0:
             return np.zeros(0, np.uint8)
-        if length is None:
-            data = self._client.get(path).bytes()
-            return np.frombuffer(data, np.uint8)[start:]
-        return np.frombuffer(self._client.get_range(path, start=start, length=length), np.uint8)
+        with self._told(path):
+            if length is None:
+                data = bytes(self._calls.get(self._client, path).bytes())[start:]
+            else:
+                data = bytes(self._calls.get_range(self._client, path, start=start, length=length))
+        return np.frombuffer(data, np.uint8)
+
+    @contextmanager
+    def _told(self, path: str) -> Generator[None]:
+        """Errors that say where."""
+        from obstore.exceptions import BaseError, NotFoundError
+
+        try:
+            yield
+        except (NotFoundError, FileNotFoundError) as e:
+            raise FileNotFoundError(f"there is no {self._url}/{path}") from e
+        except BaseError as e:
+            raise QuafkaError(f"cannot read {self._url}/{path}: {e}") from e
 
     @property
     def far(self) -> bool:

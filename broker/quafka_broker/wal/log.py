@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from quafka_broker.producers import Producers
 from quafka_broker.virtual_topics import VirtualTopic, VirtualTopicId
@@ -37,6 +37,8 @@ log = logging.getLogger("quafka.broker.wal")
 
 CHECKPOINT_BYTES = 256 << 20
 
+T = TypeVar("T")
+
 
 class Health(NamedTuple):
     """How the log is.
@@ -50,6 +52,32 @@ class Health(NamedTuple):
     failed: str | None
     refusing: str | None
     damages: int
+
+
+class SegmentCut(NamedTuple):
+    """A segment up to `end`, with `rows` index rows; nothing is appended to a sealed one."""
+
+    number: int
+    salt: int
+    kind: int
+    end: int
+    rows: int
+    sealed: bool
+
+
+class LogCut(NamedTuple):
+    """The log at one instant: a prefix of it, which is durable.
+
+    Attributes:
+        end_id: every record's global id is below it.
+        topics: log start and high watermark of each virtual topic.
+        lost: ranges of offsets that damage has cost.
+    """
+
+    end_id: int
+    segments: list[SegmentCut]
+    topics: dict[VirtualTopicId, tuple[int, int]]
+    lost: dict[VirtualTopicId, list[tuple[int, int]]]
 
 
 class Log:
@@ -216,6 +244,35 @@ class Log:
     def forget(self, topic: VirtualTopicId) -> None:
         """A deleted partition's index is not needed any more."""
         self._contents.topics.pop(topic, None)
+
+    # --- cut --------------------------------------------------------------------------------
+
+    async def cut(self, also: Callable[[], T], keep: Callable[[LogCut, T], None]) -> LogCut:
+        """One instant of the log, and what `also` gives at that same instant.
+
+        All of it is durable on return. `keep` is called in a thread while none of the segments'
+        files loses its name: it may link to them.
+
+        Raises:
+            OSError: the log has failed, or `keep` has.
+        """
+        async with self._contents.naming:
+            cut, found = self._instant(), also()
+            await self._open_writer.make_log_durable()
+            await asyncio.to_thread(keep, cut, found)
+        return cut
+
+    def _instant(self) -> LogCut:
+        """What readers see now. All of an append is visible, or nothing of it."""
+        contents = self._contents
+        last = contents.segments[-1].number
+        segments = [
+            SegmentCut(s.number, s.salt, s.kind, s.end, s.entries, s.number != last)
+            for s in contents.segments
+            if s.entries
+        ]
+        topics = {id_: (t.log_start, t.high_watermark) for id_, t in contents.topics.items()}
+        return LogCut(contents.next_id, segments, topics, contents.quarantine.lost())
 
     # --- checkpoint -------------------------------------------------------------------------
 
