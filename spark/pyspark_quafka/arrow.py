@@ -1,4 +1,4 @@
-"""The columns that a reader gets, as Arrow has them: those of Spark's own Kafka source."""
+"""The columns that a reader gets, as Arrow has them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-HEADERS = "headers"
+from pyspark_quafka.columns import HEADERS
+
 HEADER_FIELDS = (pa.field("key", pa.string()), pa.field("value", pa.binary()))
 _FIELDS: dict[str, pa.DataType] = {
     "key": pa.binary(),
@@ -18,10 +19,6 @@ _FIELDS: dict[str, pa.DataType] = {
     "timestampType": pa.int32(),
     HEADERS: pa.list_(pa.field("element", pa.struct(HEADER_FIELDS))),
 }
-COLUMNS = tuple(_FIELDS)
-"""All of them, in their order; `headers` is only there with `includeHeaders`."""
-FROM_BATCH_HEADERS = frozenset({"topic", "partition", "offset", "timestampType"})
-"""What is known without looking at records."""
 
 
 def arrow_schema(columns: Sequence[str]) -> pa.Schema:

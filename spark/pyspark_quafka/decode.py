@@ -14,7 +14,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pyspark_quafka.arrow import FROM_BATCH_HEADERS, HEADER_FIELDS, HEADERS, arrow_schema
+from pyspark_quafka.arrow import HEADER_FIELDS, arrow_schema
+from pyspark_quafka.columns import FROM_BATCH_HEADERS, HEADERS
 from pyspark_quafka.varints import Bytes, Longs, find_records, read_varints
 from quafka_proto.compression import DECOMPRESSED_LIMIT, decompress
 from quafka_proto.errors import Malformed

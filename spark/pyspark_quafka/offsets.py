@@ -11,6 +11,7 @@ from pyspark_quafka.errors import DataLossError, QuafkaOptionError
 from pyspark_quafka.options import (
     EARLIEST,
     ERROR,
+    FAILFAST,
     NEWEST_OFFSET,
     OLDEST_OFFSET,
     READ_COMMITTED,
@@ -18,7 +19,6 @@ from pyspark_quafka.options import (
     PerPartition,
     Position,
 )
-from pyspark_quafka.scan import FAILFAST
 from pyspark_quafka.snapshot import Snapshot, Source, keys_of, read_rows
 from quafka_proto.errors import Malformed
 from quafka_proto.log_format import ENTRY_HEADER_SIZE, ROW_DAMAGED

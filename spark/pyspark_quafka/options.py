@@ -14,13 +14,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
-from pyspark_quafka.arrow import COLUMNS, HEADERS
+from pyspark_quafka.columns import COLUMNS, HEADERS
 from pyspark_quafka.errors import QuafkaOptionError
-from pyspark_quafka.scan import FAILFAST, PERMISSIVE
 
 EARLIEST, LATEST = "earliest", "latest"
 OLDEST_OFFSET, NEWEST_OFFSET = -2, -1
 """How JSON says earliest and latest."""
+FAILFAST, PERMISSIVE = "FAILFAST", "PERMISSIVE"
 READ_UNCOMMITTED, READ_COMMITTED = "read_uncommitted", "read_committed"
 ERROR = "error"
 

@@ -25,7 +25,7 @@ TASK_BYTES = 32 << 20
 
 
 @dataclass(frozen=True)
-class _Part:
+class Part:
     """Rows of a piece, the bytes of what is wanted of them, and whose they are."""
 
     slice: Slice
@@ -41,13 +41,13 @@ def plan(snapshot: Snapshot, sources: Sequence[Source], options: Options) -> lis
         limit = options.max_records
         pieces = [piece for source in sources for piece in _split_offsets(source, limit)]
         return [scan for piece in pieces for scan in _one_task(snapshot, piece, options)]
-    parts = list(_parts(snapshot, sources))
+    parts = list(parts_of(snapshot, sources))
     total = sum(part.bytes for part in parts)
     size = TASK_BYTES
     if options.min_partitions is not None:
         size = max(1, min(size, total // options.min_partitions))
     return [
-        _scan(task, sources, options)
+        scan_of(task, sources, options)
         for task in _pack([p for part in parts for p in _split(part, size)], size)
     ]
 
@@ -61,12 +61,13 @@ def _split_offsets(source: Source, limit: int) -> Iterator[Source]:
 
 
 def _one_task(snapshot: Snapshot, source: Source, options: Options) -> Iterator[Scan]:
-    parts = list(_parts(snapshot, [source]))
+    parts = list(parts_of(snapshot, [source]))
     if parts:
-        yield _scan(parts, [source], options)
+        yield scan_of(parts, [source], options)
 
 
-def _scan(parts: Sequence[_Part], sources: Sequence[Source], options: Options) -> Scan:
+def scan_of(parts: Sequence[Part], sources: Sequence[Source], options: Options) -> Scan:
+    """The task that reads these parts."""
     named = sorted({number for part in parts for number in part.sources})
     return Scan(
         options.path,
@@ -81,7 +82,7 @@ def _scan(parts: Sequence[_Part], sources: Sequence[Source], options: Options) -
 # --- which rows -----------------------------------------------------------------------------
 
 
-def _parts(snapshot: Snapshot, sources: Sequence[Source]) -> Iterator[_Part]:
+def parts_of(snapshot: Snapshot, sources: Sequence[Source]) -> Iterator[Part]:
     """What there is to read of each piece."""
     starts = np.array([source.start for source in sources], np.int64)
     ends = np.array([source.end for source in sources], np.int64)
@@ -93,7 +94,7 @@ def _parts(snapshot: Snapshot, sources: Sequence[Source]) -> Iterator[_Part]:
             continue
         whole = (first >= starts[of]) & (end <= ends[of])
         zones, of = zones[wanted], of[wanted]
-        part = _Part(
+        part = Part(
             Slice(piece, int(zones["first_row"].min()), int(zones["end_row"].max())),
             int(zones["bytes"].sum()),
             tuple(of.tolist()),
@@ -105,8 +106,8 @@ def _parts(snapshot: Snapshot, sources: Sequence[Source]) -> Iterator[_Part]:
 
 
 def _narrowed(
-    snapshot: Snapshot, piece: Piece, part: _Part, sources: Sequence[Source]
-) -> Iterator[_Part]:
+    snapshot: Snapshot, piece: Piece, part: Part, sources: Sequence[Source]
+) -> Iterator[Part]:
     """The rows between the first and the last one that is wanted."""
     first_row = part.slice.first
     rows, wrong = read_rows(snapshot.store, piece, first_row, part.slice.end)
@@ -123,25 +124,25 @@ def _narrowed(
     found = np.flatnonzero(inside)
     if len(found):
         narrowed = Slice(piece, first_row + int(found[0]), first_row + int(found[-1]) + 1)
-        yield _Part(narrowed, int(rows["length"][found].sum(dtype=np.int64)), part.sources)
+        yield Part(narrowed, int(rows["length"][found].sum(dtype=np.int64)), part.sources)
 
 
 # --- of much the same size ------------------------------------------------------------------
 
 
-def _split(part: _Part, size: int) -> Iterator[_Part]:
+def _split(part: Part, size: int) -> Iterator[Part]:
     """Its rows in ranges, each of about so many bytes."""
     first, end = part.slice.first, part.slice.end
     many = max(1, min(end - first, round(part.bytes / size)))
     bounds = [first + (end - first) * number // many for number in range(many + 1)]
     for low, high in pairwise(bounds):
         rows = Slice(part.slice.piece, low, high)
-        yield _Part(rows, part.bytes // many, part.sources)
+        yield Part(rows, part.bytes // many, part.sources)
 
 
-def _pack(parts: Sequence[_Part], size: int) -> Iterator[list[_Part]]:
+def _pack(parts: Sequence[Part], size: int) -> Iterator[list[Part]]:
     """Small ones together, in the order of the log."""
-    task: list[_Part] = []
+    task: list[Part] = []
     room = size
     for part in parts:
         if task and part.bytes > room:

@@ -3,20 +3,16 @@
 It has no `pushFilters`: on PySpark 4.1 to 4.3 filters that a source takes leak into later queries
 on the same DataFrame, which then silently miss rows. Spark filters what is read; what is not to be
 read at all is said in options.
+
+Spark starts a Python for each step of its planning. What reads snapshots is imported where it is
+needed: the schema needs neither numpy nor Arrow.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-import pyarrow as pa
-from pyspark.sql.datasource import (
-    DataSource,
-    DataSourceReader,
-    DataSourceStreamReader,
-    InputPartition,
-)
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -29,15 +25,9 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from pyspark_quafka.arrow import COLUMNS, HEADERS
+from pyspark_quafka.columns import COLUMNS, HEADERS
 from pyspark_quafka.errors import QuafkaOptionError
-from pyspark_quafka.offsets import sources
 from pyspark_quafka.options import Options, read_columns, read_options
-from pyspark_quafka.planner import plan
-from pyspark_quafka.snapshot import open_snapshot
-from pyspark_quafka.store import open_store
-from pyspark_quafka.stream import stream_reader
-from pyspark_quafka.task import Task, read_task
 
 _HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
 _TYPES: dict[str, DataType] = {
@@ -66,10 +56,14 @@ class DefaultSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A reader of one snapshot."""
-        return _BatchReader(_with_columns(read_options(self.options), schema))
+        from pyspark_quafka.batch import BatchReader
+
+        return BatchReader(_with_columns(read_options(self.options), schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - PySpark's
         """A reader of snapshot after snapshot."""
+        from pyspark_quafka.stream import stream_reader
+
         return stream_reader(_with_columns(read_options(self.options, streaming=True), schema))
 
 
@@ -82,16 +76,3 @@ def _with_columns(options: Options, schema: StructType) -> Options:
                 f"the schema has {field.name} {field.dataType.simpleString()}; there are {allowed}"
             )
     return replace(options, columns=tuple(schema.fieldNames()))
-
-
-class _BatchReader(DataSourceReader):
-    def __init__(self, options: Options) -> None:
-        self._options = options
-
-    def partitions(self) -> Sequence[InputPartition]:
-        options = self._options
-        snapshot = open_snapshot(open_store(options.path, options.storage), options.as_of)
-        return [Task(scan) for scan in plan(snapshot, sources(snapshot, options), options)]
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return read_task(partition)

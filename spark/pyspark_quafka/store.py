@@ -28,7 +28,7 @@ _OBJECT_STORES = ("s3", "s3a", "gs", "az", "abfs", "abfss")
 
 
 class Store(ABC):
-    """Reads what never changes. All raise FileNotFoundError for what is not there."""
+    """Files under one path. What is read never changes; FileNotFoundError where it is not there."""
 
     @abstractmethod
     def names(self, folder: str) -> list[str]:
@@ -41,6 +41,10 @@ class Store(ABC):
     @abstractmethod
     def read(self, path: str, start: int = 0, length: int | None = None) -> Bytes:
         """A range of a file, as long as the file goes; all that follows `start` by default."""
+
+    @abstractmethod
+    def write(self, path: str, data: bytes | memoryview) -> None:
+        """Make a file or write over it, at once: nobody sees a part of it."""
 
     @property
     @abstractmethod
@@ -89,6 +93,13 @@ class _Folder(Store):
                 offset=start - skipped,
             )
         return np.frombuffer(mapped, np.uint8)[skipped:]
+
+    def write(self, path: str, data: bytes | memoryview) -> None:
+        target = self._root / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        part = target.with_name(f".{target.name}.part")
+        part.write_bytes(data)
+        part.replace(target)
 
     @property
     def far(self) -> bool:
@@ -141,6 +152,10 @@ class _Objects(Store):
                 data = bytes(self._calls.get_range(self._client, path, start=start, length=length))
         return np.frombuffer(data, np.uint8)
 
+    def write(self, path: str, data: bytes | memoryview) -> None:
+        with self._told(path):
+            self._calls.put(self._client, path, data)
+
     @contextmanager
     def _told(self, path: str) -> Generator[None]:
         """Errors that say where."""
@@ -151,7 +166,7 @@ class _Objects(Store):
         except (NotFoundError, FileNotFoundError) as e:
             raise FileNotFoundError(f"there is no {self._url}/{path}") from e
         except BaseError as e:
-            raise QuafkaError(f"cannot read {self._url}/{path}: {e}") from e
+            raise QuafkaError(f"{self._url}/{path}: {e}") from e
 
     @property
     def far(self) -> bool:

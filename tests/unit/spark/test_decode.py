@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pyspark_quafka import varints
-from pyspark_quafka.arrow import COLUMNS, arrow_schema
+from pyspark_quafka.arrow import arrow_schema
+from pyspark_quafka.columns import COLUMNS
 from pyspark_quafka.decode import Batches, Damage, Wanted, decode
 from quafka_proto.compression import Codec
 from quafka_proto.primitives import write_varint
