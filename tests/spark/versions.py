@@ -24,7 +24,8 @@ def python_with(version: str) -> Path:
         venv.create(folder, with_pip=True)
         beside = sysconfig.get_path("purelib", vars={"base": str(folder)})
         # What is not in the environment itself is found in this one.
-        (Path(beside) / "zz_outer.pth").write_text(f"{sysconfig.get_path('purelib')}\n")
+        outer = sysconfig.get_path("purelib")
+        (Path(beside) / "zz_outer.pth").write_text(f"import site; site.addsitedir({outer!r})\n")
         pip = [str(python), "-m", "pip", "install", "-q", "--disable-pip-version-check"]
         subprocess.run([*pip, "--ignore-installed", f"pyspark=={version}.*"], check=True)
         (folder / ".installed").touch()
