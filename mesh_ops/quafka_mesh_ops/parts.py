@@ -160,6 +160,8 @@ def _form(part_type: type[Part]) -> _Form:
 def _getter(names: list[str]) -> Callable[[Any], tuple[Any, ...]]:
     if len(names) > 1:
         return attrgetter(*names)
+    if not names:
+        return lambda part: ()
     get = attrgetter(*names)
     return lambda part: (get(part),)
 
