@@ -39,7 +39,7 @@ from quafka_mesh_ops.counters import mesh_page
 from quafka_mesh_ops.errors import OpFailedError, StartupError
 from quafka_mesh_ops.identity import Identity
 from quafka_mesh_ops.operations import Operations
-from quafka_mesh_ops.ops import OpCode, Part
+from quafka_mesh_ops.parts import OpCode, Part
 from quafka_mesh_ops.server import MeshServer, OpContext
 from quafka_mesh_ops.settings import join_address, split_address
 from quafka_mesh_ops.tracing import Tracer

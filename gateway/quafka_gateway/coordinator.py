@@ -32,7 +32,7 @@ from quafka_mesh_ops.group_ops import (
     SyncGroup,
     SyncGroupResp,
 )
-from quafka_mesh_ops.ops import Op
+from quafka_mesh_ops.parts import Op
 from quafka_mesh_ops.tracing import TraceContext
 from quafka_proto.errors import ErrorCode
 

@@ -14,12 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from quafka_mesh_ops import group_ops
-from quafka_mesh_ops.parts import Buffer as Buffer
-from quafka_mesh_ops.parts import Op as Op
-from quafka_mesh_ops.parts import OpCode as OpCode
-from quafka_mesh_ops.parts import Part as Part
-from quafka_mesh_ops.parts import from_wire as from_wire
-from quafka_mesh_ops.parts import to_wire as to_wire
+from quafka_mesh_ops.parts import Buffer, Op, OpCode, Part
 
 # --- Produce 0x02 ---------------------------------------------------------------------------
 
