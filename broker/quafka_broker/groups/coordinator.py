@@ -15,8 +15,10 @@ from heapq import heappop, heappush
 from time import time_ns
 from typing import Any
 
-from quafka_broker.groups.group import NEVER, Group, Limits, Saved, State
+from quafka_broker.groups.deadlines import NEVER
+from quafka_broker.groups.group import Group, Limits, Saved
 from quafka_broker.groups.journal import Journal
+from quafka_broker.groups.states import State
 from quafka_broker.groups.table import Committed, Kept, Key, Place, Table, offsets_event
 from quafka_broker.topics import Topic
 from quafka_broker.wal.log import Log

@@ -17,7 +17,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from quafka_broker.groups.group import Group, State
+from quafka_broker.groups.group import Group
+from quafka_broker.groups.states import State
 from quafka_broker.topics import Topic
 
 Event = dict[str, Any]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from quafka_broker.groups.group import Group, State
+from quafka_broker.groups.group import Group
+from quafka_broker.groups.states import State
 from quafka_broker.groups.subscription import subscribed_topics
 from quafka_broker.groups.table import Place
 from quafka_broker.state import BrokerState
