@@ -74,6 +74,7 @@ OPS: dict[OpCode, Handler] = {
     OpCode.LIST_GROUPS: group_admin.list_groups,
     OpCode.DESCRIBE_GROUPS: group_admin.describe,
     OpCode.DELETE_GROUPS: group_admin.delete,
+    OpCode.FORGET_TOPIC: offsets.forget,
 }
 """What an op code is answered by."""
 

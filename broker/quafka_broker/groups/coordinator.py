@@ -232,6 +232,17 @@ class Coordinator:
         """A topic was deleted: so are the offsets in it."""
         self.journal.forget(self._table.forget_topic(topic))
 
+    async def forget_topic_elsewhere(self, org: int, name: str, topic_id: bytes) -> None:
+        """A topic of another broker was deleted: so are the offsets in it, durably.
+
+        Raises:
+            StorageError: what has not been deleted is left to its retention.
+        """
+        for kept in self.groups(org):
+            places = kept.places_in(name, topic_id.hex())
+            if places:
+                await self.delete_offsets(org, kept.group.name, places)
+
     async def expire(self, retention_ms: int) -> int:
         """Delete the offsets that had their time, and the groups left with nothing; how many.
 
@@ -241,11 +252,11 @@ class Coordinator:
         before_ms = self.now_ms() - retention_ms
         count = 0
         for key, kept in list(self._table.kept.items()):
-            if self.journal.is_queued(key) or kept.group.state is not State.EMPTY:
+            if self.journal.is_queued(key):
                 continue
             places = self._table.expired(kept, before_ms)
             count += len(places)
-            if len(places) < len(kept.offsets):
+            if len(places) < len(kept.offsets) or kept.group.state is not State.EMPTY:
                 if places:
                     await self.delete_offsets(*key, places)
             elif kept.stored is not None or places:
