@@ -20,6 +20,7 @@ from quafka_broker.ops import (
     epoch_ends,
     fetch,
     group_admin,
+    group_lag,
     groups,
     leases,
     list_offsets,
@@ -43,7 +44,7 @@ from quafka_mesh_ops.counters import mesh_page
 from quafka_mesh_ops.errors import OpFailedError, StartupError
 from quafka_mesh_ops.identity import Identity
 from quafka_mesh_ops.operations import Operations
-from quafka_mesh_ops.ops import OpCode, Part
+from quafka_mesh_ops.parts import OpCode, Part
 from quafka_mesh_ops.server import MeshServer, OpContext
 from quafka_mesh_ops.settings import join_address, split_address
 from quafka_mesh_ops.tracing import Tracer
@@ -84,6 +85,8 @@ OPS: dict[OpCode, Handler] = {
     OpCode.DESCRIBE_BROKER: configs.describe_broker,
     OpCode.DESCRIBE_LOG_DIR: log_dirs.describe,
     OpCode.DESCRIBE_PRODUCERS: describe_producers.handle,
+    OpCode.FORGET_TOPIC: offsets.forget,
+    OpCode.GROUP_LAG: group_lag.handle,
 }
 """What an op code is answered by."""
 

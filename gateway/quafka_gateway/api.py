@@ -22,6 +22,7 @@ from quafka_gateway.handlers import (
     delete_topics,
     describe_cluster,
     describe_configs,
+    describe_group_lag,
     describe_groups,
     describe_log_dirs,
     describe_producers,
@@ -85,6 +86,7 @@ from quafka_proto.schema.partitions import (
 )
 from quafka_proto.schema.produce import ProduceRequest
 from quafka_proto.schema.producer_id import InitProducerIdRequest
+from quafka_proto.schema.quafka import DescribeGroupLagRequest
 from quafka_proto.schema.quorum import DescribeQuorumRequest
 from quafka_proto.schema.quotas import DescribeClientQuotasRequest
 from quafka_proto.schema.replicas import (
@@ -116,6 +118,7 @@ class Api:
         long_poll: may wait for data, or for others, and its reply may be large. Started only
             once every earlier request of the connection is answered and the client reads;
             dropped when the client goes.
+        ours: none of Kafka's; only our own tools are told of it.
     """
 
     name: str
@@ -124,6 +127,7 @@ class Api:
     min_version: int
     max_version: int
     long_poll: bool = False
+    ours: bool = False
 
 
 APIS: dict[int, Api] = {
@@ -204,5 +208,8 @@ APIS: dict[int, Api] = {
         describe_topic_partitions.handle,
         0,
         0,
+    ),
+    20550: Api(
+        "DescribeGroupLag", DescribeGroupLagRequest, describe_group_lag.handle, 0, 0, ours=True
     ),
 }
