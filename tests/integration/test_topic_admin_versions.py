@@ -382,6 +382,8 @@ def test_incremental_alter_configs(client: RawClient, version: int) -> None:
     assert change(("retention.ms", 9, "6")) == E.INVALID_REQUEST
     assert change(("quafka.id", SET, "top_mine")) == E.INVALID_CONFIG
     assert change(("log.level", SET, "debug"), kind=BROKER, of="0") == E.INVALID_CONFIG
+    assert change(("log.level", DELETE, None), kind=BROKER, of="0") == 0, "it was not set"
+    assert change(("log.level", DELETE, None), kind=BROKER, of="1") == E.INVALID_REQUEST
     assert change(("x", SET, "1"), of="none") == E.UNKNOWN_TOPIC_OR_PARTITION
     assert own_configs(client, name) == {"retention.ms": "5", "cleanup.policy": "delete"}
     assert change(("retention.ms", DELETE, None), ("flush.ms", DELETE, None)) == 0
