@@ -27,7 +27,7 @@ MAX_UNFINISHED = 4 * MAX_FRAME
 """Bytes of incomplete replies. A broker sends three bulk replies at a time."""
 
 PING_INTERVAL = 1.0
-PING_DEADLINE = 2.0
+SILENT_SECONDS = 2.0
 _TICK = 0.1
 _HANDSHAKE_TIMEOUT = 3.0
 _UNHEARD_TIMEOUT = 1.0
@@ -180,7 +180,8 @@ class BrokerSession:
         """Notice a broker that is silent. Anything that arrives is a sign of life."""
         now = self._loop.time()
         heard = self.connection.last_received
-        self._tick_timer = self._loop.call_later(_TICK, self._tick)
+        again = (heard if heard + _TICK > now else now) + _TICK
+        self._tick_timer = self._loop.call_at(again, self._tick)
         if not self.was_ready:
             # The first datagram has the full size: no answer at all may mean that it is too large.
             unheard = self.may_be_too_large and not self.connection.has_received
@@ -190,8 +191,9 @@ class BrokerSession:
                 self.connection.abort("the handshake took too long")
             return
         if heard < self._ping_sent:
-            if now >= self._ping_sent + PING_DEADLINE:
-                self.connection.abort(f"no sign of life for {PING_DEADLINE:g} s")
+            # Silent for so long, and asked long enough ago.
+            if now >= max(heard + SILENT_SECONDS, self._ping_sent + SILENT_SECONDS / 2):
+                self.connection.abort(f"no sign of life for {SILENT_SECONDS:g} s")
         elif now >= self._next_ping or (self.pending and now >= heard + _TICK):
             # With ops in flight ask more often: a dead peer's port on this host refuses at once.
             self._ping()

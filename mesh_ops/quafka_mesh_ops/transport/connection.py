@@ -25,6 +25,8 @@ logger = logging.getLogger("quafka.mesh")
 TOO_LARGE = 0x5155
 """Application error code of a CONNECTION_CLOSE: connect again with smaller datagrams."""
 
+_DOUBT_TIMEOUTS = 2
+"""Probe timeouts that a peer has to show that it lives: one is a round trip and its delays."""
 _TOP_UP_BELOW = 256 << 10
 _TOP_UP_TO = 512 << 10
 """How much of a stream's data QUIC is given ahead of what it has sent: it copies what it gets."""
@@ -88,6 +90,7 @@ class Connection:
         self._ends: set[int] = set()
         self._transmit_handle: asyncio.Handle | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._doubt: asyncio.TimerHandle | None = None
         self._ready = False
         self._over = False
         self._on_progress: Callable[[], None] | None = None
@@ -168,6 +171,29 @@ class Connection:
         """End: the path does not take datagrams of this size."""
         self.was_too_large = True
         self.abort(f"the path does not take datagrams of {self._quic.datagram_size} bytes")
+
+    def nudge(self) -> None:
+        """Have the peer say something, if it can hear us."""
+        if not self._over:
+            self._quic.send_ping(0)
+            self._transmit_soon()
+
+    def doubt(self, reason: str) -> None:
+        """End for this reason, unless the peer shows at once that it lives.
+
+        What a stranger may have forged does not end a connection.
+        """
+        if self._over or self._doubt is not None:
+            return
+        since = self._loop.time()
+        self.nudge()
+        patience = _DOUBT_TIMEOUTS * self._quic.probe_timeout
+        self._doubt = self._loop.call_later(patience, self._end_doubt, since, reason)
+
+    def _end_doubt(self, since: float, reason: str) -> None:
+        self._doubt = None
+        if self.last_received < since:
+            self.abort(reason)
 
     def abort(self, reason: str) -> None:
         """End without a word to the peer, which cannot hear us."""
@@ -250,10 +276,10 @@ class Connection:
         self._user.connection_closed(reason)
 
     def _terminate(self) -> None:
-        for handle in (self._timer, self._transmit_handle):
+        for handle in (self._timer, self._doubt, self._transmit_handle):
             if handle is not None:
                 handle.cancel()
-        self._timer = self._transmit_handle = None
+        self._timer = self._doubt = self._transmit_handle = None
         if self._router is not None:
             self._router.terminated(self)
             self._router = None

@@ -115,7 +115,7 @@ class _Dialled:
     def _writable(self) -> None:
         self.connection.resume()
 
-    def _failed(self, error: OSError) -> None:
+    def _failed(self, error: OSError, address: Address) -> None:
         if error.errno == errno.EMSGSIZE:
             self.connection.abort_too_large()
         else:
@@ -300,9 +300,13 @@ class Listener:
         for connection in list(self._connections):
             connection.resume()
 
-    def _failed(self, error: OSError) -> None:
-        # An error on a shared socket names no connection; theirs find out by themselves.
-        self._limited.warning(str(error.errno), "the mesh socket: %s", error.strerror)
+    def _failed(self, error: OSError, address: Address) -> None:
+        if error.errno != errno.ECONNREFUSED or address is None:
+            self._limited.warning(str(error.errno), "the mesh socket: %s", error.strerror)
+            return
+        for connection in list(self._connections):
+            if connection.quic.get_peer_address() == address:
+                connection.doubt(error.strerror or str(error))
 
 
 def _continues(data: bytes, cid: bytes) -> bool:

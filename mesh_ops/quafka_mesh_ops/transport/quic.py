@@ -186,6 +186,11 @@ class MeshQuic(QuicConnection):
         return self._max_datagram_size
 
     @property
+    def probe_timeout(self) -> float:
+        """Seconds within which a peer that lives has acknowledged (RFC 9002 section 6.2.1)."""
+        return self._loss.get_probe_timeout()
+
+    @property
     def is_closed(self) -> bool:
         """No more data will be sent or received; said as soon as either side has closed."""
         return self._close_pending or self._state in END_STATES
