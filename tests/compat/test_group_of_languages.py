@@ -31,7 +31,7 @@ def test_all_languages_in_one_group(
     group_cluster: Cluster, flock: Flock, tmp_path: Path, kafkajs: Path
 ) -> None:
     topic = tmp_path.name
-    every = [flock.start("kafkajs", script=kafkajs / "worker.js")]
+    every = [flock.start("kafkajs", script=str(kafkajs / "worker.js"))]
     every += [flock.start(kind) for kind in KINDS]
     numbers = count()
 

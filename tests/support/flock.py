@@ -125,7 +125,7 @@ class Flock:
         if kind in MEMBERS:
             return [sys.executable, "-m", "tests.support.worker", json.dumps(job)]
         if kind == "kafkajs":
-            return ["node", str(job["script"]), json.dumps(job | {"script": ""})]
+            return ["node", job["script"], json.dumps(job)]
         if kind == "kcat":
             return self._kcat(job)
         range_class = "org.apache.kafka.clients.consumer.RangeAssignor"

@@ -140,7 +140,7 @@ class Storm:
         if self._script is None:
             self._flock.start(kind)
         else:
-            self._flock.start(kind, script=self._script)
+            self._flock.start(kind, script=str(self._script))
 
     def _kill_a_server(self) -> None:
         if (self.done["gateway killed"] + self.done["broker killed"]) % 2:
