@@ -18,6 +18,7 @@ from quafka_broker.ops import (
     epoch_ends,
     fetch,
     group_admin,
+    group_lag,
     groups,
     leases,
     list_offsets,
@@ -75,6 +76,7 @@ OPS: dict[OpCode, Handler] = {
     OpCode.DESCRIBE_GROUPS: group_admin.describe,
     OpCode.DELETE_GROUPS: group_admin.delete,
     OpCode.FORGET_TOPIC: offsets.forget,
+    OpCode.GROUP_LAG: group_lag.handle,
 }
 """What an op code is answered by."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from functools import partial
 from heapq import heappop, heappush
 from time import time_ns
@@ -18,6 +18,7 @@ from typing import Any
 from quafka_broker.groups.deadlines import NEVER
 from quafka_broker.groups.group import Group, Limits, Saved
 from quafka_broker.groups.journal import Journal
+from quafka_broker.groups.lag import Lags, PartitionLag
 from quafka_broker.groups.states import State
 from quafka_broker.groups.table import Committed, Kept, Key, Place, Table, offsets_event
 from quafka_broker.topics import Topic
@@ -62,6 +63,7 @@ class Coordinator:
         """The wall clock, by which commits are dated."""
         self._table = Table(self._new_group, find_topic, _now)
         self.journal = Journal(wal, self._table, moved)
+        self._lags = Lags(wal, find_topic)
         self._due: list[tuple[float, int, Key]] = []
         self._due_at: dict[Key, float] = {}
         self._serial = 0
@@ -192,7 +194,33 @@ class Coordinator:
         Raises:
             StorageError: they are not committed.
         """
-        await asyncio.shield(self.journal.append(offsets_event((org, group), offsets)))
+        key = (org, group)
+        pending = self.journal.append(offsets_event(key, offsets))
+
+        def done(appended: asyncio.Future[list[int]]) -> None:
+            if not appended.cancelled() and appended.exception() is None:
+                kept = self._table.kept.get(key)
+                self._lags.note(key, kept.group if kept is not None else None, offsets)
+
+        pending.add_done_callback(done)
+        await asyncio.shield(pending)
+
+    async def lag(self, org: int, kept: Kept) -> list[PartitionLag]:
+        """How far behind a group is, in every partition that it has to do with."""
+        key = (org, kept.group.name)
+        return await self._lags.of_group(key, kept, self.now_ms(), exact=True)
+
+    async def every_lag(self) -> AsyncIterator[tuple[int, Group, list[PartitionLag]]]:
+        """The same of all groups of all orgs, with their orgs; seconds are to the batch.
+
+        Cheap, and in slices, so that metrics can ask for it.
+        """
+        for key, kept in list(self._table.kept.items()):
+            yield (
+                key[0], kept.group,
+                await self._lags.of_group(key, kept, self.now_ms(), exact=False),
+            )  # fmt: skip
+            await asyncio.sleep(0)
 
     async def delete_offsets(self, org: int, group: str, places: list[Place]) -> None:
         """Delete offsets, durably.
