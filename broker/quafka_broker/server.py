@@ -14,7 +14,9 @@ from typing import Any
 
 from quafka_broker.config import BrokerConfig
 from quafka_broker.ops import (
+    configs,
     delete_records,
+    describe_producers,
     epoch_ends,
     fetch,
     group_admin,
@@ -22,7 +24,9 @@ from quafka_broker.ops import (
     groups,
     leases,
     list_offsets,
+    log_dirs,
     offsets,
+    partitions,
     produce,
     producer_ids,
     topics,
@@ -75,6 +79,12 @@ OPS: dict[OpCode, Handler] = {
     OpCode.LIST_GROUPS: group_admin.list_groups,
     OpCode.DESCRIBE_GROUPS: group_admin.describe,
     OpCode.DELETE_GROUPS: group_admin.delete,
+    OpCode.CREATE_PARTITIONS: partitions.create,
+    OpCode.DESCRIBE_TOPIC_CONFIGS: configs.describe,
+    OpCode.ALTER_TOPIC_CONFIGS: configs.alter,
+    OpCode.DESCRIBE_BROKER: configs.describe_broker,
+    OpCode.DESCRIBE_LOG_DIR: log_dirs.describe,
+    OpCode.DESCRIBE_PRODUCERS: describe_producers.handle,
     OpCode.FORGET_TOPIC: offsets.forget,
     OpCode.GROUP_LAG: group_lag.handle,
 }
