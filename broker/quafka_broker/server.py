@@ -23,6 +23,7 @@ from quafka_broker.ops import (
     leases,
     list_offsets,
     offsets,
+    probe,
     produce,
     producer_ids,
     topics,
@@ -76,6 +77,7 @@ OPS: dict[OpCode, Handler] = {
     OpCode.DESCRIBE_GROUPS: group_admin.describe,
     OpCode.DELETE_GROUPS: group_admin.delete,
     OpCode.GROUP_LAG: group_lag.handle,
+    OpCode.PROBE: probe.handle,
 }
 """What an op code is answered by."""
 

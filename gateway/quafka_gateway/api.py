@@ -16,6 +16,7 @@ from quafka_gateway.handlers import (
     delete_groups,
     delete_records,
     delete_topics,
+    describe_gateway,
     describe_group_lag,
     describe_groups,
     fetch,
@@ -60,7 +61,7 @@ from quafka_proto.schema.offsets import (
 from quafka_proto.schema.partitions import DeleteRecordsRequest
 from quafka_proto.schema.produce import ProduceRequest
 from quafka_proto.schema.producer_id import InitProducerIdRequest
-from quafka_proto.schema.quafka import DescribeGroupLagRequest
+from quafka_proto.schema.quafka import DescribeGatewayRequest, DescribeGroupLagRequest
 from quafka_proto.schema.topics import CreateTopicsRequest, DeleteTopicsRequest
 
 Handler = Callable[[Any, RequestContext], Awaitable[Message | None]]
@@ -118,4 +119,5 @@ APIS: dict[int, Api] = {
     20550: Api(
         "DescribeGroupLag", DescribeGroupLagRequest, describe_group_lag.handle, 0, 0, ours=True
     ),
+    20551: Api("DescribeGateway", DescribeGatewayRequest, describe_gateway.handle, 0, 0, ours=True),
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -38,6 +38,7 @@ class Services:
         fetch_sessions: of all clients; they outlive connections.
         responses: bounds what they hold of answers.
         reader: reads partitions, from memory or from their broker.
+        links: the brokers one by one.
     """
 
     apis: Mapping[int, Api]
@@ -50,6 +51,7 @@ class Services:
     fetch_sessions: FetchSessions
     responses: ResponseMemory
     reader: FetchReader | BrokersReader
+    links: Sequence[BrokerLink] = ()
 
 
 @dataclass(slots=True)

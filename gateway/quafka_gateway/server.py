@@ -90,6 +90,7 @@ class Gateway:
                 ),
                 responses=responses,
                 reader=self._reader,
+                links=self._links,
             )
         )
 

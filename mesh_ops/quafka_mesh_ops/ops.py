@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from quafka_mesh_ops import group_ops, lag_ops
+from quafka_mesh_ops import group_ops, lag_ops, probe_ops
 from quafka_mesh_ops.parts import Buffer as Buffer
 from quafka_mesh_ops.parts import Op as Op
 from quafka_mesh_ops.parts import OpCode as OpCode
@@ -437,6 +437,7 @@ _ALL: tuple[type[Op], ...] = (
     HoldLease,
     *group_ops.ALL,
     *lag_ops.ALL,
+    *probe_ops.ALL,
 )
 
 OPS: dict[int, type[Op]] = {op.code: op for op in _ALL}

@@ -43,6 +43,7 @@ class OpCode(IntEnum):
     GROUP_LAG = 0x1A
     EPOCH_ENDS = 0x20
     HOLD_LEASE = 0x30
+    PROBE = 0x31
 
 
 class Part:
@@ -155,6 +156,8 @@ def _form(part_type: type[Part]) -> _Form:
 def _getter(names: list[str]) -> Callable[[Any], tuple[Any, ...]]:
     if len(names) > 1:
         return attrgetter(*names)
+    if not names:
+        return lambda _part: ()
     get = attrgetter(*names)
     return lambda part: (get(part),)
 
