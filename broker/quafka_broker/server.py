@@ -14,7 +14,9 @@ from typing import Any
 
 from quafka_broker.config import BrokerConfig
 from quafka_broker.ops import (
+    configs,
     delete_records,
+    describe_producers,
     epoch_ends,
     fetch,
     group_admin,
@@ -22,7 +24,9 @@ from quafka_broker.ops import (
     groups,
     leases,
     list_offsets,
+    log_dirs,
     offsets,
+    partitions,
     probe,
     produce,
     producer_ids,
@@ -78,6 +82,12 @@ OPS: dict[OpCode, Handler] = {
     OpCode.DELETE_GROUPS: group_admin.delete,
     OpCode.GROUP_LAG: group_lag.handle,
     OpCode.PROBE: probe.handle,
+    OpCode.CREATE_PARTITIONS: partitions.create,
+    OpCode.DESCRIBE_TOPIC_CONFIGS: configs.describe,
+    OpCode.ALTER_TOPIC_CONFIGS: configs.alter,
+    OpCode.DESCRIBE_BROKER: configs.describe_broker,
+    OpCode.DESCRIBE_LOG_DIR: log_dirs.describe,
+    OpCode.DESCRIBE_PRODUCERS: describe_producers.handle,
 }
 """What an op code is answered by."""
 

@@ -6,12 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from quafka_gateway.config import EdgeSettings
 from quafka_gateway.fetch_session import FetchSessions
 from quafka_gateway.request_memory import RequestMemory
 from quafka_gateway.response_memory import ResponseMemory
 from quafka_mesh_ops.tracing import Span, TraceContext, Tracer
 
 if TYPE_CHECKING:
+    from quafka_gateway.admin import Admin
     from quafka_gateway.api import Api
     from quafka_gateway.brokers import Brokers
     from quafka_gateway.brokers_reader import BrokersReader
@@ -38,6 +40,8 @@ class Services:
         fetch_sessions: of all clients; they outlive connections.
         responses: bounds what they hold of answers.
         reader: reads partitions, from memory or from their broker.
+        admin: the brokers, for administrators.
+        config: the gateway's settings.
         links: the brokers one by one.
     """
 
@@ -51,6 +55,8 @@ class Services:
     fetch_sessions: FetchSessions
     responses: ResponseMemory
     reader: FetchReader | BrokersReader
+    admin: Admin
+    config: EdgeSettings
     links: Sequence[BrokerLink] = ()
 
 
@@ -82,6 +88,11 @@ class RequestContext:
     def coordinator(self) -> Coordinator:
         """Where consumer groups are."""
         return self.services.coordinator
+
+    @property
+    def admin(self) -> Admin:
+        """The brokers, for administrators."""
+        return self.services.admin
 
     @property
     def trace(self) -> TraceContext | None:

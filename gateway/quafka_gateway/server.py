@@ -6,6 +6,7 @@ import socket
 from collections.abc import Sequence
 
 from quafka_gateway import routes
+from quafka_gateway.admin import Admin
 from quafka_gateway.api import APIS
 from quafka_gateway.brokers import Brokers
 from quafka_gateway.brokers_reader import BrokersReader
@@ -91,6 +92,8 @@ class Gateway:
                 responses=responses,
                 reader=self._reader,
                 links=self._links,
+                admin=Admin(self._links, org_routes),
+                config=config,
             )
         )
 

@@ -44,6 +44,12 @@ class OpCode(IntEnum):
     EPOCH_ENDS = 0x20
     HOLD_LEASE = 0x30
     PROBE = 0x31
+    CREATE_PARTITIONS = 0x40
+    DESCRIBE_TOPIC_CONFIGS = 0x41
+    ALTER_TOPIC_CONFIGS = 0x42
+    DESCRIBE_BROKER = 0x43
+    DESCRIBE_LOG_DIR = 0x44
+    DESCRIBE_PRODUCERS = 0x45
 
 
 class Part:
@@ -157,7 +163,7 @@ def _getter(names: list[str]) -> Callable[[Any], tuple[Any, ...]]:
     if len(names) > 1:
         return attrgetter(*names)
     if not names:
-        return lambda _part: ()
+        return lambda part: ()
     get = attrgetter(*names)
     return lambda part: (get(part),)
 
