@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from quafka import logs, node, process
+from quafka.commands import declare
 from quafka.settings import PROGRAMS, known_to_any
 from quafka.sources import Effective, SettingError, add_flags, declared, dotted, load
 from quafka_gateway.config import GatewayConfig
@@ -70,6 +71,7 @@ def _parser() -> argparse.ArgumentParser:
     command = commands.add_parser("wal", help=what, description=what)
     _add_wal_actions(command)
     node.add_actions(commands.add_parser("node", help=node.WHAT, description=node.WHAT))
+    declare.add_commands(commands)
     return parser
 
 
@@ -92,6 +94,8 @@ def _run(options: argparse.Namespace) -> int:
         from quafka import wal
 
         return wal.run(options)
+    if options.command in declare.CLIENTS:
+        return declare.run(options)
     name = options.program if options.command == "config" else options.command
     effective = load(PROGRAMS[name], vars(options), known_elsewhere=known_to_any())
     if options.command == "config":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -42,6 +42,7 @@ class Services:
         reader: reads partitions, from memory or from their broker.
         admin: the brokers, for administrators.
         config: the gateway's settings.
+        links: the brokers one by one.
     """
 
     apis: Mapping[int, Api]
@@ -56,6 +57,7 @@ class Services:
     reader: FetchReader | BrokersReader
     admin: Admin
     config: EdgeSettings
+    links: Sequence[BrokerLink] = ()
 
 
 @dataclass(slots=True)

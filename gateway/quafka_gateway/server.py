@@ -92,6 +92,7 @@ class Gateway:
                 ),
                 responses=responses,
                 reader=self._reader,
+                links=self._links,
                 admin=Admin(self._links, org_routes),
                 config=config,
             )

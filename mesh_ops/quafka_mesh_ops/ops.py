@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from quafka_mesh_ops import admin_ops, group_ops, lag_ops
+from quafka_mesh_ops import admin_ops, group_ops, lag_ops, probe_ops
 from quafka_mesh_ops.parts import Buffer, Op, OpCode, Part
 
 # --- Produce 0x02 ---------------------------------------------------------------------------
@@ -433,6 +433,7 @@ _ALL: tuple[type[Op], ...] = (
     *group_ops.ALL,
     *admin_ops.ALL,
     *lag_ops.ALL,
+    *probe_ops.ALL,
 )
 
 OPS: dict[int, type[Op]] = {op.code: op for op in _ALL}
