@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from quafka_gateway.fetch_session import FetchSessions
 from quafka_gateway.request_memory import RequestMemory
+from quafka_gateway.request_stats import GatewayStats
 from quafka_gateway.response_memory import ResponseMemory
 from quafka_mesh_ops.tracing import Span, TraceContext, Tracer
 
@@ -38,6 +39,7 @@ class Services:
         fetch_sessions: of all clients; they outlive connections.
         responses: bounds what they hold of answers.
         reader: reads partitions, from memory or from their broker.
+        stats: what is counted of them all.
     """
 
     apis: Mapping[int, Api]
@@ -50,6 +52,7 @@ class Services:
     fetch_sessions: FetchSessions
     responses: ResponseMemory
     reader: FetchReader | BrokersReader
+    stats: GatewayStats = field(default_factory=GatewayStats)
 
 
 @dataclass(slots=True)
