@@ -98,7 +98,7 @@ class Broker:
         self._background: list[asyncio.Task[None]] = []
         self._address = self._operations_address = ("", 0)
         self._operations = Operations(self._problems)
-        self._metrics = process_metrics("broker", self._operations)
+        self.metrics = process_metrics("broker", self._operations)
         self._stats = BrokerStats()
         self._busy_with = "recovering the log"
 
@@ -160,10 +160,10 @@ class Broker:
 
     def _add_metrics(self, state: BrokerState, mesh: MeshServer) -> None:
         figures = BrokerMetrics(state, self._stats, self._config.data)
-        self._metrics.before(figures.read)
-        self._metrics.add(figures.collect)
-        self._metrics.add(lambda: mesh_families(mesh.counters))
-        self._metrics.add(figures.detail, detail=True)
+        self.metrics.before(figures.read)
+        self.metrics.add(figures.collect)
+        self.metrics.add(lambda: mesh_families(mesh.counters))
+        self.metrics.add(figures.detail, detail=True)
 
     async def close(self) -> None:
         """Answer what is under way, sync the log, let the data folder go."""

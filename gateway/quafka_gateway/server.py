@@ -50,7 +50,7 @@ class Gateway:
         self._listener: Listener | None = None
         self._address = self._advertised = self._operations_address = ("", 0)
         self._operations = Operations(self._problems)
-        self._metrics = process_metrics("gateway", self._operations)
+        self.metrics = process_metrics("gateway", self._operations)
         self._draining = False
 
     async def start(self) -> None:
@@ -67,7 +67,7 @@ class Gateway:
         org_routes = OrgRoutes(table, config.org_id)
         self._links = [self._link(broker) for broker in org_routes.brokers]
         self._operations.add("/mesh", mesh_page(self._peers))
-        self._metrics.add(lambda: mesh_families(self._peers))
+        self.metrics.add(lambda: mesh_families(self._peers))
         self._allowed.watch(self._enforce)
         self._listener = Listener(config.max_connections)
         self._address = await self._listener.bind(
@@ -94,7 +94,7 @@ class Gateway:
             responses=responses,
             reader=self._reader,
         )
-        self._metrics.add(GatewayMetrics(services, self._listener, self._reader.readers).collect)
+        self.metrics.add(GatewayMetrics(services, self._listener, self._reader.readers).collect)
         await self._listener.serve(services)
 
     def _peers(self) -> list[PeerCounters]:
