@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 from quafka_mesh_ops.group_ops import JoinGroupResp, SyncGroupResp
 from quafka_mesh_ops.metrics import Histogram
-from quafka_mesh_ops.ops import FetchOpsResp, OpCode, Part
+from quafka_mesh_ops.ops import FetchOpsResp
+from quafka_mesh_ops.parts import OpCode, Part
 from quafka_mesh_ops.server import OpContext
 
 SLOW_OPS = 100

@@ -21,6 +21,7 @@ from quafka_broker.ops import (
     epoch_ends,
     fetch,
     group_admin,
+    group_lag,
     groups,
     leases,
     list_offsets,
@@ -42,7 +43,7 @@ from quafka_mesh_ops.counters import mesh_families, mesh_page
 from quafka_mesh_ops.errors import OpFailedError, StartupError
 from quafka_mesh_ops.identity import Identity
 from quafka_mesh_ops.operations import Operations
-from quafka_mesh_ops.ops import OpCode, Part
+from quafka_mesh_ops.parts import OpCode, Part
 from quafka_mesh_ops.process_metrics import process_metrics
 from quafka_mesh_ops.server import MeshServer, OpContext
 from quafka_mesh_ops.settings import join_address, split_address
@@ -79,6 +80,8 @@ OPS: dict[OpCode, Handler] = {
     OpCode.LIST_GROUPS: group_admin.list_groups,
     OpCode.DESCRIBE_GROUPS: group_admin.describe,
     OpCode.DELETE_GROUPS: group_admin.delete,
+    OpCode.FORGET_TOPIC: offsets.forget,
+    OpCode.GROUP_LAG: group_lag.handle,
 }
 """What an op code is answered by."""
 

@@ -16,6 +16,7 @@ from quafka_gateway.handlers import (
     delete_groups,
     delete_records,
     delete_topics,
+    describe_group_lag,
     describe_groups,
     fetch,
     find_coordinator,
@@ -59,6 +60,7 @@ from quafka_proto.schema.offsets import (
 from quafka_proto.schema.partitions import DeleteRecordsRequest
 from quafka_proto.schema.produce import ProduceRequest
 from quafka_proto.schema.producer_id import InitProducerIdRequest
+from quafka_proto.schema.quafka import DescribeGroupLagRequest
 from quafka_proto.schema.topics import CreateTopicsRequest, DeleteTopicsRequest
 
 Handler = Callable[[Any, RequestContext], Awaitable[Message | None]]
@@ -77,6 +79,7 @@ class Api:
         long_poll: may wait for data, or for others, and its reply may be large. Started only
             once every earlier request of the connection is answered and the client reads;
             dropped when the client goes.
+        ours: none of Kafka's; only our own tools are told of it.
     """
 
     name: str
@@ -85,6 +88,7 @@ class Api:
     min_version: int
     max_version: int
     long_poll: bool = False
+    ours: bool = False
 
 
 APIS: dict[int, Api] = {
@@ -111,4 +115,7 @@ APIS: dict[int, Api] = {
     ),
     42: Api("DeleteGroups", DeleteGroupsRequest, delete_groups.handle, 0, 2),
     47: Api("OffsetDelete", OffsetDeleteRequest, offset_delete.handle, 0, 0),
+    20550: Api(
+        "DescribeGroupLag", DescribeGroupLagRequest, describe_group_lag.handle, 0, 0, ours=True
+    ),
 }

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from quafka_gateway import routes
 from quafka_gateway.api import APIS
 from quafka_gateway.brokers import Brokers
+from quafka_gateway.brokers_coordinator import BrokersCoordinator
 from quafka_gateway.brokers_reader import BrokersReader
 from quafka_gateway.config import GatewayConfig
 from quafka_gateway.context import Services
@@ -81,7 +82,7 @@ class Gateway:
         services = Services(
             apis=APIS,
             broker=broker,
-            coordinator=Coordinator(self._links[org_routes.home]),
+            coordinator=self._coordinator(broker, self._links[org_routes.home]),
             advertised=self._advertised,
             tracer=self._tracer,
             request_max_bytes=config.socket_request_max_bytes,
@@ -128,6 +129,11 @@ class Gateway:
             return self._links[0], readers[0]
         brokers = Brokers(self._links, org_routes)
         return brokers, BrokersReader(brokers, readers)
+
+    def _coordinator(self, broker: BrokerLink | Brokers, home: BrokerLink) -> Coordinator:
+        if isinstance(broker, Brokers):
+            return BrokersCoordinator(home, broker)
+        return Coordinator(home)
 
     def _enforce(self) -> None:
         for link in self._links:

@@ -25,8 +25,7 @@ from quafka_mesh_ops.frames import (
     encode_request,
 )
 from quafka_mesh_ops.identity import REVOKED, Identity, NodeId
-from quafka_mesh_ops.ops import Op
-from quafka_mesh_ops.parts import from_wire, weight
+from quafka_mesh_ops.parts import Op, from_wire, weight
 from quafka_mesh_ops.settings import join_address
 from quafka_mesh_ops.tracing import CLIENT, TraceContext, Tracer, parse_traceparent
 from quafka_mesh_ops.transport.broker_session import BrokerSession, Call, fail

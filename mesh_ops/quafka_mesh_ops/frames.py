@@ -32,7 +32,8 @@ import msgpack as untyped_msgpack  # type: ignore[import-untyped]  # pyright: ig
 
 from quafka_mesh_ops import by_reference
 from quafka_mesh_ops.errors import ProtocolError
-from quafka_mesh_ops.ops import Buffer, FetchOpsResp, Part, ProduceOps, to_wire
+from quafka_mesh_ops.ops import FetchOpsResp, ProduceOps
+from quafka_mesh_ops.parts import Buffer, Part, to_wire
 
 msgpack: Any = untyped_msgpack
 

@@ -1,4 +1,4 @@
-"""The ops about consumer groups, 0x10 to 0x19: one for each of Kafka's APIs.
+"""The ops about consumer groups, 0x10 to 0x19: one for each of Kafka's APIs; and 0x1f.
 
 Members and their metadata are as in Kafka's classic group protocol: opaque here. An instance id
 is empty where a member is not static (KIP-345).
@@ -155,7 +155,10 @@ class LeaveGroup(Op):
 
 @dataclass(frozen=True, slots=True)
 class CommitOffset(Part):
-    """The offset that a group has come to in one partition."""
+    """The offset that a group has come to in one partition.
+
+    `elsewhere`: the topic is another broker's. Name and id are both there, and are right.
+    """
 
     topic: str
     partition: int
@@ -163,6 +166,7 @@ class CommitOffset(Part):
     leader_epoch: int = -1
     metadata: str = ""
     topic_id: bytes = b""
+    elsewhere: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,11 +191,15 @@ class CommitOffsets(Op):
 
 @dataclass(frozen=True, slots=True)
 class CommittedQuestion(Part):
-    """Partitions of one topic, by name or, where that is empty, by id."""
+    """Partitions of one topic, by name or, where that is empty, by id.
+
+    `elsewhere`: the topic is another broker's. Name and id are both there, and are right.
+    """
 
     topic: str
     partitions: list[int]
     topic_id: bytes = b""
+    elsewhere: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,6 +249,23 @@ class DeleteOffsets(Op):
     response = DeleteOffsetsResp
     group: str
     topics: list[CommittedQuestion]
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetTopicResp(Part):
+    """Whether it is done."""
+
+    error_code: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetTopic(Op):
+    """A topic of another broker was deleted: all groups' offsets in it are to go. Durable."""
+
+    code = OpCode.FORGET_TOPIC
+    response = ForgetTopicResp
+    topic: str
+    topic_id: bytes
 
 
 # --- administration -------------------------------------------------------------------------
@@ -340,4 +365,5 @@ ALL: tuple[type[Op], ...] = (
     ListGroups,
     DescribeGroups,
     DeleteGroups,
+    ForgetTopic,
 )

@@ -1,7 +1,7 @@
 """The ops that gateway and broker exchange: frozen types, their codes and their wire order.
 
 How they travel, and how they may change, is said in parts.py; those about consumer groups are in
-group_ops.py.
+group_ops.py and lag_ops.py.
 
 The codes 0x02 to 0x05 and the first fields of FetchOp and FetchOpResp are Rafka's (seed 1); its
 `records` were bare values, ours are stored record batches, byte for byte. Times are
@@ -13,13 +13,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from quafka_mesh_ops import group_ops
-from quafka_mesh_ops.parts import Buffer as Buffer
-from quafka_mesh_ops.parts import Op as Op
-from quafka_mesh_ops.parts import OpCode as OpCode
-from quafka_mesh_ops.parts import Part as Part
-from quafka_mesh_ops.parts import from_wire as from_wire
-from quafka_mesh_ops.parts import to_wire as to_wire
+from quafka_mesh_ops import group_ops, lag_ops
+from quafka_mesh_ops.parts import Buffer, Op, OpCode, Part
 
 # --- Produce 0x02 ---------------------------------------------------------------------------
 
@@ -437,6 +432,7 @@ _ALL: tuple[type[Op], ...] = (
     EpochEndOps,
     HoldLease,
     *group_ops.ALL,
+    *lag_ops.ALL,
 )
 
 OPS: dict[int, type[Op]] = {op.code: op for op in _ALL}

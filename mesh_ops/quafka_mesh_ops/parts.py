@@ -40,6 +40,8 @@ class OpCode(IntEnum):
     LIST_GROUPS = 0x17
     DESCRIBE_GROUPS = 0x18
     DELETE_GROUPS = 0x19
+    GROUP_LAG = 0x1A
+    FORGET_TOPIC = 0x1F
     EPOCH_ENDS = 0x20
     HOLD_LEASE = 0x30
 

@@ -27,8 +27,8 @@ from quafka_mesh_ops.frames import (
     encode_response,
 )
 from quafka_mesh_ops.identity import REVOKED, Identity, NodeId
-from quafka_mesh_ops.ops import OPS, Buffer, OpCode
-from quafka_mesh_ops.parts import Part, from_wire, weight
+from quafka_mesh_ops.ops import OPS
+from quafka_mesh_ops.parts import Buffer, OpCode, Part, from_wire, weight
 from quafka_mesh_ops.settings import join_address
 from quafka_mesh_ops.tracing import SERVER, Span, TraceContext, Tracer, parse_traceparent
 from quafka_mesh_ops.transport.connection import Connection

@@ -20,13 +20,13 @@ from quafka_broker.virtual_topics import OffsetGoneError, VirtualTopic, VirtualT
 from quafka_broker.wal.errors import CorruptError, StorageError
 from quafka_mesh_ops.ops import (
     AbortedTransaction,
-    Buffer,
     EpochEnd,
     FetchOp,
     FetchOpResp,
     FetchOps,
     FetchOpsResp,
 )
+from quafka_mesh_ops.parts import Buffer
 from quafka_mesh_ops.server import OpContext
 from quafka_mesh_ops.tracing import Span, fail_with
 from quafka_proto.errors import ErrorCode

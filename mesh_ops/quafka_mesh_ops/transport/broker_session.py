@@ -19,7 +19,7 @@ from quafka_mesh_ops.frames import (
     encode_number,
 )
 from quafka_mesh_ops.identity import NodeId
-from quafka_mesh_ops.ops import Buffer, Op
+from quafka_mesh_ops.parts import Buffer, Op
 from quafka_mesh_ops.tracing import TraceContext
 from quafka_mesh_ops.transport.connection import Connection
 

@@ -23,11 +23,9 @@ from quafka_mesh_ops.ops import (
     FetchOps,
     FetchOpsResp,
     InitProducerId,
-    Op,
-    OpCode,
-    Part,
     ProduceOpsResp,
 )
+from quafka_mesh_ops.parts import Op, OpCode, Part
 from quafka_mesh_ops.server import MeshServer, OpContext
 from quafka_mesh_ops.tracing import Tracer
 from quafka_mesh_ops.transport import broker_session

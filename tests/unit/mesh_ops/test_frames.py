@@ -20,15 +20,8 @@ from quafka_mesh_ops.frames import (
     encode_response,
     frame_header,
 )
-from quafka_mesh_ops.ops import (
-    DescribeTopics,
-    FetchOpResp,
-    FetchOpsResp,
-    OpCode,
-    ProduceOp,
-    ProduceOps,
-    from_wire,
-)
+from quafka_mesh_ops.ops import DescribeTopics, FetchOpResp, FetchOpsResp, ProduceOp, ProduceOps
+from quafka_mesh_ops.parts import OpCode, from_wire
 
 
 def test_frame_lengths_on_the_wire() -> None:
