@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from quafka_broker.op_stats import BrokerStats
 from quafka_broker.state import BrokerState
@@ -20,6 +21,23 @@ from quafka_proto.errors import ErrorCode
 
 _PARTITION = ("org", "topic", "partition")
 _GROUP = ("org", "consumergroup")
+_GROUP_PARTITION = (*_GROUP, "topic", "partition")
+
+
+class _Group(NamedTuple):
+    labels: tuple[str, str]
+    members: int
+    records: int
+
+
+class _Lag(NamedTuple):
+    """A group's in one partition: `labels` are those of `_GROUP_PARTITION`."""
+
+    labels: tuple[str, str, str, str]
+    committed: int
+    records: int
+    seconds: float | None
+    catch_up_seconds: float | None
 
 
 @dataclass(slots=True)
@@ -32,11 +50,31 @@ class BrokerMetrics:
     _free: int = 0
     _size: int = 0
     _recovered: float = field(default_factory=time.monotonic)
+    _lags: list[_Lag] = field(default_factory=list[_Lag])
+    _groups: list[_Group] = field(default_factory=list[_Group])
 
     def read(self) -> None:
         """Look at the disk, which may block. Raises OSError."""
         usage = shutil.disk_usage(self.folder)
         self._free, self._size = usage.free, usage.total
+
+    async def read_lags(self) -> None:
+        """Find out how far behind every group is; in slices, and from memory nearly always."""
+        lags: list[_Lag] = []
+        groups: list[_Group] = []
+        async for org, group, partitions in self.state.groups.every_lag():
+            labels = str(org), group.name
+            known = [
+                _Lag(
+                    (*labels, each.topic, str(each.partition)),
+                    each.committed, each.records, each.seconds, each.catch_up_seconds,
+                )
+                for each in partitions
+                if each.committed is not None and each.records is not None
+            ]  # fmt: skip
+            lags += known
+            groups.append(_Group(labels, len(group.members), sum(lag.records for lag in known)))
+        self._lags, self._groups = lags, groups
 
     def collect(self) -> Iterator[Family]:
         """All families but those of `detail`."""
@@ -46,6 +84,7 @@ class BrokerMetrics:
 
     def detail(self) -> Iterator[Family]:
         """Every partition and every group."""
+        groups = self._groups
         yield Family(
             "kafka_topic_partitions", Kind.GAUGE, "Partitions of a topic",
             (
@@ -63,10 +102,39 @@ class BrokerMetrics:
         )  # fmt: skip
         yield Family(
             "kafka_consumergroup_members", Kind.GAUGE, "Members of a consumer group",
+            ((group.labels, group.members) for group in groups), _GROUP,
+        )  # fmt: skip
+        yield Family(
+            "kafka_consumergroup_lag_sum", Kind.GAUGE,
+            "Records that a consumer group has not consumed, in all partitions",
+            ((group.labels, group.records) for group in groups), _GROUP,
+        )  # fmt: skip
+        yield from self._lag_families(self._lags)
+
+    def _lag_families(self, lags: list[_Lag]) -> Iterator[Family]:
+        yield Family(
+            "kafka_consumergroup_current_offset", Kind.GAUGE, "Committed offset of a group",
+            ((lag.labels, lag.committed) for lag in lags), _GROUP_PARTITION,
+        )  # fmt: skip
+        yield Family(
+            "kafka_consumergroup_lag", Kind.GAUGE, "Records that a group has not consumed",
+            ((lag.labels, lag.records) for lag in lags), _GROUP_PARTITION,
+        )  # fmt: skip
+        yield Family(
+            "kafka_consumergroup_lag_seconds", Kind.GAUGE,
+            "Age of the first record that a group has not consumed; 0 where there is none",
+            ((lag.labels, lag.seconds) for lag in lags if lag.seconds is not None),
+            _GROUP_PARTITION,
+        )  # fmt: skip
+        yield Family(
+            "kafka_consumergroup_catch_up_seconds", Kind.GAUGE,
+            "Until a group will have caught up at its present pace; missing where it will not",
             (
-                ((str(org), name), len(kept.group.members))
-                for (org, name), kept in self.state.groups.every_group()
-            ), _GROUP,
+                (lag.labels, lag.catch_up_seconds)
+                for lag in lags
+                if lag.catch_up_seconds is not None
+            ),
+            _GROUP_PARTITION,
         )  # fmt: skip
 
     def _offsets(self, which: int) -> Iterator[Sample]:

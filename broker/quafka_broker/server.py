@@ -166,6 +166,7 @@ class Broker:
         self.metrics.before(figures.read)
         self.metrics.add(figures.collect)
         self.metrics.add(lambda: mesh_families(mesh.counters))
+        self.metrics.before_detail(figures.read_lags)
         self.metrics.add(figures.detail, detail=True)
 
     async def close(self) -> None:

@@ -10,15 +10,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from enum import StrEnum
 from itertools import accumulate
 from typing import NamedTuple
 
 logger = logging.getLogger("quafka.metrics")
 
-_SLOWEST_READ = 1.0
-"""Seconds that a page waits for figures which may block; then it shows those of the last time."""
+_SLOWEST_READ, _SLOWEST_STEP = 1.0, 20.0
+"""Seconds that a page waits for figures which may block, and for what takes many turns of the
+loop; then it shows those of the last time."""
 
 SECONDS = (
     0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
@@ -92,6 +93,30 @@ def gauge(name: str, help: str, value: float) -> Family:  # noqa: A002
 Collect = Callable[[], Iterable[Family]]
 
 
+class _Before:
+    """What is done before a collection. Several who ask at a time wait for one and the same."""
+
+    def __init__(self, step: Callable[[], Awaitable[object]], patience: float) -> None:
+        self._step = step
+        self._patience = patience
+        self._task: asyncio.Task[None] | None = None
+
+    async def done(self) -> None:
+        """Do it, or wait for whoever does; but no longer than is bearable."""
+        if self._task is None:
+            self._task = asyncio.create_task(self._run())
+            self._task.add_done_callback(self._over)
+        await asyncio.wait({self._task}, timeout=self._patience)
+
+    async def _run(self) -> None:
+        await self._step()
+
+    def _over(self, task: asyncio.Task[None]) -> None:
+        self._task = None
+        if not task.cancelled() and task.exception() is not None:
+            logger.error("some figures cannot be read", exc_info=task.exception())
+
+
 class Metrics:
     """The collectors of one process: the few, and the many (`detail`)."""
 
@@ -99,28 +124,30 @@ class Metrics:
         self._few: list[Collect] = []
         self._many: list[Collect] = []
         self._blocking: list[Callable[[], object]] = []
-        self._reading: asyncio.Task[None] | None = None
+        self._before_few = [_Before(self._read_blocking, _SLOWEST_READ)]
+        self._before_many: list[_Before] = []
 
     def add(self, collect: Collect, *, detail: bool = False) -> None:
         """Read these, too. `detail`: there is one for every partition or group."""
         (self._many if detail else self._few).append(collect)
 
     def before(self, read: Callable[[], object]) -> None:
-        """Call this in a thread before each collection: what it looks at may block."""
+        """Call this in a thread before each collection of the few: what it looks at may block."""
         self._blocking.append(read)
+
+    def before_detail(self, step: Callable[[], Awaitable[object]]) -> None:
+        """Await this before each collection of the many."""
+        self._before_many.append(_Before(step, _SLOWEST_STEP))
 
     async def read(self, *, detail: bool = False) -> Iterator[Family]:
         """The families as they are now; the caller may take its time over them."""
-        if not detail:
-            await self._read_blocking()
+        for step in self._before_many if detail else self._before_few:
+            await step.done()
         collectors = self._many if detail else self._few
         return (family for collect in collectors for family in collect())
 
     async def _read_blocking(self) -> None:
-        if self._reading is None:
-            self._reading = asyncio.create_task(asyncio.to_thread(self._call_blocking))
-            self._reading.add_done_callback(self._was_read)
-        await asyncio.wait({self._reading}, timeout=_SLOWEST_READ)
+        await asyncio.to_thread(self._call_blocking)
 
     def _call_blocking(self) -> None:
         for read in self._blocking:
@@ -128,8 +155,3 @@ class Metrics:
                 read()
             except OSError as e:
                 logger.debug("a figure cannot be read: %s", e)
-
-    def _was_read(self, task: asyncio.Task[None]) -> None:
-        self._reading = None
-        if not task.cancelled() and task.exception() is not None:
-            logger.error("figures cannot be read", exc_info=task.exception())

@@ -11,7 +11,7 @@ import pytest
 
 from quafka_gateway.api import APIS
 from tests.support.cluster import Cluster
-from tests.support.kafka_calls import create_topic, fetch, metadata, produce, values
+from tests.support.kafka_calls import commit, create_topic, fetch, metadata, produce, values
 from tests.support.prometheus import OPEN, Scrape, get, lint, samples
 from tests.support.raw_client import RawClient
 
@@ -140,3 +140,25 @@ def test_the_build_is_named(used: Cluster) -> None:
         found = Scrape(address)
         info = found("quafka_build_info", program=program, version=version, python=python)
         assert info == 1
+
+
+def test_lag_is_told_in_records_and_in_seconds(used: Cluster) -> None:
+    with RawClient(used.address) as client:
+        create_topic(client, "lagging", partitions=2)
+        for value in (b"a", b"b", b"c"):
+            produce(client, "lagging", value)
+        commit(client, "some-group", "lagging", 1)
+        commit(client, "some-group", "lagging", 0, partition=1)
+    found = Scrape(broker(used), "/metrics/detail")
+    group = {"org": "1", "consumergroup": "some-group"}
+    behind = {**group, "topic": "lagging", "partition": "0"}
+    done = {**group, "topic": "lagging", "partition": "1"}
+    assert found("kafka_consumergroup_current_offset", **behind) == 1
+    assert found("kafka_consumergroup_lag", **behind) == 2
+    # Its records say that they are of 1970.
+    assert found("kafka_consumergroup_lag_seconds", **behind) > 50 * 365 * 86_400
+    assert found("kafka_consumergroup_lag", **done) == 0
+    assert found("kafka_consumergroup_lag_seconds", **done) == 0
+    assert found("kafka_consumergroup_catch_up_seconds", **done) == 0
+    assert found("kafka_consumergroup_lag_sum", **group) == 2
+    assert found("kafka_consumergroup_members", **group) == 0
