@@ -9,11 +9,13 @@ from __future__ import annotations
 import shutil
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+from quafka_broker.groups.group import Group
+from quafka_broker.groups.lag import PartitionLag
 from quafka_broker.op_stats import BrokerStats
 from quafka_broker.state import BrokerState
 from quafka_mesh_ops.metrics import Family, Kind, Sample, counter, gauge
@@ -30,14 +32,44 @@ class _Group(NamedTuple):
     records: int
 
 
-class _Lag(NamedTuple):
-    """A group's in one partition: `labels` are those of `_GROUP_PARTITION`."""
+@dataclass(slots=True, eq=False)
+class _Lags:
+    """Every group's, in every partition that it has committed in; side by side.
 
-    labels: tuple[str, str, str, str]
-    committed: int
-    records: int
-    seconds: float | None
-    catch_up_seconds: float | None
+    Not an object for each: as many as there may be would soon have the garbage collector walk
+    through all that a broker holds, which keeps it for longer than anything here.
+    """
+
+    groups: list[_Group] = field(default_factory=list[_Group])
+    group: list[_Group] = field(default_factory=list[_Group])
+    topic: list[str] = field(default_factory=list[str])
+    partition: list[int] = field(default_factory=list[int])
+    committed: list[int] = field(default_factory=list[int])
+    records: list[int] = field(default_factory=list[int])
+    seconds: list[float | None] = field(default_factory=list[float | None])
+    catch_up_seconds: list[float | None] = field(default_factory=list[float | None])
+
+    def add(self, org: int, group: Group, partitions: Iterable[PartitionLag]) -> None:
+        """One group's."""
+        records = sum(each.records or 0 for each in partitions)
+        found = _Group((str(org), group.name), len(group.members), records)
+        self.groups.append(found)
+        for each in partitions:
+            if each.committed is not None and each.records is not None:
+                self.group.append(found)
+                self.topic.append(each.topic)
+                self.partition.append(each.partition)
+                self.committed.append(each.committed)
+                self.records.append(each.records)
+                self.seconds.append(each.seconds)
+                self.catch_up_seconds.append(each.catch_up_seconds)
+
+    def samples(self, values: Sequence[float | None]) -> Iterator[Sample]:
+        """One of the columns, where it is known."""
+        places = zip(self.group, self.topic, self.partition, values, strict=True)
+        for group, topic, partition, value in places:
+            if value is not None:
+                yield (*group.labels, topic, str(partition)), value
 
 
 @dataclass(slots=True)
@@ -50,8 +82,7 @@ class BrokerMetrics:
     _free: int = 0
     _size: int = 0
     _recovered: float = field(default_factory=time.monotonic)
-    _lags: list[_Lag] = field(default_factory=list[_Lag])
-    _groups: list[_Group] = field(default_factory=list[_Group])
+    _lags: _Lags = field(default_factory=_Lags)
 
     def read(self) -> None:
         """Look at the disk, which may block. Raises OSError."""
@@ -60,21 +91,10 @@ class BrokerMetrics:
 
     async def read_lags(self) -> None:
         """Find out how far behind every group is; in slices, and from memory nearly always."""
-        lags: list[_Lag] = []
-        groups: list[_Group] = []
+        lags = _Lags()
         async for org, group, partitions in self.state.groups.every_lag():
-            labels = str(org), group.name
-            known = [
-                _Lag(
-                    (*labels, each.topic, str(each.partition)),
-                    each.committed, each.records, each.seconds, each.catch_up_seconds,
-                )
-                for each in partitions
-                if each.committed is not None and each.records is not None
-            ]  # fmt: skip
-            lags += known
-            groups.append(_Group(labels, len(group.members), sum(lag.records for lag in known)))
-        self._lags, self._groups = lags, groups
+            lags.add(org, group, partitions)
+        self._lags = lags
 
     def collect(self) -> Iterator[Family]:
         """All families but those of `detail`."""
@@ -84,7 +104,7 @@ class BrokerMetrics:
 
     def detail(self) -> Iterator[Family]:
         """Every partition and every group."""
-        groups = self._groups
+        groups = self._lags.groups
         yield Family(
             "kafka_topic_partitions", Kind.GAUGE, "Partitions of a topic",
             (
@@ -111,30 +131,24 @@ class BrokerMetrics:
         )  # fmt: skip
         yield from self._lag_families(self._lags)
 
-    def _lag_families(self, lags: list[_Lag]) -> Iterator[Family]:
+    def _lag_families(self, lags: _Lags) -> Iterator[Family]:
         yield Family(
             "kafka_consumergroup_current_offset", Kind.GAUGE, "Committed offset of a group",
-            ((lag.labels, lag.committed) for lag in lags), _GROUP_PARTITION,
+            lags.samples(lags.committed), _GROUP_PARTITION,
         )  # fmt: skip
         yield Family(
             "kafka_consumergroup_lag", Kind.GAUGE, "Records that a group has not consumed",
-            ((lag.labels, lag.records) for lag in lags), _GROUP_PARTITION,
+            lags.samples(lags.records), _GROUP_PARTITION,
         )  # fmt: skip
         yield Family(
             "kafka_consumergroup_lag_seconds", Kind.GAUGE,
             "Age of the first record that a group has not consumed; 0 where there is none",
-            ((lag.labels, lag.seconds) for lag in lags if lag.seconds is not None),
-            _GROUP_PARTITION,
+            lags.samples(lags.seconds), _GROUP_PARTITION,
         )  # fmt: skip
         yield Family(
             "kafka_consumergroup_catch_up_seconds", Kind.GAUGE,
             "Until a group will have caught up at its present pace; missing where it will not",
-            (
-                (lag.labels, lag.catch_up_seconds)
-                for lag in lags
-                if lag.catch_up_seconds is not None
-            ),
-            _GROUP_PARTITION,
+            lags.samples(lags.catch_up_seconds), _GROUP_PARTITION,
         )  # fmt: skip
 
     def _offsets(self, which: int) -> Iterator[Sample]:

@@ -6,7 +6,8 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, NamedTuple, cast
+from operator import attrgetter
+from typing import NamedTuple
 
 from quafka_mesh_ops.metrics import Histogram
 from quafka_proto.message import Message, Struct
@@ -97,14 +98,17 @@ def _errors_in(kind: type[Struct]) -> tuple[list[str], list[tuple[str, _Find]]]:
     return own, nested
 
 
+_ERROR_CODE = attrgetter("error_code")
+
+
 def _finder(kind: type[Struct]) -> _Find:
     own, nested = _errors_in(kind)
 
     def find(items: list[Struct] | None, found: set[int]) -> None:
-        for item in items or ():
-            if own:
-                found.add(cast(Any, item).error_code)
-            for name, deeper in nested:
+        if own and items:
+            found.update(map(_ERROR_CODE, items))
+        for name, deeper in nested:
+            for item in items or ():
                 deeper(getattr(item, name), found)
 
     return find
