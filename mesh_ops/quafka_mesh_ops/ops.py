@@ -117,11 +117,12 @@ class FetchOpsResp(Part):
     """One answer per FetchOp, in the order of the request.
 
     `leased`: nothing changed while it was read that holders of leases are told of (HoldLease), so
-    it may be kept and given to others.
+    it may be kept and given to others. `parked_us`: how long it waited for records.
     """
 
     partitions: list[FetchOpResp]
     leased: bool = False
+    parked_us: int = 0
 
 
 @dataclass(frozen=True, slots=True)
