@@ -22,6 +22,7 @@ from quafka_gateway.handlers import (
     delete_topics,
     describe_cluster,
     describe_configs,
+    describe_gateway,
     describe_group_lag,
     describe_groups,
     describe_log_dirs,
@@ -86,7 +87,7 @@ from quafka_proto.schema.partitions import (
 )
 from quafka_proto.schema.produce import ProduceRequest
 from quafka_proto.schema.producer_id import InitProducerIdRequest
-from quafka_proto.schema.quafka import DescribeGroupLagRequest
+from quafka_proto.schema.quafka import DescribeGatewayRequest, DescribeGroupLagRequest
 from quafka_proto.schema.quorum import DescribeQuorumRequest
 from quafka_proto.schema.quotas import DescribeClientQuotasRequest
 from quafka_proto.schema.replicas import (
@@ -212,4 +213,5 @@ APIS: dict[int, Api] = {
     20550: Api(
         "DescribeGroupLag", DescribeGroupLagRequest, describe_group_lag.handle, 0, 0, ours=True
     ),
+    20551: Api("DescribeGateway", DescribeGatewayRequest, describe_gateway.handle, 0, 0, ours=True),
 }

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from quafka_gateway.config import EdgeSettings
 from quafka_gateway.fetch_session import FetchSessions
 from quafka_gateway.request_memory import RequestMemory
+from quafka_gateway.request_stats import GatewayStats
 from quafka_gateway.response_memory import ResponseMemory
 from quafka_mesh_ops.tracing import Span, TraceContext, Tracer
 
@@ -42,6 +43,8 @@ class Services:
         reader: reads partitions, from memory or from their broker.
         admin: the brokers, for administrators.
         config: the gateway's settings.
+        links: the brokers one by one.
+        stats: what is counted of them all.
     """
 
     apis: Mapping[int, Api]
@@ -56,6 +59,8 @@ class Services:
     reader: FetchReader | BrokersReader
     admin: Admin
     config: EdgeSettings
+    links: Sequence[BrokerLink] = ()
+    stats: GatewayStats = field(default_factory=GatewayStats)
 
 
 @dataclass(slots=True)
