@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
+import sys
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import ElectionType, KafkaError, KafkaException, TopicCollection
+from confluent_kafka import (
+    Consumer,
+    ElectionType,
+    KafkaError,
+    KafkaException,
+    Producer,
+    TopicCollection,
+)
 from confluent_kafka import TopicPartition as ConfluentTopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AclOperation,
@@ -28,6 +37,9 @@ from kafka.admin import ConfigResourceType, KafkaAdminClient
 from kafka.errors import KafkaError as PythonError
 
 from tests.support.cluster import Cluster
+from tests.support.python_packages import installed
+
+PYTHON = Path(__file__).parent / "python"
 
 
 @pytest.fixture
@@ -150,6 +162,35 @@ def test_kafka_python(python: KafkaAdminClient, shared_cluster: Cluster, topic: 
     cluster = python.describe_cluster()
     assert [f"{b['host']}:{b['port']}" for b in cluster["brokers"]] == [shared_cluster.bootstrap]
     assert str(shared_cluster.data / "wal") in str(python.describe_log_dirs())
+
+
+# --- kaskade --------------------------------------------------------------------------------
+
+
+def test_kaskade(shared_cluster: Cluster) -> None:
+    """A terminal UI: topics, records, groups and their lag, configs; and what it changes."""
+    bootstrap = shared_cluster.bootstrap
+    producer = Producer({"bootstrap.servers": bootstrap})
+    for _ in range(10):
+        producer.produce("of-kaskade", b"x")
+    assert producer.flush(30) == 0
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "readers"})
+    consumer.commit(offsets=[ConfluentTopicPartition("of-kaskade", 0, 4)], asynchronous=False)
+    consumer.close()
+    done = subprocess.run(
+        [sys.executable, PYTHON / "kaskade_pages.py", bootstrap, "of-kaskade"],
+        env={**os.environ, "PYTHONPATH": str(installed("kaskade==5.1.0"))},
+        capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    answer = json.loads(done.stdout)
+    before, after = answer["before"], answer["after"]
+    assert before["errors"] == after["errors"] == []
+    assert (before["partitions"], before["records"]) == (1, 10)
+    assert before["groups"] == {"readers": 6}
+    assert (after["partitions"], after["groups"]) == (3, {})
+    assert answer["configs"]["retention.ms"] == "2000000"
+    assert answer["configs"]["quafka.slug"] == "by-kaskade"
 
 
 # --- kafkajs --------------------------------------------------------------------------------

@@ -6,9 +6,14 @@ import json
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 
 from tests.support.cluster import Cluster
+from tests.support.java import kafka_tools, run_java
+from tests.support.java_tools import FOLDER as JAVA
 from tests.support.java_tools import Outcome, Run, run_tools, tool
+from tests.support.kafka_calls import create_topic, produce
+from tests.support.raw_client import RawClient
 
 TOPIC = "of-admins"
 CONFIGS = "kafka.admin.ConfigCommand"
@@ -143,3 +148,33 @@ def test_the_cluster(said: dict[str, Outcome], shared_cluster: Cluster) -> None:
     assert "Leader" in said["replication"].lines[1]
     assert "\tDescribeConfigs(32): 0 to 4 [usable: 4]," in said["versions"].lines
     assert "\tUpdateFeatures(57): UNSUPPORTED," in said["versions"].lines
+
+
+def test_the_pages_of_web_uis(shared_cluster: Cluster, said: dict[str, Outcome]) -> None:
+    """All that they ask is answered as by Kafka without replicas, authorizer and transactions."""
+    topic = "of-pages"
+    with RawClient(shared_cluster.address) as client:
+        create_topic(client, topic, 5)
+        produce(client, topic, b"a", b"b")
+    consumer = Consumer({"bootstrap.servers": shared_cluster.bootstrap, "group.id": "readers"})
+    consumer.commit(offsets=[TopicPartition(topic, 0, 1)], asynchronous=False)
+    consumer.close()
+    jars = kafka_tools(JAVA / "pom.xml")
+    arguments = (shared_cluster.bootstrap, topic)
+    answer = json.loads(run_java(JAVA / "Pages.java", jars, "", *arguments))
+    broker, configs = answer.pop("broker configs"), answer.pop("topic configs")
+    assert broker["num.partitions"] == ["1", "DEFAULT_CONFIG", "LONG", "true"]
+    assert broker["delete.topic.enable"] == ["true", "DEFAULT_CONFIG", "BOOLEAN", "true"]
+    assert configs["retention.ms"] == ["-1", "DEFAULT_CONFIG", "LONG", "false"]
+    assert configs["quafka.slug"] == [topic, "DEFAULT_CONFIG", "STRING", "true"]
+    assert topic in answer.pop("topics")
+    assert "(id: 0 " in answer.pop("nodes")
+    assert answer.pop("cluster") == said["id"].lines[0].removeprefix("Cluster ID: ")
+    assert len(answer.pop("id")) == 22
+    assert answer == {
+        "cluster operations": 7, "features": 0, "quorum": 0, "partitions": 5,
+        "topic operations": 8, "sizes": 5, "total": True, "end": 2, "groups": 1, "offsets": 1,
+        "members": 0, "reassignments": 0, "producers": 0, "quotas": 0, "users": 0,
+        "transactions": 0, "acls": "SecurityDisabledException",
+        "tokens": "UnsupportedVersionException",
+    }  # fmt: skip
