@@ -77,6 +77,7 @@ OPS: dict[OpCode, Handler] = {
     OpCode.DELETE_GROUPS: group_admin.delete,
     OpCode.FORGET_TOPIC: offsets.forget,
     OpCode.GROUP_LAG: group_lag.handle,
+    OpCode.LAG_OF_OFFSETS: group_lag.of_offsets,
 }
 """What an op code is answered by."""
 
