@@ -32,7 +32,10 @@ class JoinedMember(Part):
 
 @dataclass(frozen=True, slots=True)
 class JoinGroupResp(Part):
-    """Answered when the group's new generation begins. `members` is for its leader."""
+    """Answered when the group's new generation begins. `members` is for its leader.
+
+    `parked_us`: how long it waited for that.
+    """
 
     error_code: int = 0
     member_id: str = ""
@@ -42,6 +45,7 @@ class JoinGroupResp(Part):
     leader: str = ""
     skip_assignment: bool = False
     members: list[JoinedMember] | None = None
+    parked_us: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +81,13 @@ class Assignment(Part):
 
 @dataclass(frozen=True, slots=True)
 class SyncGroupResp(Part):
-    """Answered when the leader's assignments are durable."""
+    """Answered when the leader's assignments are durable. `parked_us`: how long it waited."""
 
     error_code: int = 0
     assignment: bytes = b""
     protocol_type: str | None = None
     protocol: str | None = None
+    parked_us: int = 0
 
 
 @dataclass(frozen=True, slots=True)

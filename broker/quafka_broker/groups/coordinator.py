@@ -102,6 +102,10 @@ class Coordinator:
         """A group, if it is known."""
         return self._table.kept.get((org, name))
 
+    def every_group(self) -> list[tuple[Key, Kept]]:
+        """All groups of all orgs."""
+        return list(self._table.kept.items())
+
     def groups(self, org: int) -> list[Kept]:
         """An org's groups, by name."""
         return [kept for key, kept in sorted(self._table.kept.items()) if key[0] == org]
