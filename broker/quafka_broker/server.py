@@ -94,6 +94,7 @@ OPS: dict[OpCode, Handler] = {
     OpCode.DESCRIBE_PRODUCERS: describe_producers.handle,
     OpCode.FORGET_TOPIC: offsets.forget,
     OpCode.GROUP_LAG: group_lag.handle,
+    OpCode.LAG_OF_OFFSETS: group_lag.of_offsets,
 }
 """What an op code is answered by."""
 
