@@ -7,7 +7,7 @@ from pathlib import Path
 
 from quafka_mesh_ops import settings
 from quafka_mesh_ops.identity import NodeId
-from quafka_mesh_ops.settings import CommonSettings, setting
+from quafka_mesh_ops.settings import OpsSettings, setting
 
 _MAX_LONG = (1 << 63) - 1
 
@@ -17,7 +17,7 @@ def _optional_retention(text: str) -> int | None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LogSettings(CommonSettings):
+class LogSettings(OpsSettings):
     """Where the log is and what it promises."""
 
     data: Path = setting(
