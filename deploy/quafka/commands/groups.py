@@ -55,7 +55,7 @@ async def _describe(cluster: Cluster, options: argparse.Namespace) -> int:
 
 
 def _description(group: groups.Description) -> str:
-    caught_up = "caught up" if group.partitions and not group.lag else None
+    done = bool(group.partitions) and all(each.lag == 0 for each in group.partitions)
     assignor = f"{group.protocol_type} ({group.protocol})" if group.protocol else None
     head = facts(
         [
@@ -65,8 +65,8 @@ def _description(group: groups.Description) -> str:
             ("coordinator", group.coordinator),
             ("members", len(group.members)),
             ("lag", group.lag),
-            ("behind", caught_up or span(group.behind_seconds)),
-            ("caught up in", "-" if caught_up else span(group.catch_up_seconds)),
+            ("behind", "caught up" if done else span(group.behind_seconds)),
+            ("caught up in", None if done else span(group.catch_up_seconds)),
         ]
     )
     parts = [head]
