@@ -151,10 +151,9 @@ async def _server(report: Report, connection: Connection) -> bool:
         answer = await _metadata(connection)
     except ClientError as e:
         cause, _, fix = str(e).partition("; ")
-        away = not report.healthy
-        report.fail(
-            "cluster", cause, "mend the mesh, above: only a broker knows topics" if away else fix
-        )
+        if not report.healthy:
+            fix = "mend the mesh, above: only a broker knows topics"
+        report.fail("cluster", cause, fix)
         return False
     if not answer.cluster_id:
         report.fail(
