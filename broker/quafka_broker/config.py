@@ -101,7 +101,9 @@ class LogSettings(CommonSettings):
         10_000, "most members of a consumer group", settings.whole(1, 1_000_000), "1 to 1000000"
     )
     offsets_retention_minutes: int = setting(
-        10_080, "how long the offsets of a consumer group without members are kept, in minutes",
+        10_080,
+        "how long the offsets of a consumer group without members, or in topics that no member is "
+        "subscribed to, are kept, in minutes",
         settings.whole(1, 1 << 31), "1 to 2147483648",
     )  # fmt: skip
     offset_metadata_max_bytes: int = setting(

@@ -33,7 +33,7 @@ from quafka_mesh_ops.admin_ops import (
     TopicPartitions,
 )
 from quafka_mesh_ops.errors import OpFailedError
-from quafka_mesh_ops.ops import Op
+from quafka_mesh_ops.parts import Op
 from quafka_mesh_ops.tracing import TraceContext
 from quafka_proto.errors import ErrorCode
 

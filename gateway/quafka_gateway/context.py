@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from quafka_gateway.config import EdgeSettings
 from quafka_gateway.fetch_session import FetchSessions
 from quafka_gateway.request_memory import RequestMemory
+from quafka_gateway.request_stats import GatewayStats
 from quafka_gateway.response_memory import ResponseMemory
 from quafka_mesh_ops.tracing import Span, TraceContext, Tracer
 
@@ -43,6 +44,7 @@ class Services:
         admin: the brokers, for administrators.
         config: the gateway's settings.
         links: the brokers one by one.
+        stats: what is counted of them all.
     """
 
     apis: Mapping[int, Api]
@@ -58,6 +60,7 @@ class Services:
     admin: Admin
     config: EdgeSettings
     links: Sequence[BrokerLink] = ()
+    stats: GatewayStats = field(default_factory=GatewayStats)
 
 
 @dataclass(slots=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import cast
 
+from quafka_gateway import parked
 from quafka_gateway.mesh import SMALL_OP_SECONDS, BrokerAwayError, BrokerLink
 from quafka_mesh_ops.errors import OpFailedError
 from quafka_mesh_ops.group_ops import (
@@ -33,7 +34,7 @@ from quafka_mesh_ops.group_ops import (
     SyncGroupResp,
 )
 from quafka_mesh_ops.lag_ops import GroupLag, GroupLagResp
-from quafka_mesh_ops.ops import Op
+from quafka_mesh_ops.parts import Op
 from quafka_mesh_ops.tracing import TraceContext
 from quafka_proto.errors import ErrorCode
 
@@ -52,16 +53,20 @@ class Coordinator:
     async def join_group(self, op: JoinGroup, trace: TraceContext | None) -> JoinGroupResp:
         """Join; parked at the broker until the group's next generation begins."""
         try:
-            return cast(JoinGroupResp, await self._ask(op, trace, _GROUP_WAIT_SECONDS))
+            answer = cast(JoinGroupResp, await self._ask(op, trace, _GROUP_WAIT_SECONDS))
         except CoordinatorError as e:
             return JoinGroupResp(e.code, op.member_id)
+        parked.note(answer.parked_us / 1e6)
+        return answer
 
     async def sync_group(self, op: SyncGroup, trace: TraceContext | None) -> SyncGroupResp:
         """Get an assignment; parked at the broker until there is one."""
         try:
-            return cast(SyncGroupResp, await self._ask(op, trace, _GROUP_WAIT_SECONDS))
+            answer = cast(SyncGroupResp, await self._ask(op, trace, _GROUP_WAIT_SECONDS))
         except CoordinatorError as e:
             return SyncGroupResp(e.code)
+        parked.note(answer.parked_us / 1e6)
+        return answer
 
     async def heartbeat(self, op: Heartbeat, trace: TraceContext | None) -> int:
         """A member is alive; what it is told."""

@@ -32,11 +32,11 @@ from quafka_mesh_ops.ops import (
     ListOffsetsOpResp,
     ListOffsetsOps,
     ListOffsetsOpsResp,
-    Op,
     ProduceOpResp,
     ProduceOps,
     ProduceOpsResp,
 )
+from quafka_mesh_ops.parts import Op
 from quafka_mesh_ops.probe_ops import Probe, ProbeResp
 from quafka_mesh_ops.tracing import TraceContext
 from quafka_proto.errors import ErrorCode, Malformed

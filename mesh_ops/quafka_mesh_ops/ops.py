@@ -14,12 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from quafka_mesh_ops import admin_ops, group_ops, lag_ops, probe_ops
-from quafka_mesh_ops.parts import Buffer as Buffer
-from quafka_mesh_ops.parts import Op as Op
-from quafka_mesh_ops.parts import OpCode as OpCode
-from quafka_mesh_ops.parts import Part as Part
-from quafka_mesh_ops.parts import from_wire as from_wire
-from quafka_mesh_ops.parts import to_wire as to_wire
+from quafka_mesh_ops.parts import Buffer, Op, OpCode, Part
 
 # --- Produce 0x02 ---------------------------------------------------------------------------
 
@@ -122,11 +117,12 @@ class FetchOpsResp(Part):
     """One answer per FetchOp, in the order of the request.
 
     `leased`: nothing changed while it was read that holders of leases are told of (HoldLease), so
-    it may be kept and given to others.
+    it may be kept and given to others. `parked_us`: how long it waited for records.
     """
 
     partitions: list[FetchOpResp]
     leased: bool = False
+    parked_us: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -436,9 +432,9 @@ _ALL: tuple[type[Op], ...] = (
     EpochEndOps,
     HoldLease,
     *group_ops.ALL,
+    *admin_ops.ALL,
     *lag_ops.ALL,
     *probe_ops.ALL,
-    *admin_ops.ALL,
 )
 
 OPS: dict[int, type[Op]] = {op.code: op for op in _ALL}

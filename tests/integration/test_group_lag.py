@@ -9,31 +9,16 @@ import pytest
 
 from quafka_proto.errors import ErrorCode
 from quafka_proto.schema.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from quafka_proto.schema.offsets import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-    OffsetCommitResponse,
-)
 from quafka_proto.schema.quafka import (
     CLIENT_SOFTWARE,
     DescribeGroupLagRequest,
     DescribeGroupLagResponse,
 )
 from tests.support.cluster import Cluster
-from tests.support.kafka_calls import produce
+from tests.support.kafka_calls import commit, produce
 from tests.support.raw_client import RawClient
 
 KEY = DescribeGroupLagRequest.api_key
-
-
-def commit(client: RawClient, group: str, topic: str, offset: int) -> None:
-    part = OffsetCommitRequestPartition(partition_index=0, committed_offset=offset)
-    request = OffsetCommitRequest(
-        group_id=group, topics=[OffsetCommitRequestTopic(name=topic, partitions=[part])]
-    )
-    answer = client.call(request, OffsetCommitResponse, 8)
-    assert answer.topics[0].partitions[0].error_code == 0
 
 
 def lag(client: RawClient, *groups: str) -> DescribeGroupLagResponse:

@@ -34,7 +34,8 @@ from quafka_mesh_ops.frames import (
     encode_request,
     encode_response,
 )
-from quafka_mesh_ops.ops import OPS, Buffer, Op, from_wire
+from quafka_mesh_ops.ops import OPS
+from quafka_mesh_ops.parts import Buffer, Op, from_wire
 from quafka_mesh_ops.tracing import Tracer
 from quafka_proto.codec import decode
 from quafka_proto.headers import decode_response_header

@@ -15,9 +15,11 @@ from heapq import heappop, heappush
 from time import time_ns
 from typing import Any
 
-from quafka_broker.groups.group import NEVER, Group, Limits, Saved, State
+from quafka_broker.groups.deadlines import NEVER
+from quafka_broker.groups.group import Group, Limits, Saved
 from quafka_broker.groups.journal import Journal
 from quafka_broker.groups.lag import Lags, PartitionLag
+from quafka_broker.groups.states import State
 from quafka_broker.groups.table import Committed, Kept, Key, Place, Table, offsets_event
 from quafka_broker.topics import Topic
 from quafka_broker.wal.log import Log
@@ -99,6 +101,10 @@ class Coordinator:
     def find(self, org: int, name: str) -> Kept | None:
         """A group, if it is known."""
         return self._table.kept.get((org, name))
+
+    def every_group(self) -> list[tuple[Key, Kept]]:
+        """All groups of all orgs."""
+        return list(self._table.kept.items())
 
     def groups(self, org: int) -> list[Kept]:
         """An org's groups, by name."""
@@ -258,6 +264,17 @@ class Coordinator:
         """A topic was deleted: so are the offsets in it."""
         self.journal.forget(self._table.forget_topic(topic))
 
+    async def forget_topic_elsewhere(self, org: int, name: str, topic_id: bytes) -> None:
+        """A topic of another broker was deleted: so are the offsets in it, durably.
+
+        Raises:
+            StorageError: what has not been deleted is left to its retention.
+        """
+        for kept in self.groups(org):
+            places = kept.places_in(name, topic_id.hex())
+            if places:
+                await self.delete_offsets(org, kept.group.name, places)
+
     async def expire(self, retention_ms: int) -> int:
         """Delete the offsets that had their time, and the groups left with nothing; how many.
 
@@ -267,11 +284,11 @@ class Coordinator:
         before_ms = self.now_ms() - retention_ms
         count = 0
         for key, kept in list(self._table.kept.items()):
-            if self.journal.is_queued(key) or kept.group.state is not State.EMPTY:
+            if self.journal.is_queued(key):
                 continue
             places = self._table.expired(kept, before_ms)
             count += len(places)
-            if len(places) < len(kept.offsets):
+            if len(places) < len(kept.offsets) or kept.group.state is not State.EMPTY:
                 if places:
                     await self.delete_offsets(*key, places)
             elif kept.stored is not None or places:

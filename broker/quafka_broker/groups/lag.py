@@ -20,8 +20,10 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from quafka_broker import time_search
-from quafka_broker.groups.group import Group, Member, State
+from quafka_broker.groups.group import Group
+from quafka_broker.groups.members import Member
 from quafka_broker.groups.pace import Mark, Paces
+from quafka_broker.groups.states import State
 from quafka_broker.groups.table import Committed, Kept, Key, Place
 from quafka_broker.topics import Topic
 from quafka_broker.virtual_topics import OffsetGoneError, VirtualTopic

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from quafka_broker.groups import lag
-from quafka_broker.groups.group import State
+from quafka_broker.groups.states import State
 from quafka_broker.state import BrokerState
 from quafka_mesh_ops.lag_ops import (
     GroupLag,

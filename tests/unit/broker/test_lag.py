@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quafka_broker import time_search
-from quafka_broker.groups.group import State
+from quafka_broker.groups.states import State
 from quafka_broker.ops import group_lag, groups, offsets
 from quafka_broker.state import BrokerState
 from quafka_broker.topics import Topic

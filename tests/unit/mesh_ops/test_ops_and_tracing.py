@@ -13,10 +13,8 @@ from quafka_mesh_ops.ops import (
     FetchOpResp,
     FetchOps,
     FetchOpsResp,
-    OpCode,
-    from_wire,
-    to_wire,
 )
+from quafka_mesh_ops.parts import OpCode, from_wire, to_wire
 from quafka_mesh_ops.probe_ops import Probe
 from quafka_mesh_ops.tracing import (
     NO_SPAN,
