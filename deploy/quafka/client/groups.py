@@ -84,7 +84,7 @@ class PartitionLag:
 @dataclass(frozen=True, slots=True)
 class Description:
     """A group. `lag`: of all partitions together; `behind_seconds`, `catch_up_seconds`: the worst
-    of them."""
+    of them. `timed`: whether the server tells these at all."""
 
     group: str
     state: str
@@ -95,6 +95,7 @@ class Description:
     lag: int | None
     behind_seconds: float | None
     catch_up_seconds: float | None
+    timed: bool
     partitions: list[PartitionLag]
 
 
@@ -200,7 +201,8 @@ async def describe(cluster: Cluster, name: str) -> Description:
         )
         for each in group.members
     ]
-    if connection.has(quafka.DescribeGroupLagRequest):
+    timed = connection.has(quafka.DescribeGroupLagRequest)
+    if timed:
         lags = await _lags(connection, name)
     else:
         lags = await _counted(cluster, connection, name, members)
@@ -219,6 +221,7 @@ async def describe(cluster: Cluster, name: str) -> Description:
         _sum(lag.lag for lag in lags),
         _worst(lag.behind_seconds for lag in behind or lags),
         _worst(lag.catch_up_seconds for lag in behind or lags),
+        timed,
         lags,
     )
 
