@@ -41,7 +41,7 @@ class Store(Protocol):
         ...
 
     def put(self, path: str, data: Iterable[bytes]) -> None:
-        """Write a file, durably, in place of one that is there."""
+        """Write a file, in place of one that is there; durable with the next `publish`."""
         ...
 
     def publish(self, path: str, data: bytes) -> None:
@@ -81,9 +81,7 @@ class LocalStore:
         return found
 
     def put(self, path: str, data: Iterable[bytes]) -> None:
-        part = self._written(path, data)
-        part.replace(self.folder / path)
-        sync_folder(part.parent)
+        self._written(path, data).replace(self.folder / path)
 
     def publish(self, path: str, data: bytes) -> None:
         part = self._written(path, [data])

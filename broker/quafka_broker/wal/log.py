@@ -70,13 +70,13 @@ class LogCut(NamedTuple):
 
     Attributes:
         end_id: every record's global id is below it.
-        topics: log start and high watermark of each virtual topic.
+        topics: with log start and high watermark.
         lost: ranges of offsets that damage has cost.
     """
 
     end_id: int
     segments: list[SegmentCut]
-    topics: dict[VirtualTopicId, tuple[int, int]]
+    topics: list[tuple[VirtualTopicId, int, int]]
     lost: dict[VirtualTopicId, list[tuple[int, int]]]
 
 
@@ -271,7 +271,7 @@ class Log:
             for s in contents.segments
             if s.entries
         ]
-        topics = {id_: (t.log_start, t.high_watermark) for id_, t in contents.topics.items()}
+        topics = [(t.id, t.log_start, t.high_watermark) for t in contents.topics.values()]
         return LogCut(contents.next_id, segments, topics, contents.quarantine.lost())
 
     # --- checkpoint -------------------------------------------------------------------------
