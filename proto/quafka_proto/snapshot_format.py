@@ -187,10 +187,10 @@ class Manifest:
     end_id: int
     org: int | None
     lease_until_ms: int | None
-    segments: list[Segment]
     pieces: list[Piece]
     topics: list[Topic]
     groups: list[Group]
+    segments: list[Segment] = field(default_factory=list[Segment])
 
     def topic(self, org: int, name: str) -> Topic | None:
         """The topic of that name."""
@@ -244,10 +244,10 @@ def decode_manifest(data: bytes) -> Manifest:
         read.number("end_id"),
         read.number_or_none("org"),
         read.number_or_none("lease_until_ms"),
-        [_segment(item) for item in read.items("segments")],
         [_piece(item) for item in read.items("pieces")],
         [_topic(item) for item in read.items("topics")],
         [_group(item) for item in read.items("groups")],
+        [_segment(item) for item in read.items("segments")],
     )
 
 
@@ -391,7 +391,7 @@ class ZoneBuilder:
         self._found: dict[bytes, list[int]] = {}
         self._number = 0
 
-    def add(self, rows: bytes) -> None:
+    def add(self, rows: bytes | memoryview) -> None:
         """The next rows, which are verified.
 
         Raises:
@@ -425,7 +425,7 @@ class ZoneBuilder:
         return [Zone(*_KEY.unpack(key), *values) for key, values in sorted(self._found.items())]
 
 
-def zones_of(rows: bytes) -> list[Zone]:
+def zones_of(rows: bytes | memoryview) -> list[Zone]:
     """The zones of index rows, which are verified.
 
     Raises:

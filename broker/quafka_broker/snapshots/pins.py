@@ -97,7 +97,6 @@ def _manifest(cut: LogCut, seen: _Seen) -> Manifest:
         end_id=cut.end_id,
         org=None,
         lease_until_ms=None,
-        segments=[],
         pieces=[],
         topics=[_topic(topic, ends, cut.lost) for topic in seen.topics],
         groups=[_group(key, offsets) for key, offsets in seen.offsets],

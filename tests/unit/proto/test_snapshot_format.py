@@ -29,10 +29,10 @@ PIECE = Piece(
 )
 MANIFEST = Manifest(
     ID, 1_700_000_000_000, "cluster", 77, None, None,
-    [Segment(3, 0xDEADBEEF, 5096, 11, "ab")],
     [PIECE],
     [Topic(1, "flüge", "00" * 16, "11" * 16, 2, [Partition(0, 3, 9, 9, [[4, 6]])], {"a": "b"})],
     [Group(1, "g", [CommittedOffset("flüge", 0, 5, -1, "m", 1)])],
+    [Segment(3, 0xDEADBEEF, 5096, 11, "ab")],
 )  # fmt: skip
 
 
