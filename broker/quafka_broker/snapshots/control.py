@@ -16,7 +16,7 @@ import json
 import logging
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
@@ -156,7 +156,7 @@ def ask(data: Path, request: dict[str, Any]) -> dict[str, Any]:
 
 
 @contextmanager
-def _short(data: Path) -> Iterator[str]:
+def _short(data: Path) -> Generator[str]:
     """The socket's path in less than the 108 bytes that it may have."""
     fd = os.open(data, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -21,7 +21,7 @@ _SEGMENT_BYTES = 1 << 30
 
 
 @contextmanager
-def local_cut(data: Path) -> Iterator[tuple[Cut, Source]]:
+def local_cut(data: Path) -> Generator[tuple[Cut, Source]]:
     """A cut of the log in a data folder, and its files for as long as they are needed. Blocks.
 
     Raises:

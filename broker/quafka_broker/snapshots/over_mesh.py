@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine, Generator, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -51,7 +51,7 @@ class Remote:
 
 
 @contextmanager
-def remote_cut(remote: Remote) -> Iterator[tuple[Cut, Source]]:
+def remote_cut(remote: Remote) -> Generator[tuple[Cut, Source]]:
     """A cut of a broker's log, and its files for as long as they are needed. Blocks.
 
     Raises:
@@ -82,7 +82,7 @@ def remote_cut(remote: Remote) -> Iterator[tuple[Cut, Source]]:
 
 
 @contextmanager
-def _loop() -> Iterator[asyncio.AbstractEventLoop]:
+def _loop() -> Generator[asyncio.AbstractEventLoop]:
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name="snapshot-mesh", daemon=True)
     thread.start()

@@ -17,7 +17,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -188,7 +188,7 @@ def read_pin(data: Path, name: str) -> Cut:
 
 
 @contextmanager
-def held(data: Path, name: str) -> Iterator[Path]:
+def held(data: Path, name: str) -> Generator[Path]:
     """Hold a local pin, and remove it in the end; gives its folder.
 
     Raises:

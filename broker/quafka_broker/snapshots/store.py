@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Protocol
@@ -129,7 +129,7 @@ class LocalStore:
             target.parent.rmdir()
 
     @contextmanager
-    def locked(self) -> Iterator[Lock]:
+    def locked(self) -> Generator[Lock]:
         self.folder.mkdir(parents=True, exist_ok=True)
         fd = os.open(self.folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
         try:
