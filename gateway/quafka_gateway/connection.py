@@ -13,21 +13,23 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine
 from dataclasses import dataclass
 from typing import Any, cast
 
-from quafka_gateway import quirks
+from quafka_gateway import parked, quirks
 from quafka_gateway.api import Api
 from quafka_gateway.context import RequestContext, Services
 from quafka_gateway.framing import RequestFramer
 from quafka_gateway.handlers import api_versions
 from quafka_gateway.mesh import BrokerAwayError
+from quafka_gateway.request_stats import SlowRequest, error_codes
 from quafka_gateway.response_writer import ResponseWriter
 from quafka_mesh_ops.tracing import NO_SPAN, Span
 from quafka_proto.codec import decode
-from quafka_proto.errors import Malformed, UnsupportedVersion
+from quafka_proto.errors import ErrorCode, Malformed, UnsupportedVersion
 from quafka_proto.headers import RequestHeader, decode_request_header, encode_response
 from quafka_proto.message import Buffer, Message
 from quafka_proto.schema.api_versions import ApiVersionsRequest
@@ -87,7 +89,9 @@ class KafkaConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        self._writer = ResponseWriter(self._transport, self._services.responses)
+        self._writer = ResponseWriter(
+            self._transport, self._services.responses, self._services.stats
+        )
         peer = transport.get_extra_info("peername")
         self._peer = f"{peer[0]}:{peer[1]}" if peer else "?"
         self.last_active = asyncio.get_running_loop().time()
@@ -95,6 +99,7 @@ class KafkaConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self.last_active = asyncio.get_running_loop().time()
+        self._services.stats.received += len(data)
         try:
             frames = self._framer.feed(data)
             for frame in frames:
@@ -248,6 +253,8 @@ class KafkaConnection(asyncio.Protocol):
     async def _serve(self, slot: _Slot) -> None:
         """Run the handler and put its answer in the slot. Never raises but when cancelled."""
         header = slot.header
+        waited = parked.begin()
+        began = time.perf_counter()
         context = RequestContext(
             self._services,
             header.api_version,
@@ -261,18 +268,41 @@ class KafkaConnection(asyncio.Protocol):
                 response = await slot.api.handler(slot.request, context)
         except BrokerAwayError as e:
             # There is no error code for "ask again" in these answers; a closed connection is.
+            self._count(slot, (ErrorCode.BROKER_NOT_AVAILABLE,), began, waited)
             self.close(f"{slot.api.name} needs the broker: {e}")
             return
         except Exception:
             log.exception("%s v%d from %s failed", slot.api.name, header.api_version, self._peer)
+            self._count(slot, (ErrorCode.UNKNOWN_SERVER_ERROR,), began, waited)
             self.close("internal error")
             return
         finally:
             self._release(slot)
         if response is not None:
             slot.answer = encode_response(header.correlation_id, response, header.api_version)
+        self._count(slot, error_codes(response), began, waited)
         slot.done = True
         self._advance()
+
+    def _count(
+        self, slot: _Slot, errors: Collection[int], began: float, waited: parked.Parked
+    ) -> None:
+        stats = self._services.stats
+        seconds = time.perf_counter() - began - waited.seconds
+        if stats.done(slot.api.name, errors, seconds, waited.seconds):
+            trace = slot.span.context
+            stats.slow.append(
+                SlowRequest(
+                    time.time(),
+                    slot.api.name,
+                    slot.header.client_id or "",
+                    self._peer,
+                    seconds,
+                    waited.seconds,
+                    tuple(errors),
+                    "" if trace is None else f"{trace.trace_id:032x}",
+                )
+            )
 
     def _release(self, slot: _Slot) -> None:
         """The request's bytes are not needed any more."""
@@ -315,6 +345,7 @@ class KafkaConnection(asyncio.Protocol):
             span.event("malformed request", {"reason": reason})
             span.fail("Malformed")
         log.warning("closing %s: %s", self._peer, reason)
+        self._services.stats.malformed += 1
         self._transport.abort()
 
     # --- traces -----------------------------------------------------------------------------

@@ -64,6 +64,21 @@ class FetchReader:
         self._polls = SharedPolls(self._ask, lambda: self._lease.valid)
         self._fills = Fills(self._ask_counted, backfill_bytes)
         self._generation = 0
+        self.hits = self.misses = self.polls = 0
+        """Fetches that were answered from memory, for which a chunk was read first, and that were
+        left to the broker."""
+        self.parked = 0
+        """Of the last, those that are there now."""
+
+    @property
+    def readers(self) -> Sequence[FetchReader]:
+        """The only one; several brokers have as many."""
+        return (self,)
+
+    @property
+    def cached_bytes(self) -> int:
+        """What the cache holds."""
+        return self._cache.size
 
     async def close(self) -> None:
         """Stop reading ahead and let the lease go."""
@@ -79,6 +94,7 @@ class FetchReader:
         parts = self._look(op)
         behind = [part for part in parts if part.behind][:_FILLS]
         if behind:
+            self.misses += 1
             await asyncio.gather(
                 *(
                     self._fills.fill(part.partition, part.op.fetch_offset)
@@ -89,6 +105,7 @@ class FetchReader:
             parts = self._look(op, worthwhile=0)
         if not _enough(op, parts):
             return (await self._poll(op, parts, trace)).partitions
+        self.hits += not behind
         return await self._complete(op, parts, trace)
 
     # --- from memory ------------------------------------------------------------------------
@@ -184,9 +201,12 @@ class FetchReader:
         # Many are parked at a time, and few of them are given much at once.
         counted = min(allowed, FLOOR) if parked else allowed
         self._memory.take(counted)
+        self.polls += 1
+        self.parked += 1
         try:
             answer = await self._polls.fetch(replace(op, max_bytes=allowed), trace)
         finally:
+            self.parked -= 1
             self._memory.give(counted)
         if parked and any(part.records for part in answer.partitions):
             self._fills.tail_moved()

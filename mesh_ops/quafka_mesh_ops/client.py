@@ -25,15 +25,13 @@ from quafka_mesh_ops.frames import (
     encode_request,
 )
 from quafka_mesh_ops.identity import REVOKED, Identity, NodeId
-from quafka_mesh_ops.ops import Op
-from quafka_mesh_ops.parts import from_wire, weight
+from quafka_mesh_ops.parts import Op, from_wire, weight
 from quafka_mesh_ops.settings import join_address
 from quafka_mesh_ops.tracing import CLIENT, TraceContext, Tracer, parse_traceparent
 from quafka_mesh_ops.transport.broker_session import BrokerSession, Call, fail
 from quafka_mesh_ops.transport.connection import Connection
 from quafka_mesh_ops.transport.counters import read as transport_counters
 from quafka_mesh_ops.transport.endpoint import dial
-from quafka_mesh_ops.transport.ladder import DatagramLadder
 
 logger = logging.getLogger("quafka.mesh.client")
 
@@ -66,7 +64,7 @@ class MeshClient:
         self._identity = identity
         self._allowed = allowed
         self._tracer = tracer
-        self._ladder = DatagramLadder(datagram_size)
+        self._datagram_size = datagram_size
         self._batched = batched
         self._session: BrokerSession | None = None
         self._live: BrokerSession | None = None  # also one that begins or drains
@@ -277,8 +275,7 @@ class MeshClient:
         sessions: list[BrokerSession] = []
 
         def make_session(connection: Connection) -> BrokerSession:
-            may_be_too_large = self._ladder.may_step_down
-            sessions.append(BrokerSession(self, connection, may_be_too_large=may_be_too_large))
+            sessions.append(BrokerSession(self, connection))
             return sessions[0]
 
         try:
@@ -288,7 +285,7 @@ class MeshClient:
                 self._identity,
                 self._allowed,
                 make_session,
-                ladder=self._ladder,
+                datagram_size=self._datagram_size,
                 batched=self._batched,
             )
         except OSError as e:
@@ -300,8 +297,6 @@ class MeshClient:
         finally:
             self._live = None
             session.shut()
-        if session.connection.was_too_large:
-            self._ladder.too_large()
         return session.was_ready, reason
 
     def session_ready(self, session: BrokerSession, peer: NodeId) -> None:

@@ -27,13 +27,14 @@ from quafka_mesh_ops.frames import (
     encode_response,
 )
 from quafka_mesh_ops.identity import REVOKED, Identity, NodeId
-from quafka_mesh_ops.ops import OPS, Buffer, OpCode
-from quafka_mesh_ops.parts import Part, from_wire, weight
+from quafka_mesh_ops.ops import OPS
+from quafka_mesh_ops.parts import Buffer, OpCode, Part, from_wire, weight
 from quafka_mesh_ops.settings import join_address
 from quafka_mesh_ops.tracing import SERVER, Span, TraceContext, Tracer, parse_traceparent
 from quafka_mesh_ops.transport.connection import Connection
 from quafka_mesh_ops.transport.counters import read as transport_counters
 from quafka_mesh_ops.transport.endpoint import HANDSHAKE_DEADLINE, Listener
+from quafka_mesh_ops.transport.liveness import Liveness
 from quafka_mesh_ops.transport.log_limit import LimitedLog
 from quafka_mesh_ops.transport.replies import BulkReplies
 from quafka_mesh_ops.transport.udp import Address
@@ -175,6 +176,7 @@ class _Session:
         self._request_bytes = 0
         self._turns = Turns(_READING, lambda: self._replies.backlog > _REPLY_BACKLOG)
         self._streams: set[int] = set()
+        self._liveness: Liveness | None = None
         self._loop = asyncio.get_running_loop()
 
     @property
@@ -205,6 +207,7 @@ class _Session:
         self._server.sessions.add(self)
         self._server.connections[peer] += 1
         self.connection.when_progress(self._progress)
+        self._liveness = Liveness(self.connection, lambda: bool(self.tasks))
         logger.info("node %s connected from %s", peer[:16], self._address[0])
         self.enforce()  # it may have been revoked during the handshake
 
@@ -253,6 +256,8 @@ class _Session:
 
     def connection_closed(self, reason: str) -> None:
         """Cancel what the peer had asked for."""
+        if self._liveness is not None:
+            self._liveness.stop()
         self._waiting.clear()
         for task in self.tasks.values():
             task.cancel()

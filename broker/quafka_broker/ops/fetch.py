@@ -20,13 +20,13 @@ from quafka_broker.virtual_topics import OffsetGoneError, VirtualTopic, VirtualT
 from quafka_broker.wal.errors import CorruptError, StorageError
 from quafka_mesh_ops.ops import (
     AbortedTransaction,
-    Buffer,
     EpochEnd,
     FetchOp,
     FetchOpResp,
     FetchOps,
     FetchOpsResp,
 )
+from quafka_mesh_ops.parts import Buffer
 from quafka_mesh_ops.server import OpContext
 from quafka_mesh_ops.tracing import Span, fail_with
 from quafka_proto.errors import ErrorCode
@@ -37,18 +37,24 @@ _READ_COMMITTED = 1
 
 async def handle(state: BrokerState, context: OpContext, op: FetchOps) -> FetchOpsResp:
     """Answer with what there is, at once or later."""
-    until = asyncio.get_running_loop().time() + op.max_wait_ms / 1000
+    now = asyncio.get_running_loop().time
+    until = now() + op.max_wait_ms / 1000
+    parked = 0.0
     stamp = state.leases.stamp()
     poll = _Poll(state, context.org_id, op)
     if op.max_wait_ms > 0 and not poll.enough:
         with context.tracer.start("broker.fetch.park", context.trace):
+            began = now()
             await poll.park(until)
+            parked = now() - began
     await context.may_read()
     with context.tracer.start("rafka.broker.fetch.read", context.trace) as span:
         answers = await _read(state, op, poll.targets)
         if span.context is not None:
             _describe(span, poll.targets, answers)
-    return FetchOpsResp(answers, leased=state.leases.unchanged_since(stamp))
+    return FetchOpsResp(
+        answers, leased=state.leases.unchanged_since(stamp), parked_us=round(parked * 1e6)
+    )
 
 
 @dataclass(slots=True)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from time import perf_counter
+
 from quafka_broker.state import BrokerState
 from quafka_mesh_ops.group_ops import (
     Heartbeat,
@@ -19,13 +22,17 @@ from quafka_mesh_ops.server import OpContext
 async def join(state: BrokerState, context: OpContext, op: JoinGroup) -> JoinGroupResp:
     """Join; parked until the generation begins."""
     with context.tracer.start("broker.group.park", context.trace):
-        return await state.groups.join(context.org_id, op)
+        began = perf_counter()
+        answer = await state.groups.join(context.org_id, op)
+        return replace(answer, parked_us=_microseconds_since(began))
 
 
 async def sync(state: BrokerState, context: OpContext, op: SyncGroup) -> SyncGroupResp:
     """Get an assignment; parked until there is one."""
     with context.tracer.start("broker.group.park", context.trace):
-        return await state.groups.sync(context.org_id, op)
+        began = perf_counter()
+        answer = await state.groups.sync(context.org_id, op)
+        return replace(answer, parked_us=_microseconds_since(began))
 
 
 async def heartbeat(state: BrokerState, context: OpContext, op: Heartbeat) -> HeartbeatResp:
@@ -37,3 +44,7 @@ async def leave(state: BrokerState, context: OpContext, op: LeaveGroup) -> Leave
     """Members leave."""
     error, leavers = state.groups.leave(context.org_id, op)
     return LeaveGroupResp(error, [int(code) for code in leavers])
+
+
+def _microseconds_since(began: float) -> int:
+    return round((perf_counter() - began) * 1e6)

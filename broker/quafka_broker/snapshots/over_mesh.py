@@ -20,7 +20,7 @@ from quafka_broker.snapshots.source import Source, chunks
 from quafka_mesh_ops.client import MeshClient
 from quafka_mesh_ops.errors import MeshError, OpFailedError
 from quafka_mesh_ops.identity import Identity, NodeId
-from quafka_mesh_ops.ops import Op
+from quafka_mesh_ops.parts import Op
 from quafka_mesh_ops.settings import split_address
 from quafka_mesh_ops.snapshot_ops import (
     PinSnapshot,
