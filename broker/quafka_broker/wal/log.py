@@ -296,7 +296,10 @@ class Log:
             OSError: the log has failed, or `keep` has.
         """
         async with self._contents.naming:
+            begun = time.perf_counter()
             cut, found = self._instant(), also()
+            took = time.perf_counter() - begun
+            log.info("a cut at id %d held up appends for %.2f ms", cut.end_id, took * 1000)
             await self._open_writer.make_log_durable()
             await asyncio.to_thread(keep, cut, found)
         return cut

@@ -6,22 +6,26 @@ import asyncio
 import os
 import random
 import signal
+import threading
 import time
 import warnings
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
 from quafka_broker.ops import snapshots as ops
-from quafka_broker.snapshots import catalog, pins
+from quafka_broker.server import DataFolder
+from quafka_broker.snapshots import catalog, from_broker, pins
 from quafka_broker.snapshots.create import Creation, SnapshotError
+from quafka_broker.snapshots.from_broker import local_cut
 from quafka_broker.snapshots.pins import held, pin, read_pin
 from quafka_broker.snapshots.source import PinnedFiles
 from quafka_broker.snapshots.store import LocalStore, Store
 from quafka_broker.snapshots.verify import Verification
 from quafka_broker.state import BrokerState
-from quafka_mesh_ops.errors import OpFailedError
+from quafka_mesh_ops.errors import OpFailedError, StartupError
 from quafka_mesh_ops.snapshot_ops import MAX_READ, PinSnapshot, ReadPinned, UnpinSnapshot
 from quafka_proto.errors import ErrorCode, Malformed
 from quafka_proto.snapshot_format import Manifest, manifest_path
@@ -465,6 +469,34 @@ async def test_the_mesh_reads_pins_and_nothing_else(
         assert raised.value.error_code == error
         await ops.unpin(state, context(), UnpinSnapshot(pinned.pin))
         assert list((tmp_path / "pins").iterdir()) == []
+
+
+def test_a_folder_that_is_in_use_is_waited_for(tmp_path: Path, dest: Path) -> None:
+    """By a broker that recovers its log, say: it has the folder, and cannot be asked yet."""
+    data = tmp_path / "data"
+
+    async def fill() -> None:
+        async with state_in(data) as state:
+            topic, _ = await state.create_topic(ORG, "t", 1)
+            await put(state, topic, b"x")
+
+    asyncio.run(fill())
+    other = DataFolder(data)
+    other.hold()
+    released = threading.Timer(0.3, other.release)
+    released.start()
+    store = LocalStore(dest)
+    with store.locked() as lock, local_cut(data) as (cut, source):
+        made = Creation(store, source, cut).run(lock)
+    released.join()
+    assert values(in_folder(dest), made.manifest, ORG, "t") == [b"x"]
+    other.hold()
+    with (
+        patch.object(from_broker, "_START_SECONDS", 0.2),
+        pytest.raises(StartupError, match="held"),
+    ):
+        local_cut(data).__enter__()
+    other.release()
 
 
 # --- damage -----------------------------------------------------------------------------------
