@@ -34,9 +34,11 @@ from quafka_broker.ops import (
     probe,
     produce,
     producer_ids,
+    snapshots,
     topics,
 )
 from quafka_broker.retention import Retention
+from quafka_broker.snapshots.control import Control
 from quafka_broker.state import BadRegistryError, BrokerState
 from quafka_broker.topics import REGISTRY_ORG
 from quafka_broker.wal.disk import RealDisk, sync_folder
@@ -97,6 +99,9 @@ OPS: dict[OpCode, Handler] = {
     OpCode.FORGET_TOPIC: offsets.forget,
     OpCode.GROUP_LAG: group_lag.handle,
     OpCode.LAG_OF_OFFSETS: group_lag.of_offsets,
+    OpCode.PIN_SNAPSHOT: snapshots.pin,
+    OpCode.READ_PINNED: snapshots.read,
+    OpCode.UNPIN_SNAPSHOT: snapshots.unpin,
 }
 """What an op code is answered by."""
 
@@ -113,6 +118,7 @@ class Broker:
         self._mesh: MeshServer | None = None
         self._allowed: AllowList | None = None
         self._rewriter: Rewriter | None = None
+        self._control: Control | None = None
         self._background: list[asyncio.Task[None]] = []
         self._address = self._operations_address = ("", 0)
         self._operations = Operations(self._problems)
@@ -178,6 +184,11 @@ class Broker:
             asyncio.create_task(Retention(state).run()),
             asyncio.create_task(self._rewriter.run()),
         ]
+        self._control = Control(state, config.data)
+        try:
+            await self._control.start()
+        except OSError as e:
+            raise StartupError(f"cannot listen in {config.data}: {e.strerror or e}") from e
         self._busy_with = ""
 
     def _add_metrics(self, state: BrokerState, mesh: MeshServer) -> None:
@@ -208,6 +219,8 @@ class Broker:
     async def close(self) -> None:
         """Answer what is under way, sync the log, let the data folder go."""
         self._busy_with = "draining"
+        if self._control is not None:
+            await self._control.close()
         if self._state is not None:
             self._state.purgatory.drain()
             self._state.leases.drain()
