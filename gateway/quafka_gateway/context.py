@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from quafka_gateway.fetch_session import FetchSessions
 from quafka_gateway.request_memory import RequestMemory
 from quafka_gateway.response_memory import ResponseMemory
+from quafka_mesh_ops.log_context import trace_fields
 from quafka_mesh_ops.tracing import Span, TraceContext, Tracer
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ class Services:
         fetch_sessions: of all clients; they outlive connections.
         responses: bounds what they hold of answers.
         reader: reads partitions, from memory or from their broker.
+        org_id: whose topics these are.
     """
 
     apis: Mapping[int, Api]
@@ -50,6 +52,7 @@ class Services:
     fetch_sessions: FetchSessions
     responses: ResponseMemory
     reader: FetchReader | BrokersReader
+    org_id: int = 1
 
 
 @dataclass(slots=True)
@@ -70,6 +73,12 @@ class RequestContext:
     lane: int
     span: Span
     client_host: str = ""
+    correlation_id: int = 0
+
+    def log_fields(self) -> dict[str, str]:
+        """See LogSource: the connection's number and the client's number of the request."""
+        request_id = f"{self.lane}-{self.correlation_id}"
+        return {"request_id": request_id, **trace_fields(self.span.context)}
 
     @property
     def broker(self) -> BrokerLink | Brokers:

@@ -90,6 +90,7 @@ class Gateway:
                 ),
                 responses=responses,
                 reader=self._reader,
+                org_id=config.org_id,
             )
         )
 
@@ -114,7 +115,7 @@ class Gateway:
         config = self._config
         cache_bytes = config.fetch_cache_bytes // len(self._links)
         readers = [
-            FetchReader(link, responses, cache_bytes, config.fetch_backfill_bytes)
+            FetchReader(link, responses, cache_bytes, config.fetch_backfill_bytes, self._tracer)
             for link in self._links
         ]
         if len(readers) == 1:

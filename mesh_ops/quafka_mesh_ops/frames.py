@@ -219,7 +219,10 @@ class StreamFrames:
 
 @dataclass(slots=True)
 class Request:
-    """An OP frame's envelope. `deadline_ms`: time left when it was sent, in milliseconds."""
+    """An OP frame's envelope. `deadline_ms`: time left when it was sent, in milliseconds.
+
+    `came`: noted of one that has to wait before it is begun, in ns since the epoch.
+    """
 
     request_id: int
     op_code: int
@@ -228,20 +231,26 @@ class Request:
     tracestate: str
     deadline_ms: int
     body: list[Any]
+    came: int | None = None
 
 
 @dataclass(slots=True)
 class Response:
-    """A RESPONSE frame's envelope. `body` is None unless `error_code` is 0."""
+    """A RESPONSE frame's envelope. `body` is None unless `error_code` is 0.
+
+    Where the request was sampled, `traceparent` is the acknowledging span's, if there is one, and
+    `parked_us` is how long the op was parked, in microseconds.
+    """
 
     request_id: int
     error_code: int
     body: list[Any] | None
     traceparent: str
+    parked_us: int = 0
 
 
 _REQUEST_TYPES = (int, int, int, str, str, int, list)
-_RESPONSE_TYPES = (int, int, (list, type(None)), str)
+_RESPONSE_TYPES = (int, int, (list, type(None)), str, int)
 
 
 def encode_body(part: Part) -> list[Buffer]:
@@ -271,16 +280,21 @@ def encode_request(
 ) -> list[Buffer]:
     """A whole OP frame. `body` is what `encode_body` gave. Raises ValueError: too large."""
     head = [request_id, op_code, org_id, traceparent, tracestate, deadline_ms]
-    return _enveloped(Tag.OP, head, body, b"")
+    return _enveloped(Tag.OP, head, body, [])
 
 
 def encode_response(
-    request_id: int, error_code: int, body: list[Buffer] | None, traceparent: str = ""
+    request_id: int,
+    error_code: int,
+    body: list[Buffer] | None,
+    traceparent: str = "",
+    parked_us: int = 0,
 ) -> list[Buffer]:
     """A whole RESPONSE frame; `body` None where there is an error. Raises ValueError: too large."""
     if body is None:
         body = [msgpack.packb(None)]
-    return _enveloped(Tag.RESPONSE, [request_id, error_code], body, msgpack.packb(traceparent))
+    tail = [traceparent, parked_us] if parked_us else [traceparent]
+    return _enveloped(Tag.RESPONSE, [request_id, error_code], body, tail)
 
 
 def encode_number(tag: Tag, number: int) -> bytes:
@@ -304,7 +318,7 @@ def decode_request(payload: Buffer) -> Request:
 
 def decode_response(payload: Buffer) -> Response:
     """Read a RESPONSE frame's payload. Raises ProtocolError."""
-    response = Response(*_fields(payload, _RESPONSE_TYPES))
+    response = Response(*_fields(payload, _RESPONSE_TYPES, optional=1))
     if (response.body is None) != bool(response.error_code):
         raise ProtocolError("a response has either a body or an error")
     return response
@@ -318,18 +332,19 @@ def decode_number(payload: Buffer) -> int:
     return number
 
 
-def _enveloped(tag: Tag, head: list[Any], body: list[Buffer], tail: bytes) -> list[Buffer]:
+def _enveloped(tag: Tag, head: list[Any], body: list[Buffer], tail: list[Any]) -> list[Buffer]:
     packer = msgpack.Packer(autoreset=False)
-    packer.pack_array_header(len(head) + 1 + bool(tail))
+    packer.pack_array_header(len(head) + 1 + len(tail))
     for value in head:
         packer.pack(value)
     start = packer.bytes()
-    length = len(start) + sum(map(len, body)) + len(tail)
+    end = b"".join(map(msgpack.packb, tail))
+    length = len(start) + sum(map(len, body)) + len(end)
     if length > MAX_FRAME:
         raise ValueError(f"an op of {length} bytes; a frame carries at most {MAX_FRAME}")
     pieces: list[Buffer] = [frame_header(tag, length) + start + body[0], *body[1:]]
-    if tail:
-        pieces.append(tail)
+    if end:
+        pieces.append(end)
     return pieces
 
 
@@ -406,13 +421,16 @@ def _refuse_map(value: dict[Any, Any]) -> Any:
     raise ValueError("a map")
 
 
-def _fields(payload: Buffer, types: tuple[Any, ...]) -> list[Any]:
-    """The envelope's values, checked; values after those that we know are ignored."""
+def _fields(payload: Buffer, types: tuple[Any, ...], optional: int = 0) -> list[Any]:
+    """The envelope's values, checked; values after those that we know are ignored.
+
+    So many of the last ones may be missing.
+    """
     values = _unpack(payload)
-    if not isinstance(values, list) or len(cast("list[Any]", values)) < len(types):
+    if not isinstance(values, list) or len(cast("list[Any]", values)) < len(types) - optional:
         raise ProtocolError("the envelope is not an array of all its values")
     known = cast("list[Any]", values)[: len(types)]
-    for value, allowed in zip(known, types, strict=True):
+    for value, allowed in zip(known, types, strict=False):
         if not isinstance(value, allowed) or isinstance(value, bool):
             raise ProtocolError(f"an envelope value has type {type(value).__name__}")
     return known

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from quafka_broker.state import BrokerState
+from quafka_mesh_ops import semconv
 from quafka_mesh_ops.group_ops import (
     Heartbeat,
     HeartbeatResp,
@@ -18,13 +19,23 @@ from quafka_mesh_ops.server import OpContext
 
 async def join(state: BrokerState, context: OpContext, op: JoinGroup) -> JoinGroupResp:
     """Join; parked until the generation begins."""
-    with context.tracer.start("broker.group.park", context.trace):
-        return await state.groups.join(context.org_id, op)
+    with context.tracer.park(semconv.GROUP_PARK, context.trace) as span:
+        answer = await state.groups.join(context.org_id, op)
+        if span.context is not None:
+            span.set(
+                {
+                    semconv.GROUP: op.group,
+                    semconv.GENERATION: answer.generation,
+                    semconv.MEMBERS: len(answer.members or ()),
+                }
+            )
+    return answer
 
 
 async def sync(state: BrokerState, context: OpContext, op: SyncGroup) -> SyncGroupResp:
     """Get an assignment; parked until there is one."""
-    with context.tracer.start("broker.group.park", context.trace):
+    with context.tracer.park(semconv.GROUP_PARK, context.trace) as span:
+        span.set({semconv.GROUP: op.group, semconv.GENERATION: op.generation})
         return await state.groups.sync(context.org_id, op)
 
 

@@ -117,7 +117,11 @@ def test_records_of_every_length_class_survive() -> None:
 def test_unknown_trailing_values_are_ignored() -> None:
     request = decode_request(msgpack.packb([1, 2, 3, "", "", 4, [5], "new", 0]))
     assert request.body == [5]
-    assert decode_response(msgpack.packb([1, 0, [], "", "new"])).body == []
+    assert decode_response(msgpack.packb([1, 0, [], "", 7, "new"])).parked_us == 7
+
+
+def test_a_response_of_before_says_nothing_of_parking() -> None:
+    assert decode_response(msgpack.packb([1, 0, [], ""])).parked_us == 0
 
 
 @pytest.mark.parametrize(
