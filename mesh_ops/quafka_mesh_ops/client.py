@@ -248,12 +248,8 @@ class MeshClient:
 
     def answered(self, call: Call, response: Response) -> None:
         """Hand a response to its caller. Raises ProtocolError: it is not the answer to the op."""
-        if response.traceparent:
-            parent = parse_traceparent(response.traceparent)
-            self._tracer.start(semconv.ACK_RECEIVED, parent).end()
-        if response.parked_us > 0 and call.trace is not None:
-            now = time.time_ns()  # the other clock may be another one
-            call.trace.waits.add(now - response.parked_us * 1_000, now)
+        if call.trace is not None:
+            self._trace_answer(call.trace, response)
         if response.error_code:
             fail(call, OpFailedError(response.error_code))
             return
@@ -264,6 +260,13 @@ class MeshClient:
             raise
         if not call.future.done():
             call.future.set_result(answer)
+
+    def _trace_answer(self, trace: TraceContext, response: Response) -> None:
+        parent = parse_traceparent(response.traceparent, trace.tracestate)
+        self._tracer.start(semconv.ACK_RECEIVED, parent).end()
+        if response.parked_us > 0:
+            now = time.time_ns()  # the other clock may be another one
+            trace.waits.add(now - response.parked_us * 1_000, now)
 
     # --- the connection ---------------------------------------------------------------------
 
