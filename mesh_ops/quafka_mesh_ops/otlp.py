@@ -150,7 +150,7 @@ class SpanQueue:
         self._delay = delay
         self._spans: deque[RecordedSpan] = deque()
         self._wake = threading.Event()
-        self._closing = False
+        self._closing = threading.Event()
         self.full = 0
         """Spans that did not fit."""
         self.refused = 0
@@ -163,7 +163,7 @@ class SpanQueue:
 
     def put(self, span: RecordedSpan) -> None:
         """Never waits."""
-        if len(self._spans) >= self._limit or self._closing:
+        if len(self._spans) >= self._limit or self._closing.is_set():
             self.full += 1
             return
         self._spans.append(span)
@@ -171,20 +171,24 @@ class SpanQueue:
             self._wake.set()
 
     def close(self, timeout: float) -> bool:
-        """Send what there is; whether that was done in time."""
-        self._closing = True
+        """Send what there is; whether that was done in time. What was not is dropped."""
+        self._closing.set()
         self._wake.set()
         self._thread.join(timeout)
+        self.full += len(self._spans)
+        self._spans.clear()
         return not self._thread.is_alive()
 
     def _run(self) -> None:
-        while not self._closing:
+        while not self._closing.is_set():
             self._wake.wait(self._delay)
             self._wake.clear()
             while self._spans:
                 some = [self._spans.popleft() for _ in range(min(self._batch, len(self._spans)))]
                 if not self._send(some):
                     self.refused += len(some)
+                    if self._closing.is_set():
+                        return  # the others would fare no better
 
     def _send(self, some: Sequence[RecordedSpan]) -> bool:
         try:
@@ -211,6 +215,11 @@ class OtlpTracer(Tracer):
     def dropped(self) -> int:
         """See Tracer."""
         return self._out.full + self._out.refused
+
+    @property
+    def queued(self) -> int:
+        """See Tracer."""
+        return len(self._out)
 
     def root(
         self,

@@ -203,6 +203,7 @@ class Tracer:
         traces_failed: whether one that has failed is.
         started: spans begun.
         dropped: of those that ended, how many no collector has taken, or will.
+        queued: how many wait to be sent.
     """
 
     on = False
@@ -213,6 +214,11 @@ class Tracer:
 
     @property
     def dropped(self) -> int:
+        """See the class."""
+        return 0
+
+    @property
+    def queued(self) -> int:
         """See the class."""
         return 0
 
