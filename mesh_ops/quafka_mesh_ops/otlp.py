@@ -290,7 +290,7 @@ class OtlpTracer(Tracer):
             logger.warning("the last spans were not sent within %d s", _SHUTDOWN_SECONDS)
 
 
-class _Translator:
+class Translator:
     """Our spans as the SDK's, with the names that were opted for."""
 
     def __init__(self, service_name: str, env: Mapping[str, str]) -> None:
@@ -340,7 +340,7 @@ def otlp_tracer(service_name: str, env: Mapping[str, str], sampler: Sampler) -> 
         ValueError: a variable has a value that is not allowed; the message names both.
     """
     exporter = _exporter(env)
-    translator = _Translator(service_name, env)
+    translator = Translator(service_name, env)
 
     def export(spans: Sequence[RecordedSpan]) -> bool:
         result = exporter.export([translator.readable(span) for span in spans])

@@ -235,7 +235,7 @@ def first_headers(batch: Buffer) -> list[tuple[str, bytes | None]]:
         _, at = read_varint(view, at + 1)  # the time, behind the attributes
         _, at = read_varint(view, at)
         at = _skip_bytes(view, _skip_bytes(view, at))
-        if not view[at] or end - at > _HEADERS_LIMIT:
+        if not view[at] or end > len(view) or end - at > _HEADERS_LIMIT:
             return []
         return _read_headers(bytes(view[at:end]), 0)[0]
     except (Malformed, *_GARBLED):
