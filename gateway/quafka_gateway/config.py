@@ -76,8 +76,9 @@ class EdgeSettings(CommonSettings):
         "no bound", settings.whole(0, 1_000_000), "0 to 1000000",
     )  # fmt: skip
     trace_slow_ms: int = setting(
-        1_000, "a request that was not sampled is traced all the same if it takes longer, beyond "
-        "the wait that it asked for; 0: none is", settings.whole(0, 3_600_000), "0 to 3600000",
+        500, "a request that was not sampled is traced all the same if it takes as long, without "
+        "the time for which it was parked; 0: none is", settings.whole(0, 3_600_000),
+        "0 to 3600000",
     )  # fmt: skip
     trace_failed: bool = setting(
         True, "trace a request that was not sampled if it is answered an error",

@@ -13,23 +13,25 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine
 from dataclasses import dataclass
 from typing import Any, cast
 
-from quafka_gateway import quirks
+from quafka_gateway import parked, quirks
 from quafka_gateway.api import Api
 from quafka_gateway.context import RequestContext, Services
 from quafka_gateway.framing import RequestFramer
 from quafka_gateway.handlers import api_versions
 from quafka_gateway.mesh import BrokerAwayError
+from quafka_gateway.request_stats import SlowRequest, error_codes
 from quafka_gateway.request_trace import ConnectionTracing, RequestTrace
 from quafka_gateway.response_writer import ResponseWriter
 from quafka_mesh_ops.log_context import CURRENT
 from quafka_mesh_ops.tracing import NO_SPAN
 from quafka_proto.codec import decode
-from quafka_proto.errors import Malformed, UnsupportedVersion
+from quafka_proto.errors import ErrorCode, Malformed, UnsupportedVersion
 from quafka_proto.headers import RequestHeader, decode_request_header, encode_response
 from quafka_proto.message import Buffer, Message
 from quafka_proto.schema.api_versions import ApiVersionsRequest
@@ -50,7 +52,6 @@ class _Slot:
     api: Api
     request: Message | None  # None once it is answered: its bytes are not held any longer
     size: int
-    came: float  # loop time
     trace: RequestTrace | None  # None: not sampled
     task: asyncio.Task[None] | None = None
     answer: list[Buffer] | None = None
@@ -77,7 +78,7 @@ class KafkaConnection(asyncio.Protocol):
         self._reading = True
         self._writer: ResponseWriter | None = None
         self._draining = False
-        self._tracing = ConnectionTracing(services.tracer, services.org_id, self._peer, serial)
+        self._tracing = ConnectionTracing(services, self._peer, serial)
         self._writing: RequestTrace | None = None  # whose answer was not handed over whole
         self.last_active = 0.0
         """Loop time of the last byte from or to the client."""
@@ -86,16 +87,17 @@ class KafkaConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        self._writer = ResponseWriter(self._transport, self._services.responses)
+        self._writer = ResponseWriter(
+            self._transport, self._services.responses, self._services.stats
+        )
         peer = transport.get_extra_info("peername")
         self._peer = f"{peer[0]}:{peer[1]}" if peer else "?"
         self.last_active = asyncio.get_running_loop().time()
-        self._tracing = ConnectionTracing(
-            self._services.tracer, self._services.org_id, self._peer, self._serial
-        )
+        self._tracing = ConnectionTracing(self._services, self._peer, self._serial)
 
     def data_received(self, data: bytes) -> None:
         self.last_active = asyncio.get_running_loop().time()
+        self._services.stats.received += len(data)
         try:
             frames = self._framer.feed(data)
             for frame in frames:
@@ -241,7 +243,7 @@ class KafkaConnection(asyncio.Protocol):
 
     def _slot(self, header: RequestHeader, api: Api, request: Message, frame: bytes) -> _Slot:
         trace = self._tracing.begin(api, header, request, frame)
-        return _Slot(header, api, request, len(frame), self.last_active, trace)
+        return _Slot(header, api, request, len(frame), trace)
 
     def _start(self, slot: _Slot) -> None:
         slot.task = self._spawn(self._serve(slot))
@@ -254,56 +256,70 @@ class KafkaConnection(asyncio.Protocol):
 
     async def _serve(self, slot: _Slot) -> None:
         """Run the handler and put its answer in the slot. Never raises but when cancelled."""
-        header, trace, request = slot.header, slot.trace, slot.request
-        assert request is not None
+        header = slot.header
+        waited = parked.begin()
+        began = time.perf_counter()
         context = RequestContext(
             self._services,
             header.api_version,
             header.client_id,
             self._serial,
-            NO_SPAN if trace is None else trace.request,
+            NO_SPAN if slot.trace is None else slot.trace.request,
             "/" + self._peer.rpartition(":")[0],
             header.correlation_id,
         )
         CURRENT.set(context)
-        patience = self._tracing.patience(slot.api, request)
         try:
-            with context.span:
-                response = await slot.api.handler(request, context)
-                if trace is not None:
-                    trace.answered(response)
+            response = await slot.api.handler(slot.request, context)
         except BrokerAwayError as e:
             # There is no error code for "ask again" in these answers; a closed connection is.
+            self._count(slot, (ErrorCode.BROKER_NOT_AVAILABLE,), began, waited)
             self._give_up(slot, f"{slot.api.name} needs the broker: {e}")
             return
         except Exception:
             log.exception("%s v%d from %s failed", slot.api.name, header.api_version, self._peer)
+            self._count(slot, (ErrorCode.UNKNOWN_SERVER_ERROR,), began, waited)
             self._give_up(slot, "internal error")
             return
         finally:
-            del request
             self._release(slot)
-        if trace is None:
-            seconds = asyncio.get_running_loop().time() - slot.came
-            self._tracing.over(slot.api, header, response, seconds, patience)
-        self._answer(slot, response)
-        self._advance()
-
-    def _answer(self, slot: _Slot, response: Message | None) -> None:
-        trace, header = slot.trace, slot.header
         if response is not None:
-            with NO_SPAN if trace is None else trace.encoding():
+            with NO_SPAN if slot.trace is None else slot.trace.encoding():
                 slot.answer = encode_response(header.correlation_id, response, header.api_version)
-            if trace is not None:
-                trace.waits_for_its_turn()
+        self._count(slot, error_codes(response), began, waited)
         slot.done = True
-        if trace is not None and self._transport is None:
-            trace.over()
+        if slot.trace is not None and self._transport is None:
+            slot.trace.over()
+        self._advance()
 
     def _give_up(self, slot: _Slot, reason: str) -> None:
         if slot.trace is not None:
             slot.trace.over()
         self.close(reason)
+
+    def _count(
+        self, slot: _Slot, errors: Collection[int], began: float, waited: parked.Parked
+    ) -> None:
+        stats = self._services.stats
+        seconds = time.perf_counter() - began - waited.seconds
+        trace = slot.trace
+        if trace is None:
+            trace = self._tracing.late(slot.api, slot.header, errors, seconds, waited.seconds)
+        else:
+            trace.answered(errors, seconds, waited.seconds)
+        if stats.done(slot.api.name, errors, seconds, waited.seconds):
+            stats.slow.append(
+                SlowRequest(
+                    time.time(),
+                    slot.api.name,
+                    slot.header.client_id or "",
+                    self._peer,
+                    seconds,
+                    waited.seconds,
+                    tuple(errors),
+                    "" if trace is None else trace.trace_id,
+                )
+            )
 
     def _release(self, slot: _Slot) -> None:
         """The request's bytes are not needed any more."""
@@ -349,6 +365,7 @@ class KafkaConnection(asyncio.Protocol):
             return
         self._tracing.refused(reason)
         log.warning("closing %s: %s", self._peer, reason)
+        self._services.stats.malformed += 1
         self._transport.abort()
 
     def _handed_over(self) -> None:

@@ -72,6 +72,21 @@ class FetchReader:
         self._fills = Fills(self._ask_counted, backfill_bytes, self._tracer)
         self._produced_by = ProducedBy()
         self._generation = 0
+        self.hits = self.misses = self.polls = 0
+        """Fetches that were answered from memory, for which a chunk was read first, and that were
+        left to the broker."""
+        self.parked = 0
+        """Of the last, those that are there now."""
+
+    @property
+    def readers(self) -> Sequence[FetchReader]:
+        """The only one; several brokers have as many."""
+        return (self,)
+
+    @property
+    def cached_bytes(self) -> int:
+        """What the cache holds."""
+        return self._cache.size
 
     async def close(self) -> None:
         """Stop reading ahead and let the lease go."""
@@ -88,6 +103,7 @@ class FetchReader:
             parts = self._look(op)
             behind = [part for part in parts if part.behind][:_FILLS]
             if behind:
+                self.misses += 1
                 await asyncio.gather(
                     *(
                         self._fills.fill(part.partition, part.op.fetch_offset, span.context)
@@ -101,6 +117,7 @@ class FetchReader:
                 span.set({semconv.CACHE_HITS: len(sizes), semconv.CACHE_BYTES: sum(sizes)})
         if not _enough(op, parts):
             return (await self._poll(op, parts, trace)).partitions
+        self.hits += not behind
         return await self._complete(op, parts, trace)
 
     def produced_by(self, op: FetchOp, answer: FetchOpResp) -> Iterator[TraceContext]:
@@ -206,9 +223,12 @@ class FetchReader:
         # Many are parked at a time, and few of them are given much at once.
         counted = min(allowed, FLOOR) if parked else allowed
         self._memory.take(counted)
+        self.polls += 1
+        self.parked += 1
         try:
             answer = await self._polls.fetch(replace(op, max_bytes=allowed), trace)
         finally:
+            self.parked -= 1
             self._memory.give(counted)
         if parked and any(part.records for part in answer.partitions):
             self._fills.tail_moved()

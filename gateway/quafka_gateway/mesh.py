@@ -32,11 +32,12 @@ from quafka_mesh_ops.ops import (
     ListOffsetsOpResp,
     ListOffsetsOps,
     ListOffsetsOpsResp,
-    Op,
     ProduceOpResp,
     ProduceOps,
     ProduceOpsResp,
 )
+from quafka_mesh_ops.parts import Op
+from quafka_mesh_ops.probe_ops import Probe, ProbeResp
 from quafka_mesh_ops.tracing import TraceContext
 from quafka_proto.errors import ErrorCode, Malformed
 from quafka_proto.records import read_header
@@ -45,6 +46,7 @@ SMALL_OP_SECONDS = 10.0
 # What a long poll may take beyond its own wait: a broker that restarts is back within this, so
 # its consumers see latency and no error.
 _FETCH_GRACE_SECONDS = 5.0
+_PROBE_SECONDS = 2.0
 _PRODUCE_SECONDS = (1.0, 30.0)
 
 
@@ -193,6 +195,10 @@ class BrokerLink:
     ) -> InitProducerIdResp:
         """A fresh producer id, or the next epoch of one."""
         return cast(InitProducerIdResp, await self.ask(op, trace))
+
+    async def probe(self, trace: TraceContext | None) -> ProbeResp:
+        """How the broker is. Raises BrokerAwayError and OpFailedError."""
+        return cast(ProbeResp, await self.ask(Probe(), trace, _PROBE_SECONDS))
 
     async def ask(
         self, op: Op, trace: TraceContext | None, seconds: float = SMALL_OP_SECONDS

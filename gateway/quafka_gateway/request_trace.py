@@ -12,17 +12,19 @@ part of the gateway may still become a trace, from what little is known when it 
 from __future__ import annotations
 
 import time
+from collections.abc import Collection
 
 from quafka_gateway.api import Api
 from quafka_gateway.client_context import client_of
-from quafka_gateway.response_errors import first_error
+from quafka_gateway.context import Services
 from quafka_mesh_ops import semconv
-from quafka_mesh_ops.sampling import FAILED, NEVER, SLOW
+from quafka_mesh_ops.sampling import FAILED, SLOW
 from quafka_mesh_ops.tracing import (
     NO_SPAN,
     AttributeValue,
     Span,
     Tracer,
+    fail_with,
     is_failure,
 )
 from quafka_proto.errors import ErrorCode
@@ -65,25 +67,26 @@ class RequestTrace:
         if group:
             self.request.set({semconv.GROUP: group})
 
-    def answered(self, response: Message | None) -> None:
-        """The handler is through. Waiting is not latency."""
-        error = 0 if response is None else first_error(response)
-        if error:
-            self.request.fail(ErrorCode.name_of(error))
+    @property
+    def trace_id(self) -> str:
+        """As tracing UIs write it."""
         context = self.request.context
-        if context is not None:
-            parked = context.waits.total()
-            latency = max(0, time.time_ns() - self._begun - parked)
-            self.request.set({semconv.PARKED_MS: parked / 1e6, semconv.LATENCY_MS: latency / 1e6})
+        return "" if context is None else f"{context.trace_id:032x}"
+
+    def ended(self, errors: Collection[int], seconds: float, parked: float) -> None:
+        """The answer is known, after so many seconds and those for which it was parked."""
+        fail_with(self.request, errors)
+        self.request.set({semconv.LATENCY_MS: seconds * 1e3, semconv.PARKED_MS: parked * 1e3})
         self.request.end()
+
+    def answered(self, errors: Collection[int], seconds: float, parked: float) -> None:
+        """As `ended`; now the answer is to be written."""
+        self.ended(errors, seconds, parked)
+        self._write = self._tracer.start(semconv.WRITE, self._connect.context)
 
     def encoding(self) -> Span:
         """The answer is being encoded."""
-        return self._tracer.start(semconv.ENCODE, self._connect.context)
-
-    def waits_for_its_turn(self) -> None:
-        """The answer is ready to be written."""
-        self._write = self._tracer.start(semconv.WRITE, self._connect.context)
+        return self._tracer.start(semconv.ENCODE, self.request.context)
 
     def over(self) -> None:
         """The answer was handed over, or nobody takes it any more."""
@@ -95,13 +98,12 @@ class RequestTrace:
 class ConnectionTracing:
     """The traces of one client's requests."""
 
-    __slots__ = ("_about", "_org", "_tail", "_tracer")
+    __slots__ = ("_about", "_org", "_tracer")
 
-    def __init__(self, tracer: Tracer, org: int, peer: str, serial: int) -> None:
+    def __init__(self, services: Services, peer: str, serial: int) -> None:
         host, _, port = peer.rpartition(":")
-        self._tracer = tracer
-        self._org = org
-        self._tail = tracer.traces_failed or tracer.slow_after < NEVER
+        self._tracer = services.tracer
+        self._org = services.config.org_id
         self._about: dict[str, AttributeValue] = {
             semconv.PEER_ADDRESS: host,
             semconv.PEER_PORT: int(port) if port.isdigit() else 0,
@@ -125,42 +127,30 @@ class ConnectionTracing:
         trace.asks_about(request)
         return trace
 
-    def patience(self, api: Api, request: Message) -> float:
-        """Seconds that this request may take before it counts as slow; it may ask to wait."""
-        if not api.long_poll:
-            return self._tracer.slow_after
-        wait: int | None = getattr(request, "max_wait_ms", None)
-        return NEVER if wait is None else self._tracer.slow_after + wait / 1000
-
-    def over(
+    def late(
         self,
         api: Api,
         header: RequestHeader,
-        response: Message | None,
+        errors: Collection[int],
         seconds: float,
-        patience: float,
-    ) -> None:
-        """A request that was not sampled is answered, so many seconds after it came."""
-        if not self._tail:
-            return
-        if seconds > patience:
-            self._late(api, header, SLOW, seconds, "")
-        elif self._tracer.traces_failed and response is not None:
-            error = first_error(response)
-            if error and is_failure(name := ErrorCode.name_of(error)):
-                self._late(api, header, FAILED, seconds, name)
-
-    def _late(
-        self, api: Api, header: RequestHeader, reason: str, seconds: float, error: str
-    ) -> None:
-        begun = time.time_ns() - int(seconds * 1e9)
-        connect = self._tracer.late_root(semconv.CONNECT, reason, self._about, begun)
+        parked: float,
+    ) -> RequestTrace | None:
+        """A request that was not sampled is answered; its trace, if it gets one after all."""
+        tracer = self._tracer
+        if seconds >= tracer.slow_after:
+            reason = SLOW
+        elif tracer.traces_failed and any(is_failure(ErrorCode.name_of(e)) for e in errors):
+            reason = FAILED
+        else:
+            return None
+        begun = time.time_ns() - int((seconds + parked) * 1e9)
+        connect = tracer.late_root(semconv.CONNECT, reason, self._about, begun)
         if connect.context is None:
-            return
-        trace = RequestTrace(self._tracer, connect, api, header, begun)
-        if error:
-            trace.request.fail(error)
+            return None
+        trace = RequestTrace(tracer, connect, api, header, begun)
+        trace.ended(errors, seconds, parked)
         trace.over()
+        return trace
 
     def refused(self, reason: str) -> None:
         """What came is no request, and costs the client its connection."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-import time
 from collections.abc import Collection
 from typing import Any
 
@@ -27,15 +26,13 @@ from quafka_mesh_ops.frames import (
     encode_request,
 )
 from quafka_mesh_ops.identity import REVOKED, Identity, NodeId
-from quafka_mesh_ops.ops import Op
-from quafka_mesh_ops.parts import from_wire, weight
+from quafka_mesh_ops.parts import Op, from_wire, weight
 from quafka_mesh_ops.settings import join_address
 from quafka_mesh_ops.tracing import CLIENT, TraceContext, Tracer, fail_with, parse_traceparent
 from quafka_mesh_ops.transport.broker_session import BrokerSession, Call, fail
 from quafka_mesh_ops.transport.connection import Connection
 from quafka_mesh_ops.transport.counters import read as transport_counters
 from quafka_mesh_ops.transport.endpoint import dial
-from quafka_mesh_ops.transport.ladder import DatagramLadder
 
 logger = logging.getLogger("quafka.mesh.client")
 
@@ -68,7 +65,7 @@ class MeshClient:
         self._identity = identity
         self._allowed = allowed
         self._tracer = tracer
-        self._ladder = DatagramLadder(datagram_size)
+        self._datagram_size = datagram_size
         self._batched = batched
         self._session: BrokerSession | None = None
         self._live: BrokerSession | None = None  # also one that begins or drains
@@ -264,9 +261,6 @@ class MeshClient:
     def _trace_answer(self, trace: TraceContext, response: Response) -> None:
         parent = parse_traceparent(response.traceparent, trace.tracestate)
         self._tracer.start(semconv.ACK_RECEIVED, parent).end()
-        if response.parked_us > 0:
-            now = time.time_ns()  # the other clock may be another one
-            trace.waits.add(now - response.parked_us * 1_000, now)
 
     # --- the connection ---------------------------------------------------------------------
 
@@ -292,8 +286,7 @@ class MeshClient:
         sessions: list[BrokerSession] = []
 
         def make_session(connection: Connection) -> BrokerSession:
-            may_be_too_large = self._ladder.may_step_down
-            sessions.append(BrokerSession(self, connection, may_be_too_large=may_be_too_large))
+            sessions.append(BrokerSession(self, connection))
             return sessions[0]
 
         try:
@@ -303,7 +296,7 @@ class MeshClient:
                 self._identity,
                 self._allowed,
                 make_session,
-                ladder=self._ladder,
+                datagram_size=self._datagram_size,
                 batched=self._batched,
             )
         except OSError as e:
@@ -315,8 +308,6 @@ class MeshClient:
         finally:
             self._live = None
             session.shut()
-        if session.connection.was_too_large:
-            self._ladder.too_large()
         return session.was_ready, reason
 
     def session_ready(self, session: BrokerSession, peer: NodeId) -> None:

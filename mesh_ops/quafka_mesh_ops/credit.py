@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
-from quafka_mesh_ops.ops import FetchOps, Op, ProduceOps
+from quafka_mesh_ops.ops import FetchOps, ProduceOps
+from quafka_mesh_ops.parts import Op
 from quafka_mesh_ops.transport.broker_session import Call
 
 SMALL_OPS, FETCHES, RECORDS = range(3)

@@ -23,6 +23,7 @@ meaning needs a new ALPN name (`quafka-mesh/1` now). Maps and extension types ar
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import IntEnum
@@ -32,7 +33,8 @@ import msgpack as untyped_msgpack  # type: ignore[import-untyped]  # pyright: ig
 
 from quafka_mesh_ops import by_reference
 from quafka_mesh_ops.errors import ProtocolError
-from quafka_mesh_ops.ops import Buffer, FetchOpsResp, Part, ProduceOps, to_wire
+from quafka_mesh_ops.ops import FetchOpsResp, ProduceOps
+from quafka_mesh_ops.parts import Buffer, Part, to_wire, without_gc
 
 msgpack: Any = untyped_msgpack
 
@@ -46,9 +48,12 @@ control first, and keeps them; a large response gets a unidirectional stream of 
 _LEB128_MAX_BYTES = 5
 _MAX_ARRAY = 1 << 17
 """More elements than any op has. msgpack allocates an array before it reads its elements."""
-_MAX_ITEMS = 1 << 21
-"""More values than any envelope has. Of one byte each, msgpack makes up to 64 bytes of memory, and
-it bounds each array but not their sum."""
+_MAX_COST = 1_900_000
+_ARRAY_COST = 10
+"""What a payload may cost to read: each value counts once, each array so many times more, which is
+how long msgpack takes for one. A fetch of 100,000 partitions, the most that a topic has, is within
+it. Of one byte each, msgpack makes up to 64 bytes of memory, and bounds each array but not their
+sum."""
 _UNCOUNTED = 64 << 10
 """Bytes of a payload that cannot become much, whatever it is."""
 MAX_STREAMS = 64
@@ -236,36 +241,35 @@ class Request:
 
 @dataclass(slots=True)
 class Response:
-    """A RESPONSE frame's envelope. `body` is None unless `error_code` is 0.
-
-    Where the request was sampled, `traceparent` is the acknowledging span's, if there is one, and
-    `parked_us` is how long the op was parked, in microseconds.
-    """
+    """A RESPONSE frame's envelope. `body` is None unless `error_code` is 0."""
 
     request_id: int
     error_code: int
     body: list[Any] | None
     traceparent: str
-    parked_us: int = 0
 
 
 _REQUEST_TYPES = (int, int, int, str, str, int, list)
-_RESPONSE_TYPES = (int, int, (list, type(None)), str, int)
+_RESPONSE_TYPES = (int, int, (list, type(None)), str)
 
 
 def encode_body(part: Part) -> list[Buffer]:
     """An op or its answer as msgpack, in pieces: record bytes are passed by reference.
 
     Raises:
-        TypeError, ValueError, OverflowError: a field has a value that its type does not allow.
+        TypeError, ValueError, OverflowError: a field has a value that its type does not allow, or
+            there are more of them than a reader would take.
     """
     packer = msgpack.Packer(autoreset=False)
     pieces: list[Buffer] = []
+    values = to_wire(part)
     if isinstance(part, _CARRIES_RECORDS):
-        _pack_pieces(packer, to_wire(part), pieces)
+        _pack_pieces(packer, values, pieces)
     else:
-        packer.pack(to_wire(part))
+        packer.pack(values)
     pieces.append(packer.bytes())
+    if sum(map(len, pieces)) > _UNCOUNTED:
+        _check_cost(values)
     return pieces
 
 
@@ -280,21 +284,16 @@ def encode_request(
 ) -> list[Buffer]:
     """A whole OP frame. `body` is what `encode_body` gave. Raises ValueError: too large."""
     head = [request_id, op_code, org_id, traceparent, tracestate, deadline_ms]
-    return _enveloped(Tag.OP, head, body, [])
+    return _enveloped(Tag.OP, head, body, b"")
 
 
 def encode_response(
-    request_id: int,
-    error_code: int,
-    body: list[Buffer] | None,
-    traceparent: str = "",
-    parked_us: int = 0,
+    request_id: int, error_code: int, body: list[Buffer] | None, traceparent: str = ""
 ) -> list[Buffer]:
     """A whole RESPONSE frame; `body` None where there is an error. Raises ValueError: too large."""
     if body is None:
         body = [msgpack.packb(None)]
-    tail = [traceparent, parked_us] if parked_us else [traceparent]
-    return _enveloped(Tag.RESPONSE, [request_id, error_code], body, tail)
+    return _enveloped(Tag.RESPONSE, [request_id, error_code], body, msgpack.packb(traceparent))
 
 
 def encode_number(tag: Tag, number: int) -> bytes:
@@ -318,7 +317,7 @@ def decode_request(payload: Buffer) -> Request:
 
 def decode_response(payload: Buffer) -> Response:
     """Read a RESPONSE frame's payload. Raises ProtocolError."""
-    response = Response(*_fields(payload, _RESPONSE_TYPES, optional=1))
+    response = Response(*_fields(payload, _RESPONSE_TYPES))
     if (response.body is None) != bool(response.error_code):
         raise ProtocolError("a response has either a body or an error")
     return response
@@ -332,20 +331,34 @@ def decode_number(payload: Buffer) -> int:
     return number
 
 
-def _enveloped(tag: Tag, head: list[Any], body: list[Buffer], tail: list[Any]) -> list[Buffer]:
+def _enveloped(tag: Tag, head: list[Any], body: list[Buffer], tail: bytes) -> list[Buffer]:
     packer = msgpack.Packer(autoreset=False)
-    packer.pack_array_header(len(head) + 1 + len(tail))
+    packer.pack_array_header(len(head) + 1 + bool(tail))
     for value in head:
         packer.pack(value)
     start = packer.bytes()
-    end = b"".join(map(msgpack.packb, tail))
-    length = len(start) + sum(map(len, body)) + len(end)
+    length = len(start) + sum(map(len, body)) + len(tail)
     if length > MAX_FRAME:
         raise ValueError(f"an op of {length} bytes; a frame carries at most {MAX_FRAME}")
     pieces: list[Buffer] = [frame_header(tag, length) + start + body[0], *body[1:]]
-    if end:
-        pieces.append(end)
+    if tail:
+        pieces.append(tail)
     return pieces
+
+
+def _check_cost(values: list[Any]) -> None:
+    """Refuse here what would cost the whole connection there."""
+    counter = _Counter()
+
+    def look(values: list[Any]) -> None:
+        if len(values) > _MAX_ARRAY:
+            raise ValueError(f"a list of more than {_MAX_ARRAY} values")
+        counter.count(values)
+        for value in values:
+            if isinstance(value, list):
+                look(cast("list[Any]", value))
+
+    look(values)
 
 
 def _may_be_long(value: Any) -> bool:
@@ -385,31 +398,38 @@ def _unpack(payload: Buffer) -> Any:
         if len(payload) >= by_reference.WORTHWHILE:
             with suppress(by_reference.TooManyValuesError):
                 return by_reference.unpack(payload)
-        return msgpack.unpackb(
-            payload,
-            raw=False,
-            max_array_len=min(len(payload), _MAX_ARRAY),
-            max_map_len=0,
-            max_ext_len=0,
-            ext_hook=_refuse_extension,
-            object_hook=_refuse_map,
-            list_hook=_Counter().count if len(payload) > _UNCOUNTED else None,
-        )
+        if len(payload) <= _UNCOUNTED:
+            return _unpack_with(payload, None)
+        with without_gc():
+            return _unpack_with(payload, _Counter().count)
     except (ValueError, RecursionError) as e:
         raise ProtocolError(f"not a mesh payload: {type(e).__name__}: {e}") from e
 
 
+def _unpack_with(payload: Buffer, list_hook: Callable[[list[Any]], list[Any]] | None) -> Any:
+    return msgpack.unpackb(
+        payload,
+        raw=False,
+        max_array_len=min(len(payload), _MAX_ARRAY),
+        max_map_len=0,
+        max_ext_len=0,
+        ext_hook=_refuse_extension,
+        object_hook=_refuse_map,
+        list_hook=list_hook,
+    )
+
+
 class _Counter:
-    """Counts a payload's values while its arrays are made."""
+    """Counts what a payload costs while its arrays are made."""
 
     def __init__(self) -> None:
-        self._left = _MAX_ITEMS
+        self._left = _MAX_COST
 
     def count(self, values: list[Any]) -> list[Any]:
         """Hand an array on, if there were not too many values before."""
-        self._left -= 1 + len(values)
+        self._left -= _ARRAY_COST + len(values)
         if self._left < 0:
-            raise ValueError(f"more than {_MAX_ITEMS} values in a payload")
+            raise ValueError("too many values in a payload")
         return values
 
 
@@ -421,16 +441,13 @@ def _refuse_map(value: dict[Any, Any]) -> Any:
     raise ValueError("a map")
 
 
-def _fields(payload: Buffer, types: tuple[Any, ...], optional: int = 0) -> list[Any]:
-    """The envelope's values, checked; values after those that we know are ignored.
-
-    So many of the last ones may be missing.
-    """
+def _fields(payload: Buffer, types: tuple[Any, ...]) -> list[Any]:
+    """The envelope's values, checked; values after those that we know are ignored."""
     values = _unpack(payload)
-    if not isinstance(values, list) or len(cast("list[Any]", values)) < len(types) - optional:
+    if not isinstance(values, list) or len(cast("list[Any]", values)) < len(types):
         raise ProtocolError("the envelope is not an array of all its values")
     known = cast("list[Any]", values)[: len(types)]
-    for value, allowed in zip(known, types, strict=False):
+    for value, allowed in zip(known, types, strict=True):
         if not isinstance(value, allowed) or isinstance(value, bool):
             raise ProtocolError(f"an envelope value has type {type(value).__name__}")
     return known

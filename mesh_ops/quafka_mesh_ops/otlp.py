@@ -45,7 +45,6 @@ from quafka_mesh_ops.tracing import (
     Span,
     TraceContext,
     Tracer,
-    Waits,
     is_failure,
 )
 
@@ -61,7 +60,7 @@ class RecordedSpan:
 
     __slots__ = (
         "_out", "attributes", "context", "ended", "error", "events", "kind", "links", "name",
-        "parent", "parks", "start",
+        "parent", "start",
     )  # fmt: skip
 
     def __init__(
@@ -83,7 +82,6 @@ class RecordedSpan:
         self.events: list[tuple[str, int, Attributes | None]] = []
         self.links: list[TraceContext] = []
         self.error: str | None = None
-        self.parks = False
         self.ended = 0
         self.start = begun or time.time_ns()
 
@@ -113,8 +111,6 @@ class RecordedSpan:
             return
         # The wall clock may be set back: a span does not end before it began.
         self.ended = max(self.start, at or time.time_ns())
-        if self.parks and self.context is not None:
-            self.context.waits.add(self.start, self.ended)
         self._out.put(self)
 
     def __enter__(self) -> RecordedSpan:
@@ -234,7 +230,7 @@ class OtlpTracer(Tracer):
         if not reason:
             return NO_SPAN
         parent = None if client is None else client.context
-        span = self._begin(name, parent, Waits(), SERVER, attributes, begun)
+        span = self._begin(name, parent, SERVER, attributes, begun)
         span.attributes[semconv.SAMPLED_BY] = reason
         return span
 
@@ -242,7 +238,7 @@ class OtlpTracer(Tracer):
         """See Tracer."""
         if not self._sampler.decide_late():
             return NO_SPAN
-        span = self._begin(name, None, Waits(), SERVER, attributes, begun)
+        span = self._begin(name, None, SERVER, attributes, begun)
         span.attributes[semconv.SAMPLED_BY] = reason
         return span
 
@@ -257,21 +253,12 @@ class OtlpTracer(Tracer):
         """See Tracer."""
         if parent is None:
             return NO_SPAN
-        return self._begin(name, parent, parent.waits, kind, attributes, begun)
-
-    def park(self, name: str, parent: TraceContext | None) -> Span:
-        """See Tracer."""
-        if parent is None:
-            return NO_SPAN
-        span = self._begin(name, parent, parent.waits, INTERNAL, None, None)
-        span.parks = True
-        return span
+        return self._begin(name, parent, kind, attributes, begun)
 
     def _begin(
         self,
         name: str,
         parent: TraceContext | None,
-        waits: Waits,
         kind: str,
         attributes: Attributes | None,
         begun: int | None,
@@ -280,7 +267,7 @@ class OtlpTracer(Tracer):
         self._sampler.bucket.spend(1)
         trace_id = random.getrandbits(128) if parent is None else parent.trace_id
         tracestate = "" if parent is None else parent.tracestate
-        context = TraceContext(trace_id, random.getrandbits(64) or 1, tracestate, waits)
+        context = TraceContext(trace_id, random.getrandbits(64) or 1, tracestate)
         return RecordedSpan(self._out, name, context, parent, kind, attributes, begun)
 
     def shutdown(self) -> None:

@@ -30,8 +30,8 @@ from quafka_mesh_ops.frames import (
 )
 from quafka_mesh_ops.identity import REVOKED, Identity, NodeId
 from quafka_mesh_ops.log_context import CURRENT, trace_fields
-from quafka_mesh_ops.ops import OPS, Buffer, OpCode
-from quafka_mesh_ops.parts import Part, from_wire, weight
+from quafka_mesh_ops.ops import OPS
+from quafka_mesh_ops.parts import Buffer, OpCode, Part, from_wire, weight
 from quafka_mesh_ops.settings import join_address
 from quafka_mesh_ops.tracing import (
     SERVER,
@@ -44,6 +44,7 @@ from quafka_mesh_ops.tracing import (
 from quafka_mesh_ops.transport.connection import Connection
 from quafka_mesh_ops.transport.counters import read as transport_counters
 from quafka_mesh_ops.transport.endpoint import HANDSHAKE_DEADLINE, Listener
+from quafka_mesh_ops.transport.liveness import Liveness
 from quafka_mesh_ops.transport.log_limit import LimitedLog
 from quafka_mesh_ops.transport.replies import BulkReplies
 from quafka_mesh_ops.transport.udp import Address
@@ -191,6 +192,7 @@ class _Session:
         self._request_bytes = 0
         self._turns = Turns(_READING, lambda: self._replies.backlog > _REPLY_BACKLOG)
         self._streams: set[int] = set()
+        self._liveness: Liveness | None = None
         self._loop = asyncio.get_running_loop()
 
     @property
@@ -221,6 +223,7 @@ class _Session:
         self._server.sessions.add(self)
         self._server.connections[peer] += 1
         self.connection.when_progress(self._progress)
+        self._liveness = Liveness(self.connection, lambda: bool(self.tasks))
         logger.info("node %s connected from %s", peer[:16], self._address[0])
         self.enforce()  # it may have been revoked during the handshake
 
@@ -269,6 +272,8 @@ class _Session:
 
     def connection_closed(self, reason: str) -> None:
         """Cancel what the peer had asked for."""
+        if self._liveness is not None:
+            self._liveness.stop()
         self._waiting.clear()
         for task in self.tasks.values():
             task.cancel()
@@ -378,8 +383,7 @@ class _Session:
                     if group:
                         span.set({semconv.GROUP: group})
                 code, body = await self._handle(handler, context, op, span)
-            parked = 0 if span.context is None else span.context.waits.total() // 1_000
-            self._respond(stream_id, request.request_id, code, body, context.ack_parent, parked)
+            self._respond(stream_id, request.request_id, code, body, context.ack_parent)
         finally:
             self._request_bytes -= size
             del self.tasks[request.request_id]
@@ -417,12 +421,11 @@ class _Session:
         code: int,
         body: list[Buffer] | None,
         ack_parent: TraceContext | None,
-        parked_us: int,
     ) -> None:
         with self._server.tracer.start(semconv.ACK, ack_parent) as ack:
             traceparent = ack.context.traceparent if ack.context is not None else ""
             try:
-                frame = encode_response(request_id, code, body, traceparent, parked_us)
+                frame = encode_response(request_id, code, body, traceparent)
             except ValueError:
                 logger.exception("an answer could not be sent")
                 frame = encode_response(request_id, UNKNOWN_SERVER_ERROR, None, traceparent)

@@ -6,7 +6,7 @@ W3C `traceparent` and `tracestate` in the envelope. Names are in `semconv.py`; h
 process is in `otlp.py`, which is imported only where there is an endpoint to send them to.
 
 Waiting is not latency: what a request waits for others, for records to come or for a group's
-members, is a span of its own and is told apart in the request's span (`Waits`).
+members, is a span of its own.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import os
 import re
 from collections import OrderedDict
 from collections.abc import Hashable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import TracebackType
 from typing import NamedTuple, Protocol
 
@@ -31,7 +31,6 @@ MAX_LINKS = 16
 
 _TRACEPARENT = re.compile(r"00-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})", re.ASCII)
 _TRACESTATE_LIMIT = 512  # W3C Trace Context 3.3.1.5: propagate at least this much
-_MOST_WAITS = 64
 _REMEMBERED = 4_096
 
 # Answers that are part of a protocol's course: said in an event, but not a failure.
@@ -41,40 +40,13 @@ _ORDINARY = {
 }
 
 
-class Waits:
-    """When a request was parked, in ns since the epoch: parts of it may have been at once."""
-
-    __slots__ = ("_times",)
-
-    def __init__(self) -> None:
-        self._times: list[tuple[int, int]] = []
-
-    def add(self, begin: int, end: int) -> None:
-        """It was, from `begin` to `end`."""
-        if len(self._times) < _MOST_WAITS:
-            self._times.append((begin, end))
-
-    def total(self) -> int:
-        """How long it was in all, in ns."""
-        total = upto = 0
-        for begin, end in sorted(self._times):
-            if end > upto:
-                total += end - max(begin, upto)
-                upto = end
-        return total
-
-
 @dataclass(frozen=True, slots=True)
 class TraceContext:
-    """Where a span stands in a sampled trace. An unsampled one has no TraceContext.
-
-    `waits` are those of the request, in this process: all its spans share them.
-    """
+    """Where a span stands in a sampled trace. An unsampled one has no TraceContext."""
 
     trace_id: int
     span_id: int
     tracestate: str = ""
-    waits: Waits = field(default_factory=Waits, compare=False, repr=False)
 
     @property
     def traceparent(self) -> str:
@@ -249,10 +221,6 @@ class Tracer:
 
         `begun`: when, in ns since the epoch, if not now.
         """
-        return NO_SPAN
-
-    def park(self, name: str, parent: TraceContext | None) -> Span:
-        """As `start`, for time that is spent waiting and is no latency."""
         return NO_SPAN
 
     def shutdown(self) -> None:

@@ -38,7 +38,7 @@ PRODUCE = """
                   broker.wal.fsync internal
                 kafkaop.ack internal
                   kafkaop.ack_received internal
-      gateway.kafka.encode internal
+        gateway.kafka.encode internal
       gateway.kafka.write internal
 """
 READ = """
@@ -51,7 +51,7 @@ READ = """
               rafka.broker.fetch.read internal
                 broker.wal.index internal
                 broker.wal.read internal
-      gateway.kafka.encode internal
+        gateway.kafka.encode internal
       gateway.kafka.write internal
 """
 HOT = """
@@ -59,7 +59,7 @@ HOT = """
       gateway.kafka.request internal
         rafka.gateway.kafka.fetch internal
           gateway.fetch.cache internal
-      gateway.kafka.encode internal
+        gateway.kafka.encode internal
       gateway.kafka.write internal
 """
 PARKED = """
@@ -71,7 +71,7 @@ PARKED = """
             mesh.kafkaop.handle server
               broker.fetch.park internal
               rafka.broker.fetch.read internal
-      gateway.kafka.encode internal
+        gateway.kafka.encode internal
       gateway.kafka.write internal
 """
 REFUSED = """
@@ -82,7 +82,7 @@ REFUSED = """
           mesh.kafkaop.sent client
             mesh.kafkaop.handle server
               rafka.broker.fetch.read internal
-      gateway.kafka.encode internal
+        gateway.kafka.encode internal
       gateway.kafka.write internal
 """
 JOIN = """
@@ -92,7 +92,7 @@ JOIN = """
           mesh.kafkaop.sent client
             mesh.kafkaop.handle server
               broker.group.park internal
-      gateway.kafka.encode internal
+        gateway.kafka.encode internal
       gateway.kafka.write internal
 """
 HEARTBEAT = """
@@ -101,7 +101,7 @@ HEARTBEAT = """
         gateway.kafka.heartbeat internal
           mesh.kafkaop.sent client
             mesh.kafkaop.handle server
-      gateway.kafka.encode internal
+        gateway.kafka.encode internal
       gateway.kafka.write internal
 """
 TRACE_ID, SPAN_ID = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"

@@ -46,9 +46,14 @@ def kafka_tools(pom: Path) -> list[Path]:
 
 
 def java_command(source: Path, jars: list[Path]) -> list[str]:
-    """What runs a program of one source file. The flags are for a quick start."""
+    """What runs a program of one source file."""
+    return java_class(str(source), jars)
+
+
+def java_class(name: str, jars: list[Path]) -> list[str]:
+    """What runs a class of these jars. The flags are for a quick start."""
     flags = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto"]
-    return [_program("java"), *flags, "-cp", ":".join(map(str, jars)), str(source)]
+    return [_program("java"), *flags, "-cp", ":".join(map(str, jars)), name]
 
 
 def run_java(source: Path, jars: list[Path], text: str) -> str:

@@ -24,13 +24,13 @@ from quafka_mesh_ops import semconv
 from quafka_mesh_ops.ops import (
     AbortedTransaction,
     BatchTrace,
-    Buffer,
     EpochEnd,
     FetchOp,
     FetchOpResp,
     FetchOps,
     FetchOpsResp,
 )
+from quafka_mesh_ops.parts import Buffer
 from quafka_mesh_ops.server import OpContext
 from quafka_mesh_ops.tracing import MAX_LINKS, Span, TraceContext, fail_with, parse_traceparent
 from quafka_proto.errors import ErrorCode
@@ -43,12 +43,16 @@ _TURN_NS = 1_000_000  # a wait for a turn that is worth a span
 
 async def handle(state: BrokerState, context: OpContext, op: FetchOps) -> FetchOpsResp:
     """Answer with what there is, at once or later."""
-    until = asyncio.get_running_loop().time() + op.max_wait_ms / 1000
+    now = asyncio.get_running_loop().time
+    until = now() + op.max_wait_ms / 1000
+    parked = 0.0
     stamp = state.leases.stamp()
     poll = _Poll(state, context.org_id, op)
     if op.max_wait_ms > 0 and not poll.enough:
-        with context.tracer.park(semconv.FETCH_PARK, context.trace):
+        with context.tracer.start(semconv.FETCH_PARK, context.trace):
+            began = now()
             await poll.park(until)
+            parked = now() - began
     await _take_turn(context)
     with context.tracer.start(semconv.FETCH_READ, context.trace) as span:
         times: list[ReadTimes] | None = None if span.context is None else []
@@ -56,7 +60,9 @@ async def handle(state: BrokerState, context: OpContext, op: FetchOps) -> FetchO
         if span.context is not None:
             _describe(span, poll.targets, answers)
             _trace_reads(context, span.context, times or [])
-    return FetchOpsResp(answers, leased=state.leases.unchanged_since(stamp))
+    return FetchOpsResp(
+        answers, leased=state.leases.unchanged_since(stamp), parked_us=round(parked * 1e6)
+    )
 
 
 async def _take_turn(context: OpContext) -> None:

@@ -7,6 +7,7 @@ from quafka_broker.state import BrokerState
 from quafka_broker.topics import MAX_PARTITIONS, Topic, legal_name
 from quafka_broker.wal.errors import StorageError
 from quafka_mesh_ops.ops import (
+    ConfigEntry,
     CreateTopic,
     CreateTopicResp,
     DeleteTopic,
@@ -60,7 +61,7 @@ async def create(state: BrokerState, context: OpContext, op: CreateTopic) -> Cre
     if refusal is not None:
         return refusal
     try:
-        configs = topic_configs.check({entry.name: entry.value for entry in op.configs or []})
+        configs = _configs(op.configs or [])
     except topic_configs.ConfigError as e:
         return CreateTopicResp(b"", -1, ErrorCode.INVALID_CONFIG, str(e))
     uuid = b""
@@ -74,6 +75,15 @@ async def create(state: BrokerState, context: OpContext, op: CreateTopic) -> Cre
         uuid = topic.uuid
     shown = topic_configs.effective(state.config, configs)
     return CreateTopicResp(uuid, partitions, configs=[EffectiveConfig(*c) for c in shown])
+
+
+def _configs(entries: list[ConfigEntry]) -> dict[str, str]:
+    given: dict[str, str | None] = {}
+    for entry in entries:
+        if entry.name in given:
+            raise topic_configs.ConfigError(f"{entry.name} is given twice")
+        given[entry.name] = entry.value
+    return topic_configs.check(given)
 
 
 def _refusal(state: BrokerState, org: int, name: str, partitions: int) -> CreateTopicResp | None:

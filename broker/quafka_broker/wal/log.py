@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -53,6 +54,23 @@ class Health(NamedTuple):
     damages: int
 
 
+class Figures(NamedTuple):
+    """How large the log is, and how far it is written and saved.
+
+    Attributes:
+        checkpoint_at: `time.monotonic()` of the last checkpoint; 0 before this process took one.
+        unsaved_bytes: in the log behind the last checkpoint.
+    """
+
+    segments: int
+    bytes: int
+    pending_bytes: int
+    unsaved_bytes: int
+    checkpoint_at: float
+    checkpoint_failures: int
+    reserve_held: bool
+
+
 class Log:
     """Segments, virtual topics, and the one writer."""
 
@@ -78,6 +96,9 @@ class Log:
         self._started = self._closed = False
         self._unsaved = 0  # bytes in the log behind the last checkpoint
         self._saved_at = 0  # of the writer's count of bytes, at the last checkpoint
+        self._checkpoint_at = 0.0
+        self._behind = 0  # with what was written since the start: behind the last checkpoint
+        self._checkpoint_failures = 0
         self.on_commit: Callable[[set[VirtualTopicId]], None] = lambda _topics: None
         """Called with the virtual topics that have grown."""
 
@@ -103,7 +124,7 @@ class Log:
         # that what is served from now on cannot be lost any more.
         segments[-1].sync()
         self._reserve.hold()
-        self._unsaved = _bytes_behind(checkpoint, segments)
+        self._unsaved = self._behind = _bytes_behind(checkpoint, segments)
         writer = self._writer = Writer(
             self._disk, self._contents, self._reserve, self._fsync, self._segment_bytes
         )
@@ -186,6 +207,19 @@ class Log:
             len(self._contents.quarantine.damages),
         )
 
+    def figures(self) -> Figures:
+        """How large it is, and how far it is written."""
+        segments, writer = self._contents.segments, self._open_writer
+        return Figures(
+            len(segments),
+            sum(segment.end for segment in segments),
+            writer.pending_bytes,
+            self._behind + writer.stats.bytes,
+            self._checkpoint_at,
+            self._checkpoint_failures,
+            self._reserve.held,
+        )
+
     @property
     def failure(self) -> str | None:
         """Why the log takes no more writes; None while it does."""
@@ -209,6 +243,11 @@ class Log:
         if found is None:
             found = self._contents.topics[topic] = VirtualTopic(topic)
         return found
+
+    def offsets(self, topic: VirtualTopicId) -> tuple[int, int]:
+        """Log start and high watermark; both 0 where nothing was ever appended."""
+        found = self._contents.topics.get(topic)
+        return (0, 0) if found is None else (found.log_start, found.high_watermark)
 
     def topics(self) -> Sequence[VirtualTopicId]:
         """All virtual topics that are known."""
@@ -243,17 +282,26 @@ class Log:
         Raises:
             OSError: it could not be written; the older one counts.
         """
-        assert self._checkpointer is not None
         while self._checkpointing is not None:
             await asyncio.wait([self._checkpointing])
-        task = self._checkpointing = asyncio.create_task(self._checkpointer.take())
+        task = self._checkpointing = asyncio.create_task(self._take_checkpoint())
         task.add_done_callback(self._saved)
         await asyncio.shield(task)
 
-    async def _save(self) -> None:
+    async def _take_checkpoint(self) -> None:
         assert self._checkpointer is not None
+        written = self.stats.bytes
         try:
             await self._checkpointer.take()
+        except OSError:
+            self._checkpoint_failures += 1
+            raise
+        self._checkpoint_at = time.monotonic()
+        self._behind = -written
+
+    async def _save(self) -> None:
+        try:
+            await self._take_checkpoint()
         except OSError as e:
             log.warning("no checkpoint could be written, the older one counts: %s", e)
 

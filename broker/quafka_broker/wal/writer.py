@@ -14,7 +14,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from quafka_broker.virtual_topics import VirtualTopic, VirtualTopicId
@@ -24,6 +24,7 @@ from quafka_broker.wal.errors import InDoubtError, StorageError, SyncError
 from quafka_broker.wal.group import Append, Group, WriteTimes
 from quafka_broker.wal.reserve import Reserve
 from quafka_broker.wal.segment import Segment
+from quafka_mesh_ops.metrics import Histogram
 from quafka_proto.log_format import FILE_HEADER_SIZE
 from quafka_proto.records import BatchHeader
 
@@ -57,6 +58,8 @@ class WriterStats:
     appends: int = 0
     bytes: int = 0
     largest: int = 0
+    fsync: Histogram = field(default_factory=Histogram)
+    """Seconds of each sync of the log, counted in the writer's thread."""
 
 
 class Writer:
@@ -120,6 +123,11 @@ class Writer:
     def release(self) -> None:
         """Release the thread."""
         self._thread.shutdown()
+
+    @property
+    def pending_bytes(self) -> int:
+        """Of the appends that wait or are being written."""
+        return self._pending_bytes
 
     @property
     def busy(self) -> bool:
@@ -259,7 +267,9 @@ class Writer:
         """Sync the active segment's log, in the writer's thread. Raises SyncError."""
         if not self._unsynced:
             return
+        began = time.perf_counter()
         _sync(self._active.log)
+        self.stats.fsync.observe(time.perf_counter() - began)
         self._unsynced = False
         self._durable = self._written
 

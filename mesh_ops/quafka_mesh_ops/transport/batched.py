@@ -34,6 +34,7 @@ from aioquic.quic.connection import Limit, NetworkAddress, QuicConnectionState
 from aioquic.quic.stream import QuicStream
 
 from quafka_mesh_ops.transport.burst import BULK, CID_SIZE, EIGHT_BYTES, OFFSET_FIELD, Burst
+from quafka_mesh_ops.transport.ladder import DatagramLadder
 from quafka_mesh_ops.transport.protection import SAMPLE_SIZE, TAG_SIZE, KeyRing, Keys
 from quafka_mesh_ops.transport.quic import MeshQuic, VerifyPeer
 from quafka_mesh_ops.transport.recovery import BulkPacket, BurstRecovery
@@ -62,8 +63,11 @@ class BatchedQuic(MeshQuic):
         verify: VerifyPeer,
         original_destination_connection_id: bytes | None = None,
         reset_secret: bytes | None = None,
+        ladder: DatagramLadder | None = None,
     ) -> None:
-        super().__init__(configuration, verify, original_destination_connection_id, reset_secret)
+        super().__init__(
+            configuration, verify, original_destination_connection_id, reset_secret, ladder
+        )
         self._loss.__class__ = BurstRecovery
         self._send_keys = KeyRing()
         self._receive_keys = KeyRing()

@@ -20,11 +20,11 @@ from quafka_mesh_ops.ops import (
     FetchOp,
     FetchOps,
     FetchOpsResp,
-    OpCode,
     ProduceOp,
     ProduceOps,
     ProduceOpsResp,
 )
+from quafka_mesh_ops.parts import OpCode
 from quafka_mesh_ops.tracing import Tracer
 from quafka_proto.errors import ErrorCode
 from tests.unit.broker.memory_disk import MemoryDisk

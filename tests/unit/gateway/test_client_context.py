@@ -1,17 +1,13 @@
-"""A client's trace context in what it produces, and errors in what it is answered."""
+"""A client's trace context in what it produces."""
 
 from __future__ import annotations
 
 import pytest
 
 from quafka_gateway.client_context import client_context, client_of
-from quafka_gateway.response_errors import first_error
 from quafka_proto.codec import encode
 from quafka_proto.compression import Codec
 from quafka_proto.record_codec import Record, build_batch, first_headers
-from quafka_proto.schema.fetch import FetchableTopicResponse, FetchResponse, PartitionData
-from quafka_proto.schema.groups import JoinGroupResponse
-from quafka_proto.schema.metadata import MetadataResponse
 from quafka_proto.schema.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
 HEADERS: list[tuple[str, bytes | None]] = [
@@ -75,14 +71,3 @@ def test_a_request_without_records_has_no_context() -> None:
     empty = TopicProduceData(name="t", partition_data=[PartitionProduceData(records=None)])
     for topics in ([], [empty]):
         assert client_of(ProduceRequest(topic_data=topics), b"traceparent") is None
-
-
-def test_the_first_error_is_found_wherever_it_is() -> None:
-    fine, bad = PartitionData(error_code=0), PartitionData(error_code=1)
-    answer = FetchResponse(responses=[FetchableTopicResponse(partitions=[fine, bad])])
-    assert first_error(answer) == 1
-    answer.error_code = 70
-    assert first_error(answer) == 70
-    assert first_error(FetchResponse()) == 0
-    assert first_error(JoinGroupResponse(error_code=79)) == 79
-    assert first_error(MetadataResponse()) == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
+from dataclasses import replace
 from itertools import product
 
 import aioquic
@@ -13,6 +14,7 @@ from aioquic.tls import Epoch
 from quafka_mesh_ops.transport import quic as quic_module
 from quafka_mesh_ops.transport.batched import BatchedQuic, quic_class
 from quafka_mesh_ops.transport.burst import parse_bulk
+from quafka_mesh_ops.transport.ladder import DatagramLadder
 from quafka_mesh_ops.transport.quic import MeshQuic
 from quafka_mesh_ops.transport.recovery import BulkPacket
 from tests.unit.mesh_ops.wire import End, Faults, Wire
@@ -62,6 +64,22 @@ def test_streams_arrive_whole_over_a_bad_path(
     wire = Wire(client, server, random.Random(seed).choice(SIZES), BAD, seed)
     exchange(wire, [1, 5_000, 50_000, 300_000])
     exchange(wire, [100_000] * 3)
+
+
+@both_ends
+def test_streams_arrive_whole_while_the_size_changes(
+    client: type[MeshQuic], server: type[MeshQuic]
+) -> None:
+    ladders = DatagramLadder(lambda: 60_000), DatagramLadder(lambda: 60_000)
+    wire = Wire(client, server, 1_200, ladders=ladders)
+    seen = set()
+    for mtu in (65_000, 1_500, 65_000, 1_300, 9_000):
+        wire.faults = replace(BAD, mtu=mtu)
+        for _ in range(3):
+            exchange(wire, [1, 5_000, 150_000])
+            seen |= {end.quic.datagram_size for end in (wire.client, wire.server)}
+            wire.now += 1.0
+    assert len(seen) == 4
 
 
 @both_ends

@@ -17,9 +17,7 @@ from quafka_mesh_ops.sampling import EdgeSampling, Sampler
 from quafka_mesh_ops.tracing import (
     MAX_LINKS,
     ProducedBy,
-    Span,
     TraceContext,
-    Waits,
     parse_client,
 )
 
@@ -147,33 +145,12 @@ def test_names_follow_what_was_opted_for(opted: str, names: set[str], schema: st
 
 def test_every_name_in_the_code_is_of_the_table() -> None:
     """No attribute is named elsewhere: `span.set({"..."` would be seen here."""
-    named = re.compile(r'(?:\.set\(|\.event\(|\.start\(|\.park\(|\.child\()\s*\{?\s*f?"([^"]+)"')
+    named = re.compile(r'(?:\.set\(|\.event\(|\.start\(|\.child\()\s*\{?\s*f?"([^"]+)"')
     found: set[str] = set()
     for path in ROOT.glob("*/quafka*/**/*.py"):
         found |= set(named.findall(path.read_text()))
     # What an API's handler does is named after the API.
     assert {name for name in found if not name.startswith("gateway.kafka.")} == set()
-
-
-def test_waits_at_once_count_once() -> None:
-    waits = Waits()
-    for begin, end in ((10, 20), (50, 60), (15, 30), (12, 14)):
-        waits.add(begin, end)
-    assert waits.total() == 30
-    for _ in range(1_000):
-        waits.add(0, 1_000)  # more than anybody notes down
-    assert waits.total() == 1_000
-
-
-def test_a_parked_span_is_a_wait_of_the_whole_request(out: Out) -> None:
-    root = out.tracer.root(semconv.CONNECT, 1)
-    child = out.tracer.start(semconv.REQUEST, root.context)
-    parked: Span = out.tracer.park(semconv.FETCH_PARK, child.context)
-    parked.end()
-    assert root.context is not None
-    assert parked.context is not None
-    assert root.context.waits is parked.context.waits
-    assert root.context.waits.total() > 0
 
 
 def test_only_the_newest_produces_are_remembered() -> None:

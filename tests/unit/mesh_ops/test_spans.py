@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Self
 
-from quafka_mesh_ops.ops import DescribeTopics, DescribeTopicsResp, OpCode, Part
+from quafka_mesh_ops.ops import DescribeTopics, DescribeTopicsResp
+from quafka_mesh_ops.parts import OpCode, Part
 from quafka_mesh_ops.server import OpContext
 from quafka_mesh_ops.tracing import INTERNAL, NO_SPAN, Span, TraceContext, Tracer
 from tests.unit.mesh_ops.mesh import mesh
