@@ -52,6 +52,7 @@ from quafka_mesh_ops.parts import OpCode, Part
 from quafka_mesh_ops.process_metrics import process_metrics
 from quafka_mesh_ops.server import MeshServer, OpContext
 from quafka_mesh_ops.settings import join_address, split_address
+from quafka_mesh_ops.span_metrics import span_families
 from quafka_mesh_ops.tracing import Tracer
 from quafka_proto.errors import ErrorCode
 
@@ -114,6 +115,7 @@ class Broker:
         self._address = self._operations_address = ("", 0)
         self._operations = Operations(self._problems)
         self.metrics = process_metrics("broker", self._operations)
+        self.metrics.add(lambda: span_families(tracer))
         self._stats = BrokerStats()
         self._busy_with = "recovering the log"
 

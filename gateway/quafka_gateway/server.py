@@ -30,6 +30,7 @@ from quafka_mesh_ops.identity import Identity
 from quafka_mesh_ops.operations import Operations
 from quafka_mesh_ops.process_metrics import process_metrics
 from quafka_mesh_ops.settings import join_address, split_address
+from quafka_mesh_ops.span_metrics import span_families
 from quafka_mesh_ops.tracing import Tracer
 
 _DRAIN_SECONDS = 5.0
@@ -53,6 +54,7 @@ class Gateway:
         self._address = self._advertised = self._operations_address = ("", 0)
         self._operations = Operations(self._problems)
         self.metrics = process_metrics("gateway", self._operations)
+        self.metrics.add(lambda: span_families(tracer))
         self._draining = False
 
     async def start(self) -> None:

@@ -9,7 +9,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from aioquic.quic.packet import QuicErrorCode
 
@@ -379,8 +379,8 @@ class _Session:
             with span:
                 if span.context is not None:
                     span.set({semconv.OP: type(op).__name__, semconv.ORG: request.org_id})
-                    group = getattr(op, "group", "")
-                    if group:
+                    group: object = getattr(op, "group", "")
+                    if isinstance(group, str) and group:
                         span.set({semconv.GROUP: group})
                 code, body = await self._handle(handler, context, op, span)
             self._respond(stream_id, request.request_id, code, body, context.ack_parent)
@@ -443,5 +443,8 @@ class _Session:
 def _error_codes(answer: Part) -> Iterator[int]:
     """Those of an answer, and of what it lists first of all."""
     yield getattr(answer, "error_code", 0)
-    for part in getattr(answer, "partitions", None) or getattr(answer, "groups", None) or ():
-        yield part if isinstance(part, int) else getattr(part, "error_code", 0)
+    for name in ("partitions", "groups"):
+        listed: object = getattr(answer, name, None)
+        if isinstance(listed, list):  # of answers, or of bare codes
+            for part in cast("list[object]", listed):
+                yield part if isinstance(part, int) else getattr(part, "error_code", 0)

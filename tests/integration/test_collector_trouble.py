@@ -16,6 +16,7 @@ import pytest
 from quafka_mesh_ops import semconv
 from quafka_mesh_ops.otlp import otlp_tracer
 from quafka_mesh_ops.sampling import EdgeSampling, Sampler
+from quafka_mesh_ops.span_metrics import span_families
 from quafka_mesh_ops.tracing import Tracer
 from tests.support.cluster import Cluster
 from tests.support.kafka_calls import fetch, metadata, produce, values
@@ -106,6 +107,8 @@ def test_spans_are_dropped_and_counted_and_nobody_waits(
     assert most <= 200
     assert longest < 0.25  # none of them waited for the collector
     assert tracer.queued == 0
+    counted = [value for one in span_families(tracer) for _, value in one.samples]
+    assert counted == [2_000, tracer.dropped, 0]
     if mood is Mood.SLOW:
         assert 0 < tracer.dropped < 2_000
     else:

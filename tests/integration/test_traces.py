@@ -22,7 +22,15 @@ from quafka_proto.schema.groups import (
     JoinGroupResponse,
 )
 from tests.support.cluster import Cluster
-from tests.support.kafka_calls import fetch, fetch_request, metadata, produce, produce_batch, values
+from tests.support.kafka_calls import (
+    create_topic,
+    fetch,
+    fetch_request,
+    metadata,
+    produce,
+    produce_batch,
+    values,
+)
 from tests.support.raw_client import RawClient
 from tests.support.spans import Collector, Trace, collector
 
@@ -101,6 +109,16 @@ HEARTBEAT = """
         gateway.kafka.heartbeat internal
           mesh.kafkaop.sent client
             mesh.kafkaop.handle server
+        gateway.kafka.encode internal
+      gateway.kafka.write internal
+"""
+CREATE = """
+    gateway.kafka.connect server
+      gateway.kafka.request internal
+        gateway.kafka.create_topics internal
+          mesh.kafkaop.sent client
+            mesh.kafkaop.handle server
+              broker.wal.commit internal
         gateway.kafka.encode internal
       gateway.kafka.write internal
 """
@@ -239,6 +257,13 @@ def test_a_group_is_joined_and_the_wait_for_its_members_is_parked(traced: Traced
     assert request[semconv.GROUP] == "team"
     late = traced.collector.wait_for_tree("member", HEARTBEAT)
     assert late.named(semconv.REQUEST).attributes[semconv.ERROR_TYPE] == "ILLEGAL_GENERATION"
+
+
+def test_an_admin_op(traced: Traced) -> None:
+    with traced.client("admin") as client:
+        create_topic(client, "created")
+    trace = traced.collector.wait_for_tree("admin", CREATE)
+    assert trace.named(semconv.HANDLE).attributes[semconv.OP] == "CreateTopic"
 
 
 def test_a_produce_continues_the_trace_in_its_first_record(traced: Traced) -> None:
