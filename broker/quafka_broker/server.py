@@ -55,6 +55,7 @@ from quafka_mesh_ops.parts import OpCode, Part
 from quafka_mesh_ops.process_metrics import ProcessFigures, process_metrics
 from quafka_mesh_ops.server import MeshServer, OpContext
 from quafka_mesh_ops.settings import join_address, split_address
+from quafka_mesh_ops.span_metrics import span_families
 from quafka_mesh_ops.status_page import Section, StatusPage, text
 from quafka_mesh_ops.tracing import Tracer
 from quafka_proto.errors import ErrorCode
@@ -124,6 +125,7 @@ class Broker:
         self._operations = Operations(self._problems)
         self._process = ProcessFigures("broker")
         self.metrics = process_metrics(self._process, self._operations)
+        self.metrics.add(lambda: span_families(tracer))
         self._stats = BrokerStats(config.ops_slow_ms / 1000)
         self._figures: BrokerMetrics | None = None
         page = StatusPage("broker", self._problems, self._sections)

@@ -31,6 +31,7 @@ from quafka_mesh_ops.identity import Identity
 from quafka_mesh_ops.operations import Operations
 from quafka_mesh_ops.process_metrics import ProcessFigures, process_metrics
 from quafka_mesh_ops.settings import join_address, split_address
+from quafka_mesh_ops.span_metrics import span_families
 from quafka_mesh_ops.status_page import Section, StatusPage, text
 from quafka_mesh_ops.tracing import Tracer
 
@@ -56,6 +57,7 @@ class Gateway:
         self._operations = Operations(self._problems)
         self._process = ProcessFigures("gateway")
         self.metrics = process_metrics(self._process, self._operations)
+        self.metrics.add(lambda: span_families(tracer))
         self._services: Services | None = None
         page = StatusPage("gateway", self._problems, self._sections)
         self._operations.add("/statusz", page.page)
@@ -150,7 +152,7 @@ class Gateway:
         config = self._config
         cache_bytes = config.fetch_cache_bytes // len(self._links)
         readers = [
-            FetchReader(link, responses, cache_bytes, config.fetch_backfill_bytes)
+            FetchReader(link, responses, cache_bytes, config.fetch_backfill_bytes, self._tracer)
             for link in self._links
         ]
         if len(readers) == 1:
