@@ -41,6 +41,7 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=12.0, help="of heartbeats")
     parser.add_argument("--commits", type=int, default=1_000_000, help="before the restart")
+    parser.add_argument("--only", default="", help="tables whose name contains this")
     parser.add_argument("--servers", default="quafka,kafka")
     options = parser.parse_args(arguments)
     room = ("--max-connections", str(2 * HEARTBEATERS))
@@ -64,10 +65,9 @@ async def _measure(servers: list[Server], options: argparse.Namespace) -> None:
         warm = RawMember(connection, "warm")
         await warm.settle()
         await warm.leave()
-    await _rebalances(servers, options.rounds)
-    await _commits(servers, options.rounds)
-    await _heartbeats(servers, options.seconds)
-    await _restart(servers, options.commits)
+    for name, measure in TABLES.items():
+        if options.only in name:
+            await measure(servers, options)
 
 
 class Cost:
@@ -86,12 +86,12 @@ class Cost:
 # --- rebalance ------------------------------------------------------------------------------
 
 
-async def _rebalances(servers: list[Server], rounds: int) -> None:
+async def _rebalances(servers: list[Server], options: argparse.Namespace) -> None:
     print(f"\n{'rebalance, ms':24}{'median':>10}{'CPU':>10}{'of clients':>12}")
     for size in SIZES:
         groups = {server.name: await _group(server, size) for server in servers}
         costs: dict[str, list[tuple[float, float, float]]] = {s.name: [] for s in servers}
-        for _ in range(rounds):
+        for _ in range(options.rounds):
             for server in servers:
                 cost = Cost(server)
                 await _rebalance(groups[server.name])
@@ -126,11 +126,11 @@ async def _dissolve(group: list[RawMember]) -> None:
 # --- commits --------------------------------------------------------------------------------
 
 
-async def _commits(servers: list[Server], rounds: int) -> None:
+async def _commits(servers: list[Server], options: argparse.Namespace) -> None:
     print(f"\n{'commits a second':24}{'median':>10}{'CPU us':>10}{'of clients':>12}")
     for count in COMMITTERS:
         rates: dict[str, list[tuple[float, float, float]]] = {s.name: [] for s in servers}
-        for turn in range(rounds):
+        for turn in range(options.rounds):
             for server in servers:
                 rates[server.name].append(await _commit(server, count, turn))
         for name, taken in rates.items():
@@ -195,7 +195,7 @@ def _same(pulse: Pulse) -> Pulse:
     return pulse
 
 
-async def _heartbeats(servers: list[Server], seconds: float) -> None:
+async def _heartbeats(servers: list[Server], options: argparse.Namespace) -> None:
     label = f"heartbeats, {HEARTBEATERS:,} members"
     print(f"\n{label:26}{'a second':>10}{'CPU %':>10}{'CPU us':>10}{'of clients':>12}")
     for server in servers:
@@ -210,8 +210,12 @@ async def _heartbeats(servers: list[Server], seconds: float) -> None:
             pulse = Pulse(frame)
             await loop.create_connection(partial(_same, pulse), *server.address)
             pulses.append(pulse)
-        await _pulse(server, f"each {EVERY:g} s, {server.name}", pulses, _paced(pulses, seconds))
-        await _pulse(server, f"at once, {server.name}", pulses, _flat_out(pulses, seconds / 2))
+        await _pulse(
+            server, f"each {EVERY:g} s, {server.name}", pulses, _paced(pulses, options.seconds)
+        )
+        await _pulse(
+            server, f"at once, {server.name}", pulses, _flat_out(pulses, options.seconds / 2)
+        )
         for pulse in pulses:
             pulse.transport.close()
 
@@ -252,11 +256,11 @@ async def _flat_out(pulses: list[Pulse], seconds: float) -> None:
 # --- restart --------------------------------------------------------------------------------
 
 
-async def _restart(servers: list[Server], commits: int) -> None:
+async def _restart(servers: list[Server], options: argparse.Namespace) -> None:
     # From the kill to the first answer.
-    print(f"\n{f'{commits:,} offsets':24}{'written s':>10}{'restart s':>10}{'CPU s':>10}")
+    print(f"\n{f'{options.commits:,} offsets':24}{'written s':>10}{'restart s':>10}{'CPU s':>10}")
     for server in servers:
-        written = await _write(server, commits)
+        written = await _write(server, options.commits)
         assert server.restart is not None
         began = time.perf_counter()
         pid = await asyncio.to_thread(server.restart)
@@ -297,3 +301,11 @@ async def _until(ask: Callable[[], Awaitable[Offsets]]) -> Offsets:
                 return await ask()
             except AssertionError:
                 await asyncio.sleep(0.02)
+
+
+TABLES: dict[str, Callable[[list[Server], argparse.Namespace], Awaitable[None]]] = {
+    "rebalance": _rebalances,
+    "commits": _commits,
+    "heartbeats": _heartbeats,
+    "restart": _restart,
+}
