@@ -17,7 +17,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -68,6 +68,7 @@ async def fill(data: Path, size: int, batch_bytes: int) -> None:
     for _ in range(rounds):
         await asyncio.gather(*[log.append(partition, batch) for partition in partitions])
     await log.close()
+    os.sync()  # so that nobody's fsync has to wait for all of it
 
 
 def make(data: Path, store: Store, org: int | None = None) -> tuple[Made, float, float]:
@@ -144,7 +145,7 @@ def produce(bootstrap: str, seconds: float) -> list[float]:
 
 
 @contextmanager
-def snapshots_all_the_time(data: Path, store: Store, pause: float) -> Iterator[list[float]]:
+def snapshots_all_the_time(data: Path, store: Store, pause: float) -> Generator[list[float]]:
     """Make one after the other, in a process of its own; seconds that each took."""
     took: list[float] = []
     stop = threading.Event()
