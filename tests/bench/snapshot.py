@@ -17,7 +17,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -28,6 +28,7 @@ from quafka_broker.config import BrokerConfig
 from quafka_broker.snapshots.create import Creation, Made
 from quafka_broker.snapshots.from_broker import local_cut
 from quafka_broker.snapshots.store import LocalStore, Store
+from quafka_broker.snapshots.zones_ahead import ZONES
 from quafka_broker.state import BrokerState
 from quafka_broker.wal.disk import RealDisk
 from quafka_broker.wal.log import Log
@@ -67,6 +68,7 @@ async def fill(data: Path, size: int, batch_bytes: int) -> None:
     for _ in range(rounds):
         await asyncio.gather(*[log.append(partition, batch) for partition in partitions])
     await log.close()
+    os.sync()  # so that nobody's fsync has to wait for all of it
 
 
 def make(data: Path, store: Store, org: int | None = None) -> tuple[Made, float, float]:
@@ -80,32 +82,42 @@ def make(data: Path, store: Store, org: int | None = None) -> tuple[Made, float,
 def print_made(name: str, made: Made, seconds: float, cpu: float) -> None:
     size = sum(piece.length for piece in made.manifest.pieces)
     print(
-        f"  {name:34} {seconds * 1000:9.1f} {cpu * 1000:9.1f} {made.written / 1e6:11.1f} "
+        f"  {name:36} {seconds * 1000:9.1f} {cpu * 1000:9.1f} {made.written / 1e6:11.1f} "
         f"{size / 1e9:8.2f}"
     )
+
+
+def wait_for_zones(data: Path) -> None:
+    """Until the broker has made those of all sealed segments."""
+    sealed = len(list((data / "wal").glob("*.log"))) - 1
+    while not (data / ZONES).is_dir() or len(list((data / ZONES).glob("*.zones"))) < sealed:
+        time.sleep(0.1)
 
 
 def create(cluster: Cluster, folder: Path, gigabytes: float) -> None:
     """The table of what it takes to make one."""
     data = cluster.data
     print(f"\nsnapshots of {gigabytes} GB, beside the broker (copies end in the page cache)")
-    print(f"  {'':34} {'ms':>9} {'CPU ms':>9} {'MB written':>11} {'GB log':>8}")
+    print(f"  {'':36} {'ms':>9} {'CPU ms':>9} {'MB written':>11} {'GB log':>8}")
     linked = LocalStore(folder / "linked")
+    wait_for_zones(data)
     print_made("linked, the first", *make(data, linked))
     print_made("linked, nothing new", *make(data, linked))
     produce(cluster.bootstrap, 1.0)
     print_made(f"linked, {_RATE} new records", *make(data, linked))
+    shutil.rmtree(data / ZONES)
+    print_made("linked, the first, zones to be made", *make(data, LocalStore(folder / "no-zones")))
     begun = time.perf_counter()
     command = [sys.executable, "-m", "quafka", "snapshot", "create", str(folder / "command")]
     subprocess.run([*command, "--data", str(data)], check=True, capture_output=True)
-    print(f"  {'the first, as a command':34} {(time.perf_counter() - begun) * 1000:9.1f}")
+    print(f"  {'the first, as a command':36} {(time.perf_counter() - begun) * 1000:9.1f}")
     if gigabytes <= 2:
         for name, org in (("copied", None), ("one org of two, repacked", _ORGS[0])):
             store = _Copying(folder / name.split(",")[0])
             made, seconds, cpu = make(data, store, org)
             print_made(name, made, seconds, cpu)
             rate = made.written / 1e6
-            print(f"  {'':34} {rate / seconds:.0f} MB/s, {rate / cpu:.0f} a second of CPU")
+            print(f"  {'':36} {rate / seconds:.0f} MB/s, {rate / cpu:.0f} a second of CPU")
 
 
 # --- producers --------------------------------------------------------------------------------
@@ -133,7 +145,7 @@ def produce(bootstrap: str, seconds: float) -> list[float]:
 
 
 @contextmanager
-def snapshots_all_the_time(data: Path, store: Store, pause: float) -> Iterator[list[float]]:
+def snapshots_all_the_time(data: Path, store: Store, pause: float) -> Generator[list[float]]:
     """Make one after the other, in a process of its own; seconds that each took."""
     took: list[float] = []
     stop = threading.Event()
@@ -185,10 +197,10 @@ def latency(cluster: Cluster, folder: Path, rounds: int, seconds: float) -> None
         snapshots += took[1:]
         shutil.rmtree(store.folder)
     print(f"\nproduce at {_RATE} records a second, acks=all, wal.fsync=commit: ms")
-    print(f"  {'':34} {'p50':>9} {'p99':>9} {'p99.9':>9} {'max':>9}")
+    print(f"  {'':36} {'p50':>9} {'p99':>9} {'p99.9':>9} {'max':>9}")
     for name, took in (("no snapshots", quiet), ("a snapshot every 200 ms", busy)):
         cuts = statistics.quantiles(took, n=1000)
-        print(f"  {name:34} {cuts[499]:9.2f} {cuts[989]:9.2f} {cuts[998]:9.2f} {max(took):9.2f}")
+        print(f"  {name:36} {cuts[499]:9.2f} {cuts[989]:9.2f} {cuts[998]:9.2f} {max(took):9.2f}")
     print(f"  {len(snapshots)} snapshots; median {statistics.median(snapshots) * 1000:.1f} ms")
 
 

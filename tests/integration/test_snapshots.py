@@ -148,42 +148,32 @@ def test_under_load_and_kill_9(cluster: Cluster, tmp_path: Path, quafka: Quafka)
     assert made[-1]["reused"] > 0
 
 
-@pytest.mark.parametrize("org", [(), ("--org", "1")])
 def test_from_elsewhere(
-    cluster: Cluster, tmp_path: Path, quafka: Quafka, org: tuple[str, ...]
+    cluster: Cluster, tmp_path: Path, quafka: Quafka, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Over the mesh, as a node on the broker's allow-list; segments grow and are gone on with."""
-    dest = tmp_path / "dest"
-    remote = (
-        "--broker",
-        cluster.broker.ready["mesh"],
-        "--broker-id",
-        cluster.broker.ready["node_id"],
-    )
-    create = ("create", dest, *remote, "--node-key", cluster.folder / "gateway.key", *org)
+    gateway, stranger = cluster.folder / "gateway.key", tmp_path / "stranger.key"
+    dests = {tmp_path / "all": (), tmp_path / "org": ("--org", "1")}
     with Load(cluster.bootstrap):
-        for _ in range(3):
-            time.sleep(0.1)
-            said = json.loads(quafka(*create, "--format", "json"))
+        for _ in range(2):
+            for dest, org in dests.items():
+                create = ("create", dest, *at(cluster), "--node-key", gateway, *org)
+                said = json.loads(quafka(*create, "--format", "json"))
     assert said["linked"] == 0
     assert said["reused"] > 0
-    for manifest in manifests(dest):
-        check(dest, manifest, cluster.bootstrap)
-        quafka("verify", dest, manifest.id)
+    for dest in dests:
+        for manifest in manifests(dest):
+            check(dest, manifest, cluster.bootstrap)
+            quafka("verify", dest, manifest.id)
     assert list((cluster.data / "pins").iterdir()) == []
 
-
-def test_a_stranger_gets_no_snapshot(
-    cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    key = tmp_path / "stranger.key"
-    Identity.create(key)
-    command = ["snapshot", "create", str(tmp_path / "d"), *at(cluster), "--node-key", str(key)]
+    Identity.create(stranger)
+    nothing = tmp_path / "nothing"
+    command = ["snapshot", "create", str(nothing), *at(cluster), "--node-key", str(stranger)]
     with patch("quafka_broker.snapshots.over_mesh._CONNECT_SECONDS", 1.0):
-        code = main(command)
-    assert code == 2
+        assert main(command) == 2
     assert "allow-list" in capsys.readouterr().err
-    assert manifests(tmp_path / "d") == []
+    assert manifests(nothing) == []
 
 
 def test_what_the_command_says(cluster: Cluster, tmp_path: Path, quafka: Quafka) -> None:

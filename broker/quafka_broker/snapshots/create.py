@@ -211,7 +211,8 @@ class Creation:
         if not linked:
             index, index_offset = f"{stem}.oidx", 0
             self._put(index, INDEX_ROW_SIZE * part.rows, self._rows(part))
-        self._zones(f"{stem}.zones", self._rows(part), part.rows)
+        ready = self._source.zones(cut) if cut.sealed and not part.first_row else None
+        self._zones(f"{stem}.zones", self._rows(part), part.rows, ready)
         return Piece(
             cut.number, cut.salt, part.position, cut.end - part.position, log, log_offset,
             index, index_offset, part.rows, f"{stem}.zones",
@@ -267,16 +268,21 @@ class Creation:
         self._step(f"write {path}")
         self._store.put(path, self._counted(data))
 
-    def _zones(self, path: str, rows: Iterable[bytes], count: int) -> None:
+    def _zones(
+        self, path: str, rows: Iterable[bytes], count: int, ready: bytes | None = None
+    ) -> None:
+        """Write a zones file: what is `ready`, or the zones of the rows."""
         if path in self._there:
             return
-        builder = ZoneBuilder()
-        for some in rows:
-            builder.add(some)
-        zones = builder.zones()
-        assert sum(zone.batches for zone in zones) == count
+        if ready is None:
+            builder = ZoneBuilder()
+            for some in rows:
+                builder.add(some)
+            zones = builder.zones()
+            assert sum(zone.batches for zone in zones) == count
+            ready = encode_zones(zones)
         self._step(f"write {path}")
-        self._store.put(path, self._counted([encode_zones(zones)]))
+        self._store.put(path, self._counted([ready]))
 
     def _counted(self, data: Iterable[bytes]) -> Iterator[bytes]:
         for some in data:

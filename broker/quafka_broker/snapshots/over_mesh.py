@@ -17,6 +17,7 @@ from typing import Any, TypeVar, cast
 
 from quafka_broker.snapshots.pins import Cut, cut_from
 from quafka_broker.snapshots.source import Source, chunks
+from quafka_broker.wal.log import SegmentCut
 from quafka_mesh_ops.client import MeshClient
 from quafka_mesh_ops.errors import MeshError, OpFailedError
 from quafka_mesh_ops.identity import Identity, NodeId
@@ -140,6 +141,9 @@ class _RemoteFiles:
         return None
 
     def index_path(self, number: int) -> Path | None:
+        return None
+
+    def zones(self, segment: SegmentCut) -> bytes | None:
         return None
 
     def log(self, number: int, at: int, size: int) -> bytes:

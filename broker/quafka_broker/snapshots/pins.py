@@ -18,11 +18,12 @@ import os
 import shutil
 import time
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from quafka_broker.groups.table import Committed, Key, Place
+from quafka_broker.snapshots.zones_ahead import ZONES, zones_name
 from quafka_broker.state import BrokerState
 from quafka_broker.topics import Topic as RegisteredTopic
 from quafka_broker.virtual_topics import VirtualTopicId, topic_hash
@@ -145,6 +146,8 @@ def _hold(data: Path, name: str, cut: Cut) -> None:
         for segment in cut.segments:
             for file in (log_name(segment.number), index_name(segment.number)):
                 os.link(data / "wal" / file, folder / file)
+            with suppress(FileNotFoundError):
+                os.link(data / ZONES / zones_name(segment), folder / zones_name(segment))
         values = {
             "segments": [list(segment) for segment in cut.segments],
             "manifest": encode_manifest(cut.manifest).decode(),

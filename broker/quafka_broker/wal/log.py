@@ -305,15 +305,19 @@ class Log:
             await asyncio.to_thread(keep, cut, found)
         return cut
 
-    def _instant(self) -> LogCut:
-        """What readers see now. All of an append is visible, or nothing of it."""
-        contents = self._contents
-        last = contents.segments[-1].number
-        segments = [
+    def segments(self) -> list[SegmentCut]:
+        """The segments that have entries."""
+        segments = self._contents.segments
+        last = segments[-1].number
+        return [
             SegmentCut(s.number, s.salt, s.kind, s.end, s.entries, s.number != last)
-            for s in contents.segments
+            for s in segments
             if s.entries
         ]
+
+    def _instant(self) -> LogCut:
+        """What readers see now. All of an append is visible, or nothing of it."""
+        contents, segments = self._contents, self.segments()
         topics = [(t.id, t.log_start, t.high_watermark) for t in contents.topics.values()]
         return LogCut(contents.next_id, segments, topics, contents.quarantine.lost())
 

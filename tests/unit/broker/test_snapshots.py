@@ -24,11 +24,18 @@ from quafka_broker.snapshots.pins import held, pin, read_pin
 from quafka_broker.snapshots.source import PinnedFiles
 from quafka_broker.snapshots.store import LocalStore, Store
 from quafka_broker.snapshots.verify import Verification
+from quafka_broker.snapshots.zones_ahead import make_ahead, zones_name
 from quafka_broker.state import BrokerState
 from quafka_mesh_ops.errors import OpFailedError, StartupError
 from quafka_mesh_ops.snapshot_ops import MAX_READ, PinSnapshot, ReadPinned, UnpinSnapshot
 from quafka_proto.errors import ErrorCode, Malformed
-from quafka_proto.snapshot_format import Manifest, manifest_path
+from quafka_proto.snapshot_format import (
+    Manifest,
+    ZoneBuilder,
+    decode_zones,
+    encode_zones,
+    manifest_path,
+)
 from tests.support.snapshot_reader import in_folder, manifests, values
 from tests.unit.broker.snapshot_tools import (
     CopyingStore,
@@ -145,6 +152,7 @@ class Busy:
         self.stop = False
         self._state = state
         self._turns = 0
+        self._rewriting = asyncio.Lock()
         self._every: dict[bytes, list[bytes]] = {}  # by the topic's id
 
     async def run(self) -> None:
@@ -165,7 +173,8 @@ class Busy:
         if not self._turns % 31:
             await self._state.delete_topic(topic)
         if not self._turns % 23:
-            await rewrite(self._state)
+            async with self._rewriting:  # there is one rewriter of a log
+                await rewrite(self._state)
 
     def at(self, manifest: Manifest) -> dict[str, tuple[int, list[bytes]]]:
         """Log start, and all values up to the high watermark, of each topic at a cut."""
@@ -497,6 +506,39 @@ def test_a_folder_that_is_in_use_is_waited_for(tmp_path: Path, dest: Path) -> No
     ):
         local_cut(data).__enter__()
     other.release()
+
+
+# --- zones made ahead -------------------------------------------------------------------------
+
+
+async def test_zones_are_made_ahead_and_are_those_of_the_rows(tmp_path: Path, dest: Path) -> None:
+    data = tmp_path / "data"
+    async with state_in(data) as state:
+        topic, _ = await state.create_topic(ORG, "t", 1)
+        for n in range(90):
+            await put(state, topic, *named("t", range(n, n + 1)))
+        sealed = [segment for segment in state.log.segments() if segment.sealed]
+        assert make_ahead(data, state.log.segments()) == len(sealed) > 2
+        assert make_ahead(data, state.log.segments()) == 0
+        with patch("quafka_broker.snapshots.create.ZoneBuilder.add", side_effect=ZoneBuilder.add,
+                   autospec=True) as built:  # fmt: skip
+            ahead = (await snapshot(state, LocalStore(dest))).manifest
+            assert built.call_count == 1, "of the active segment only"
+        assert faults(LocalStore(dest), ahead) == []
+
+        broken, short, missing = sorted((data / "zones").iterdir())[:3]
+        broken.write_bytes(b"x" * 200)
+        short.write_bytes(encode_zones(decode_zones(short.read_bytes())[:0]))
+        missing.unlink()
+        other = LocalStore(tmp_path / "other")
+        made = (await snapshot(state, other)).manifest
+        assert faults(other, made) == []
+        await delete_below(state, topic, 90)
+        await rewrite(state)
+        make_ahead(data, state.log.segments())
+        assert {path.name for path in (data / "zones").iterdir()} == {
+            zones_name(segment) for segment in state.log.segments() if segment.sealed
+        }
 
 
 # --- damage -----------------------------------------------------------------------------------
