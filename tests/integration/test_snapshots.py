@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -24,6 +25,12 @@ CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 ORG = 1
 
 Quafka = Callable[..., str]
+
+
+@pytest.fixture(autouse=True)
+def not_nice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command runs in this process, which has other tests to run."""
+    monkeypatch.setattr("os.nice", lambda _by: 0)
 
 
 @pytest.fixture
@@ -218,3 +225,11 @@ def test_what_cannot_be_done_is_said_in_a_sentence(
     assert (code, said.out) == (2, "")
     assert complaint in said.err
     assert len(said.err.splitlines()) == 1
+
+
+def test_an_object_store_needs_its_extra(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "quafka_broker.snapshots.object_store", None)
+    assert main(["snapshot", "list", "s3://bucket/lake"]) == 2
+    assert "quafka[s3]" in capsys.readouterr().err
