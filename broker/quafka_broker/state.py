@@ -23,6 +23,7 @@ from quafka_broker.virtual_topics import VirtualTopicId
 from quafka_broker.wal.errors import StorageError
 from quafka_broker.wal.log import Log
 from quafka_mesh_ops.ops import Change
+from quafka_mesh_ops.tracing import ProducedBy
 from quafka_proto.record_codec import Record, build_batch, iter_records
 from quafka_proto.records import BatchHeader, read_header, split_batches
 
@@ -48,6 +49,7 @@ class BrokerState:
     deletions: int = 0
     """Counts what has died; the log's rewriter looks at it."""
     leases: Leases = field(default_factory=Leases)
+    produced_by: ProducedBy = field(default_factory=ProducedBy)
     retention_changed: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when a topic's retention has been changed."""
     groups: Coordinator = field(init=False)

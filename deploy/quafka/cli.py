@@ -130,7 +130,8 @@ def _run_program(name: str, config: CommonSettings, options: argparse.Namespace)
     from quafka_mesh_ops.tracing import tracer_from_environment
 
     try:
-        tracer = tracer_from_environment(f"quafka-{name}")
+        edge = config.sampling if isinstance(config, GatewayConfig) else None
+        tracer = tracer_from_environment(f"quafka-{name}", edge)
     except ValueError as e:
         raise SettingError(str(e)) from e
     if name == "broker":

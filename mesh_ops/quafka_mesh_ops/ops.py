@@ -95,12 +95,21 @@ class AbortedTransaction(Part):
 
 
 @dataclass(frozen=True, slots=True)
+class BatchTrace(Part):
+    """The produce that wrote the batch at this offset: a W3C traceparent."""
+
+    base_offset: int
+    traceparent: str
+
+
+@dataclass(frozen=True, slots=True)
 class FetchOpResp(Part):
     """Stored record batches and the partition's watermarks.
 
     `diverging_epoch`: the log has less of the client's last fetched epoch than the client, who is
     to cut off what lies behind; then there are no records.
-    `topic_id` is set where the op named the topic by its name.
+    `topic_id` is set where the op named the topic by its name. `produced_by`: which traces wrote
+    some of the batches, as far as the broker knows.
     """
 
     records: list[Buffer]
@@ -111,6 +120,7 @@ class FetchOpResp(Part):
     aborted_transactions: list[AbortedTransaction] | None = None
     diverging_epoch: EpochEnd | None = None
     topic_id: bytes = b""
+    produced_by: list[BatchTrace] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,6 +43,7 @@ class OpCode(IntEnum):
     DESCRIBE_GROUPS = 0x18
     DELETE_GROUPS = 0x19
     GROUP_LAG = 0x1A
+    LAG_OF_OFFSETS = 0x1B
     FORGET_TOPIC = 0x1F
     EPOCH_ENDS = 0x20
     HOLD_LEASE = 0x30

@@ -22,8 +22,9 @@ from quafka_broker.wal.checkpointer import Checkpointer
 from quafka_broker.wal.contents import Contents
 from quafka_broker.wal.disk import Disk
 from quafka_broker.wal.errors import CorruptError, StorageError
+from quafka_broker.wal.group import WriteTimes
 from quafka_broker.wal.quarantine import Damage
-from quafka_broker.wal.reading import Reader
+from quafka_broker.wal.reading import Reader, ReadTimes
 from quafka_broker.wal.recovery import recover
 from quafka_broker.wal.repair import repair
 from quafka_broker.wal.reserve import Reserve
@@ -383,28 +384,36 @@ class Log:
         batches: Sequence[tuple[BatchHeader, memoryview]],
         *,
         urgent: bool = False,
+        writes: list[WriteTimes] | None = None,
     ) -> asyncio.Future[list[int]]:
         """Queue checked batches now; the future gives the offset of each batch's first record.
 
         The order of the calls is the log's order. Cancelling the future does not take the batches
         back. Call `wait_for_room` before, or memory is not bounded. What is `urgent` may use the
-        reserve of a full disk.
+        reserve of a full disk. `writes` is given the times of the write.
 
         The future raises:
             InDoubtError: nobody knows if the batches are in the log.
             StorageError: they are not.
         """
-        return self._open_writer.append(topic, batches, urgent=urgent)
+        return self._open_writer.append(topic, batches, urgent=urgent, writes=writes)
 
     # --- read -------------------------------------------------------------------------------
 
     async def read(
-        self, topic: VirtualTopic, offset: int, max_bytes: int, *, at_least_one: bool
+        self,
+        topic: VirtualTopic,
+        offset: int,
+        max_bytes: int,
+        *,
+        at_least_one: bool,
+        times: ReadTimes | None = None,
     ) -> list[memoryview]:
         """Whole batches from the one that holds `offset` on, together at most `max_bytes`.
 
         With `at_least_one` the first batch is returned however large. `offset` must be within
-        [log_start, high_watermark]; at the high watermark there is nothing.
+        [log_start, high_watermark]; at the high watermark there is nothing. `times` is told when
+        what was done.
 
         Raises:
             StorageError: the bytes cannot be read.
@@ -412,7 +421,9 @@ class Log:
             OffsetGoneError: the log start is above `offset`.
         """
         try:
-            return await self._reader.batches(topic, offset, max_bytes, at_least_one=at_least_one)
+            return await self._reader.batches(
+                topic, offset, max_bytes, at_least_one=at_least_one, times=times
+            )
         except (OSError, Malformed) as e:
             log.warning("virtual topic %s cannot be read at offset %d: %s", topic.id.key, offset, e)
             raise StorageError(str(e)) from e
