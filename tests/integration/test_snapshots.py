@@ -48,9 +48,8 @@ def quafka(capsys: pytest.CaptureFixture[str]) -> Quafka:
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Any:
-    """One whose log has small segments and is always being rewritten."""
-    args = ("--wal-segment-bytes", "65536", "--log-retention-check-interval-ms", "100")
-    with Cluster(tmp_path, broker_args=args) as started:
+    """One whose log has small segments."""
+    with Cluster(tmp_path, broker_args=("--wal-segment-bytes", "65536")) as started:
         yield started
 
 
