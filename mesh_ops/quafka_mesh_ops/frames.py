@@ -33,8 +33,8 @@ import msgpack as untyped_msgpack  # type: ignore[import-untyped]  # pyright: ig
 
 from quafka_mesh_ops import by_reference
 from quafka_mesh_ops.errors import ProtocolError
-from quafka_mesh_ops.ops import Buffer, FetchOpsResp, Part, ProduceOps, to_wire
-from quafka_mesh_ops.parts import without_gc
+from quafka_mesh_ops.ops import FetchOpsResp, ProduceOps
+from quafka_mesh_ops.parts import Buffer, Part, to_wire, without_gc
 
 msgpack: Any = untyped_msgpack
 
@@ -224,7 +224,10 @@ class StreamFrames:
 
 @dataclass(slots=True)
 class Request:
-    """An OP frame's envelope. `deadline_ms`: time left when it was sent, in milliseconds."""
+    """An OP frame's envelope. `deadline_ms`: time left when it was sent, in milliseconds.
+
+    `came`: noted of one that has to wait before it is begun, in ns since the epoch.
+    """
 
     request_id: int
     op_code: int
@@ -233,6 +236,7 @@ class Request:
     tracestate: str
     deadline_ms: int
     body: list[Any]
+    came: int | None = None
 
 
 @dataclass(slots=True)

@@ -42,8 +42,21 @@ class OpCode(IntEnum):
     LIST_GROUPS = 0x17
     DESCRIBE_GROUPS = 0x18
     DELETE_GROUPS = 0x19
+    GROUP_LAG = 0x1A
+    LAG_OF_OFFSETS = 0x1B
+    FORGET_TOPIC = 0x1F
     EPOCH_ENDS = 0x20
     HOLD_LEASE = 0x30
+    PROBE = 0x31
+    CREATE_PARTITIONS = 0x40
+    DESCRIBE_TOPIC_CONFIGS = 0x41
+    ALTER_TOPIC_CONFIGS = 0x42
+    DESCRIBE_BROKER = 0x43
+    DESCRIBE_LOG_DIR = 0x44
+    DESCRIBE_PRODUCERS = 0x45
+    PIN_SNAPSHOT = 0x50
+    READ_PINNED = 0x51
+    UNPIN_SNAPSHOT = 0x52
 
 
 class Part:
@@ -157,6 +170,8 @@ def _form(part_type: type[Part]) -> _Form:
 def _getter(names: list[str]) -> Callable[[Any], tuple[Any, ...]]:
     if len(names) > 1:
         return attrgetter(*names)
+    if not names:
+        return lambda part: ()
     get = attrgetter(*names)
     return lambda part: (get(part),)
 

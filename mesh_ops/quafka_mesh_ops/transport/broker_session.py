@@ -19,8 +19,8 @@ from quafka_mesh_ops.frames import (
     encode_number,
 )
 from quafka_mesh_ops.identity import NodeId
-from quafka_mesh_ops.ops import Buffer, Op
-from quafka_mesh_ops.tracing import TraceContext
+from quafka_mesh_ops.parts import Buffer, Op
+from quafka_mesh_ops.tracing import NO_SPAN, Span, TraceContext
 from quafka_mesh_ops.transport.connection import Connection
 
 MAX_UNFINISHED = 4 * MAX_FRAME
@@ -47,6 +47,7 @@ class Call:
     trace: TraceContext | None
     future: asyncio.Future[Any]
     session: BrokerSession | None = None
+    queued: Span = NO_SPAN
 
 
 class SessionOwner(Protocol):

@@ -18,13 +18,12 @@ from quafka_mesh_ops.ops import (
     FetchOpResp,
     FetchOps,
     FetchOpsResp,
-    OpCode,
-    Part,
     ProduceOp,
     ProduceOpResp,
     ProduceOps,
     ProduceOpsResp,
 )
+from quafka_mesh_ops.parts import OpCode, Part
 from quafka_mesh_ops.server import Handler, MeshServer, OpContext
 from quafka_mesh_ops.tracing import Tracer
 

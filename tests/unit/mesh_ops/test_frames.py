@@ -26,11 +26,10 @@ from quafka_mesh_ops.ops import (
     FetchOpResp,
     FetchOps,
     FetchOpsResp,
-    OpCode,
     ProduceOp,
     ProduceOps,
-    from_wire,
 )
+from quafka_mesh_ops.parts import OpCode, from_wire
 
 
 def test_frame_lengths_on_the_wire() -> None:
