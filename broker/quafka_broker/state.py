@@ -23,6 +23,7 @@ from quafka_broker.virtual_topics import VirtualTopicId
 from quafka_broker.wal.errors import StorageError
 from quafka_broker.wal.log import Log
 from quafka_mesh_ops.ops import Change
+from quafka_mesh_ops.tracing import ProducedBy
 from quafka_proto.record_codec import Record, build_batch, iter_records
 from quafka_proto.records import BatchHeader, read_header, split_batches
 
@@ -48,6 +49,7 @@ class BrokerState:
     deletions: int = 0
     """Counts what has died; the log's rewriter looks at it."""
     leases: Leases = field(default_factory=Leases)
+    produced_by: ProducedBy = field(default_factory=ProducedBy)
     retention_changed: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when a topic's retention has been changed."""
     groups: Coordinator = field(init=False)
@@ -119,10 +121,18 @@ class BrokerState:
             StorageError: the log cannot be read.
             BadRegistryError: an event cannot be understood.
         """
-        try:
+        with _groups_understood():
             await self.groups.start()
-        except (ValueError, KeyError, TypeError) as e:
-            raise BadRegistryError(f"an event of the consumer groups is bad: {e!r}") from e
+
+    async def replay_groups(self) -> None:
+        """Rebuild the consumer groups from the log, but do not let them run.
+
+        Raises:
+            StorageError: the log cannot be read.
+            BadRegistryError: an event cannot be understood.
+        """
+        with _groups_understood():
+            await self.groups.journal.replay()
 
     async def _recorded(self) -> list[tuple[int, Event]]:
         """The registry's events with their offsets."""
@@ -359,6 +369,14 @@ def _understood(offset: int) -> Generator[None]:
         yield
     except (ValueError, KeyError, TypeError) as e:
         raise BadRegistryError(f"event {offset} of the topic registry is bad: {e!r}") from e
+
+
+@contextmanager
+def _groups_understood() -> Generator[None]:
+    try:
+        yield
+    except (ValueError, KeyError, TypeError) as e:
+        raise BadRegistryError(f"an event of the consumer groups is bad: {e!r}") from e
 
 
 def _seen(task: asyncio.Task[Any]) -> None:

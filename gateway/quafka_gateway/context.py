@@ -11,6 +11,7 @@ from quafka_gateway.fetch_session import FetchSessions
 from quafka_gateway.request_memory import RequestMemory
 from quafka_gateway.request_stats import GatewayStats
 from quafka_gateway.response_memory import ResponseMemory
+from quafka_mesh_ops.log_context import trace_fields
 from quafka_mesh_ops.tracing import Span, TraceContext, Tracer
 
 if TYPE_CHECKING:
@@ -81,6 +82,12 @@ class RequestContext:
     lane: int
     span: Span
     client_host: str = ""
+    correlation_id: int = 0
+
+    def log_fields(self) -> dict[str, str]:
+        """See LogSource: the connection's number and the client's number of the request."""
+        request_id = f"{self.lane}-{self.correlation_id}"
+        return {"request_id": request_id, **trace_fields(self.span.context)}
 
     @property
     def broker(self) -> BrokerLink | Brokers:

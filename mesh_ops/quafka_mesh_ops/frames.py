@@ -224,7 +224,10 @@ class StreamFrames:
 
 @dataclass(slots=True)
 class Request:
-    """An OP frame's envelope. `deadline_ms`: time left when it was sent, in milliseconds."""
+    """An OP frame's envelope. `deadline_ms`: time left when it was sent, in milliseconds.
+
+    `came`: noted of one that has to wait before it is begun, in ns since the epoch.
+    """
 
     request_id: int
     op_code: int
@@ -233,6 +236,7 @@ class Request:
     tracestate: str
     deadline_ms: int
     body: list[Any]
+    came: int | None = None
 
 
 @dataclass(slots=True)

@@ -54,6 +54,9 @@ class OpCode(IntEnum):
     DESCRIBE_BROKER = 0x43
     DESCRIBE_LOG_DIR = 0x44
     DESCRIBE_PRODUCERS = 0x45
+    PIN_SNAPSHOT = 0x50
+    READ_PINNED = 0x51
+    UNPIN_SNAPSHOT = 0x52
 
 
 class Part:

@@ -110,6 +110,10 @@ class Coordinator:
         """An org's groups, by name."""
         return [kept for key, kept in sorted(self._table.kept.items()) if key[0] == org]
 
+    def every_offset(self) -> list[tuple[Key, list[tuple[Place, Committed]]]]:
+        """What all groups of all orgs have committed."""
+        return [(key, list(k.offsets.items())) for key, k in self._table.kept.items() if k.offsets]
+
     def _new_group(self, key: Key) -> Group:
         return Group(key[1], self.limits, partial(self._save, key))
 

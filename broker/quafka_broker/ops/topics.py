@@ -6,6 +6,7 @@ from quafka_broker import topic_configs
 from quafka_broker.state import BrokerState
 from quafka_broker.topics import MAX_PARTITIONS, Topic, legal_name
 from quafka_broker.wal.errors import StorageError
+from quafka_mesh_ops import semconv
 from quafka_mesh_ops.ops import (
     ConfigEntry,
     CreateTopic,
@@ -29,7 +30,8 @@ async def delete(state: BrokerState, context: OpContext, op: DeleteTopic) -> Del
         unknown = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return DeleteTopicResp(op.topic, op.topic_id, unknown)
     try:
-        done = await state.delete_topic(topic)
+        with context.tracer.start(semconv.COMMIT, context.trace):
+            done = await state.delete_topic(topic)
     except StorageError:
         return DeleteTopicResp(topic.name, topic.uuid, ErrorCode.KAFKA_STORAGE_ERROR)
     gone = ErrorCode.NONE if done else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -67,7 +69,10 @@ async def create(state: BrokerState, context: OpContext, op: CreateTopic) -> Cre
     uuid = b""
     if not op.validate_only:
         try:
-            topic, is_new = await state.create_topic(context.org_id, op.topic, partitions, configs)
+            with context.tracer.start(semconv.COMMIT, context.trace):
+                topic, is_new = await state.create_topic(
+                    context.org_id, op.topic, partitions, configs
+                )
         except StorageError as e:
             return CreateTopicResp(b"", -1, ErrorCode.KAFKA_STORAGE_ERROR, str(e))
         if not is_new:

@@ -20,7 +20,7 @@ from quafka_mesh_ops.frames import (
 )
 from quafka_mesh_ops.identity import NodeId
 from quafka_mesh_ops.parts import Buffer, Op
-from quafka_mesh_ops.tracing import TraceContext
+from quafka_mesh_ops.tracing import NO_SPAN, Span, TraceContext
 from quafka_mesh_ops.transport.connection import Connection
 
 MAX_UNFINISHED = 4 * MAX_FRAME
@@ -47,6 +47,7 @@ class Call:
     trace: TraceContext | None
     future: asyncio.Future[Any]
     session: BrokerSession | None = None
+    queued: Span = NO_SPAN
 
 
 class SessionOwner(Protocol):
@@ -185,7 +186,8 @@ class BrokerSession:
         if heard < self._ping_sent:
             # Silent for so long, and asked long enough ago.
             if now >= max(heard + SILENT_SECONDS, self._ping_sent + SILENT_SECONDS / 2):
-                self.connection.abort(f"no sign of life for {SILENT_SECONDS:g} s")
+                # Perhaps it is only we who hear nothing.
+                self.connection.close(f"no sign of life for {SILENT_SECONDS:g} s")
         elif now >= self._next_ping or (self.pending and now >= heard + _TICK):
             # With ops in flight ask more often: a dead peer's port on this host refuses at once.
             self._ping()

@@ -93,7 +93,7 @@ def test_nothing_is_sampled_unless_asked_for(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.delenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", raising=False)
     tracer = tracer_from_environment("test")
     assert type(tracer) is Tracer
-    assert tracer.root("x") is NO_SPAN
+    assert tracer.root("x", 1) is NO_SPAN
     assert tracer.start("x", TraceContext(1, 2)) is NO_SPAN
 
 
