@@ -76,7 +76,7 @@ class Terminal:
     def text(self) -> str:
         return _ESCAPE.sub(" ", self._written.decode(errors="replace"))
 
-    def until(self, pattern: str, seconds: float = 30) -> str:
+    def until(self, pattern: str, seconds: float = 50) -> str:
         """Wait until this is written, and forget what was written before its end."""
         give_up = time.monotonic() + seconds
         while not re.search(pattern, self.text):
