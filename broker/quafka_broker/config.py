@@ -8,7 +8,7 @@ from pathlib import Path
 
 from quafka_mesh_ops import settings
 from quafka_mesh_ops.identity import NodeId
-from quafka_mesh_ops.settings import CommonSettings, setting
+from quafka_mesh_ops.settings import OpsSettings, setting
 
 _MAX_LONG = (1 << 63) - 1
 _RRL_PART = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
@@ -29,7 +29,7 @@ def _optional_rrl_part(text: str) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LogSettings(CommonSettings):
+class LogSettings(OpsSettings):
     """Where the log is and what it promises."""
 
     data: Path = setting(

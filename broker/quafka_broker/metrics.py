@@ -9,7 +9,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -26,10 +26,18 @@ _GROUP = ("org", "consumergroup")
 _GROUP_PARTITION = (*_GROUP, "topic", "partition")
 
 
-class _Group(NamedTuple):
+class GroupLag(NamedTuple):
+    """How far behind a group is in all of its partitions; `seconds`: in the one that is furthest.
+
+    `labels`: its org and its name.
+    """
+
     labels: tuple[str, str]
+    state: str
     members: int
+    partitions: int
     records: int
+    seconds: float
 
 
 @dataclass(slots=True, eq=False)
@@ -40,8 +48,8 @@ class _Lags:
     through all that a broker holds, which keeps it for longer than anything here.
     """
 
-    groups: list[_Group] = field(default_factory=list[_Group])
-    group: list[_Group] = field(default_factory=list[_Group])
+    groups: list[GroupLag] = field(default_factory=list[GroupLag])
+    group: list[GroupLag] = field(default_factory=list[GroupLag])
     topic: list[str] = field(default_factory=list[str])
     partition: list[int] = field(default_factory=list[int])
     committed: list[int] = field(default_factory=list[int])
@@ -49,10 +57,16 @@ class _Lags:
     seconds: list[float | None] = field(default_factory=list[float | None])
     catch_up_seconds: list[float | None] = field(default_factory=list[float | None])
 
-    def add(self, org: int, group: Group, partitions: Iterable[PartitionLag]) -> None:
+    def add(self, org: int, group: Group, partitions: Sequence[PartitionLag]) -> None:
         """One group's."""
-        records = sum(each.records or 0 for each in partitions)
-        found = _Group((str(org), group.name), len(group.members), records)
+        found = GroupLag(
+            (str(org), group.name),
+            group.state,
+            len(group.members),
+            len(partitions),
+            sum(each.records or 0 for each in partitions),
+            max((each.seconds or 0.0 for each in partitions), default=0.0),
+        )
         self.groups.append(found)
         for each in partitions:
             if each.committed is not None and each.records is not None:
@@ -79,7 +93,8 @@ class BrokerMetrics:
     state: BrokerState
     stats: BrokerStats
     folder: Path
-    _free: int = 0
+    free: int = 0
+    """Bytes on the disk, when it was looked at last."""
     _size: int = 0
     _recovered: float = field(default_factory=time.monotonic)
     _lags: _Lags = field(default_factory=_Lags)
@@ -87,7 +102,17 @@ class BrokerMetrics:
     def read(self) -> None:
         """Look at the disk, which may block. Raises OSError."""
         usage = shutil.disk_usage(self.folder)
-        self._free, self._size = usage.free, usage.total
+        self.free, self._size = usage.free, usage.total
+
+    @property
+    def groups(self) -> Sequence[GroupLag]:
+        """All groups, as `read_lags` found them."""
+        return self._lags.groups
+
+    @property
+    def checkpoint_age(self) -> float:
+        """Seconds since the last checkpoint, or since the start."""
+        return time.monotonic() - (self.state.log.figures().checkpoint_at or self._recovered)
 
     async def read_lags(self) -> None:
         """Find out how far behind every group is; in slices, and from memory nearly always."""
@@ -233,11 +258,11 @@ class BrokerMetrics:
             "quafka_wal_reserve_held", "0: the disk is full, and the reserve in use",
             int(figures.reserve_held),
         )  # fmt: skip
-        yield gauge("quafka_wal_disk_free_bytes", "Room on the log's file system", self._free)
+        yield gauge("quafka_wal_disk_free_bytes", "Room on the log's file system", self.free)
         yield gauge("quafka_wal_disk_size_bytes", "Size of the log's file system", self._size)
         yield gauge(
             "quafka_wal_checkpoint_age_seconds", "Since the last checkpoint, or since the start",
-            time.monotonic() - (figures.checkpoint_at or self._recovered),
+            self.checkpoint_age,
         )  # fmt: skip
         yield gauge(
             "quafka_wal_unsaved_bytes", "Written behind the last checkpoint", figures.unsaved_bytes

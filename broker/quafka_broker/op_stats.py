@@ -74,13 +74,13 @@ class BrokerStats:
     def __init__(self, slow_seconds: float = 0.5) -> None:
         self.ops: dict[OpCode, OpStats] = {}
         self.slow: deque[SlowOp] = deque(maxlen=SLOW_OPS)
-        self._slow_seconds = slow_seconds
+        self.slow_seconds = slow_seconds
 
     def of(self, code: OpCode) -> OpStats:
         """Those of an op code."""
         stats = self.ops.get(code)
         if stats is None:
-            stats = self.ops[code] = OpStats(code, self._slow_seconds, self.slow)
+            stats = self.ops[code] = OpStats(code, self.slow_seconds, self.slow)
         return stats
 
 

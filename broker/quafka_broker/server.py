@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from quafka_broker import status
 from quafka_broker.config import BrokerConfig
 from quafka_broker.metrics import BrokerMetrics
 from quafka_broker.op_stats import BrokerStats, OpStats
@@ -33,9 +34,11 @@ from quafka_broker.ops import (
     probe,
     produce,
     producer_ids,
+    snapshots,
     topics,
 )
 from quafka_broker.retention import Retention
+from quafka_broker.snapshots.control import Control
 from quafka_broker.state import BadRegistryError, BrokerState
 from quafka_broker.topics import REGISTRY_ORG
 from quafka_broker.wal.disk import RealDisk, sync_folder
@@ -49,10 +52,11 @@ from quafka_mesh_ops.errors import OpFailedError, StartupError
 from quafka_mesh_ops.identity import Identity
 from quafka_mesh_ops.operations import Operations
 from quafka_mesh_ops.parts import OpCode, Part
-from quafka_mesh_ops.process_metrics import process_metrics
+from quafka_mesh_ops.process_metrics import ProcessFigures, process_metrics
 from quafka_mesh_ops.server import MeshServer, OpContext
 from quafka_mesh_ops.settings import join_address, split_address
 from quafka_mesh_ops.span_metrics import span_families
+from quafka_mesh_ops.status_page import Section, StatusPage, text
 from quafka_mesh_ops.tracing import Tracer
 from quafka_proto.errors import ErrorCode
 
@@ -95,6 +99,10 @@ OPS: dict[OpCode, Handler] = {
     OpCode.DESCRIBE_PRODUCERS: describe_producers.handle,
     OpCode.FORGET_TOPIC: offsets.forget,
     OpCode.GROUP_LAG: group_lag.handle,
+    OpCode.LAG_OF_OFFSETS: group_lag.of_offsets,
+    OpCode.PIN_SNAPSHOT: snapshots.pin,
+    OpCode.READ_PINNED: snapshots.read,
+    OpCode.UNPIN_SNAPSHOT: snapshots.unpin,
 }
 """What an op code is answered by."""
 
@@ -111,12 +119,17 @@ class Broker:
         self._mesh: MeshServer | None = None
         self._allowed: AllowList | None = None
         self._rewriter: Rewriter | None = None
+        self._control: Control | None = None
         self._background: list[asyncio.Task[None]] = []
         self._address = self._operations_address = ("", 0)
         self._operations = Operations(self._problems)
-        self.metrics = process_metrics("broker", self._operations)
+        self._process = ProcessFigures("broker")
+        self.metrics = process_metrics(self._process, self._operations)
         self.metrics.add(lambda: span_families(tracer))
-        self._stats = BrokerStats()
+        self._stats = BrokerStats(config.ops_slow_ms / 1000)
+        self._figures: BrokerMetrics | None = None
+        page = StatusPage("broker", self._problems, self._sections)
+        self._operations.add("/statusz", page.page)
         self._busy_with = "recovering the log"
 
     async def start(self) -> None:
@@ -173,19 +186,43 @@ class Broker:
             asyncio.create_task(Retention(state).run()),
             asyncio.create_task(self._rewriter.run()),
         ]
+        self._control = Control(state, config.data)
+        try:
+            await self._control.start()
+        except OSError as e:
+            raise StartupError(f"cannot listen in {config.data}: {e.strerror or e}") from e
         self._busy_with = ""
 
     def _add_metrics(self, state: BrokerState, mesh: MeshServer) -> None:
-        figures = BrokerMetrics(state, self._stats, self._config.data)
+        figures = self._figures = BrokerMetrics(state, self._stats, self._config.data)
         self.metrics.before(figures.read)
         self.metrics.add(figures.collect)
         self.metrics.add(lambda: mesh_families(mesh.counters))
         self.metrics.before_detail(figures.read_lags)
         self.metrics.add(figures.detail, detail=True)
 
+    async def _sections(self) -> list[Section]:
+        """Of /statusz, which is there from the start on."""
+        await self.metrics.refresh()
+        await self.metrics.refresh(detail=True)
+        found: list[Section] = [
+            self._process.facts(
+                ("data folder", text(self._config.data)),
+                ("mesh", text(join_address(*self._address))),
+                ("node id", text(self._identity.node_id if self._identity else "")),
+            )
+        ]
+        if self._figures is not None and self._mesh is not None:
+            figures, url = self._figures, self._config.ops_trace_url
+            peers = self._mesh.counters
+            found += status.sections(figures.state, self._stats, figures, peers, url)
+        return found
+
     async def close(self) -> None:
         """Answer what is under way, sync the log, let the data folder go."""
         self._busy_with = "draining"
+        if self._control is not None:
+            await self._control.close()
         if self._state is not None:
             self._state.purgatory.drain()
             self._state.leases.drain()

@@ -121,10 +121,18 @@ class BrokerState:
             StorageError: the log cannot be read.
             BadRegistryError: an event cannot be understood.
         """
-        try:
+        with _groups_understood():
             await self.groups.start()
-        except (ValueError, KeyError, TypeError) as e:
-            raise BadRegistryError(f"an event of the consumer groups is bad: {e!r}") from e
+
+    async def replay_groups(self) -> None:
+        """Rebuild the consumer groups from the log, but do not let them run.
+
+        Raises:
+            StorageError: the log cannot be read.
+            BadRegistryError: an event cannot be understood.
+        """
+        with _groups_understood():
+            await self.groups.journal.replay()
 
     async def _recorded(self) -> list[tuple[int, Event]]:
         """The registry's events with their offsets."""
@@ -361,6 +369,14 @@ def _understood(offset: int) -> Generator[None]:
         yield
     except (ValueError, KeyError, TypeError) as e:
         raise BadRegistryError(f"event {offset} of the topic registry is bad: {e!r}") from e
+
+
+@contextmanager
+def _groups_understood() -> Generator[None]:
+    try:
+        yield
+    except (ValueError, KeyError, TypeError) as e:
+        raise BadRegistryError(f"an event of the consumer groups is bad: {e!r}") from e
 
 
 def _seen(task: asyncio.Task[Any]) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from quafka import logs, node, process
+from quafka import logs, node, process, snapshot_options
 from quafka.commands import declare
 from quafka.settings import PROGRAMS, known_to_any
 from quafka.sources import Effective, SettingError, add_flags, declared, dotted, load
@@ -74,6 +74,8 @@ def _parser() -> argparse.ArgumentParser:
     what = "look at the log of a data folder: verify, dump or repair it"
     command = commands.add_parser("wal", help=what, description=what)
     _add_wal_actions(command)
+    what = snapshot_options.WHAT
+    snapshot_options.add_actions(commands.add_parser("snapshot", help=what, description=what))
     node.add_actions(commands.add_parser("node", help=node.WHAT, description=node.WHAT))
     declare.add_commands(commands)
     return parser
@@ -98,6 +100,10 @@ def _run(options: argparse.Namespace) -> int:
         from quafka import wal
 
         return wal.run(options)
+    if options.command == "snapshot":
+        from quafka import snapshot
+
+        return snapshot.run(options)
     if options.command in declare.CLIENTS:
         return declare.run(options)
     name = options.program if options.command == "config" else options.command

@@ -10,11 +10,11 @@ from quafka_gateway.routes import Route
 from quafka_mesh_ops import sampling, settings
 from quafka_mesh_ops.identity import NodeId
 from quafka_mesh_ops.sampling import EdgeSampling, OrgRatio
-from quafka_mesh_ops.settings import CommonSettings, setting
+from quafka_mesh_ops.settings import OpsSettings, setting
 
 
 @dataclass(frozen=True, kw_only=True)
-class EdgeSettings(CommonSettings):
+class EdgeSettings(OpsSettings):
     """What Kafka clients see."""
 
     listen: str = setting(

@@ -1,7 +1,8 @@
 """What AlterConfigs and IncrementalAlterConfigs have in common.
 
 Of a resource all changes are made, or none. The configs of topics can be changed; what is said
-in the settings of gateway and broker cannot, while they run.
+in the settings of gateway and broker cannot, while they run; kafka-reassign-partitions deletes
+throttles of brokers whether there are any or not.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from quafka_gateway.context import RequestContext
+from quafka_gateway.context import NODE_ID, RequestContext
 from quafka_mesh_ops.admin_ops import AlterTopicConfigs, ConfigChange
 from quafka_mesh_ops.tracing import TraceContext
 from quafka_proto.config_kinds import ConfigOperation, ResourceType
@@ -43,7 +44,7 @@ async def make(
     done: list[AlterConfigsResourceResponse] = []
     for resource in resources:
         code, message = _refusal(resource, times)
-        if not code:
+        if not code and resource.kind == ResourceType.TOPIC:
             op = AlterTopicConfigs(resource.name, resource.changes, replace, validate_only)
             answer = await context.admin.alter_topic_configs(op, trace)
             code, message = answer.error_code, answer.error_message
@@ -65,6 +66,10 @@ def _refusal(resource: Resource, times: Counter[tuple[int, str]]) -> tuple[int, 
         return ErrorCode.INVALID_REQUEST, f"more than {_MOST_CHANGES} changes"
     names = ", ".join(change.name for change in resource.changes)
     if resource.kind == ResourceType.BROKER:
+        if resource.name not in ("", str(NODE_ID)):
+            return ErrorCode.INVALID_REQUEST, f"the only broker is {NODE_ID}"
+        if all(change.operation == ConfigOperation.DELETE for change in resource.changes):
+            return ErrorCode.NONE, ""  # nothing is set that could be deleted
         return ErrorCode.INVALID_CONFIG, (
             f"{names}: a broker's configs are its settings (file, environment, flags) and cannot "
             "be changed while it runs"

@@ -46,7 +46,6 @@ SMALL_OP_SECONDS = 10.0
 # What a long poll may take beyond its own wait: a broker that restarts is back within this, so
 # its consumers see latency and no error.
 _FETCH_GRACE_SECONDS = 5.0
-_PROBE_SECONDS = 2.0
 _PRODUCE_SECONDS = (1.0, 30.0)
 
 
@@ -196,9 +195,9 @@ class BrokerLink:
         """A fresh producer id, or the next epoch of one."""
         return cast(InitProducerIdResp, await self.ask(op, trace))
 
-    async def probe(self, trace: TraceContext | None) -> ProbeResp:
+    async def probe(self, trace: TraceContext | None, seconds: float) -> ProbeResp:
         """How the broker is. Raises BrokerAwayError and OpFailedError."""
-        return cast(ProbeResp, await self.ask(Probe(), trace, _PROBE_SECONDS))
+        return cast(ProbeResp, await self.ask(Probe(), trace, seconds))
 
     async def ask(
         self, op: Op, trace: TraceContext | None, seconds: float = SMALL_OP_SECONDS

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Sequence
 
-from quafka_gateway import routes
+from quafka_gateway import routes, status
 from quafka_gateway.admin import Admin
 from quafka_gateway.api import APIS
 from quafka_gateway.brokers import Brokers
@@ -20,6 +20,7 @@ from quafka_gateway.listener import Listener
 from quafka_gateway.mesh import BrokerLink
 from quafka_gateway.metrics import GatewayMetrics
 from quafka_gateway.request_memory import RequestMemory
+from quafka_gateway.request_stats import GatewayStats
 from quafka_gateway.response_memory import ResponseMemory
 from quafka_gateway.routes import OrgRoutes, Route
 from quafka_mesh_ops.allow_list import AllowList
@@ -28,9 +29,10 @@ from quafka_mesh_ops.counters import PeerCounters, mesh_families, mesh_page
 from quafka_mesh_ops.errors import StartupError
 from quafka_mesh_ops.identity import Identity
 from quafka_mesh_ops.operations import Operations
-from quafka_mesh_ops.process_metrics import process_metrics
+from quafka_mesh_ops.process_metrics import ProcessFigures, process_metrics
 from quafka_mesh_ops.settings import join_address, split_address
 from quafka_mesh_ops.span_metrics import span_families
+from quafka_mesh_ops.status_page import Section, StatusPage, text
 from quafka_mesh_ops.tracing import Tracer
 
 _DRAIN_SECONDS = 5.0
@@ -53,8 +55,12 @@ class Gateway:
         self._listener: Listener | None = None
         self._address = self._advertised = self._operations_address = ("", 0)
         self._operations = Operations(self._problems)
-        self.metrics = process_metrics("gateway", self._operations)
+        self._process = ProcessFigures("gateway")
+        self.metrics = process_metrics(self._process, self._operations)
         self.metrics.add(lambda: span_families(tracer))
+        self._services: Services | None = None
+        page = StatusPage("gateway", self._problems, self._sections)
+        self._operations.add("/statusz", page.page)
         self._draining = False
 
     async def start(self) -> None:
@@ -100,9 +106,27 @@ class Gateway:
             links=self._links,
             admin=Admin(self._links, org_routes),
             config=config,
+            stats=GatewayStats(config.ops_slow_ms / 1000),
         )
+        self._services = services
         self.metrics.add(GatewayMetrics(services, self._listener, self._reader.readers).collect)
         await self._listener.serve(services)
+
+    async def _sections(self) -> list[Section]:
+        """Of /statusz, which is there from the start on."""
+        await self.metrics.refresh()
+        found: list[Section] = [
+            self._process.facts(
+                ("listens on", text(join_address(*self._address))),
+                ("org", text(self._config.org_id)),
+                ("node id", text(self._identity.node_id if self._identity else "")),
+            )
+        ]
+        if self._services is not None and self._listener is not None and self._reader is not None:
+            url = self._config.ops_trace_url
+            readers = self._reader.readers
+            found += status.sections(self._services, self._listener, readers, self._peers, url)
+        return found
 
     def _peers(self) -> list[PeerCounters]:
         return [link.counters() for link in self._links]

@@ -18,9 +18,9 @@ def describe(settings: CommonSettings, of: type[CommonSettings]) -> list[ConfigD
             continue
         known: Setting = field.metadata["setting"]
         value = getattr(settings, field.name)
-        shown = known.show(value)
+        shown, default = (None if v is None else known.show(v) for v in (value, field.default))
         name = field.name.replace("_", ".")
-        synonyms = [ConfigSynonym(name, known.show(field.default), ConfigSource.DEFAULT)]
+        synonyms = [ConfigSynonym(name, default, ConfigSource.DEFAULT)]
         if value != field.default:
             synonyms.insert(0, ConfigSynonym(name, shown, ConfigSource.STATIC_BROKER))
         source = synonyms[0].source

@@ -60,6 +60,21 @@ class Histogram:
         """How many were at or below each bound, and in all."""
         return accumulate(self.counts)
 
+    def quantile(self, share: float) -> float | None:
+        """Below which value so many of them lie, about: evenly spread within a bucket.
+
+        None where there are none; the last bound where it is above that.
+        """
+        rank = share * self.count
+        if not rank:
+            return None
+        below, low = 0, 0.0
+        for bound, count in zip(self.bounds, self.counts, strict=False):
+            if below + count >= rank:
+                return low + (bound - low) * (rank - below) / count
+            below, low = below + count, bound
+        return low
+
 
 Value = int | float | Histogram
 Sample = tuple[tuple[str, ...], Value]
@@ -139,10 +154,14 @@ class Metrics:
         """Await this before each collection of the many."""
         self._before_many.append(_Before(step, _SLOWEST_STEP))
 
-    async def read(self, *, detail: bool = False) -> Iterator[Family]:
-        """The families as they are now; the caller may take its time over them."""
+    async def refresh(self, *, detail: bool = False) -> None:
+        """Do what is to be done before a collection."""
         for step in self._before_many if detail else self._before_few:
             await step.done()
+
+    async def read(self, *, detail: bool = False) -> Iterator[Family]:
+        """The families as they are now; the caller may take its time over them."""
+        await self.refresh(detail=detail)
         collectors = self._many if detail else self._few
         return (family for collect in collectors for family in collect())
 

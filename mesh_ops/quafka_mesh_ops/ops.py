@@ -1,7 +1,8 @@
 """The ops that gateway and broker exchange: frozen types, their codes and their wire order.
 
 How they travel, and how they may change, is said in parts.py; those about consumer groups are in
-group_ops.py and lag_ops.py, those of administrators in admin_ops.py.
+group_ops.py and lag_ops.py, those of administrators in admin_ops.py, those about snapshots in
+snapshot_ops.py.
 
 The codes 0x02 to 0x05 and the first fields of FetchOp and FetchOpResp are Rafka's (seed 1); its
 `records` were bare values, ours are stored record batches, byte for byte. Times are
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from quafka_mesh_ops import admin_ops, group_ops, lag_ops, probe_ops
+from quafka_mesh_ops import admin_ops, group_ops, lag_ops, probe_ops, snapshot_ops
 from quafka_mesh_ops.parts import Buffer, Op, OpCode, Part
 
 # --- Produce 0x02 ---------------------------------------------------------------------------
@@ -445,6 +446,7 @@ _ALL: tuple[type[Op], ...] = (
     *admin_ops.ALL,
     *lag_ops.ALL,
     *probe_ops.ALL,
+    *snapshot_ops.ALL,
 )
 
 OPS: dict[int, type[Op]] = {op.code: op for op in _ALL}

@@ -43,6 +43,7 @@ class OpCode(IntEnum):
     DESCRIBE_GROUPS = 0x18
     DELETE_GROUPS = 0x19
     GROUP_LAG = 0x1A
+    LAG_OF_OFFSETS = 0x1B
     FORGET_TOPIC = 0x1F
     EPOCH_ENDS = 0x20
     HOLD_LEASE = 0x30
@@ -53,6 +54,9 @@ class OpCode(IntEnum):
     DESCRIBE_BROKER = 0x43
     DESCRIBE_LOG_DIR = 0x44
     DESCRIBE_PRODUCERS = 0x45
+    PIN_SNAPSHOT = 0x50
+    READ_PINNED = 0x51
+    UNPIN_SNAPSHOT = 0x52
 
 
 class Part:

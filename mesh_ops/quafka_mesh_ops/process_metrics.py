@@ -12,6 +12,7 @@ from pathlib import Path
 from quafka_mesh_ops.exposition import metrics_page
 from quafka_mesh_ops.metrics import Family, Kind, Metrics, counter, gauge
 from quafka_mesh_ops.operations import Operations
+from quafka_mesh_ops.status_page import Cell, Facts, count, duration, size, text
 
 _CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -38,6 +39,22 @@ class ProcessFigures:
         )
         self._open_files = len(os.listdir("/proc/self/fd"))  # noqa: PTH208 - thousands
 
+    def facts(self, *others: tuple[str, Cell]) -> Facts:
+        """For people, with others in front."""
+        return Facts(
+            "Process",
+            [
+                *others,
+                ("version", text(self._version)),
+                ("Python", text(platform.python_version())),
+                ("process id", text(os.getpid())),
+                ("running for", duration(time.time() - self._started)),
+                ("processor time", duration(time.process_time())),
+                ("memory", size(self._resident)),
+                ("open files", count(self._open_files)),
+            ],
+        )
+
     def collect(self) -> Iterator[Family]:
         """What was found last."""
         labels = (self._program, self._version, platform.python_version())
@@ -54,10 +71,9 @@ class ProcessFigures:
         yield gauge("process_start_time_seconds", "When it began, in Unix time", self._started)
 
 
-def process_metrics(program: str, operations: Operations) -> Metrics:
+def process_metrics(figures: ProcessFigures, operations: Operations) -> Metrics:
     """The metrics of a program, with those of its process, on its operations port."""
     metrics = Metrics()
-    figures = ProcessFigures(program)
     metrics.before(figures.read)
     metrics.add(figures.collect)
     operations.add("/metrics", metrics_page(metrics))

@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
+from quafka_mesh_ops.errors import OutcomeUnknownError
 from quafka_mesh_ops.ops import DescribeTopics
 from tests.support.link import Link
 from tests.unit.mesh_ops.mesh import Mesh, fetch_of, mesh, produce_of
 
+PARK = DescribeTopics(["park"])
 SIZES = [(9_000, 8_900), (1_500, 1_452), (0, 60_000), (1_300, 1_200)]
 """The link's MTU, and the datagram size that suits it."""
 
@@ -55,27 +58,52 @@ async def traffic(m: Mesh) -> AsyncGenerator[list[int]]:
             task.cancel()
 
 
-@pytest.mark.parametrize("batched", [True, False])
-async def test_the_size_follows_the_link_and_no_op_fails(batched: bool) -> None:
+@asynccontextmanager
+async def linked(batched: bool, **faults: Any) -> AsyncGenerator[tuple[Mesh, Link]]:
+    """A pair with a link in between."""
     links: list[Link] = []
 
-    def linked(port: int) -> tuple[str, int]:
-        links.append(Link(("127.0.0.1", port), mtu=1_500))
+    def by(port: int) -> tuple[str, int]:
+        links.append(Link(("127.0.0.1", port), **faults))
         return links[0].address
 
-    async with mesh(batched=batched, by=linked) as m:
-        (link,) = links
-        try:
-            async with traffic(m) as done:
-                for mtu, size in SIZES:
-                    await asyncio.to_thread(link.change, mtu=mtu)
-                    async with asyncio.timeout(10):
-                        while sizes(m) != {size}:
-                            await asyncio.sleep(0.01)
-                    before = done[0]
-                    async with asyncio.timeout(5):
-                        while done[0] < before + 10:
-                            await asyncio.sleep(0.01)
-            assert m.client.counters().reconnects == 0
-        finally:
+    try:
+        async with mesh(batched=batched, by=by) as m:
+            yield m, links[0]
+    finally:
+        for link in links:
             link.__exit__()
+
+
+@pytest.mark.parametrize("batched", [True, False])
+async def test_the_size_follows_the_link_and_no_op_fails(batched: bool) -> None:
+    async with linked(batched, mtu=1_500) as (m, link):
+        async with traffic(m) as done:
+            for mtu, size in SIZES:
+                await asyncio.to_thread(link.change, mtu=mtu)
+                async with asyncio.timeout(10):
+                    while sizes(m) != {size}:
+                        await asyncio.sleep(0.01)
+                before = done[0]
+                async with asyncio.timeout(5):
+                    while done[0] < before + 10:
+                        await asyncio.sleep(0.01)
+        assert m.client.counters().reconnects == 0
+
+
+@pytest.mark.parametrize("cut", ["up", "down", "both"])
+async def test_both_ends_notice_a_dead_line_in_about_two_seconds(cut: str) -> None:
+    async with linked(True) as (m, link):
+        call = asyncio.ensure_future(m.client.call(PARK, org_id=1, deadline=20))
+        await asyncio.wait_for(m.broker.parked.wait(), 2)
+        (session,) = m.server.sessions
+        loop = asyncio.get_running_loop()
+        await asyncio.to_thread(link.change, cut=cut)
+        began = loop.time()
+        async with asyncio.timeout(5):
+            with pytest.raises(OutcomeUnknownError):
+                await call
+            while session in m.server.sessions:
+                await asyncio.sleep(0.01)
+        assert 1.5 < loop.time() - began < 3.0
+        assert m.broker.cancelled == ["park"]

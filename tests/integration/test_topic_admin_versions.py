@@ -13,7 +13,6 @@ from quafka_proto.schema.configs import (
     AlterConfigsResourceResponse,
     AlterConfigsResponse,
     DescribeConfigsRequest,
-    DescribeConfigsResource,
     DescribeConfigsResourceResult,
     DescribeConfigsResponse,
     DescribeConfigsResult,
@@ -44,6 +43,7 @@ from quafka_proto.schema.topics import (
     DeleteTopicsResponse,
     DeleteTopicState,
 )
+from tests.support.admin_calls import describe_configs, own_configs, resource, set_config
 from tests.support.cluster import Cluster
 from tests.support.kafka_calls import create_topic, metadata, produce
 from tests.support.raw_client import RawClient
@@ -183,38 +183,6 @@ def test_delete_records(client: RawClient, version: int) -> None:
 # --- configs --------------------------------------------------------------------------------
 
 
-def resource(kind: int, name: str, *keys: str) -> DescribeConfigsResource:
-    return DescribeConfigsResource(
-        resource_type=kind, resource_name=name, configuration_keys=[*keys] or None
-    )
-
-
-def describe(
-    client: RawClient, version: int, *resources: DescribeConfigsResource
-) -> list[DescribeConfigsResult]:
-    request = DescribeConfigsRequest(resources=[*resources])
-    if version >= 1:
-        request.include_synonyms = True
-    if version >= 3:
-        request.include_documentation = True
-    answer = client.call(request, DescribeConfigsResponse, version)
-    asked = [(r.resource_type, r.resource_name) for r in resources]
-    assert [(r.resource_type, r.resource_name) for r in answer.results] == asked
-    return answer.results
-
-
-def own_configs(client: RawClient, topic: str) -> dict[str, str | None]:
-    (found,) = describe(client, 4, resource(TOPIC, topic))
-    dynamic = ConfigSource.DYNAMIC_TOPIC
-    return {c.name: c.value for c in found.configs if c.config_source == dynamic}
-
-
-def set_config(client: RawClient, topic: str, name: str, value: str) -> None:
-    change = IncrementalAlterableConfig(name=name, config_operation=SET, value=value)
-    (done,) = alter(client, 1, (TOPIC, topic, [change]))
-    assert done.error_code == 0
-
-
 def alter(
     client: RawClient,
     version: int,
@@ -235,8 +203,8 @@ def alter(
 def test_describe_a_topics_configs(client: RawClient, version: int) -> None:
     name = f"Described.{version}"
     create_topic(client, name)
-    set_config(client, name, "retention.ms", "1234")
-    found, missing, illegal = describe(
+    assert set_config(client, name, "retention.ms", "1234") == 0
+    found, missing, illegal = describe_configs(
         client, version, resource(TOPIC, name), resource(TOPIC, "none"), resource(TOPIC, "a b")
     )
     assert (missing.error_code, missing.configs) == (E.UNKNOWN_TOPIC_OR_PARTITION, [])
@@ -278,7 +246,7 @@ def test_describe_the_broker(client: RawClient, shared_cluster: Cluster, version
     def values(found: DescribeConfigsResult) -> dict[str, DescribeConfigsResourceResult]:
         return {config.name: config for config in found.configs}
 
-    one, everywhere, wrong, loggers, no_loggers, metrics, group, unknown = describe(
+    one, everywhere, wrong, loggers, no_loggers, metrics, group, unknown = describe_configs(
         client,
         version,
         resource(BROKER, "0"),
@@ -313,7 +281,7 @@ def test_describe_the_broker(client: RawClient, shared_cluster: Cluster, version
 def test_alter_configs_replaces(client: RawClient, version: int) -> None:
     name = f"replaced-{version}"
     create_topic(client, name)
-    set_config(client, name, "retention.ms", "1")
+    assert set_config(client, name, "retention.ms", "1") == 0
 
     def replace(*resources: tuple[int, str, dict[str, str | None]], dry: bool = False) -> list[int]:
         request = AlterConfigsRequest(
@@ -382,6 +350,8 @@ def test_incremental_alter_configs(client: RawClient, version: int) -> None:
     assert change(("retention.ms", 9, "6")) == E.INVALID_REQUEST
     assert change(("quafka.id", SET, "top_mine")) == E.INVALID_CONFIG
     assert change(("log.level", SET, "debug"), kind=BROKER, of="0") == E.INVALID_CONFIG
+    assert change(("log.level", DELETE, None), kind=BROKER, of="0") == 0, "it was not set"
+    assert change(("log.level", DELETE, None), kind=BROKER, of="1") == E.INVALID_REQUEST
     assert change(("x", SET, "1"), of="none") == E.UNKNOWN_TOPIC_OR_PARTITION
     assert own_configs(client, name) == {"retention.ms": "5", "cleanup.policy": "delete"}
     assert change(("retention.ms", DELETE, None), ("flush.ms", DELETE, None)) == 0

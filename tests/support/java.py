@@ -56,9 +56,9 @@ def java_class(name: str, jars: list[Path]) -> list[str]:
     return [_program("java"), *flags, "-cp", ":".join(map(str, jars)), name]
 
 
-def run_java(source: Path, jars: list[Path], text: str) -> str:
+def run_java(source: Path, jars: list[Path], text: str, *arguments: str) -> str:
     """What a program of one source file prints when it is given this text."""
-    command = java_command(source, jars)
+    command = [*java_command(source, jars), *arguments]
     done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout

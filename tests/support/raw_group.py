@@ -36,7 +36,8 @@ from quafka_proto.schema.offsets import (
     OffsetFetchResponse,
 )
 
-MEMBER_ID_REQUIRED, REBALANCE, LOADING, NOT_THERE, MOVED = 79, 27, 14, 15, 16
+MEMBER_ID_REQUIRED, UNKNOWN_MEMBER, REBALANCE = 79, 25, 27
+LOADING, NOT_THERE, MOVED = 14, 15, 16
 M = TypeVar("M", bound=Message)
 
 
@@ -127,7 +128,9 @@ class RawMember:
             error = await self.join() or await self.sync()
             if not error:
                 return
-            assert error == REBALANCE, error
+            assert error in (REBALANCE, UNKNOWN_MEMBER), error
+            if error == UNKNOWN_MEMBER:
+                self.id = ""
 
     async def heartbeat(self) -> int:
         request = self.heartbeat_request()

@@ -13,7 +13,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from quafka_broker.producers import Producers
 from quafka_broker.virtual_topics import VirtualTopic, VirtualTopicId
@@ -39,6 +39,8 @@ log = logging.getLogger("quafka.broker.wal")
 
 CHECKPOINT_BYTES = 256 << 20
 
+T = TypeVar("T")
+
 
 class Health(NamedTuple):
     """How the log is.
@@ -52,6 +54,32 @@ class Health(NamedTuple):
     failed: str | None
     refusing: str | None
     damages: int
+
+
+class SegmentCut(NamedTuple):
+    """A segment up to `end`, with `rows` index rows; nothing is appended to a sealed one."""
+
+    number: int
+    salt: int
+    kind: int
+    end: int
+    rows: int
+    sealed: bool
+
+
+class LogCut(NamedTuple):
+    """The log at one instant: a prefix of it, which is durable.
+
+    Attributes:
+        end_id: every record's global id is below it.
+        topics: with log start and high watermark.
+        lost: ranges of offsets that damage has cost.
+    """
+
+    end_id: int
+    segments: list[SegmentCut]
+    topics: list[tuple[VirtualTopicId, int, int]]
+    lost: dict[VirtualTopicId, list[tuple[int, int]]]
 
 
 class Figures(NamedTuple):
@@ -256,6 +284,42 @@ class Log:
     def forget(self, topic: VirtualTopicId) -> None:
         """A deleted partition's index is not needed any more."""
         self._contents.topics.pop(topic, None)
+
+    # --- cut --------------------------------------------------------------------------------
+
+    async def cut(self, also: Callable[[], T], keep: Callable[[LogCut, T], None]) -> LogCut:
+        """One instant of the log, and what `also` gives at that same instant.
+
+        All of it is durable on return. `keep` is called in a thread while none of the segments'
+        files loses its name: it may link to them.
+
+        Raises:
+            OSError: the log has failed, or `keep` has.
+        """
+        async with self._contents.naming:
+            begun = time.perf_counter()
+            cut, found = self._instant(), also()
+            took = time.perf_counter() - begun
+            log.info("a cut at id %d held up appends for %.2f ms", cut.end_id, took * 1000)
+            await self._open_writer.make_log_durable()
+            await asyncio.to_thread(keep, cut, found)
+        return cut
+
+    def segments(self) -> list[SegmentCut]:
+        """The segments that have entries."""
+        segments = self._contents.segments
+        last = segments[-1].number
+        return [
+            SegmentCut(s.number, s.salt, s.kind, s.end, s.entries, s.number != last)
+            for s in segments
+            if s.entries
+        ]
+
+    def _instant(self) -> LogCut:
+        """What readers see now. All of an append is visible, or nothing of it."""
+        contents, segments = self._contents, self.segments()
+        topics = [(t.id, t.log_start, t.high_watermark) for t in contents.topics.values()]
+        return LogCut(contents.next_id, segments, topics, contents.quarantine.lost())
 
     # --- checkpoint -------------------------------------------------------------------------
 

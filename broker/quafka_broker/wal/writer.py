@@ -146,6 +146,17 @@ class Writer:
             _sync(self._active.index)
             return self._active.number, self._durable
 
+        return await self._syncing(sync)
+
+    async def make_log_durable(self) -> None:
+        """Sync what has been written to the log, but not the index: appends hardly wait for it.
+
+        Raises:
+            OSError: the log has failed, or does so now.
+        """
+        await self._syncing(self._sync)
+
+    async def _syncing(self, sync: Callable[[], T]) -> T:
         if self.failure is not None:
             raise OSError(errno.EIO, self.failure)
         try:

@@ -85,8 +85,10 @@ class Cluster:
             try:
                 await connection.open()
             except ClientError as e:
+                what = str(e).partition("; ")[0]
                 raise UnreachableError(
-                    f"the cluster's advertised address cannot be used: {e} (`quafka doctor`)"
+                    f"the cluster tells its clients to go to {connection.address}, in vain: "
+                    f"{what}; set advertised.listener of the gateway (`quafka doctor`)"
                 ) from e
         self._nodes[node_id] = connection
         return connection

@@ -13,11 +13,11 @@ import ssl
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
-from importlib.metadata import version
 from typing import TypeVar
 
 from quafka.client.errors import NotKafkaError, UnreachableError, UnsupportedError
 from quafka_mesh_ops.settings import join_address
+from quafka_mesh_ops.version import version
 from quafka_proto.codec import decode
 from quafka_proto.errors import ErrorCode, Malformed
 from quafka_proto.headers import decode_response_header, encode_request
@@ -146,7 +146,7 @@ class Connection:
             await self.close()
             raise UnreachableError(
                 f"{self.address} does not answer {name} within {self.timeout:g} s; "
-                "`quafka doctor` may say why"
+                "is its broker there? (`quafka doctor`)"
             ) from e
         except (OSError, EOFError) as e:
             await self.close()
@@ -178,7 +178,7 @@ class Connection:
 
     async def _negotiate(self) -> None:
         request = ApiVersionsRequest(
-            client_software_name=CLIENT_SOFTWARE, client_software_version=version("quafka")
+            client_software_name=CLIENT_SOFTWARE, client_software_version=version()
         )
         try:
             async with asyncio.timeout(self.timeout):
@@ -188,18 +188,18 @@ class Connection:
             known = 0 if code == ErrorCode.UNSUPPORTED_VERSION else 3
             _, at = decode_response_header(ApiVersionsResponse, known, frame)
             answer = decode(ApiVersionsResponse, known, frame, at)
+        except TimeoutError as e:
+            raise NotKafkaError(
+                f"{self.address} accepts connections but answers nothing within "
+                f"{self.timeout:g} s: it is not Kafka, or it hangs; name Kafka's port with "
+                "--brokers"
+            ) from e
         except (EOFError, OSError) as e:
             raise NotKafkaError(await self._explain_closing()) from e
         except Malformed as e:
             raise NotKafkaError(
                 f"{self.address} is not Kafka: its first answer makes no sense; "
                 "name Kafka's port with --brokers"
-            ) from e
-        except TimeoutError as e:
-            raise NotKafkaError(
-                f"{self.address} accepts connections but answers nothing within "
-                f"{self.timeout:g} s: it is not Kafka, or it hangs; name Kafka's port with "
-                "--brokers"
             ) from e
         self.versions = {
             each.api_key: (each.min_version, each.max_version) for each in answer.api_keys

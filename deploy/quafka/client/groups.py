@@ -84,7 +84,7 @@ class PartitionLag:
 @dataclass(frozen=True, slots=True)
 class Description:
     """A group. `lag`: of all partitions together; `behind_seconds`, `catch_up_seconds`: the worst
-    of them."""
+    of them. `timed`: whether the server tells these at all."""
 
     group: str
     state: str
@@ -92,9 +92,10 @@ class Description:
     protocol: str
     coordinator: str
     members: list[Member]
-    lag: int
+    lag: int | None
     behind_seconds: float | None
     catch_up_seconds: float | None
+    timed: bool
     partitions: list[PartitionLag]
 
 
@@ -157,9 +158,16 @@ def _summary(group: quafka.GroupLag) -> Summary:
         group.group_state,
         group.protocol_type,
         len(group.members),
-        sum(max(0, each.lag) for each in partitions),
-        _worst(_seconds(each.behind_ms) for each in partitions if each.lag > 0),
+        _sum(_known(each.lag) for each in partitions),
+        _worst(_seconds(each.behind_ms) for each in partitions if each.lag),
     )
+
+
+def _sum(lags: Iterable[int | None]) -> int | None:
+    """All that are known; None where none is, though there are some."""
+    every = list(lags)
+    known = [each for each in every if each is not None]
+    return sum(known) if known or not every else None
 
 
 def _worst(seconds: Iterable[float | None]) -> float | None:
@@ -193,7 +201,8 @@ async def describe(cluster: Cluster, name: str) -> Description:
         )
         for each in group.members
     ]
-    if connection.has(quafka.DescribeGroupLagRequest):
+    timed = connection.has(quafka.DescribeGroupLagRequest)
+    if timed:
         lags = await _lags(connection, name)
     else:
         lags = await _counted(cluster, connection, name, members)
@@ -209,9 +218,10 @@ async def describe(cluster: Cluster, name: str) -> Description:
         group.protocol_data,
         connection.address,
         members,
-        sum(lag.lag or 0 for lag in lags),
-        _worst(lag.behind_seconds for lag in behind),
-        _worst(lag.catch_up_seconds for lag in behind),
+        _sum(lag.lag for lag in lags),
+        _worst(lag.behind_seconds for lag in behind or lags),
+        _worst(lag.catch_up_seconds for lag in behind or lags),
+        timed,
         lags,
     )
 

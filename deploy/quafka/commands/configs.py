@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import argparse
+from textwrap import fill, indent
 
 from quafka.client import configs
 from quafka.client.cluster import Cluster
 from quafka.client.configs import Config, Kind
-from quafka.commands.output import as_json, plain, table
+from quafka.commands.output import NONE, as_json, colour, plain, table
 from quafka.commands.run import EXIT_DONE, Work, with_cluster
 
+_INDENT = " " * 4
 _KINDS = {"topic": Kind.TOPIC, "broker": Kind.BROKER}
 
 
@@ -26,11 +28,18 @@ async def _describe(cluster: Cluster, options: argparse.Namespace) -> int:
     if options.format == "json":
         print(as_json({"type": options.type, "name": options.name, "configs": known}))
         return EXIT_DONE
-    headings = ("CONFIG", "VALUE", "SET BY", "WHAT FOR")
-    rows = [(each.name, _value(each), _source(each), each.documentation) for each in known]
-    shown = len(headings) if options.docs else len(headings) - 1
-    print(table(headings[:shown], [row[:shown] for row in rows]))
+    if options.docs:
+        print("\n\n".join(map(_explained, known)))
+    else:
+        rows = [(each.name, _value(each), _source(each)) for each in known]
+        print(table(("CONFIG", "VALUE", "SET BY"), rows))
     return EXIT_DONE
+
+
+def _explained(config: Config) -> str:
+    head = f"{colour(plain(config.name), 'bold')} = {plain(_value(config) or NONE)}"
+    said = plain(config.documentation or "not documented by the server")
+    return f"{head}  (set by: {_source(config)})\n{indent(fill(said, 84), _INDENT)}"
 
 
 def _value(config: Config) -> str | None:

@@ -22,7 +22,7 @@ from quafka.commands.records import Record, as_line, template
 from quafka.commands.run import EXIT_DONE, guarded
 
 if TYPE_CHECKING:
-    from confluent_kafka import Consumer, Message
+    from confluent_kafka import Consumer, Message, TopicPartition
 
 _AT_ONCE = 500
 _WAIT_SECONDS = 0.2  # after so long Ctrl-C is heard
@@ -44,12 +44,14 @@ def _run(options: argparse.Namespace) -> int:
 
     troubles = Troubles()
     consumer = Consumer(_config(options, troubles))
+    reading = _Reading(consumer, options, show, troubles)
     try:
         if options.group is None:
             consumer.assign([TopicPartition(*place, offset) for place, offset in begin.items()])
+            reading.assigned = True
         else:
-            consumer.subscribe(options.topic)
-        _Reading(consumer, options, show, troubles).run()
+            consumer.subscribe(options.topic, on_assign=reading.on_assign)
+        reading.run()
     finally:
         consumer.close()
     return EXIT_DONE
@@ -76,7 +78,6 @@ def _config(options: argparse.Namespace, troubles: Troubles) -> dict[str, Any]:
         "auto.offset.reset": "latest" if at_end else "earliest",
         "enable.partition.eof": options.exit,
         "fetch.wait.max.ms": 100,
-        "partition.assignment.strategy": "cooperative-sticky",
     }
 
 
@@ -130,6 +131,11 @@ class _Reading:
         self._show = show
         self._troubles = troubles
         self._ended: set[Place] = set()
+        self.assigned = False
+
+    def on_assign(self, _consumer: Consumer, _partitions: Sequence[TopicPartition]) -> None:
+        """The group has said what is to be read here, which may be nothing."""
+        self.assigned = True
 
     def run(self) -> None:
         """Raises ClientError."""
@@ -143,7 +149,7 @@ class _Reading:
     def _enough(self) -> bool:
         if self._left == 0:
             return True
-        if not self._to_the_end or not self._ended:
+        if not self._to_the_end or not self.assigned:
             return False
         mine = {(each.topic, each.partition) for each in self._consumer.assignment()}
         return mine <= self._ended
@@ -174,7 +180,8 @@ class _Reading:
         if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001
             self._ended.add((message.topic() or "", message.partition() or 0))
             return True
-        raise ClientError(f"cannot read {message.topic()!r}: {error.str()}")
+        what = f"topic {message.topic()!r}" if message.topic() else "the group's topics"
+        raise ClientError(f"cannot read {what}: {error.str()}")
 
 
 def _record(message: Message) -> Record:

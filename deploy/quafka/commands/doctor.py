@@ -147,7 +147,14 @@ async def _server(report: Report, connection: Connection) -> bool:
         await _gateway(report, connection)
     else:
         report.ok("version", "not a Quafka gateway; clocks and mesh are not looked at")
-    answer = await _metadata(connection)
+    try:
+        answer = await _metadata(connection)
+    except ClientError as e:
+        cause, _, fix = str(e).partition("; ")
+        if not report.healthy:
+            fix = "mend the mesh, above: only a broker knows topics"
+        report.fail("cluster", cause, fix)
+        return False
     if not answer.cluster_id:
         report.fail(
             "cluster",

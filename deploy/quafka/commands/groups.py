@@ -14,8 +14,9 @@ from quafka.client.positions import Position
 from quafka.commands.options import UsageError
 from quafka.commands.output import as_json, colour, facts, plain, span, table
 from quafka.commands.run import EXIT_DONE, EXIT_FAILED, Work, complain, with_cluster
+from quafka_proto.schema.quafka import DescribeGroupLagRequest
 
-_COLOURS = {"Stable": "green", "Empty": "dim", "Dead": "red"}
+_NO_LAG = "this server tells no lag (it lacks DescribeGroupLag); `quafka groups describe` counts it"
 
 
 def run(options: argparse.Namespace) -> int:
@@ -35,6 +36,8 @@ async def _list(cluster: Cluster, options: argparse.Namespace) -> int:
     else:
         rows = [(g.group, g.state, g.members, g.lag, span(g.behind_seconds)) for g in found]
         print(table(("GROUP", "STATE", "MEMBERS", "LAG", "BEHIND"), rows))
+        if not cluster.any.has(DescribeGroupLagRequest):
+            print(f"\n{colour(_NO_LAG, 'dim')}")
     return EXIT_DONE
 
 
@@ -55,7 +58,7 @@ async def _describe(cluster: Cluster, options: argparse.Namespace) -> int:
 
 
 def _description(group: groups.Description) -> str:
-    caught_up = "caught up" if group.partitions and not group.lag else None
+    done = bool(group.partitions) and all(each.lag == 0 for each in group.partitions)
     assignor = f"{group.protocol_type} ({group.protocol})" if group.protocol else None
     head = facts(
         [
@@ -65,8 +68,8 @@ def _description(group: groups.Description) -> str:
             ("coordinator", group.coordinator),
             ("members", len(group.members)),
             ("lag", group.lag),
-            ("behind", caught_up or span(group.behind_seconds)),
-            ("caught up in", "-" if caught_up else span(group.catch_up_seconds)),
+            ("behind", "caught up" if done else span(group.behind_seconds)),
+            ("caught up in", None if done else span(group.catch_up_seconds)),
         ]
     )
     parts = [head]
@@ -76,6 +79,8 @@ def _description(group: groups.Description) -> str:
         parts.append(_lags(group.partitions))
     else:
         parts.append(colour("it has committed nothing, and reads nothing", "dim"))
+    if not group.timed:
+        parts.append(colour("this server tells no times of lag (it lacks DescribeGroupLag)", "dim"))
     return "\n\n".join(parts)
 
 

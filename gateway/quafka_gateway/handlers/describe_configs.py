@@ -37,11 +37,13 @@ _RESOURCES_PER_SLICE = 20
 _MOST_RESOURCES = 10_000
 """In one answer: some 50 MB with synonyms and documentation."""
 _UNCHANGEABLE = {
-    "default.replication.factor": "1",
-    "delete.topic.enable": "true",
-    "log.cleanup.policy": "delete",
-    "min.insync.replicas": "1",
-    "unclean.leader.election.enable": "false",
+    "broker.id": (str(NODE_ID), ConfigType.INT),
+    "default.replication.factor": ("1", ConfigType.INT),
+    "delete.topic.enable": ("true", ConfigType.BOOLEAN),
+    "log.cleanup.policy": ("delete", ConfigType.LIST),
+    "min.insync.replicas": ("1", ConfigType.INT),
+    "node.id": (str(NODE_ID), ConfigType.INT),
+    "unclean.leader.election.enable": ("false", ConfigType.BOOLEAN),
 }
 """What Kafka's tools look for among a broker's configs, and cannot be otherwise here."""
 
@@ -120,18 +122,13 @@ async def _describe(
 
 def _facts(context: RequestContext) -> list[ConfigDescription]:
     advertised = f"PLAINTEXT://{join_address(*context.services.advertised)}"
-    facts = {
-        **_UNCHANGEABLE,
-        "advertised.listeners": advertised,
-        "broker.id": str(NODE_ID),
-        "node.id": str(NODE_ID),
-    }
+    facts = {**_UNCHANGEABLE, "advertised.listeners": (advertised, ConfigType.STRING)}
     return [
         ConfigDescription(
-            name, value, ConfigSource.DEFAULT, ConfigType.STRING, True, "Cannot be otherwise.",
+            name, value, ConfigSource.DEFAULT, kind, True, "Cannot be otherwise.",
             [ConfigSynonym(name, value, ConfigSource.DEFAULT)],
         )
-        for name, value in facts.items()
+        for name, (value, kind) in facts.items()
     ]  # fmt: skip
 
 

@@ -18,11 +18,14 @@ from quafka_proto.schema.quafka import (
     GatewayBroker,
 )
 
+_ANSWER_SECONDS = 2.0
+_RETURN_SECONDS = 1.0
+
 
 async def handle(
     _request: DescribeGatewayRequest, context: RequestContext
 ) -> DescribeGatewayResponse:
-    """Ask every broker how it is, all at once; one that is away is not waited for."""
+    """Ask every broker how it is, all at once; one that is away is hardly waited for."""
     with context.child("gateway.kafka.describe_gateway") as span:
         brokers = await asyncio.gather(
             *(_broker(link, span.context) for link in context.services.links)
@@ -35,9 +38,11 @@ async def handle(
 async def _broker(link: BrokerLink, trace: TraceContext | None) -> GatewayBroker:
     began = time.perf_counter()
     answer: ProbeResp | None = None
-    if link.connected:
+    # One that has just gone, or is just being connected, may be there in a moment.
+    patience = _ANSWER_SECONDS if link.connected else _RETURN_SECONDS - link.seconds_away
+    if patience > 0:
         with suppress(BrokerAwayError, OpFailedError):  # which is what is to be told
-            answer = await link.probe(trace)
+            answer = await link.probe(trace, patience)
     seconds = time.perf_counter() - began
     counters = link.counters()
     found = GatewayBroker(

@@ -186,7 +186,8 @@ class BrokerSession:
         if heard < self._ping_sent:
             # Silent for so long, and asked long enough ago.
             if now >= max(heard + SILENT_SECONDS, self._ping_sent + SILENT_SECONDS / 2):
-                self.connection.abort(f"no sign of life for {SILENT_SECONDS:g} s")
+                # Perhaps it is only we who hear nothing.
+                self.connection.close(f"no sign of life for {SILENT_SECONDS:g} s")
         elif now >= self._next_ping or (self.pending and now >= heard + _TICK):
             # With ops in flight ask more often: a dead peer's port on this host refuses at once.
             self._ping()

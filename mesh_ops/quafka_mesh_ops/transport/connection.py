@@ -214,7 +214,8 @@ class Connection:
         self._handle_events()
         if self._quic.unordered > MAX_DATA:
             self.close("too much data out of order", QuicErrorCode.PROTOCOL_VIOLATION)
-        self._transmit()
+        # Not now: what is woken by this writes in the same turn, and one packet carries all.
+        self._transmit_soon()
 
     def resume(self) -> None:
         """The socket takes datagrams again."""

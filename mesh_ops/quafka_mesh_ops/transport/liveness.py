@@ -18,7 +18,7 @@ NUDGE_SECONDS = 0.12
 
 
 class Liveness:
-    """Watches one connection until `stop`; aborts it when its peer has fallen silent.
+    """Watches one connection until `stop`; ends it when its peer has fallen silent.
 
     `is_busy`: whether ops of the peer are unanswered.
     """
@@ -50,4 +50,5 @@ class Liveness:
         if self._in_vain == 1 and self._is_busy():
             self._connection.nudge()  # once: what is lost of it QUIC sends again
         elif self._in_vain * NUDGE_SECONDS >= SILENT_SECONDS:
-            self._connection.abort(f"no sign of life for {SILENT_SECONDS:g} s")
+            # Perhaps it is only we who hear nothing.
+            self._connection.close(f"no sign of life for {SILENT_SECONDS:g} s")

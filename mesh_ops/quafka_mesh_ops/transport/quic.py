@@ -156,6 +156,8 @@ class MeshQuic(QuicConnection):
     bytes of bulk received for which an ACK is due.
     """
 
+    _space: QuicPacketSpace  # of everything but the handshake
+
     def __init__(
         self,
         configuration: QuicConfiguration,
@@ -351,7 +353,7 @@ class MeshQuic(QuicConnection):
 
     def build(self, now: float, room: int) -> list[tuple[bytes, NetworkAddress]]:
         """As `fill`, packet by packet."""
-        congestion, space = self._congestion, self._spaces[tls.Epoch.ONE_RTT]
+        congestion, space = self._congestion, self._space
         if space.ack_at is not None and space.ack_at > now and self._has_data:
             space.ack_at = now  # it costs nothing in a packet that leaves anyway
         congestion.congestion_window = congestion.bytes_in_flight + room
@@ -420,6 +422,7 @@ class MeshQuic(QuicConnection):
 
     def _initialize(self, peer_cid: bytes) -> None:
         super()._initialize(peer_cid)
+        self._space = self._spaces[tls.Epoch.ONE_RTT]
         # aioquic makes its Context itself; the subclass adds no state but what is set here.
         self.tls.__class__ = _MutualContext
         context = self.tls
