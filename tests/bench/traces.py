@@ -53,6 +53,7 @@ def env_of(ratio: str | None, endpoint: str) -> dict[str, str]:
         return {}
     return {
         "OTEL_EXPORTER_OTLP_ENDPOINT": endpoint,
+        "OTEL_METRICS_EXPORTER": "none",
         "OTEL_TRACES_SAMPLER": "parentbased_traceidratio",
         "OTEL_TRACES_SAMPLER_ARG": ratio,
     }
