@@ -61,7 +61,7 @@ def test_a_span_is_all_that_it_was_told(out: Out) -> None:
     assert (seen.name, seen.kind, seen.start_time) == (semconv.HANDLE, SpanKind.SERVER, 10)
     assert seen.parent is not None
     assert (seen.parent.trace_id, seen.parent.span_id, seen.parent.is_remote) == (5, 6, True)
-    assert seen.context.trace_state.to_header() == "vendor=1"
+    assert seen.parent.trace_state.to_header() == "vendor=1"
     assert dict(seen.attributes or {}) == {
         semconv.SYSTEM: "kafka",
         semconv.OP: "X",
