@@ -22,7 +22,7 @@ check: $(VENV)/.installed-dev     ## format, lint, types, layers, tests
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy proto/quafka_proto mesh_ops/quafka_mesh_ops broker/quafka_broker \
-		gateway/quafka_gateway deploy/quafka tests
+		gateway/quafka_gateway spark/pyspark_quafka deploy/quafka tests
 	$(BIN)/pyright
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest $(TWO) $(ARGS)
