@@ -31,7 +31,7 @@ def test_jaeger_holds_a_whole_trace_and_knows_what_calls_what(tmp_path: Path) ->
     (read,) = [s for s in trace["spans"] if s["operationName"] == "rafka.broker.fetch.read"]
     assert services[read["processID"]] == "quafka-broker"
     assert not any(span.get("warnings") for span in trace["spans"])  # it misses no parent
-    chain = []
+    chain: list[str] = []
     span = read
     while True:
         chain.append(span["operationName"])
