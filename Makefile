@@ -39,7 +39,7 @@ fuzz: $(VENV)/.installed-fuzz     ## hostile bytes, guided by coverage: SECONDS 
 spark-versions: $(VENV)/.installed-dev ## the Spark tests on every PySpark that is supported
 	$(BIN)/python -m tests.spark.versions $(ARGS)
 
-soak: $(VENV)/.installed-dev      ## the mesh over a link that goes from bad to worse, for MINUTES
+soak: $(VENV)/.installed-dev      ## the mesh over a link that goes from bad to worse, or ARGS=groups, for MINUTES
 	$(BIN)/python -m tests.soak --minutes $(MINUTES) $(ARGS)
 
 flights: flights.txt              ## the README's example: 336,776 flights, CARRIER:JSON a line
@@ -57,7 +57,7 @@ $(VENV)/bin/python:
 
 $(VENV)/.installed: pyproject.toml | $(VENV)/bin/python
 	@echo "installing Quafka into $(VENV) ..."
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[client]'
 	@touch $@
 
 $(VENV)/.installed-dev: pyproject.toml | $(VENV)/bin/python

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.browser import Browser
 from tests.support.cluster import Cluster
 from tests.support.machine import UNABLE
 
@@ -69,3 +70,12 @@ def kcat() -> str:
     if found is None:
         pytest.skip("kcat is not installed (Debian: apt-get install kcat)")
     return found
+
+
+@pytest.fixture
+def browser(tmp_path: Path) -> Browser:
+    """A headless browser; its tests skip where there is none."""
+    found = shutil.which("chromium")
+    if found is None:
+        pytest.skip("chromium is not installed (Debian: apt-get install chromium)")
+    return Browser(found, tmp_path)

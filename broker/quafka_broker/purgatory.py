@@ -15,6 +15,8 @@ class Purgatory:
     def __init__(self) -> None:
         self._parked: dict[VirtualTopicId, set[Parked]] = {}
         self._draining = False
+        self.fetches = 0
+        """How many are parked."""
 
     def __len__(self) -> int:
         """How many virtual topics somebody waits for."""
@@ -31,6 +33,7 @@ class Purgatory:
 
     def enter(self, parked: Parked) -> None:
         """For `Parked` only."""
+        self.fetches += 1
         for topic in parked.topics:
             waiting = self._parked.get(topic)
             if waiting is None:
@@ -39,6 +42,7 @@ class Purgatory:
 
     def leave(self, parked: Parked) -> None:
         """For `Parked` only."""
+        self.fetches -= 1
         for topic in parked.topics:
             waiting = self._parked[topic]
             waiting.discard(parked)

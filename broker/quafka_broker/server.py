@@ -7,21 +7,31 @@ import fcntl
 import logging
 import os
 import shutil
+import time
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from quafka_broker import status
 from quafka_broker.config import BrokerConfig
+from quafka_broker.metrics import BrokerMetrics
+from quafka_broker.op_stats import BrokerStats, OpStats
 from quafka_broker.ops import (
+    configs,
     delete_records,
+    describe_producers,
     epoch_ends,
     fetch,
     group_admin,
+    group_lag,
     groups,
     leases,
     list_offsets,
+    log_dirs,
     offsets,
+    partitions,
+    probe,
     produce,
     producer_ids,
     snapshots,
@@ -37,13 +47,16 @@ from quafka_broker.wal.log import Log
 from quafka_broker.wal.rewriter import RewritePolicy, Rewriter
 from quafka_broker.wal.writer import FsyncPolicy
 from quafka_mesh_ops.allow_list import AllowList
-from quafka_mesh_ops.counters import mesh_page
+from quafka_mesh_ops.counters import mesh_families, mesh_page
 from quafka_mesh_ops.errors import OpFailedError, StartupError
 from quafka_mesh_ops.identity import Identity
 from quafka_mesh_ops.operations import Operations
-from quafka_mesh_ops.ops import OpCode, Part
+from quafka_mesh_ops.parts import OpCode, Part
+from quafka_mesh_ops.process_metrics import ProcessFigures, process_metrics
 from quafka_mesh_ops.server import MeshServer, OpContext
 from quafka_mesh_ops.settings import join_address, split_address
+from quafka_mesh_ops.span_metrics import span_families
+from quafka_mesh_ops.status_page import Section, StatusPage, text
 from quafka_mesh_ops.tracing import Tracer
 from quafka_proto.errors import ErrorCode
 
@@ -51,6 +64,7 @@ log = logging.getLogger("quafka.broker")
 
 _DRAIN_SECONDS = 5.0
 _RESERVE_SHARE = 20  # of a small disk, no more than one part in so many is kept free
+_UNKNOWN_ERROR = ErrorCode.UNKNOWN_SERVER_ERROR
 _LAST_ORG = 0xFFFFFFFF  # org ids are stored in four bytes
 
 Handler = Callable[[BrokerState, OpContext, Any], Awaitable[Part]]
@@ -76,6 +90,16 @@ OPS: dict[OpCode, Handler] = {
     OpCode.LIST_GROUPS: group_admin.list_groups,
     OpCode.DESCRIBE_GROUPS: group_admin.describe,
     OpCode.DELETE_GROUPS: group_admin.delete,
+    OpCode.PROBE: probe.handle,
+    OpCode.CREATE_PARTITIONS: partitions.create,
+    OpCode.DESCRIBE_TOPIC_CONFIGS: configs.describe,
+    OpCode.ALTER_TOPIC_CONFIGS: configs.alter,
+    OpCode.DESCRIBE_BROKER: configs.describe_broker,
+    OpCode.DESCRIBE_LOG_DIR: log_dirs.describe,
+    OpCode.DESCRIBE_PRODUCERS: describe_producers.handle,
+    OpCode.FORGET_TOPIC: offsets.forget,
+    OpCode.GROUP_LAG: group_lag.handle,
+    OpCode.LAG_OF_OFFSETS: group_lag.of_offsets,
     OpCode.PIN_SNAPSHOT: snapshots.pin,
     OpCode.READ_PINNED: snapshots.read,
     OpCode.UNPIN_SNAPSHOT: snapshots.unpin,
@@ -99,6 +123,13 @@ class Broker:
         self._background: list[asyncio.Task[None]] = []
         self._address = self._operations_address = ("", 0)
         self._operations = Operations(self._problems)
+        self._process = ProcessFigures("broker")
+        self.metrics = process_metrics(self._process, self._operations)
+        self.metrics.add(lambda: span_families(tracer))
+        self._stats = BrokerStats(config.ops_slow_ms / 1000)
+        self._figures: BrokerMetrics | None = None
+        page = StatusPage("broker", self._problems, self._sections)
+        self._operations.add("/statusz", page.page)
         self._busy_with = "recovering the log"
 
     async def start(self) -> None:
@@ -129,7 +160,10 @@ class Broker:
             await state.start_groups()
         except (DamagedLogError, StorageError, OSError, BadRegistryError) as e:
             raise StartupError(f"cannot open the log in {self._folder.wal}: {e}") from e
-        handlers = {code: partial(_serve, handler, state) for code, handler in OPS.items()}
+        handlers = {
+            code: partial(_count, handler, state, self._stats.of(code))
+            for code, handler in OPS.items()
+        }
         self._mesh = MeshServer(
             self._identity,
             allowed,
@@ -144,6 +178,7 @@ class Broker:
             reason = e.strerror or e
             raise StartupError(f"cannot listen on {config.mesh_listen} (UDP): {reason}") from e
         self._operations.add("/mesh", mesh_page(self._mesh.counters))
+        self._add_metrics(state, self._mesh)
         allowed.watch(self._mesh.enforce)
         policy = RewritePolicy(config.wal_rewrite, config.wal_rewrite_bytes_per_second)
         self._rewriter = wal.rewriter(policy, lambda: state.deletions)
@@ -157,6 +192,31 @@ class Broker:
         except OSError as e:
             raise StartupError(f"cannot listen in {config.data}: {e.strerror or e}") from e
         self._busy_with = ""
+
+    def _add_metrics(self, state: BrokerState, mesh: MeshServer) -> None:
+        figures = self._figures = BrokerMetrics(state, self._stats, self._config.data)
+        self.metrics.before(figures.read)
+        self.metrics.add(figures.collect)
+        self.metrics.add(lambda: mesh_families(mesh.counters))
+        self.metrics.before_detail(figures.read_lags)
+        self.metrics.add(figures.detail, detail=True)
+
+    async def _sections(self) -> list[Section]:
+        """Of /statusz, which is there from the start on."""
+        await self.metrics.refresh()
+        await self.metrics.refresh(detail=True)
+        found: list[Section] = [
+            self._process.facts(
+                ("data folder", text(self._config.data)),
+                ("mesh", text(join_address(*self._address))),
+                ("node id", text(self._identity.node_id if self._identity else "")),
+            )
+        ]
+        if self._figures is not None and self._mesh is not None:
+            figures, url = self._figures, self._config.ops_trace_url
+            peers = self._mesh.counters
+            found += status.sections(figures.state, self._stats, figures, peers, url)
+        return found
 
     async def close(self) -> None:
         """Answer what is under way, sync the log, let the data folder go."""
@@ -205,6 +265,20 @@ async def _serve(handler: Handler, state: BrokerState, context: OpContext, op: A
     if not REGISTRY_ORG < context.org_id <= _LAST_ORG:
         raise OpFailedError(ErrorCode.INVALID_REQUEST)
     return await handler(state, context, op)
+
+
+async def _count(
+    handler: Handler, state: BrokerState, stats: OpStats, context: OpContext, op: Any
+) -> Part:
+    """`_serve`, and count it."""
+    began = time.perf_counter()
+    try:
+        answer = await _serve(handler, state, context, op)
+    except Exception as e:
+        stats.failed(e.error_code if isinstance(e, OpFailedError) else _UNKNOWN_ERROR)
+        raise
+    stats.answered(context, time.perf_counter() - began, answer)
+    return answer
 
 
 def fsync_policy(setting: str) -> FsyncPolicy:

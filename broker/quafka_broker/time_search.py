@@ -65,6 +65,26 @@ async def latest(log: Log, topic: VirtualTopic) -> Stamp | None:
     return max(filter(None, stamps), key=lambda stamp: stamp.timestamp, default=None)
 
 
+async def timestamp_of(log: Log, topic: VirtualTopic, offset: int, *, exact: bool) -> int | None:
+    """The timestamp of the record at a readable offset; None where it is lost to damage.
+
+    Unless it must be `exact`, it is the greatest of its batch, which takes the index alone.
+
+    Raises:
+        StorageError, Malformed: the log cannot be read.
+        OffsetGoneError: the log start is above it.
+    """
+    rows = await log.rows(topic, offset, offset + 1)
+    if not rows:
+        return None
+    if not exact or rows[0].record_count == 1:
+        return rows[0].max_timestamp
+    found = await _in_batch(
+        log, topic, rows[0], lambda stamps: next((s for s in stamps if s.offset == offset), None)
+    )
+    return found.timestamp if found is not None else None
+
+
 async def _rows(log: Log, topic: VirtualTopic, block: Block) -> list[IndexRow]:
     """The rows of what is left of a block."""
     while True:

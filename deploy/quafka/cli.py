@@ -6,14 +6,19 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from quafka import logs, node, process, snapshot_options
+from quafka.commands import declare
 from quafka.settings import PROGRAMS, known_to_any
 from quafka.sources import Effective, SettingError, add_flags, declared, dotted, load
 from quafka_gateway.config import GatewayConfig
 from quafka_mesh_ops.errors import StartupError
 from quafka_mesh_ops.settings import CommonSettings
+
+if TYPE_CHECKING:
+    from quafka_broker.server import Broker
+    from quafka_gateway.server import Gateway
 
 DESCRIPTION = {
     "up": "run a broker and a gateway on this machine",
@@ -72,6 +77,7 @@ def _parser() -> argparse.ArgumentParser:
     what = snapshot_options.WHAT
     snapshot_options.add_actions(commands.add_parser("snapshot", help=what, description=what))
     node.add_actions(commands.add_parser("node", help=node.WHAT, description=node.WHAT))
+    declare.add_commands(commands)
     return parser
 
 
@@ -98,6 +104,8 @@ def _run(options: argparse.Namespace) -> int:
         from quafka import snapshot
 
         return snapshot.run(options)
+    if options.command in declare.CLIENTS:
+        return declare.run(options)
     name = options.program if options.command == "config" else options.command
     effective = load(PROGRAMS[name], vars(options), known_elsewhere=known_to_any())
     if options.command == "config":
@@ -118,10 +126,12 @@ def _run(options: argparse.Namespace) -> int:
 
 def _run_program(name: str, config: CommonSettings, options: argparse.Namespace) -> int:
     # Imported only now: neither program pays for the other.
+    from quafka_mesh_ops.otlp_metrics import push_from_environment
     from quafka_mesh_ops.tracing import tracer_from_environment
 
     try:
-        tracer = tracer_from_environment(f"quafka-{name}")
+        edge = config.sampling if isinstance(config, GatewayConfig) else None
+        tracer = tracer_from_environment(f"quafka-{name}", edge)
     except ValueError as e:
         raise SettingError(str(e)) from e
     if name == "broker":
@@ -129,13 +139,17 @@ def _run_program(name: str, config: CommonSettings, options: argparse.Namespace)
         from quafka_broker.server import Broker
 
         assert isinstance(config, BrokerConfig)
-        program: process.Program = Broker(config, tracer)
+        program: Broker | Gateway = Broker(config, tracer)
     else:
         from quafka_gateway.server import Gateway
 
         assert isinstance(config, GatewayConfig)
         program = Gateway(config, tracer)
-    return process.run(program, tracer, options.ready_fd, options.lifeline_fd)
+    try:
+        push = push_from_environment(f"quafka-{name}", program.metrics)
+    except ValueError as e:
+        raise SettingError(str(e)) from e
+    return process.run(program, tracer, options.ready_fd, options.lifeline_fd, push)
 
 
 def _print_config(effective: Effective[CommonSettings]) -> None:

@@ -11,6 +11,7 @@ import sys
 from typing import Any, Protocol
 
 from quafka_mesh_ops.errors import StartupError
+from quafka_mesh_ops.otlp_metrics import MetricsPush
 from quafka_mesh_ops.tracing import Tracer
 
 log = logging.getLogger("quafka")
@@ -42,20 +43,30 @@ class Program(Protocol):
         ...
 
 
-def run(program: Program, tracer: Tracer, ready_fd: int | None, lifeline_fd: int | None) -> int:
+def run(
+    program: Program,
+    tracer: Tracer,
+    ready_fd: int | None,
+    lifeline_fd: int | None,
+    push: MetricsPush | None = None,
+) -> int:
     """Run until SIGTERM, SIGINT or the lifeline's end; the exit code.
 
     A second SIGINT does not wait for the program to drain.
     """
     sys.setswitchinterval(_SWITCH_SECONDS)
     try:
-        return asyncio.run(_run(program, tracer, ready_fd, lifeline_fd))
+        return asyncio.run(_run(program, tracer, ready_fd, lifeline_fd, push))
     finally:
         tracer.shutdown()
 
 
 async def _run(
-    program: Program, tracer: Tracer, ready_fd: int | None, lifeline_fd: int | None
+    program: Program,
+    tracer: Tracer,
+    ready_fd: int | None,
+    lifeline_fd: int | None,
+    push: MetricsPush | None,
 ) -> int:
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(_log_loop_error)
@@ -71,12 +82,16 @@ async def _run(
         await program.close()
         return EXIT_CANNOT_START
     _say_ready(program, tracer, ready_fd)
+    if push is not None:
+        push.start()
     await stop.wait()
     log.debug("draining")
     try:
         await asyncio.wait_for(program.close(), _DRAIN_SECONDS)
     except TimeoutError:
         log.error("not everything was answered within %d s", _DRAIN_SECONDS)  # noqa: TRY400
+    if push is not None:
+        await push.close()
     return 0
 
 

@@ -13,7 +13,7 @@ import os
 import signal
 from collections.abc import Callable, Mapping, Sequence
 
-_STOP_SECONDS = 15.0  # more than a program takes to drain and to send its last spans
+_STOP_SECONDS = 20.0  # more than a program takes to drain, and to send its last spans and metrics
 _SLOW_START_SECONDS = 5.0
 _BACKOFF_SECONDS = (0.1, 5.0)
 _HEALTHY_SECONDS = 5.0  # one that ran for this long ended for a new reason

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from quafka_gateway.catalog import AWAY, Catalog
 from quafka_gateway.mesh import SMALL_OP_SECONDS, BrokerAwayError, BrokerLink
 from quafka_gateway.routes import OrgRoutes
 from quafka_mesh_ops.errors import OpFailedError
+from quafka_mesh_ops.group_ops import ForgetTopic
+from quafka_mesh_ops.lag_ops import LagOfOffsets, LagOfOffsetsResp, PartitionLag
 from quafka_mesh_ops.ops import (
     CreateTopic,
     CreateTopicResp,
@@ -34,6 +37,7 @@ from quafka_mesh_ops.ops import (
     ListOffsetsOps,
     ProduceOpResp,
     ProduceOps,
+    TopicDescription,
 )
 from quafka_mesh_ops.tracing import TraceContext
 from quafka_proto.errors import ErrorCode
@@ -119,6 +123,44 @@ class Brokers:
         """Topics of all brokers as one list (`catalog.py`)."""
         return await self._catalog.describe(op, trace)
 
+    async def describe_elsewhere(
+        self, topics: Sequence[tuple[str, bytes]], trace: TraceContext | None
+    ) -> dict[tuple[str, bytes], TopicDescription]:
+        """Those of the topics that are not the home broker's, by name or, where that is empty,
+        by id."""
+        brokers = await self._catalog.brokers_of(topics, trace)
+        asked = [t for t, b in zip(topics, brokers, strict=True) if b != self._routes.home]
+        if not asked:
+            return {}
+        named = [topic for topic in asked if topic[0]]
+        others = [topic for topic in asked if not topic[0]]
+        op = DescribeTopics([name for name, _ in named], [topic_id for _, topic_id in others])
+        answer = await self._catalog.describe(op, trace)
+        return dict(zip([*named, *others], answer.topics, strict=True))
+
+    async def lag_of_offsets(
+        self, op: LagOfOffsets, trace: TraceContext | None
+    ) -> list[PartitionLag]:
+        """How far behind offsets in other brokers' topics are; as asked where one is away."""
+
+        async def ask(broker: int, part: LagOfOffsets) -> list[PartitionLag]:
+            answer = await self._links[broker].ask(part, trace)
+            return cast(LagOfOffsetsResp, answer).partitions
+
+        places: dict[int, list[int]] = {}
+        for place, each in enumerate(op.partitions):
+            places.setdefault(self._routes.broker_of(each.topic), []).append(place)
+
+        async def part(broker: int, its: list[int]) -> list[PartitionLag]:
+            asked = [op.partitions[place] for place in its]
+            if self.is_there(broker):
+                with suppress(BrokerAwayError, OpFailedError):
+                    return await ask(broker, replace(op, partitions=asked))
+            return asked
+
+        answers = await asyncio.gather(*(part(b, its) for b, its in places.items()))
+        return joined(places, dict(zip(places, answers, strict=True)))
+
     async def create_topic(self, op: CreateTopic, trace: TraceContext | None) -> CreateTopicResp:
         """Create one topic, durably, where its name is routed."""
         try:
@@ -138,7 +180,18 @@ class Brokers:
             return away
         if not answer.error_code:
             self._catalog.forget(answer.topic)
+            if broker != self._routes.home:
+                await self._forget_offsets(answer, trace)
         return answer
+
+    async def _forget_offsets(self, gone: DeleteTopicResp, trace: TraceContext | None) -> None:
+        """Groups' offsets are at the home broker. What it does not hear of is never shown, and
+        has its retention."""
+        if not self.is_there(self._routes.home):
+            return
+        op = ForgetTopic(gone.topic, gone.topic_id)
+        with suppress(BrokerAwayError, OpFailedError):
+            await self._links[self._routes.home].ask(op, trace, _RETURN_SECONDS)
 
     async def init_producer_id(
         self, op: InitProducerId, trace: TraceContext | None

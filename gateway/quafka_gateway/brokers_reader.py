@@ -8,13 +8,14 @@ gathered (`fetch_gather.py`).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import chain
 
 from quafka_gateway.brokers import Brokers, joined, part_of
 from quafka_gateway.catalog import AWAY
 from quafka_gateway.fetch_gather import FetchGather
 from quafka_gateway.fetch_reader import FetchReader
-from quafka_mesh_ops.ops import FetchOpResp, FetchOps
+from quafka_mesh_ops.ops import FetchOp, FetchOpResp, FetchOps
 from quafka_mesh_ops.tracing import TraceContext
 from quafka_proto.errors import ErrorCode
 
@@ -27,24 +28,28 @@ class BrokersReader:
     def __init__(self, brokers: Brokers, readers: Sequence[FetchReader]) -> None:
         """One reader for each of the brokers, in their order."""
         self._brokers = brokers
-        self._readers = readers
+        self.readers = readers
         self._gather = FetchGather()
 
     async def close(self) -> None:
         """Stop reading ahead and let the leases go."""
-        await asyncio.gather(*(reader.close() for reader in self._readers))
+        await asyncio.gather(*(reader.close() for reader in self.readers))
+
+    def produced_by(self, op: FetchOp, answer: FetchOpResp) -> Iterator[TraceContext]:
+        """See FetchReader: topics have different ids at different brokers."""
+        return chain.from_iterable(reader.produced_by(op, answer) for reader in self.readers)
 
     async def fetch(self, op: FetchOps, trace: TraceContext | None) -> list[FetchOpResp]:
         """One answer per partition, in their order. Never raises: errors are in the answers."""
         places = await self._brokers.places(op, trace)
         if len(places) == 1 and AWAY not in places:
             (broker,) = places  # nobody else's partitions wait for it
-            return await self._readers[broker].fetch(op, trace)
+            return await self.readers[broker].fetch(op, trace)
 
         async def ask(broker: int, part: FetchOps) -> list[FetchOpResp] | None:
             if not self._brokers.is_there(broker):
                 return None
-            answers = await self._readers[broker].fetch(part, trace)
+            answers = await self.readers[broker].fetch(part, trace)
             # It went away meanwhile, or closes.
             gone = all(a.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER for a in answers)
             return None if gone else answers

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import cast
 
+from quafka_gateway import parked
 from quafka_gateway.mesh import SMALL_OP_SECONDS, BrokerAwayError, BrokerLink
 from quafka_mesh_ops.errors import OpFailedError
 from quafka_mesh_ops.group_ops import (
@@ -32,12 +33,15 @@ from quafka_mesh_ops.group_ops import (
     SyncGroup,
     SyncGroupResp,
 )
-from quafka_mesh_ops.ops import Op
+from quafka_mesh_ops.lag_ops import GroupLag, GroupLagResp
+from quafka_mesh_ops.parts import Op
 from quafka_mesh_ops.tracing import TraceContext
 from quafka_proto.errors import ErrorCode
 
 # A group's members wait for each other for as long as the slowest of them may take.
 _GROUP_WAIT_SECONDS = 3_600.0
+# A person who asks is better told that the broker is away than kept waiting for it.
+_AWAY_SECONDS = 1.0
 
 
 class Coordinator:
@@ -49,16 +53,20 @@ class Coordinator:
     async def join_group(self, op: JoinGroup, trace: TraceContext | None) -> JoinGroupResp:
         """Join; parked at the broker until the group's next generation begins."""
         try:
-            return cast(JoinGroupResp, await self._ask(op, trace, _GROUP_WAIT_SECONDS))
+            answer = cast(JoinGroupResp, await self._ask(op, trace, _GROUP_WAIT_SECONDS))
         except CoordinatorError as e:
             return JoinGroupResp(e.code, op.member_id)
+        parked.note(answer.parked_us / 1e6)
+        return answer
 
     async def sync_group(self, op: SyncGroup, trace: TraceContext | None) -> SyncGroupResp:
         """Get an assignment; parked at the broker until there is one."""
         try:
-            return cast(SyncGroupResp, await self._ask(op, trace, _GROUP_WAIT_SECONDS))
+            answer = cast(SyncGroupResp, await self._ask(op, trace, _GROUP_WAIT_SECONDS))
         except CoordinatorError as e:
             return SyncGroupResp(e.code)
+        parked.note(answer.parked_us / 1e6)
+        return answer
 
     async def heartbeat(self, op: Heartbeat, trace: TraceContext | None) -> int:
         """A member is alive; what it is told."""
@@ -115,6 +123,11 @@ class Coordinator:
     ) -> DescribeGroupsResp:
         """Groups with their members. Raises CoordinatorError."""
         return cast(DescribeGroupsResp, await self._ask(op, trace))
+
+    async def group_lag(self, op: GroupLag, trace: TraceContext | None) -> GroupLagResp:
+        """How far behind groups are. Raises CoordinatorError, soon where the broker is away."""
+        seconds = SMALL_OP_SECONDS if self._broker.connected else _AWAY_SECONDS
+        return cast(GroupLagResp, await self._ask(op, trace, seconds))
 
     async def _ask(
         self, op: Op, trace: TraceContext | None, seconds: float = SMALL_OP_SECONDS

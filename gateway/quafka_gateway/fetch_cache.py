@@ -17,7 +17,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, cast
 
-from quafka_mesh_ops.ops import Buffer, FetchOp, FetchOpResp
+from quafka_mesh_ops.ops import FetchOp, FetchOpResp
+from quafka_mesh_ops.parts import Buffer
 from quafka_proto.records import TRANSACTIONAL
 
 _OFFSETS = struct.Struct(">q13xhi")  # base offset, attributes, last offset delta

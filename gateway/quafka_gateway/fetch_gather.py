@@ -18,6 +18,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Self
 
+from quafka_gateway import parked
 from quafka_mesh_ops.ops import FetchOpResp, FetchOps
 
 Answers = list[FetchOpResp]
@@ -55,7 +56,9 @@ class FetchGather:
                 break
             there = {b: part for b, part in parts.items() if not part.away}
             if not there:
-                await asyncio.sleep(until - loop.time())
+                left = until - loop.time()
+                await asyncio.sleep(left)
+                parked.note(left)
                 break
             if not await self._park(ask, there, wanted, until):
                 break

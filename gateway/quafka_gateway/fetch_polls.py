@@ -14,8 +14,10 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 
+from quafka_gateway import parked
+from quafka_mesh_ops import semconv
 from quafka_mesh_ops.ops import FetchOp, FetchOps, FetchOpsResp
-from quafka_mesh_ops.tracing import TraceContext
+from quafka_mesh_ops.tracing import TraceContext, Tracer
 
 Ask = Callable[[FetchOps, TraceContext | None], Awaitable[FetchOpsResp]]
 Key = tuple[tuple[FetchOp, ...], int, int, int]
@@ -27,6 +29,7 @@ class _Poll:
 
     key: Key
     task: asyncio.Task[FetchOpsResp]
+    began: float  # loop time
     ends: float  # loop time when the broker's wait is over, at the earliest
     waiters: int = 0
 
@@ -37,6 +40,7 @@ class SharedPolls:
 
     ask: Ask
     shareable: Callable[[], bool]
+    tracer: Tracer = field(default_factory=Tracer)
     _polls: dict[int, _Poll] = field(default_factory=dict[int, _Poll])  # by their key's hash
 
     def detach(self) -> None:
@@ -60,9 +64,12 @@ class SharedPolls:
                     mine = await self._wait(number, poll, None)
                     assert mine is not None, "without a timeout there is an answer"
                     return mine
+                answer = await self._wait(number, poll, deadline)
             elif poll.key != key:
                 break
-            answer = await self._wait(number, poll, deadline)
+            else:
+                with self.tracer.start(semconv.GATEWAY_PARK, trace):
+                    answer = await self._wait(number, poll, deadline)
             if answer is None or not _may_be_shared(answer):
                 break
             if any(part.records for part in answer.partitions):
@@ -72,12 +79,15 @@ class SharedPolls:
             nothing = answer
         if nothing is not None and loop.time() >= deadline:
             return nothing
-        return await self.ask(replace(op, max_wait_ms=_ms(deadline)), trace)
+        answer = await self.ask(replace(op, max_wait_ms=_ms(deadline)), trace)
+        parked.note(answer.parked_us / 1e6)
+        return answer
 
     def _begin(self, key: Key, number: int, op: FetchOps, trace: TraceContext | None) -> _Poll:
         loop = asyncio.get_running_loop()
         task = loop.create_task(self._run(op, trace))
-        poll = self._polls[number] = _Poll(key, task, loop.time() + op.max_wait_ms / 1000)
+        now = loop.time()
+        poll = self._polls[number] = _Poll(key, task, now, now + op.max_wait_ms / 1000)
         task.add_done_callback(lambda _: self._over(number, poll))
         return poll
 
@@ -91,10 +101,20 @@ class SharedPolls:
     async def _wait(self, number: int, poll: _Poll, until: float | None) -> FetchOpsResp | None:
         """The poll's answer; None: `until` came first."""
         poll.waiters += 1
+        loop = asyncio.get_running_loop()
+        came = loop.time()
         try:
-            timeout = None if until is None else until - asyncio.get_running_loop().time()
+            timeout = None if until is None else until - came
             done, _ = await asyncio.wait({poll.task}, timeout=timeout)
-            return poll.task.result() if done else None
+            now = loop.time()
+            if not done:
+                parked.note(now - came)
+                return None
+            answer = poll.task.result()
+            # Who came later has seen the end of the op: what was not parked of it is his as well.
+            at_work = now - poll.began - answer.parked_us / 1e6
+            parked.note(now - came - at_work)
+            return answer
         finally:
             poll.waiters -= 1
             if not poll.waiters and not poll.task.done():

@@ -22,12 +22,17 @@ class Listener:
     """Accepts Kafka clients on one address: first `bind`, then `serve`, at last `close`."""
 
     def __init__(self, max_connections: int) -> None:
-        self._max_connections = max_connections
+        self.max_connections = max_connections
         self._services: Services | None = None
         self._connections: set[KafkaConnection] = set()
         self._serials = count()
         self._server: asyncio.Server | None = None
         self._sweeper: asyncio.Task[None] | None = None
+
+    @property
+    def connections(self) -> int:
+        """How many clients are connected."""
+        return len(self._connections)
 
     async def bind(self, host: str, port: int, *, shared: bool = False) -> tuple[str, int]:
         """Take the address (port 0: any free one) and return the one taken. No client is accepted.
@@ -81,9 +86,12 @@ class Listener:
 
     def _accept(self) -> asyncio.Protocol:
         assert self._services is not None, "serve() comes first"
-        if len(self._connections) >= self._max_connections:
-            log.warning("refusing a client: max.connections=%d are open", self._max_connections)
+        stats = self._services.stats
+        if len(self._connections) >= self.max_connections:
+            log.warning("refusing a client: max.connections=%d are open", self.max_connections)
+            stats.refused += 1
             return _Refusal()
+        stats.accepted += 1
         connection = KafkaConnection(self._services, next(self._serials), self._connections.discard)
         self._connections.add(connection)
         return connection

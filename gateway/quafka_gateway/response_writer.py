@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 
+from quafka_gateway.request_stats import GatewayStats
 from quafka_gateway.response_memory import ResponseMemory
 from quafka_proto.message import Buffer
 
@@ -18,10 +19,13 @@ _GROUP = 256 << 10
 class ResponseWriter:
     """Writes answers in their order; counts what is not written yet."""
 
-    def __init__(self, transport: asyncio.Transport, memory: ResponseMemory) -> None:
+    def __init__(
+        self, transport: asyncio.Transport, memory: ResponseMemory, stats: GatewayStats
+    ) -> None:
         transport.set_write_buffer_limits(high=0)  # told as soon as the system takes no more
         self._transport = transport
         self._memory = memory
+        self._stats = stats
         self._unsent: deque[Buffer] = deque()
         self._size = 0
         self._counted = 0
@@ -40,7 +44,9 @@ class ResponseWriter:
     def write(self, answer: list[Buffer]) -> None:
         """Send an answer, now or as the client reads."""
         self._unsent.extend(answer)
-        self._size += sum(map(len, answer))
+        size = sum(map(len, answer))
+        self._size += size
+        self._stats.sent += size
         self._push()
 
     def pause(self) -> None:

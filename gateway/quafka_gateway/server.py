@@ -5,9 +5,11 @@ from __future__ import annotations
 import socket
 from collections.abc import Sequence
 
-from quafka_gateway import routes
+from quafka_gateway import routes, status
+from quafka_gateway.admin import Admin
 from quafka_gateway.api import APIS
 from quafka_gateway.brokers import Brokers
+from quafka_gateway.brokers_coordinator import BrokersCoordinator
 from quafka_gateway.brokers_reader import BrokersReader
 from quafka_gateway.config import GatewayConfig
 from quafka_gateway.context import Services
@@ -16,16 +18,21 @@ from quafka_gateway.fetch_reader import FetchReader
 from quafka_gateway.fetch_session import FetchSessions
 from quafka_gateway.listener import Listener
 from quafka_gateway.mesh import BrokerLink
+from quafka_gateway.metrics import GatewayMetrics
 from quafka_gateway.request_memory import RequestMemory
+from quafka_gateway.request_stats import GatewayStats
 from quafka_gateway.response_memory import ResponseMemory
 from quafka_gateway.routes import OrgRoutes, Route
 from quafka_mesh_ops.allow_list import AllowList
 from quafka_mesh_ops.client import MeshClient
-from quafka_mesh_ops.counters import mesh_page
+from quafka_mesh_ops.counters import PeerCounters, mesh_families, mesh_page
 from quafka_mesh_ops.errors import StartupError
 from quafka_mesh_ops.identity import Identity
 from quafka_mesh_ops.operations import Operations
+from quafka_mesh_ops.process_metrics import ProcessFigures, process_metrics
 from quafka_mesh_ops.settings import join_address, split_address
+from quafka_mesh_ops.span_metrics import span_families
+from quafka_mesh_ops.status_page import Section, StatusPage, text
 from quafka_mesh_ops.tracing import Tracer
 
 _DRAIN_SECONDS = 5.0
@@ -48,6 +55,12 @@ class Gateway:
         self._listener: Listener | None = None
         self._address = self._advertised = self._operations_address = ("", 0)
         self._operations = Operations(self._problems)
+        self._process = ProcessFigures("gateway")
+        self.metrics = process_metrics(self._process, self._operations)
+        self.metrics.add(lambda: span_families(tracer))
+        self._services: Services | None = None
+        page = StatusPage("gateway", self._problems, self._sections)
+        self._operations.add("/statusz", page.page)
         self._draining = False
 
     async def start(self) -> None:
@@ -63,7 +76,8 @@ class Gateway:
         self._operations_address = await self._operations.start(*split_address(config.ops_listen))
         org_routes = OrgRoutes(table, config.org_id)
         self._links = [self._link(broker) for broker in org_routes.brokers]
-        self._operations.add("/mesh", mesh_page(lambda: [link.counters() for link in self._links]))
+        self._operations.add("/mesh", mesh_page(self._peers))
+        self.metrics.add(lambda: mesh_families(self._peers))
         self._allowed.watch(self._enforce)
         self._listener = Listener(config.max_connections)
         self._address = await self._listener.bind(
@@ -74,24 +88,48 @@ class Gateway:
         broker, self._reader = self._way(org_routes, responses)
         for link in self._links:
             await link.start()
-        await self._listener.serve(
-            Services(
-                apis=APIS,
-                broker=broker,
-                coordinator=Coordinator(self._links[org_routes.home]),
-                advertised=self._advertised,
-                tracer=self._tracer,
-                request_max_bytes=config.socket_request_max_bytes,
-                memory=RequestMemory(config.queued_max_request_bytes),
-                fetch_sessions=FetchSessions(
-                    config.max_incremental_fetch_session_cache_slots,
-                    _MAX_ALL_SESSIONS_PARTITIONS,
-                    _MAX_SESSION_PARTITIONS,
-                ),
-                responses=responses,
-                reader=self._reader,
-            )
+        services = Services(
+            apis=APIS,
+            broker=broker,
+            coordinator=self._coordinator(broker, self._links[org_routes.home]),
+            advertised=self._advertised,
+            tracer=self._tracer,
+            request_max_bytes=config.socket_request_max_bytes,
+            memory=RequestMemory(config.queued_max_request_bytes),
+            fetch_sessions=FetchSessions(
+                config.max_incremental_fetch_session_cache_slots,
+                _MAX_ALL_SESSIONS_PARTITIONS,
+                _MAX_SESSION_PARTITIONS,
+            ),
+            responses=responses,
+            reader=self._reader,
+            links=self._links,
+            admin=Admin(self._links, org_routes),
+            config=config,
+            stats=GatewayStats(config.ops_slow_ms / 1000),
         )
+        self._services = services
+        self.metrics.add(GatewayMetrics(services, self._listener, self._reader.readers).collect)
+        await self._listener.serve(services)
+
+    async def _sections(self) -> list[Section]:
+        """Of /statusz, which is there from the start on."""
+        await self.metrics.refresh()
+        found: list[Section] = [
+            self._process.facts(
+                ("listens on", text(join_address(*self._address))),
+                ("org", text(self._config.org_id)),
+                ("node id", text(self._identity.node_id if self._identity else "")),
+            )
+        ]
+        if self._services is not None and self._listener is not None and self._reader is not None:
+            url = self._config.ops_trace_url
+            readers = self._reader.readers
+            found += status.sections(self._services, self._listener, readers, self._peers, url)
+        return found
+
+    def _peers(self) -> list[PeerCounters]:
+        return [link.counters() for link in self._links]
 
     def _link(self, broker: str) -> BrokerLink:
         config = self._config
@@ -114,13 +152,18 @@ class Gateway:
         config = self._config
         cache_bytes = config.fetch_cache_bytes // len(self._links)
         readers = [
-            FetchReader(link, responses, cache_bytes, config.fetch_backfill_bytes)
+            FetchReader(link, responses, cache_bytes, config.fetch_backfill_bytes, self._tracer)
             for link in self._links
         ]
         if len(readers) == 1:
             return self._links[0], readers[0]
         brokers = Brokers(self._links, org_routes)
         return brokers, BrokersReader(brokers, readers)
+
+    def _coordinator(self, broker: BrokerLink | Brokers, home: BrokerLink) -> Coordinator:
+        if isinstance(broker, Brokers):
+            return BrokersCoordinator(home, broker)
+        return Coordinator(home)
 
     def _enforce(self) -> None:
         for link in self._links:

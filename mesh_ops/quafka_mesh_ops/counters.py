@@ -1,13 +1,15 @@
-"""What a node counts of each peer, and the page that shows it."""
+"""What a node counts of each peer: the page that shows it, and the metrics of it."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass, fields
 
 from quafka_mesh_ops.identity import NodeId
-from quafka_mesh_ops.operations import Page, Reply
+from quafka_mesh_ops.metrics import Family, Kind, Sample
+from quafka_mesh_ops.operations import Asked, Page, Reply
 from quafka_mesh_ops.transport.counters import TransportCounters
 
 
@@ -40,8 +42,46 @@ class PeerCounters:
 def mesh_page(read: Callable[[], Iterable[PeerCounters]]) -> Page:
     """The operations port's `/mesh`: every peer, as JSON."""
 
-    async def page() -> Reply:
+    async def page(_asked: Asked) -> Reply:
         body = {"peers": [asdict(peer) for peer in read()]}
         return Reply(json.dumps(body, indent=1).encode() + b"\n", "application/json")
 
     return page
+
+
+def mesh_families(read: Callable[[], Iterable[PeerCounters]]) -> Iterator[Family]:
+    """The same as metrics: a family for each counter, by peer.
+
+    A peer may have several connections (a gateway's workers are one node), so its address tells
+    which. The transport's counters begin anew with each connection.
+    """
+    peers = list(read())
+    labels = ("peer", "address")
+    for name in _OWN:
+        samples = [(_labels(peer), int(getattr(peer, name))) for peer in peers]
+        kind = Kind.COUNTER if name == "reconnects" else Kind.GAUGE
+        yield Family(f"quafka_mesh_{name}", kind, f"Of a peer: {_in_words(name)}", samples, labels)
+    for name in _TRANSPORT:
+        kind = Kind.COUNTER if name.startswith(("bytes_", "packets_")) else Kind.GAUGE
+        base = re.sub("_us$", "_seconds", name)
+        help_ = f"Of the connection to a peer: {_in_words(base)}"
+        yield Family(f"quafka_mesh_{base}", kind, help_, list(_of_transport(name, peers)), labels)
+
+
+_OWN = [field.name for field in fields(PeerCounters)[2:-1]]
+_TRANSPORT = [field.name for field in fields(TransportCounters)]
+
+
+def _of_transport(name: str, peers: Iterable[PeerCounters]) -> Iterator[Sample]:
+    for peer in peers:
+        if peer.transport is not None:
+            value: int = getattr(peer.transport, name)
+            yield _labels(peer), value / 1e6 if name.endswith("_us") else value
+
+
+def _labels(peer: PeerCounters) -> tuple[str, str]:
+    return peer.peer[:16], peer.address
+
+
+def _in_words(name: str) -> str:
+    return name.replace("_", " ")

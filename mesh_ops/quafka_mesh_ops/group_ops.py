@@ -1,4 +1,4 @@
-"""The ops about consumer groups, 0x10 to 0x19: one for each of Kafka's APIs.
+"""The ops about consumer groups, 0x10 to 0x19: one for each of Kafka's APIs; and 0x1f.
 
 Members and their metadata are as in Kafka's classic group protocol: opaque here. An instance id
 is empty where a member is not static (KIP-345).
@@ -32,7 +32,10 @@ class JoinedMember(Part):
 
 @dataclass(frozen=True, slots=True)
 class JoinGroupResp(Part):
-    """Answered when the group's new generation begins. `members` is for its leader."""
+    """Answered when the group's new generation begins. `members` is for its leader.
+
+    `parked_us`: how long it waited for that.
+    """
 
     error_code: int = 0
     member_id: str = ""
@@ -42,6 +45,7 @@ class JoinGroupResp(Part):
     leader: str = ""
     skip_assignment: bool = False
     members: list[JoinedMember] | None = None
+    parked_us: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +81,13 @@ class Assignment(Part):
 
 @dataclass(frozen=True, slots=True)
 class SyncGroupResp(Part):
-    """Answered when the leader's assignments are durable."""
+    """Answered when the leader's assignments are durable. `parked_us`: how long it waited."""
 
     error_code: int = 0
     assignment: bytes = b""
     protocol_type: str | None = None
     protocol: str | None = None
+    parked_us: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +155,10 @@ class LeaveGroup(Op):
 
 @dataclass(frozen=True, slots=True)
 class CommitOffset(Part):
-    """The offset that a group has come to in one partition."""
+    """The offset that a group has come to in one partition.
+
+    `elsewhere`: the topic is another broker's. Name and id are both there, and are right.
+    """
 
     topic: str
     partition: int
@@ -158,6 +166,7 @@ class CommitOffset(Part):
     leader_epoch: int = -1
     metadata: str = ""
     topic_id: bytes = b""
+    elsewhere: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,11 +191,15 @@ class CommitOffsets(Op):
 
 @dataclass(frozen=True, slots=True)
 class CommittedQuestion(Part):
-    """Partitions of one topic, by name or, where that is empty, by id."""
+    """Partitions of one topic, by name or, where that is empty, by id.
+
+    `elsewhere`: the topic is another broker's. Name and id are both there, and are right.
+    """
 
     topic: str
     partitions: list[int]
     topic_id: bytes = b""
+    elsewhere: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,6 +249,23 @@ class DeleteOffsets(Op):
     response = DeleteOffsetsResp
     group: str
     topics: list[CommittedQuestion]
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetTopicResp(Part):
+    """Whether it is done."""
+
+    error_code: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetTopic(Op):
+    """A topic of another broker was deleted: all groups' offsets in it are to go. Durable."""
+
+    code = OpCode.FORGET_TOPIC
+    response = ForgetTopicResp
+    topic: str
+    topic_id: bytes
 
 
 # --- administration -------------------------------------------------------------------------
@@ -335,4 +365,5 @@ ALL: tuple[type[Op], ...] = (
     ListGroups,
     DescribeGroups,
     DeleteGroups,
+    ForgetTopic,
 )

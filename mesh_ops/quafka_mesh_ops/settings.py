@@ -172,8 +172,15 @@ def mesh_batched_setting() -> Any:
 
 def ops_listen_setting(default: str, whose: str = "") -> Any:
     """Where a program's operations port is."""
-    help_ = f"HTTP address of {whose}/livez and /readyz; port 0 takes a free one"
+    help_ = f"HTTP address of {whose}health, metrics and status pages; port 0 takes a free one"
     return setting(default, help_, address, ADDRESS)
+
+
+def _trace_url(text: str) -> str:
+    """A template of an address; nothing else may become a link on a page."""
+    if text and not (text.startswith(("http://", "https://")) and "{trace_id}" in text):
+        raise ValueError(text)
+    return text
 
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
@@ -191,3 +198,17 @@ class CommonSettings:
     log_format: str = setting(
         "console", "how log lines look", choice(*LOG_FORMATS), ", ".join(LOG_FORMATS)
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpsSettings(CommonSettings):
+    """What every program has that runs for long."""
+
+    ops_trace_url: str = setting(
+        "", "where a trace is looked at, for links on /statusz", _trace_url,
+        "http(s)://… with {trace_id} in it",
+    )  # fmt: skip
+    ops_slow_ms: int = setting(
+        500, "requests that take as long, parked time aside, are shown on /statusz",
+        whole(1, 3_600_000), "1 to 3600000",
+    )  # fmt: skip

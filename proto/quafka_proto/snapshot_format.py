@@ -46,7 +46,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple, cast
 
 from quafka_proto.errors import Malformed
-from quafka_proto.log_format import INDEX_ROW_SIZE, decode_row
+from quafka_proto.log_format import INDEX_ROW_SIZE
 from quafka_proto.records import crc32c
 
 FORMAT = "quafka-snapshot"
@@ -59,6 +59,9 @@ ZONE_SIZE = 88
 _ZONES_HEAD = struct.Struct(">8sB3xI")
 _ZONE = struct.Struct(">16sIIIIQQQQqII8x")
 _CRC = struct.Struct(">I")
+_KEY = struct.Struct(">16sIII")
+_ROW = struct.Struct(">8xQ8x16sq12x12sII12xI")  # what zones are made of, see log_format.py
+_ROW_CRC_AT = INDEX_ROW_SIZE - _CRC.size
 _SNAPSHOT_ID = re.compile(r"\d{8,}-\d{8}T\d{6}Z")
 
 
@@ -184,10 +187,10 @@ class Manifest:
     end_id: int
     org: int | None
     lease_until_ms: int | None
-    segments: list[Segment]
     pieces: list[Piece]
     topics: list[Topic]
     groups: list[Group]
+    segments: list[Segment] = field(default_factory=list[Segment])
 
     def topic(self, org: int, name: str) -> Topic | None:
         """The topic of that name."""
@@ -241,10 +244,10 @@ def decode_manifest(data: bytes) -> Manifest:
         read.number("end_id"),
         read.number_or_none("org"),
         read.number_or_none("lease_until_ms"),
-        [_segment(item) for item in read.items("segments")],
         [_piece(item) for item in read.items("pieces")],
         [_topic(item) for item in read.items("topics")],
         [_group(item) for item in read.items("groups")],
+        [_segment(item) for item in read.items("segments")],
     )
 
 
@@ -384,35 +387,42 @@ class ZoneBuilder:
     """Makes the zones of a piece from its index rows, as they come."""
 
     def __init__(self) -> None:
-        self._found: dict[tuple[bytes, int, int, int], list[int]] = {}
+        # By topic hash, org, partition and generation, as they stand in a row and in a zone.
+        self._found: dict[bytes, list[int]] = {}
         self._number = 0
 
     def add(self, rows: bytes | memoryview) -> None:
         """The next rows, which are verified.
 
         Raises:
-            Malformed: one does not match its CRC.
+            Malformed: one does not match its CRC, or is cut short.
         """
-        found = self._found
-        for at in range(0, len(rows), INDEX_ROW_SIZE):
-            row = decode_row(rows, at)
-            key = (row.topic_hash, row.org_id, row.partition, row.generation)
-            end = row.base_offset + row.record_count
-            zone = found.get(key)
+        if len(rows) % INDEX_ROW_SIZE:
+            raise Malformed("an index row is cut short")
+        found, number, at = self._found, self._number, 0
+        for offset, hash_, time, rest, count, length, crc in _ROW.iter_unpack(rows):
+            if crc32c(rows[at : at + _ROW_CRC_AT]) != crc:
+                raise Malformed("an index row does not match its CRC")
+            zone = found.get(hash_ + rest)
             if zone is None:
-                zone = found[key] = [0, row.base_offset, end, 0, 0, -1, self._number, 0]
-            self._number += 1
+                zone = found[hash_ + rest] = [0, offset, 0, 0, 0, -1, number, 0]
+            at += INDEX_ROW_SIZE
+            number += 1
             zone[0] += 1
-            zone[1] = min(zone[1], row.base_offset)
-            zone[2] = max(zone[2], end)
-            zone[3] += row.record_count
-            zone[4] += row.length
-            zone[5] = max(zone[5], row.max_timestamp)
-            zone[7] = self._number
+            if offset < zone[1]:
+                zone[1] = offset
+            if offset + count > zone[2]:
+                zone[2] = offset + count
+            zone[3] += count
+            zone[4] += length
+            if time > zone[5]:
+                zone[5] = time
+            zone[7] = number
+        self._number = number
 
     def zones(self) -> list[Zone]:
         """The zones of all rows so far."""
-        return [Zone(*key, *values) for key, values in sorted(self._found.items())]
+        return [Zone(*_KEY.unpack(key), *values) for key, values in sorted(self._found.items())]
 
 
 def zones_of(rows: bytes | memoryview) -> list[Zone]:

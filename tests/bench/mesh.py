@@ -33,9 +33,8 @@ from quafka_mesh_ops.ops import (
     FetchOpResp,
     FetchOps,
     FetchOpsResp,
-    OpCode,
-    Part,
 )
+from quafka_mesh_ops.parts import OpCode, Part
 from quafka_mesh_ops.server import Handler, MeshServer, OpContext
 from quafka_mesh_ops.tracing import Tracer
 from tests.bench import mesh_peers

@@ -27,15 +27,13 @@ from quafka_mesh_ops.ops import (
     HoldLeaseResp,
     ListOffsetsOp,
     ListOffsetsOps,
-    Op,
-    OpCode,
-    Part,
     ProduceOp,
     ProduceOpResp,
     ProduceOps,
     ProduceOpsResp,
     TopicDescription,
 )
+from quafka_mesh_ops.parts import Op, OpCode, Part
 from quafka_proto.codec import encode
 from quafka_proto.compression import Codec, compress
 from quafka_proto.legacy import encode_message

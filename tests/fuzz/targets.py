@@ -20,8 +20,8 @@ from quafka_mesh_ops.frames import (
     decode_request,
     decode_response,
 )
-from quafka_mesh_ops.ops import OPS, Buffer
-from quafka_mesh_ops.parts import from_wire, weight
+from quafka_mesh_ops.ops import OPS
+from quafka_mesh_ops.parts import Buffer, from_wire, weight
 from quafka_proto.codec import decode
 from quafka_proto.compression import Codec, decompress, mend_lz4
 from quafka_proto.errors import BatchError, Malformed, UnsupportedVersion

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import http.client
 import json
+import signal
 import time
 from pathlib import Path
 from typing import Any
 
 from tests.support.cluster import Cluster, Process
+from tests.support.kafka_calls import VERSION, metadata, produce_request
+from tests.support.prometheus import Scrape
+from tests.support.raw_client import RawClient
 
 
 def ready(process: Process) -> dict[str, str]:
@@ -66,3 +70,35 @@ def peers(process: Process) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = json.loads(answer.read())["peers"]
     client.close()
     return found
+
+
+def test_neither_is_ready_while_it_drains(tmp_path: Path) -> None:
+    """The other one is frozen, so that there is something to wait for."""
+    with Cluster(tmp_path) as cluster, RawClient(cluster.address) as client:
+        becomes(cluster.gateway, set())
+        metadata(client, "t")
+        cluster.broker.popen.send_signal(signal.SIGSTOP)
+        client.send(produce_request("t", b"record"), VERSION["produce"])
+        until_received(cluster.gateway)
+        cluster.gateway.popen.send_signal(signal.SIGTERM)
+        becomes(cluster.gateway, {"gateway"})
+        assert ready(cluster.gateway)["gateway"] == "draining"
+        cluster.broker.popen.send_signal(signal.SIGCONT)
+        assert cluster.gateway.popen.wait(10) == 0
+
+        cluster.start_gateway()
+        becomes(cluster.gateway, set())
+        cluster.gateway.popen.send_signal(signal.SIGSTOP)
+        cluster.broker.popen.send_signal(signal.SIGTERM)
+        becomes(cluster.broker, {"broker"})
+        assert ready(cluster.broker)["broker"] == "draining"
+        assert cluster.broker.popen.wait(10) == 0
+        cluster.gateway.popen.send_signal(signal.SIGCONT)
+
+
+def until_received(process: Process) -> None:
+    """Until the gateway has begun to serve a request that it cannot answer."""
+    give_up = time.monotonic() + 5
+    while not Scrape(process.ready["operations"])("quafka_gateway_request_memory_bytes"):
+        assert time.monotonic() < give_up
+        time.sleep(0.02)

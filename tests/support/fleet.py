@@ -14,9 +14,14 @@ class Fleet:
     """Brokers by name, and gateways that share a route table. Brokers keep their ports."""
 
     def __init__(
-        self, folder: Path, routes: Sequence[tuple[str, str]], gateways: Sequence[str] = ("g",)
+        self,
+        folder: Path,
+        routes: Sequence[tuple[str, str]],
+        gateways: Sequence[str] = ("g",),
+        broker_args: tuple[str, ...] = (),
     ) -> None:
         """`routes`: pattern and broker name, in order."""
+        self._broker_args = broker_args
         self.folder = folder
         self.brokers: dict[str, Process] = {}
         self.gateways: dict[str, Process] = {}
@@ -45,6 +50,7 @@ class Fleet:
                 "--mesh-listen": self._mesh[name],
                 "--mesh-allow": allowed,
             },
+            self._broker_args,
         )
         self._mesh[name] = self.brokers[name].ready["mesh"]
 
@@ -79,7 +85,9 @@ class Fleet:
     def _key(self, name: str) -> Path:
         return self.folder / f"{name}.key"
 
-    def _process(self, program: str, name: str, flags: Mapping[str, str]) -> Process:
+    def _process(
+        self, program: str, name: str, flags: Mapping[str, str], more: tuple[str, ...] = ()
+    ) -> Process:
         flags = {**flags, "--node-key": str(self._key(name)), "--ops-listen": "127.0.0.1:0"}
-        args = [program, *(word for flag in flags.items() for word in flag)]
+        args = [program, *(word for flag in flags.items() for word in flag), *more]
         return Process(args, self.folder / f"{name}.log")

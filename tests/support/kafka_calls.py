@@ -15,6 +15,12 @@ from quafka_proto.schema.metadata import (
     MetadataRequestTopic,
     MetadataResponse,
 )
+from quafka_proto.schema.offsets import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
 from quafka_proto.schema.produce import (
     PartitionProduceData,
     ProduceRequest,
@@ -109,3 +115,13 @@ def values(data: PartitionData) -> list[bytes]:
         found += [record.value or b"" for record in iter_records(rest[:size])]
         rest = rest[size:]
     return found
+
+
+def commit(client: RawClient, group: str, topic: str, offset: int, partition: int = 0) -> None:
+    """Commit an offset as nobody's member."""
+    part = OffsetCommitRequestPartition(partition_index=partition, committed_offset=offset)
+    request = OffsetCommitRequest(
+        group_id=group, topics=[OffsetCommitRequestTopic(name=topic, partitions=[part])]
+    )
+    answer = client.call(request, OffsetCommitResponse, 8)
+    assert answer.topics[0].partitions[0].error_code == 0

@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -34,7 +34,7 @@ class S3:
 
 
 @contextmanager
-def s3_server() -> Iterator[S3]:
+def s3_server() -> Generator[S3]:
     """Run the server."""
     with subprocess.Popen(
         [sys.executable, "-c", _SERVER],

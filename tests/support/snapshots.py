@@ -115,7 +115,7 @@ class SnapshotMaker:
         snapshot_id = f"{self._snapshots:08}-20261121T{self._snapshots:06}Z"
         manifest = Manifest(
             snapshot_id, 1_000_000 * self._snapshots, "test", self._next_id, org, None,
-            [], list(self._pieces), self._topics(), [],
+            list(self._pieces), self._topics(), [],
         )  # fmt: skip
         path = self.folder / manifest_path(snapshot_id)
         path.parent.mkdir(parents=True)

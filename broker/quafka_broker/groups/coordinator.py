@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from functools import partial
 from heapq import heappop, heappush
 from time import time_ns
 from typing import Any
 
-from quafka_broker.groups.group import NEVER, Group, Limits, Saved, State
+from quafka_broker.groups.deadlines import NEVER
+from quafka_broker.groups.group import Group, Limits, Saved
 from quafka_broker.groups.journal import Journal
+from quafka_broker.groups.lag import Lags, PartitionLag
+from quafka_broker.groups.states import State
 from quafka_broker.groups.table import Committed, Kept, Key, Place, Table, offsets_event
 from quafka_broker.topics import Topic
 from quafka_broker.wal.log import Log
@@ -60,6 +63,7 @@ class Coordinator:
         """The wall clock, by which commits are dated."""
         self._table = Table(self._new_group, find_topic, _now)
         self.journal = Journal(wal, self._table, moved)
+        self._lags = Lags(wal, find_topic)
         self._due: list[tuple[float, int, Key]] = []
         self._due_at: dict[Key, float] = {}
         self._serial = 0
@@ -97,6 +101,10 @@ class Coordinator:
     def find(self, org: int, name: str) -> Kept | None:
         """A group, if it is known."""
         return self._table.kept.get((org, name))
+
+    def every_group(self) -> list[tuple[Key, Kept]]:
+        """All groups of all orgs."""
+        return list(self._table.kept.items())
 
     def groups(self, org: int) -> list[Kept]:
         """An org's groups, by name."""
@@ -194,7 +202,39 @@ class Coordinator:
         Raises:
             StorageError: they are not committed.
         """
-        await asyncio.shield(self.journal.append(offsets_event((org, group), offsets)))
+        key = (org, group)
+        pending = self.journal.append(offsets_event(key, offsets))
+
+        def done(appended: asyncio.Future[list[int]]) -> None:
+            if not appended.cancelled() and appended.exception() is None:
+                kept = self._table.kept.get(key)
+                self._lags.note(key, kept.group if kept is not None else None, offsets)
+
+        pending.add_done_callback(done)
+        await asyncio.shield(pending)
+
+    async def lag_of_offsets(
+        self, org: int, group: str, offsets: dict[Place, Committed]
+    ) -> list[PartitionLag]:
+        """How far behind these are, of a group that another broker coordinates."""
+        return await self._lags.of_offsets((org, group), offsets, self.now_ms())
+
+    async def lag(self, org: int, kept: Kept, *, elsewhere: bool = False) -> list[PartitionLag]:
+        """How far behind a group is, in every partition that it has to do with."""
+        key = (org, kept.group.name)
+        return await self._lags.of_group(key, kept, self.now_ms(), exact=True, elsewhere=elsewhere)
+
+    async def every_lag(self) -> AsyncIterator[tuple[int, Group, list[PartitionLag]]]:
+        """The same of all groups of all orgs, with their orgs; seconds are to the batch.
+
+        Cheap, and in slices, so that metrics can ask for it.
+        """
+        for key, kept in list(self._table.kept.items()):
+            yield (
+                key[0], kept.group,
+                await self._lags.of_group(key, kept, self.now_ms(), exact=False),
+            )  # fmt: skip
+            await asyncio.sleep(0)
 
     async def delete_offsets(self, org: int, group: str, places: list[Place]) -> None:
         """Delete offsets, durably.
@@ -234,6 +274,17 @@ class Coordinator:
         """A topic was deleted: so are the offsets in it."""
         self.journal.forget(self._table.forget_topic(topic))
 
+    async def forget_topic_elsewhere(self, org: int, name: str, topic_id: bytes) -> None:
+        """A topic of another broker was deleted: so are the offsets in it, durably.
+
+        Raises:
+            StorageError: what has not been deleted is left to its retention.
+        """
+        for kept in self.groups(org):
+            places = kept.places_in(name, topic_id.hex())
+            if places:
+                await self.delete_offsets(org, kept.group.name, places)
+
     async def expire(self, retention_ms: int) -> int:
         """Delete the offsets that had their time, and the groups left with nothing; how many.
 
@@ -243,11 +294,11 @@ class Coordinator:
         before_ms = self.now_ms() - retention_ms
         count = 0
         for key, kept in list(self._table.kept.items()):
-            if self.journal.is_queued(key) or kept.group.state is not State.EMPTY:
+            if self.journal.is_queued(key):
                 continue
             places = self._table.expired(kept, before_ms)
             count += len(places)
-            if len(places) < len(kept.offsets):
+            if len(places) < len(kept.offsets) or kept.group.state is not State.EMPTY:
                 if places:
                     await self.delete_offsets(*key, places)
             elif kept.stored is not None or places:

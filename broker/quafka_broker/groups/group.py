@@ -18,72 +18,20 @@ when they are away, until their session ends; who comes with the same instance i
 
 from __future__ import annotations
 
-import os
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
-from heapq import heappop, heappush
-from typing import Any, NamedTuple
+from typing import Any
 
-from quafka_mesh_ops.group_ops import (
-    JoinedMember,
-    JoinGroup,
-    JoinGroupResp,
-    Leaver,
-    SyncGroup,
-    SyncGroupResp,
-)
+from quafka_broker.groups.deadlines import NEVER, Deadlines
+from quafka_broker.groups.members import JoinReply, Member, Members, SyncReply, new_member_id
+from quafka_broker.groups.states import NEXT, TOLD, State
+from quafka_mesh_ops.group_ops import JoinGroup, JoinGroupResp, Leaver, SyncGroup, SyncGroupResp
 from quafka_proto.errors import ErrorCode
 
-NEVER = float("inf")
-
-JoinReply = Callable[[JoinGroupResp], None]
-SyncReply = Callable[[SyncGroupResp], None]
 Saved = Callable[[bool, float], None]
 """Told whether what was to be saved is durable, and the time."""
 Save = Callable[["Group", dict[str, Any], Saved], None]
 """Makes what `Group.stored` gives durable."""
-
-
-class State(StrEnum):
-    """By Kafka's names."""
-
-    EMPTY = "Empty"
-    PREPARING = "PreparingRebalance"
-    COMPLETING = "CompletingRebalance"
-    STABLE = "Stable"
-    DEAD = "Dead"
-
-
-_NEXT: dict[State, frozenset[State]] = {
-    State.EMPTY: frozenset({State.PREPARING, State.DEAD}),
-    State.PREPARING: frozenset({State.COMPLETING, State.EMPTY}),
-    State.COMPLETING: frozenset({State.STABLE, State.PREPARING}),
-    State.STABLE: frozenset({State.PREPARING}),
-    State.DEAD: frozenset({State.EMPTY}),  # the deletion failed
-}
-"""Where each state may lead."""
-
-
-class _Told(NamedTuple):
-    """What a member of the current generation is told."""
-
-    heartbeat: ErrorCode
-    sync: ErrorCode
-    commit: ErrorCode
-
-
-_FINE, _AGAIN = ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS
-_NOBODY, _GONE = ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.COORDINATOR_NOT_AVAILABLE
-
-_TOLD: dict[State, _Told] = {
-    State.EMPTY: _Told(heartbeat=_NOBODY, sync=_NOBODY, commit=_NOBODY),
-    State.PREPARING: _Told(heartbeat=_AGAIN, sync=_AGAIN, commit=_FINE),
-    State.COMPLETING: _Told(heartbeat=_FINE, sync=_FINE, commit=_AGAIN),
-    State.STABLE: _Told(heartbeat=_FINE, sync=_FINE, commit=_FINE),
-    State.DEAD: _Told(heartbeat=_GONE, sync=_GONE, commit=_GONE),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,31 +50,6 @@ class Limits:
 
 
 @dataclass(slots=True, eq=False)
-class Member:
-    """One member. `expires`: when its session ends, unless it is parked."""
-
-    id: str
-    instance_id: str
-    client_id: str
-    client_host: str
-    session: float
-    rebalance: float
-    protocols: dict[str, bytes]
-    assignment: bytes = b""
-    expires: float = NEVER
-    joining: JoinReply | None = None
-    syncing: SyncReply | None = None
-    awaited: bool = False
-    """Whether it has joined the generation that begins, and not yet asked for its assignment."""
-
-
-def new_member_id(prefix: str) -> str:
-    """As Kafka's: who it is, and a UUID."""
-    text = os.urandom(16).hex()
-    return f"{prefix}-{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
-
-
-@dataclass(slots=True, eq=False)
 class Group:
     """One group. Every method may call parked replies."""
 
@@ -141,56 +64,49 @@ class Group:
     leader: str = ""
     since_ms: int = -1
     """Wall clock, when it became empty or stable; the caller's to set."""
-    members: dict[str, Member] = field(default_factory=dict[str, Member])
-    _pending: set[str] = field(default_factory=set[str])  # ids handed out, not yet used
-    _static: dict[str, str] = field(default_factory=dict[str, str])
-    _supported: Counter[str] = field(default_factory=Counter[str])  # members by protocol
+    _all: Members = field(default_factory=Members)
     _parked: int = 0  # joins
     _phase_ends: float = NEVER
     _initial_left: float | None = None  # of the time that the initial delay may yet be made longer
     _grew: bool = False
-    _timers: list[tuple[float, str]] = field(default_factory=list[tuple[float, str]])
-    _due: dict[str, float] = field(default_factory=dict[str, float])  # its one timer that counts
+    _sessions: Deadlines = field(default_factory=Deadlines)
+
+    @property
+    def members(self) -> dict[str, Member]:
+        """Those who are in it, by id."""
+        return self._all.by_id
 
     # --- time -------------------------------------------------------------------------------
 
     @property
     def wake_at(self) -> float:
         """When `tick` has something to do, at the earliest."""
-        return min(self._phase_ends, self._timers[0][0] if self._timers else NEVER)
+        return min(self._phase_ends, self._sessions.earliest)
 
     def tick(self, now: float) -> None:
         """End the sessions and the phases whose time is over."""
-        while self._timers and self._timers[0][0] <= now:
-            when, member_id = heappop(self._timers)
-            if self._due.get(member_id) == when:
-                del self._due[member_id]
-                self._session_timer(member_id, now)
+        while (member_id := self._sessions.pop(now)) is not None:
+            self._session_timer(member_id, now)
         if self._phase_ends <= now:
             self._phase_over(now)
 
     def _session_timer(self, member_id: str, now: float) -> None:
-        if member_id in self._pending:
-            self._pending.discard(member_id)
+        if member_id in self._all.pending:
+            self._all.pending.discard(member_id)
             self._complete_if_all_joined(now)
             return
         member = self.members[member_id]
         if member.joining or member.syncing:
             self._touch(member, now)
         elif member.expires > now:
-            self._watch(member_id, member.expires)
+            self._sessions.watch(member_id, member.expires)
         else:
             self._leave(member, now)
 
     def _touch(self, member: Member, now: float) -> None:
         member.expires = now + member.session
-        self._watch(member.id, member.expires)
-
-    def _watch(self, member_id: str, when: float) -> None:
         # A heartbeat moves no timer: when it fires, it is set again.
-        if when < self._due.get(member_id, NEVER):
-            self._due[member_id] = when
-            heappush(self._timers, (when, member_id))
+        self._sessions.watch(member.id, member.expires)
 
     def _phase_over(self, now: float) -> None:
         if self.state in (State.COMPLETING, State.STABLE):
@@ -206,7 +122,7 @@ class Group:
             self._complete_join(now)
 
     def _become(self, state: State) -> None:
-        assert state in _NEXT[self.state], f"{self.state} to {state}"
+        assert state in NEXT[self.state], f"{self.state} to {state}"
         self.state = state
 
     # --- JoinGroup --------------------------------------------------------------------------
@@ -226,14 +142,14 @@ class Group:
             return refusal, op.member_id
         if op.member_id:
             return self._join_known(op, now, reply), op.member_id
-        if op.instance_id in self._static:
+        if self._all.static_id(op.instance_id):
             return self._replace_static(op, now, reply)
         if self._is_full():
             return ErrorCode.GROUP_MAX_SIZE_REACHED, ""
         member_id = self.new_id(op.instance_id or op.client_id)
         if op.require_member_id and not op.instance_id:
-            self._pending.add(member_id)
-            self._watch(member_id, now + op.session_timeout_ms / 1000)
+            self._all.pending.add(member_id)
+            self._sessions.watch(member_id, now + op.session_timeout_ms / 1000)
             return ErrorCode.MEMBER_ID_REQUIRED, member_id
         self._add(op, member_id, now, reply)
         return ErrorCode.NONE, member_id
@@ -245,28 +161,23 @@ class Group:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         if not op.protocol_type or not op.protocols:
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-        me = self.members.get(op.member_id or self._static.get(op.instance_id, ""))
-        others = len(self.members) - (me is not None)
-        if not others:
+        me = self.members.get(op.member_id or self._all.static_id(op.instance_id))
+        alone = len(self.members) == (me is not None)
+        if alone or (op.protocol_type == self.protocol_type and self._all.agrees(op, me)):
             return ErrorCode.NONE
-        known = me.protocols if me is not None else {}
-        if op.protocol_type != self.protocol_type or not any(
-            self._supported[p.name] - (p.name in known) == others for p in op.protocols
-        ):
-            return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-        return ErrorCode.NONE
+        return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
     def _is_full(self) -> bool:
-        return len(self.members) + len(self._pending) >= self.limits.max_size
+        return len(self.members) + len(self._all.pending) >= self.limits.max_size
 
     def _join_known(self, op: JoinGroup, now: float, reply: JoinReply) -> ErrorCode:
         """A member, or one that has been given an id and comes again."""
-        if op.member_id in self._pending:
+        if op.member_id in self._all.pending:
             if op.instance_id:
                 return ErrorCode.UNKNOWN_MEMBER_ID
             self._add(op, op.member_id, now, reply)
             return ErrorCode.NONE
-        error = self._who(op.member_id, op.instance_id)
+        error = self._all.who(op.member_id, op.instance_id)
         if error:
             return error
         member = self.members[op.member_id]
@@ -285,29 +196,17 @@ class Group:
         return ErrorCode.NONE
 
     def _add(self, op: JoinGroup, member_id: str, now: float, reply: JoinReply) -> None:
-        self._pending.discard(member_id)
-        if not self.members:
+        member = self._all.add(op, member_id, self.limits.max_session)
+        if len(self.members) == 1:
             self.protocol_type = op.protocol_type
-        member = Member(member_id, op.instance_id, op.client_id, op.client_host, 0, 0, {})
-        self.members[member_id] = member
-        if op.instance_id:
-            self._static[op.instance_id] = member_id
-        self._update(member, op)
         self._park_join(member, now, reply)
         self._grew = True
         self._rebalance(now)
 
     def _update(self, member: Member, op: JoinGroup) -> None:
-        self._supported.subtract(member.protocols.keys())
-        member.protocols = {p.name: p.metadata for p in op.protocols}
-        self._supported.update(member.protocols.keys())
-        self._supported += Counter()  # those that nobody supports are not kept
+        self._all.update(member, op, self.limits.max_session)
         if len(self.members) == 1:
             self.protocol_type = op.protocol_type
-        member.session = op.session_timeout_ms / 1000
-        asked = op.rebalance_timeout_ms if op.rebalance_timeout_ms > 0 else op.session_timeout_ms
-        member.rebalance = min(asked / 1000, self.limits.max_session)
-        member.client_id, member.client_host = op.client_id, op.client_host
 
     def _park_join(self, member: Member, now: float, reply: JoinReply) -> None:
         # One that asks twice has lost its connection: nobody reads the first answer.
@@ -331,15 +230,8 @@ class Group:
             self.protocol_type,
             self.protocol,
             self.leader,
-            members=self._for_leader() if leads else None,
+            members=self._all.for_leader(self.protocol or "") if leads else None,
         )
-
-    def _for_leader(self) -> list[JoinedMember]:
-        chosen = self.protocol or ""
-        return [
-            JoinedMember(member.id, member.instance_id, member.protocols.get(chosen, b""))
-            for member in self.members.values()
-        ]
 
     def abandon_join(self, member_id: str, reply: JoinReply, now: float) -> None:
         """Nobody waits for this reply any more. The session decides what becomes of the member."""
@@ -353,19 +245,18 @@ class Group:
 
     def _replace_static(self, op: JoinGroup, now: float, reply: JoinReply) -> tuple[ErrorCode, str]:
         """Somebody comes with the instance id of a member, whom he replaces."""
-        old_id = self._static[op.instance_id]
-        member = self.members.pop(old_id)
-        self._due.pop(old_id, None)
+        old_id = self._all.static_id(op.instance_id)
+        member = self.members[old_id]
+        self._sessions.forget(old_id)
         self._answer_join(member, JoinGroupResp(ErrorCode.FENCED_INSTANCE_ID, old_id))
         self._answer_sync(member, SyncGroupResp(ErrorCode.FENCED_INSTANCE_ID))
         old_leader = self.leader
-        member.id = self._static[op.instance_id] = self.new_id(op.instance_id)
-        self.members[member.id] = member
+        self._all.rename(member, self.new_id(op.instance_id))
         if self.leader == old_id:
             self.leader = member.id
         self._update(member, op)
         self._touch(member, now)
-        if self.state is not State.STABLE or self._select() != self.protocol:
+        if self.state is not State.STABLE or self._all.select() != self.protocol:
             self._park_join(member, now, reply)
             self._rebalance(now)
             return ErrorCode.NONE, member.id
@@ -374,7 +265,7 @@ class Group:
         if member.id == self.leader and op.knows_skip_assignment:
             answer = JoinGroupResp(
                 0, member.id, self.generation, self.protocol_type, self.protocol, self.leader,
-                True, self._for_leader(),
+                True, self._all.for_leader(self.protocol or ""),
             )  # fmt: skip
         elif member.id == self.leader:
             # Told that another leads, it takes its old assignment and makes no new ones.
@@ -387,16 +278,6 @@ class Group:
 
         self.save(self, self.stored(), saved)
         return ErrorCode.NONE, member.id
-
-    def _who(self, member_id: str, instance_id: str) -> ErrorCode:
-        """Whether these name a member."""
-        if instance_id:
-            known = self._static.get(instance_id)
-            if known is None:
-                return ErrorCode.UNKNOWN_MEMBER_ID
-            if known != member_id:
-                return ErrorCode.FENCED_INSTANCE_ID
-        return ErrorCode.NONE if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
 
     # --- rebalance --------------------------------------------------------------------------
 
@@ -434,7 +315,7 @@ class Group:
 
     def _complete_if_all_joined(self, now: float) -> None:
         waits = self.state is not State.PREPARING or self._initial_left is not None
-        if not waits and self._parked == len(self.members) and not self._pending:
+        if not waits and self._parked == len(self.members) and not self._all.pending:
             self._complete_join(now)
 
     def _complete_join(self, now: float) -> None:
@@ -455,7 +336,7 @@ class Group:
             return
         if self.leader not in self.members or not self.members[self.leader].joining:
             self.leader = joined[0].id
-        self.protocol = self._select()
+        self.protocol = self._all.select()
         self._become(State.COMPLETING)
         self._phase_ends = now + self._rebalance_timeout()
         for member in joined:
@@ -463,20 +344,11 @@ class Group:
             self._touch(member, now)
             self._answer_join(member, self._joined(member))
 
-    def _select(self) -> str:
-        """Of the protocols that all know, the one that most prefer."""
-        common = [name for name, count in self._supported.items() if count == len(self.members)]
-        votes = Counter(
-            next(name for name in member.protocols if name in common)
-            for member in self.members.values()
-        )
-        return votes.most_common(1)[0][0]
-
     # --- SyncGroup --------------------------------------------------------------------------
 
     def sync(self, op: SyncGroup, now: float, reply: SyncReply) -> bool:
         """Ask for an assignment; whether the reply is parked."""
-        error = self._check(op.member_id, op.instance_id, op.generation) or _TOLD[self.state].sync
+        error = self._check(op.member_id, op.instance_id, op.generation) or TOLD[self.state].sync
         if not error and (
             (op.protocol_type is not None and op.protocol_type != self.protocol_type)
             or (op.protocol is not None and op.protocol != self.protocol)
@@ -539,7 +411,7 @@ class Group:
     def _check(self, member_id: str, instance_id: str, generation: int) -> ErrorCode:
         if self.state is State.DEAD:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
-        error = self._who(member_id, instance_id)
+        error = self._all.who(member_id, instance_id)
         if not error and generation != self.generation:
             return ErrorCode.ILLEGAL_GENERATION
         return error
@@ -550,7 +422,7 @@ class Group:
         if error:
             return error
         self._touch(self.members[member_id], now)
-        return _TOLD[self.state].heartbeat
+        return TOLD[self.state].heartbeat
 
     def may_commit(
         self, generation: int, member_id: str, instance_id: str, now: float
@@ -567,7 +439,7 @@ class Group:
         if error:
             return error
         self._touch(self.members[member_id], now)
-        return _TOLD[self.state].commit
+        return TOLD[self.state].commit
 
     def leave(self, leavers: Iterable[Leaver], now: float) -> list[ErrorCode]:
         """Let members go, those of a batch in one rebalance; what each is told."""
@@ -576,14 +448,14 @@ class Group:
         for leaver in leavers:
             member_id = leaver.member_id
             if not member_id and leaver.instance_id:
-                member_id = self._static.get(leaver.instance_id, "")
-            if member_id in self._pending:
-                self._pending.discard(member_id)
-                self._due.pop(member_id, None)
+                member_id = self._all.static_id(leaver.instance_id)
+            if member_id in self._all.pending:
+                self._all.pending.discard(member_id)
+                self._sessions.forget(member_id)
                 answers.append(ErrorCode.NONE)
                 gone = True
                 continue
-            error = self._who(member_id, leaver.instance_id)
+            error = self._all.who(member_id, leaver.instance_id)
             if not error:
                 self._remove(self.members[member_id])
                 gone = True
@@ -603,12 +475,8 @@ class Group:
             self._complete_if_all_joined(now)
 
     def _remove(self, member: Member) -> None:
-        del self.members[member.id]
-        self._due.pop(member.id, None)
-        self._supported.subtract(member.protocols.keys())
-        self._supported += Counter()
-        if member.instance_id:
-            del self._static[member.instance_id]
+        self._all.remove(member)
+        self._sessions.forget(member.id)
         if self.leader == member.id:
             self.leader = ""
         self._answer_join(member, JoinGroupResp(ErrorCode.UNKNOWN_MEMBER_ID, member.id))
@@ -624,13 +492,13 @@ class Group:
 
     def is_expected(self) -> bool:
         """Whether somebody has been given an id and may yet come."""
-        return bool(self._pending)
+        return bool(self._all.pending)
 
     def bury(self) -> ErrorCode:
         """Begin to delete the group: from now on it takes nobody."""
         if self.state is State.DEAD:
             return ErrorCode.GROUP_ID_NOT_FOUND
-        if self.state is not State.EMPTY or self._pending:
+        if self.state is not State.EMPTY or self._all.pending:
             return ErrorCode.NON_EMPTY_GROUP
         self._become(State.DEAD)
         return ErrorCode.NONE
@@ -651,23 +519,7 @@ class Group:
             "protocol_type": self.protocol_type,
             "protocol": self.protocol,
             "leader": self.leader,
-            "members": [
-                {
-                    "id": member.id,
-                    "instance_id": member.instance_id,
-                    "client_id": member.client_id,
-                    "client_host": member.client_host,
-                    "session": member.session,
-                    "rebalance": member.rebalance,
-                    "protocols": {name: data.hex() for name, data in member.protocols.items()},
-                    "assignment": (
-                        member.assignment
-                        if assignments is None
-                        else assignments.get(member.id, b"")
-                    ).hex(),
-                }
-                for member in self.members.values()
-            ],
+            "members": self._all.stored(assignments),
         }
 
     def restore(self, stored: Mapping[str, Any], now: float) -> None:
@@ -680,20 +532,6 @@ class Group:
         self.generation = stored["generation"]
         self.protocol_type, self.protocol = stored["protocol_type"], stored["protocol"]
         self.leader = stored["leader"]
-        for kept in stored["members"]:
-            protocols = {name: bytes.fromhex(data) for name, data in kept["protocols"].items()}
-            member = Member(
-                kept["id"],
-                kept["instance_id"],
-                kept["client_id"],
-                kept["client_host"],
-                kept["session"],
-                kept["rebalance"],
-                protocols,
-                bytes.fromhex(kept["assignment"]),
-            )
-            self.members[member.id] = member
-            self._supported.update(protocols.keys())
-            if member.instance_id:
-                self._static[member.instance_id] = member.id
+        self._all.restore(stored["members"])
+        for member in self.members.values():
             self._touch(member, now)

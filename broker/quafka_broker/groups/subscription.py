@@ -9,6 +9,10 @@ from __future__ import annotations
 
 import struct
 
+from quafka_broker.groups.group import Group
+
+CONSUMER = "consumer"
+
 
 def subscribed_topics(metadata: bytes) -> set[str] | None:
     """The topics; None where this is not such metadata."""
@@ -28,3 +32,17 @@ def subscribed_topics(metadata: bytes) -> set[str] | None:
     except (struct.error, UnicodeDecodeError):
         return None
     return topics
+
+
+def subscribed_by(group: Group) -> set[str] | None:
+    """The topics that a group's members are subscribed to; None where that cannot be told."""
+    if group.members and group.protocol_type != CONSUMER:
+        return None
+    every: set[str] = set()
+    for member in group.members.values():
+        for metadata in member.protocols.values():
+            topics = subscribed_topics(metadata)
+            if topics is None:
+                return None
+            every |= topics
+    return every

@@ -3,12 +3,14 @@
 A fact is what one event can replace: a group's own state, or its offset in one partition.
 
     {"event": "offsets", "org": 1, "group": …, "offsets":
-        [[topic, its generation, partition, offset, leader epoch, metadata, committed at ms], …]}
+        [[topic, its incarnation, partition, offset, leader epoch, metadata, committed at ms], …]}
     {"event": "group", "org": 1, "group": …, "since_ms": …, and what `Group.stored` gives}
     {"event": "offsets_deleted", "org": 1, "group": …, "partitions": [[topic, partition], …]}
     {"event": "group_deleted", "org": 1, "group": …}
 
-Offsets of a topic that was deleted, told by its generation, are nobody's: no event says so.
+A topic's incarnation is what tells it from an earlier one of its name: its generation where it is
+this broker's, or its id in hex where it is another's. Offsets of a topic of this broker that was
+deleted are nobody's: no event says so.
 """
 
 from __future__ import annotations
@@ -17,7 +19,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from quafka_broker.groups.group import Group, State
+from quafka_broker.groups.group import Group
+from quafka_broker.groups.states import State
+from quafka_broker.groups.subscription import subscribed_by
 from quafka_broker.topics import Topic
 
 Event = dict[str, Any]
@@ -30,9 +34,9 @@ Fact = tuple[Key, Place | None]
 
 
 class Committed(NamedTuple):
-    """An offset. `generation`: the topic's, which tells it from an earlier one of its name."""
+    """An offset. `incarnation`: of the topic."""
 
-    generation: int
+    incarnation: int | str
     offset: int
     leader_epoch: int
     metadata: str
@@ -46,6 +50,14 @@ class Kept:
     group: Group
     offsets: dict[Place, Committed] = field(default_factory=dict[Place, Committed])
     stored: Event | None = None
+
+    def places_in(self, topic: str, incarnation: int | str) -> list[Place]:
+        """Where there are offsets in this topic."""
+        return [
+            place
+            for place, offset in self.offsets.items()
+            if place[0] == topic and offset.incarnation == incarnation
+        ]
 
 
 class Table:
@@ -113,10 +125,9 @@ class Table:
                 kept.group.since_ms = event["since_ms"]
         elif kind == "offsets":
             offsets = self.find_or_make(key).offsets
-            for name, generation, partition, *rest in event["offsets"]:
-                topic = self._find_topic(key[0], name)
-                if topic is not None and topic.generation == generation:
-                    offsets[name, partition] = Committed(generation, *rest)
+            for name, incarnation, partition, *rest in event["offsets"]:
+                if isinstance(incarnation, str) or self._is_live(key[0], name, incarnation):
+                    offsets[name, partition] = Committed(incarnation, *rest)
         elif kind == "offsets_deleted":
             offsets = self.find_or_make(key).offsets
             for topic, partition in event["partitions"]:
@@ -125,6 +136,10 @@ class Table:
             self.kept.pop(key, None)
         else:
             raise ValueError(f"the event {kind!r} is not known")
+
+    def _is_live(self, org: int, name: str, generation: int) -> bool:
+        topic = self._find_topic(org, name)
+        return topic is not None and topic.generation == generation
 
     def restated(self, facts: Iterable[Fact]) -> list[Event]:
         """Events that say these once more."""
@@ -146,20 +161,25 @@ class Table:
         for key, kept in self.kept.items():
             if key[0] != topic.org:
                 continue
-            for place in [place for place in kept.offsets if place[0] == topic.name]:
+            for place in kept.places_in(topic.name, topic.generation):
                 del kept.offsets[place]
                 gone.append((key, place))
         return gone
 
     def expired(self, kept: Kept, before_ms: int) -> list[Place]:
-        """A group's offsets that nobody has used since then; none while it has members.
+        """A group's offsets that nobody has used since then.
 
-        As in Kafka (KIP-211), a group of members uses its offsets for as long as it has some.
+        As in Kafka (KIP-211), a group of members uses its offsets for as long as it has some, but
+        for those in topics that none of them is subscribed to any more.
         """
         group = kept.group
-        if group.state is not State.EMPTY or (group.protocol_type and group.since_ms >= before_ms):
+        old = [place for place, offset in kept.offsets.items() if offset.at_ms < before_ms]
+        if group.state is State.EMPTY:
+            return [] if group.protocol_type and group.since_ms >= before_ms else old
+        if not old or group.state is not State.STABLE:
             return []
-        return [place for place, offset in kept.offsets.items() if offset.at_ms < before_ms]
+        used = subscribed_by(group)
+        return [] if used is None else [place for place in old if place[0] not in used]
 
 
 def offsets_event(key: Key, offsets: dict[Place, Committed]) -> Event:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from quafka_broker.groups.group import Group, State
-from quafka_broker.groups.subscription import subscribed_topics
+from quafka_broker.groups.group import Group
+from quafka_broker.groups.states import State
+from quafka_broker.groups.subscription import CONSUMER, subscribed_by
 from quafka_broker.groups.table import Place
 from quafka_broker.state import BrokerState
 from quafka_broker.wal.errors import StorageError
@@ -24,7 +25,6 @@ from quafka_mesh_ops.server import OpContext
 from quafka_proto.errors import ErrorCode
 
 _CLASSIC = "classic"
-_CONSUMER = "consumer"
 _BETWEEN = (State.COMPLETING, State.STABLE)
 
 
@@ -102,15 +102,19 @@ async def delete_offsets(
         unknown = ErrorCode.GROUP_ID_NOT_FOUND if op.group else ErrorCode.INVALID_GROUP_ID
         return DeleteOffsetsResp(unknown, [])
     group = kept.group
-    if group.members and group.protocol_type != _CONSUMER:
+    if group.members and group.protocol_type != CONSUMER:
         return DeleteOffsetsResp(ErrorCode.NON_EMPTY_GROUP, [])
+    used = subscribed_by(group)
     errors: list[int] = []
     places: list[Place] = []
     for question in op.topics:
-        error = _refusal(group, question.topic)
+        error = ErrorCode.NONE
+        if used is None or question.topic in used:
+            error = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
         topic = state.registry.by_name(context.org_id, question.topic)
         for partition in question.partitions:
             in_range = topic is not None and 0 <= partition < topic.partitions
+            in_range = in_range or question.elsewhere
             errors.append(error if in_range else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             if not errors[-1] and (question.topic, partition) in kept.offsets:
                 places.append((question.topic, partition))
@@ -120,12 +124,3 @@ async def delete_offsets(
         except StorageError:
             return DeleteOffsetsResp(ErrorCode.COORDINATOR_NOT_AVAILABLE, [])
     return DeleteOffsetsResp(0, errors)
-
-
-def _refusal(group: Group, topic: str) -> ErrorCode:
-    for member in group.members.values():
-        for metadata in member.protocols.values():
-            topics = subscribed_topics(metadata)
-            if topics is None or topic in topics:
-                return ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
-    return ErrorCode.NONE

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from time import perf_counter
+
 from quafka_broker.state import BrokerState
+from quafka_mesh_ops import semconv
 from quafka_mesh_ops.group_ops import (
     Heartbeat,
     HeartbeatResp,
@@ -18,14 +22,27 @@ from quafka_mesh_ops.server import OpContext
 
 async def join(state: BrokerState, context: OpContext, op: JoinGroup) -> JoinGroupResp:
     """Join; parked until the generation begins."""
-    with context.tracer.start("broker.group.park", context.trace):
-        return await state.groups.join(context.org_id, op)
+    with context.tracer.start(semconv.GROUP_PARK, context.trace) as span:
+        began = perf_counter()
+        answer = await state.groups.join(context.org_id, op)
+        if span.context is not None:
+            span.set(
+                {
+                    semconv.GROUP: op.group,
+                    semconv.GENERATION: answer.generation,
+                    semconv.MEMBERS: len(answer.members or ()),
+                }
+            )
+        return replace(answer, parked_us=_microseconds_since(began))
 
 
 async def sync(state: BrokerState, context: OpContext, op: SyncGroup) -> SyncGroupResp:
     """Get an assignment; parked until there is one."""
-    with context.tracer.start("broker.group.park", context.trace):
-        return await state.groups.sync(context.org_id, op)
+    with context.tracer.start(semconv.GROUP_PARK, context.trace) as span:
+        span.set({semconv.GROUP: op.group, semconv.GENERATION: op.generation})
+        began = perf_counter()
+        answer = await state.groups.sync(context.org_id, op)
+        return replace(answer, parked_us=_microseconds_since(began))
 
 
 async def heartbeat(state: BrokerState, context: OpContext, op: Heartbeat) -> HeartbeatResp:
@@ -37,3 +54,7 @@ async def leave(state: BrokerState, context: OpContext, op: LeaveGroup) -> Leave
     """Members leave."""
     error, leavers = state.groups.leave(context.org_id, op)
     return LeaveGroupResp(error, [int(code) for code in leavers])
+
+
+def _microseconds_since(began: float) -> int:
+    return round((perf_counter() - began) * 1e6)

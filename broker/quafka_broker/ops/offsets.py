@@ -1,4 +1,7 @@
-"""Ops 0x14 and 0x15: commit offsets, and ask for those committed.
+"""Ops 0x14, 0x15 and 0x1f: commit offsets, ask for those committed, forget those of a topic.
+
+A group's offsets are all kept here, also those in topics of other brokers: what such a topic is,
+and whether it has that partition, the gateway has asked its broker.
 
 One partition's error never spoils the others. Commits of one stream reach the log in the order in
 which they arrived: nothing is awaited before, but room for them.
@@ -8,10 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from quafka_broker.groups.table import Committed
+from quafka_broker.groups.table import Committed, Place
 from quafka_broker.state import BrokerState
-from quafka_broker.topics import Topic
 from quafka_broker.wal.errors import StorageError
+from quafka_mesh_ops import semconv
 from quafka_mesh_ops.group_ops import (
     CommitOffset,
     CommitOffsets,
@@ -20,6 +23,8 @@ from quafka_mesh_ops.group_ops import (
     CommittedOffsets,
     CommittedOffsetsResp,
     CommittedQuestion,
+    ForgetTopic,
+    ForgetTopicResp,
 )
 from quafka_mesh_ops.server import OpContext
 from quafka_proto.errors import ErrorCode
@@ -34,32 +39,36 @@ async def commit(state: BrokerState, context: OpContext, op: CommitOffsets) -> C
         return CommitOffsetsResp([error] * len(op.offsets))
     now_ms = groups.now_ms()
     errors: list[ErrorCode] = []
-    good: dict[tuple[str, int], Committed] = {}
+    good: dict[Place, Committed] = {}
     for part in op.offsets:
-        topic = state.find(org, part.topic, part.topic_id)
-        errors.append(_refusal(state, topic, part))
-        if topic is not None and not errors[-1]:
-            good[topic.name, part.partition] = Committed(
-                topic.generation, part.offset, part.leader_epoch, part.metadata, now_ms
+        name, incarnation, error = _place(state, org, part)
+        if len(part.metadata.encode()) > state.config.offset_metadata_max_bytes:
+            error = error or ErrorCode.OFFSET_METADATA_TOO_LARGE
+        errors.append(error)
+        if not error:
+            good[name, part.partition] = Committed(
+                incarnation, part.offset, part.leader_epoch, part.metadata, now_ms
             )
     if good:
         try:
-            await groups.commit(org, op.group, good)
+            with context.tracer.start(semconv.COMMIT, context.trace):
+                await groups.commit(org, op.group, good)
         except StorageError:
             failed = ErrorCode.COORDINATOR_NOT_AVAILABLE  # retriable, and may end well
             errors = [error or failed for error in errors]
     return CommitOffsetsResp([int(error) for error in errors])
 
 
-def _refusal(state: BrokerState, topic: Topic | None, part: CommitOffset) -> ErrorCode:
-    if topic is None:
-        by_id = part.topic_id and not part.topic
-        return ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    if not 0 <= part.partition < topic.partitions:
-        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    if len(part.metadata.encode()) > state.config.offset_metadata_max_bytes:
-        return ErrorCode.OFFSET_METADATA_TOO_LARGE
-    return ErrorCode.NONE
+def _place(state: BrokerState, org: int, part: CommitOffset) -> tuple[str, int | str, ErrorCode]:
+    """The topic's name and incarnation, or why there is none."""
+    if part.elsewhere:
+        return part.topic, part.topic_id.hex(), ErrorCode.NONE
+    topic = state.find(org, part.topic, part.topic_id)
+    if topic is not None and 0 <= part.partition < topic.partitions:
+        return topic.name, topic.generation, ErrorCode.NONE
+    by_id = topic is None and part.topic_id and not part.topic
+    unknown = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return part.topic, 0, unknown
 
 
 async def committed(
@@ -74,34 +83,60 @@ async def committed(
         return CommittedOffsetsResp(list(_every(state, context.org_id, offsets)))
     found: list[CommittedOffset] = []
     for question in op.topics:
+        if question.elsewhere:
+            found += _answers(
+                question.topic, question.topic_id, question.topic_id.hex(), question, offsets
+            )
+            continue
         topic = state.find(context.org_id, question.topic, question.topic_id)
-        found += [_answer(question, partition, topic, offsets) for partition in question.partitions]
+        if topic is not None:
+            found += _answers(topic.name, topic.uuid, topic.generation, question, offsets)
+            continue
+        unknown = question.topic_id and not question.topic
+        error = ErrorCode.UNKNOWN_TOPIC_ID if unknown else ErrorCode.NONE
+        found += [
+            CommittedOffset(question.topic, question.topic_id, partition, error_code=error)
+            for partition in question.partitions
+        ]
     return CommittedOffsetsResp(found)
 
 
-def _every(
-    state: BrokerState, org: int, offsets: dict[tuple[str, int], Committed]
-) -> Iterator[CommittedOffset]:
-    for name, partition in sorted(offsets):
-        topic = state.registry.by_name(org, name)
-        if topic is not None:
-            question = CommittedQuestion(name, [], topic.uuid)
-            yield _answer(question, partition, topic, offsets)
-
-
-def _answer(
+def _answers(
+    name: str,
+    topic_id: bytes,
+    incarnation: int | str,
     question: CommittedQuestion,
-    partition: int,
-    topic: Topic | None,
-    offsets: dict[tuple[str, int], Committed],
-) -> CommittedOffset:
-    if topic is None:
-        unknown = question.topic_id and not question.topic
-        error = ErrorCode.UNKNOWN_TOPIC_ID if unknown else ErrorCode.NONE
-        return CommittedOffset(question.topic, question.topic_id, partition, error_code=error)
-    found = offsets.get((topic.name, partition))
-    if found is None:
-        return CommittedOffset(topic.name, topic.uuid, partition)
+    offsets: dict[Place, Committed],
+) -> Iterator[CommittedOffset]:
+    for partition in question.partitions:
+        found = offsets.get((name, partition))
+        if found is None or found.incarnation != incarnation:
+            yield CommittedOffset(name, topic_id, partition)
+        else:
+            yield _answer((name, partition), topic_id, found)
+
+
+def _every(
+    state: BrokerState, org: int, offsets: dict[Place, Committed]
+) -> Iterator[CommittedOffset]:
+    for place, found in sorted(offsets.items()):
+        if isinstance(found.incarnation, str):
+            yield _answer(place, bytes.fromhex(found.incarnation), found)
+        elif (topic := state.registry.by_name(org, place[0])) is not None:
+            yield _answer(place, topic.uuid, found)
+
+
+def _answer(place: Place, topic_id: bytes, found: Committed) -> CommittedOffset:
+    name, partition = place
     return CommittedOffset(
-        topic.name, topic.uuid, partition, found.offset, found.leader_epoch, found.metadata
+        name, topic_id, partition, found.offset, found.leader_epoch, found.metadata
     )
+
+
+async def forget(state: BrokerState, context: OpContext, op: ForgetTopic) -> ForgetTopicResp:
+    """A topic of another broker was deleted: so are all groups' offsets in it."""
+    try:
+        await state.groups.forget_topic_elsewhere(context.org_id, op.topic, op.topic_id)
+    except StorageError:
+        return ForgetTopicResp(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    return ForgetTopicResp()

@@ -16,12 +16,13 @@ import json
 import logging
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
 from quafka_broker.snapshots.pins import pin, sweep
+from quafka_broker.snapshots.zones_ahead import make_ahead
 from quafka_broker.state import BrokerState
 
 log = logging.getLogger("quafka.broker.snapshots")
@@ -43,7 +44,7 @@ class NobodyThereError(Exception):
 
 
 class Control:
-    """Answers commands for one broker, and removes pins that have had their time."""
+    """Answers commands for one broker; removes old pins, and makes zones ahead."""
 
     def __init__(self, state: BrokerState, data: Path) -> None:
         self._state = state
@@ -90,8 +91,9 @@ class Control:
         while True:
             try:
                 await asyncio.to_thread(sweep, self._data)
+                await asyncio.to_thread(make_ahead, self._data, self._state.log.segments())
             except OSError as e:
-                log.warning("old pins cannot be removed: %s", e)
+                log.warning("pins and zones cannot be put in order: %s", e)
             await asyncio.sleep(_SWEEP_SECONDS)
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -156,7 +158,7 @@ def ask(data: Path, request: dict[str, Any]) -> dict[str, Any]:
 
 
 @contextmanager
-def _short(data: Path) -> Iterator[str]:
+def _short(data: Path) -> Generator[str]:
     """The socket's path in less than the 108 bytes that it may have."""
     fd = os.open(data, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:

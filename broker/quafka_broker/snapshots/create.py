@@ -132,7 +132,8 @@ class Creation:
         self, before: list[Manifest], segments: list[Segment], pieces: list[Piece]
     ) -> Manifest:
         about = self._cut.manifest
-        number = 1 + max((int(old.id.split("-")[0]) for old in before), default=0)
+        # Greater than that of any snapshot there was, also if all have been dropped.
+        number = max([about.cut_ms // 1000, *(int(old.id.split("-")[0]) + 1 for old in before)])
         at = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(about.cut_ms / 1000))
         topics, groups = about.topics, about.groups
         if self._org is not None:
@@ -142,7 +143,7 @@ class Creation:
         until = None if lease is None else time.time_ns() // 1_000_000 + int(lease * 1000)
         return replace(
             about,
-            id=f"{number:08d}-{at}",
+            id=f"{number:010d}-{at}",
             org=self._org,
             lease_until_ms=until,
             segments=segments,
@@ -211,7 +212,8 @@ class Creation:
         if not linked:
             index, index_offset = f"{stem}.oidx", 0
             self._put(index, INDEX_ROW_SIZE * part.rows, self._rows(part))
-        self._zones(f"{stem}.zones", self._rows(part), part.rows)
+        ready = self._source.zones(cut) if cut.sealed and not part.first_row else None
+        self._zones(f"{stem}.zones", self._rows(part), part.rows, ready)
         return Piece(
             cut.number, cut.salt, part.position, cut.end - part.position, log, log_offset,
             index, index_offset, part.rows, f"{stem}.zones",
@@ -267,16 +269,21 @@ class Creation:
         self._step(f"write {path}")
         self._store.put(path, self._counted(data))
 
-    def _zones(self, path: str, rows: Iterable[bytes], count: int) -> None:
+    def _zones(
+        self, path: str, rows: Iterable[bytes], count: int, ready: bytes | None = None
+    ) -> None:
+        """Write a zones file: what is `ready`, or the zones of the rows."""
         if path in self._there:
             return
-        builder = ZoneBuilder()
-        for some in rows:
-            builder.add(some)
-        zones = builder.zones()
-        assert sum(zone.batches for zone in zones) == count
+        if ready is None:
+            builder = ZoneBuilder()
+            for some in rows:
+                builder.add(some)
+            zones = builder.zones()
+            assert sum(zone.batches for zone in zones) == count
+            ready = encode_zones(zones)
         self._step(f"write {path}")
-        self._store.put(path, self._counted([encode_zones(zones)]))
+        self._store.put(path, self._counted([ready]))
 
     def _counted(self, data: Iterable[bytes]) -> Iterator[bytes]:
         for some in data:

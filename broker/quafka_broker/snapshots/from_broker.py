@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+import time
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -16,12 +17,15 @@ from quafka_broker.state import BrokerState
 from quafka_broker.wal.disk import RealDisk
 from quafka_broker.wal.log import Log
 from quafka_broker.wal.writer import FsyncPolicy
+from quafka_mesh_ops.errors import StartupError
 
 _SEGMENT_BYTES = 1 << 30
+_START_SECONDS = 30.0  # a broker may be recovering its log, or another command may have it
+_POLL_SECONDS = 0.1
 
 
 @contextmanager
-def local_cut(data: Path) -> Iterator[tuple[Cut, Source]]:
+def local_cut(data: Path) -> Generator[tuple[Cut, Source]]:
     """A cut of the log in a data folder, and its files for as long as they are needed. Blocks.
 
     Raises:
@@ -30,12 +34,25 @@ def local_cut(data: Path) -> Iterator[tuple[Cut, Source]]:
         DamagedLogError, BadRegistryError, StorageError: it has no log that can be read.
         OSError: its files cannot be held.
     """
-    try:
-        name = str(ask(data, {"do": "pin"})["pin"])
-    except NobodyThereError:
-        name = asyncio.run(_pin_stopped(data))
+    name = _pin(data)
     with held(data, name) as folder:
         yield read_pin(data, name), PinnedFiles(folder)
+
+
+def _pin(data: Path) -> str:
+    """Have a cut taken, or take it; a broker that starts just now is waited for."""
+    until = time.monotonic() + _START_SECONDS
+    while True:
+        try:
+            return str(ask(data, {"do": "pin"})["pin"])
+        except NobodyThereError:
+            pass
+        try:
+            return asyncio.run(_pin_stopped(data))
+        except StartupError as e:
+            if not isinstance(e.__cause__, BlockingIOError) or time.monotonic() > until:
+                raise
+        time.sleep(_POLL_SECONDS)
 
 
 async def _pin_stopped(data: Path) -> str:

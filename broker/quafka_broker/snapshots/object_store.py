@@ -1,4 +1,4 @@
-"""An object store through `obstore` (extra `quafka[s3]`): S3 and what speaks like it, GCS, Azure.
+"""An object store through `obstore` (extra `quafka[s3]`): S3, and what speaks like it.
 
 Credentials and endpoint come from the environment (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY,
 AWS_REGION, AWS_ENDPOINT_URL, ...).
@@ -13,16 +13,15 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import obstore
 from obstore.exceptions import (
     AlreadyExistsError,
     BaseError,
-    NotFoundError,
     PermissionDeniedError,
     PreconditionError,
     UnauthenticatedError,
@@ -31,8 +30,14 @@ from obstore.store import from_url
 
 from quafka_broker.snapshots.store import LOCK, Lock
 
+if TYPE_CHECKING:
+    from obstore import ObjectMeta
+
 _RENEWALS = 6  # in the time after which a lock is taken over
 _POLL_SECONDS = 0.5
+
+# Its type is known only where an Arrow library is installed.
+_list = cast("Callable[..., Iterable[Sequence[ObjectMeta]]]", getattr(obstore, "list"))  # noqa: B009
 
 
 class ObjectStore:
@@ -55,7 +60,7 @@ class ObjectStore:
 
     def files(self, folder: str) -> dict[str, int]:
         with _said(f"{self._url}/{folder}"):
-            pages = obstore.list(self._store, prefix=folder)
+            pages = _list(self._store, prefix=folder)
             return {item["path"]: item["size"] for page in pages for item in page}
 
     def put(self, path: str, data: Iterable[bytes]) -> None:
@@ -85,7 +90,7 @@ class ObjectStore:
                 return
 
     @contextmanager
-    def locked(self) -> Iterator[Lock]:
+    def locked(self) -> Generator[Lock]:
         with _said(f"{self._url}/{LOCK}"):
             held = _Held(self, self._taken())
         try:
@@ -160,7 +165,7 @@ class _Held:
         with self._writing:
             try:
                 self._e_tag = self._store.write_lock(self._e_tag)
-            except (PreconditionError, AlreadyExistsError, NotFoundError, FileNotFoundError) as e:
+            except (PreconditionError, AlreadyExistsError, FileNotFoundError) as e:
                 self._lost = _first_line(e)
                 raise OSError(f"the lock was lost: {self._lost}") from e
 
@@ -194,7 +199,7 @@ def _said(what: str) -> Generator[None]:
         yield
     except AlreadyExistsError as e:
         raise FileExistsError(f"{what} exists already") from e
-    except (NotFoundError, FileNotFoundError) as e:
+    except FileNotFoundError as e:
         raise FileNotFoundError(f"there is no {what}") from e
     except (PermissionDeniedError, UnauthenticatedError) as e:
         raise PermissionError(f"{what}: access is denied: {_first_line(e)}") from e

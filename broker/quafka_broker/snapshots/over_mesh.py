@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine, Generator, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -17,10 +17,11 @@ from typing import Any, TypeVar, cast
 
 from quafka_broker.snapshots.pins import Cut, cut_from
 from quafka_broker.snapshots.source import Source, chunks
+from quafka_broker.wal.log import SegmentCut
 from quafka_mesh_ops.client import MeshClient
 from quafka_mesh_ops.errors import MeshError, OpFailedError
 from quafka_mesh_ops.identity import Identity, NodeId
-from quafka_mesh_ops.ops import Op
+from quafka_mesh_ops.parts import Op
 from quafka_mesh_ops.settings import split_address
 from quafka_mesh_ops.snapshot_ops import (
     PinSnapshot,
@@ -51,7 +52,7 @@ class Remote:
 
 
 @contextmanager
-def remote_cut(remote: Remote) -> Iterator[tuple[Cut, Source]]:
+def remote_cut(remote: Remote) -> Generator[tuple[Cut, Source]]:
     """A cut of a broker's log, and its files for as long as they are needed. Blocks.
 
     Raises:
@@ -82,7 +83,7 @@ def remote_cut(remote: Remote) -> Iterator[tuple[Cut, Source]]:
 
 
 @contextmanager
-def _loop() -> Iterator[asyncio.AbstractEventLoop]:
+def _loop() -> Generator[asyncio.AbstractEventLoop]:
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name="snapshot-mesh", daemon=True)
     thread.start()
@@ -140,6 +141,9 @@ class _RemoteFiles:
         return None
 
     def index_path(self, number: int) -> Path | None:
+        return None
+
+    def zones(self, segment: SegmentCut) -> bytes | None:
         return None
 
     def log(self, number: int, at: int, size: int) -> bytes:

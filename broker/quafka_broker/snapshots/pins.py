@@ -4,7 +4,7 @@ A pin is a folder `pins/<name>` in the broker's data folder: hard links to the s
 `pin.json`, written last, which says what the cut is. Whatever the broker frees or writes anew
 meanwhile, the pin has the old files: a sealed file is never changed in place, and what is
 appended to the active one lies behind the cut. It needs no memory of the broker, so it outlives
-restarts.
+restarts. (A power cut it need not outlive: nor does who reads it, or his connection.)
 
 Who makes a snapshot on the same machine holds a lock on `pin.json`: a pin that nobody holds is
 removed. One that is read over the mesh has a lease, which each read renews.
@@ -17,16 +17,16 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from quafka_broker.groups.table import Committed, Key, Place
+from quafka_broker.snapshots.zones_ahead import ZONES, zones_name
 from quafka_broker.state import BrokerState
 from quafka_broker.topics import Topic as RegisteredTopic
-from quafka_broker.virtual_topics import topic_hash
-from quafka_broker.wal.disk import sync_folder
+from quafka_broker.virtual_topics import VirtualTopicId, topic_hash
 from quafka_broker.wal.log import LogCut, SegmentCut
 from quafka_broker.wal.segment import index_name, log_name
 from quafka_proto.snapshot_format import (
@@ -63,7 +63,7 @@ class _Seen(NamedTuple):
 
 
 async def pin(state: BrokerState, data: Path, *, local: bool) -> str:
-    """Take a cut and hold its files; returns the pin's name. Durable on return.
+    """Take a cut, which is durable, and hold its files; returns the pin's name.
 
     The event loop is held up only for as long as it takes to list partitions and offsets.
 
@@ -90,6 +90,7 @@ async def pin(state: BrokerState, data: Path, *, local: bool) -> str:
 
 
 def _manifest(cut: LogCut, seen: _Seen) -> Manifest:
+    ends = {id_: (log_start, end) for id_, log_start, end in cut.topics}
     return Manifest(
         id="",
         cut_ms=seen.cut_ms,
@@ -97,20 +98,23 @@ def _manifest(cut: LogCut, seen: _Seen) -> Manifest:
         end_id=cut.end_id,
         org=None,
         lease_until_ms=None,
-        segments=[],
         pieces=[],
-        topics=[_topic(cut, topic) for topic in seen.topics],
+        topics=[_topic(topic, ends, cut.lost) for topic in seen.topics],
         groups=[_group(key, offsets) for key, offsets in seen.offsets],
     )
 
 
-def _topic(cut: LogCut, topic: RegisteredTopic) -> Topic:
+def _topic(
+    topic: RegisteredTopic,
+    ends: dict[VirtualTopicId, tuple[int, int]],
+    lost: dict[VirtualTopicId, list[tuple[int, int]]],
+) -> Topic:
     partitions: list[Partition] = []
     for number in range(topic.partitions):
         id_ = topic.virtual(number)
-        start, end = cut.topics.get(id_, (0, 0))
-        lost = [[first, last] for first, last in cut.lost.get(id_, ())]
-        partitions.append(Partition(number, start, end, end, lost))
+        start, end = ends.get(id_, (0, 0))
+        ranges = [[first, last] for first, last in lost.get(id_, ())]
+        partitions.append(Partition(number, start, end, end, ranges))
     hash_ = topic_hash(topic.org, topic.name).hex()
     return Topic(
         topic.org, topic.name, topic.uuid.hex(), hash_, topic.generation, partitions,
@@ -142,16 +146,14 @@ def _hold(data: Path, name: str, cut: Cut) -> None:
         for segment in cut.segments:
             for file in (log_name(segment.number), index_name(segment.number)):
                 os.link(data / "wal" / file, folder / file)
+            with suppress(FileNotFoundError):
+                os.link(data / ZONES / zones_name(segment), folder / zones_name(segment))
         values = {
             "segments": [list(segment) for segment in cut.segments],
             "manifest": encode_manifest(cut.manifest).decode(),
         }
         with (folder / _PIN).open("x") as out:
             json.dump(values, out)
-            out.flush()
-            os.fsync(out.fileno())
-        for made in (folder, folder.parent, data):
-            sync_folder(made)
     except OSError:
         shutil.rmtree(folder, ignore_errors=True)
         raise
@@ -189,7 +191,7 @@ def read_pin(data: Path, name: str) -> Cut:
 
 
 @contextmanager
-def held(data: Path, name: str) -> Iterator[Path]:
+def held(data: Path, name: str) -> Generator[Path]:
     """Hold a local pin, and remove it in the end; gives its folder.
 
     Raises:

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
 
+from quafka_broker.snapshots.zones_ahead import check, zones_name
+from quafka_broker.wal.log import SegmentCut
 from quafka_broker.wal.segment import index_name, log_name
 
 _READ_BYTES = 1 << 20
@@ -30,6 +32,10 @@ class Source(Protocol):
         """Bytes of a segment's index file. Raises OSError where they are not there."""
         ...
 
+    def zones(self, segment: SegmentCut) -> bytes | None:
+        """The zones of a sealed segment, where they have been made already."""
+        ...
+
     def log_chunks(self, number: int, at: int, size: int) -> Iterator[bytes]:
         """A range of a segment's log, in pieces that fit into memory. Raises OSError."""
         ...
@@ -52,6 +58,13 @@ class PinnedFiles:
 
     def index(self, number: int, at: int, size: int) -> bytes:
         return _read(self._folder / index_name(number), at, size)
+
+    def zones(self, segment: SegmentCut) -> bytes | None:
+        try:
+            data = (self._folder / zones_name(segment)).read_bytes()
+        except FileNotFoundError:
+            return None
+        return data if check(data, segment) else None
 
     def log_chunks(self, number: int, at: int, size: int) -> Iterator[bytes]:
         for start, some in chunks(at, size):

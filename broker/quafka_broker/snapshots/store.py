@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Protocol
 
 from quafka_broker.wal.disk import sync_folder
-from quafka_proto.snapshot_format import SEGMENTS
+from quafka_proto.snapshot_format import SEGMENTS, SNAPSHOTS
 
 LOCK = "lock"
 _PART = ".part"
@@ -41,7 +41,7 @@ class Store(Protocol):
         ...
 
     def put(self, path: str, data: Iterable[bytes]) -> None:
-        """Write a file, durably, in place of one that is there."""
+        """Write a file, in place of one that is there; durable with the next `publish`."""
         ...
 
     def publish(self, path: str, data: bytes) -> None:
@@ -53,7 +53,7 @@ class Store(Protocol):
         ...
 
     def remove(self, path: str) -> None:
-        """Delete a file, durably. One that is not there is no error."""
+        """Delete a file; a manifest, durably. One that is not there is no error."""
         ...
 
     def locked(self) -> AbstractContextManager[Lock]:
@@ -81,9 +81,7 @@ class LocalStore:
         return found
 
     def put(self, path: str, data: Iterable[bytes]) -> None:
-        part = self._written(path, data)
-        part.replace(self.folder / path)
-        sync_folder(part.parent)
+        self._written(path, data).replace(self.folder / path)
 
     def publish(self, path: str, data: bytes) -> None:
         part = self._written(path, [data])
@@ -125,13 +123,14 @@ class LocalStore:
     def remove(self, path: str) -> None:
         target = self.folder / path
         target.unlink(missing_ok=True)
-        if target.parent.is_dir():
+        if path.startswith(f"{SNAPSHOTS}/") and target.parent.is_dir():
+            # What it needs must not be gone while it might come back.
             sync_folder(target.parent)
-        if target.parent.parent != self.folder and not any(target.parent.iterdir()):
-            target.parent.rmdir()
+            if not any(target.parent.iterdir()):
+                target.parent.rmdir()
 
     @contextmanager
-    def locked(self) -> Iterator[Lock]:
+    def locked(self) -> Generator[Lock]:
         self.folder.mkdir(parents=True, exist_ok=True)
         fd = os.open(self.folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
         try:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
@@ -21,8 +22,9 @@ from quafka_broker.wal.checkpointer import Checkpointer
 from quafka_broker.wal.contents import Contents
 from quafka_broker.wal.disk import Disk
 from quafka_broker.wal.errors import CorruptError, StorageError
+from quafka_broker.wal.group import WriteTimes
 from quafka_broker.wal.quarantine import Damage
-from quafka_broker.wal.reading import Reader
+from quafka_broker.wal.reading import Reader, ReadTimes
 from quafka_broker.wal.recovery import recover
 from quafka_broker.wal.repair import repair
 from quafka_broker.wal.reserve import Reserve
@@ -70,14 +72,31 @@ class LogCut(NamedTuple):
 
     Attributes:
         end_id: every record's global id is below it.
-        topics: log start and high watermark of each virtual topic.
+        topics: with log start and high watermark.
         lost: ranges of offsets that damage has cost.
     """
 
     end_id: int
     segments: list[SegmentCut]
-    topics: dict[VirtualTopicId, tuple[int, int]]
+    topics: list[tuple[VirtualTopicId, int, int]]
     lost: dict[VirtualTopicId, list[tuple[int, int]]]
+
+
+class Figures(NamedTuple):
+    """How large the log is, and how far it is written and saved.
+
+    Attributes:
+        checkpoint_at: `time.monotonic()` of the last checkpoint; 0 before this process took one.
+        unsaved_bytes: in the log behind the last checkpoint.
+    """
+
+    segments: int
+    bytes: int
+    pending_bytes: int
+    unsaved_bytes: int
+    checkpoint_at: float
+    checkpoint_failures: int
+    reserve_held: bool
 
 
 class Log:
@@ -105,6 +124,9 @@ class Log:
         self._started = self._closed = False
         self._unsaved = 0  # bytes in the log behind the last checkpoint
         self._saved_at = 0  # of the writer's count of bytes, at the last checkpoint
+        self._checkpoint_at = 0.0
+        self._behind = 0  # with what was written since the start: behind the last checkpoint
+        self._checkpoint_failures = 0
         self.on_commit: Callable[[set[VirtualTopicId]], None] = lambda _topics: None
         """Called with the virtual topics that have grown."""
 
@@ -130,7 +152,7 @@ class Log:
         # that what is served from now on cannot be lost any more.
         segments[-1].sync()
         self._reserve.hold()
-        self._unsaved = _bytes_behind(checkpoint, segments)
+        self._unsaved = self._behind = _bytes_behind(checkpoint, segments)
         writer = self._writer = Writer(
             self._disk, self._contents, self._reserve, self._fsync, self._segment_bytes
         )
@@ -213,6 +235,19 @@ class Log:
             len(self._contents.quarantine.damages),
         )
 
+    def figures(self) -> Figures:
+        """How large it is, and how far it is written."""
+        segments, writer = self._contents.segments, self._open_writer
+        return Figures(
+            len(segments),
+            sum(segment.end for segment in segments),
+            writer.pending_bytes,
+            self._behind + writer.stats.bytes,
+            self._checkpoint_at,
+            self._checkpoint_failures,
+            self._reserve.held,
+        )
+
     @property
     def failure(self) -> str | None:
         """Why the log takes no more writes; None while it does."""
@@ -237,6 +272,11 @@ class Log:
             found = self._contents.topics[topic] = VirtualTopic(topic)
         return found
 
+    def offsets(self, topic: VirtualTopicId) -> tuple[int, int]:
+        """Log start and high watermark; both 0 where nothing was ever appended."""
+        found = self._contents.topics.get(topic)
+        return (0, 0) if found is None else (found.log_start, found.high_watermark)
+
     def topics(self) -> Sequence[VirtualTopicId]:
         """All virtual topics that are known."""
         return list(self._contents.topics)
@@ -257,21 +297,28 @@ class Log:
             OSError: the log has failed, or `keep` has.
         """
         async with self._contents.naming:
+            begun = time.perf_counter()
             cut, found = self._instant(), also()
+            took = time.perf_counter() - begun
+            log.info("a cut at id %d held up appends for %.2f ms", cut.end_id, took * 1000)
             await self._open_writer.make_log_durable()
             await asyncio.to_thread(keep, cut, found)
         return cut
 
-    def _instant(self) -> LogCut:
-        """What readers see now. All of an append is visible, or nothing of it."""
-        contents = self._contents
-        last = contents.segments[-1].number
-        segments = [
+    def segments(self) -> list[SegmentCut]:
+        """The segments that have entries."""
+        segments = self._contents.segments
+        last = segments[-1].number
+        return [
             SegmentCut(s.number, s.salt, s.kind, s.end, s.entries, s.number != last)
-            for s in contents.segments
+            for s in segments
             if s.entries
         ]
-        topics = {id_: (t.log_start, t.high_watermark) for id_, t in contents.topics.items()}
+
+    def _instant(self) -> LogCut:
+        """What readers see now. All of an append is visible, or nothing of it."""
+        contents, segments = self._contents, self.segments()
+        topics = [(t.id, t.log_start, t.high_watermark) for t in contents.topics.values()]
         return LogCut(contents.next_id, segments, topics, contents.quarantine.lost())
 
     # --- checkpoint -------------------------------------------------------------------------
@@ -299,17 +346,26 @@ class Log:
         Raises:
             OSError: it could not be written; the older one counts.
         """
-        assert self._checkpointer is not None
         while self._checkpointing is not None:
             await asyncio.wait([self._checkpointing])
-        task = self._checkpointing = asyncio.create_task(self._checkpointer.take())
+        task = self._checkpointing = asyncio.create_task(self._take_checkpoint())
         task.add_done_callback(self._saved)
         await asyncio.shield(task)
 
-    async def _save(self) -> None:
+    async def _take_checkpoint(self) -> None:
         assert self._checkpointer is not None
+        written = self.stats.bytes
         try:
             await self._checkpointer.take()
+        except OSError:
+            self._checkpoint_failures += 1
+            raise
+        self._checkpoint_at = time.monotonic()
+        self._behind = -written
+
+    async def _save(self) -> None:
+        try:
+            await self._take_checkpoint()
         except OSError as e:
             log.warning("no checkpoint could be written, the older one counts: %s", e)
 
@@ -328,28 +384,36 @@ class Log:
         batches: Sequence[tuple[BatchHeader, memoryview]],
         *,
         urgent: bool = False,
+        writes: list[WriteTimes] | None = None,
     ) -> asyncio.Future[list[int]]:
         """Queue checked batches now; the future gives the offset of each batch's first record.
 
         The order of the calls is the log's order. Cancelling the future does not take the batches
         back. Call `wait_for_room` before, or memory is not bounded. What is `urgent` may use the
-        reserve of a full disk.
+        reserve of a full disk. `writes` is given the times of the write.
 
         The future raises:
             InDoubtError: nobody knows if the batches are in the log.
             StorageError: they are not.
         """
-        return self._open_writer.append(topic, batches, urgent=urgent)
+        return self._open_writer.append(topic, batches, urgent=urgent, writes=writes)
 
     # --- read -------------------------------------------------------------------------------
 
     async def read(
-        self, topic: VirtualTopic, offset: int, max_bytes: int, *, at_least_one: bool
+        self,
+        topic: VirtualTopic,
+        offset: int,
+        max_bytes: int,
+        *,
+        at_least_one: bool,
+        times: ReadTimes | None = None,
     ) -> list[memoryview]:
         """Whole batches from the one that holds `offset` on, together at most `max_bytes`.
 
         With `at_least_one` the first batch is returned however large. `offset` must be within
-        [log_start, high_watermark]; at the high watermark there is nothing.
+        [log_start, high_watermark]; at the high watermark there is nothing. `times` is told when
+        what was done.
 
         Raises:
             StorageError: the bytes cannot be read.
@@ -357,7 +421,9 @@ class Log:
             OffsetGoneError: the log start is above `offset`.
         """
         try:
-            return await self._reader.batches(topic, offset, max_bytes, at_least_one=at_least_one)
+            return await self._reader.batches(
+                topic, offset, max_bytes, at_least_one=at_least_one, times=times
+            )
         except (OSError, Malformed) as e:
             log.warning("virtual topic %s cannot be read at offset %d: %s", topic.id.key, offset, e)
             raise StorageError(str(e)) from e

@@ -10,19 +10,21 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from quafka_broker.virtual_topics import VirtualTopic, VirtualTopicId
 from quafka_broker.wal.contents import Contents
 from quafka_broker.wal.disk import Disk, File
 from quafka_broker.wal.errors import InDoubtError, StorageError, SyncError
-from quafka_broker.wal.group import Append, Group
+from quafka_broker.wal.group import Append, Group, WriteTimes
 from quafka_broker.wal.reserve import Reserve
 from quafka_broker.wal.segment import Segment
+from quafka_mesh_ops.metrics import Histogram
 from quafka_proto.log_format import FILE_HEADER_SIZE
 from quafka_proto.records import BatchHeader
 
@@ -56,6 +58,8 @@ class WriterStats:
     appends: int = 0
     bytes: int = 0
     largest: int = 0
+    fsync: Histogram = field(default_factory=Histogram)
+    """Seconds of each sync of the log, counted in the writer's thread."""
 
 
 class Writer:
@@ -121,6 +125,11 @@ class Writer:
         self._thread.shutdown()
 
     @property
+    def pending_bytes(self) -> int:
+        """Of the appends that wait or are being written."""
+        return self._pending_bytes
+
+    @property
     def busy(self) -> bool:
         """Whether appends wait."""
         return bool(self._pending)
@@ -180,6 +189,7 @@ class Writer:
         batches: Sequence[tuple[BatchHeader, memoryview]],
         *,
         urgent: bool,
+        writes: list[WriteTimes] | None = None,
     ) -> asyncio.Future[list[int]]:
         """See `Log.append`."""
         done: asyncio.Future[list[int]] = asyncio.get_running_loop().create_future()
@@ -188,7 +198,7 @@ class Writer:
             done.exception()
             return done
         size = sum(len(batch) for _, batch in batches)
-        self._pending.append(Append(topic, batches, size, done, urgent))
+        self._pending.append(Append(topic, batches, size, done, urgent, writes))
         self._pending_bytes += size
         self._work.set()
         return done
@@ -249,10 +259,13 @@ class Writer:
     def _write(self, group: Group) -> None:
         """Write a group, in the writer's thread. Raises OSError; then `cut` puts things back."""
         self._unsynced = True
+        group.began = time.time_ns()
         self._active.write(group.buffers, group.rows)
         self._written = group.position
+        group.written = group.synced = time.time_ns()
         if self._fsync.every_commit:
             self._sync()
+            group.synced = time.time_ns()
 
     def _roll(self) -> None:
         """Seal the active segment and begin the next, in the writer's thread. Raises OSError."""
@@ -265,7 +278,9 @@ class Writer:
         """Sync the active segment's log, in the writer's thread. Raises SyncError."""
         if not self._unsynced:
             return
+        began = time.perf_counter()
         _sync(self._active.log)
+        self.stats.fsync.observe(time.perf_counter() - began)
         self._unsynced = False
         self._durable = self._written
 
@@ -275,6 +290,7 @@ class Writer:
         self._contents.next_id = group.next_id
         self._pending_bytes -= group.size
         self._count(group)
+        group.note_times()
         grown: set[VirtualTopicId] = set()
         rows = iter(group.rows)
         for append, offsets in zip(group.appends, group.offsets, strict=True):

@@ -1,7 +1,8 @@
 """ApiVersions (key 18), versions 0-4: what this gateway speaks.
 
 Any version above is answered as version 0 with error 35 and the versions of ApiVersions itself
-(KIP-511). No tagged fields: librdkafka before 2.1 cannot skip them (librdkafka#4278).
+(KIP-511). No tagged fields: librdkafka before 2.1 cannot skip them (librdkafka#4278). Our own APIs
+are told to our own tools alone, which call themselves so.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from quafka_proto.schema.api_versions import (
     ApiVersionsRequest,
     ApiVersionsResponse,
 )
+from quafka_proto.schema.quafka import CLIENT_SOFTWARE
 
 
 class UnknownVersionRequest(ApiVersionsRequest):
@@ -21,6 +23,7 @@ class UnknownVersionRequest(ApiVersionsRequest):
 
 async def handle(request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsResponse:
     """List the table of APIs."""
+    our_tool = request.client_software_name == CLIENT_SOFTWARE
     keys = [
         ApiVersion(
             api_key=key,
@@ -28,6 +31,7 @@ async def handle(request: ApiVersionsRequest, context: RequestContext) -> ApiVer
             max_version=api.max_version,
         )
         for key, api in sorted(context.services.apis.items())
+        if our_tool or not api.ours
     ]
     unknown = isinstance(request, UnknownVersionRequest)
     return ApiVersionsResponse(

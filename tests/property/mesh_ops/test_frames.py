@@ -22,14 +22,8 @@ from quafka_mesh_ops.frames import (
     encode_response,
     frame_header,
 )
-from quafka_mesh_ops.ops import (
-    FetchOpResp,
-    FetchOpsResp,
-    OpCode,
-    ProduceOp,
-    ProduceOps,
-    from_wire,
-)
+from quafka_mesh_ops.ops import FetchOpResp, FetchOpsResp, ProduceOp, ProduceOps
+from quafka_mesh_ops.parts import OpCode, from_wire
 
 FRAMES = st.lists(st.tuples(st.sampled_from(Tag), st.binary(max_size=400)), max_size=8)
 CUTS = st.lists(st.integers(0, 4000), max_size=30)
@@ -96,6 +90,6 @@ def test_responses_are_what_msgpack_alone_would_write(
     answer = FetchOpsResp([FetchOpResp(list(records), high_watermark)])
     frame = encode_response(3, 0, encode_body(answer), traceparent)
     ((_, payload),) = FrameReader().feed(b"".join(frame))
-    body = [[[records, high_watermark, 0, -1, -1, None, None, b""]], False]
+    body = [[[records, high_watermark, 0, -1, -1, None, None, b"", None]], False, 0]
     assert bytes(payload) == msgpack.packb([3, 0, body, traceparent])
     assert from_wire(FetchOpsResp, decode_response(payload).body) == answer

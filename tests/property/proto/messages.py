@@ -11,6 +11,8 @@ from quafka_proto.message import Field, Message, Struct
 from quafka_proto.schema import MODULES, request_type, response_type
 
 KEYS = sorted(key for keys in MODULES.values() for key in keys)
+OURS = MODULES["quafka"]
+"""The APIs that Kafka does not have."""
 MESSAGES: list[type[Message]] = [
     message for key in KEYS for message in (request_type(key), response_type(key)) if message
 ]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from quafka_broker.groups.group import NEVER, Limits, State
+from quafka_broker.groups.deadlines import NEVER
+from quafka_broker.groups.group import Limits
+from quafka_broker.groups.states import State
 from quafka_proto.errors import ErrorCode
 from tests.unit.broker.group_members import DELAY, REBALANCE, SESSION, Clocked
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from quafka_broker.groups.group import State
 from quafka_broker.groups.journal import GROUPS
+from quafka_broker.groups.states import State
 from quafka_broker.ops import groups, offsets
 from quafka_broker.state import BadRegistryError, BrokerState
 from quafka_broker.wal.errors import StorageError

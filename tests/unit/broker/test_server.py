@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
+import threading
 from pathlib import Path
 
 import pytest
 
 from quafka_broker.config import BrokerConfig
+from quafka_broker.producers import Producers
 from quafka_broker.server import OPS, Broker, _serve, fsync_policy
+from quafka_broker.wal.log import Log
 from quafka_broker.wal.writer import FsyncPolicy
 from quafka_mesh_ops.client import MeshClient
 from quafka_mesh_ops.errors import OpFailedError, StartupError
@@ -20,13 +24,14 @@ from quafka_mesh_ops.ops import (
     FetchOp,
     FetchOps,
     FetchOpsResp,
-    OpCode,
     ProduceOp,
     ProduceOps,
     ProduceOpsResp,
 )
+from quafka_mesh_ops.parts import OpCode
 from quafka_mesh_ops.tracing import Tracer
 from quafka_proto.errors import ErrorCode
+from tests.support.prometheus import get
 from tests.unit.broker.memory_disk import MemoryDisk
 from tests.unit.broker.tools import batch_of, context, running_state
 
@@ -74,6 +79,37 @@ async def test_every_op_is_served_over_the_mesh_and_survives_a_restart(tmp_path:
         ]
         await client.close()
         await broker.close()
+
+
+async def test_a_broker_that_recovers_is_live_but_not_ready(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+    open_log = Log.open
+
+    def slowly(log: Log, producers: Producers) -> None:
+        begun.set()
+        assert go_on.wait(10)
+        open_log(log, producers)
+
+    monkeypatch.setattr(Log, "open", slowly)
+    broker = Broker(config(tmp_path), Tracer())
+    starting = asyncio.create_task(broker.start())
+    await asyncio.to_thread(begun.wait, 10)
+    address = broker.describe()["operations"]
+
+    async def ask(path: str) -> tuple[int, str, str]:
+        return await asyncio.to_thread(get, address, path)
+
+    assert (await ask("/livez"))[0] == 200
+    status, _, told = await ask("/readyz")
+    assert (status, json.loads(told)["problems"]) == (503, {"broker": "recovering the log"})
+    assert "quafka_build_info" in (await ask("/metrics"))[2]
+    assert "broker: recovering the log" in (await ask("/statusz"))[2]
+    go_on.set()
+    await starting
+    assert (await ask("/readyz"))[0] == 200
+    await broker.close()
 
 
 async def test_one_broker_a_folder(tmp_path: Path) -> None:

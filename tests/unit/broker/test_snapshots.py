@@ -6,25 +6,36 @@ import asyncio
 import os
 import random
 import signal
+import threading
 import time
 import warnings
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
 from quafka_broker.ops import snapshots as ops
-from quafka_broker.snapshots import catalog, pins
+from quafka_broker.server import DataFolder
+from quafka_broker.snapshots import catalog, from_broker, pins
 from quafka_broker.snapshots.create import Creation, SnapshotError
+from quafka_broker.snapshots.from_broker import local_cut
 from quafka_broker.snapshots.pins import held, pin, read_pin
 from quafka_broker.snapshots.source import PinnedFiles
 from quafka_broker.snapshots.store import LocalStore, Store
 from quafka_broker.snapshots.verify import Verification
+from quafka_broker.snapshots.zones_ahead import make_ahead, zones_name
 from quafka_broker.state import BrokerState
-from quafka_mesh_ops.errors import OpFailedError
+from quafka_mesh_ops.errors import OpFailedError, StartupError
 from quafka_mesh_ops.snapshot_ops import MAX_READ, PinSnapshot, ReadPinned, UnpinSnapshot
 from quafka_proto.errors import ErrorCode, Malformed
-from quafka_proto.snapshot_format import Manifest, manifest_path
+from quafka_proto.snapshot_format import (
+    Manifest,
+    ZoneBuilder,
+    decode_zones,
+    encode_zones,
+    manifest_path,
+)
 from tests.support.snapshot_reader import in_folder, manifests, values
 from tests.unit.broker.snapshot_tools import (
     CopyingStore,
@@ -141,6 +152,7 @@ class Busy:
         self.stop = False
         self._state = state
         self._turns = 0
+        self._rewriting = asyncio.Lock()
         self._every: dict[bytes, list[bytes]] = {}  # by the topic's id
 
     async def run(self) -> None:
@@ -161,7 +173,8 @@ class Busy:
         if not self._turns % 31:
             await self._state.delete_topic(topic)
         if not self._turns % 23:
-            await rewrite(self._state)
+            async with self._rewriting:  # there is one rewriter of a log
+                await rewrite(self._state)
 
     def at(self, manifest: Manifest) -> dict[str, tuple[int, list[bytes]]]:
         """Log start, and all values up to the high watermark, of each topic at a cut."""
@@ -305,6 +318,18 @@ async def test_a_snapshot_goes_when_its_lease_is_over(tmp_path: Path, dest: Path
         last = (await snapshot(state, store)).manifest
         assert [m.id for m in manifests(dest)] == [long.id, last.id]
         assert short.id < long.id < last.id
+
+
+async def test_ids_grow_also_when_all_have_been_dropped(tmp_path: Path, dest: Path) -> None:
+    store = LocalStore(dest)
+    async with state_in(tmp_path / "data") as state:
+        first, second = [(await snapshot(state, store)).manifest for _ in range(2)]
+        for manifest in (first, second):
+            with store.locked() as lock:
+                catalog.drop(store, lock, manifest.id)
+        with patch("time.time_ns", return_value=(second.cut_ms + 2_000) * 1_000_000):
+            third = (await snapshot(state, store)).manifest
+    assert first.id < second.id < third.id
 
 
 async def test_a_manifest_of_a_later_version_is_left_alone(tmp_path: Path, dest: Path) -> None:
@@ -465,6 +490,67 @@ async def test_the_mesh_reads_pins_and_nothing_else(
         assert raised.value.error_code == error
         await ops.unpin(state, context(), UnpinSnapshot(pinned.pin))
         assert list((tmp_path / "pins").iterdir()) == []
+
+
+def test_a_folder_that_is_in_use_is_waited_for(tmp_path: Path, dest: Path) -> None:
+    """By a broker that recovers its log, say: it has the folder, and cannot be asked yet."""
+    data = tmp_path / "data"
+
+    async def fill() -> None:
+        async with state_in(data) as state:
+            topic, _ = await state.create_topic(ORG, "t", 1)
+            await put(state, topic, b"x")
+
+    asyncio.run(fill())
+    other = DataFolder(data)
+    other.hold()
+    released = threading.Timer(0.3, other.release)
+    released.start()
+    store = LocalStore(dest)
+    with store.locked() as lock, local_cut(data) as (cut, source):
+        made = Creation(store, source, cut).run(lock)
+    released.join()
+    assert values(in_folder(dest), made.manifest, ORG, "t") == [b"x"]
+    other.hold()
+    with (
+        patch.object(from_broker, "_START_SECONDS", 0.2),
+        pytest.raises(StartupError, match="held"),
+    ):
+        local_cut(data).__enter__()
+    other.release()
+
+
+# --- zones made ahead -------------------------------------------------------------------------
+
+
+async def test_zones_are_made_ahead_and_are_those_of_the_rows(tmp_path: Path, dest: Path) -> None:
+    data = tmp_path / "data"
+    async with state_in(data) as state:
+        topic, _ = await state.create_topic(ORG, "t", 1)
+        for n in range(90):
+            await put(state, topic, *named("t", range(n, n + 1)))
+        sealed = [segment for segment in state.log.segments() if segment.sealed]
+        assert make_ahead(data, state.log.segments()) == len(sealed) > 2
+        assert make_ahead(data, state.log.segments()) == 0
+        with patch("quafka_broker.snapshots.create.ZoneBuilder.add", side_effect=ZoneBuilder.add,
+                   autospec=True) as built:  # fmt: skip
+            ahead = (await snapshot(state, LocalStore(dest))).manifest
+            assert built.call_count == 1, "of the active segment only"
+        assert faults(LocalStore(dest), ahead) == []
+
+        broken, short, missing = sorted((data / "zones").iterdir())[:3]
+        broken.write_bytes(b"x" * 200)
+        short.write_bytes(encode_zones(decode_zones(short.read_bytes())[:0]))
+        missing.unlink()
+        other = LocalStore(tmp_path / "other")
+        made = (await snapshot(state, other)).manifest
+        assert faults(other, made) == []
+        await delete_below(state, topic, 90)
+        await rewrite(state)
+        make_ahead(data, state.log.segments())
+        assert {path.name for path in (data / "zones").iterdir()} == {
+            zones_name(segment) for segment in state.log.segments() if segment.sealed
+        }
 
 
 # --- damage -----------------------------------------------------------------------------------

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from unittest.mock import patch
@@ -12,6 +14,7 @@ import pytest
 from quafka.cli import main
 from quafka_broker.snapshots import catalog
 from quafka_broker.snapshots.object_store import ObjectStore
+from quafka_broker.snapshots.pins import pin
 from quafka_broker.snapshots.store import LOCK, open_store
 from quafka_broker.snapshots.verify import Verification
 from quafka_proto.snapshot_format import Manifest
@@ -108,6 +111,51 @@ async def test_an_interrupted_upload_is_gone_on_with(tmp_path: Path, store: Obje
         assert values(store.read, made.manifest, ORG, "t") == named("t", range(60))
 
 
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from quafka_broker.snapshots.create import Creation
+from quafka_broker.snapshots.object_store import ObjectStore
+from quafka_broker.snapshots.pins import read_pin
+from quafka_broker.snapshots.source import PinnedFiles
+
+data, name, url, dead_seconds, fatal = sys.argv[1:]
+
+def step(what):
+    if what.startswith(fatal):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+store = ObjectStore(url, float(dead_seconds))
+cut = read_pin(Path(data), name)
+source = PinnedFiles(Path(data) / "pins" / name)
+with store.locked() as lock:
+    Creation(store, source, cut, step=step).run(lock)
+"""
+
+
+@pytest.mark.parametrize(("fatal", "there"), [("write", 0), ("publish", 0), ("collect", 1)])
+async def test_killed_while_it_uploads(
+    tmp_path: Path, url: str, store: ObjectStore, fatal: str, there: int
+) -> None:
+    async with state_in(tmp_path) as state:
+        topic, _ = await state.create_topic(ORG, "t", 1)
+        await put(state, topic, *named("t", range(60)))
+        name = await pin(state, tmp_path, local=True)
+        arguments = [str(tmp_path), name, url, str(DEAD_SECONDS), fatal]
+        child = await asyncio.create_subprocess_exec(sys.executable, "-c", KILLED, *arguments)
+        assert await child.wait() == -signal.SIGKILL
+        found = catalog.load_all(store)
+        assert len(found) == there
+        assert all(is_whole(store, manifest) for manifest in found)
+        made = (await snapshot(state, store)).manifest  # when the lock of the dead is taken over
+    found = catalog.load_all(store)
+    assert found[-1] == made
+    assert len(found) == there + 1
+    assert values(store.read, made, ORG, "t") == named("t", range(60))
+    needed = {path for manifest in found for path in manifest.files()}
+    assert set(store.files("segments")) == needed
+
+
 async def test_the_lock_of_the_living_is_respected(url: str, store: ObjectStore) -> None:
     with store.locked() as lock:
         with pytest.raises(BlockingIOError):
@@ -127,7 +175,10 @@ async def test_the_lock_of_the_dead_is_taken_over(url: str) -> None:
         assert LOCK in store.files("")
 
 
-def test_the_command(tmp_path: Path, url: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command(
+    tmp_path: Path, url: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.nice", lambda _by: 0)
     data = tmp_path / "data"
 
     async def fill() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from quafka_gateway.request_stats import GatewayStats
 from quafka_gateway.response_memory import ResponseMemory
 from quafka_gateway.response_writer import ResponseWriter
 from tests.support.memory_transport import MemoryTransport
@@ -24,7 +25,7 @@ class Breaking(MemoryTransport):
 
 def writer(transport: asyncio.Transport) -> tuple[ResponseWriter, ResponseMemory]:
     memory = ResponseMemory(64 * MIB)
-    return ResponseWriter(transport, memory), memory
+    return ResponseWriter(transport, memory, GatewayStats()), memory
 
 
 def test_an_answer_leaves_whole_and_in_order() -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from quafka_mesh_ops import operations as module
 from quafka_mesh_ops.errors import StartupError
-from quafka_mesh_ops.operations import Operations, Reply
+from quafka_mesh_ops.operations import Asked, Operations, Reply
 
 Problems = dict[str, str]
 
@@ -62,10 +62,10 @@ async def test_ready_names_every_problem_and_live_does_not_care() -> None:
 
 
 async def test_pages_can_be_added_and_fail_alone(caplog: pytest.LogCaptureFixture) -> None:
-    async def page() -> Reply:
+    async def page(_asked: Asked) -> Reply:
         return Reply(b"<p>", "text/html")
 
-    async def broken() -> Reply:
+    async def broken(_asked: Asked) -> Reply:
         raise ValueError("a mistake")
 
     async with serving({}) as (operations, port):

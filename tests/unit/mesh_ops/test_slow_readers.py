@@ -11,15 +11,8 @@ from quafka_mesh_ops import client as client_module
 from quafka_mesh_ops import server as server_module
 from quafka_mesh_ops.errors import OutcomeUnknownError, PeerUnavailableError
 from quafka_mesh_ops.frames import Tag, encode_body, encode_number, encode_request
-from quafka_mesh_ops.ops import (
-    DescribeTopics,
-    FetchOpResp,
-    FetchOps,
-    FetchOpsResp,
-    OpCode,
-    Part,
-    ProduceOps,
-)
+from quafka_mesh_ops.ops import DescribeTopics, FetchOpResp, FetchOps, FetchOpsResp, ProduceOps
+from quafka_mesh_ops.parts import OpCode, Part
 from quafka_mesh_ops.server import OpContext
 from tests.unit.mesh_ops.memory import MB, at_most
 from tests.unit.mesh_ops.mesh import fetch_of, mesh, produce_of
@@ -88,7 +81,7 @@ async def test_a_broker_that_never_answers_costs_the_gateway_a_bounded_amount(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """What is not sent is the callers' own; what is sent is bounded in bytes."""
-    monkeypatch.setattr(client_module, "BUDGETS", (MB, MB, 8 * MB))
+    monkeypatch.setattr(client_module, "BUDGETS", (MB, MB, 8 * MB, MB))
 
     async def never(context: OpContext, op: ProduceOps) -> Part:
         await asyncio.Event().wait()

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Self
 
-from quafka_mesh_ops.ops import DescribeTopics, DescribeTopicsResp, OpCode, Part
+from quafka_mesh_ops.ops import DescribeTopics, DescribeTopicsResp
+from quafka_mesh_ops.parts import OpCode, Part
 from quafka_mesh_ops.server import OpContext
 from quafka_mesh_ops.tracing import INTERNAL, NO_SPAN, Span, TraceContext, Tracer
 from tests.unit.mesh_ops.mesh import mesh
@@ -33,7 +34,10 @@ class NotedSpan:
     def fail(self, error: str) -> None:
         self.failed = error
 
-    def end(self) -> None:
+    def link(self, contexts: Iterable[TraceContext]) -> None:
+        pass
+
+    def end(self, at: int | None = None) -> None:
         self.ended = True
 
     def __enter__(self) -> Self:
@@ -58,6 +62,7 @@ class NotingTracer(Tracer):
         parent: TraceContext | None,
         attributes: Mapping[str, str | int | bool | float] | None = None,
         kind: str = INTERNAL,
+        begun: int | None = None,
     ) -> Span:
         if parent is None:
             return NO_SPAN

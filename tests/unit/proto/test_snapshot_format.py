@@ -23,16 +23,16 @@ from quafka_proto.snapshot_format import (
     zones_of,
 )
 
-ID = "00000042-20261121T135500Z"
+ID = "1795269300-20261121T135500Z"
 PIECE = Piece(
     3, 0xDEADBEEF, 4096, 1000, "segments/3.log", 4096, "segments/3.oidx", 0, 7, "segments/3.zones"
 )
 MANIFEST = Manifest(
     ID, 1_700_000_000_000, "cluster", 77, None, None,
-    [Segment(3, 0xDEADBEEF, 5096, 11, "ab")],
     [PIECE],
     [Topic(1, "flüge", "00" * 16, "11" * 16, 2, [Partition(0, 3, 9, 9, [[4, 6]])], {"a": "b"})],
     [Group(1, "g", [CommittedOffset("flüge", 0, 5, -1, "m", 1)])],
+    [Segment(3, 0xDEADBEEF, 5096, 11, "ab")],
 )  # fmt: skip
 
 
@@ -124,6 +124,6 @@ def test_zones_that_are_not_whole_are_refused() -> None:
 
 
 def test_ids_sort_in_the_order_of_the_cuts() -> None:
-    later = "00000043-20261121T135500Z"
-    assert snapshot_ids([later, "lost+found", ID, "00000041-x"]) == [ID, later]
+    later = "1795269301-20261121T135500Z"
+    assert snapshot_ids([later, "lost+found", ID, "1795269299-x"]) == [ID, later]
     assert manifest_path(ID) == f"snapshots/{ID}/manifest.json"

@@ -1,0 +1,224 @@
+"""Lag done right: how far behind a group is in each partition, in records and in seconds.
+
+| what | how |
+| --- | --- |
+| records | from the committed offset, or the log start if that is above, to the high watermark |
+| seconds | the age of the first of them, by its timestamp; 0 where there is none |
+| to catch up | the records, over how much faster the group reads than the partition grows |
+
+All of it comes from what the broker has in memory, but for a timestamp, which one index row tells
+(or, exactly, one batch); it is remembered, for it never changes. So it costs the same for a group
+that has stopped as for one that runs, and what no group asks costs nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from quafka_broker import time_search
+from quafka_broker.groups.group import Group
+from quafka_broker.groups.members import Member
+from quafka_broker.groups.pace import Mark, Paces
+from quafka_broker.groups.states import State
+from quafka_broker.groups.table import Committed, Kept, Key, Place
+from quafka_broker.topics import Topic
+from quafka_broker.virtual_topics import OffsetGoneError, VirtualTopic
+from quafka_broker.wal.errors import StorageError
+from quafka_broker.wal.log import Log
+from quafka_proto.consumer_protocol import assigned_partitions
+from quafka_proto.errors import Malformed
+
+_CONSUMER = "consumer"
+_PER_SLICE = 100  # partitions looked at before others have their turn
+_STAMPS = 50_000
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionLag:
+    """How far behind a group is in one partition.
+
+    Attributes:
+        committed: what it committed last; None where it has not. Then the rest is not known.
+        records: not yet consumed.
+        seconds: the age of the first of those; None where its timestamp is not known.
+        catch_up_seconds: until none is left, at the present pace; None where that is not known,
+            or never will be.
+        owner: the member that reads the partition.
+        committed_at_ms, topic_id: of what was committed in another broker's topic.
+    """
+
+    topic: str
+    partition: int
+    log_start: int = -1
+    high_watermark: int = -1
+    committed: int | None = None
+    records: int | None = None
+    seconds: float | None = None
+    catch_up_seconds: float | None = None
+    owner: Member | None = None
+    committed_at_ms: int = -1
+    topic_id: bytes = b""
+
+
+class _Stamp(NamedTuple):
+    timestamp: int | None
+    exact: bool
+
+
+class Lags:
+    """Knows every group's lag. For one event loop."""
+
+    def __init__(self, wal: Log, find_topic: Callable[[int, str], Topic | None]) -> None:
+        self._wal = wal
+        self._find_topic = find_topic
+        self._paces = Paces()
+        self._stamps: OrderedDict[tuple[object, int], _Stamp] = OrderedDict()
+
+    # --- the pace ---------------------------------------------------------------------------
+
+    def note(self, key: Key, group: Group | None, offsets: dict[Place, Committed]) -> None:
+        """A group has committed these."""
+        by_hand = group is not None and _is_away(group)
+        for place, committed in offsets.items():
+            if by_hand:  # its offsets were moved while it was not running
+                self._paces.restart((key, place))
+            elif self._paces.is_due((key, place), committed.at_ms, committed.offset):
+                virtual = self._virtual(key, place)
+                if virtual is not None:
+                    mark = Mark(committed.at_ms, committed.offset, virtual.high_watermark)
+                    self._paces.mark((key, place), mark)
+
+    # --- asking -----------------------------------------------------------------------------
+
+    async def of_group(
+        self, key: Key, kept: Kept, now_ms: int, *, exact: bool, elsewhere: bool = False
+    ) -> list[PartitionLag]:
+        """The lag in every partition that the group has committed in or reads, by topic.
+
+        Seconds are `exact` to the record, or else to its batch, which costs much less. Partitions
+        of other brokers are named if they are asked for (`elsewhere`).
+        """
+        owners = owners_of(kept.group)
+        found: list[PartitionLag] = []
+        for number, place in enumerate(sorted({*kept.offsets, *owners})):
+            if number % _PER_SLICE == _PER_SLICE - 1:
+                await asyncio.sleep(0)
+            virtual = self._virtual(key, place)
+            owner, committed = owners.get(place), kept.offsets.get(place)
+            if committed is not None and isinstance(committed.incarnation, str):
+                virtual = None
+            if virtual is None:
+                if elsewhere:
+                    found.append(_elsewhere(place, committed, owner))
+            elif committed is None:
+                found.append(
+                    PartitionLag(*place, virtual.log_start, virtual.high_watermark, owner=owner)
+                )
+            else:
+                lag = await self._lag(key, place, virtual, committed, now_ms, exact=exact)
+                if lag.records and _is_away(kept.group):
+                    lag = replace(lag, catch_up_seconds=None)
+                found.append(replace(lag, owner=owner))
+        return found
+
+    async def of_offsets(
+        self, key: Key, offsets: dict[Place, Committed], now_ms: int
+    ) -> list[PartitionLag]:
+        """The lag of what a group has committed that another broker coordinates.
+
+        Its pace is seen by those who ask again and again.
+        """
+        self.note(key, None, offsets)
+        found: list[PartitionLag] = []
+        for place, committed in offsets.items():
+            virtual = self._virtual(key, place)
+            if virtual is None:
+                found.append(PartitionLag(*place))
+            elif committed.offset < 0:
+                found.append(PartitionLag(*place, virtual.log_start, virtual.high_watermark))
+            else:
+                found.append(await self._lag(key, place, virtual, committed, now_ms, exact=True))
+        return found
+
+    async def _lag(
+        self,
+        key: Key,
+        place: Place,
+        virtual: VirtualTopic,
+        committed: Committed,
+        now_ms: int,
+        *,
+        exact: bool,
+    ) -> PartitionLag:
+        log_start, end = virtual.log_start, virtual.high_watermark
+        position = max(committed.offset, log_start)
+        records = max(0, end - position)
+        seconds: float | None = 0.0
+        catch_up: float | None = 0.0
+        if records:
+            last = Mark(committed.at_ms, committed.offset, end)
+            catch_up = self._paces.catch_up_seconds((key, place), records, last, now_ms)
+            timestamp = await self._timestamp(virtual, position, exact=exact)
+            known = timestamp is not None and timestamp >= 0
+            seconds = max(0, now_ms - timestamp) / 1000 if timestamp is not None and known else None
+        return PartitionLag(
+            *place, log_start, end, committed.offset, records, seconds, catch_up,
+        )  # fmt: skip
+
+    def _virtual(self, key: Key, place: Place) -> VirtualTopic | None:
+        """The partition; None where there is none, or none any more."""
+        topic = self._find_topic(key[0], place[0])
+        if topic is None or not 0 <= place[1] < topic.partitions:
+            return None
+        return self._wal.topic(topic.virtual(place[1]))
+
+    async def _timestamp(self, virtual: VirtualTopic, offset: int, *, exact: bool) -> int | None:
+        where = (virtual.id, offset)
+        stamp = self._stamps.get(where)
+        if stamp is None or exact > stamp.exact:
+            try:
+                timestamp = await time_search.timestamp_of(self._wal, virtual, offset, exact=exact)
+            except (StorageError, Malformed, OffsetGoneError):
+                return None
+            stamp = self._stamps[where] = _Stamp(timestamp, exact)
+            if len(self._stamps) > _STAMPS:
+                self._stamps.popitem(last=False)
+        self._stamps.move_to_end(where)
+        return stamp.timestamp
+
+
+def _elsewhere(place: Place, committed: Committed | None, owner: Member | None) -> PartitionLag:
+    if committed is None or not isinstance(committed.incarnation, str):
+        return PartitionLag(*place, owner=owner)
+    return PartitionLag(
+        *place,
+        committed=committed.offset,
+        owner=owner,
+        committed_at_ms=committed.at_ms,
+        topic_id=bytes.fromhex(committed.incarnation),
+    )
+
+
+def _is_away(group: Group) -> bool:
+    """Whether nobody reads; a group that only commits has no members, but also no type."""
+    return group.protocol_type == _CONSUMER and not group.members
+
+
+def owners_of(group: Group) -> dict[Place, Member]:
+    """Who reads each partition; nobody's while the group is between two assignments."""
+    if group.state is not State.STABLE or group.protocol_type != _CONSUMER:
+        return {}
+    owners: dict[Place, Member] = {}
+    for member in group.members.values():
+        try:
+            assigned = assigned_partitions(member.assignment)
+        except Malformed:
+            continue  # what the members say to each other is their own affair
+        for topic, partitions in assigned.items():
+            for partition in partitions:
+                owners[topic, partition] = member
+    return owners

@@ -1,0 +1,273 @@
+"""A broker's metrics, read from the numbers that it keeps anyway.
+
+What there is of every partition or group has the names that kafka_exporter gave it, so that
+dashboards and alerts carry over. It is on a page of its own.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from quafka_broker.groups.group import Group
+from quafka_broker.groups.lag import PartitionLag
+from quafka_broker.op_stats import BrokerStats
+from quafka_broker.state import BrokerState
+from quafka_mesh_ops.metrics import Family, Kind, Sample, counter, gauge
+from quafka_proto.errors import ErrorCode
+
+_PARTITION = ("org", "topic", "partition")
+_GROUP = ("org", "consumergroup")
+_GROUP_PARTITION = (*_GROUP, "topic", "partition")
+
+
+class GroupLag(NamedTuple):
+    """How far behind a group is in all of its partitions; `seconds`: in the one that is furthest.
+
+    `labels`: its org and its name.
+    """
+
+    labels: tuple[str, str]
+    state: str
+    members: int
+    partitions: int
+    records: int
+    seconds: float
+
+
+@dataclass(slots=True, eq=False)
+class _Lags:
+    """Every group's, in every partition that it has committed in; side by side.
+
+    Not an object for each: as many as there may be would soon have the garbage collector walk
+    through all that a broker holds, which keeps it for longer than anything here.
+    """
+
+    groups: list[GroupLag] = field(default_factory=list[GroupLag])
+    group: list[GroupLag] = field(default_factory=list[GroupLag])
+    topic: list[str] = field(default_factory=list[str])
+    partition: list[int] = field(default_factory=list[int])
+    committed: list[int] = field(default_factory=list[int])
+    records: list[int] = field(default_factory=list[int])
+    seconds: list[float | None] = field(default_factory=list[float | None])
+    catch_up_seconds: list[float | None] = field(default_factory=list[float | None])
+
+    def add(self, org: int, group: Group, partitions: Sequence[PartitionLag]) -> None:
+        """One group's."""
+        found = GroupLag(
+            (str(org), group.name),
+            group.state,
+            len(group.members),
+            len(partitions),
+            sum(each.records or 0 for each in partitions),
+            max((each.seconds or 0.0 for each in partitions), default=0.0),
+        )
+        self.groups.append(found)
+        for each in partitions:
+            if each.committed is not None and each.records is not None:
+                self.group.append(found)
+                self.topic.append(each.topic)
+                self.partition.append(each.partition)
+                self.committed.append(each.committed)
+                self.records.append(each.records)
+                self.seconds.append(each.seconds)
+                self.catch_up_seconds.append(each.catch_up_seconds)
+
+    def samples(self, values: Sequence[float | None]) -> Iterator[Sample]:
+        """One of the columns, where it is known."""
+        places = zip(self.group, self.topic, self.partition, values, strict=True)
+        for group, topic, partition, value in places:
+            if value is not None:
+                yield (*group.labels, topic, str(partition)), value
+
+
+@dataclass(slots=True)
+class BrokerMetrics:
+    """What there is to say of a broker whose log is open."""
+
+    state: BrokerState
+    stats: BrokerStats
+    folder: Path
+    free: int = 0
+    """Bytes on the disk, when it was looked at last."""
+    _size: int = 0
+    _recovered: float = field(default_factory=time.monotonic)
+    _lags: _Lags = field(default_factory=_Lags)
+
+    def read(self) -> None:
+        """Look at the disk, which may block. Raises OSError."""
+        usage = shutil.disk_usage(self.folder)
+        self.free, self._size = usage.free, usage.total
+
+    @property
+    def groups(self) -> Sequence[GroupLag]:
+        """All groups, as `read_lags` found them."""
+        return self._lags.groups
+
+    @property
+    def checkpoint_age(self) -> float:
+        """Seconds since the last checkpoint, or since the start."""
+        return time.monotonic() - (self.state.log.figures().checkpoint_at or self._recovered)
+
+    async def read_lags(self) -> None:
+        """Find out how far behind every group is; in slices, and from memory nearly always."""
+        lags = _Lags()
+        async for org, group, partitions in self.state.groups.every_lag():
+            lags.add(org, group, partitions)
+        self._lags = lags
+
+    def collect(self) -> Iterator[Family]:
+        """All families but those of `detail`."""
+        yield from self._ops()
+        yield from self._contents()
+        yield from self._wal()
+
+    def detail(self) -> Iterator[Family]:
+        """Every partition and every group."""
+        groups = self._lags.groups
+        yield Family(
+            "kafka_topic_partitions", Kind.GAUGE, "Partitions of a topic",
+            (
+                ((str(topic.org), topic.name), topic.partitions)
+                for topic in self.state.registry.every_topic()
+            ), ("org", "topic"),
+        )  # fmt: skip
+        yield Family(
+            "kafka_topic_partition_current_offset", Kind.GAUGE, "High watermark of a partition",
+            self._offsets(1), _PARTITION,
+        )  # fmt: skip
+        yield Family(
+            "kafka_topic_partition_oldest_offset", Kind.GAUGE, "Log start offset of a partition",
+            self._offsets(0), _PARTITION,
+        )  # fmt: skip
+        yield Family(
+            "kafka_consumergroup_members", Kind.GAUGE, "Members of a consumer group",
+            ((group.labels, group.members) for group in groups), _GROUP,
+        )  # fmt: skip
+        yield Family(
+            "kafka_consumergroup_lag_sum", Kind.GAUGE,
+            "Records that a consumer group has not consumed, in all partitions",
+            ((group.labels, group.records) for group in groups), _GROUP,
+        )  # fmt: skip
+        yield from self._lag_families(self._lags)
+
+    def _lag_families(self, lags: _Lags) -> Iterator[Family]:
+        yield Family(
+            "kafka_consumergroup_current_offset", Kind.GAUGE, "Committed offset of a group",
+            lags.samples(lags.committed), _GROUP_PARTITION,
+        )  # fmt: skip
+        yield Family(
+            "kafka_consumergroup_lag", Kind.GAUGE, "Records that a group has not consumed",
+            lags.samples(lags.records), _GROUP_PARTITION,
+        )  # fmt: skip
+        yield Family(
+            "kafka_consumergroup_lag_seconds", Kind.GAUGE,
+            "Age of the first record that a group has not consumed; 0 where there is none",
+            lags.samples(lags.seconds), _GROUP_PARTITION,
+        )  # fmt: skip
+        yield Family(
+            "kafka_consumergroup_catch_up_seconds", Kind.GAUGE,
+            "Until a group will have caught up at its present pace; missing where it will not",
+            lags.samples(lags.catch_up_seconds), _GROUP_PARTITION,
+        )  # fmt: skip
+
+    def _offsets(self, which: int) -> Iterator[Sample]:
+        """Log start (0) or high watermark (1) of every partition."""
+        offsets = self.state.log.offsets
+        for topic in self.state.registry.every_topic():
+            org, name = str(topic.org), topic.name
+            for partition in range(topic.partitions):
+                found = offsets(topic.virtual(partition))
+                yield (org, name, str(partition)), found[which]
+
+    def _ops(self) -> Iterator[Family]:
+        ops = sorted((code.name.lower(), one) for code, one in self.stats.ops.items())
+        yield Family(
+            "quafka_broker_ops", Kind.COUNTER, "Ops of gateways that were answered",
+            [((op,), one.ops) for op, one in ops], ("op",),
+        )  # fmt: skip
+        yield Family(
+            "quafka_broker_op_errors", Kind.COUNTER, "Ops that failed as a whole",
+            [
+                ((op, ErrorCode.name_of(code)), count)
+                for op, one in ops
+                for code, count in sorted(one.errors.items())
+            ], ("op", "error"),
+        )  # fmt: skip
+        yield Family(
+            "quafka_broker_op_duration_seconds", Kind.HISTOGRAM,
+            "From an op's arrival to its answer, without the time for which it was parked",
+            [((op,), one.seconds) for op, one in ops if one.ops], ("op",),
+        )  # fmt: skip
+        yield Family(
+            "quafka_broker_op_parked_seconds", Kind.COUNTER,
+            "What ops waited for records, or for other members of their group",
+            [((op,), one.parked) for op, one in ops if one.ops], ("op",),
+        )  # fmt: skip
+
+    def _contents(self) -> Iterator[Family]:
+        state = self.state
+        topics = state.registry.every_topic()
+        yield gauge("quafka_broker_topics", "Topics", len(topics))
+        partitions = sum(topic.partitions for topic in topics)
+        yield gauge("quafka_broker_partitions", "Partitions of all topics", partitions)
+        yield gauge(
+            "quafka_broker_producers", "Idempotent producers that are remembered, by partition",
+            len(state.producers),
+        )  # fmt: skip
+        yield gauge("quafka_broker_parked_fetches", "Fetches that wait", state.purgatory.fetches)
+        groups = [kept.group for _, kept in state.groups.every_group()]
+        states = Counter(group.state.value for group in groups)
+        yield Family(
+            "quafka_broker_groups", Kind.GAUGE, "Consumer groups",
+            [((name,), count) for name, count in sorted(states.items())], ("state",),
+        )  # fmt: skip
+        members = sum(len(group.members) for group in groups)
+        yield gauge("quafka_broker_group_members", "Members of all consumer groups", members)
+
+    def _wal(self) -> Iterator[Family]:
+        wal = self.state.log
+        stats, figures, health = wal.stats, wal.figures(), wal.health()
+        yield counter("quafka_wal_appends", "Appends that are in the log", stats.appends)
+        yield counter("quafka_wal_commits", "Writes that they shared", stats.groups)
+        yield counter("quafka_wal_appended_bytes", "Bytes of record batches", stats.bytes)
+        yield Family(
+            "quafka_wal_fsync_duration_seconds", Kind.HISTOGRAM, "How long the disk takes to sync",
+            [((), stats.fsync)],
+        )  # fmt: skip
+        yield gauge(
+            "quafka_wal_pending_bytes", "Accepted, and not written yet", figures.pending_bytes
+        )
+        yield gauge("quafka_wal_segments", "Files of the log", figures.segments)
+        yield gauge("quafka_wal_bytes", "Bytes in them", figures.bytes)
+        yield gauge("quafka_wal_quarantined", "Damaged pieces of the log", health.damages)
+        yield gauge(
+            "quafka_wal_failed", "1: no more writes until the broker is started again",
+            int(health.failed is not None),
+        )  # fmt: skip
+        yield gauge(
+            "quafka_wal_refusing", "1: the last write was refused",
+            int(health.refusing is not None),
+        )  # fmt: skip
+        yield gauge(
+            "quafka_wal_reserve_held", "0: the disk is full, and the reserve in use",
+            int(figures.reserve_held),
+        )  # fmt: skip
+        yield gauge("quafka_wal_disk_free_bytes", "Room on the log's file system", self.free)
+        yield gauge("quafka_wal_disk_size_bytes", "Size of the log's file system", self._size)
+        yield gauge(
+            "quafka_wal_checkpoint_age_seconds", "Since the last checkpoint, or since the start",
+            self.checkpoint_age,
+        )  # fmt: skip
+        yield gauge(
+            "quafka_wal_unsaved_bytes", "Written behind the last checkpoint", figures.unsaved_bytes
+        )
+        yield counter(
+            "quafka_wal_checkpoint_failures", "Checkpoints that could not be written",
+            figures.checkpoint_failures,
+        )  # fmt: skip

@@ -1,0 +1,90 @@
+"""What a broker counts of the ops that it answers."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from typing import NamedTuple
+
+from quafka_mesh_ops.group_ops import JoinGroupResp, SyncGroupResp
+from quafka_mesh_ops.metrics import Histogram
+from quafka_mesh_ops.ops import FetchOpsResp
+from quafka_mesh_ops.parts import OpCode, Part
+from quafka_mesh_ops.server import OpContext
+
+SLOW_OPS = 100
+"""So many are remembered."""
+_ALL_WAITING = OpCode.HOLD_LEASE
+
+
+class SlowOp(NamedTuple):
+    """One that took long: `at` Unix time of its end, `seconds` without `parked`."""
+
+    at: float
+    op: str
+    org: int
+    peer: str
+    seconds: float
+    parked: float
+    trace_id: str
+
+
+class OpStats:
+    """One op code's. `errors` are of ops as a whole: those of partitions are in their answers."""
+
+    def __init__(self, code: OpCode, slow_seconds: float, slow: deque[SlowOp]) -> None:
+        self.ops = 0
+        self.errors: dict[int, int] = {}
+        self.seconds = Histogram()
+        self.parked = 0.0
+        self._code = code
+        self._slow_seconds = slow_seconds
+        self._slow = slow
+
+    def answered(self, context: OpContext, seconds: float, answer: Part) -> None:
+        """One was answered after so many seconds."""
+        parked = _parked(self._code, answer, seconds)
+        seconds -= parked
+        self.ops += 1
+        self.parked += parked
+        self.seconds.observe(seconds)
+        if seconds >= self._slow_seconds:
+            trace = context.trace
+            self._slow.append(
+                SlowOp(
+                    time.time(),
+                    self._code.name.lower(),
+                    context.org_id,
+                    context.peer,
+                    seconds,
+                    parked,
+                    "" if trace is None else f"{trace.trace_id:032x}",
+                )
+            )
+
+    def failed(self, error: int) -> None:
+        """One was answered with an error."""
+        self.ops += 1
+        self.errors[error] = self.errors.get(error, 0) + 1
+
+
+class BrokerStats:
+    """Of one broker, since its start: by op, and those that took `slow_seconds` or longer."""
+
+    def __init__(self, slow_seconds: float = 0.5) -> None:
+        self.ops: dict[OpCode, OpStats] = {}
+        self.slow: deque[SlowOp] = deque(maxlen=SLOW_OPS)
+        self.slow_seconds = slow_seconds
+
+    def of(self, code: OpCode) -> OpStats:
+        """Those of an op code."""
+        stats = self.ops.get(code)
+        if stats is None:
+            stats = self.ops[code] = OpStats(code, self.slow_seconds, self.slow)
+        return stats
+
+
+def _parked(code: OpCode, answer: Part, seconds: float) -> float:
+    if isinstance(answer, (FetchOpsResp, JoinGroupResp, SyncGroupResp)):
+        return answer.parked_us / 1e6
+    return seconds if code is _ALL_WAITING else 0.0

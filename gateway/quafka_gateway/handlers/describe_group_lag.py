@@ -1,0 +1,70 @@
+"""DescribeGroupLag (key 20550, ours), version 0: how far behind groups are, as the broker knows."""
+
+from __future__ import annotations
+
+from itertools import groupby
+
+from quafka_gateway.context import RequestContext
+from quafka_gateway.coordinator import CoordinatorError
+from quafka_mesh_ops.lag_ops import GroupLag, LagOfGroup
+from quafka_proto.schema import quafka
+from quafka_proto.schema.quafka import (
+    DescribeGroupLagRequest,
+    DescribeGroupLagResponse,
+    GroupLagMember,
+    GroupLagPartition,
+    GroupLagTopic,
+)
+
+
+async def handle(
+    request: DescribeGroupLagRequest, context: RequestContext
+) -> DescribeGroupLagResponse:
+    """Ask the broker."""
+    with context.child("gateway.kafka.describe_group_lag") as span:
+        try:
+            answer = await context.coordinator.group_lag(GroupLag(request.groups), span.context)
+        except CoordinatorError as e:
+            failed = [quafka.GroupLag(error_code=e.code, group_id=name) for name in request.groups]
+            return DescribeGroupLagResponse(groups=failed)
+    return DescribeGroupLagResponse(
+        server_time_ms=answer.now_ms, groups=[_group(group) for group in answer.groups]
+    )
+
+
+def _group(group: LagOfGroup) -> quafka.GroupLag:
+    return quafka.GroupLag(
+        error_code=group.error_code,
+        group_id=group.group,
+        group_state=group.state,
+        protocol_type=group.protocol_type,
+        protocol_data=group.protocol,
+        members=[
+            GroupLagMember(
+                member_id=member.member_id,
+                group_instance_id=member.instance_id or None,
+                client_id=member.client_id,
+                client_host=member.client_host,
+            )
+            for member in group.members or []
+        ],
+        topics=[
+            GroupLagTopic(
+                name=topic,
+                partitions=[
+                    GroupLagPartition(
+                        partition_index=each.partition,
+                        log_start_offset=each.log_start,
+                        high_watermark=each.high_watermark,
+                        committed_offset=each.committed,
+                        lag=each.records,
+                        behind_ms=each.behind_ms,
+                        catch_up_ms=each.catch_up_ms,
+                        member_id=each.member_id or None,
+                    )
+                    for each in partitions
+                ],
+            )
+            for topic, partitions in groupby(group.partitions or [], key=lambda each: each.topic)
+        ],
+    )

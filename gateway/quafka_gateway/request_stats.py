@@ -1,0 +1,125 @@
+"""What a gateway counts of its clients and their requests: plain numbers, added to in passing."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import cache
+from operator import attrgetter
+from typing import NamedTuple
+
+from quafka_mesh_ops.metrics import Histogram
+from quafka_proto.message import Message, Struct
+
+SLOW_REQUESTS = 100
+"""So many are remembered."""
+
+
+class SlowRequest(NamedTuple):
+    """One that took long.
+
+    Attributes:
+        at: Unix time of its end.
+        seconds: how long it took, without `parked`.
+        errors: Kafka's error codes in its answer.
+        trace_id: 32 hex digits; "" where it was not sampled.
+    """
+
+    at: float
+    api: str
+    client_id: str
+    peer: str
+    seconds: float
+    parked: float
+    errors: tuple[int, ...]
+    trace_id: str
+
+
+@dataclass(slots=True, eq=False)
+class ApiStats:
+    """One API's requests. `seconds` has no time in it for which they were parked."""
+
+    requests: int = 0
+    errors: dict[int, int] = field(default_factory=dict[int, int])
+    seconds: Histogram = field(default_factory=Histogram)
+    parked: float = 0.0
+
+
+@dataclass(slots=True, eq=False)
+class GatewayStats:
+    """Of one gateway, since its start."""
+
+    slow_seconds: float = 0.5
+    """From here on a request is remembered."""
+    received: int = 0
+    sent: int = 0
+    accepted: int = 0
+    refused: int = 0
+    malformed: int = 0
+    apis: dict[str, ApiStats] = field(default_factory=dict[str, ApiStats])
+    slow: deque[SlowRequest] = field(default_factory=lambda: deque(maxlen=SLOW_REQUESTS))
+
+    def done(self, api: str, errors: Iterable[int], seconds: float, parked: float) -> bool:
+        """A request was answered after so many seconds, and `parked` more; whether it was slow."""
+        stats = self.apis.get(api)
+        if stats is None:
+            stats = self.apis[api] = ApiStats()
+        stats.requests += 1
+        stats.seconds.observe(seconds)
+        stats.parked += parked
+        for code in errors:
+            stats.errors[code] = stats.errors.get(code, 0) + 1
+        return seconds >= self.slow_seconds
+
+
+def error_codes(response: Message | None) -> Collection[int]:
+    """The Kafka errors in a response, each once: of the whole, of topics, of partitions."""
+    if response is None:
+        return ()
+    own, nested = _errors_in(type(response))
+    found: set[int] = set()
+    for name in own:
+        found.add(getattr(response, name))
+    for name, find in nested:
+        find(getattr(response, name), found)
+    found.discard(0)
+    return found
+
+
+_Find = Callable[[list[Struct] | None, set[int]], None]
+
+
+@cache
+def _errors_in(kind: type[Struct]) -> tuple[list[str], list[tuple[str, _Find]]]:
+    """The fields of a class that are error codes, and those that hold more of them."""
+    own = [name for name in kind.FIELDS if name == "error_code"]
+    nested = [(name, _finder(element)) for name, element in _arrays(kind) if _has_errors(element)]
+    return own, nested
+
+
+_ERROR_CODE = attrgetter("error_code")
+
+
+def _finder(kind: type[Struct]) -> _Find:
+    own, nested = _errors_in(kind)
+
+    def find(items: list[Struct] | None, found: set[int]) -> None:
+        if own and items:
+            found.update(map(_ERROR_CODE, items))
+        for name, deeper in nested:
+            for item in items or ():
+                deeper(getattr(item, name), found)
+
+    return find
+
+
+def _has_errors(kind: type[Struct]) -> bool:
+    own, nested = _errors_in(kind)
+    return bool(own or nested)
+
+
+def _arrays(kind: type[Struct]) -> Iterator[tuple[str, type[Struct]]]:
+    for name, described in kind.FIELDS.items():
+        if described.kind == "array" and described.element.kind == "struct":
+            yield name, described.element.element

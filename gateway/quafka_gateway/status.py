@@ -1,0 +1,118 @@
+"""What a gateway's `/statusz` shows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from quafka_gateway.context import Services
+from quafka_gateway.fetch_reader import FetchReader
+from quafka_gateway.listener import Listener
+from quafka_gateway.request_stats import ApiStats, GatewayStats, SlowRequest
+from quafka_mesh_ops import status_page
+from quafka_mesh_ops.counters import PeerCounters
+from quafka_mesh_ops.status_page import (
+    Cell,
+    Facts,
+    Section,
+    Table,
+    count,
+    duration,
+    moment,
+    size,
+    text,
+)
+from quafka_proto.errors import ErrorCode
+
+
+def sections(
+    services: Services,
+    listener: Listener,
+    readers: Sequence[FetchReader],
+    peers: Callable[[], list[PeerCounters]],
+    trace_url: str,
+) -> Iterator[Section]:
+    """Of a gateway that serves."""
+    stats = services.stats
+    yield _clients(services, listener)
+    yield _fetches(services, readers)
+    yield status_page.peers(peers())
+    yield _requests(stats)
+    yield _slow(stats, trace_url)
+
+
+def _clients(services: Services, listener: Listener) -> Facts:
+    stats = services.stats
+    host, port = services.advertised
+    return Facts(
+        "Clients",
+        [
+            ("told to connect to", text(f"{host}:{port}")),
+            ("connected", count(listener.connections)),
+            ("may be connected", count(listener.max_connections)),
+            ("refused above that", count(stats.refused, bad=stats.refused > 0)),
+            ("closed for what they sent", count(stats.malformed)),
+            ("received from them", size(stats.received)),
+            ("sent to them", size(stats.sent)),
+            ("held of requests", size(services.memory.held)),
+            ("held of answers", size(services.responses.held)),
+        ],
+    )
+
+
+def _fetches(services: Services, readers: Sequence[FetchReader]) -> Facts:
+    sessions = services.fetch_sessions
+    return Facts(
+        "Fetches",
+        [
+            ("answered from memory", count(sum(reader.hits for reader in readers))),
+            ("read first", count(sum(reader.misses for reader in readers))),
+            ("left to the broker", count(sum(reader.polls for reader in readers))),
+            ("parked now", count(sum(reader.parked for reader in readers))),
+            ("kept in memory", size(sum(reader.cached_bytes for reader in readers))),
+            ("fetch sessions", count(len(sessions))),
+            ("partitions in them", count(sessions.partitions)),
+        ],
+    )
+
+
+def _requests(stats: GatewayStats) -> Table:
+    return Table(
+        "Requests",
+        ("API", "answered", "with errors", "median", "99 %", "parked, each"),
+        (_of_api(api, one) for api, one in sorted(stats.apis.items())),
+        "none yet",
+    )
+
+
+def _of_api(api: str, stats: ApiStats) -> tuple[Cell, ...]:
+    errors = sum(stats.errors.values())
+    return (
+        text(api),
+        count(stats.requests),
+        count(errors, bad=errors > 0),
+        duration(stats.seconds.quantile(0.5)),
+        duration(stats.seconds.quantile(0.99)),
+        duration(stats.parked / stats.requests if stats.parked else None),
+    )
+
+
+def _slow(stats: GatewayStats, trace_url: str) -> Table:
+    return Table(
+        f"Slow requests: {stats.slow_seconds:g} s or longer, parked time aside",
+        ("ended", "API", "client", "address", "took", "parked", "errors", "trace"),
+        (_of_slow(each, trace_url) for each in reversed(list(stats.slow))),
+    )
+
+
+def _of_slow(each: SlowRequest, trace_url: str) -> tuple[Cell, ...]:
+    errors = ", ".join(map(ErrorCode.name_of, each.errors))
+    return (
+        moment(each.at),
+        text(each.api),
+        text(each.client_id),
+        text(each.peer),
+        duration(each.seconds),
+        duration(each.parked or None),
+        text(errors, bad=bool(errors)),
+        status_page.trace(each.trace_id, trace_url),
+    )
