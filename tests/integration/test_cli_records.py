@@ -122,7 +122,7 @@ def test_the_extra_is_named_where_it_is_missing(
 def test_what_the_broker_refuses(quafka: Command) -> None:
     quafka("topics create small -c max.message.bytes=100")
     refused = quafka("produce -t small", stdin=b"x" * 1_000, code=1).err
-    assert "1 records were not written" in refused
+    assert "1 of 1 records were not written" in refused
     assert "no partition 5" in quafka("produce -t small -p 5", stdin=b"x", code=2).err
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -19,13 +20,14 @@ from quafka.client.positions import Position
 from quafka.commands.kafka_client import Troubles, available, config
 from quafka.commands.options import UsageError, bootstrap
 from quafka.commands.records import Record, as_line, template
-from quafka.commands.run import EXIT_DONE, guarded
+from quafka.commands.run import EXIT_DONE, complain, guarded
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, Message, TopicPartition
 
 _AT_ONCE = 500
 _WAIT_SECONDS = 0.2  # after so long Ctrl-C is heard
+_LEAVE_SECONDS = 3.0
 _VALUES = r"%s\n"
 
 Place = tuple[str, int]
@@ -53,8 +55,17 @@ def _run(options: argparse.Namespace) -> int:
             consumer.subscribe(options.topic, on_assign=reading.on_assign)
         reading.run()
     finally:
-        consumer.close()
+        _leave(consumer)
     return EXIT_DONE
+
+
+def _leave(consumer: Consumer) -> None:
+    """Commit and leave the group, but do not wait for brokers that are gone: librdkafka would."""
+    leaving = threading.Thread(target=consumer.close, daemon=True)
+    leaving.start()
+    leaving.join(_LEAVE_SECONDS)
+    if leaving.is_alive():
+        complain("the last offsets may not be committed: the group's broker does not answer")
 
 
 def _show(options: argparse.Namespace) -> Callable[[Record], bytes]:

@@ -153,10 +153,11 @@ class _Writing:
         if self._unread is not None:
             raise self._unread
         if self._failure is not None or left:
+            missing = self._failed + left
             why = self._failure.str() if self._failure is not None else "no answer"
             raise ClientError(
-                f"{self._failed + left} records were not written: {why} "
-                f"({self.written} were; `quafka doctor` may say why)"
+                f"{missing} of {missing + self.written} records were not written: {why} "
+                "(`quafka doctor` may say why)"
             )
 
     def _hear(self) -> None:
