@@ -22,7 +22,7 @@ check: $(VENV)/.installed-dev     ## format, lint, types, layers, tests
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy proto/quafka_proto mesh_ops/quafka_mesh_ops broker/quafka_broker \
-		gateway/quafka_gateway deploy/quafka tests
+		gateway/quafka_gateway spark/pyspark_quafka deploy/quafka tests
 	$(BIN)/pyright
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest $(TWO) $(ARGS)
@@ -36,7 +36,7 @@ crash: $(VENV)/.installed-dev     ## kill -9 and power cuts under load: nothing 
 fuzz: $(VENV)/.installed-fuzz     ## hostile bytes, guided by coverage: SECONDS for each target
 	$(BIN)/python -m tests.fuzz --seconds $(SECONDS) $(ARGS)
 
-soak: $(VENV)/.installed-dev      ## the mesh over a link that goes from bad to worse, for MINUTES
+soak: $(VENV)/.installed-dev      ## the mesh over a link that goes from bad to worse, or ARGS=groups, for MINUTES
 	$(BIN)/python -m tests.soak --minutes $(MINUTES) $(ARGS)
 
 flights: flights.txt              ## the README's example: 336,776 flights, CARRIER:JSON a line
@@ -54,7 +54,7 @@ $(VENV)/bin/python:
 
 $(VENV)/.installed: pyproject.toml | $(VENV)/bin/python
 	@echo "installing Quafka into $(VENV) ..."
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[client]'
 	@touch $@
 
 $(VENV)/.installed-dev: pyproject.toml | $(VENV)/bin/python

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,10 +11,21 @@ from quafka_mesh_ops.identity import NodeId
 from quafka_mesh_ops.settings import OpsSettings, setting
 
 _MAX_LONG = (1 << 63) - 1
+_RRL_PART = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
 
 
 def _optional_retention(text: str) -> int | None:
     return settings.whole(-1, _MAX_LONG)(text) if text else None
+
+
+def _rrl_part(text: str) -> str:
+    if _RRL_PART.fullmatch(text) is None:
+        raise ValueError(text)
+    return text
+
+
+def _optional_rrl_part(text: str) -> str:
+    return _rrl_part(text) if text else ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,6 +34,14 @@ class LogSettings(OpsSettings):
 
     data: Path = setting(
         Path("./quafka-data"), "folder of the log and the keys", settings.path, "a path",
+    )  # fmt: skip
+    cluster_env: str = setting(
+        "default", "environment that this is, in the RRLs of topics: org/env/cluster/topics/slug",
+        _rrl_part, "1 to 64 of a-z, A-Z, 0-9, _, -",
+    )  # fmt: skip
+    cluster_name: str = setting(
+        "", "the cluster's name in RRLs; default: the cluster's id",
+        _optional_rrl_part, "up to 64 of a-z, A-Z, 0-9, _, -",
     )  # fmt: skip
     num_partitions: int = setting(
         1, "partitions of topics that are created without a number",

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from time import time_ns
 
 from quafka_broker.sparse_index import Block
@@ -25,6 +26,8 @@ from quafka_proto.log_format import IndexRow
 log = logging.getLogger("quafka.broker.retention")
 
 _PARTITIONS_PER_SLICE = 100
+_BURST_SECONDS = 0.2
+"""Changes of topics' retention come in bursts: one sweep for all that come within this."""
 
 
 def _now_ms() -> int:
@@ -43,10 +46,11 @@ class Retention:
         self._kept: dict[VirtualTopicId, tuple[int, int]] = {}
 
     async def run(self) -> None:
-        """Sweep at every `log.retention.check.interval.ms`; ends only when it is cancelled."""
-        interval = self._state.config.log_retention_check_interval_ms / 1000
+        """Sweep at every `log.retention.check.interval.ms`, and when a topic's retention is
+        changed; ends only when it is cancelled.
+        """
         while True:
-            await asyncio.sleep(interval)
+            await self._due()
             try:
                 moved = await self.sweep()
                 await self._state.groups.expire(self._offsets_ms)
@@ -57,6 +61,14 @@ class Retention:
             else:
                 if moved:
                     log.info("old records of %d partitions were deleted", moved)
+
+    async def _due(self) -> None:
+        changed = self._state.retention_changed
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._state.config.log_retention_check_interval_ms / 1000):
+                await changed.wait()
+                await asyncio.sleep(_BURST_SECONDS)
+        changed.clear()
 
     async def sweep(self) -> int:
         """Delete what is too old or too much, once; returns in how many partitions.
@@ -83,7 +95,8 @@ class Retention:
                 start = await self._start(virtual, policy, now)
                 if start > virtual.log_start:
                     starts.setdefault(topic, {})[partition] = start
-        await self._state.delete_records(starts)
+        # Whoever has set a longer retention meanwhile must find what it is to keep.
+        await self._state.delete_records(starts, if_unchanged=True)
         return sum(map(len, starts.values()))
 
     async def _start(self, virtual: VirtualTopic, policy: TopicPolicy, now: int) -> int:

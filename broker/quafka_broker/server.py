@@ -18,7 +18,9 @@ from quafka_broker.config import BrokerConfig
 from quafka_broker.metrics import BrokerMetrics
 from quafka_broker.op_stats import BrokerStats, OpStats
 from quafka_broker.ops import (
+    configs,
     delete_records,
+    describe_producers,
     epoch_ends,
     fetch,
     group_admin,
@@ -26,12 +28,17 @@ from quafka_broker.ops import (
     groups,
     leases,
     list_offsets,
+    log_dirs,
     offsets,
+    partitions,
+    probe,
     produce,
     producer_ids,
+    snapshots,
     topics,
 )
 from quafka_broker.retention import Retention
+from quafka_broker.snapshots.control import Control
 from quafka_broker.state import BadRegistryError, BrokerState
 from quafka_broker.topics import REGISTRY_ORG
 from quafka_broker.wal.disk import RealDisk, sync_folder
@@ -48,6 +55,7 @@ from quafka_mesh_ops.parts import OpCode, Part
 from quafka_mesh_ops.process_metrics import ProcessFigures, process_metrics
 from quafka_mesh_ops.server import MeshServer, OpContext
 from quafka_mesh_ops.settings import join_address, split_address
+from quafka_mesh_ops.span_metrics import span_families
 from quafka_mesh_ops.status_page import Section, StatusPage, text
 from quafka_mesh_ops.tracing import Tracer
 from quafka_proto.errors import ErrorCode
@@ -82,8 +90,19 @@ OPS: dict[OpCode, Handler] = {
     OpCode.LIST_GROUPS: group_admin.list_groups,
     OpCode.DESCRIBE_GROUPS: group_admin.describe,
     OpCode.DELETE_GROUPS: group_admin.delete,
+    OpCode.PROBE: probe.handle,
+    OpCode.CREATE_PARTITIONS: partitions.create,
+    OpCode.DESCRIBE_TOPIC_CONFIGS: configs.describe,
+    OpCode.ALTER_TOPIC_CONFIGS: configs.alter,
+    OpCode.DESCRIBE_BROKER: configs.describe_broker,
+    OpCode.DESCRIBE_LOG_DIR: log_dirs.describe,
+    OpCode.DESCRIBE_PRODUCERS: describe_producers.handle,
     OpCode.FORGET_TOPIC: offsets.forget,
     OpCode.GROUP_LAG: group_lag.handle,
+    OpCode.LAG_OF_OFFSETS: group_lag.of_offsets,
+    OpCode.PIN_SNAPSHOT: snapshots.pin,
+    OpCode.READ_PINNED: snapshots.read,
+    OpCode.UNPIN_SNAPSHOT: snapshots.unpin,
 }
 """What an op code is answered by."""
 
@@ -100,11 +119,13 @@ class Broker:
         self._mesh: MeshServer | None = None
         self._allowed: AllowList | None = None
         self._rewriter: Rewriter | None = None
+        self._control: Control | None = None
         self._background: list[asyncio.Task[None]] = []
         self._address = self._operations_address = ("", 0)
         self._operations = Operations(self._problems)
         self._process = ProcessFigures("broker")
         self.metrics = process_metrics(self._process, self._operations)
+        self.metrics.add(lambda: span_families(tracer))
         self._stats = BrokerStats(config.ops_slow_ms / 1000)
         self._figures: BrokerMetrics | None = None
         page = StatusPage("broker", self._problems, self._sections)
@@ -165,6 +186,11 @@ class Broker:
             asyncio.create_task(Retention(state).run()),
             asyncio.create_task(self._rewriter.run()),
         ]
+        self._control = Control(state, config.data)
+        try:
+            await self._control.start()
+        except OSError as e:
+            raise StartupError(f"cannot listen in {config.data}: {e.strerror or e}") from e
         self._busy_with = ""
 
     def _add_metrics(self, state: BrokerState, mesh: MeshServer) -> None:
@@ -195,6 +221,8 @@ class Broker:
     async def close(self) -> None:
         """Answer what is under way, sync the log, let the data folder go."""
         self._busy_with = "draining"
+        if self._control is not None:
+            await self._control.close()
         if self._state is not None:
             self._state.purgatory.drain()
             self._state.leases.drain()

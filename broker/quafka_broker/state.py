@@ -17,12 +17,13 @@ from quafka_broker.groups.journal import GROUPS
 from quafka_broker.leases import Leases
 from quafka_broker.producers import Producers
 from quafka_broker.purgatory import Purgatory
-from quafka_broker.topic_configs import TopicPolicy
+from quafka_broker.topic_configs import Configs, TopicPolicy
 from quafka_broker.topics import Event, Registry, Topic
 from quafka_broker.virtual_topics import VirtualTopicId
 from quafka_broker.wal.errors import StorageError
 from quafka_broker.wal.log import Log
 from quafka_mesh_ops.ops import Change
+from quafka_mesh_ops.tracing import ProducedBy
 from quafka_proto.record_codec import Record, build_batch, iter_records
 from quafka_proto.records import BatchHeader, read_header, split_batches
 
@@ -48,6 +49,9 @@ class BrokerState:
     deletions: int = 0
     """Counts what has died; the log's rewriter looks at it."""
     leases: Leases = field(default_factory=Leases)
+    produced_by: ProducedBy = field(default_factory=ProducedBy)
+    retention_changed: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when a topic's retention has been changed."""
     groups: Coordinator = field(init=False)
     events_kept: int = 1_000
     """The registry is not restated before it has had so many events."""
@@ -55,7 +59,9 @@ class BrokerState:
     _next_producer_id: int = 0
     _producer_ids: range = range(0)
     _superseded: int = 0  # events since the last snapshot of the registry
-    _policies: dict[bytes, TopicPolicy] = field(default_factory=dict[bytes, TopicPolicy])
+    _policies: dict[bytes, tuple[Configs, TopicPolicy]] = field(
+        default_factory=dict[bytes, tuple[Configs, TopicPolicy]]
+    )
 
     def __post_init__(self) -> None:
         config = self.config
@@ -115,10 +121,18 @@ class BrokerState:
             StorageError: the log cannot be read.
             BadRegistryError: an event cannot be understood.
         """
-        try:
+        with _groups_understood():
             await self.groups.start()
-        except (ValueError, KeyError, TypeError) as e:
-            raise BadRegistryError(f"an event of the consumer groups is bad: {e!r}") from e
+
+    async def replay_groups(self) -> None:
+        """Rebuild the consumer groups from the log, but do not let them run.
+
+        Raises:
+            StorageError: the log cannot be read.
+            BadRegistryError: an event cannot be understood.
+        """
+        with _groups_understood():
+            await self.groups.journal.replay()
 
     async def _recorded(self) -> list[tuple[int, Event]]:
         """The registry's events with their offsets."""
@@ -194,6 +208,31 @@ class BrokerState:
 
         return await self._change(create)
 
+    async def change_topic(self, topic: Topic, change: Callable[[Topic], Topic]) -> bool:
+        """Change a topic's partitions or configs; False where it is gone. Durable on return.
+
+        `change` makes the topic as it is to be of what it is when its turn has come. What it
+        raises is raised here.
+
+        Raises:
+            StorageError: nothing was changed.
+        """
+
+        async def make() -> bool:
+            before = self.registry.by_id(topic.org, topic.uuid)
+            if before is None:
+                return False
+            after = change(before)
+            if after == before:
+                return True
+            await self._record(topics.changed(after))
+            was, now = self.policy(before), self.policy(after)
+            if (was.retention_ms, was.retention_bytes) != (now.retention_ms, now.retention_bytes):
+                self.retention_changed.set()
+            return True
+
+        return await self._change(make)
+
     async def delete_topic(self, topic: Topic) -> bool:
         """Delete a topic; False where another call has done so already. Durable on return.
 
@@ -202,10 +241,12 @@ class BrokerState:
         """
 
         async def delete() -> bool:
-            if self.registry.by_id(topic.org, topic.uuid) is None:
+            present = self.registry.by_id(topic.org, topic.uuid)
+            if present is None:
                 return False
-            await self._record(topics.deleted(topic))
-            gone = [topic.virtual(partition) for partition in range(topic.partitions)]
+            await self._record(topics.deleted(present))
+            # It may have grown while it waited for its turn.
+            gone = [topic.virtual(partition) for partition in range(present.partitions)]
             for virtual in gone:
                 self.log.forget(virtual)
             self.producers.forget(gone)
@@ -217,10 +258,13 @@ class BrokerState:
 
         return await self._change(delete, self.leases.changing([Change(topic.name, topic.uuid)]))
 
-    async def delete_records(self, starts: Mapping[Topic, Mapping[int, int]]) -> None:
+    async def delete_records(
+        self, starts: Mapping[Topic, Mapping[int, int]], *, if_unchanged: bool = False
+    ) -> None:
         """Move log starts up, by topic and partition. Durable on return.
 
-        What moves no log start, or is about a topic that has gone meanwhile, changes nothing.
+        What moves no log start, or is about a topic that has gone meanwhile, changes nothing; nor,
+        with `if_unchanged`, what is about one that has been changed.
 
         Raises:
             StorageError: nothing was deleted.
@@ -230,6 +274,9 @@ class BrokerState:
             moves: dict[VirtualTopicId, int] = {}
             events: list[Event] = []
             for topic, wanted in starts.items():
+                present = self.registry.by_id(topic.org, topic.uuid)
+                if present is None or (if_unchanged and present != topic):
+                    continue
                 ahead = self._ahead(topic, wanted)
                 if ahead:
                     events.append(topics.log_start(topic, ahead))
@@ -251,8 +298,6 @@ class BrokerState:
 
     def _ahead(self, topic: Topic, starts: Mapping[int, int]) -> dict[int, int]:
         """Those of the offsets that are above the log start of their partitions."""
-        if self.registry.by_id(topic.org, topic.uuid) is None:
-            return {}
         return {
             partition: offset
             for partition, offset in starts.items()
@@ -298,11 +343,17 @@ class BrokerState:
         task.add_done_callback(_seen)
         return await asyncio.shield(task)
 
+    def rrl(self, topic: Topic) -> str:
+        """Where a topic is, for people: org/env/cluster/topics/slug."""
+        cluster = self.config.cluster_name or self.registry.cluster_id
+        return f"{topic.org}/{self.config.cluster_env}/{cluster}/topics/{topic.slug}"
+
     def policy(self, topic: Topic) -> TopicPolicy:
         """What a topic's configs mean."""
-        known = self._policies.get(topic.uuid)
-        if known is None:
-            known = self._policies[topic.uuid] = topic_configs.policy(self.config, topic.configs)
+        configs, known = self._policies.get(topic.uuid, (None, None))
+        if known is None or configs is not topic.configs:  # who asks may have an older topic
+            known = topic_configs.policy(self.config, topic.configs)
+            self._policies[topic.uuid] = topic.configs, known
         return known
 
     def find(self, org: int, name: str, uuid: bytes) -> Topic | None:
@@ -318,6 +369,14 @@ def _understood(offset: int) -> Generator[None]:
         yield
     except (ValueError, KeyError, TypeError) as e:
         raise BadRegistryError(f"event {offset} of the topic registry is bad: {e!r}") from e
+
+
+@contextmanager
+def _groups_understood() -> Generator[None]:
+    try:
+        yield
+    except (ValueError, KeyError, TypeError) as e:
+        raise BadRegistryError(f"an event of the consumer groups is bad: {e!r}") from e
 
 
 def _seen(task: asyncio.Task[Any]) -> None:

@@ -6,6 +6,7 @@ them gives the registry. An event is applied, and answered, after its commit.
     {"event": "cluster", "id": …}
     {"event": "topic_created", "org": 1, "name": …, "uuid": hex, "ulid": "top_…", "slug": …,
      "generation": 0, "partitions": 3, "created_ms": …, "configs": {"retention.ms": "1000"}}
+    {"event": "topic_changed", "org": 1, "name": …, "generation": 0, "partitions": 4, "configs": …}
     {"event": "topic_deleted", "org": 1, "name": …}
     {"event": "log_start", "org": 1, "name": …, "generation": 0, "starts": {"<partition>": 17}}
     {"event": "producer_ids", "up_to": …}        ids below have been, or will be, handed out
@@ -14,6 +15,9 @@ them gives the registry. An event is applied, and answered, after its commit.
 
 The parts of a snapshot follow each other. The last of them replaces everything that came before
 the first: the events in them restate it. One that a crash left without its last part is nothing.
+
+A slug is the name in the letters of an RRL. No two topics of an org have the same at a time: who
+comes second gets a number. Logs of before that rule are read by it, and give the same every time.
 """
 
 from __future__ import annotations
@@ -25,7 +29,8 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from itertools import chain, count
 from typing import Any, cast
 
 from quafka_broker.virtual_topics import VirtualTopicId, topic_hash
@@ -76,6 +81,7 @@ class Registry:
         self.producer_ids_up_to = 0
         self._by_name: dict[tuple[int, str], Topic] = {}
         self._by_id: dict[tuple[int, bytes], Topic] = {}
+        self._slugs: set[tuple[int, str]] = set()
         self._log_starts: dict[tuple[int, str], dict[int, int]] = {}
         self._next_generation: dict[tuple[int, str], int] = {}
         self._least_generation = 0
@@ -112,9 +118,13 @@ class Registry:
         generation = self._next_generation.get((org, name), self._least_generation)
         slug = re.sub(r"[^a-z0-9-]+", "-", name.lower()).strip("-") or "topic"
         return Topic(
-            org, name, bytes(uuid), f"top_{ulid(now)}", slug, generation, partitions, now,
-            configs or {},
+            org, name, bytes(uuid), f"top_{ulid(now)}", self._free_slug(org, slug), generation,
+            partitions, now, configs or {},
         )  # fmt: skip
+
+    def _free_slug(self, org: int, slug: str) -> str:
+        numbered = (f"{slug}-{number}" for number in count(2))
+        return next(s for s in chain([slug], numbered) if (org, s) not in self._slugs)
 
     def apply(self, event: Event) -> None:
         """Make one event's change.
@@ -135,9 +145,12 @@ class Registry:
             self._least_generation = event["from"]
         elif kind == "topic_created":
             self._create(event)
+        elif kind == "topic_changed":
+            self._change(event)
         elif kind == "topic_deleted":
             topic = self._by_name.pop((event["org"], event["name"]))
             del self._by_id[topic.org, topic.uuid]
+            self._slugs.discard((topic.org, topic.slug))
             self._log_starts.pop((topic.org, topic.name), None)
         elif kind == "log_start":
             self._move(event)
@@ -147,10 +160,21 @@ class Registry:
     def _create(self, event: Event) -> None:
         values = {key: value for key, value in event.items() if key != "event"}
         values["uuid"] = bytes.fromhex(event["uuid"])
+        values["slug"] = self._free_slug(event["org"], event["slug"])
         topic = Topic(**values)
+        self._put(topic)
+        self._slugs.add((topic.org, topic.slug))
+        self._next_generation[topic.org, topic.name] = topic.generation + 1
+
+    def _put(self, topic: Topic) -> None:
         self._by_name[topic.org, topic.name] = topic
         self._by_id[topic.org, topic.uuid] = topic
-        self._next_generation[topic.org, topic.name] = topic.generation + 1
+
+    def _change(self, event: Event) -> None:
+        topic = self._by_name.get((event["org"], event["name"]))
+        if topic is None or topic.generation != event["generation"]:
+            return
+        self._put(replace(topic, partitions=event["partitions"], configs=event["configs"]))
 
     def _move(self, event: Event) -> None:
         topic = self._by_name.get((event["org"], event["name"]))
@@ -222,6 +246,14 @@ def last_snapshot(events: Sequence[Event]) -> int:
 def created(topic: Topic) -> Event:
     """The event that creates a topic."""
     return {"event": "topic_created", **asdict(topic), "uuid": topic.uuid.hex()}
+
+
+def changed(topic: Topic) -> Event:
+    """The event that gives a topic the partitions and configs that this one has."""
+    return {
+        "event": "topic_changed", "org": topic.org, "name": topic.name,
+        "generation": topic.generation, "partitions": topic.partitions, "configs": topic.configs,
+    }  # fmt: skip
 
 
 def deleted(topic: Topic) -> Event:

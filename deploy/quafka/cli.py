@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from quafka import logs, node, process
+from quafka import logs, node, process, snapshot_options
+from quafka.commands import declare
 from quafka.settings import PROGRAMS, known_to_any
 from quafka.sources import Effective, SettingError, add_flags, declared, dotted, load
 from quafka_gateway.config import GatewayConfig
@@ -73,7 +74,10 @@ def _parser() -> argparse.ArgumentParser:
     what = "look at the log of a data folder: verify, dump or repair it"
     command = commands.add_parser("wal", help=what, description=what)
     _add_wal_actions(command)
+    what = snapshot_options.WHAT
+    snapshot_options.add_actions(commands.add_parser("snapshot", help=what, description=what))
     node.add_actions(commands.add_parser("node", help=node.WHAT, description=node.WHAT))
+    declare.add_commands(commands)
     return parser
 
 
@@ -96,6 +100,12 @@ def _run(options: argparse.Namespace) -> int:
         from quafka import wal
 
         return wal.run(options)
+    if options.command == "snapshot":
+        from quafka import snapshot
+
+        return snapshot.run(options)
+    if options.command in declare.CLIENTS:
+        return declare.run(options)
     name = options.program if options.command == "config" else options.command
     effective = load(PROGRAMS[name], vars(options), known_elsewhere=known_to_any())
     if options.command == "config":
@@ -120,7 +130,8 @@ def _run_program(name: str, config: CommonSettings, options: argparse.Namespace)
     from quafka_mesh_ops.tracing import tracer_from_environment
 
     try:
-        tracer = tracer_from_environment(f"quafka-{name}")
+        edge = config.sampling if isinstance(config, GatewayConfig) else None
+        tracer = tracer_from_environment(f"quafka-{name}", edge)
     except ValueError as e:
         raise SettingError(str(e)) from e
     if name == "broker":

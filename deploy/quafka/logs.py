@@ -1,4 +1,4 @@
-"""How log lines look: for people, or as JSON."""
+"""How log lines look: for people, or as JSON. Both say which request and trace they are about."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import json
 import logging
 import sys
 from datetime import UTC, datetime
+
+from quafka_mesh_ops.log_context import log_fields
 
 # One record is one line, whatever a client calls itself: no line of its making, no colours.
 _CONTROL = {
@@ -19,6 +21,9 @@ class _Console(logging.Formatter):
         name = record.name.removeprefix("quafka.")
         message = record.getMessage().translate(_CONTROL)
         line = f"{at} {record.levelname.lower():8} {name}: {message}"
+        about = " ".join(f"{key}={value}" for key, value in log_fields().items())
+        if about:
+            line += f" [{about}]"
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
 
 
@@ -29,6 +34,7 @@ class _Json(logging.Formatter):
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": record.getMessage(),
+            **log_fields(),
         }
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)

@@ -16,6 +16,8 @@ from quafka_mesh_ops.settings import CommonSettings, Setting
 C = TypeVar("C", bound=CommonSettings)
 
 CONFIG_VARIABLE = "QUAFKA_CONFIG"
+BROKERS_VARIABLE = "QUAFKA_BROKERS"
+"""Where the commands that are clients connect; no program's setting."""
 
 
 class SettingError(Exception):
@@ -116,7 +118,7 @@ def _from_environment(
     by_variable = {variable(name): name for name in known}
     found: dict[str, tuple[str, str]] = {}
     for name, text in environment.items():
-        if not name.startswith("QUAFKA_") or name == CONFIG_VARIABLE:
+        if not name.startswith("QUAFKA_") or name in (CONFIG_VARIABLE, BROKERS_VARIABLE):
             continue
         if name not in by_variable:
             raise SettingError(f"{name} is not a setting{_did_you_mean(name, by_variable)}")

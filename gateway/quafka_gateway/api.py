@@ -11,19 +11,32 @@ from typing import Any
 
 from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers import (
+    absent,
+    alter_configs,
+    alter_replica_log_dirs,
     api_versions,
+    create_partitions,
     create_topics,
     delete_groups,
     delete_records,
     delete_topics,
+    describe_cluster,
+    describe_configs,
+    describe_gateway,
     describe_group_lag,
     describe_groups,
+    describe_log_dirs,
+    describe_producers,
+    describe_quorum,
+    describe_topic_partitions,
     fetch,
     find_coordinator,
     heartbeat,
+    incremental_alter_configs,
     init_producer_id,
     join_group,
     leave_group,
+    list_config_resources,
     list_groups,
     list_offsets,
     metadata,
@@ -32,10 +45,19 @@ from quafka_gateway.handlers import (
     offset_fetch,
     offset_for_leader_epoch,
     produce,
+    replicas,
     sync_group,
 )
 from quafka_proto.message import Message
+from quafka_proto.schema.acls import CreateAclsRequest, DeleteAclsRequest, DescribeAclsRequest
 from quafka_proto.schema.api_versions import ApiVersionsRequest
+from quafka_proto.schema.cluster import DescribeClusterRequest
+from quafka_proto.schema.configs import (
+    AlterConfigsRequest,
+    DescribeConfigsRequest,
+    IncrementalAlterConfigsRequest,
+    ListConfigResourcesRequest,
+)
 from quafka_proto.schema.fetch import FetchRequest
 from quafka_proto.schema.group_admin import (
     DeleteGroupsRequest,
@@ -51,17 +73,35 @@ from quafka_proto.schema.groups import (
 )
 from quafka_proto.schema.leader_epochs import OffsetForLeaderEpochRequest
 from quafka_proto.schema.list_offsets import ListOffsetsRequest
+from quafka_proto.schema.log_dirs import AlterReplicaLogDirsRequest, DescribeLogDirsRequest
 from quafka_proto.schema.metadata import MetadataRequest
 from quafka_proto.schema.offsets import (
     OffsetCommitRequest,
     OffsetDeleteRequest,
     OffsetFetchRequest,
 )
-from quafka_proto.schema.partitions import DeleteRecordsRequest
+from quafka_proto.schema.partitions import (
+    CreatePartitionsRequest,
+    DeleteRecordsRequest,
+    DescribeTopicPartitionsRequest,
+)
 from quafka_proto.schema.produce import ProduceRequest
 from quafka_proto.schema.producer_id import InitProducerIdRequest
-from quafka_proto.schema.quafka import DescribeGroupLagRequest
+from quafka_proto.schema.quafka import DescribeGatewayRequest, DescribeGroupLagRequest
+from quafka_proto.schema.quorum import DescribeQuorumRequest
+from quafka_proto.schema.quotas import DescribeClientQuotasRequest
+from quafka_proto.schema.replicas import (
+    AlterPartitionReassignmentsRequest,
+    ElectLeadersRequest,
+    ListPartitionReassignmentsRequest,
+)
+from quafka_proto.schema.scram import DescribeUserScramCredentialsRequest
 from quafka_proto.schema.topics import CreateTopicsRequest, DeleteTopicsRequest
+from quafka_proto.schema.transaction_admin import (
+    DescribeProducersRequest,
+    DescribeTransactionsRequest,
+    ListTransactionsRequest,
+)
 
 Handler = Callable[[Any, RequestContext], Awaitable[Message | None]]
 
@@ -113,9 +153,65 @@ APIS: dict[int, Api] = {
     23: Api(
         "OffsetForLeaderEpoch", OffsetForLeaderEpochRequest, offset_for_leader_epoch.handle, 0, 4
     ),
+    29: Api("DescribeAcls", DescribeAclsRequest, absent.describe_acls, 0, 3),
+    30: Api("CreateAcls", CreateAclsRequest, absent.create_acls, 0, 3),
+    31: Api("DeleteAcls", DeleteAclsRequest, absent.delete_acls, 0, 3),
+    32: Api("DescribeConfigs", DescribeConfigsRequest, describe_configs.handle, 0, 4),
+    33: Api("AlterConfigs", AlterConfigsRequest, alter_configs.handle, 0, 2),
+    34: Api("AlterReplicaLogDirs", AlterReplicaLogDirsRequest, alter_replica_log_dirs.handle, 0, 2),
+    35: Api("DescribeLogDirs", DescribeLogDirsRequest, describe_log_dirs.handle, 0, 5),
+    37: Api("CreatePartitions", CreatePartitionsRequest, create_partitions.handle, 0, 3),
     42: Api("DeleteGroups", DeleteGroupsRequest, delete_groups.handle, 0, 2),
+    43: Api("ElectLeaders", ElectLeadersRequest, replicas.elect_leaders, 0, 2),
+    44: Api(
+        "IncrementalAlterConfigs",
+        IncrementalAlterConfigsRequest,
+        incremental_alter_configs.handle,
+        0,
+        1,
+    ),
+    45: Api(
+        "AlterPartitionReassignments",
+        AlterPartitionReassignmentsRequest,
+        replicas.alter_reassignments,
+        0,
+        1,
+    ),
+    46: Api(
+        "ListPartitionReassignments",
+        ListPartitionReassignmentsRequest,
+        replicas.list_reassignments,
+        0,
+        0,
+    ),
     47: Api("OffsetDelete", OffsetDeleteRequest, offset_delete.handle, 0, 0),
+    48: Api(
+        "DescribeClientQuotas", DescribeClientQuotasRequest, absent.describe_client_quotas, 0, 1
+    ),
+    50: Api(
+        "DescribeUserScramCredentials",
+        DescribeUserScramCredentialsRequest,
+        absent.describe_scram_credentials,
+        0,
+        0,
+    ),
+    55: Api("DescribeQuorum", DescribeQuorumRequest, describe_quorum.handle, 0, 2),
+    60: Api("DescribeCluster", DescribeClusterRequest, describe_cluster.handle, 0, 2),
+    61: Api("DescribeProducers", DescribeProducersRequest, describe_producers.handle, 0, 0),
+    65: Api(
+        "DescribeTransactions", DescribeTransactionsRequest, absent.describe_transactions, 0, 0
+    ),
+    66: Api("ListTransactions", ListTransactionsRequest, absent.list_transactions, 0, 2),
+    74: Api("ListConfigResources", ListConfigResourcesRequest, list_config_resources.handle, 0, 1),
+    75: Api(
+        "DescribeTopicPartitions",
+        DescribeTopicPartitionsRequest,
+        describe_topic_partitions.handle,
+        0,
+        0,
+    ),
     20550: Api(
         "DescribeGroupLag", DescribeGroupLagRequest, describe_group_lag.handle, 0, 0, ours=True
     ),
+    20551: Api("DescribeGateway", DescribeGatewayRequest, describe_gateway.handle, 0, 0, ours=True),
 }

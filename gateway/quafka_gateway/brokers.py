@@ -10,13 +10,14 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from quafka_gateway.catalog import AWAY, Catalog
 from quafka_gateway.mesh import SMALL_OP_SECONDS, BrokerAwayError, BrokerLink
 from quafka_gateway.routes import OrgRoutes
 from quafka_mesh_ops.errors import OpFailedError
 from quafka_mesh_ops.group_ops import ForgetTopic
+from quafka_mesh_ops.lag_ops import LagOfOffsets, LagOfOffsetsResp, PartitionLag
 from quafka_mesh_ops.ops import (
     CreateTopic,
     CreateTopicResp,
@@ -136,6 +137,29 @@ class Brokers:
         op = DescribeTopics([name for name, _ in named], [topic_id for _, topic_id in others])
         answer = await self._catalog.describe(op, trace)
         return dict(zip([*named, *others], answer.topics, strict=True))
+
+    async def lag_of_offsets(
+        self, op: LagOfOffsets, trace: TraceContext | None
+    ) -> list[PartitionLag]:
+        """How far behind offsets in other brokers' topics are; as asked where one is away."""
+
+        async def ask(broker: int, part: LagOfOffsets) -> list[PartitionLag]:
+            answer = await self._links[broker].ask(part, trace)
+            return cast(LagOfOffsetsResp, answer).partitions
+
+        places: dict[int, list[int]] = {}
+        for place, each in enumerate(op.partitions):
+            places.setdefault(self._routes.broker_of(each.topic), []).append(place)
+
+        async def part(broker: int, its: list[int]) -> list[PartitionLag]:
+            asked = [op.partitions[place] for place in its]
+            if self.is_there(broker):
+                with suppress(BrokerAwayError, OpFailedError):
+                    return await ask(broker, replace(op, partitions=asked))
+            return asked
+
+        answers = await asyncio.gather(*(part(b, its) for b, its in places.items()))
+        return joined(places, dict(zip(places, answers, strict=True)))
 
     async def create_topic(self, op: CreateTopic, trace: TraceContext | None) -> CreateTopicResp:
         """Create one topic, durably, where its name is routed."""

@@ -28,6 +28,13 @@ from quafka_mesh_ops.group_ops import (
     DeleteOffsets,
     DeleteOffsetsResp,
 )
+from quafka_mesh_ops.lag_ops import (
+    GroupLag,
+    GroupLagResp,
+    LagOfGroup,
+    LagOfOffsets,
+    PartitionLag,
+)
 from quafka_mesh_ops.ops import TopicDescription
 from quafka_mesh_ops.tracing import TraceContext
 from quafka_proto.errors import ErrorCode
@@ -112,6 +119,40 @@ class BrokersCoordinator(Coordinator):
         if answer.error_code:
             return answer
         return DeleteOffsetsResp(0, _merged(refusals, answer.partitions))
+
+    async def group_lag(self, op: GroupLag, trace: TraceContext | None) -> GroupLagResp:
+        """How far behind groups are. Of a topic whose broker is away only the offset is known."""
+        answer = await super().group_lag(replace(op, elsewhere=True), trace)
+        every = [part for group in answer.groups for part in group.partitions or []]
+        names = dict.fromkeys(part.topic for part in every if part.high_watermark < 0)
+        found = await self._elsewhere([(name, b"") for name in names], trace)
+        groups = [await self._with_others(group, found, trace) for group in answer.groups]
+        return replace(answer, groups=groups)
+
+    async def _with_others(
+        self,
+        group: LagOfGroup,
+        found: dict[NamedTopic, TopicDescription],
+        trace: TraceContext | None,
+    ) -> LagOfGroup:
+        known: list[PartitionLag] = []
+        others: list[PartitionLag] = []
+        for part in group.partitions or []:
+            topic = found.get((part.topic, b""))
+            if part.high_watermark >= 0:
+                known.append(part)
+            elif topic is not None and topic.error_code not in _UNKNOWN:
+                is_older = not topic.error_code and topic.topic_id != part.topic_id
+                others.append(replace(part, committed=-1) if is_older else part)
+        asked = LagOfOffsets(group.group, others)
+        answers = await self._brokers.lag_of_offsets(asked, trace) if others else []
+        known += [
+            replace(answer, member_id=other.member_id)
+            for answer, other in zip(answers, others, strict=True)
+            if answer.high_watermark >= 0 or answer is other
+        ]
+        known.sort(key=lambda part: (part.topic, part.partition))
+        return replace(group, partitions=known)
 
     async def _elsewhere(
         self, topics: Iterable[NamedTopic], trace: TraceContext | None

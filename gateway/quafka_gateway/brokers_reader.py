@@ -8,13 +8,14 @@ gathered (`fetch_gather.py`).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import chain
 
 from quafka_gateway.brokers import Brokers, joined, part_of
 from quafka_gateway.catalog import AWAY
 from quafka_gateway.fetch_gather import FetchGather
 from quafka_gateway.fetch_reader import FetchReader
-from quafka_mesh_ops.ops import FetchOpResp, FetchOps
+from quafka_mesh_ops.ops import FetchOp, FetchOpResp, FetchOps
 from quafka_mesh_ops.tracing import TraceContext
 from quafka_proto.errors import ErrorCode
 
@@ -33,6 +34,10 @@ class BrokersReader:
     async def close(self) -> None:
         """Stop reading ahead and let the leases go."""
         await asyncio.gather(*(reader.close() for reader in self.readers))
+
+    def produced_by(self, op: FetchOp, answer: FetchOpResp) -> Iterator[TraceContext]:
+        """See FetchReader: topics have different ids at different brokers."""
+        return chain.from_iterable(reader.produced_by(op, answer) for reader in self.readers)
 
     async def fetch(self, op: FetchOps, trace: TraceContext | None) -> list[FetchOpResp]:
         """One answer per partition, in their order. Never raises: errors are in the answers."""

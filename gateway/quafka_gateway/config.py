@@ -7,8 +7,9 @@ from pathlib import Path
 
 from quafka_gateway import routes
 from quafka_gateway.routes import Route
-from quafka_mesh_ops import settings
+from quafka_mesh_ops import sampling, settings
 from quafka_mesh_ops.identity import NodeId
+from quafka_mesh_ops.sampling import EdgeSampling, OrgRatio
 from quafka_mesh_ops.settings import OpsSettings, setting
 
 
@@ -64,6 +65,35 @@ class EdgeSettings(OpsSettings):
     max_connections: int = setting(
         4_096, "clients at a time", settings.whole(1, 1_000_000), "1 to 1000000"
     )
+    trace_org_ratios: tuple[OrgRatio, ...] = setting(
+        (),
+        "which share of an org's requests is traced, where not that of OTEL_TRACES_SAMPLER_ARG",
+        sampling.parse_org_ratios,
+        "org=ratio, separated by commas; ratios from 0.0 to 1.0",
+    )
+    trace_spans_per_second: int = setting(
+        1_000, "most spans that a gateway process begins; beyond it, requests are not traced; 0: "
+        "no bound", settings.whole(0, 1_000_000), "0 to 1000000",
+    )  # fmt: skip
+    trace_slow_ms: int = setting(
+        500, "a request that was not sampled is traced all the same if it takes as long, without "
+        "the time for which it was parked; 0: none is", settings.whole(0, 3_600_000),
+        "0 to 3600000",
+    )  # fmt: skip
+    trace_failed: bool = setting(
+        True, "trace a request that was not sampled if it is answered an error",
+        settings.boolean, "true, false",
+    )  # fmt: skip
+
+    @property
+    def sampling(self) -> EdgeSampling:
+        """What the settings say of traces."""
+        return EdgeSampling(
+            dict(self.trace_org_ratios),
+            self.trace_spans_per_second,
+            self.trace_slow_ms / 1000,
+            self.trace_failed,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -26,8 +26,10 @@ from quafka_gateway.framing import RequestFramer
 from quafka_gateway.handlers import api_versions
 from quafka_gateway.mesh import BrokerAwayError
 from quafka_gateway.request_stats import SlowRequest, error_codes
+from quafka_gateway.request_trace import ConnectionTracing, RequestTrace
 from quafka_gateway.response_writer import ResponseWriter
-from quafka_mesh_ops.tracing import NO_SPAN, Span
+from quafka_mesh_ops.log_context import CURRENT
+from quafka_mesh_ops.tracing import NO_SPAN
 from quafka_proto.codec import decode
 from quafka_proto.errors import ErrorCode, Malformed, UnsupportedVersion
 from quafka_proto.headers import RequestHeader, decode_request_header, encode_response
@@ -40,9 +42,6 @@ _PIPELINE = 64
 # A request that began to arrive must go on arriving, at so many bytes a second.
 _STALL_SECONDS = 60.0
 _SLOWEST = 1_024
-# One trace must stay readable: after this many requests or seconds a connection starts another.
-_TRACE_REQUESTS = 1_000
-_TRACE_SECONDS = 60.0
 
 
 @dataclass(slots=True, eq=False)
@@ -53,7 +52,7 @@ class _Slot:
     api: Api
     request: Message | None  # None once it is answered: its bytes are not held any longer
     size: int
-    span: Span
+    trace: RequestTrace | None  # None: not sampled
     task: asyncio.Task[None] | None = None
     answer: list[Buffer] | None = None
     done: bool = False
@@ -79,9 +78,8 @@ class KafkaConnection(asyncio.Protocol):
         self._reading = True
         self._writer: ResponseWriter | None = None
         self._draining = False
-        self._trace_root: Span = NO_SPAN
-        self._trace_requests = 0
-        self._trace_started = 0.0
+        self._tracing = ConnectionTracing(services, self._peer, serial)
+        self._writing: RequestTrace | None = None  # whose answer was not handed over whole
         self.last_active = 0.0
         """Loop time of the last byte from or to the client."""
 
@@ -95,7 +93,7 @@ class KafkaConnection(asyncio.Protocol):
         peer = transport.get_extra_info("peername")
         self._peer = f"{peer[0]}:{peer[1]}" if peer else "?"
         self.last_active = asyncio.get_running_loop().time()
-        self._begin_trace()
+        self._tracing = ConnectionTracing(self._services, self._peer, self._serial)
 
     def data_received(self, data: bytes) -> None:
         self.last_active = asyncio.get_running_loop().time()
@@ -136,7 +134,10 @@ class KafkaConnection(asyncio.Protocol):
         self._drop_frames()
         # A long poll is dropped with its client. Writes go on to their end: a client that sent
         # with acks=0 and left has done nothing wrong.
+        self._handed_over()
         for slot in self._line:
+            if slot.trace is not None and (slot.done or slot.api.long_poll):
+                slot.trace.over()
             if slot.api.long_poll:
                 self._release(slot)
                 if slot.task is not None:
@@ -222,24 +223,27 @@ class KafkaConnection(asyncio.Protocol):
             api = apis[header.api_key]
             known = api.min_version <= header.api_version <= api.max_version
         except UnsupportedVersion as e:
-            return self._unknown_version(e.api_key, e.api_version, e.correlation_id, len(frame))
+            return self._unknown_version(e.api_key, e.api_version, e.correlation_id, frame)
         except KeyError as e:
             raise Malformed(f"API key {e} is not served here") from e
         if not known:
-            return self._unknown_version(*header[:3], len(frame))
+            return self._unknown_version(*header[:3], frame)
         at = quirks.body_start(header, frame, at)
         request = decode(api.request, header.api_version, frame, at)
-        return _Slot(header, api, request, len(frame), self._request_span(api, header))
+        return self._slot(header, api, request, frame)
 
-    def _unknown_version(self, key: int, version: int, correlation_id: int, size: int) -> _Slot:
+    def _unknown_version(self, key: int, version: int, correlation_id: int, frame: bytes) -> _Slot:
         """KIP-511: only ApiVersions is answered in a version that we do not know, as version 0."""
         api = self._services.apis.get(key)
         if api is None or api.request is not ApiVersionsRequest:
             name = api.name if api else f"API key {key}"
             raise Malformed(f"{name} version {version} is not served here")
         header = RequestHeader(key, 0, correlation_id, None)
-        request = api_versions.UnknownVersionRequest()
-        return _Slot(header, api, request, size, self._request_span(api, header))
+        return self._slot(header, api, api_versions.UnknownVersionRequest(), frame)
+
+    def _slot(self, header: RequestHeader, api: Api, request: Message, frame: bytes) -> _Slot:
+        trace = self._tracing.begin(api, header, request, frame)
+        return _Slot(header, api, request, len(frame), trace)
 
     def _start(self, slot: _Slot) -> None:
         slot.task = self._spawn(self._serve(slot))
@@ -260,37 +264,50 @@ class KafkaConnection(asyncio.Protocol):
             header.api_version,
             header.client_id,
             self._serial,
-            slot.span,
+            NO_SPAN if slot.trace is None else slot.trace.request,
             "/" + self._peer.rpartition(":")[0],
+            header.correlation_id,
         )
+        CURRENT.set(context)
         try:
-            with slot.span:
-                response = await slot.api.handler(slot.request, context)
+            response = await slot.api.handler(slot.request, context)
         except BrokerAwayError as e:
             # There is no error code for "ask again" in these answers; a closed connection is.
             self._count(slot, (ErrorCode.BROKER_NOT_AVAILABLE,), began, waited)
-            self.close(f"{slot.api.name} needs the broker: {e}")
+            self._give_up(slot, f"{slot.api.name} needs the broker: {e}")
             return
         except Exception:
             log.exception("%s v%d from %s failed", slot.api.name, header.api_version, self._peer)
             self._count(slot, (ErrorCode.UNKNOWN_SERVER_ERROR,), began, waited)
-            self.close("internal error")
+            self._give_up(slot, "internal error")
             return
         finally:
             self._release(slot)
         if response is not None:
-            slot.answer = encode_response(header.correlation_id, response, header.api_version)
+            with NO_SPAN if slot.trace is None else slot.trace.encoding():
+                slot.answer = encode_response(header.correlation_id, response, header.api_version)
         self._count(slot, error_codes(response), began, waited)
         slot.done = True
+        if slot.trace is not None and self._transport is None:
+            slot.trace.over()
         self._advance()
+
+    def _give_up(self, slot: _Slot, reason: str) -> None:
+        if slot.trace is not None:
+            slot.trace.over()
+        self.close(reason)
 
     def _count(
         self, slot: _Slot, errors: Collection[int], began: float, waited: parked.Parked
     ) -> None:
         stats = self._services.stats
         seconds = time.perf_counter() - began - waited.seconds
+        trace = slot.trace
+        if trace is None:
+            trace = self._tracing.late(slot.api, slot.header, errors, seconds, waited.seconds)
+        else:
+            trace.answered(errors, seconds, waited.seconds)
         if stats.done(slot.api.name, errors, seconds, waited.seconds):
-            trace = slot.span.context
             stats.slow.append(
                 SlowRequest(
                     time.time(),
@@ -300,7 +317,7 @@ class KafkaConnection(asyncio.Protocol):
                     seconds,
                     waited.seconds,
                     tuple(errors),
-                    "" if trace is None else f"{trace.trace_id:032x}",
+                    "" if trace is None else trace.trace_id,
                 )
             )
 
@@ -315,6 +332,8 @@ class KafkaConnection(asyncio.Protocol):
     def _advance(self) -> None:
         """Write what is answered at the head of the line, start the long poll that is next."""
         transport, writer = self._transport, self._writer
+        if writer is not None and writer.ready:
+            self._handed_over()
         while self._line and writer is not None and writer.ready:
             slot = self._line[0]
             if not slot.done:
@@ -325,6 +344,9 @@ class KafkaConnection(asyncio.Protocol):
             if slot.answer is not None:
                 writer.write(slot.answer)
                 self.last_active = asyncio.get_running_loop().time()
+            self._writing = slot.trace
+            if writer.ready:
+                self._handed_over()
         if self._draining and not self.busy and transport is not None:
             if writer is None or writer.empty:
                 transport.close()
@@ -341,47 +363,13 @@ class KafkaConnection(asyncio.Protocol):
         """A client that does not speak the protocol loses its connection, and one line is said."""
         if self._transport is None:
             return
-        with self._services.tracer.start("gateway.kafka.request", self._trace_root.context) as span:
-            span.event("malformed request", {"reason": reason})
-            span.fail("Malformed")
+        self._tracing.refused(reason)
         log.warning("closing %s: %s", self._peer, reason)
         self._services.stats.malformed += 1
         self._transport.abort()
 
-    # --- traces -----------------------------------------------------------------------------
-
-    def _begin_trace(self) -> None:
-        self._trace_requests = 0
-        self._trace_started = asyncio.get_running_loop().time()
-        self._trace_root = self._services.tracer.root("gateway.kafka.connect")
-        if self._trace_root.context is not None:
-            host, _, port = self._peer.rpartition(":")
-            self._trace_root.set(
-                {
-                    "messaging.system": "kafka",
-                    "network.peer.address": host,
-                    "network.peer.port": int(port) if port.isdigit() else 0,
-                }
-            )
-        # Ended here, not when the client goes: a trace must be readable while it is of use.
-        self._trace_root.end()
-
-    def _request_span(self, api: Api, header: RequestHeader) -> Span:
-        self._trace_requests += 1
-        age = self.last_active - self._trace_started
-        if self._trace_requests > _TRACE_REQUESTS or age > _TRACE_SECONDS:
-            self._begin_trace()
-        span = self._services.tracer.start(
-            "gateway.kafka.request", self._trace_root.context, kind="server"
-        )
-        if span.context is not None:
-            span.set(
-                {
-                    "messaging.system": "kafka",
-                    "messaging.client.id": header.client_id or "",
-                    "kafka.api.name": api.name,
-                    "kafka.api.version": header.api_version,
-                    "kafka.correlation_id": header.correlation_id,
-                }
-            )
-        return span
+    def _handed_over(self) -> None:
+        """The system has taken everything that was written; or the client is gone."""
+        if self._writing is not None:
+            self._writing.over()
+            self._writing = None

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from quafka_gateway.config import EdgeSettings
 from quafka_gateway.fetch_session import FetchSessions
 from quafka_gateway.request_memory import RequestMemory
 from quafka_gateway.request_stats import GatewayStats
 from quafka_gateway.response_memory import ResponseMemory
+from quafka_mesh_ops.log_context import trace_fields
 from quafka_mesh_ops.tracing import Span, TraceContext, Tracer
 
 if TYPE_CHECKING:
+    from quafka_gateway.admin import Admin
     from quafka_gateway.api import Api
     from quafka_gateway.brokers import Brokers
     from quafka_gateway.brokers_reader import BrokersReader
@@ -39,6 +42,9 @@ class Services:
         fetch_sessions: of all clients; they outlive connections.
         responses: bounds what they hold of answers.
         reader: reads partitions, from memory or from their broker.
+        admin: the brokers, for administrators.
+        config: the gateway's settings.
+        links: the brokers one by one.
         stats: what is counted of them all.
     """
 
@@ -52,6 +58,9 @@ class Services:
     fetch_sessions: FetchSessions
     responses: ResponseMemory
     reader: FetchReader | BrokersReader
+    admin: Admin
+    config: EdgeSettings
+    links: Sequence[BrokerLink] = ()
     stats: GatewayStats = field(default_factory=GatewayStats)
 
 
@@ -73,6 +82,12 @@ class RequestContext:
     lane: int
     span: Span
     client_host: str = ""
+    correlation_id: int = 0
+
+    def log_fields(self) -> dict[str, str]:
+        """See LogSource: the connection's number and the client's number of the request."""
+        request_id = f"{self.lane}-{self.correlation_id}"
+        return {"request_id": request_id, **trace_fields(self.span.context)}
 
     @property
     def broker(self) -> BrokerLink | Brokers:
@@ -83,6 +98,11 @@ class RequestContext:
     def coordinator(self) -> Coordinator:
         """Where consumer groups are."""
         return self.services.coordinator
+
+    @property
+    def admin(self) -> Admin:
+        """The brokers, for administrators."""
+        return self.services.admin
 
     @property
     def trace(self) -> TraceContext | None:

@@ -15,7 +15,9 @@ from collections import deque
 from quafka_gateway.fetch_cache import CachedPartition, PartitionKey
 from quafka_gateway.fetch_polls import Ask
 from quafka_gateway.response_memory import FLOOR
+from quafka_mesh_ops import semconv
 from quafka_mesh_ops.ops import FetchOp, FetchOps, FetchOpsResp
+from quafka_mesh_ops.tracing import TraceContext, Tracer
 
 CHUNK = 1 << 20
 """Bytes of an ordinary read; a batch that is larger is read whole. Fewer where many wait."""
@@ -84,8 +86,9 @@ class Fills:
     `ask` puts its answer into the cache, unless something has changed meanwhile.
     """
 
-    def __init__(self, ask: Ask, lane_bytes: int) -> None:
+    def __init__(self, ask: Ask, lane_bytes: int, tracer: Tracer) -> None:
         self._ask = ask
+        self._tracer = tracer
         self._lane = Lane(lane_bytes)
         self._running: dict[tuple[PartitionKey, int], asyncio.Task[FetchOpsResp]] = {}
         self._live_until = self._rest_until = 0.0  # loop time
@@ -94,12 +97,17 @@ class Fills:
         """A consumer at the tail was given records."""
         self._live_until = asyncio.get_running_loop().time() + _LIVE_SECONDS
 
-    async def fill(self, partition: CachedPartition, offset: int) -> None:
+    async def fill(
+        self, partition: CachedPartition, offset: int, trace: TraceContext | None
+    ) -> None:
         """Read the chunk at `offset` into the cache, or wait for whoever does."""
         task = self._running.get((partition.key, offset))
-        if task is None:
-            task = self._start(partition, offset, self._size(partition, 0), has_room=False)
-        await asyncio.shield(task)
+        with self._tracer.start(semconv.FILL, trace) as span:
+            span.set({semconv.SHARED: task is not None})
+            if task is None:
+                size = self._size(partition, 0)
+                task = self._start(partition, offset, size, has_room=False, trace=span.context)
+            await asyncio.shield(task)
 
     def begin(self, partition: CachedPartition, offset: int) -> None:
         """Read the chunk at `offset` into the cache soon, if it is not there and there is room."""
@@ -130,7 +138,7 @@ class Fills:
         size = self._size(partition, window)
         if (partition.key, offset) in self._running or not self._lane.enter_now(size):
             return
-        task = self._start(partition, offset, size, has_room=True)
+        task = self._start(partition, offset, size, has_room=True, trace=None)
         task.add_done_callback(lambda task: self._next(task, partition, offset, reader, window))
 
     def _next(
@@ -148,18 +156,29 @@ class Fills:
                 self._read_ahead(partition, reader, window)
 
     def _start(
-        self, partition: CachedPartition, offset: int, size: int, *, has_room: bool
+        self,
+        partition: CachedPartition,
+        offset: int,
+        size: int,
+        *,
+        has_room: bool,
+        trace: TraceContext | None,
     ) -> asyncio.Task[FetchOpsResp]:
         key = partition.key, offset
         task = asyncio.get_running_loop().create_task(
-            self._read(partition.key, offset, size, has_room)
+            self._read(partition.key, offset, size, has_room, trace)
         )
         self._running[key] = task
         task.add_done_callback(lambda _: self._running.pop(key, None))
         return task
 
     async def _read(
-        self, key: PartitionKey, offset: int, size: int, has_room: bool
+        self,
+        key: PartitionKey,
+        offset: int,
+        size: int,
+        has_room: bool,
+        trace: TraceContext | None,
     ) -> FetchOpsResp:
         if not has_room:
             await self._lane.enter(size)
@@ -169,7 +188,7 @@ class Fills:
                 await asyncio.sleep(rest)
             began = loop.time()
             wanted = FetchOp("", key.partition, offset, size, key.topic_id)
-            answer = await self._ask(FetchOps([wanted], max_bytes=size), None)
+            answer = await self._ask(FetchOps([wanted], max_bytes=size), trace)
             if self._tail_is_live:
                 ended = loop.time()
                 rest = min(_REST * (ended - began), _LONGEST_REST)

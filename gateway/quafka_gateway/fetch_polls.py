@@ -15,8 +15,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 
 from quafka_gateway import parked
+from quafka_mesh_ops import semconv
 from quafka_mesh_ops.ops import FetchOp, FetchOps, FetchOpsResp
-from quafka_mesh_ops.tracing import TraceContext
+from quafka_mesh_ops.tracing import TraceContext, Tracer
 
 Ask = Callable[[FetchOps, TraceContext | None], Awaitable[FetchOpsResp]]
 Key = tuple[tuple[FetchOp, ...], int, int, int]
@@ -39,6 +40,7 @@ class SharedPolls:
 
     ask: Ask
     shareable: Callable[[], bool]
+    tracer: Tracer = field(default_factory=Tracer)
     _polls: dict[int, _Poll] = field(default_factory=dict[int, _Poll])  # by their key's hash
 
     def detach(self) -> None:
@@ -62,9 +64,12 @@ class SharedPolls:
                     mine = await self._wait(number, poll, None)
                     assert mine is not None, "without a timeout there is an answer"
                     return mine
+                answer = await self._wait(number, poll, deadline)
             elif poll.key != key:
                 break
-            answer = await self._wait(number, poll, deadline)
+            else:
+                with self.tracer.start(semconv.GATEWAY_PARK, trace):
+                    answer = await self._wait(number, poll, deadline)
             if answer is None or not _may_be_shared(answer):
                 break
             if any(part.records for part in answer.partitions):

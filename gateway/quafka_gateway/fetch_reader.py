@@ -15,7 +15,7 @@ and the wait.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from quafka_gateway.fetch_cache import CachedPartition, FetchCache
@@ -24,8 +24,9 @@ from quafka_gateway.fetch_polls import SharedPolls
 from quafka_gateway.mesh import BrokerLink
 from quafka_gateway.read_lease import ReadLease
 from quafka_gateway.response_memory import FLOOR, ResponseMemory
+from quafka_mesh_ops import semconv
 from quafka_mesh_ops.ops import Change, FetchOp, FetchOpResp, FetchOps, FetchOpsResp
-from quafka_mesh_ops.tracing import TraceContext
+from quafka_mesh_ops.tracing import ProducedBy, TraceContext, Tracer, parse_traceparent
 
 _WATERMARK_SECONDS = 1.0
 """How old a high watermark in an answer may be."""
@@ -54,15 +55,22 @@ class FetchReader:
     """Reads for all connections of a gateway."""
 
     def __init__(
-        self, broker: BrokerLink, memory: ResponseMemory, cache_bytes: int, backfill_bytes: int
+        self,
+        broker: BrokerLink,
+        memory: ResponseMemory,
+        cache_bytes: int,
+        backfill_bytes: int,
+        tracer: Tracer | None = None,
     ) -> None:
         self._broker = broker
         self._memory = memory
         self._cache_bytes = cache_bytes
         self._cache = FetchCache(cache_bytes)
         self._lease = ReadLease(broker.hold_lease, self._changed, self._forget)
-        self._polls = SharedPolls(self._ask, lambda: self._lease.valid)
-        self._fills = Fills(self._ask_counted, backfill_bytes)
+        self._tracer = tracer or Tracer()
+        self._polls = SharedPolls(self._ask, lambda: self._lease.valid, self._tracer)
+        self._fills = Fills(self._ask_counted, backfill_bytes, self._tracer)
+        self._produced_by = ProducedBy()
         self._generation = 0
         self.hits = self.misses = self.polls = 0
         """Fetches that were answered from memory, for which a chunk was read first, and that were
@@ -91,22 +99,36 @@ class FetchReader:
         if not self._cache_bytes or op.replica_id >= 0:
             return (await self._ask_counted(op, trace)).partitions
         self._lease.use()
-        parts = self._look(op)
-        behind = [part for part in parts if part.behind][:_FILLS]
-        if behind:
-            self.misses += 1
-            await asyncio.gather(
-                *(
-                    self._fills.fill(part.partition, part.op.fetch_offset)
-                    for part in behind
-                    if part.partition is not None
+        with self._tracer.start(semconv.CACHE, trace) as span:
+            parts = self._look(op)
+            behind = [part for part in parts if part.behind][:_FILLS]
+            if behind:
+                self.misses += 1
+                await asyncio.gather(
+                    *(
+                        self._fills.fill(part.partition, part.op.fetch_offset, span.context)
+                        for part in behind
+                        if part.partition is not None
+                    )
                 )
-            )
-            parts = self._look(op, worthwhile=0)
+                parts = self._look(op, worthwhile=0)
+            if span.context is not None:
+                sizes = [part.size for part in parts if part.answer is not None]
+                span.set({semconv.CACHE_HITS: len(sizes), semconv.CACHE_BYTES: sum(sizes)})
         if not _enough(op, parts):
             return (await self._poll(op, parts, trace)).partitions
         self.hits += not behind
         return await self._complete(op, parts, trace)
+
+    def produced_by(self, op: FetchOp, answer: FetchOpResp) -> Iterator[TraceContext]:
+        """The traces that wrote the batches of an answer, as far as they are known."""
+        cached = None if answer.topic_id or op.topic_id else self._cache.find(op)
+        topic_id = answer.topic_id or op.topic_id or (cached.key.topic_id if cached else b"")
+        for batch in answer.records:
+            offset = int.from_bytes(batch[:8], "big")
+            trace = self._produced_by.find((topic_id, op.partition), offset)
+            if trace is not None:
+                yield trace
 
     # --- from memory ------------------------------------------------------------------------
 
@@ -219,6 +241,9 @@ class FetchReader:
     async def _ask(self, op: FetchOps, trace: TraceContext | None) -> FetchOpsResp:
         generation = self._generation
         answer = await self._broker.fetch(op, trace)
+        for wanted, part in zip(op.partitions, answer.partitions, strict=True):
+            if part.produced_by:
+                self._note_traces(wanted, part)
         self._learn(op, answer, generation)
         return answer
 
@@ -240,6 +265,13 @@ class FetchReader:
         for wanted, part in zip(op.partitions, answer.partitions, strict=True):
             if not part.error_code and part.diverging_epoch is None:
                 self._cache.learn(wanted, part, now, alone=alone)
+
+    def _note_traces(self, op: FetchOp, answer: FetchOpResp) -> None:
+        partition = answer.topic_id or op.topic_id, op.partition
+        for each in answer.produced_by or ():
+            trace = parse_traceparent(each.traceparent)
+            if trace is not None:
+                self._produced_by.note(partition, each.base_offset, trace)
 
     def _changed(self, changes: list[Change]) -> None:
         self._generation += 1

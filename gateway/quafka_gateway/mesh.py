@@ -37,6 +37,7 @@ from quafka_mesh_ops.ops import (
     ProduceOpsResp,
 )
 from quafka_mesh_ops.parts import Op
+from quafka_mesh_ops.probe_ops import Probe, ProbeResp
 from quafka_mesh_ops.tracing import TraceContext
 from quafka_proto.errors import ErrorCode, Malformed
 from quafka_proto.records import read_header
@@ -193,6 +194,10 @@ class BrokerLink:
     ) -> InitProducerIdResp:
         """A fresh producer id, or the next epoch of one."""
         return cast(InitProducerIdResp, await self.ask(op, trace))
+
+    async def probe(self, trace: TraceContext | None, seconds: float) -> ProbeResp:
+        """How the broker is. Raises BrokerAwayError and OpFailedError."""
+        return cast(ProbeResp, await self.ask(Probe(), trace, seconds))
 
     async def ask(
         self, op: Op, trace: TraceContext | None, seconds: float = SMALL_OP_SECONDS

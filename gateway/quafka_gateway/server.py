@@ -6,6 +6,7 @@ import socket
 from collections.abc import Sequence
 
 from quafka_gateway import routes, status
+from quafka_gateway.admin import Admin
 from quafka_gateway.api import APIS
 from quafka_gateway.brokers import Brokers
 from quafka_gateway.brokers_coordinator import BrokersCoordinator
@@ -30,6 +31,7 @@ from quafka_mesh_ops.identity import Identity
 from quafka_mesh_ops.operations import Operations
 from quafka_mesh_ops.process_metrics import ProcessFigures, process_metrics
 from quafka_mesh_ops.settings import join_address, split_address
+from quafka_mesh_ops.span_metrics import span_families
 from quafka_mesh_ops.status_page import Section, StatusPage, text
 from quafka_mesh_ops.tracing import Tracer
 
@@ -55,6 +57,7 @@ class Gateway:
         self._operations = Operations(self._problems)
         self._process = ProcessFigures("gateway")
         self.metrics = process_metrics(self._process, self._operations)
+        self.metrics.add(lambda: span_families(tracer))
         self._services: Services | None = None
         page = StatusPage("gateway", self._problems, self._sections)
         self._operations.add("/statusz", page.page)
@@ -100,6 +103,9 @@ class Gateway:
             ),
             responses=responses,
             reader=self._reader,
+            links=self._links,
+            admin=Admin(self._links, org_routes),
+            config=config,
             stats=GatewayStats(config.ops_slow_ms / 1000),
         )
         self._services = services
@@ -146,7 +152,7 @@ class Gateway:
         config = self._config
         cache_bytes = config.fetch_cache_bytes // len(self._links)
         readers = [
-            FetchReader(link, responses, cache_bytes, config.fetch_backfill_bytes)
+            FetchReader(link, responses, cache_bytes, config.fetch_backfill_bytes, self._tracer)
             for link in self._links
         ]
         if len(readers) == 1:

@@ -10,6 +10,7 @@ from typing import Any
 
 from aioquic.quic.packet import QuicErrorCode
 
+from quafka_mesh_ops import semconv
 from quafka_mesh_ops.counters import PeerCounters
 from quafka_mesh_ops.credit import BUDGETS, MAX_OPS, Credit, kind_of
 from quafka_mesh_ops.errors import (
@@ -27,12 +28,11 @@ from quafka_mesh_ops.frames import (
 from quafka_mesh_ops.identity import REVOKED, Identity, NodeId
 from quafka_mesh_ops.parts import Op, from_wire, weight
 from quafka_mesh_ops.settings import join_address
-from quafka_mesh_ops.tracing import CLIENT, TraceContext, Tracer, parse_traceparent
+from quafka_mesh_ops.tracing import CLIENT, TraceContext, Tracer, fail_with, parse_traceparent
 from quafka_mesh_ops.transport.broker_session import BrokerSession, Call, fail
 from quafka_mesh_ops.transport.connection import Connection
 from quafka_mesh_ops.transport.counters import read as transport_counters
 from quafka_mesh_ops.transport.endpoint import dial
-from quafka_mesh_ops.transport.ladder import DatagramLadder
 
 logger = logging.getLogger("quafka.mesh.client")
 
@@ -65,7 +65,7 @@ class MeshClient:
         self._identity = identity
         self._allowed = allowed
         self._tracer = tracer
-        self._ladder = DatagramLadder(datagram_size)
+        self._datagram_size = datagram_size
         self._batched = batched
         self._session: BrokerSession | None = None
         self._live: BrokerSession | None = None  # also one that begins or drains
@@ -164,9 +164,9 @@ class MeshClient:
         loop = asyncio.get_running_loop()
         body = encode_body(op)
         self._last_id += 1
-        with self._tracer.start("mesh.kafkaop.sent", trace, kind=CLIENT) as span:
+        with self._tracer.start(semconv.SENT, trace, kind=CLIENT) as span:
             if span.context is not None:
-                span.set({"op": type(op).__name__, "org_id": org_id})
+                span.set({semconv.OP: type(op).__name__, semconv.ORG: org_id})
             call = Call(
                 self._last_id,
                 op,
@@ -182,10 +182,16 @@ class MeshClient:
             timer = loop.call_at(call.deadline, self._expire, call)
             self._credits[call.kind].waiting[call.request_id] = call
             self._flush()
+            if call.session is None:  # for credit, or for a connection
+                call.queued = self._tracer.start(semconv.QUEUED, span.context)
             try:
                 return await call.future
+            except OpFailedError as e:
+                fail_with(span, [e.error_code])
+                raise
             finally:
                 timer.cancel()
+                call.queued.end()
                 self._forget(call)
 
     # --- calls ------------------------------------------------------------------------------
@@ -217,6 +223,7 @@ class MeshClient:
             return
         call.body = []
         call.session = session
+        call.queued.end()
         self._credits[call.kind].take(call)
         session.send(call, frame)
 
@@ -238,9 +245,8 @@ class MeshClient:
 
     def answered(self, call: Call, response: Response) -> None:
         """Hand a response to its caller. Raises ProtocolError: it is not the answer to the op."""
-        if response.traceparent:
-            parent = parse_traceparent(response.traceparent)
-            self._tracer.start("kafkaop.ack_received", parent).end()
+        if call.trace is not None:
+            self._trace_answer(call.trace, response)
         if response.error_code:
             fail(call, OpFailedError(response.error_code))
             return
@@ -251,6 +257,10 @@ class MeshClient:
             raise
         if not call.future.done():
             call.future.set_result(answer)
+
+    def _trace_answer(self, trace: TraceContext, response: Response) -> None:
+        parent = parse_traceparent(response.traceparent, trace.tracestate)
+        self._tracer.start(semconv.ACK_RECEIVED, parent).end()
 
     # --- the connection ---------------------------------------------------------------------
 
@@ -276,8 +286,7 @@ class MeshClient:
         sessions: list[BrokerSession] = []
 
         def make_session(connection: Connection) -> BrokerSession:
-            may_be_too_large = self._ladder.may_step_down
-            sessions.append(BrokerSession(self, connection, may_be_too_large=may_be_too_large))
+            sessions.append(BrokerSession(self, connection))
             return sessions[0]
 
         try:
@@ -287,7 +296,7 @@ class MeshClient:
                 self._identity,
                 self._allowed,
                 make_session,
-                ladder=self._ladder,
+                datagram_size=self._datagram_size,
                 batched=self._batched,
             )
         except OSError as e:
@@ -299,8 +308,6 @@ class MeshClient:
         finally:
             self._live = None
             session.shut()
-        if session.connection.was_too_large:
-            self._ladder.too_large()
         return session.was_ready, reason
 
     def session_ready(self, session: BrokerSession, peer: NodeId) -> None:

@@ -1,29 +1,33 @@
 """What a gateway may have unanswered at a broker: ops and bytes, by kind of op.
 
-Each kind waits for itself alone: small ops pass parked fetches, fetches pass produced records. The
-sum of all kinds stays well below what the broker bears with (`server.py`), so that a gateway is
-never closed for what its clients do.
+Each kind waits for itself alone: small ops pass parked fetches, fetches pass produced records, and
+members of groups that wait for each other keep nobody's heartbeat back. The sum of all kinds stays
+well below what the broker bears with (`server.py`), so that a gateway is never closed for what its
+clients do.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
 
+from quafka_mesh_ops.group_ops import JoinGroup, SyncGroup
 from quafka_mesh_ops.ops import FetchOps, ProduceOps
 from quafka_mesh_ops.parts import Op
 from quafka_mesh_ops.transport.broker_session import Call
 
-SMALL_OPS, FETCHES, RECORDS = range(3)
-MAX_OPS = (2_048, 12_288, 2_048)
-BUDGETS = (16 << 20, 96 << 20, 64 << 20)
+SMALL_OPS, FETCHES, RECORDS, GROUP_WAITS = range(4)
+MAX_OPS = (2_048, 12_288, 2_048, 10_240)
+BUDGETS = (16 << 20, 96 << 20, 64 << 20, 32 << 20)
 """Bytes of ops that are sent and unanswered, with what they take once decoded (`weight`). A single
 larger one goes alone."""
 
 
 def kind_of(op: Op, lane: int | None) -> int:
-    """Which of the three an op is. Ops of the lanes are ordered, so they are of one kind."""
+    """Which of these an op is. Ops of the lanes are ordered, so they are of one kind."""
     if lane is not None or isinstance(op, ProduceOps):
         return RECORDS
+    if isinstance(op, JoinGroup | SyncGroup):
+        return GROUP_WAITS
     return FETCHES if isinstance(op, FetchOps) else SMALL_OPS
 
 

@@ -23,6 +23,7 @@ meaning needs a new ALPN name (`quafka-mesh/1` now). Maps and extension types ar
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import IntEnum
@@ -33,7 +34,7 @@ import msgpack as untyped_msgpack  # type: ignore[import-untyped]  # pyright: ig
 from quafka_mesh_ops import by_reference
 from quafka_mesh_ops.errors import ProtocolError
 from quafka_mesh_ops.ops import FetchOpsResp, ProduceOps
-from quafka_mesh_ops.parts import Buffer, Part, to_wire
+from quafka_mesh_ops.parts import Buffer, Part, to_wire, without_gc
 
 msgpack: Any = untyped_msgpack
 
@@ -47,9 +48,12 @@ control first, and keeps them; a large response gets a unidirectional stream of 
 _LEB128_MAX_BYTES = 5
 _MAX_ARRAY = 1 << 17
 """More elements than any op has. msgpack allocates an array before it reads its elements."""
-_MAX_ITEMS = 1 << 21
-"""More values than any envelope has. Of one byte each, msgpack makes up to 64 bytes of memory, and
-it bounds each array but not their sum."""
+_MAX_COST = 1_900_000
+_ARRAY_COST = 10
+"""What a payload may cost to read: each value counts once, each array so many times more, which is
+how long msgpack takes for one. A fetch of 100,000 partitions, the most that a topic has, is within
+it. Of one byte each, msgpack makes up to 64 bytes of memory, and bounds each array but not their
+sum."""
 _UNCOUNTED = 64 << 10
 """Bytes of a payload that cannot become much, whatever it is."""
 MAX_STREAMS = 64
@@ -220,7 +224,10 @@ class StreamFrames:
 
 @dataclass(slots=True)
 class Request:
-    """An OP frame's envelope. `deadline_ms`: time left when it was sent, in milliseconds."""
+    """An OP frame's envelope. `deadline_ms`: time left when it was sent, in milliseconds.
+
+    `came`: noted of one that has to wait before it is begun, in ns since the epoch.
+    """
 
     request_id: int
     op_code: int
@@ -229,6 +236,7 @@ class Request:
     tracestate: str
     deadline_ms: int
     body: list[Any]
+    came: int | None = None
 
 
 @dataclass(slots=True)
@@ -249,15 +257,19 @@ def encode_body(part: Part) -> list[Buffer]:
     """An op or its answer as msgpack, in pieces: record bytes are passed by reference.
 
     Raises:
-        TypeError, ValueError, OverflowError: a field has a value that its type does not allow.
+        TypeError, ValueError, OverflowError: a field has a value that its type does not allow, or
+            there are more of them than a reader would take.
     """
     packer = msgpack.Packer(autoreset=False)
     pieces: list[Buffer] = []
+    values = to_wire(part)
     if isinstance(part, _CARRIES_RECORDS):
-        _pack_pieces(packer, to_wire(part), pieces)
+        _pack_pieces(packer, values, pieces)
     else:
-        packer.pack(to_wire(part))
+        packer.pack(values)
     pieces.append(packer.bytes())
+    if sum(map(len, pieces)) > _UNCOUNTED:
+        _check_cost(values)
     return pieces
 
 
@@ -334,6 +346,21 @@ def _enveloped(tag: Tag, head: list[Any], body: list[Buffer], tail: bytes) -> li
     return pieces
 
 
+def _check_cost(values: list[Any]) -> None:
+    """Refuse here what would cost the whole connection there."""
+    counter = _Counter()
+
+    def look(values: list[Any]) -> None:
+        if len(values) > _MAX_ARRAY:
+            raise ValueError(f"a list of more than {_MAX_ARRAY} values")
+        counter.count(values)
+        for value in values:
+            if isinstance(value, list):
+                look(cast("list[Any]", value))
+
+    look(values)
+
+
 def _may_be_long(value: Any) -> bool:
     if isinstance(value, list):
         return bool(cast("list[Any]", value))
@@ -371,31 +398,38 @@ def _unpack(payload: Buffer) -> Any:
         if len(payload) >= by_reference.WORTHWHILE:
             with suppress(by_reference.TooManyValuesError):
                 return by_reference.unpack(payload)
-        return msgpack.unpackb(
-            payload,
-            raw=False,
-            max_array_len=min(len(payload), _MAX_ARRAY),
-            max_map_len=0,
-            max_ext_len=0,
-            ext_hook=_refuse_extension,
-            object_hook=_refuse_map,
-            list_hook=_Counter().count if len(payload) > _UNCOUNTED else None,
-        )
+        if len(payload) <= _UNCOUNTED:
+            return _unpack_with(payload, None)
+        with without_gc():
+            return _unpack_with(payload, _Counter().count)
     except (ValueError, RecursionError) as e:
         raise ProtocolError(f"not a mesh payload: {type(e).__name__}: {e}") from e
 
 
+def _unpack_with(payload: Buffer, list_hook: Callable[[list[Any]], list[Any]] | None) -> Any:
+    return msgpack.unpackb(
+        payload,
+        raw=False,
+        max_array_len=min(len(payload), _MAX_ARRAY),
+        max_map_len=0,
+        max_ext_len=0,
+        ext_hook=_refuse_extension,
+        object_hook=_refuse_map,
+        list_hook=list_hook,
+    )
+
+
 class _Counter:
-    """Counts a payload's values while its arrays are made."""
+    """Counts what a payload costs while its arrays are made."""
 
     def __init__(self) -> None:
-        self._left = _MAX_ITEMS
+        self._left = _MAX_COST
 
     def count(self, values: list[Any]) -> list[Any]:
         """Hand an array on, if there were not too many values before."""
-        self._left -= 1 + len(values)
+        self._left -= _ARRAY_COST + len(values)
         if self._left < 0:
-            raise ValueError(f"more than {_MAX_ITEMS} values in a payload")
+            raise ValueError("too many values in a payload")
         return values
 
 

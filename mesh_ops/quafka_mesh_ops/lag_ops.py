@@ -1,4 +1,4 @@
-"""The op about how far behind consumer groups are, 0x1A. It is answered from what is known now."""
+"""The ops about how far behind consumer groups are, 0x1A and 0x1B: from what is known now."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ class PartitionLag(Part):
         behind_ms: the age of the first of them.
         catch_up_ms: until there are none, at the present pace.
         member_id: who reads the partition; empty: nobody.
+        committed_at_ms: when.
+        topic_id: which topic that was committed in, if it is another broker's.
     """
 
     topic: str
@@ -27,6 +29,8 @@ class PartitionLag(Part):
     behind_ms: int = -1
     catch_up_ms: int = -1
     member_id: str = ""
+    committed_at_ms: int = -1
+    topic_id: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +66,32 @@ class GroupLagResp(Part):
 
 @dataclass(frozen=True, slots=True)
 class GroupLag(Op):
-    """Ask how far behind groups are."""
+    """Ask how far behind groups are.
+
+    `elsewhere`: name partitions of other brokers' topics, too; their log is not known.
+    """
 
     code = OpCode.GROUP_LAG
     response = GroupLagResp
     groups: list[str]
+    elsewhere: bool = False
 
 
-ALL: tuple[type[Op], ...] = (GroupLag,)
+@dataclass(frozen=True, slots=True)
+class LagOfOffsetsResp(Part):
+    """In the order of the request; the log of a partition that there is not is not known."""
+
+    partitions: list[PartitionLag]
+
+
+@dataclass(frozen=True, slots=True)
+class LagOfOffsets(Op):
+    """How far behind these offsets are, of a group that another broker coordinates."""
+
+    code = OpCode.LAG_OF_OFFSETS
+    response = LagOfOffsetsResp
+    group: str
+    partitions: list[PartitionLag]
+
+
+ALL: tuple[type[Op], ...] = (GroupLag, LagOfOffsets)

@@ -1,7 +1,8 @@
 """The ops that gateway and broker exchange: frozen types, their codes and their wire order.
 
 How they travel, and how they may change, is said in parts.py; those about consumer groups are in
-group_ops.py and lag_ops.py.
+group_ops.py and lag_ops.py, those of administrators in admin_ops.py, those about snapshots in
+snapshot_ops.py.
 
 The codes 0x02 to 0x05 and the first fields of FetchOp and FetchOpResp are Rafka's (seed 1); its
 `records` were bare values, ours are stored record batches, byte for byte. Times are
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from quafka_mesh_ops import group_ops, lag_ops
+from quafka_mesh_ops import admin_ops, group_ops, lag_ops, probe_ops, snapshot_ops
 from quafka_mesh_ops.parts import Buffer, Op, OpCode, Part
 
 # --- Produce 0x02 ---------------------------------------------------------------------------
@@ -94,12 +95,21 @@ class AbortedTransaction(Part):
 
 
 @dataclass(frozen=True, slots=True)
+class BatchTrace(Part):
+    """The produce that wrote the batch at this offset: a W3C traceparent."""
+
+    base_offset: int
+    traceparent: str
+
+
+@dataclass(frozen=True, slots=True)
 class FetchOpResp(Part):
     """Stored record batches and the partition's watermarks.
 
     `diverging_epoch`: the log has less of the client's last fetched epoch than the client, who is
     to cut off what lies behind; then there are no records.
-    `topic_id` is set where the op named the topic by its name.
+    `topic_id` is set where the op named the topic by its name. `produced_by`: which traces wrote
+    some of the batches, as far as the broker knows.
     """
 
     records: list[Buffer]
@@ -110,6 +120,7 @@ class FetchOpResp(Part):
     aborted_transactions: list[AbortedTransaction] | None = None
     diverging_epoch: EpochEnd | None = None
     topic_id: bytes = b""
+    produced_by: list[BatchTrace] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -432,7 +443,10 @@ _ALL: tuple[type[Op], ...] = (
     EpochEndOps,
     HoldLease,
     *group_ops.ALL,
+    *admin_ops.ALL,
     *lag_ops.ALL,
+    *probe_ops.ALL,
+    *snapshot_ops.ALL,
 )
 
 OPS: dict[int, type[Op]] = {op.code: op for op in _ALL}

@@ -7,7 +7,9 @@ the default for those that are missing. Nested ops are nested arrays.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import gc
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from enum import IntEnum
 from operator import attrgetter
@@ -41,9 +43,20 @@ class OpCode(IntEnum):
     DESCRIBE_GROUPS = 0x18
     DELETE_GROUPS = 0x19
     GROUP_LAG = 0x1A
+    LAG_OF_OFFSETS = 0x1B
     FORGET_TOPIC = 0x1F
     EPOCH_ENDS = 0x20
     HOLD_LEASE = 0x30
+    PROBE = 0x31
+    CREATE_PARTITIONS = 0x40
+    DESCRIBE_TOPIC_CONFIGS = 0x41
+    ALTER_TOPIC_CONFIGS = 0x42
+    DESCRIBE_BROKER = 0x43
+    DESCRIBE_LOG_DIR = 0x44
+    DESCRIBE_PRODUCERS = 0x45
+    PIN_SNAPSHOT = 0x50
+    READ_PINNED = 0x51
+    UNPIN_SNAPSHOT = 0x52
 
 
 class Part:
@@ -106,6 +119,7 @@ def weight(part: Part) -> int:
     return _BYTES_PER_ITEM * sum(len(cast("list[Any]", v)) for v in values if isinstance(v, list))
 
 
+_MANY = 1_000
 _BYTES_PER_ITEM = 256  # of an object with its few numbers, and its place in the list
 
 
@@ -156,6 +170,8 @@ def _form(part_type: type[Part]) -> _Form:
 def _getter(names: list[str]) -> Callable[[Any], tuple[Any, ...]]:
     if len(names) > 1:
         return attrgetter(*names)
+    if not names:
+        return lambda part: ()
     get = attrgetter(*names)
     return lambda part: (get(part),)
 
@@ -203,10 +219,26 @@ def _scalar_reader(allowed: tuple[type, ...], name: str) -> _Read:
     return read
 
 
+@contextmanager
+def without_gc() -> Generator[None]:
+    """For making many objects none of which is garbage: to look for some takes longer than that."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
 def _list_reader(read_item: _Read, name: str) -> _Read:
     def read(value: Any) -> Any:
         if not isinstance(value, list):
             raise ProtocolError(f"{name} is not an array")
-        return [read_item(item) for item in cast("list[Any]", value)]
+        items = cast("list[Any]", value)
+        if len(items) < _MANY:
+            return [read_item(item) for item in items]
+        with without_gc():
+            return [read_item(item) for item in items]
 
     return read

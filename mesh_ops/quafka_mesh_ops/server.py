@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import Counter, OrderedDict
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from aioquic.quic.packet import QuicErrorCode
 
+from quafka_mesh_ops import semconv
 from quafka_mesh_ops.counters import PeerCounters
 from quafka_mesh_ops.errors import OpFailedError, ProtocolError
 from quafka_mesh_ops.frames import (
@@ -27,13 +29,22 @@ from quafka_mesh_ops.frames import (
     encode_response,
 )
 from quafka_mesh_ops.identity import REVOKED, Identity, NodeId
+from quafka_mesh_ops.log_context import CURRENT, trace_fields
 from quafka_mesh_ops.ops import OPS
 from quafka_mesh_ops.parts import Buffer, OpCode, Part, from_wire, weight
 from quafka_mesh_ops.settings import join_address
-from quafka_mesh_ops.tracing import SERVER, Span, TraceContext, Tracer, parse_traceparent
+from quafka_mesh_ops.tracing import (
+    SERVER,
+    Span,
+    TraceContext,
+    Tracer,
+    fail_with,
+    parse_traceparent,
+)
 from quafka_mesh_ops.transport.connection import Connection
 from quafka_mesh_ops.transport.counters import read as transport_counters
 from quafka_mesh_ops.transport.endpoint import HANDSHAKE_DEADLINE, Listener
+from quafka_mesh_ops.transport.liveness import Liveness
 from quafka_mesh_ops.transport.log_limit import LimitedLog
 from quafka_mesh_ops.transport.replies import BulkReplies
 from quafka_mesh_ops.transport.udp import Address
@@ -87,6 +98,12 @@ class OpContext:
     tracer: Tracer
     ack_parent: TraceContext | None = None
     may_read: Callable[[], Awaitable[None]] = _at_once
+    request_id: int = 0
+
+    def log_fields(self) -> dict[str, str]:
+        """See LogSource."""
+        request_id = f"{self.peer[:8]}-{self.request_id}"
+        return {"request_id": request_id, **trace_fields(self.trace)}
 
 
 Handler = Callable[[OpContext, Any], Awaitable[Part]]
@@ -175,6 +192,7 @@ class _Session:
         self._request_bytes = 0
         self._turns = Turns(_READING, lambda: self._replies.backlog > _REPLY_BACKLOG)
         self._streams: set[int] = set()
+        self._liveness: Liveness | None = None
         self._loop = asyncio.get_running_loop()
 
     @property
@@ -205,6 +223,7 @@ class _Session:
         self._server.sessions.add(self)
         self._server.connections[peer] += 1
         self.connection.when_progress(self._progress)
+        self._liveness = Liveness(self.connection, lambda: bool(self.tasks))
         logger.info("node %s connected from %s", peer[:16], self._address[0])
         self.enforce()  # it may have been revoked during the handshake
 
@@ -253,6 +272,8 @@ class _Session:
 
     def connection_closed(self, reason: str) -> None:
         """Cancel what the peer had asked for."""
+        if self._liveness is not None:
+            self._liveness.stop()
         self._waiting.clear()
         for task in self.tasks.values():
             task.cancel()
@@ -297,6 +318,7 @@ class _Session:
             )
 
         if op_type.code is OpCode.FETCH and self._must_wait():
+            request.came = time.time_ns()
             self._waiting[request_id] = start
         else:
             start()
@@ -336,10 +358,13 @@ class _Session:
     ) -> None:
         tracer = self._server.tracer
         span = tracer.start(
-            "mesh.kafkaop.handle",
+            semconv.HANDLE,
             parse_traceparent(request.traceparent, request.tracestate),
             kind=SERVER,
+            begun=request.came,
         )
+        if request.came:
+            tracer.start(semconv.QUEUED, span.context, begun=request.came).end()
         context = OpContext(
             request.org_id,
             span.context,
@@ -347,11 +372,16 @@ class _Session:
             self._peer,
             tracer,
             may_read=partial(self._turns.take, request.request_id),
+            request_id=request.request_id,
         )
+        CURRENT.set(context)
         try:
             with span:
                 if span.context is not None:
-                    span.set({"op": type(op).__name__, "org_id": request.org_id})
+                    span.set({semconv.OP: type(op).__name__, semconv.ORG: request.org_id})
+                    group: object = getattr(op, "group", "")
+                    if isinstance(group, str) and group:
+                        span.set({semconv.GROUP: group})
                 code, body = await self._handle(handler, context, op, span)
             self._respond(stream_id, request.request_id, code, body, context.ack_parent)
         finally:
@@ -367,6 +397,8 @@ class _Session:
         try:
             async with timeout:
                 answer = await handler(context, op)
+            if span.context is not None:
+                fail_with(span, _error_codes(answer))
             return 0, encode_body(answer)
         except OpFailedError as e:
             code = e.error_code
@@ -379,7 +411,7 @@ class _Session:
             # Whatever a handler does, its caller gets an answer and the other ops go on.
             logger.exception("%s failed", type(op).__name__)
             code = UNKNOWN_SERVER_ERROR
-        span.fail(f"error {code}")
+        fail_with(span, [code])
         return code, None
 
     def _respond(
@@ -390,7 +422,7 @@ class _Session:
         body: list[Buffer] | None,
         ack_parent: TraceContext | None,
     ) -> None:
-        with self._server.tracer.start("kafkaop.ack", ack_parent) as ack:
+        with self._server.tracer.start(semconv.ACK, ack_parent) as ack:
             traceparent = ack.context.traceparent if ack.context is not None else ""
             try:
                 frame = encode_response(request_id, code, body, traceparent)
@@ -406,3 +438,13 @@ class _Session:
             self.connection.write(stream_id, frame)
         else:
             self._replies.add(request_id, frame)
+
+
+def _error_codes(answer: Part) -> Iterator[int]:
+    """Those of an answer, and of what it lists first of all."""
+    yield getattr(answer, "error_code", 0)
+    for name in ("partitions", "groups"):
+        listed: object = getattr(answer, name, None)
+        if isinstance(listed, list):  # of answers, or of bare codes
+            for part in cast("list[object]", listed):
+                yield part if isinstance(part, int) else getattr(part, "error_code", 0)

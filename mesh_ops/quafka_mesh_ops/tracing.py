@@ -1,41 +1,43 @@
 """Trace context and spans, at no cost when nobody looks.
 
-The sampling decision is taken once, at the edge, before the SDK is touched: an unsampled request
-carries no context at all, and every later hop sees that in one comparison. The context crosses
-the mesh as a W3C `traceparent` and `tracestate` in the envelope.
+The sampling decision is taken once, at the edge (`sampling.py`): an unsampled request carries no
+context at all, and every later hop sees that in one comparison. The context crosses the mesh as a
+W3C `traceparent` and `tracestate` in the envelope. Names are in `semconv.py`; how spans leave the
+process is in `otlp.py`, which is imported only where there is an endpoint to send them to.
 
-Span names are Rafka's (seed 1), so that dashboards carry over.
+Waiting is not latency: what a request waits for others, for records to come or for a group's
+members, is a span of its own.
 """
 
 from __future__ import annotations
 
-import logging
 import os
-import random
 import re
-import threading
-from collections.abc import Iterable, Mapping
+from collections import OrderedDict
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Protocol
+from typing import NamedTuple, Protocol
 
+from quafka_mesh_ops.sampling import NEVER, EdgeSampling, Sampler, ratio_from
 from quafka_proto.errors import ErrorCode
-
-if TYPE_CHECKING:
-    from opentelemetry.sdk.trace import TracerProvider
-    from opentelemetry.trace import Span as OtelSpan
-    from opentelemetry.trace import Tracer as OtelTracer
 
 AttributeValue = str | int | bool | float
 Attributes = Mapping[str, AttributeValue]
 
 INTERNAL, SERVER, CLIENT = "internal", "server", "client"
+MAX_LINKS = 16
+"""A fetch that returns a thousand batches does not name a thousand producers."""
 
 _TRACEPARENT = re.compile(r"00-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})", re.ASCII)
-_SHUTDOWN_SECONDS = 3.0
-
-logger = logging.getLogger("quafka.tracing")
 _TRACESTATE_LIMIT = 512  # W3C Trace Context 3.3.1.5: propagate at least this much
+_REMEMBERED = 4_096
+
+# Answers that are part of a protocol's course: said in an event, but not a failure.
+_ORDINARY = {
+    ErrorCode.name_of(code)
+    for code in (ErrorCode.MEMBER_ID_REQUIRED, ErrorCode.REBALANCE_IN_PROGRESS)
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,15 +54,29 @@ class TraceContext:
         return f"00-{self.trace_id:032x}-{self.span_id:016x}-01"
 
 
-def parse_traceparent(traceparent: str, tracestate: str = "") -> TraceContext | None:
-    """The context in a W3C header, or None where it is absent, invalid or not sampled."""
+class ClientContext(NamedTuple):
+    """What a client says of the trace that it is in."""
+
+    context: TraceContext
+    sampled: bool
+
+
+def parse_client(traceparent: str, tracestate: str = "") -> ClientContext | None:
+    """What a W3C header says, or None where it is absent or invalid."""
     match = _TRACEPARENT.fullmatch(traceparent)
     if match is None:
         return None
     trace_id, span_id, flags = (int(group, 16) for group in match.groups())
-    if not (trace_id and span_id and flags & 1):
+    if not (trace_id and span_id):
         return None
-    return TraceContext(trace_id, span_id, tracestate[:_TRACESTATE_LIMIT])
+    context = TraceContext(trace_id, span_id, tracestate[:_TRACESTATE_LIMIT])
+    return ClientContext(context, bool(flags & 1))
+
+
+def parse_traceparent(traceparent: str, tracestate: str = "") -> TraceContext | None:
+    """The context in a W3C header, or None where it is absent, invalid or not sampled."""
+    found = parse_client(traceparent, tracestate) if traceparent else None
+    return found.context if found is not None and found.sampled else None
 
 
 class Span(Protocol):
@@ -83,8 +99,12 @@ class Span(Protocol):
         """Mark the span as failed; `error` is the Kafka error's name or a short reason."""
         ...
 
-    def end(self) -> None:
-        """Close the span. A second call does nothing."""
+    def link(self, contexts: Iterable[TraceContext]) -> None:
+        """Name other traces that this one has to do with, `MAX_LINKS` at most."""
+        ...
+
+    def end(self, at: int | None = None) -> None:
+        """Close the span, now or at a time in ns since the epoch. A second call does nothing."""
         ...
 
     def __enter__(self) -> Span: ...
@@ -112,7 +132,10 @@ class _NoSpan:
     def fail(self, error: str) -> None:
         pass
 
-    def end(self) -> None:
+    def link(self, contexts: Iterable[TraceContext]) -> None:
+        pass
+
+    def end(self, at: int | None = None) -> None:
         pass
 
     def __enter__(self) -> _NoSpan:
@@ -137,11 +160,53 @@ def fail_with(span: Span, error_codes: Iterable[int]) -> None:
         span.fail(ErrorCode.name_of(code))
 
 
-class Tracer:
-    """Starts spans. This base never samples; `tracer_from_environment` may return one that does."""
+def is_failure(error: str) -> bool:
+    """Whether an answer of this name is one that somebody should look at."""
+    return error not in _ORDINARY
 
-    def root(self, name: str, attributes: Attributes | None = None, kind: str = SERVER) -> Span:
-        """Start a trace here, if it is to be sampled."""
+
+class Tracer:
+    """Starts spans. This base never samples; `tracer_from_environment` may return one that does.
+
+    Attributes:
+        on: whether any span may ever come of this.
+        follows_clients: whether a client's own trace context is of interest.
+        slow_after: seconds after which a request is traced though it was not sampled.
+        traces_failed: whether one that has failed is.
+        started: spans begun.
+        dropped: of those that ended, how many no collector has taken, or will.
+        queued: how many wait to be sent.
+    """
+
+    on = False
+    follows_clients = False
+    slow_after = NEVER
+    traces_failed = False
+    started = 0
+
+    @property
+    def dropped(self) -> int:
+        """See the class."""
+        return 0
+
+    @property
+    def queued(self) -> int:
+        """See the class."""
+        return 0
+
+    def root(
+        self,
+        name: str,
+        org: int,
+        client: ClientContext | None = None,
+        attributes: Attributes | None = None,
+        begun: int | None = None,
+    ) -> Span:
+        """Start a trace here, or this product's part of a client's, if it is to be sampled."""
+        return NO_SPAN
+
+    def late_root(self, name: str, reason: str, attributes: Attributes, begun: int) -> Span:
+        """The trace of a request that was not sampled and is over, if there is room for it."""
         return NO_SPAN
 
     def start(
@@ -150,117 +215,46 @@ class Tracer:
         parent: TraceContext | None,
         attributes: Attributes | None = None,
         kind: str = INTERNAL,
+        begun: int | None = None,
     ) -> Span:
-        """Continue the trace of `parent`; None (not sampled) gives a span that does nothing."""
+        """Continue the trace of `parent`; None (not sampled) gives a span that does nothing.
+
+        `begun`: when, in ns since the epoch, if not now.
+        """
         return NO_SPAN
 
     def shutdown(self) -> None:
         """Export what is queued, for a few seconds at most. Blocks: call it off the event loop."""
 
 
-class _RecordedSpan:
-    __slots__ = ("_span", "context")
+class ProducedBy:
+    """Which sampled produces wrote batches: the newest few thousand. Empty when nobody looks."""
 
-    def __init__(self, span: OtelSpan, tracestate: str) -> None:
-        context = span.get_span_context()
-        self._span = span
-        self.context: TraceContext | None = TraceContext(
-            context.trace_id, context.span_id, tracestate
-        )
+    def __init__(self, limit: int = _REMEMBERED) -> None:
+        self._limit = limit
+        self._known: OrderedDict[tuple[Hashable, int], TraceContext] = OrderedDict()
 
-    def set(self, attributes: Attributes) -> None:
-        self._span.set_attributes(attributes)
+    def __len__(self) -> int:
+        return len(self._known)
 
-    def event(self, name: str, attributes: Attributes | None = None) -> None:
-        self._span.add_event(name, attributes)
+    def note(self, partition: Hashable, base_offset: int, context: TraceContext) -> None:
+        """The batch at `base_offset` is from there."""
+        self._known[partition, base_offset] = context
+        if len(self._known) > self._limit:
+            self._known.popitem(last=False)
 
-    def fail(self, error: str) -> None:
-        from opentelemetry.trace import StatusCode
-
-        self._span.set_status(StatusCode.ERROR, error)
-        self._span.set_attribute("error.type", error)
-
-    def end(self) -> None:
-        if self._span.is_recording():
-            self._span.end()
-
-    def __enter__(self) -> _RecordedSpan:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        tb: TracebackType | None,
-    ) -> None:
-        if kind is not None:
-            self.fail(kind.__name__)
-        self.end()
+    def find(self, partition: Hashable, base_offset: int) -> TraceContext | None:
+        """Where the batch is from, if that is known."""
+        return self._known.get((partition, base_offset))
 
 
-class _OtelTracer(Tracer):
-    """Spans through the OpenTelemetry SDK, exported in batches from a thread of its own."""
-
-    def __init__(self, provider: TracerProvider, ratio: float) -> None:
-        from opentelemetry.trace import SpanKind
-
-        self._provider = provider
-        self._tracer: OtelTracer = provider.get_tracer("quafka")
-        self._ratio = ratio
-        self._kinds = {
-            INTERNAL: SpanKind.INTERNAL,
-            SERVER: SpanKind.SERVER,
-            CLIENT: SpanKind.CLIENT,
-        }
-
-    def root(self, name: str, attributes: Attributes | None = None, kind: str = SERVER) -> Span:
-        if self._ratio < 1.0 and random.random() >= self._ratio:  # noqa: S311 - not a secret
-            return NO_SPAN
-        from opentelemetry.context import Context
-
-        span = self._tracer.start_span(name, Context(), self._kinds[kind], attributes)
-        return _RecordedSpan(span, "")
-
-    def start(
-        self,
-        name: str,
-        parent: TraceContext | None,
-        attributes: Attributes | None = None,
-        kind: str = INTERNAL,
-    ) -> Span:
-        if parent is None:
-            return NO_SPAN
-        from opentelemetry import trace
-
-        remote = trace.SpanContext(
-            parent.trace_id,
-            parent.span_id,
-            is_remote=True,
-            trace_flags=trace.TraceFlags(trace.TraceFlags.SAMPLED),
-            trace_state=trace.TraceState.from_header([parent.tracestate])
-            if parent.tracestate
-            else None,
-        )
-        context = trace.set_span_in_context(trace.NonRecordingSpan(remote))
-        span = self._tracer.start_span(name, context, self._kinds[kind], attributes)
-        return _RecordedSpan(span, parent.tracestate)
-
-    def shutdown(self) -> None:
-        # The SDK goes on trying a collector that is down for far longer than anybody waits.
-        last = threading.Thread(target=self._provider.shutdown, daemon=True)
-        last.start()
-        last.join(_SHUTDOWN_SECONDS)
-        if last.is_alive():
-            logger.warning("the last spans were not sent within %d s", _SHUTDOWN_SECONDS)
-
-
-def tracer_from_environment(service_name: str) -> Tracer:
+def tracer_from_environment(service_name: str, edge: EdgeSampling | None = None) -> Tracer:
     """The tracer that the standard `OTEL_*` variables ask for.
 
     Without `OTEL_EXPORTER_OTLP_ENDPOINT` (or `..._TRACES_ENDPOINT`) nothing is sampled and the
     SDK is not even imported. `OTEL_EXPORTER_OTLP_PROTOCOL` is `http/protobuf` unless set to
     `grpc`; `OTEL_TRACES_SAMPLER` may be any of the standard six, `OTEL_SERVICE_NAME` overrides
-    the service's name.
+    the service's name. `edge`: what a gateway's settings add.
 
     Raises:
         ValueError: a variable has a value that is not allowed; the message names both.
@@ -272,60 +266,9 @@ def tracer_from_environment(service_name: str) -> Tracer:
     disabled = env.get("OTEL_SDK_DISABLED", "").lower() == "true"
     if not endpoint or disabled or env.get("OTEL_TRACES_EXPORTER", "otlp") == "none":
         return Tracer()
-    ratio = _sampling_ratio(env)
-    if ratio == 0.0:
+    sampled = ratio_from(env)
+    if sampled is None:
         return Tracer()
-    return _OtelTracer(_provider(service_name, env), ratio)
+    from quafka_mesh_ops.otlp import otlp_tracer
 
-
-def _sampling_ratio(env: Mapping[str, str]) -> float:
-    """At the edge there is no parent, so the parent-based samplers equal their roots."""
-    sampler = env.get("OTEL_TRACES_SAMPLER", "parentbased_always_on").removeprefix("parentbased_")
-    if sampler in ("always_on", "always_off"):
-        return 1.0 if sampler == "always_on" else 0.0
-    if sampler != "traceidratio":
-        raise ValueError(
-            f"OTEL_TRACES_SAMPLER={env['OTEL_TRACES_SAMPLER']!r}: allowed are always_on, "
-            "always_off, traceidratio, each also with the prefix parentbased_"
-        )
-    text = env.get("OTEL_TRACES_SAMPLER_ARG", "1.0")
-    try:
-        ratio = float(text)
-    except ValueError:
-        ratio = -1.0
-    if not 0.0 <= ratio <= 1.0:
-        raise ValueError(f"OTEL_TRACES_SAMPLER_ARG={text!r}: allowed is a number from 0.0 to 1.0")
-    return ratio
-
-
-def _provider(service_name: str, env: Mapping[str, str]) -> TracerProvider:
-    from opentelemetry.sdk.resources import SERVICE_NAME, Resource
-    from opentelemetry.sdk.trace import TracerProvider
-    from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
-    from opentelemetry.sdk.trace.sampling import ALWAYS_ON
-
-    protocol = (
-        env.get("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL")
-        or env.get("OTEL_EXPORTER_OTLP_PROTOCOL")
-        or "http/protobuf"
-    )
-    exporter: SpanExporter
-    if protocol == "http/protobuf":
-        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-
-        exporter = OTLPSpanExporter()
-    elif protocol == "grpc":
-        from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import (
-            OTLPSpanExporter as GrpcSpanExporter,
-        )
-
-        exporter = GrpcSpanExporter()
-    else:
-        raise ValueError(
-            f"OTEL_EXPORTER_OTLP_PROTOCOL={protocol!r}: allowed are http/protobuf and grpc"
-        )
-    resource = Resource.create({SERVICE_NAME: env.get("OTEL_SERVICE_NAME", service_name)})
-    # The edge has decided before the SDK is asked, so the SDK's own sampler must not decide again.
-    provider = TracerProvider(sampler=ALWAYS_ON, resource=resource, shutdown_on_exit=False)
-    provider.add_span_processor(BatchSpanProcessor(exporter))
-    return provider
+    return otlp_tracer(service_name, env, Sampler(*sampled, edge or EdgeSampling()))

@@ -220,6 +220,28 @@ def _read_headers(data: bytes, at: int) -> tuple[list[tuple[str, bytes | None]],
     return headers, at
 
 
+_HEADERS_LIMIT = 16 << 10
+
+
+def first_headers(batch: Buffer) -> list[tuple[str, bytes | None]]:
+    """The headers of a batch's first record; none where it would have to be decompressed for them,
+    or where there is no such record. Nothing else of the batch is looked at."""
+    view = memoryview(batch)
+    try:
+        if read_header(view).codec:
+            return []
+        size, at = read_varint(view, BATCH_HEADER_SIZE)
+        end = at + size
+        _, at = read_varint(view, at + 1)  # the time, behind the attributes
+        _, at = read_varint(view, at)
+        at = _skip_bytes(view, _skip_bytes(view, at))
+        if not view[at] or end > len(view) or end - at > _HEADERS_LIMIT:
+            return []
+        return _read_headers(bytes(view[at:end]), 0)[0]
+    except (Malformed, *_GARBLED):
+        return []
+
+
 # --- checking -------------------------------------------------------------------------------
 
 
@@ -289,7 +311,7 @@ def _checked(data: bytes, count: int) -> tuple[int, int]:
     return oldest, newest
 
 
-def _skip_bytes(data: bytes, at: int) -> int:
+def _skip_bytes(data: bytes | memoryview, at: int) -> int:
     size, at = read_varint(data, at)
     if size < -1:
         raise Malformed(f"a key or value of {size} bytes")

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import sysconfig
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -64,6 +64,8 @@ class Server:
     pids: tuple[int, ...]
     encrypted: str = ""
     """Its address for clients over TLS, if it has one."""
+    restart: Callable[[], int] | None = None
+    """Kills what has the data and starts it again; answers with its new process."""
 
     @property
     def address(self) -> tuple[str, int]:
@@ -86,8 +88,15 @@ def quafka(folder: Path, gateway_args: tuple[str, ...] = ()) -> Generator[Server
     # Kafka leaves writing to the system; the nearest that Quafka has is an fsync now and then.
     args = ("--wal-fsync", "interval:1000")
     with Cluster(folder, broker_args=args, gateway_args=gateway_args) as cluster:
+
+        def restart() -> int:
+            cluster.broker.kill()
+            cluster.start_broker()
+            return cluster.broker.pid
+
         gateways = _children(cluster.gateway.pid) or [cluster.gateway.pid]
-        yield Server("quafka", cluster.bootstrap, (cluster.broker.pid, *gateways))
+        pids = (cluster.broker.pid, *gateways)
+        yield Server("quafka", cluster.bootstrap, pids, restart=restart)
 
 
 @contextmanager
@@ -130,11 +139,23 @@ def tansu(folder: Path) -> Generator[Server]:
 
 @contextmanager
 def _running(name: str, command: list[str], port: int, folder: Path) -> Generator[Server]:
-    with (folder / "log").open("wb") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log, cwd=folder)
+    def start() -> subprocess.Popen[bytes]:
+        with (folder / "log").open("ab") as log:
+            return subprocess.Popen(command, stdout=log, stderr=log, cwd=folder)
+
+    process = start()
+
+    def restart() -> int:
+        nonlocal process
+        process.kill()
+        process.wait()
+        process = start()
+        _wait_listening(process, port, folder / "log")
+        return process.pid
+
     try:
         _wait_listening(process, port, folder / "log")
-        yield Server(name, f"127.0.0.1:{port}", (process.pid,))
+        yield Server(name, f"127.0.0.1:{port}", (process.pid,), restart=restart)
     finally:
         process.terminate()
         with suppress(subprocess.TimeoutExpired):

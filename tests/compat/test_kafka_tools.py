@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-from typing import Any
-
 import pytest
 
 from tests.support.cluster import Cluster
-from tests.support.java import kafka_tools, run_java
+from tests.support.java_tools import run_tools, tool
 
-FOLDER = Path(__file__).with_name("java")
 TOPIC = "of-kafka-tools"
 COUNT = 20_000
 LINES = "h:1\tk0\tv0\nh:1,i:2\tk1\tNULL\nNULL\tk2\tv2 \u00e9\n"
-
-
-def tool(name: str, *arguments: str, text: str = "") -> dict[str, Any]:
-    return {"tool": f"org.apache.kafka.tools.{name}", "arguments": arguments, "input": text}
 
 
 @pytest.fixture(scope="module")
@@ -54,14 +45,10 @@ def output(shared_cluster: Cluster) -> dict[str, list[str]]:
         "delete": tool("TopicCommand", *at, *on, "--delete"),
         "list again": tool("TopicCommand", *at, "--list"),
     }
-    answers = json.loads(
-        run_java(
-            FOLDER / "Tools.java", kafka_tools(FOLDER / "pom.xml"), json.dumps([*runs.values()])
-        )
-    )
-    for name, answer in zip(runs, answers, strict=True):
-        assert answer["exit"] == 0, f"{name}: {answer['output']}"
-    return {name: answer["output"].splitlines() for name, answer in zip(runs, answers, strict=True)}
+    outcomes = run_tools(runs)
+    for name, outcome in outcomes.items():
+        assert outcome.exit == 0, f"{name}: {outcome.output}"
+    return {name: outcome.lines for name, outcome in outcomes.items()}
 
 
 def test_topics_are_created_listed_and_deleted(output: dict[str, list[str]]) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from quafka_proto.errors import ErrorCode
 from quafka_proto.schema.fetch import FetchResponse, ForgottenTopic
+from tests.support.admin_calls import grow
 from tests.support.fetch_calls import (
     LONG,
     PARTITIONS,
@@ -53,6 +54,20 @@ def test_a_session_answers_what_has_changed(
     assert (closed.error_code, closed.session_id) == (0, 0)
     gone = client.call(request_of(topic, session=(session, 7)), FetchResponse, V)
     assert gone.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+
+def test_a_session_finds_a_partition_that_was_not_there(
+    client: RawClient, other: RawClient, topic: str
+) -> None:
+    begin = request_of(topic, part(0), part(PARTITIONS), session=(0, 0))
+    full = client.call(begin, FetchResponse, V)
+    there, missing = full.responses[0].partitions
+    assert (there.error_code, missing.error_code) == (0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    assert grow(other, topic, PARTITIONS + 1) == 0
+    put(other, topic, b"new", partition=PARTITIONS)
+    (data,) = get(client, request_of(topic, session=(full.session_id, 1)))
+    assert (data.partition_index, data.error_code) == (PARTITIONS, 0)
+    assert values(data) == [b"new"]
 
 
 @pytest.mark.parametrize(

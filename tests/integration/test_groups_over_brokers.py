@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions
@@ -26,6 +25,7 @@ from quafka_proto.schema.offsets import (
     OffsetFetchResponse,
     OffsetFetchResponseGroup,
 )
+from quafka_proto.schema.quafka import DescribeGroupLagRequest, DescribeGroupLagResponse
 from quafka_proto.schema.topics import DeleteTopicsRequest, DeleteTopicsResponse
 from tests.support.fleet import Fleet
 from tests.support.group_members import GROUPS, poll
@@ -38,20 +38,24 @@ BOTH = (HERE, THERE)
 GATEWAYS = ("g", "h")
 
 
-@pytest.fixture
-def fleet(tmp_path: Path) -> Iterator[Fleet]:
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    """What a test kills it starts again."""
     routes = [("logs.*", "b"), ("*", "a")]
-    with Fleet(tmp_path, routes, GATEWAYS, GROUPS) as running:
+    with Fleet(tmp_path_factory.mktemp("fleet"), routes, GATEWAYS, GROUPS) as running:
         yield running
 
 
 @pytest.fixture
 def client(fleet: Fleet) -> Iterator[RawClient]:
+    """With a fresh topic at each broker."""
     with RawClient(fleet.address()) as connected:
         for topic in BOTH:
             until_known(connected, topic)
             create_topic(connected, topic, 2)
         yield connected
+        for topic in BOTH:
+            delete_topic(connected, topic)
 
 
 def topic_id(client: RawClient, topic: str) -> tuple[int, bytes]:
@@ -113,6 +117,16 @@ def committed(client: RawClient, *topics: str | bytes) -> dict[str | bytes, list
     return {t.name or t.topic_id: [p.committed_offset for p in t.partitions] for t in group.topics}
 
 
+def lag(client: RawClient) -> dict[tuple[str, int], int]:
+    """By topic and partition; -1 where it is not known."""
+    request = DescribeGroupLagRequest(groups=["g"])
+    (group,) = client.call(request, DescribeGroupLagResponse, 0).groups
+    for topic in group.topics:
+        for part in topic.partitions:
+            assert (part.behind_ms > 0) == (part.lag > 0)
+    return {(t.name, p.partition_index): p.lag for t in group.topics for p in t.partitions}
+
+
 def delete_topic(client: RawClient, topic: str) -> None:
     answer = client.call(DeleteTopicsRequest(topic_names=[topic]), DeleteTopicsResponse, 5)
     assert [each.error_code for each in answer.responses] == [0]
@@ -129,6 +143,9 @@ def test_offsets_of_topics_at_both_brokers(fleet: Fleet, client: RawClient) -> N
     here, there = (topic_id(client, topic)[1] for topic in BOTH)
     assert commit(client, (there, 0, 6), (here, 1, 8)) == [0, 0]
     assert committed(client, there, here) == {there: [6, 5], here: [7, 8]}
+    produce(client, THERE, *[b"x"] * 9)
+    produce(client, HERE, *[b"x"] * 9)
+    assert lag(client) == {(THERE, 0): 3, (THERE, 1): 0, (HERE, 0): 2, (HERE, 1): 0}
     nobody = bytes(15) + b"?"
     group = fetch(client, there, nobody)
     assert [t.partitions[0].error_code for t in group.topics] == [0, UNKNOWN_ID]
@@ -149,6 +166,7 @@ def test_the_topics_broker_is_away(fleet: Fleet, client: RawClient) -> None:
     # As it was last seen.
     assert commit(client, (THERE, 0, 6), (HERE, 0, 8)) == [0, 0]
     assert committed(client, *BOTH) == {THERE: [6, -1], HERE: [8, -1]}
+    assert lag(client) == {(THERE, 0): -1, (HERE, 0): 0}
     with RawClient(fleet.address("h")) as other:  # which has never seen it
         until_known(other, HERE)
         assert commit(other, (THERE, 0, 9), (HERE, 0, 9)) == [LOADING, 0]
@@ -168,6 +186,7 @@ def test_a_topic_that_is_made_anew_starts_afresh(fleet: Fleet, client: RawClient
         assert commit(client, (THERE, 0, 6)) == [UNKNOWN_TOPIC]
         create_topic(other, THERE, 1)
     assert committed(client, THERE, HERE) == {THERE: [-1, -1], HERE: [7, -1]}
+    assert lag(client) == {(HERE, 0): 0}
     assert commit(client, (THERE, 0, 1)) == [0]
     assert committed(client) == {THERE: [1], HERE: [7]}
     # Home is away when it is deleted, and so hears of it only by what is never asked for again.

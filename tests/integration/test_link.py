@@ -21,6 +21,7 @@ from tests.support.link import Link
 LINKS: dict[str, dict[str, Any]] = {
     "far": {"delay_ms": 50},
     "loss": {"loss": 0.01, "delay_ms": 1},
+    "farther": {"delay_ms": 100, "jitter_ms": 10, "loss": 0.05},
     "much loss": {"loss": 0.05, "delay_ms": 5},
     "repeats and jitter": {"repeat": 0.05, "delay_ms": 2, "jitter_ms": 6},
     "narrow": {"rate": 2_000_000, "delay_ms": 10},

@@ -1,143 +1,342 @@
-"""One fetch and one produce, each a single trace over three hops, seen by a real OTLP receiver."""
+"""Whole traces, as a real OTLP receiver gets them from real processes: every span, its parent and
+its kind; what links them; and that no span is left without a parent."""
 
 from __future__ import annotations
 
-import asyncio
-import socket
-from collections.abc import AsyncIterator
+import json
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 import pytest
-from oteltap import OtelTapHttpProtobufReceiver, OtelTapHttpProtobufReceiverSettings
 
+from quafka_mesh_ops import semconv
+from quafka_proto.compression import Codec
+from quafka_proto.record_codec import Record, build_batch
+from quafka_proto.schema.fetch import FetchResponse
+from quafka_proto.schema.groups import (
+    HeartbeatRequest,
+    HeartbeatResponse,
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    JoinGroupResponse,
+)
 from tests.support.cluster import Cluster
-from tests.support.kafka_calls import fetch, metadata, produce, values
+from tests.support.kafka_calls import (
+    create_topic,
+    fetch,
+    fetch_request,
+    metadata,
+    produce,
+    produce_batch,
+    values,
+)
 from tests.support.raw_client import RawClient
+from tests.support.spans import Collector, Trace, collector
 
-FETCH_CHAIN = [
-    "gateway.kafka.connect",
-    "gateway.kafka.request",
-    "rafka.gateway.kafka.fetch",
-    "mesh.kafkaop.sent",
-    "mesh.kafkaop.handle",
-    "rafka.broker.fetch.read",
+PRODUCE = """
+    gateway.kafka.connect server
+      gateway.kafka.request internal
+        rafka.gateway.kafka.produce internal
+          mesh.kafkaop.sent client
+            mesh.kafkaop.handle server
+              broker.produce.store internal
+                broker.wal.commit internal
+                  broker.wal.write internal
+                  broker.wal.fsync internal
+                kafkaop.ack internal
+                  kafkaop.ack_received internal
+        gateway.kafka.encode internal
+      gateway.kafka.write internal
+"""
+READ = """
+    gateway.kafka.connect server
+      gateway.kafka.request internal
+        rafka.gateway.kafka.fetch internal
+          gateway.fetch.cache internal
+          mesh.kafkaop.sent client
+            mesh.kafkaop.handle server
+              rafka.broker.fetch.read internal
+                broker.wal.index internal
+                broker.wal.read internal
+        gateway.kafka.encode internal
+      gateway.kafka.write internal
+"""
+HOT = """
+    gateway.kafka.connect server
+      gateway.kafka.request internal
+        rafka.gateway.kafka.fetch internal
+          gateway.fetch.cache internal
+        gateway.kafka.encode internal
+      gateway.kafka.write internal
+"""
+PARKED = """
+    gateway.kafka.connect server
+      gateway.kafka.request internal
+        rafka.gateway.kafka.fetch internal
+          gateway.fetch.cache internal
+          mesh.kafkaop.sent client
+            mesh.kafkaop.handle server
+              broker.fetch.park internal
+              rafka.broker.fetch.read internal
+        gateway.kafka.encode internal
+      gateway.kafka.write internal
+"""
+REFUSED = """
+    gateway.kafka.connect server
+      gateway.kafka.request internal
+        rafka.gateway.kafka.fetch internal
+          gateway.fetch.cache internal
+          mesh.kafkaop.sent client
+            mesh.kafkaop.handle server
+              rafka.broker.fetch.read internal
+        gateway.kafka.encode internal
+      gateway.kafka.write internal
+"""
+JOIN = """
+    gateway.kafka.connect server
+      gateway.kafka.request internal
+        gateway.kafka.join_group internal
+          mesh.kafkaop.sent client
+            mesh.kafkaop.handle server
+              broker.group.park internal
+        gateway.kafka.encode internal
+      gateway.kafka.write internal
+"""
+HEARTBEAT = """
+    gateway.kafka.connect server
+      gateway.kafka.request internal
+        gateway.kafka.heartbeat internal
+          mesh.kafkaop.sent client
+            mesh.kafkaop.handle server
+        gateway.kafka.encode internal
+      gateway.kafka.write internal
+"""
+CREATE = """
+    gateway.kafka.connect server
+      gateway.kafka.request internal
+        gateway.kafka.create_topics internal
+          mesh.kafkaop.sent client
+            mesh.kafkaop.handle server
+              broker.wal.commit internal
+        gateway.kafka.encode internal
+      gateway.kafka.write internal
+"""
+TRACE_ID, SPAN_ID = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+HEADERS: list[tuple[str, bytes | None]] = [
+    ("traceparent", f"00-{TRACE_ID}-{SPAN_ID}-01".encode()),
+    ("tracestate", b"vendor=7"),
 ]
-PRODUCE_CHAIN = [
-    "gateway.kafka.connect",
-    "gateway.kafka.request",
-    "rafka.gateway.kafka.produce",
-    "mesh.kafkaop.sent",
-    "mesh.kafkaop.handle",
-    "broker.produce.store",
-    "kafkaop.ack",
-    "kafkaop.ack_received",
-]
 
 
-class Spans:
-    """All spans received so far."""
+class Traced(NamedTuple):
+    """Two processes and who receives their spans."""
 
-    def __init__(self) -> None:
-        self.all: list[Any] = []
+    cluster: Cluster
+    collector: Collector
 
-    def named(self, name: str) -> list[Any]:
-        return [span for span in self.all if span.name == name]
-
-    def chain_to(self, last: Any) -> list[str]:
-        """Names from the root of the trace down to `last`, following parents."""
-        by_id = {span.span_id: span for span in self.all if span.trace_id == last.trace_id}
-        names = [last.name]
-        while last.parent_span_id:
-            last = by_id[last.parent_span_id]
-            names.append(last.name)
-        return names[::-1]
-
-    async def wait(self, name: str) -> Any:
-        """The first span of that name; exporters send within a few seconds."""
-        async with asyncio.timeout(20):
-            while not self.named(name):
-                await asyncio.sleep(0.05)
-        return self.named(name)[0]
+    def client(self, client_id: str) -> RawClient:
+        return RawClient(self.cluster.address, client_id=client_id)
 
 
-def attributes(span: Any) -> dict[str, Any]:
-    values_of = ((a.key, a.value) for a in span.attributes)
-    return {key: getattr(value, value.WhichOneof("value")) for key, value in values_of}
+@pytest.fixture(scope="module")
+def traced(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Traced]:
+    delay = ("--group-initial-rebalance-delay-ms", "200")
+    unbound = ("--trace-spans-per-second", "0")
+    folder = tmp_path_factory.mktemp("traced")
+    with (
+        collector() as spans,
+        Cluster(folder, delay, unbound, env=spans.env) as cluster,
+    ):
+        with RawClient(cluster.address) as client:  # the connection to the broker is there
+            metadata(client, "first")
+        yield Traced(cluster, spans)
+    for trace in spans.traces():
+        assert trace.orphans(semconv.CONNECT) == []
+        for span in trace.spans:
+            assert span.start <= span.end
+            assert span.attributes.keys() <= semconv.ATTRIBUTES
+            assert span.attributes[semconv.SYSTEM] == "kafka"
 
 
-@pytest.fixture
-async def receiver() -> AsyncIterator[tuple[Spans, int]]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    settings = OtelTapHttpProtobufReceiverSettings(
-        http_port=port,
-        print_traces_as_ndjson=False,
-        print_logs_as_ndjson=False,
-        print_metrics_as_ndjson=False,
-    )
-    spans = Spans()
-    async with OtelTapHttpProtobufReceiver(settings) as tap:
-
-        async def collect() -> None:
-            async for span in tap.stream_traces():
-                spans.all.append(span)
-
-        collector = asyncio.create_task(collect())
-        yield spans, port
-        collector.cancel()
+def test_a_produce(traced: Traced) -> None:
+    with traced.client("produce") as client:
+        metadata(client, "produced")
+        produce(client, "produced", b"a", b"b")
+    trace = traced.collector.wait_for_tree("produce", PRODUCE)
+    stored = trace.named(semconv.STORE).attributes
+    assert (stored[semconv.MESSAGE_COUNT], stored[semconv.BASE_OFFSET]) == (2, 0)
+    fsync = trace.named(semconv.WAL_FSYNC)
+    assert fsync.attributes[semconv.COMMIT_APPENDS] == 1
+    assert fsync.start == trace.named(semconv.WAL_WRITE).end
+    request = trace.named(semconv.REQUEST).attributes
+    assert request[semconv.OPERATION] == "Produce"
+    assert request[semconv.PARKED_MS] == 0
+    assert trace.named(semconv.GATEWAY_PRODUCE).attributes[semconv.DESTINATION] == "produced"
+    assert trace.named(semconv.CONNECT).attributes[semconv.SAMPLED_BY] == "ratio"
 
 
-def use(cluster: Cluster) -> None:
-    """One topic, one produce, one fetch, on one connection."""
-    with RawClient(cluster.address) as client:
-        metadata(client, "traced")
-        assert produce(client, "traced", b"a", b"b") == 0
-        assert values(fetch(client, "traced", 0)) == [b"a", b"b"]
+def written(traced: Traced, topic: str) -> Trace:
+    """The trace of a produce to a new topic."""
+    with traced.client(topic) as client:
+        metadata(client, topic)
+        produce(client, topic, b"a", b"b")
+    return traced.collector.wait_for_tree(topic, PRODUCE)
 
 
-async def test_a_fetch_and_a_produce_are_each_one_trace(
-    receiver: tuple[Spans, int], tmp_path: Path
-) -> None:
-    spans, port = receiver
-    env = {
-        "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{port}",
-        "OTEL_BSP_SCHEDULE_DELAY": "200",
-    }
-
-    def run() -> None:
-        with Cluster(tmp_path, env=env) as cluster:
-            use(cluster)
-
-    await asyncio.to_thread(run)
-
-    read = await spans.wait("rafka.broker.fetch.read")
-    acked = await spans.wait("kafkaop.ack_received")
-    for name in (*FETCH_CHAIN, *PRODUCE_CHAIN):
-        await spans.wait(name)
-    assert spans.chain_to(read) == FETCH_CHAIN
-    assert spans.chain_to(acked) == PRODUCE_CHAIN
-    assert len(spans.named("rafka.broker.fetch.read")) == 1
-
-    seen = attributes(read)
+def test_a_read_names_the_trace_that_wrote_what_it_returns(traced: Traced) -> None:
+    writer = written(traced, "read")
+    with traced.client("reader") as client:
+        assert values(fetch(client, "read", 0)) == [b"a", b"b"]
+    trace = traced.collector.wait_for_tree("reader", READ)
+    assert trace.named(semconv.FETCH_READ).links == [writer.spans[0].trace_id]
+    assert trace.named(semconv.GATEWAY_FETCH).links == [writer.spans[0].trace_id]
+    seen = trace.named(semconv.FETCH_READ).attributes
     assert (seen["fetch_offset"], seen["returned_count"], seen["high_watermark"]) == (0, 2, 2)
     org, topic_hash, partition = seen["virtual_topic"].split("-")
     assert (org, partition) == ("1", "0")
     assert 0 <= int(topic_hash) < 2**128
-    for request in spans.named("gateway.kafka.request"):
-        assert attributes(request)["messaging.system"] == "kafka"
-        assert request.start_time_unix_nano <= request.end_time_unix_nano
+    assert trace.named(semconv.WAL_READ).attributes[semconv.FROM_DISK] is False
 
 
-def test_a_dead_collector_harms_no_client_and_no_shutdown(tmp_path: Path) -> None:
-    env = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9", "OTEL_BSP_SCHEDULE_DELAY": "100"}
-    with Cluster(tmp_path, env=env) as cluster:  # whose end asserts that both drain and exit 0
-        use(cluster)
+def test_a_hot_fetch_stays_in_the_gateway_and_is_linked_all_the_same(traced: Traced) -> None:
+    writer = written(traced, "hot")
+    with traced.client("hot-reader") as client:
+        for _ in range(100):  # the first ones bring the lease, and fill the cache under it
+            fetch(client, "hot", 0)
+    trace = traced.collector.wait_for_tree("hot-reader", HOT)
+    assert trace.named(semconv.GATEWAY_FETCH).links == [writer.spans[0].trace_id]
+    assert trace.named(semconv.CACHE).attributes[semconv.CACHE_HITS] == 1
+
+
+def test_parked_time_is_a_span_of_its_own_and_no_latency(traced: Traced) -> None:
+    written(traced, "parked")
+    with traced.client("parked-reader") as client:
+        assert values(fetch(client, "parked", 2, max_wait_ms=400)) == []
+    trace = traced.collector.wait_for_tree("parked-reader", PARKED)
+    request = trace.named(semconv.REQUEST)
+    assert trace.named(semconv.FETCH_PARK).ms >= 350
+    assert request.attributes[semconv.PARKED_MS] >= 350
+    assert request.attributes[semconv.LATENCY_MS] <= request.ms - 350
+    assert trace.named(semconv.FETCH_READ).ms < 350
+
+
+def test_an_error_is_named_on_every_hop(traced: Traced) -> None:
+    written(traced, "refused")
+    with traced.client("refused-reader") as client:
+        client.call(fetch_request("refused", 99), FetchResponse, 12)
+    trace = traced.collector.wait_for_tree("refused-reader", REFUSED)
+    error = {semconv.ERROR_TYPE: "OFFSET_OUT_OF_RANGE"}
+    for name in (semconv.REQUEST, semconv.GATEWAY_FETCH, semconv.HANDLE, semconv.FETCH_READ):
+        span = trace.named(name)
+        assert span.failed, name
+        assert span.events == [(semconv.KAFKA_ERROR, error)]
+        assert span.attributes[semconv.ERROR_TYPE] == "OFFSET_OUT_OF_RANGE"
+
+
+def test_a_group_is_joined_and_the_wait_for_its_members_is_parked(traced: Traced) -> None:
+    join = JoinGroupRequest(
+        group_id="team",
+        session_timeout_ms=10_000,
+        rebalance_timeout_ms=10_000,
+        protocol_type="consumer",
+        protocols=[JoinGroupRequestProtocol(name="range", metadata=b"")],
+    )
+    with traced.client("member") as client:
+        joined = client.call(join, JoinGroupResponse, 3)
+        assert joined.error_code == 0
+        beat = HeartbeatRequest(group_id="team", generation_id=9, member_id=joined.member_id)
+        assert client.call(beat, HeartbeatResponse, 3).error_code
+    trace = traced.collector.wait_for_tree("member", JOIN)
+    park = trace.named(semconv.GROUP_PARK)
+    assert park.ms >= 150
+    assert park.attributes[semconv.GROUP] == "team"
+    assert (park.attributes[semconv.GENERATION], park.attributes[semconv.MEMBERS]) == (1, 1)
+    request = trace.named(semconv.REQUEST).attributes
+    assert request[semconv.PARKED_MS] >= 150
+    assert request[semconv.GROUP] == "team"
+    late = traced.collector.wait_for_tree("member", HEARTBEAT)
+    assert late.named(semconv.REQUEST).attributes[semconv.ERROR_TYPE] == "ILLEGAL_GENERATION"
+
+
+def test_an_admin_op(traced: Traced) -> None:
+    with traced.client("admin") as client:
+        create_topic(client, "created")
+    trace = traced.collector.wait_for_tree("admin", CREATE)
+    assert trace.named(semconv.HANDLE).attributes[semconv.OP] == "CreateTopic"
+
+
+def test_a_produce_continues_the_trace_in_its_first_record(traced: Traced) -> None:
+    with traced.client("continues") as client:
+        metadata(client, "continues")
+        produce_batch(client, "continues", build_batch([Record(0, 1, b"k", b"v", HEADERS)]))
+    trace = traced.collector.wait_for_tree("continues", PRODUCE)
+    connect = trace.named(semconv.CONNECT)
+    assert (connect.trace_id, connect.parent_id) == (TRACE_ID, SPAN_ID)
+    assert connect.attributes[semconv.SAMPLED_BY] == "client"
+    assert {span.tracestate for span in trace.spans} == {"vendor=7"}
+
+
+def test_compressed_records_are_not_looked_into_but_linked(traced: Traced) -> None:
+    batch = build_batch([Record(0, 1, b"k", b"v", HEADERS)], codec=Codec.LZ4)
+    with traced.client("compressed") as client:
+        metadata(client, "compressed")
+        produce_batch(client, "compressed", batch)
+        fetch(client, "compressed", 0)
+    writer = traced.collector.wait_for_tree("compressed", PRODUCE)
+    assert writer.spans[0].trace_id != TRACE_ID
+    trace = traced.collector.wait_for_tree("compressed", READ)
+    assert trace.named(semconv.FETCH_READ).links == [writer.spans[0].trace_id]
+
+
+def test_what_was_not_sampled_leaves_its_gateways_part_when_it_fails(tmp_path: Path) -> None:
+    with collector() as spans:
+        env = {**spans.env, "OTEL_TRACES_SAMPLER": "traceidratio", "OTEL_TRACES_SAMPLER_ARG": "0"}
+        with Cluster(tmp_path, env=env) as cluster:
+            with RawClient(cluster.address, client_id="unsampled") as client:
+                metadata(client, "late")
+                produce_batch(client, "late", build_batch([Record(0, 1, b"k", b"v", HEADERS)]))
+                client.call(fetch_request("late", 99), FetchResponse, 12)
+            with RawClient(cluster.address) as client:
+                client.socket.sendall(b"\0\0\0\4abcd")
+                assert client.closed_by_peer()
+        spans.wait_for(lambda trace: semconv.MALFORMED in str(trace.spans))
+        failed, refused = spans.traces()
+    assert failed.tree() == ["gateway.kafka.connect server", "  gateway.kafka.request internal"]
+    request = failed.named(semconv.REQUEST)
+    assert request.attributes[semconv.CLIENT_ID] == "unsampled"
+    assert request.events == [(semconv.KAFKA_ERROR, {semconv.ERROR_TYPE: "OFFSET_OUT_OF_RANGE"})]
+    assert failed.named(semconv.CONNECT).attributes[semconv.SAMPLED_BY] == "failed"
+    assert semconv.MALFORMED in dict(refused.named(semconv.REQUEST).events)
+
+
+def test_log_lines_name_the_request_and_its_trace(tmp_path: Path) -> None:
+    with collector() as spans:
+        json_lines = ("--log-format", "json")
+        with Cluster(tmp_path, gateway_args=json_lines, env=spans.env) as cluster:
+            with RawClient(cluster.address, client_id="logged") as client:
+                metadata(client, "logged")
+                cluster.broker.kill()
+                # Answers of this API have no code for a broker that is away: its connection ends.
+                client.socket.settimeout(20)
+                with pytest.raises(ConnectionError):
+                    metadata(client, "logged")
+            lines = map(json.loads, cluster.gateway.log.read_text().splitlines())
+            (line,) = [line for line in lines if "needs the broker" in line["message"]]
+            trace = spans.wait_for(
+                lambda trace: line["span_id"] in {span.span_id for span in trace.spans}
+            )
+    assert line["request_id"] == "0-2"
+    request = trace.named(semconv.REQUEST)
+    assert (request.trace_id, request.span_id) == (line["trace_id"], line["span_id"])
+    assert request.failed
 
 
 def test_without_an_endpoint_the_sdk_is_not_even_loaded(shared_cluster: Cluster) -> None:
-    use(shared_cluster)
+    with RawClient(shared_cluster.address) as client:
+        metadata(client, "untraced")
+        assert produce(client, "untraced", b"a") == 0
+        assert values(fetch(client, "untraced", 0)) == [b"a"]
     for process in (shared_cluster.broker, shared_cluster.gateway):
         mapped = Path(f"/proc/{process.pid}/maps").read_text()
         assert "grpc" not in mapped

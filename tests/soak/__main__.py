@@ -6,6 +6,8 @@ delays, loses, repeats, narrows, swallows and is cut; keys are updated; the brok
 restarted. Checked are every byte of every answer, the order within each lane, that no op runs
 twice, that every call ends by its deadline, that nothing fails while the link is whole, and that
 neither memory nor the number of tasks grows.
+
+`python -m tests.soak groups`: consumer groups in one storm after the other (`groups.py`).
 """
 
 from __future__ import annotations
@@ -40,6 +42,7 @@ from quafka_mesh_ops.ops import (
 from quafka_mesh_ops.parts import OpCode, Part
 from quafka_mesh_ops.server import Handler, MeshServer, OpContext
 from quafka_mesh_ops.tracing import Tracer
+from tests.soak import groups
 from tests.support.link import Link
 
 LINKS: list[dict[str, float]] = [
@@ -322,11 +325,15 @@ async def soak(seconds: float, seed: int) -> bool:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__)
+    parser.add_argument("what", nargs="?", choices=["mesh", "groups"], default="mesh")
     parser.add_argument("--minutes", type=float, default=30)
     parser.add_argument("--seed", type=int, default=int(time.time()))
     args = parser.parse_args()
     print(f"soak: {args.minutes:g} minutes, seed {args.seed}", flush=True)
-    good = asyncio.run(soak(args.minutes * 60, args.seed))
+    if args.what == "groups":
+        good = groups.soak(args.minutes * 60, args.seed)
+    else:
+        good = asyncio.run(soak(args.minutes * 60, args.seed))
     print("soak: nothing went wrong" if good else "soak: FAILED")
     return 0 if good else 1
 

@@ -27,10 +27,12 @@ def fill(cluster: Cluster, topic: str, count: int = 40) -> list[bytes]:
     return produce(cluster, topic, range(count))
 
 
-def produce(cluster: Cluster, topic: str, numbers: range) -> list[bytes]:
+def produce(
+    cluster: Cluster, topic: str, numbers: range, partitions: int = PARTITIONS
+) -> list[bytes]:
     producer = Producer({"bootstrap.servers": cluster.bootstrap, "linger.ms": 0})
     for number in numbers:
-        producer.produce(topic, b"%d" % number, partition=number % PARTITIONS)
+        producer.produce(topic, b"%d" % number, partition=number % partitions)
     assert producer.flush(SECONDS) == 0
     return [b"%d" % number for number in numbers]
 

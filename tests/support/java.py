@@ -46,14 +46,19 @@ def kafka_tools(pom: Path) -> list[Path]:
 
 
 def java_command(source: Path, jars: list[Path]) -> list[str]:
-    """What runs a program of one source file. The flags are for a quick start."""
+    """What runs a program of one source file."""
+    return java_class(str(source), jars)
+
+
+def java_class(name: str, jars: list[Path]) -> list[str]:
+    """What runs a class of these jars. The flags are for a quick start."""
     flags = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto"]
-    return [_program("java"), *flags, "-cp", ":".join(map(str, jars)), str(source)]
+    return [_program("java"), *flags, "-cp", ":".join(map(str, jars)), name]
 
 
-def run_java(source: Path, jars: list[Path], text: str) -> str:
+def run_java(source: Path, jars: list[Path], text: str, *arguments: str) -> str:
     """What a program of one source file prints when it is given this text."""
-    command = java_command(source, jars)
+    command = [*java_command(source, jars), *arguments]
     done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout

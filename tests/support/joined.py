@@ -12,7 +12,9 @@ from typing import Any, TypeVar, cast
 
 from quafka_broker.server import OPS as HANDLERS
 from quafka_broker.state import BrokerState
+from quafka_gateway.admin import Admin
 from quafka_gateway.api import APIS
+from quafka_gateway.config import EdgeSettings
 from quafka_gateway.connection import KafkaConnection
 from quafka_gateway.context import Services
 from quafka_gateway.coordinator import Coordinator
@@ -21,6 +23,7 @@ from quafka_gateway.fetch_session import FetchSessions
 from quafka_gateway.mesh import BrokerLink
 from quafka_gateway.request_memory import RequestMemory
 from quafka_gateway.response_memory import ResponseMemory
+from quafka_gateway.routes import OrgRoutes, to_one
 from quafka_mesh_ops.client import MeshClient
 from quafka_mesh_ops.errors import OpFailedError, PeerUnavailableError
 from quafka_mesh_ops.frames import (
@@ -99,6 +102,8 @@ class Joined:
             FetchSessions(self._slots, 1_000, 1_000),
             responses,
             FetchReader(broker, responses, cache_bytes=0, backfill_bytes=1 << 20),
+            Admin([broker], OrgRoutes(to_one("broker:1"), ORG)),
+            EdgeSettings(),
         )
 
     async def start_broker(self) -> None:

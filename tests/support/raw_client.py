@@ -16,7 +16,10 @@ M = TypeVar("M", bound=Message)
 class RawClient:
     """One connection. Requests can be sent without waiting for their answers."""
 
-    def __init__(self, address: tuple[str, int], timeout: float = 10.0) -> None:
+    def __init__(
+        self, address: tuple[str, int], timeout: float = 10.0, client_id: str = "raw-client"
+    ) -> None:
+        self._client_id = client_id
         self.socket = socket.create_connection(address, timeout)
         self._correlation_ids = count(1)
 
@@ -29,7 +32,7 @@ class RawClient:
     def send(self, request: Message, version: int) -> int:
         """Send a request; return its correlation id."""
         correlation_id = next(self._correlation_ids)
-        frame = encode_request(correlation_id, "raw-client", request, version)
+        frame = encode_request(correlation_id, self._client_id, request, version)
         self.socket.sendall(b"".join(frame))
         return correlation_id
 

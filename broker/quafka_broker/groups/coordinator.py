@@ -110,6 +110,10 @@ class Coordinator:
         """An org's groups, by name."""
         return [kept for key, kept in sorted(self._table.kept.items()) if key[0] == org]
 
+    def every_offset(self) -> list[tuple[Key, list[tuple[Place, Committed]]]]:
+        """What all groups of all orgs have committed."""
+        return [(key, list(k.offsets.items())) for key, k in self._table.kept.items() if k.offsets]
+
     def _new_group(self, key: Key) -> Group:
         return Group(key[1], self.limits, partial(self._save, key))
 
@@ -209,10 +213,16 @@ class Coordinator:
         pending.add_done_callback(done)
         await asyncio.shield(pending)
 
-    async def lag(self, org: int, kept: Kept) -> list[PartitionLag]:
+    async def lag_of_offsets(
+        self, org: int, group: str, offsets: dict[Place, Committed]
+    ) -> list[PartitionLag]:
+        """How far behind these are, of a group that another broker coordinates."""
+        return await self._lags.of_offsets((org, group), offsets, self.now_ms())
+
+    async def lag(self, org: int, kept: Kept, *, elsewhere: bool = False) -> list[PartitionLag]:
         """How far behind a group is, in every partition that it has to do with."""
         key = (org, kept.group.name)
-        return await self._lags.of_group(key, kept, self.now_ms(), exact=True)
+        return await self._lags.of_group(key, kept, self.now_ms(), exact=True, elsewhere=elsewhere)
 
     async def every_lag(self) -> AsyncIterator[tuple[int, Group, list[PartitionLag]]]:
         """The same of all groups of all orgs, with their orgs; seconds are to the batch.

@@ -48,17 +48,20 @@ class PartitionLag:
         catch_up_seconds: until none is left, at the present pace; None where that is not known,
             or never will be.
         owner: the member that reads the partition.
+        committed_at_ms, topic_id: of what was committed in another broker's topic.
     """
 
     topic: str
     partition: int
-    log_start: int
-    high_watermark: int
+    log_start: int = -1
+    high_watermark: int = -1
     committed: int | None = None
     records: int | None = None
     seconds: float | None = None
     catch_up_seconds: float | None = None
     owner: Member | None = None
+    committed_at_ms: int = -1
+    topic_id: bytes = b""
 
 
 class _Stamp(NamedTuple):
@@ -92,11 +95,12 @@ class Lags:
     # --- asking -----------------------------------------------------------------------------
 
     async def of_group(
-        self, key: Key, kept: Kept, now_ms: int, *, exact: bool
+        self, key: Key, kept: Kept, now_ms: int, *, exact: bool, elsewhere: bool = False
     ) -> list[PartitionLag]:
         """The lag in every partition that the group has committed in or reads, by topic.
 
-        Seconds are `exact` to the record, or else to its batch, which costs much less.
+        Seconds are `exact` to the record, or else to its batch, which costs much less. Partitions
+        of other brokers are named if they are asked for (`elsewhere`).
         """
         owners = owners_of(kept.group)
         found: list[PartitionLag] = []
@@ -104,10 +108,13 @@ class Lags:
             if number % _PER_SLICE == _PER_SLICE - 1:
                 await asyncio.sleep(0)
             virtual = self._virtual(key, place)
-            if virtual is None:
-                continue
             owner, committed = owners.get(place), kept.offsets.get(place)
-            if committed is None:
+            if committed is not None and isinstance(committed.incarnation, str):
+                virtual = None
+            if virtual is None:
+                if elsewhere:
+                    found.append(_elsewhere(place, committed, owner))
+            elif committed is None:
                 found.append(
                     PartitionLag(*place, virtual.log_start, virtual.high_watermark, owner=owner)
                 )
@@ -116,6 +123,25 @@ class Lags:
                 if lag.records and _is_away(kept.group):
                     lag = replace(lag, catch_up_seconds=None)
                 found.append(replace(lag, owner=owner))
+        return found
+
+    async def of_offsets(
+        self, key: Key, offsets: dict[Place, Committed], now_ms: int
+    ) -> list[PartitionLag]:
+        """The lag of what a group has committed that another broker coordinates.
+
+        Its pace is seen by those who ask again and again.
+        """
+        self.note(key, None, offsets)
+        found: list[PartitionLag] = []
+        for place, committed in offsets.items():
+            virtual = self._virtual(key, place)
+            if virtual is None:
+                found.append(PartitionLag(*place))
+            elif committed.offset < 0:
+                found.append(PartitionLag(*place, virtual.log_start, virtual.high_watermark))
+            else:
+                found.append(await self._lag(key, place, virtual, committed, now_ms, exact=True))
         return found
 
     async def _lag(
@@ -163,6 +189,18 @@ class Lags:
                 self._stamps.popitem(last=False)
         self._stamps.move_to_end(where)
         return stamp.timestamp
+
+
+def _elsewhere(place: Place, committed: Committed | None, owner: Member | None) -> PartitionLag:
+    if committed is None or not isinstance(committed.incarnation, str):
+        return PartitionLag(*place, owner=owner)
+    return PartitionLag(
+        *place,
+        committed=committed.offset,
+        owner=owner,
+        committed_at_ms=committed.at_ms,
+        topic_id=bytes.fromhex(committed.incarnation),
+    )
 
 
 def _is_away(group: Group) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from quafka_broker.state import BrokerState
 from quafka_broker.topics import Topic
 from quafka_broker.wal.errors import StorageError
+from quafka_mesh_ops import semconv
 from quafka_mesh_ops.ops import (
     DeleteRecordsOp,
     DeleteRecordsOpResp,
@@ -38,7 +39,8 @@ async def handle(
         answers.append((topic, part.partition))
     error = ErrorCode.NONE
     try:
-        await state.delete_records(starts)
+        with context.tracer.start(semconv.COMMIT, context.trace):
+            await state.delete_records(starts)
     except StorageError:
         error = ErrorCode.KAFKA_STORAGE_ERROR
     return DeleteRecordsOpsResp([_answer(state, answer, error) for answer in answers])

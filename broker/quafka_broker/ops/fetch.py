@@ -12,14 +12,18 @@ empty, not missing.
 from __future__ import annotations
 
 import asyncio
+import time
 from dataclasses import dataclass
 
 from quafka_broker import leader_epochs
 from quafka_broker.state import BrokerState
 from quafka_broker.virtual_topics import OffsetGoneError, VirtualTopic, VirtualTopicId
 from quafka_broker.wal.errors import CorruptError, StorageError
+from quafka_broker.wal.reading import ReadTimes
+from quafka_mesh_ops import semconv
 from quafka_mesh_ops.ops import (
     AbortedTransaction,
+    BatchTrace,
     EpochEnd,
     FetchOp,
     FetchOpResp,
@@ -28,11 +32,13 @@ from quafka_mesh_ops.ops import (
 )
 from quafka_mesh_ops.parts import Buffer
 from quafka_mesh_ops.server import OpContext
-from quafka_mesh_ops.tracing import Span, fail_with
+from quafka_mesh_ops.tracing import MAX_LINKS, Span, TraceContext, fail_with, parse_traceparent
 from quafka_proto.errors import ErrorCode
 from quafka_proto.records import read_header
 
 _READ_COMMITTED = 1
+_READS_TRACED = 8
+_TURN_NS = 1_000_000  # a wait for a turn that is worth a span
 
 
 async def handle(state: BrokerState, context: OpContext, op: FetchOps) -> FetchOpsResp:
@@ -43,18 +49,27 @@ async def handle(state: BrokerState, context: OpContext, op: FetchOps) -> FetchO
     stamp = state.leases.stamp()
     poll = _Poll(state, context.org_id, op)
     if op.max_wait_ms > 0 and not poll.enough:
-        with context.tracer.start("broker.fetch.park", context.trace):
+        with context.tracer.start(semconv.FETCH_PARK, context.trace):
             began = now()
             await poll.park(until)
             parked = now() - began
-    await context.may_read()
-    with context.tracer.start("rafka.broker.fetch.read", context.trace) as span:
-        answers = await _read(state, op, poll.targets)
+    await _take_turn(context)
+    with context.tracer.start(semconv.FETCH_READ, context.trace) as span:
+        times: list[ReadTimes] | None = None if span.context is None else []
+        answers = await _read(state, op, poll.targets, times)
         if span.context is not None:
             _describe(span, poll.targets, answers)
+            _trace_reads(context, span.context, times or [])
     return FetchOpsResp(
         answers, leased=state.leases.unchanged_since(stamp), parked_us=round(parked * 1e6)
     )
+
+
+async def _take_turn(context: OpContext) -> None:
+    asked = 0 if context.trace is None else time.time_ns()
+    await context.may_read()
+    if asked and time.time_ns() - asked > _TURN_NS:
+        context.tracer.start(semconv.QUEUED, context.trace, begun=asked).end()
 
 
 @dataclass(slots=True)
@@ -161,7 +176,9 @@ def _target(state: BrokerState, org: int, op: FetchOp) -> _Target:
     return _Target(op, virtual, uuid=topic.uuid)
 
 
-async def _read(state: BrokerState, op: FetchOps, targets: list[_Target]) -> list[FetchOpResp]:
+async def _read(
+    state: BrokerState, op: FetchOps, targets: list[_Target], times: list[ReadTimes] | None
+) -> list[FetchOpResp]:
     aborted: list[AbortedTransaction] | None = [] if op.isolation_level == _READ_COMMITTED else None
     answers: list[FetchOpResp] = []
     left = op.max_bytes
@@ -173,7 +190,10 @@ async def _read(state: BrokerState, op: FetchOps, targets: list[_Target]) -> lis
             answers.append(FetchOpResp([], high_watermark=-1, error_code=error))
             continue
         if not target.final and target.op.fetch_offset < topic.high_watermark:
-            batches, error = await _read_one(state, topic, target.op, left, empty)
+            timed = None if times is None or len(times) >= _READS_TRACED else ReadTimes()
+            batches, error = await _read_one(state, topic, target.op, left, empty, timed)
+            if times is not None and timed is not None:
+                times.append(timed)
             size = sum(map(len, batches))
             left -= size
             empty = empty and not size
@@ -187,17 +207,40 @@ async def _read(state: BrokerState, op: FetchOps, targets: list[_Target]) -> lis
                 aborted_transactions=aborted,
                 diverging_epoch=target.diverging,
                 topic_id=b"" if target.op.topic_id else target.uuid,
+                produced_by=_produced_by(state, topic, batches) if batches else None,
             )
         )
     return answers
 
 
+def _produced_by(
+    state: BrokerState, topic: VirtualTopic, batches: list[Buffer]
+) -> list[BatchTrace] | None:
+    """Which traces wrote these batches: the first ones, of those that are still remembered."""
+    if not len(state.produced_by):
+        return None
+    found: list[BatchTrace] = []
+    for batch in batches[:MAX_LINKS]:
+        offset = int.from_bytes(batch[:8], "big")
+        trace = state.produced_by.find(topic.id, offset)
+        if trace is not None:
+            found.append(BatchTrace(offset, trace.traceparent))
+    return found or None
+
+
 async def _read_one(
-    state: BrokerState, topic: VirtualTopic, op: FetchOp, left: int, first: bool
+    state: BrokerState,
+    topic: VirtualTopic,
+    op: FetchOp,
+    left: int,
+    first: bool,
+    times: ReadTimes | None,
 ) -> tuple[list[Buffer], ErrorCode]:
     limit = max(0, min(op.max_bytes, left))
     try:
-        batches = await state.log.read(topic, op.fetch_offset, limit, at_least_one=first)
+        batches = await state.log.read(
+            topic, op.fetch_offset, limit, at_least_one=first, times=times
+        )
     except CorruptError:
         return [], ErrorCode.CORRUPT_MESSAGE
     except StorageError:
@@ -212,13 +255,26 @@ def _describe(span: Span, targets: list[_Target], answers: list[FetchOpResp]) ->
     batches = [batch for answer in answers for batch in answer.records]
     span.set(
         {
-            "messaging.system": "kafka",
-            "virtual_topic": first.topic.id.key if first and first.topic else "",
-            "partitions": len(targets),
-            "fetch_offset": first.op.fetch_offset if first else -1,
-            "returned_count": sum(read_header(batch).record_count for batch in batches),
-            "bytes": sum(map(len, batches)),
-            "high_watermark": answers[0].high_watermark if answers else -1,
+            semconv.VIRTUAL_TOPIC: first.topic.id.key if first and first.topic else "",
+            semconv.PARTITIONS: len(targets),
+            semconv.FETCH_OFFSET: first.op.fetch_offset if first else -1,
+            semconv.RETURNED_COUNT: sum(read_header(batch).record_count for batch in batches),
+            semconv.BODY_SIZE: sum(map(len, batches)),
+            semconv.HIGH_WATERMARK: answers[0].high_watermark if answers else -1,
         }
     )
     fail_with(span, (answer.error_code for answer in answers))
+    traces = (parse_traceparent(each.traceparent) for a in answers for each in a.produced_by or ())
+    span.link(trace for trace in traces if trace is not None)
+
+
+def _trace_reads(context: OpContext, parent: TraceContext, times: list[ReadTimes]) -> None:
+    """Where the time of each partition's read went: the index, or the log itself."""
+    for read in times:
+        if not read.indexed:
+            continue  # it failed
+        context.tracer.start(semconv.WAL_INDEX, parent, begun=read.began).end(read.indexed)
+        span = context.tracer.start(
+            semconv.WAL_READ, parent, {semconv.FROM_DISK: read.from_disk}, begun=read.indexed
+        )
+        span.end(read.read)

@@ -1,15 +1,18 @@
-"""Op 0x1A: how far behind groups are; see groups/lag.py for what that is."""
+"""Ops 0x1A and 0x1B: how far behind groups are; see groups/lag.py for what that is."""
 
 from __future__ import annotations
 
 from quafka_broker.groups import lag
 from quafka_broker.groups.states import State
+from quafka_broker.groups.table import Committed
 from quafka_broker.state import BrokerState
 from quafka_mesh_ops.lag_ops import (
     GroupLag,
     GroupLagResp,
     LaggingMember,
     LagOfGroup,
+    LagOfOffsets,
+    LagOfOffsetsResp,
     PartitionLag,
 )
 from quafka_mesh_ops.server import OpContext
@@ -18,23 +21,39 @@ from quafka_proto.errors import ErrorCode
 
 async def handle(state: BrokerState, context: OpContext, op: GroupLag) -> GroupLagResp:
     """Answer for each group."""
-    found = [await _of_group(state, context.org_id, name) for name in op.groups]
+    found = [await _of_group(state, context.org_id, name, op.elsewhere) for name in op.groups]
     return GroupLagResp(state.groups.now_ms(), found)
 
 
-async def _of_group(state: BrokerState, org: int, name: str) -> LagOfGroup:
+async def of_offsets(state: BrokerState, context: OpContext, op: LagOfOffsets) -> LagOfOffsetsResp:
+    """Answer for each offset."""
+    offsets = {
+        (each.topic, each.partition): Committed("", each.committed, -1, "", each.committed_at_ms)
+        for each in op.partitions
+    }
+    found = await state.groups.lag_of_offsets(context.org_id, op.group, offsets)
+    return LagOfOffsetsResp([_partition(each) for each in found])
+
+
+async def _of_group(state: BrokerState, org: int, name: str, elsewhere: bool) -> LagOfGroup:
     kept = state.groups.find(org, name)
     if kept is None:
         error = ErrorCode.GROUP_ID_NOT_FOUND if name else ErrorCode.INVALID_GROUP_ID
         return LagOfGroup(name, error, State.DEAD)
     group = kept.group
-    partitions = [_partition(each) for each in await state.groups.lag(org, kept)]
+    lags = await state.groups.lag(org, kept, elsewhere=elsewhere)
     members = [
         LaggingMember(member.id, member.instance_id, member.client_id, member.client_host)
         for member in group.members.values()
     ]
     return LagOfGroup(
-        name, 0, group.state, group.protocol_type, group.protocol or "", members, partitions
+        name,
+        0,
+        group.state,
+        group.protocol_type,
+        group.protocol or "",
+        members,
+        [_partition(each) for each in lags],
     )
 
 
@@ -49,6 +68,8 @@ def _partition(each: lag.PartitionLag) -> PartitionLag:
         _ms(each.seconds),
         _ms(each.catch_up_seconds),
         each.owner.id if each.owner is not None else "",
+        each.committed_at_ms,
+        each.topic_id,
     )
 
 

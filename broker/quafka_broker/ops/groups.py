@@ -6,6 +6,7 @@ from dataclasses import replace
 from time import perf_counter
 
 from quafka_broker.state import BrokerState
+from quafka_mesh_ops import semconv
 from quafka_mesh_ops.group_ops import (
     Heartbeat,
     HeartbeatResp,
@@ -21,15 +22,24 @@ from quafka_mesh_ops.server import OpContext
 
 async def join(state: BrokerState, context: OpContext, op: JoinGroup) -> JoinGroupResp:
     """Join; parked until the generation begins."""
-    with context.tracer.start("broker.group.park", context.trace):
+    with context.tracer.start(semconv.GROUP_PARK, context.trace) as span:
         began = perf_counter()
         answer = await state.groups.join(context.org_id, op)
+        if span.context is not None:
+            span.set(
+                {
+                    semconv.GROUP: op.group,
+                    semconv.GENERATION: answer.generation,
+                    semconv.MEMBERS: len(answer.members or ()),
+                }
+            )
         return replace(answer, parked_us=_microseconds_since(began))
 
 
 async def sync(state: BrokerState, context: OpContext, op: SyncGroup) -> SyncGroupResp:
     """Get an assignment; parked until there is one."""
-    with context.tracer.start("broker.group.park", context.trace):
+    with context.tracer.start(semconv.GROUP_PARK, context.trace) as span:
+        span.set({semconv.GROUP: op.group, semconv.GENERATION: op.generation})
         began = perf_counter()
         answer = await state.groups.sync(context.org_id, op)
         return replace(answer, parked_us=_microseconds_since(began))

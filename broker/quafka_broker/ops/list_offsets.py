@@ -18,6 +18,7 @@ from quafka_broker.leader_epochs import LEADER_EPOCH
 from quafka_broker.state import BrokerState
 from quafka_broker.virtual_topics import VirtualTopic
 from quafka_broker.wal.errors import CorruptError, StorageError
+from quafka_mesh_ops import semconv
 from quafka_mesh_ops.ops import (
     ListOffsetsOp,
     ListOffsetsOpResp,
@@ -34,10 +35,10 @@ _TIERED = (-5, -6)
 
 async def handle(state: BrokerState, context: OpContext, op: ListOffsetsOps) -> ListOffsetsOpsResp:
     """Resolve every partition's timestamp."""
-    with context.tracer.start("rafka.broker.list_offsets.read", context.trace) as span:
+    with context.tracer.start(semconv.LIST_OFFSETS_READ, context.trace) as span:
         answers = [await _find(state, context.org_id, part) for part in op.partitions]
         if span.context is not None:
-            span.set({"messaging.system": "kafka", "partitions": len(answers)})
+            span.set({semconv.PARTITIONS: len(answers)})
             fail_with(span, (answer.error_code for answer in answers))
     return ListOffsetsOpsResp(answers)
 

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from quafka_broker.groups.table import Committed, Place
 from quafka_broker.state import BrokerState
 from quafka_broker.wal.errors import StorageError
+from quafka_mesh_ops import semconv
 from quafka_mesh_ops.group_ops import (
     CommitOffset,
     CommitOffsets,
@@ -50,7 +51,8 @@ async def commit(state: BrokerState, context: OpContext, op: CommitOffsets) -> C
             )
     if good:
         try:
-            await groups.commit(org, op.group, good)
+            with context.tracer.start(semconv.COMMIT, context.trace):
+                await groups.commit(org, op.group, good)
         except StorageError:
             failed = ErrorCode.COORDINATOR_NOT_AVAILABLE  # retriable, and may end well
             errors = [error or failed for error in errors]

@@ -6,7 +6,9 @@ from quafka_broker import topic_configs
 from quafka_broker.state import BrokerState
 from quafka_broker.topics import MAX_PARTITIONS, Topic, legal_name
 from quafka_broker.wal.errors import StorageError
+from quafka_mesh_ops import semconv
 from quafka_mesh_ops.ops import (
+    ConfigEntry,
     CreateTopic,
     CreateTopicResp,
     DeleteTopic,
@@ -28,7 +30,8 @@ async def delete(state: BrokerState, context: OpContext, op: DeleteTopic) -> Del
         unknown = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return DeleteTopicResp(op.topic, op.topic_id, unknown)
     try:
-        done = await state.delete_topic(topic)
+        with context.tracer.start(semconv.COMMIT, context.trace):
+            done = await state.delete_topic(topic)
     except StorageError:
         return DeleteTopicResp(topic.name, topic.uuid, ErrorCode.KAFKA_STORAGE_ERROR)
     gone = ErrorCode.NONE if done else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -60,13 +63,16 @@ async def create(state: BrokerState, context: OpContext, op: CreateTopic) -> Cre
     if refusal is not None:
         return refusal
     try:
-        configs = topic_configs.check({entry.name: entry.value for entry in op.configs or []})
+        configs = _configs(op.configs or [])
     except topic_configs.ConfigError as e:
         return CreateTopicResp(b"", -1, ErrorCode.INVALID_CONFIG, str(e))
     uuid = b""
     if not op.validate_only:
         try:
-            topic, is_new = await state.create_topic(context.org_id, op.topic, partitions, configs)
+            with context.tracer.start(semconv.COMMIT, context.trace):
+                topic, is_new = await state.create_topic(
+                    context.org_id, op.topic, partitions, configs
+                )
         except StorageError as e:
             return CreateTopicResp(b"", -1, ErrorCode.KAFKA_STORAGE_ERROR, str(e))
         if not is_new:
@@ -74,6 +80,15 @@ async def create(state: BrokerState, context: OpContext, op: CreateTopic) -> Cre
         uuid = topic.uuid
     shown = topic_configs.effective(state.config, configs)
     return CreateTopicResp(uuid, partitions, configs=[EffectiveConfig(*c) for c in shown])
+
+
+def _configs(entries: list[ConfigEntry]) -> dict[str, str]:
+    given: dict[str, str | None] = {}
+    for entry in entries:
+        if entry.name in given:
+            raise topic_configs.ConfigError(f"{entry.name} is given twice")
+        given[entry.name] = entry.value
+    return topic_configs.check(given)
 
 
 def _refusal(state: BrokerState, org: int, name: str, partitions: int) -> CreateTopicResp | None:

@@ -5,6 +5,7 @@ Recovery fills it, the log's writer extends it, readers look things up in it, ch
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import threading
 from bisect import bisect_right
@@ -29,6 +30,8 @@ class Contents:
         self.segments: list[Segment] = []
         """Never changed but by `append` and `replace`, which make another list."""
         self._changing = threading.Lock()
+        self.naming = asyncio.Lock()
+        """Held while a sealed segment's files get or lose their names."""
         self.topics: dict[VirtualTopicId, VirtualTopic] = {}
         self.quarantine = Quarantine()
         self.next_id = 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from quafka_broker.leader_epochs import LEADER_EPOCH
 from quafka_broker.virtual_topics import VirtualTopic, VirtualTopicId
@@ -13,11 +14,25 @@ from quafka_proto.log_format import ENTRY_HEADER_SIZE, IndexRow, encode_entry_he
 from quafka_proto.records import PATCHED_SIZE, BatchHeader, rebase
 
 
+class WriteTimes(NamedTuple):
+    """One write of the log: when it began, was written, and was synced (ns since the epoch).
+
+    `synced` equals `written` where `wal.fsync` does not sync each one.
+    """
+
+    began: int
+    written: int
+    synced: int
+    appends: int
+    bytes: int
+
+
 @dataclass(slots=True, eq=False)
 class Append:
     """Checked batches for one virtual topic, and who waits for their offsets.
 
-    `urgent`: they may use the reserve of a full disk.
+    `urgent`: they may use the reserve of a full disk. `writes`: where the write is noted that
+    they were part of, for a trace.
     """
 
     topic: VirtualTopic
@@ -25,6 +40,7 @@ class Append:
     size: int
     done: asyncio.Future[list[int]]
     urgent: bool
+    writes: list[WriteTimes] | None = None
 
 
 @dataclass(slots=True)
@@ -36,6 +52,7 @@ class Group:
         next_id: the next global message id.
         position: where the next entry begins in the segment file.
         durable: up to where that file is known fsynced before this write.
+        began: when it began to be written, `written` and `synced` when that was done (ns).
     """
 
     salt: int
@@ -47,6 +64,9 @@ class Group:
     buffers: list[Buffer] = field(default_factory=list[Buffer])
     rows: list[IndexRow] = field(default_factory=list[IndexRow])
     size: int = 0
+    began: int = 0
+    written: int = 0
+    synced: int = 0
     _ends: dict[VirtualTopicId, int] = field(default_factory=dict[VirtualTopicId, int])
 
     def add(self, append: Append) -> None:
@@ -62,6 +82,16 @@ class Group:
         self.appends.append(append)
         self.offsets.append(offsets)
         self.size += append.size
+
+    def note_times(self) -> None:
+        """Tell those of its appends that want to know when they were written."""
+        asking = [append.writes for append in self.appends if append.writes is not None]
+        if not asking:
+            return
+        times = WriteTimes(self.began, self.written, self.synced, len(self.appends), self.size)
+        for writes in asking:
+            if times not in writes:
+                writes.append(times)
 
     def _place(
         self, topic: VirtualTopicId, header: BatchHeader, batch: memoryview, offset: int

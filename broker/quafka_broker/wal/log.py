@@ -13,7 +13,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from quafka_broker.producers import Producers
 from quafka_broker.virtual_topics import VirtualTopic, VirtualTopicId
@@ -22,8 +22,9 @@ from quafka_broker.wal.checkpointer import Checkpointer
 from quafka_broker.wal.contents import Contents
 from quafka_broker.wal.disk import Disk
 from quafka_broker.wal.errors import CorruptError, StorageError
+from quafka_broker.wal.group import WriteTimes
 from quafka_broker.wal.quarantine import Damage
-from quafka_broker.wal.reading import Reader
+from quafka_broker.wal.reading import Reader, ReadTimes
 from quafka_broker.wal.recovery import recover
 from quafka_broker.wal.repair import repair
 from quafka_broker.wal.reserve import Reserve
@@ -38,6 +39,8 @@ log = logging.getLogger("quafka.broker.wal")
 
 CHECKPOINT_BYTES = 256 << 20
 
+T = TypeVar("T")
+
 
 class Health(NamedTuple):
     """How the log is.
@@ -51,6 +54,32 @@ class Health(NamedTuple):
     failed: str | None
     refusing: str | None
     damages: int
+
+
+class SegmentCut(NamedTuple):
+    """A segment up to `end`, with `rows` index rows; nothing is appended to a sealed one."""
+
+    number: int
+    salt: int
+    kind: int
+    end: int
+    rows: int
+    sealed: bool
+
+
+class LogCut(NamedTuple):
+    """The log at one instant: a prefix of it, which is durable.
+
+    Attributes:
+        end_id: every record's global id is below it.
+        topics: with log start and high watermark.
+        lost: ranges of offsets that damage has cost.
+    """
+
+    end_id: int
+    segments: list[SegmentCut]
+    topics: list[tuple[VirtualTopicId, int, int]]
+    lost: dict[VirtualTopicId, list[tuple[int, int]]]
 
 
 class Figures(NamedTuple):
@@ -256,6 +285,42 @@ class Log:
         """A deleted partition's index is not needed any more."""
         self._contents.topics.pop(topic, None)
 
+    # --- cut --------------------------------------------------------------------------------
+
+    async def cut(self, also: Callable[[], T], keep: Callable[[LogCut, T], None]) -> LogCut:
+        """One instant of the log, and what `also` gives at that same instant.
+
+        All of it is durable on return. `keep` is called in a thread while none of the segments'
+        files loses its name: it may link to them.
+
+        Raises:
+            OSError: the log has failed, or `keep` has.
+        """
+        async with self._contents.naming:
+            begun = time.perf_counter()
+            cut, found = self._instant(), also()
+            took = time.perf_counter() - begun
+            log.info("a cut at id %d held up appends for %.2f ms", cut.end_id, took * 1000)
+            await self._open_writer.make_log_durable()
+            await asyncio.to_thread(keep, cut, found)
+        return cut
+
+    def segments(self) -> list[SegmentCut]:
+        """The segments that have entries."""
+        segments = self._contents.segments
+        last = segments[-1].number
+        return [
+            SegmentCut(s.number, s.salt, s.kind, s.end, s.entries, s.number != last)
+            for s in segments
+            if s.entries
+        ]
+
+    def _instant(self) -> LogCut:
+        """What readers see now. All of an append is visible, or nothing of it."""
+        contents, segments = self._contents, self.segments()
+        topics = [(t.id, t.log_start, t.high_watermark) for t in contents.topics.values()]
+        return LogCut(contents.next_id, segments, topics, contents.quarantine.lost())
+
     # --- checkpoint -------------------------------------------------------------------------
 
     def _committed(self, grown: set[VirtualTopicId]) -> None:
@@ -319,28 +384,36 @@ class Log:
         batches: Sequence[tuple[BatchHeader, memoryview]],
         *,
         urgent: bool = False,
+        writes: list[WriteTimes] | None = None,
     ) -> asyncio.Future[list[int]]:
         """Queue checked batches now; the future gives the offset of each batch's first record.
 
         The order of the calls is the log's order. Cancelling the future does not take the batches
         back. Call `wait_for_room` before, or memory is not bounded. What is `urgent` may use the
-        reserve of a full disk.
+        reserve of a full disk. `writes` is given the times of the write.
 
         The future raises:
             InDoubtError: nobody knows if the batches are in the log.
             StorageError: they are not.
         """
-        return self._open_writer.append(topic, batches, urgent=urgent)
+        return self._open_writer.append(topic, batches, urgent=urgent, writes=writes)
 
     # --- read -------------------------------------------------------------------------------
 
     async def read(
-        self, topic: VirtualTopic, offset: int, max_bytes: int, *, at_least_one: bool
+        self,
+        topic: VirtualTopic,
+        offset: int,
+        max_bytes: int,
+        *,
+        at_least_one: bool,
+        times: ReadTimes | None = None,
     ) -> list[memoryview]:
         """Whole batches from the one that holds `offset` on, together at most `max_bytes`.
 
         With `at_least_one` the first batch is returned however large. `offset` must be within
-        [log_start, high_watermark]; at the high watermark there is nothing.
+        [log_start, high_watermark]; at the high watermark there is nothing. `times` is told when
+        what was done.
 
         Raises:
             StorageError: the bytes cannot be read.
@@ -348,7 +421,9 @@ class Log:
             OffsetGoneError: the log start is above `offset`.
         """
         try:
-            return await self._reader.batches(topic, offset, max_bytes, at_least_one=at_least_one)
+            return await self._reader.batches(
+                topic, offset, max_bytes, at_least_one=at_least_one, times=times
+            )
         except (OSError, Malformed) as e:
             log.warning("virtual topic %s cannot be read at offset %d: %s", topic.id.key, offset, e)
             raise StorageError(str(e)) from e

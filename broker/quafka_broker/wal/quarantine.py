@@ -77,6 +77,10 @@ class Quarantine:
                 return end
         return offset
 
+    def lost(self) -> dict[VirtualTopicId, list[tuple[int, int]]]:
+        """All lost ranges [first, end) of offsets."""
+        return {topic: list(ranges) for topic, ranges in self._lost.items()}
+
     def settle(self, topics: Iterable[VirtualTopic]) -> None:
         """Find out whose offsets are lost; forget what is not live any more.
 

@@ -9,8 +9,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import struct
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from itertools import takewhile
 from typing import NamedTuple, TypeVar
 
@@ -68,6 +70,19 @@ class _Bad(NamedTuple):
     reason: str
 
 
+@dataclass(slots=True)
+class ReadTimes:
+    """When a read found its place in the index, and when it had read it, in ns since the epoch.
+
+    `from_disk`: whether a thread has waited for the device.
+    """
+
+    began: int = 0
+    indexed: int = 0
+    read: int = 0
+    from_disk: bool = False
+
+
 class Reader:
     """Reads a log's contents."""
 
@@ -80,7 +95,13 @@ class Reader:
         self._threads.shutdown()
 
     async def batches(
-        self, topic: VirtualTopic, offset: int, max_bytes: int, *, at_least_one: bool
+        self,
+        topic: VirtualTopic,
+        offset: int,
+        max_bytes: int,
+        *,
+        at_least_one: bool,
+        times: ReadTimes | None = None,
     ) -> list[memoryview]:
         """Whole batches from the one that holds `offset` on, together at most `max_bytes`.
 
@@ -92,17 +113,23 @@ class Reader:
 
         def read(how: Read) -> tuple[list[memoryview], _Bad | None]:
             found: list[memoryview] = []
-            for run in plan(
-                self._contents, topic, offset, max_bytes, how, at_least_one=at_least_one
-            ):
+            runs = plan(self._contents, topic, offset, max_bytes, how, at_least_one=at_least_one)
+            if times is not None:
+                times.indexed = time.time_ns()
+                times.from_disk = how is _from_disk
+            for run in runs:
                 bad = _read_run(run, how, found)
                 if bad is not None:
                     return found, bad
             return found, None
 
+        if times is not None:
+            times.began = time.time_ns()
         # Much of it is copied, or many of them are looked up, where nobody waits for the loop.
         much = max_bytes > _AT_ONCE and topic.high_watermark - offset > _FEW
         batches, bad = await (self._in_thread(read) if much else self._run(read))
+        if times is not None:
+            times.read = time.time_ns()
         if bad is not None:
             self._quarantine(bad)
             if not batches:

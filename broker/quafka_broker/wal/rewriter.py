@@ -168,7 +168,6 @@ class Rewriter:
     async def _remove(self, segment: Segment) -> int:
         """The index goes first: a log without one is whole, an index without a log is a loss."""
         await self._let_go()
-        self._contents.replace(segment, None)
 
         def remove() -> int:
             size = segment.log.size() + segment.index.size()
@@ -177,7 +176,9 @@ class Rewriter:
             self._disk.sync_names()
             return size
 
-        size = await self._in_thread(remove)
+        async with self._contents.naming:
+            self._contents.replace(segment, None)
+            size = await self._in_thread(remove)
         log.info("%s removed: nothing in it is live", log_name(segment.number))
         return size
 
@@ -205,8 +206,9 @@ class Rewriter:
         except Exception:
             await self._in_thread(work.abandon)
             raise
-        new = await self._in_thread(work.publish)
-        self._contents.replace(segment, new)
+        async with self._contents.naming:
+            new = await self._in_thread(work.publish)
+            self._contents.replace(segment, new)
         self._seen[new.number] = _Seen(new.salt, await self._live_records(new))
         freed = segment.end + segment.index_end - new.end - new.index_end
         took = time.monotonic() - begun

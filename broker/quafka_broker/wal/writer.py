@@ -21,7 +21,7 @@ from quafka_broker.virtual_topics import VirtualTopic, VirtualTopicId
 from quafka_broker.wal.contents import Contents
 from quafka_broker.wal.disk import Disk, File
 from quafka_broker.wal.errors import InDoubtError, StorageError, SyncError
-from quafka_broker.wal.group import Append, Group
+from quafka_broker.wal.group import Append, Group, WriteTimes
 from quafka_broker.wal.reserve import Reserve
 from quafka_broker.wal.segment import Segment
 from quafka_mesh_ops.metrics import Histogram
@@ -146,6 +146,17 @@ class Writer:
             _sync(self._active.index)
             return self._active.number, self._durable
 
+        return await self._syncing(sync)
+
+    async def make_log_durable(self) -> None:
+        """Sync what has been written to the log, but not the index: appends hardly wait for it.
+
+        Raises:
+            OSError: the log has failed, or does so now.
+        """
+        await self._syncing(self._sync)
+
+    async def _syncing(self, sync: Callable[[], T]) -> T:
         if self.failure is not None:
             raise OSError(errno.EIO, self.failure)
         try:
@@ -178,6 +189,7 @@ class Writer:
         batches: Sequence[tuple[BatchHeader, memoryview]],
         *,
         urgent: bool,
+        writes: list[WriteTimes] | None = None,
     ) -> asyncio.Future[list[int]]:
         """See `Log.append`."""
         done: asyncio.Future[list[int]] = asyncio.get_running_loop().create_future()
@@ -186,7 +198,7 @@ class Writer:
             done.exception()
             return done
         size = sum(len(batch) for _, batch in batches)
-        self._pending.append(Append(topic, batches, size, done, urgent))
+        self._pending.append(Append(topic, batches, size, done, urgent, writes))
         self._pending_bytes += size
         self._work.set()
         return done
@@ -247,10 +259,13 @@ class Writer:
     def _write(self, group: Group) -> None:
         """Write a group, in the writer's thread. Raises OSError; then `cut` puts things back."""
         self._unsynced = True
+        group.began = time.time_ns()
         self._active.write(group.buffers, group.rows)
         self._written = group.position
+        group.written = group.synced = time.time_ns()
         if self._fsync.every_commit:
             self._sync()
+            group.synced = time.time_ns()
 
     def _roll(self) -> None:
         """Seal the active segment and begin the next, in the writer's thread. Raises OSError."""
@@ -275,6 +290,7 @@ class Writer:
         self._contents.next_id = group.next_id
         self._pending_bytes -= group.size
         self._count(group)
+        group.note_times()
         grown: set[VirtualTopicId] = set()
         rows = iter(group.rows)
         for append, offsets in zip(group.appends, group.offsets, strict=True):

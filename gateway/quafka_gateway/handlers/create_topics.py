@@ -6,6 +6,8 @@ than accepted and ignored. Topic configs are the broker's to judge.
 
 from __future__ import annotations
 
+from collections import Counter
+
 from quafka_gateway.context import RequestContext
 from quafka_mesh_ops.ops import ConfigEntry, CreateTopic, CreateTopicResp
 from quafka_proto.errors import ErrorCode
@@ -17,14 +19,16 @@ from quafka_proto.schema.topics import (
     CreateTopicsResponse,
 )
 
+_MOST_CONFIGS = 1_000  # there are no so many
+
 
 async def handle(request: CreateTopicsRequest, context: RequestContext) -> CreateTopicsResponse:
     """Create each topic, durably."""
-    names = [topic.name for topic in request.topics]
+    times = Counter(topic.name for topic in request.topics)
     results: list[CreatableTopicResult] = []
     with context.child("gateway.kafka.create_topics") as span:
         for topic in request.topics:
-            refusal = _refusal(topic, names)
+            refusal = _refusal(topic, times)
             if refusal is not None:
                 results.append(refusal)
                 continue
@@ -45,9 +49,11 @@ async def handle(request: CreateTopicsRequest, context: RequestContext) -> Creat
     return CreateTopicsResponse(topics=results)
 
 
-def _refusal(topic: CreatableTopic, names: list[str]) -> CreatableTopicResult | None:
-    if names.count(topic.name) > 1:
+def _refusal(topic: CreatableTopic, times: Counter[str]) -> CreatableTopicResult | None:
+    if times[topic.name] > 1:
         return _error(topic, ErrorCode.INVALID_REQUEST, "the request names this topic twice")
+    if len(topic.configs) > _MOST_CONFIGS:
+        return _error(topic, ErrorCode.INVALID_CONFIG, f"more than {_MOST_CONFIGS} configs")
     if topic.assignments:
         return _error(
             topic, ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions cannot be assigned by hand"

@@ -2,26 +2,39 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from quafka_gateway.context import RequestContext
-from quafka_mesh_ops.ops import DeleteTopic
+from quafka_mesh_ops.ops import DeleteTopic, DeleteTopicResp
+from quafka_proto.errors import ErrorCode
 from quafka_proto.schema.topics import (
     DeletableTopicResult,
     DeleteTopicsRequest,
     DeleteTopicsResponse,
 )
 
+_NO_ID = bytes(16)
+
 
 async def handle(request: DeleteTopicsRequest, context: RequestContext) -> DeleteTopicsResponse:
     """Delete each topic, durably."""
+    ops = _ops(request, context.version)
+    nameless = None if context.version >= 6 else ""
+    times = Counter((op.topic, op.topic_id) for op in ops)
     results: list[DeletableTopicResult] = []
     with context.child("gateway.kafka.delete_topics") as span:
-        for op in _ops(request, context.version):
-            answer = await context.broker.delete_topic(op, span.context)
+        for op in ops:
+            message = _fault(op, times)
+            if message:
+                answer = DeleteTopicResp(op.topic, op.topic_id, ErrorCode.INVALID_REQUEST)
+            else:
+                answer = await context.broker.delete_topic(op, span.context)
             results.append(
                 DeletableTopicResult(
-                    name=answer.topic or op.topic or None,
-                    topic_id=answer.topic_id or op.topic_id or bytes(16),
+                    name=answer.topic or op.topic or nameless,
+                    topic_id=answer.topic_id or op.topic_id or _NO_ID,
                     error_code=answer.error_code,
+                    error_message=message or None,
                 )
             )
     return DeleteTopicsResponse(responses=results)
@@ -30,4 +43,15 @@ async def handle(request: DeleteTopicsRequest, context: RequestContext) -> Delet
 def _ops(request: DeleteTopicsRequest, version: int) -> list[DeleteTopic]:
     if version < 6:
         return [DeleteTopic(name) for name in request.topic_names]
-    return [DeleteTopic(topic.name or "", topic.topic_id) for topic in request.topics]
+    return [
+        DeleteTopic(topic.name or "", b"" if topic.topic_id == _NO_ID else topic.topic_id)
+        for topic in request.topics
+    ]
+
+
+def _fault(op: DeleteTopic, times: Counter[tuple[str, bytes]]) -> str:
+    if op.topic and op.topic_id:
+        return "a topic is named by its name or by its id, not by both"
+    if not op.topic and not op.topic_id:
+        return "neither a topic's name nor its id is given"
+    return "the request names this topic twice" if times[op.topic, op.topic_id] > 1 else ""

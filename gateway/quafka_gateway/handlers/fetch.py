@@ -9,13 +9,16 @@ topics by id. There is one replica: the rack is of no use, and the preferred one
 from __future__ import annotations
 
 import asyncio
-from itertools import groupby
+from collections.abc import Iterator
+from itertools import groupby, islice
 
 from quafka_gateway import message_sets
+from quafka_gateway.client_context import client_context
 from quafka_gateway.context import RequestContext
 from quafka_gateway.fetch_session import replica_id
+from quafka_mesh_ops import semconv
 from quafka_mesh_ops.ops import FetchOp, FetchOpResp, FetchOps
-from quafka_mesh_ops.tracing import Span, fail_with
+from quafka_mesh_ops.tracing import MAX_LINKS, Span, TraceContext, fail_with
 from quafka_proto.schema.fetch import (
     AbortedTransaction,
     EpochEndOffset,
@@ -43,10 +46,11 @@ async def handle(request: FetchRequest, context: RequestContext) -> FetchRespons
     fetch = context.services.fetch_sessions.begin(request, context.version, now())
     if fetch.error:
         return FetchResponse(error_code=fetch.error)
-    with context.child("rafka.gateway.kafka.fetch") as span:
+    with context.child(semconv.GATEWAY_FETCH) as span:
         answers = await read(_op(request, fetch.ops), context, span)
         if span.context is not None:
             _describe(span, fetch.ops, answers)
+            span.link(islice(_produced_by(context, fetch.ops, answers), MAX_LINKS))
     if context.version < _FIRST_WITH_BATCHES:
         answers = await message_sets.for_consumer(fetch.ops, answers, context.version)
     error, session_id, partitions = fetch.finish(answers, now())
@@ -108,8 +112,22 @@ def _partition(index: int, answer: FetchOpResp) -> PartitionData:
 
 def _describe(span: Span, ops: list[FetchOp], answers: list[FetchOpResp]) -> None:
     returned = sum(len(batch) for answer in answers for batch in answer.records)
-    span.set({"kafka.partitions": len(answers), "kafka.fetch.bytes": returned})
+    span.set({semconv.PARTITIONS: len(answers), semconv.BODY_SIZE: returned})
     topics = {op.topic for op in ops}
     if len(topics) == 1 and topics != {""}:
-        span.set({"messaging.destination.name": topics.pop()})
+        span.set({semconv.DESTINATION: topics.pop()})
     fail_with(span, (answer.error_code for answer in answers))
+
+
+def _produced_by(
+    context: RequestContext, ops: list[FetchOp], answers: list[FetchOpResp]
+) -> Iterator[TraceContext]:
+    """Who wrote what is returned: as the broker knows, else as the records say."""
+    for op, answer in zip(ops, answers, strict=True):
+        known = list(context.services.reader.produced_by(op, answer))
+        yield from known
+        if not known:
+            for batch in answer.records[:MAX_LINKS]:
+                found = client_context(batch)
+                if found is not None:
+                    yield found.context

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers import list_offsets_v0
+from quafka_mesh_ops import semconv
 from quafka_mesh_ops.ops import ListOffsetsOp, ListOffsetsOpResp, ListOffsetsOps
 from quafka_proto.errors import ErrorCode
 from quafka_proto.schema.list_offsets import (
@@ -39,7 +40,7 @@ async def handle(request: ListOffsetsRequest, context: RequestContext) -> ListOf
         ],
         isolation_level=request.isolation_level,
     )
-    with context.child("rafka.gateway.kafka.list_offsets") as span:
+    with context.child(semconv.GATEWAY_LIST_OFFSETS) as span:
         answers = iter(await context.broker.list_offsets(op, span.context))
     return ListOffsetsResponse(
         topics=[

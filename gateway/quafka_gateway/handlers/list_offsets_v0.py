@@ -8,6 +8,7 @@ record at or after that time, and the log's start.
 from __future__ import annotations
 
 from quafka_gateway.context import RequestContext
+from quafka_mesh_ops import semconv
 from quafka_mesh_ops.ops import ListOffsetsOp, ListOffsetsOpResp, ListOffsetsOps
 from quafka_proto.errors import ErrorCode
 from quafka_proto.schema.list_offsets import (
@@ -31,7 +32,7 @@ async def handle(request: ListOffsetsRequest, context: RequestContext) -> ListOf
             for timestamp in (partition.timestamp, _LATEST, _EARLIEST)
         ]
     )
-    with context.child("rafka.gateway.kafka.list_offsets") as span:
+    with context.child(semconv.GATEWAY_LIST_OFFSETS) as span:
         answers = iter(await context.broker.list_offsets(op, span.context))
     return ListOffsetsResponse(
         topics=[

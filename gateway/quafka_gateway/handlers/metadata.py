@@ -5,10 +5,12 @@ by name are created where both the client (`allow_auto_topic_creation`, version 
 broker's `auto.create.topics.enable` allow it. An empty list means all topics in version 0, none
 from version 1 on; null means all. Where there are several brokers, their topics are one list
 (`catalog.py`), and the cluster's id is the home broker's, null before that has answered once.
+What may be done with topics and cluster is said from version 8 on, to who asks.
 """
 
 from __future__ import annotations
 
+from quafka_gateway.authorized import cluster_operations, topic_operations
 from quafka_gateway.context import NODE_ID, RequestContext
 from quafka_mesh_ops.ops import DescribeTopics, TopicDescription
 from quafka_proto.schema.metadata import (
@@ -28,11 +30,15 @@ async def handle(request: MetadataRequest, context: RequestContext) -> MetadataR
     with context.child("gateway.kafka.metadata") as span:
         answer = await context.broker.describe_topics(_question(request, context), span.context)
     host, port = context.services.advertised
+    operations = topic_operations(asked=request.include_topic_authorized_operations)
     return MetadataResponse(
         brokers=[MetadataResponseBroker(node_id=NODE_ID, host=host, port=port)],
         cluster_id=answer.cluster_id or None,
         controller_id=NODE_ID,
-        topics=[_topic(topic) for topic in answer.topics],
+        topics=[_topic(topic, operations) for topic in answer.topics],
+        cluster_authorized_operations=cluster_operations(
+            asked=request.include_cluster_authorized_operations
+        ),
     )
 
 
@@ -46,7 +52,7 @@ def _question(request: MetadataRequest, context: RequestContext) -> DescribeTopi
     return DescribeTopics(topics=names, topic_ids=ids, auto_create=create)
 
 
-def _topic(topic: TopicDescription) -> MetadataResponseTopic:
+def _topic(topic: TopicDescription, operations: int) -> MetadataResponseTopic:
     return MetadataResponseTopic(
         error_code=topic.error_code,
         name=topic.topic,
@@ -61,4 +67,5 @@ def _topic(topic: TopicDescription) -> MetadataResponseTopic:
             )
             for index in range(topic.partitions)
         ],
+        topic_authorized_operations=operations,
     )

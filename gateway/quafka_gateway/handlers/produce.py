@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from quafka_gateway import message_sets
 from quafka_gateway.context import RequestContext
+from quafka_mesh_ops import semconv
 from quafka_mesh_ops.ops import ProduceOp, ProduceOpResp, ProduceOps
 from quafka_mesh_ops.tracing import Span, fail_with
 from quafka_proto.errors import BatchError, ErrorCode
@@ -27,13 +28,16 @@ _FIRST_WITH_BATCHES = 3
 
 async def handle(request: ProduceRequest, context: RequestContext) -> ProduceResponse | None:
     """Append to each partition; answered when the records are durable."""
-    with context.child("rafka.gateway.kafka.produce") as span:
+    with context.child(semconv.GATEWAY_PRODUCE) as span:
         answers = _refusal(request)
         if answers is None:
             append = _append_message_sets if context.version < _FIRST_WITH_BATCHES else _append
             answers = await append(request, _partitions(request), context, span)
         if span.context is not None:
-            span.set({"kafka.partitions": len(answers), "kafka.acks": request.acks})
+            span.set({semconv.PARTITIONS: len(answers), semconv.ACKS: request.acks})
+            topics = {topic.name for topic in request.topic_data}
+            if len(topics) == 1 and topics != {""}:
+                span.set({semconv.DESTINATION: topics.pop()})
             fail_with(span, (answer.error_code for answer in answers))
     if request.acks == 0:
         return None

@@ -38,13 +38,14 @@ class BandwidthModel:
     """Says how much may be in flight (`window`) and how fast it may leave (`room`).
 
     Attributes:
+        datagram_size: bytes of a full datagram.
         window: bytes.
         rate: delivered bytes a second, as far as known; 0 at first.
         round_trip: the shortest of the last ten seconds.
     """
 
     def __init__(self, datagram_size: int, now: float, round_trip: float) -> None:
-        self._size = datagram_size
+        self.datagram_size = datagram_size
         self.round_trip = round_trip
         self._round_trip_at = now
         self.rate = 0.0
@@ -75,7 +76,7 @@ class BandwidthModel:
         if now < self._next_at:
             return 0
         self._next_at = max(self._next_at, now - _QUANTUM_SECONDS)
-        return max(2 * self._size, int((now - self._next_at + _QUANTUM_SECONDS) * pace))
+        return max(2 * self.datagram_size, int((now - self._next_at + _QUANTUM_SECONDS) * pace))
 
     @property
     def next_at(self) -> float:
@@ -96,7 +97,7 @@ class BandwidthModel:
 
     def stalled(self) -> None:
         """Nothing has arrived for long: begin with little until something does."""
-        self.window = MIN_PACKETS * self._size
+        self.window = MIN_PACKETS * self.datagram_size
 
     def acked(self, number: int, size: int, now: float) -> None:
         """One packet has arrived."""
@@ -165,7 +166,7 @@ class BandwidthModel:
             self._cycle = (self._cycle + 1) % len(_CYCLE)
             self._cycle_at = now
             self._gain = _CYCLE[self._cycle]
-        least = MIN_PACKETS * self._size
+        least = MIN_PACKETS * self.datagram_size
         if self._probing_until:
             self.window = least
             if now > self._probing_until:
@@ -174,7 +175,7 @@ class BandwidthModel:
         if not self.rate:
             return
         gain = _STARTUP_GAIN if self._filling else _WINDOW_GAIN
-        window = max(least, int(gain * product) + 2 * self._size)
+        window = max(least, int(gain * product) + 2 * self.datagram_size)
         self.window = max(self.window, window) if self._filling else window
 
     @property
@@ -186,4 +187,4 @@ class BandwidthModel:
         round_trip = max(self.round_trip, 0.001)
         if self._filling:  # what little was asked for so far is not what the path can do
             return self._gain * max(self.rate, self.window / round_trip)
-        return max(self._gain * self.rate, MIN_PACKETS * self._size / round_trip)
+        return max(self._gain * self.rate, MIN_PACKETS * self.datagram_size / round_trip)

@@ -5,8 +5,9 @@ encryption costs. Here one call works for a whole burst of equal packets:
 
 - **Sending.** Stream data that fills packets is cut into STREAM frames without a length (they end
   with their packet), sealed straight into the buffer that one system call sends. Everything else
-  - ACKs, limits, small frames, the odd rest - is left to the stock path, which goes first: so
-  small answers overtake bulk.
+  - limits, the odd rest - is left to the stock path, which goes first.
+- **Small packets** with an ACK and the data of small ops are put together here, too (small.py);
+  one goes with each burst, so small answers overtake bulk.
 - **Receiving.** Packets that hold one STREAM frame are opened side by side and what is contiguous
   is handed on as one piece. Any other packet takes the stock path.
 - **ACKs.** Packets of one stream that are acknowledged together are accounted for once
@@ -34,10 +35,12 @@ from aioquic.quic.connection import Limit, NetworkAddress, QuicConnectionState
 from aioquic.quic.stream import QuicStream
 
 from quafka_mesh_ops.transport.burst import BULK, CID_SIZE, EIGHT_BYTES, OFFSET_FIELD, Burst
+from quafka_mesh_ops.transport.ladder import DatagramLadder
 from quafka_mesh_ops.transport.protection import SAMPLE_SIZE, TAG_SIZE, KeyRing, Keys
 from quafka_mesh_ops.transport.quic import MeshQuic, VerifyPeer
 from quafka_mesh_ops.transport.recovery import BulkPacket, BurstRecovery
 from quafka_mesh_ops.transport.send_buffer import SendBuffer
+from quafka_mesh_ops.transport.small import SmallContent, SmallPacket, ack_frame, parts_of
 
 logger = logging.getLogger("quafka.mesh")
 
@@ -62,54 +65,56 @@ class BatchedQuic(MeshQuic):
         verify: VerifyPeer,
         original_destination_connection_id: bytes | None = None,
         reset_secret: bytes | None = None,
+        ladder: DatagramLadder | None = None,
     ) -> None:
-        super().__init__(configuration, verify, original_destination_connection_id, reset_secret)
+        super().__init__(
+            configuration, verify, original_destination_connection_id, reset_secret, ladder
+        )
         self._loss.__class__ = BurstRecovery
         self._send_keys = KeyRing()
         self._receive_keys = KeyRing()
-        self._stock_due = True
 
     # --- sending ----------------------------------------------------------------------------
 
     def fill(self, now: float, room: int) -> list[tuple[bytes, NetworkAddress]]:
         """As the stock path, with bulk sealed by the burst."""
-        if self._is_idle(now):
-            return []
+        wishing = self._wishing()
+        has_chores = self._has_chores
+        ack_at = self._space.ack_at
+        if not wishing and not has_chores and (ack_at is None or ack_at > now):
+            return []  # the stock path would take twenty times as long to find that out
         keys = self._bulk_keys()
-        bulk = [stream for stream in self._streams_queue if self._is_bulk(stream)] if keys else []
-        if keys is None or not bulk:
+        if keys is None:
             return self.build(now, room)
+        bulk = [stream for stream in wishing if self._is_bulk(stream)]
+        small: SmallContent | None = None
         datagrams: list[tuple[bytes, NetworkAddress]] = []
-        if self._stock_due or len(bulk) < self._wishing():
-            # One packet for all that is not bulk, and small answers first.
-            self._stock_due = False
-            self._streams_queue.sort(key=self._is_bulk)
-            datagrams = self.build(now, min(room, self._max_datagram_size))
-            room -= sum([len(data) for data, _ in datagrams])
+        if has_chores or ack_at is not None or len(bulk) < len(wishing):
+            if not has_chores:
+                small = self._small_content(wishing, bulk, room, now)
+            if small is None:
+                # It goes first, and gets a packet whatever the bulk is.
+                self._streams_queue.sort(key=self._is_bulk)
+                datagrams = self.build(now, min(room, self._max_datagram_size) if bulk else room)
+                room -= sum([len(data) for data, _ in datagrams])
         for stream in bulk:
             if room < self._max_datagram_size:
                 break
             sealed = self._send_bulk(stream, room // self._max_datagram_size, keys, now)
             room -= sum([len(data) for data, _ in sealed])
             datagrams += sealed
+        if small is not None:
+            # The last of a burst may be shorter than the others without another system call.
+            datagrams += self._send_small(small, keys, now)
         return datagrams
 
-    def handle_timer(self, now: float) -> None:
-        """A deadline has come."""
-        self._stock_due = True
-        super().handle_timer(now)
-
-    def _is_idle(self, now: float) -> bool:
-        """Whether the stock path would find nothing to send, which takes it twenty times as long.
-
-        Every second call is such a one: datagrams whose acknowledgement may wait, and timers.
-        """
+    @property
+    def _has_chores(self) -> bool:
+        """Whether there is anything to send but ACKs and the data of streams."""
         path, *other_paths = self._network_paths
-        space = self._spaces[tls.Epoch.ONE_RTT]
-        return not (
+        return bool(
             not self._handshake_confirmed
             or self._state is not QuicConnectionState.CONNECTED
-            or (space.ack_at is not None and space.ack_at <= now)
             or self._close_pending
             or self._probe_pending
             or self._ping_pending
@@ -127,8 +132,7 @@ class BatchedQuic(MeshQuic):
             or self._local_max_data.used * 2 > self._local_max_data.value
             or _admits_streams(self._local_max_streams_bidi)
             or _admits_streams(self._local_max_streams_uni)
-            or any(_raises_limit(stream) for stream in self._streams.values())
-            or self._wishing()
+            or any(map(_raises_limit, self._streams.values()))
         )
 
     def _bulk_keys(self) -> Keys | None:
@@ -160,23 +164,84 @@ class BatchedQuic(MeshQuic):
         stop = min(pending[0].stop, self._flow_limit(stream))
         return stop - start >= self._max_datagram_size
 
-    def _wishing(self) -> int:
-        """How many streams have anything to send, or must be looked at by the stock path."""
-        return sum(
-            [
-                not stream.sender.buffer_is_empty
-                or stream.sender.reset_pending
-                or stream.receiver.stop_pending
-                or stream.is_finished
-                for stream in self._streams_queue
-            ]
-        )
+    def _wishing(self) -> list[QuicStream]:
+        """The streams that have anything to send, or must be looked at by the stock path."""
+        return [
+            stream
+            for stream in self._streams_queue
+            if not stream.sender.buffer_is_empty
+            or stream.sender.reset_pending
+            or stream.receiver.stop_pending
+            or stream.is_finished
+        ]
 
     def _flow_limit(self, stream: QuicStream) -> int:
         """The offset that flow control lets the stream reach."""
         sender = stream.sender
         connection = sender.highest_offset + self._remote_max_data - self._remote_max_data_used
         return min(connection, stream.max_stream_data_remote)
+
+    def _small_content(
+        self, wishing: list[QuicStream], bulk: list[QuicStream], room: int, now: float
+    ) -> SmallContent | None:
+        """An ACK, if one is due, and all that is not bulk; None if it is not so simple."""
+        space = self._space
+        ack = b""
+        if space.ack_at is not None:
+            delay = int((now - (space.largest_received_time or now)) * 1e6)
+            ack = ack_frame(space.ack_queue, delay >> self._local_ack_delay_exponent)
+            if not ack:
+                return None
+        streams = [stream for stream in wishing if stream not in bulk] if bulk else wishing
+        overhead = _PN_AT + _PN_SIZE + len(ack) + TAG_SIZE
+        parts = parts_of(streams, min(self._max_datagram_size, room) - overhead)
+        return None if parts is None else SmallContent(ack, parts)
+
+    def _send_small(
+        self, content: SmallContent, keys: Keys, now: float
+    ) -> list[tuple[bytes, NetworkAddress]]:
+        """One packet with this content, as far as flow control lets it."""
+        space, path = self._space, self._network_paths[0]
+        frames: list[bytes] = []
+        handlers: list[tuple[Any, Any]] = []
+        if content.ack:
+            frames.append(content.ack)
+            handlers.append((self._on_ack_delivery, (space, space.largest_received_packet)))
+            space.ack_at = None
+        for stream, start, stop, frame in content.parts:
+            if stop > self._flow_limit(stream):
+                continue
+            frames.append(frame)
+            handlers.append((stream.sender.on_data_delivery, (start, stop, False)))
+            self._note_sent(stream, start, stop, now)
+            stream.sender.buffer_is_empty = True
+        if not frames:
+            return []
+        has_data = len(frames) > bool(content.ack)
+        packet = self._seal_one(b"".join(frames), keys)
+        number, size = self._packet_number, len(packet)
+        sent: dict[int, Any] = space.sent_packets
+        sent[number] = SmallPacket(number, now, size, has_data, handlers)
+        self._packet_number = number + 1
+        if has_data:
+            space.ack_eliciting_in_flight += 1
+            self._congestion.bytes_in_flight += size
+        path.bytes_sent += size
+        return [(packet, path.addr)]
+
+    def _seal_one(self, payload: bytes, keys: Keys) -> bytes:
+        """The next packet, with this content."""
+        number = self._packet_number
+        first = _FIXED_BIT | self._spin_bit << 5 | keys.phase << 2 | (_PN_SIZE - 1)
+        header = bytes((first,)) + self._peer_cid.cid + (number & 0xFFFF).to_bytes(2, "big")
+        sealed = keys.aead.encrypt((keys.iv ^ number).to_bytes(12, "big"), payload, header)
+        packet = header + sealed
+        mask = keys.masks(packet[_SAMPLE_AT : _SAMPLE_AT + SAMPLE_SIZE])
+        out = bytearray(packet)
+        out[0] ^= mask[0] & 0x1F
+        out[_PN_AT] ^= mask[1]
+        out[_PN_AT + 1] ^= mask[2]
+        return bytes(out)
 
     def _send_bulk(
         self, stream: QuicStream, count: int, keys: Keys, now: float
@@ -214,7 +279,7 @@ class BatchedQuic(MeshQuic):
         overhead = _PN_AT + _PN_SIZE + 1 + len(stream_id) + OFFSET_FIELD.size + TAG_SIZE
         out = bytearray(end - start + count * overhead)
         view = memoryview(out)
-        sent: dict[int, Any] = self._spaces[tls.Epoch.ONE_RTT].sent_packets
+        sent: dict[int, Any] = self._space.sent_packets
         first = _FIXED_BIT | self._spin_bit << 5 | keys.phase << 2 | (_PN_SIZE - 1)
         head = bytes([first]) + self._peer_cid.cid
         plain = (BULK + stream_id, _BULK_AND_FIN + stream_id)
@@ -241,7 +306,7 @@ class BatchedQuic(MeshQuic):
         _protect_headers(out, view, bounds, keys)
         self._packet_number = number
         bounds.append(at)
-        space = self._spaces[tls.Epoch.ONE_RTT]
+        space = self._space
         space.ack_eliciting_in_flight += count
         self._congestion.bytes_in_flight += at
         return [cast(bytes, view[a:b]) for a, b in pairwise(bounds)]
@@ -268,8 +333,7 @@ class BatchedQuic(MeshQuic):
         self, datagrams: Sequence[bytes], addr: NetworkAddress, now: float
     ) -> None:
         """Take what one system call received."""
-        self._stock_due = True
-        keys = self._open_keys(addr) if len(datagrams) > 1 else None
+        keys = self._open_keys(addr)
         if keys is None:
             super().receive_datagrams(datagrams, addr, now)
             return

@@ -20,17 +20,16 @@ from quafka_mesh_ops.frames import (
 )
 from quafka_mesh_ops.identity import NodeId
 from quafka_mesh_ops.parts import Buffer, Op
-from quafka_mesh_ops.tracing import TraceContext
+from quafka_mesh_ops.tracing import NO_SPAN, Span, TraceContext
 from quafka_mesh_ops.transport.connection import Connection
 
 MAX_UNFINISHED = 4 * MAX_FRAME
 """Bytes of incomplete replies. A broker sends three bulk replies at a time."""
 
 PING_INTERVAL = 1.0
-PING_DEADLINE = 2.0
+SILENT_SECONDS = 2.0
 _TICK = 0.1
 _HANDSHAKE_TIMEOUT = 3.0
-_UNHEARD_TIMEOUT = 1.0
 
 
 @dataclass(slots=True, eq=False)
@@ -48,6 +47,7 @@ class Call:
     trace: TraceContext | None
     future: asyncio.Future[Any]
     session: BrokerSession | None = None
+    queued: Span = NO_SPAN
 
 
 class SessionOwner(Protocol):
@@ -69,13 +69,10 @@ class SessionOwner(Protocol):
 class BrokerSession:
     """One connection to the broker."""
 
-    def __init__(
-        self, owner: SessionOwner, connection: Connection, *, may_be_too_large: bool
-    ) -> None:
+    def __init__(self, owner: SessionOwner, connection: Connection) -> None:
         self.connection = connection
         self.pending: dict[int, Call] = {}
         self.was_ready = False
-        self.may_be_too_large = may_be_too_large
         self._loop = asyncio.get_running_loop()
         self.over: asyncio.Future[str] = self._loop.create_future()
         self._owner = owner
@@ -180,18 +177,17 @@ class BrokerSession:
         """Notice a broker that is silent. Anything that arrives is a sign of life."""
         now = self._loop.time()
         heard = self.connection.last_received
-        self._tick_timer = self._loop.call_later(_TICK, self._tick)
+        again = (heard if heard + _TICK > now else now) + _TICK
+        self._tick_timer = self._loop.call_at(again, self._tick)
         if not self.was_ready:
-            # The first datagram has the full size: no answer at all may mean that it is too large.
-            unheard = self.may_be_too_large and not self.connection.has_received
-            if unheard and now >= self._give_up - _HANDSHAKE_TIMEOUT + _UNHEARD_TIMEOUT:
-                self.connection.abort_too_large()
-            elif now >= self._give_up:
+            if now >= self._give_up:
                 self.connection.abort("the handshake took too long")
             return
         if heard < self._ping_sent:
-            if now >= self._ping_sent + PING_DEADLINE:
-                self.connection.abort(f"no sign of life for {PING_DEADLINE:g} s")
+            # Silent for so long, and asked long enough ago.
+            if now >= max(heard + SILENT_SECONDS, self._ping_sent + SILENT_SECONDS / 2):
+                # Perhaps it is only we who hear nothing.
+                self.connection.close(f"no sign of life for {SILENT_SECONDS:g} s")
         elif now >= self._next_ping or (self.pending and now >= heard + _TICK):
             # With ops in flight ask more often: a dead peer's port on this host refuses at once.
             self._ping()

@@ -106,7 +106,7 @@ class Burst:
 
     def __init__(self, quic: MeshQuic, keys: Keys, masks: bytes, now: float) -> None:
         self._quic = quic
-        self._space = quic._spaces[tls.Epoch.ONE_RTT]
+        self._space = quic._space
         self._keys = keys
         self._masks = masks
         self._now = now

@@ -17,6 +17,7 @@ from aioquic.quic.congestion.base import QuicCongestionControl, register_congest
 from aioquic.quic.packet_builder import QuicSentPacket
 
 from quafka_mesh_ops.transport.bandwidth import BandwidthModel
+from quafka_mesh_ops.transport.recovery import SizeProbe
 
 MESH = "quafka"
 WINDOW = 2 << 20
@@ -26,7 +27,7 @@ _MINIMUM_PACKETS = 4
 _LOSS_FACTOR = 0.7
 LONG_PATH = 0.004
 """Seconds. A round trip that is never shorter is not a LAN's."""
-_SWALLOWED_SECONDS = 1.0
+_SWALLOWED_SECONDS = 0.5
 _SWALLOWED_PACKETS = 4
 
 
@@ -50,7 +51,9 @@ class MeshCongestionControl(QuicCongestionControl):
         self._acked = 0
         self._large_lost = 0
         self._large_lost_at = 0.0
-        self._small_acked_at = 0.0
+        self._lost_size = 1 << 16
+        self._smaller_acked_at = 0.0
+        self._resized_at = 0.0
 
     @property
     def window(self) -> int:
@@ -62,12 +65,23 @@ class MeshCongestionControl(QuicCongestionControl):
         if self.model is not None and size:
             self.model.sent(number, size, now, self.bytes_in_flight, limited=limited)
 
+    def resize(self, datagram_size: int, now: float) -> None:
+        """Datagrams have another size from now on."""
+        self._datagram_size = datagram_size
+        self._resized_at = now
+        self._large_lost = 0
+        self._lost_size = 1 << 16
+        if self.model is not None:
+            self.model.datagram_size = datagram_size
+        else:
+            self._set_window(self._window)
+
     def swallows(self, now: float) -> bool:
-        """Whether large packets vanish on this path while small ones arrive."""
+        """Whether large packets vanish on this path while smaller ones arrive."""
         return (
             self._large_lost >= _SWALLOWED_PACKETS
             and now - self._large_lost_at > _SWALLOWED_SECONDS
-            and self._small_acked_at > self._large_lost_at
+            and self._smaller_acked_at > self._large_lost_at
         )
 
     # --- QuicCongestionControl --------------------------------------------------------------
@@ -75,10 +89,11 @@ class MeshCongestionControl(QuicCongestionControl):
     def on_packet_acked(self, *, now: float, packet: QuicSentPacket) -> None:
         """Grow again: after a stall with every ACK, after a loss by one datagram per window."""
         self.bytes_in_flight -= packet.sent_bytes
-        if packet.sent_bytes > SMALLEST_MAX_DATAGRAM_SIZE:
-            self._large_lost = 0
+        if packet.sent_bytes < self._lost_size:
+            self._smaller_acked_at = now
         else:
-            self._small_acked_at = now
+            self._large_lost = 0
+            self._lost_size = 1 << 16
         if self.model is not None:
             self.model.acked(packet.packet_number, packet.sent_bytes, now)
             return
@@ -134,10 +149,14 @@ class MeshCongestionControl(QuicCongestionControl):
 
     def _gone(self, packet: QuicSentPacket) -> None:
         self.bytes_in_flight -= packet.sent_bytes
-        if packet.sent_bytes > SMALLEST_MAX_DATAGRAM_SIZE:
+        if packet.sent_bytes <= SMALLEST_MAX_DATAGRAM_SIZE or type(packet) is SizeProbe:
+            return
+        sent = packet.sent_time or 0.0
+        if sent > self._resized_at:
             if not self._large_lost:
-                self._large_lost_at = packet.sent_time or 0.0
+                self._large_lost_at = sent
             self._large_lost += 1
+            self._lost_size = min(self._lost_size, packet.sent_bytes)
 
     def _set_window(self, window: int) -> None:
         smallest = _MINIMUM_PACKETS * self._datagram_size

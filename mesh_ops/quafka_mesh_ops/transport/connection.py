@@ -22,9 +22,8 @@ from quafka_mesh_ops.transport.udp import Address, UdpSocket
 
 logger = logging.getLogger("quafka.mesh")
 
-TOO_LARGE = 0x5155
-"""Application error code of a CONNECTION_CLOSE: connect again with smaller datagrams."""
-
+_DOUBT_TIMEOUTS = 2
+"""Probe timeouts that a peer has to show that it lives: one is a round trip and its delays."""
 _TOP_UP_BELOW = 256 << 10
 _TOP_UP_TO = 512 << 10
 """How much of a stream's data QUIC is given ahead of what it has sent: it copies what it gets."""
@@ -88,12 +87,11 @@ class Connection:
         self._ends: set[int] = set()
         self._transmit_handle: asyncio.Handle | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._doubt: asyncio.TimerHandle | None = None
         self._ready = False
         self._over = False
         self._on_progress: Callable[[], None] | None = None
         self.last_received = self._loop.time()
-        self.has_received = False
-        self.was_too_large = False
         self._user = make_user(self)
 
     @property
@@ -164,10 +162,34 @@ class Connection:
             self._arm_timer()
             self._end(reason)
 
-    def abort_too_large(self) -> None:
-        """End: the path does not take datagrams of this size."""
-        self.was_too_large = True
-        self.abort(f"the path does not take datagrams of {self._quic.datagram_size} bytes")
+    def too_large(self) -> None:
+        """The kernel says that the path does not take datagrams of this size."""
+        size = self._quic.datagram_size
+        if not self._quic.too_large(self._loop.time()):
+            self.abort(f"the path does not take datagrams of {size} bytes")
+
+    def nudge(self) -> None:
+        """Have the peer say something, if it can hear us."""
+        if not self._over:
+            self._quic.send_ping(0)
+            self._transmit_soon()
+
+    def doubt(self, reason: str) -> None:
+        """End for this reason, unless the peer shows at once that it lives.
+
+        What a stranger may have forged does not end a connection.
+        """
+        if self._over or self._doubt is not None:
+            return
+        since = self._loop.time()
+        self.nudge()
+        patience = _DOUBT_TIMEOUTS * self._quic.probe_timeout
+        self._doubt = self._loop.call_later(patience, self._end_doubt, since, reason)
+
+    def _end_doubt(self, since: float, reason: str) -> None:
+        self._doubt = None
+        if self.last_received < since:
+            self.abort(reason)
 
     def abort(self, reason: str) -> None:
         """End without a word to the peer, which cannot hear us."""
@@ -179,7 +201,6 @@ class Connection:
     def receive(self, datagrams: list[bytes], address: Address) -> None:
         """Feed what one system call received, then act on it and answer."""
         now = self.last_received = self._loop.time()
-        self.has_received = True
         try:
             self._quic.receive_datagrams(datagrams, address, now)
         except Exception:
@@ -193,7 +214,8 @@ class Connection:
         self._handle_events()
         if self._quic.unordered > MAX_DATA:
             self.close("too much data out of order", QuicErrorCode.PROTOCOL_VIOLATION)
-        self._transmit()
+        # Not now: what is woken by this writes in the same turn, and one packet carries all.
+        self._transmit_soon()
 
     def resume(self) -> None:
         """The socket takes datagrams again."""
@@ -215,7 +237,6 @@ class Connection:
                     self._ends.discard(event.stream_id)
                     self._user.stream_reset(event.stream_id)
             elif isinstance(event, events.ConnectionTerminated):
-                self.was_too_large |= event.error_code == TOO_LARGE
                 self._end(quic.close_reason)
                 self._terminate()
             else:
@@ -250,10 +271,10 @@ class Connection:
         self._user.connection_closed(reason)
 
     def _terminate(self) -> None:
-        for handle in (self._timer, self._transmit_handle):
+        for handle in (self._timer, self._doubt, self._transmit_handle):
             if handle is not None:
                 handle.cancel()
-        self._timer = self._transmit_handle = None
+        self._timer = self._doubt = self._transmit_handle = None
         if self._router is not None:
             self._router.terminated(self)
             self._router = None
@@ -324,8 +345,4 @@ class Connection:
         if now + 0.001 >= when:
             self._quic.handle_timer(max(now, when))
             self._handle_events()
-        if self._quic.swallows_large(now) and not self._over:
-            self.was_too_large = True
-            size = self._quic.datagram_size
-            self.close(f"the path swallows datagrams of {size} bytes", TOO_LARGE)
         self._transmit()

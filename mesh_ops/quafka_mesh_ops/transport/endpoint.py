@@ -21,7 +21,7 @@ from cryptography import x509
 from quafka_mesh_ops.identity import Identity, NodeId, utc_now, verify_peer
 from quafka_mesh_ops.transport.batched import quic_class
 from quafka_mesh_ops.transport.connection import Connection, ConnectionUser
-from quafka_mesh_ops.transport.ladder import RUNGS, DatagramLadder
+from quafka_mesh_ops.transport.ladder import FLOOR, RUNGS, DatagramLadder, largest
 from quafka_mesh_ops.transport.log_limit import LimitedLog
 from quafka_mesh_ops.transport.quic import (
     SMALLEST_DATAGRAM,
@@ -59,13 +59,13 @@ async def dial(
     allowed: Collection[NodeId],
     make_user: Callable[[Connection], ConnectionUser],
     *,
-    ladder: DatagramLadder,
+    datagram_size: int | None = None,
     batched: bool = True,
 ) -> Connection:
     """Begin connecting; the user hears how it went. The socket lives as long as the connection.
 
-    `ladder` is told what the kernel knows of the route, and says the size of datagrams. Raises
-    OSError where the name or the address cannot be used at all.
+    Without a `datagram_size` it is found out what the path takes. Raises OSError where the name or
+    the address cannot be used at all.
     """
     loop = asyncio.get_running_loop()
     found = await loop.getaddrinfo(host, port, type=socket.SOCK_DGRAM)
@@ -77,11 +77,11 @@ async def dial(
     except OSError:
         sock.close()
         raise
-    ladder.route_is(route_mtu(sock), 6 if family == socket.AF_INET6 else 4)
+    ladder = _ladder(datagram_size, lambda: _largest(sock))
     configuration = quic_configuration(
         identity, utc_now(), is_client=True, datagram_size=ladder.size
     )
-    quic = quic_class(batched)(configuration, checker(allowed))
+    quic = quic_class(batched)(configuration, checker(allowed), ladder=ladder)
     return _Dialled(sock, address, quic, make_user).connection
 
 
@@ -115,9 +115,9 @@ class _Dialled:
     def _writable(self) -> None:
         self.connection.resume()
 
-    def _failed(self, error: OSError) -> None:
+    def _failed(self, error: OSError, address: Address) -> None:
         if error.errno == errno.EMSGSIZE:
-            self.connection.abort_too_large()
+            self.connection.too_large()
         else:
             self.connection.abort(error.strerror or str(error))
 
@@ -267,18 +267,18 @@ class Listener:
 
     def _new_connection(self, cid: bytes, size: int, address: Address) -> Connection:
         assert self._udp is not None
-        # A client pads its first datagram to its full size: that much the path can take.
+        # A client pads its first datagram to its full size. Above the least, that was configured.
+        fixed = self._datagram_size or (min(size, RUNGS[0]) if size > FLOOR else None)
+        ladder = _ladder(fixed, lambda: _largest_to(address))
         configuration = quic_configuration(
-            self._identity,
-            utc_now(),
-            is_client=False,
-            datagram_size=self._datagram_size or min(size, RUNGS[0]),
+            self._identity, utc_now(), is_client=False, datagram_size=ladder.size
         )
         quic = self._quic_class(
             configuration,
             self._verify,
             original_destination_connection_id=cid,
             reset_secret=self._reset_secret,
+            ladder=ladder,
         )
         connection = Connection(
             quic, self._udp, lambda connection: self._make_user(connection, address), self
@@ -300,9 +300,39 @@ class Listener:
         for connection in list(self._connections):
             connection.resume()
 
-    def _failed(self, error: OSError) -> None:
-        # An error on a shared socket names no connection; theirs find out by themselves.
-        self._limited.warning(str(error.errno), "the mesh socket: %s", error.strerror)
+    def _failed(self, error: OSError, address: Address) -> None:
+        concerned = [c for c in self._connections if c.quic.get_peer_address() == address]
+        if not concerned or error.errno not in (errno.ECONNREFUSED, errno.EMSGSIZE):
+            self._limited.warning(str(error.errno), "the mesh socket: %s", error.strerror)
+            return
+        for connection in concerned:
+            if error.errno == errno.EMSGSIZE:
+                connection.too_large()
+            else:
+                connection.doubt(error.strerror or str(error))
+
+
+def _ladder(fixed: int | None, route: Callable[[], int]) -> DatagramLadder:
+    return DatagramLadder(route) if fixed is None else DatagramLadder.fixed(fixed)
+
+
+def _largest(connected: socket.socket) -> int:
+    """The largest size that the route of a connected socket takes, as far as the kernel knows."""
+    try:
+        return largest(route_mtu(connected), 6 if connected.family == socket.AF_INET6 else 4)
+    except OSError:
+        return FLOOR
+
+
+def _largest_to(address: Address) -> int:
+    """The same of the route to an address."""
+    family = socket.AF_INET6 if len(address) == 4 else socket.AF_INET
+    with socket.socket(family, socket.SOCK_DGRAM) as asked:
+        try:
+            asked.connect(address)
+        except OSError:
+            return FLOOR
+        return _largest(asked)
 
 
 def _continues(data: bytes, cid: bytes) -> bool:

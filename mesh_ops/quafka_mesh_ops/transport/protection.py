@@ -5,6 +5,7 @@ The keys are derived from the connection's own secret, so what is sealed here ca
 any QUIC implementation and the other way round.
 """
 
+# ruff: noqa: SLF001
 # pyright: reportPrivateUsage=false
 from __future__ import annotations
 
@@ -12,7 +13,6 @@ from collections.abc import Callable
 
 from aioquic.quic.crypto import CryptoContext, derive_key_iv_hp
 from aioquic.tls import CipherSuite
-from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 TAG_SIZE = 16
@@ -36,27 +36,21 @@ class Keys:
     def __init__(self, context: CryptoContext, secret: bytes) -> None:
         assert context.cipher_suite is not None
         assert context.version is not None
-        key, iv, header_key = derive_key_iv_hp(
+        key, iv, _ = derive_key_iv_hp(
             cipher_suite=context.cipher_suite, secret=secret, version=context.version
         )
         self.secret = secret
         self.phase = context.key_phase
         self.aead = AESGCM(key)
         self.iv = int.from_bytes(iv, "big")
-        self.masks = _masks(header_key)
-
-
-def _masks(key: bytes) -> Masks:
-    # ECB is what the RFC prescribes for header protection: single blocks of ciphertext.
-    return Cipher(algorithms.AES(key), modes.ECB()).encryptor().update  # noqa: S305
+        # The header key stays the first secret's over key updates (RFC 9001 section 6), so it is
+        # not derived from this one. aioquic has the cipher: single blocks, so it can be shared.
+        assert context.hp is not None
+        self.masks: Masks = context.hp._encryptor.update
 
 
 class KeyRing:
-    """The keys of one direction of a connection, derived anew only after a key update.
-
-    The header key stays the same over key updates (RFC 9001 section 6), and aioquic keeps the
-    first secret's: so does this.
-    """
+    """The keys of one direction of a connection, derived anew only after a key update."""
 
     def __init__(self) -> None:
         self._keys: Keys | None = None
@@ -68,8 +62,5 @@ class KeyRing:
             return None
         keys = self._keys
         if keys is None or keys.secret is not secret:
-            renewed = Keys(context, secret)
-            if keys is not None:
-                renewed.masks = keys.masks
-            keys = self._keys = renewed
+            keys = self._keys = Keys(context, secret)
         return keys

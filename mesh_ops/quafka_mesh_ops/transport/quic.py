@@ -10,6 +10,7 @@ private names (aioquic is pinned below 1.8 for it).
 - **Stateless resets** (RFC 9000 section 10.3). A node that was killed and runs again answers for
   connections that it knows nothing of, and its peers need not wait for silence to tell.
 - **By reference.** A stream's data is kept where it is until it is acknowledged.
+- **The size of datagrams** changes on the way, as the path's (ladder.py).
 - **Pacing** on long paths only, and by the burst: the event loop's timers are no finer.
 """
 
@@ -33,9 +34,11 @@ from aioquic.quic.connection import (
     NetworkAddress,
     QuicConnection,
     QuicConnectionId,
+    QuicConnectionState,
+    QuicNetworkPath,
 )
-from aioquic.quic.packet import QuicProtocolVersion
-from aioquic.quic.packet_builder import QuicPacketBuilder
+from aioquic.quic.packet import QuicFrameType, QuicPacketType, QuicProtocolVersion
+from aioquic.quic.packet_builder import QuicDeliveryState, QuicPacketBuilder
 from aioquic.quic.recovery import QuicPacketPacer, QuicPacketSpace
 from aioquic.quic.stream import QuicStream
 from cryptography import x509
@@ -43,7 +46,8 @@ from cryptography import x509
 from quafka_mesh_ops.errors import PeerRefusedError
 from quafka_mesh_ops.identity import Identity, NodeId
 from quafka_mesh_ops.transport.congestion import MESH, MeshCongestionControl
-from quafka_mesh_ops.transport.recovery import CountingRecovery
+from quafka_mesh_ops.transport.ladder import DatagramLadder
+from quafka_mesh_ops.transport.recovery import CountingRecovery, SizeProbe
 from quafka_mesh_ops.transport.send_buffer import SendBuffer
 
 ALPN = "quafka-mesh/1"
@@ -55,6 +59,9 @@ BURST = 64_000
 _LEAST_PACKETS = 4
 """Where packets are as large as that, a burst is a few of them: what it costs beside them is
 shared, and it is still a fraction of a window, so that both ends work at the same time."""
+
+_LARGE_PROBES = 2
+"""Probe timeouts in a row after which data is tried in small packets."""
 
 KEY_UPDATE_AFTER = 1 << 22
 """Packets protected with one key. AES-GCM bears 2^23 (RFC 9001 section 6.6)."""
@@ -149,14 +156,20 @@ class MeshQuic(QuicConnection):
     bytes of bulk received for which an ACK is due.
     """
 
+    _space: QuicPacketSpace  # of everything but the handshake
+
     def __init__(
         self,
         configuration: QuicConfiguration,
         verify: VerifyPeer,
         original_destination_connection_id: bytes | None = None,
         reset_secret: bytes | None = None,
+        ladder: DatagramLadder | None = None,
     ) -> None:
-        """Server side: `reset_secret` is what `reset_token` is made from."""
+        """Server side: `reset_secret` is what `reset_token` is made from.
+
+        Without a `ladder`, datagrams keep the size that is configured.
+        """
         super().__init__(
             configuration=configuration,
             original_destination_connection_id=original_destination_connection_id,
@@ -171,19 +184,27 @@ class MeshQuic(QuicConnection):
         if reset_secret is not None:
             self._host_cids[0].stateless_reset_token = reset_token(reset_secret, self.host_cid)
         self._verify_certificate = verify
-        size = configuration.max_datagram_size
-        self._burst = max(_LEAST_PACKETS, BURST // size) * size
         congestion = self._loss._cc
         assert isinstance(congestion, MeshCongestionControl)
         self._congestion = congestion
         self._paced_until: float | None = None
-        self._loss._pacer = _NoPacing(max_datagram_size=size)
+        self._loss._pacer = _NoPacing(max_datagram_size=configuration.max_datagram_size)
+        self._ladder = ladder or DatagramLadder.fixed(configuration.max_datagram_size)
+        self._probed_at = 0.0
+        self._path: QuicNetworkPath | None = None
+        self._burst = 0
+        self._resize(0.0)
         self._loss.__class__ = CountingRecovery
 
     @property
     def datagram_size(self) -> int:
         """Bytes of UDP payload of a full packet."""
         return self._max_datagram_size
+
+    @property
+    def probe_timeout(self) -> float:
+        """Seconds within which a peer that lives has acknowledged (RFC 9002 section 6.2.1)."""
+        return self._loss.get_probe_timeout()
 
     @property
     def is_closed(self) -> bool:
@@ -207,9 +228,13 @@ class MeshQuic(QuicConnection):
         """
         return sum([len(stream.receiver._buffer) for stream in self._streams.values()])
 
-    def swallows_large(self, now: float) -> bool:
-        """Whether the path loses all large packets, and no small ones."""
-        return self._congestion.swallows(now)
+    def too_large(self, now: float) -> bool:
+        """The path does not take datagrams of this size. False: nor may they be smaller."""
+        if self._ladder.is_fixed or not self._handshake_confirmed:
+            return False
+        self._ladder.swallowed(now)
+        self._resize(now)
+        return True
 
     def _get_or_create_stream_for_send(self, stream_id: int) -> QuicStream:
         stream = super()._get_or_create_stream_for_send(stream_id)
@@ -260,12 +285,16 @@ class MeshQuic(QuicConnection):
     def datagrams_to_send(self, now: float) -> list[tuple[bytes, NetworkAddress]]:
         """At most one burst; see the module's text. Call again until nothing comes."""
         congestion = self._congestion
+        if self._path is not self._network_paths[0]:
+            self._use_path(now)
         if self._packet_number >= self._key_worn_at and self._handshake_confirmed:
             self._key_worn_at = self._packet_number + KEY_UPDATE_AFTER
             self.request_key_update()
         room = self._burst_room(now)
         number, before = self._packet_number, congestion.bytes_in_flight
         datagrams = self.fill(now, room)
+        if self._ladder.next_at <= now and self._is_usual:
+            datagrams += self._size_probe(now)
         sent = congestion.bytes_in_flight - before
         congestion.burst_sent(number, sent, now, limited=not self._has_pending)
         return datagrams
@@ -273,8 +302,28 @@ class MeshQuic(QuicConnection):
     def get_timer(self) -> float | None:
         """When to call `handle_timer`, or `datagrams_to_send` again."""
         timer = super().get_timer()
+        if timer is None:
+            return None
+        if self._ladder.next_at < timer and self._is_usual:
+            timer = self._ladder.next_at
         paced = self._paced_until
-        return paced if paced is not None and (timer is None or paced < timer) else timer
+        return paced if paced is not None and paced < timer else timer
+
+    def handle_timer(self, now: float) -> None:
+        """A deadline has come."""
+        super().handle_timer(now)
+        if self._congestion.swallows(now):
+            self.too_large(now)
+
+    @property
+    def _is_usual(self) -> bool:
+        """Whether the handshake is done and the connection neither closing nor moving."""
+        return (
+            self._handshake_confirmed
+            and self._state is QuicConnectionState.CONNECTED
+            and not self._close_pending
+            and self._network_paths[0].is_validated
+        )
 
     def _burst_room(self, now: float) -> int:
         """Bytes that may be sent now: whole datagrams, and one burst at most."""
@@ -304,17 +353,76 @@ class MeshQuic(QuicConnection):
 
     def build(self, now: float, room: int) -> list[tuple[bytes, NetworkAddress]]:
         """As `fill`, packet by packet."""
-        congestion, space = self._congestion, self._spaces[tls.Epoch.ONE_RTT]
+        congestion, space = self._congestion, self._space
         if space.ack_at is not None and space.ack_at > now and self._has_data:
             space.ack_at = now  # it costs nothing in a packet that leaves anyway
         congestion.congestion_window = congestion.bytes_in_flight + room
+        size = self._max_datagram_size
+        if self._probe_pending and self._loss._pto_count >= _LARGE_PROBES:
+            self._max_datagram_size = SMALLEST_DATAGRAM  # it may be the size that is in the way
         try:
             return super().datagrams_to_send(now)
         finally:
+            self._max_datagram_size = size
             congestion.congestion_window = congestion.window
+
+    # --- the size of datagrams ----------------------------------------------------------------
+
+    def _use_path(self, now: float) -> None:
+        """The first path, or the one to which the peer has moved."""
+        if self._path is not None:
+            self._ladder.moved(now)
+            self._resize(now)
+        self._path = self._network_paths[0]
+
+    def _size_probe(self, now: float) -> list[tuple[bytes, NetworkAddress]]:
+        """A packet that is as large as the path is hoped to take, and says nothing."""
+        path = self._network_paths[0]
+        self._probed_at = now
+        size = self._ladder.probe(now)
+        self._resize(now)
+        if not size:
+            return []
+        builder = QuicPacketBuilder(
+            host_cid=self.host_cid,
+            peer_cid=self._peer_cid.cid,
+            version=self._version or QuicProtocolVersion.VERSION_1,
+            is_client=self._is_client,
+            max_datagram_size=size,
+            packet_number=self._packet_number,
+            spin_bit=self._spin_bit,
+        )
+        builder.start_packet(QuicPacketType.ONE_RTT, self._cryptos[tls.Epoch.ONE_RTT])
+        frame = builder.start_frame(
+            QuicFrameType.PING, handler=self._size_probe_over, handler_args=(size,)
+        )
+        frame.push_bytes(bytes(builder.remaining_buffer_space))  # PADDING is zeros
+        number = self._packet_number
+        datagrams = self._flush_builder(
+            builder=builder, network_path=path, peer_cid=self._peer_cid.cid, now=now
+        )
+        self._spaces[tls.Epoch.ONE_RTT].sent_packets[number].__class__ = SizeProbe
+        return datagrams
+
+    def _size_probe_over(self, delivery: QuicDeliveryState, size: int) -> None:
+        now = self._probed_at
+        if delivery is QuicDeliveryState.ACKED:
+            self._ladder.arrived(size, now)
+        else:
+            self._ladder.lost(size, now)
+        self._resize(now)
+
+    def _resize(self, now: float) -> None:
+        """Follow the ladder."""
+        size = self._ladder.size
+        if size != self._max_datagram_size or not self._burst:
+            self._max_datagram_size = size
+            self._burst = max(_LEAST_PACKETS, BURST // size) * size
+            self._congestion.resize(size, now)
 
     def _initialize(self, peer_cid: bytes) -> None:
         super()._initialize(peer_cid)
+        self._space = self._spaces[tls.Epoch.ONE_RTT]
         # aioquic makes its Context itself; the subclass adds no state but what is set here.
         self.tls.__class__ = _MutualContext
         context = self.tls

@@ -51,6 +51,13 @@ class BulkPacket:
         return [(self.stream.sender.on_data_delivery, (self.start, self.stop, self.fin))]
 
 
+class SizeProbe(QuicSentPacket):
+    """A packet that was sent to see whether the path takes its size (ladder.py).
+
+    That it was lost says nothing of how full the path is (RFC 8899 section 3).
+    """
+
+
 class CountingRecovery(QuicPacketRecovery):
     """Counts what was lost, and what was sent again. Adds no state but these two."""
 
@@ -67,6 +74,10 @@ class CountingRecovery(QuicPacketRecovery):
         space: QuicPacketSpace,
     ) -> None:
         packets = list(packets)
+        probes = [packet for packet in packets if type(packet) is SizeProbe]
+        if probes:
+            super()._on_packets_lost(congestion_event=False, now=now, packets=probes, space=space)
+        packets = [packet for packet in packets if type(packet) is not SizeProbe]
         self.retransmitted += len(packets)
         if congestion_event:
             self.lost += len(packets)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+import os
 import socket
 import struct
 import sys
@@ -38,6 +39,11 @@ _UDP_SEGMENT, _UDP_GRO = 103, 104
 _IP_MTU_DISCOVER, _IPV6_MTU_DISCOVER, _PMTUDISC_DO = 10, 23, 2
 _IP_MTU, _IPV6_MTU = 14, 24
 
+_IP_RECVERR, _IPV6_RECVERR = 11, 25
+_EXTENDED_ERROR = struct.Struct("=IBxxxxxxxxxxx")  # linux/errqueue.h: errno, origin
+_FROM_THE_PATH = (2, 3)  # origins: ICMP, ICMPv6
+_ERRORS_AT_ONCE = 64
+
 _RETRY = frozenset((errno.EAGAIN, errno.EWOULDBLOCK, errno.EINTR, errno.ENOBUFS))
 _NO_SEGMENTATION = frozenset((errno.EIO, errno.EINVAL, errno.ENOPROTOOPT))
 
@@ -47,7 +53,8 @@ class UdpSocket:
 
     `on_datagrams(datagrams, address)` gets what has arrived from one peer, as far as a few system
     calls received it, `on_writable()` follows after `send` had to keep datagrams back,
-    `on_error(error)` gets what the kernel reports about the path (ECONNREFUSED, EMSGSIZE).
+    `on_error(error, address)` gets what the kernel reports about the path to a peer (ECONNREFUSED,
+    EMSGSIZE); the address is None where it does not say which.
     """
 
     def __init__(
@@ -55,7 +62,7 @@ class UdpSocket:
         sock: socket.socket,
         on_datagrams: Callable[[list[bytes], Address], None],
         on_writable: Callable[[], None],
-        on_error: Callable[[OSError], None],
+        on_error: Callable[[OSError, Address], None],
         peer: Address | None = None,
     ) -> None:
         self._sock = sock
@@ -68,6 +75,8 @@ class UdpSocket:
         sock.setblocking(False)
         _set_buffers(sock)
         _set_no_fragments(sock)
+        # An error on a shared socket is nobody's, unless it comes with an address.
+        self._names_errors = peer is None and _set_errors_with_address(sock)
         self._gro = _try_option(sock, socket.SOL_UDP, _UDP_GRO, 1)
         self._gso = _try_option(sock, socket.SOL_UDP, _UDP_SEGMENT, 0)
         self._ancillary = socket.CMSG_SPACE(4) if self._gro else 0
@@ -132,8 +141,10 @@ class UdpSocket:
                     logger.info("UDP_SEGMENT does not work here: %s", e.strerror)
                     self._gso = False
                     continue
+                if self._tell_errors():
+                    continue  # it was about what had been sent before; this has not left yet
                 self._kept.popleft()
-                self._on_error(e)
+                self._on_error(e, address)
                 continue
             self._kept.popleft()
 
@@ -174,8 +185,29 @@ class UdpSocket:
             arrived += _cut(data, control)
         if arrived:
             self._on_datagrams(arrived, self._peer or sender)
-        if error is not None and self._sock.fileno() >= 0:
-            self._on_error(error)
+        # An error may be told in the queue alone, and while it is there, the socket is readable.
+        told = not arrived and self._tell_errors()
+        if error is not None and not told and self._sock.fileno() >= 0:
+            self._on_error(error, self._peer)
+
+    def _tell_errors(self) -> bool:
+        """Tell what hosts and routers on the way have said; whether there was anything."""
+        told: list[tuple[int, Address]] = []
+        if not self._names_errors:
+            return False
+        for _ in range(_ERRORS_AT_ONCE):
+            try:
+                _, control, _, address = self._sock.recvmsg(0, 512, socket.MSG_ERRQUEUE)
+            except OSError:
+                break
+            for _, kind, value in control:
+                if kind in (_IP_RECVERR, _IPV6_RECVERR):
+                    code, origin = _EXTENDED_ERROR.unpack_from(value)
+                    if origin in _FROM_THE_PATH:
+                        told.append((code, address))
+        for code, address in told:
+            self._on_error(OSError(code, os.strerror(code)), address)
+        return bool(told)
 
 
 def bind_udp(host: str, port: int) -> socket.socket:
@@ -234,6 +266,12 @@ def _set_buffers(sock: socket.socket) -> None:
                 SOCKET_BUFFER,
                 name,
             )
+
+
+def _set_errors_with_address(sock: socket.socket) -> bool:
+    if sock.family == socket.AF_INET6:
+        return _try_option(sock, socket.IPPROTO_IPV6, _IPV6_RECVERR, 1)
+    return _try_option(sock, socket.IPPROTO_IP, _IP_RECVERR, 1)
 
 
 def _set_no_fragments(sock: socket.socket) -> None:

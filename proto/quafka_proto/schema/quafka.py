@@ -1,4 +1,5 @@
-"""Our own APIs, for tools that connect as any client does: DescribeGroupLag (key 20550).
+"""Our own APIs, for tools that connect as any client does: DescribeGroupLag (key 20550),
+DescribeGateway (20551).
 
 Kafka's keys are far below. They are only listed for a client that calls itself `CLIENT_SOFTWARE`:
 others have no use for them, and some stumble over keys that they do not know.
@@ -6,7 +7,17 @@ others have no use for them, and some stumble over keys that they do not know.
 
 from __future__ import annotations
 
-from quafka_proto.message import Request, Response, Struct, array, int16, int32, int64, string
+from quafka_proto.message import (
+    Request,
+    Response,
+    Struct,
+    array,
+    boolean,
+    int16,
+    int32,
+    int64,
+    string,
+)
 
 CLIENT_SOFTWARE = "quafka"
 """The `client_software_name` (KIP-511) of our own client."""
@@ -56,3 +67,35 @@ class DescribeGroupLagResponse(Response, key=20550, versions="0", flexible="0+")
     throttle_time_ms: int = int32()
     server_time_ms: int = int64(default=-1)
     groups: list[GroupLag] = array(GroupLag)
+
+
+class DescribeGatewayRequest(Request, key=20551, versions="0", flexible="0+"):
+    pass
+
+
+class GatewayBroker(Struct):
+    """A broker as the gateway sees it. -1 stands for what is not known.
+
+    `away_ms`: how long ops have not reached it; `op_us`: what one took just now; `rtt_us`: the
+    smoothed round-trip time of the mesh; `problem`: what keeps the broker from its work.
+    """
+
+    address: str = string()
+    connected: bool = boolean()
+    away_ms: int = int64()
+    answered: bool = boolean()
+    version: str = string()
+    time_ms: int = int64(default=-1)
+    problem: str = string()
+    op_us: int = int64(default=-1)
+    rtt_us: int = int64(default=-1)
+    datagram_bytes: int = int32(default=-1)
+    packets_sent: int = int64()
+    packets_lost: int = int64()
+
+
+class DescribeGatewayResponse(Response, key=20551, versions="0", flexible="0+"):
+    throttle_time_ms: int = int32()
+    server_time_ms: int = int64(default=-1)
+    version: str = string()
+    brokers: list[GatewayBroker] = array(GatewayBroker)

@@ -19,13 +19,14 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from quafka_broker import time_search
 from quafka_broker.config import BrokerConfig
-from quafka_broker.ops import delete_records, fetch, produce, topics
+from quafka_broker.ops import configs, delete_records, fetch, partitions, produce, topics
 from quafka_broker.retention import Retention
 from quafka_broker.state import BrokerState
 from quafka_broker.virtual_topics import VirtualTopic
 from quafka_broker.wal.log import Log
 from quafka_broker.wal.rewriter import RewritePolicy
 from quafka_broker.wal.writer import FsyncPolicy
+from quafka_mesh_ops.admin_ops import AlterTopicConfigs, ConfigChange, CreatePartitions
 from quafka_mesh_ops.ops import (
     ConfigEntry,
     CreateTopic,
@@ -37,6 +38,7 @@ from quafka_mesh_ops.ops import (
     ProduceOp,
     ProduceOps,
 )
+from quafka_proto.config_kinds import ConfigOperation
 from quafka_proto.errors import ErrorCode
 from quafka_proto.record_codec import Record, build_batch, iter_records
 from tests.unit.broker.memory_disk import MemoryDisk
@@ -47,6 +49,7 @@ NAMES = "ab"
 names = st.sampled_from(NAMES)
 times = st.integers(9_500, 10_500)
 NOW = 10_000
+SET = ConfigOperation.SET
 
 
 @dataclass
@@ -66,10 +69,11 @@ class Batch:
 
 @dataclass
 class Model:
-    """One topic of one partition."""
+    """One topic, of which one partition is used."""
 
     retention_ms: int
     retention_bytes: int
+    partitions: int = 1
     start: int = 0
     batches: list[Batch] = field(default_factory=list[Batch])
 
@@ -140,6 +144,28 @@ class StateModel(RuleBasedStateMachine):
         else:
             assert answer.error_code == 0
             self.models[name] = Model(ms, size)
+
+    @rule(name=names, ms=st.sampled_from([-1, 0, 300]))
+    def change(self, name: str, ms: int) -> None:
+        op = AlterTopicConfigs(name, [ConfigChange("retention.ms", SET, str(ms))])
+        answer = self.run(configs.alter(self.state, context(), op))
+        known = self.models.get(name)
+        assert bool(answer.error_code) == (known is None)
+        if known is not None:
+            known.retention_ms = ms
+
+    @rule(name=names, count=st.sampled_from([2, 3]))
+    def grow(self, name: str, count: int) -> None:
+        answer = self.run(partitions.create(self.state, context(), CreatePartitions(name, count)))
+        known = self.models.get(name)
+        assert bool(answer.error_code) == (known is None or count <= known.partitions)
+        if known is not None:
+            known.partitions = max(count, known.partitions)
+
+    @invariant()
+    def partitions_are_as_many(self) -> None:
+        counts = {t.name: t.partitions for t in self.state.registry.topics(ORG)}
+        assert counts == {name: model.partitions for name, model in self.models.items()}
 
     @rule(name=names)
     def delete(self, name: str) -> None:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import logging
 import os
+from contextvars import copy_context
 
 import pytest
 
 from quafka import logs
+from quafka_mesh_ops.log_context import CURRENT, trace_fields
+from quafka_mesh_ops.tracing import TraceContext
 
 
 def logged(capsys: pytest.CaptureFixture[str], form: str, message: str, *args: object) -> str:
@@ -42,6 +45,27 @@ def test_a_json_line_is_one_object(capsys: pytest.CaptureFixture[str]) -> None:
     assert found["time"].endswith("+00:00")
     del found["time"]
     assert found == {"level": "info", "logger": "quafka.mesh", "message": "a\nb"}
+
+
+class Served:
+    """A request that is being served."""
+
+    def log_fields(self) -> dict[str, str]:
+        return {"request_id": "7-42", **trace_fields(TraceContext(0xAB, 0xC))}
+
+
+def test_lines_about_a_request_name_it_and_its_trace(capsys: pytest.CaptureFixture[str]) -> None:
+    def serve(form: str) -> str:
+        CURRENT.set(Served())
+        return logged(capsys, form, "slow")
+
+    line = copy_context().run(serve, "console")
+    ids = f"request_id=7-42 trace_id={'0' * 30}ab span_id={'0' * 15}c"
+    assert line.endswith(f"slow [{ids}]\n")
+    found = json.loads(copy_context().run(serve, "json"))
+    assert found["request_id"] == "7-42"
+    assert (int(found["trace_id"], 16), int(found["span_id"], 16)) == (0xAB, 0xC)
+    assert "request_id" not in logged(capsys, "console", "nobody's")
 
 
 @pytest.mark.parametrize("form", ["console", "json"])

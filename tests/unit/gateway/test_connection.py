@@ -7,7 +7,9 @@ from typing import cast
 
 import pytest
 
+from quafka_gateway.admin import Admin
 from quafka_gateway.api import APIS
+from quafka_gateway.config import EdgeSettings
 from quafka_gateway.connection import KafkaConnection
 from quafka_gateway.context import Services
 from quafka_gateway.coordinator import Coordinator
@@ -16,6 +18,7 @@ from quafka_gateway.fetch_session import FetchSessions
 from quafka_gateway.mesh import BrokerAwayError, BrokerLink
 from quafka_gateway.request_memory import RequestMemory
 from quafka_gateway.response_memory import ResponseMemory
+from quafka_gateway.routes import OrgRoutes, to_one
 from quafka_mesh_ops.ops import (
     FetchOpResp,
     FetchOps,
@@ -85,6 +88,8 @@ class Client:
             FetchSessions(slots=0, max_partitions=0, session_partitions=0),
             responses,
             reader,
+            Admin([broker], OrgRoutes(to_one("broker:1"), 1)),
+            EdgeSettings(),
         )
         self.closed: list[KafkaConnection] = []
         self.connection = KafkaConnection(services, 0, self.closed.append)

@@ -10,7 +10,7 @@ from quafka_gateway import fetch_fills
 from quafka_gateway.fetch_cache import CachedPartition, FetchCache
 from quafka_gateway.fetch_fills import CHUNK, LARGEST_WINDOW, Fills
 from quafka_mesh_ops.ops import FetchOp, FetchOpResp, FetchOps, FetchOpsResp
-from quafka_mesh_ops.tracing import TraceContext
+from quafka_mesh_ops.tracing import TraceContext, Tracer
 
 READ_SECONDS = 0.02
 
@@ -20,7 +20,7 @@ class Slow:
 
     def __init__(self) -> None:
         self.asked: list[tuple[int, float, float]] = []
-        self.fills = Fills(self.ask, 64 << 20)
+        self.fills = Fills(self.ask, 64 << 20, Tracer())
         cache = FetchCache(1 << 20)
         op = FetchOp("t", 0, 0, 0, b"i" * 16)
         cache.learn(op, FetchOpResp([], 1_000_000, 0, 0, 1_000_000), 0.0)
@@ -45,7 +45,7 @@ class Slow:
 async def test_without_live_traffic_it_never_rests() -> None:
     slow = Slow()
     for offset in range(4):
-        await slow.fills.fill(slow.partition, offset)
+        await slow.fills.fill(slow.partition, offset, None)
     assert slow.fills._rest_until == 0
 
 
@@ -56,7 +56,7 @@ async def test_beside_live_traffic_it_rests_as_long_as_it_works(
     slow = Slow()
     for offset in range(4):
         slow.fills.tail_moved()
-        await slow.fills.fill(slow.partition, offset)
+        await slow.fills.fill(slow.partition, offset, None)
     assert min(slow.rests) >= READ_SECONDS * 0.9
 
 
@@ -67,7 +67,7 @@ async def test_it_goes_on_as_before_when_the_tail_is_still(
     slow = Slow()
     for offset in range(4):
         slow.fills.tail_moved()
-        await slow.fills.fill(slow.partition, offset)
+        await slow.fills.fill(slow.partition, offset, None)
     assert slow.fills._rest_until == 0
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
@@ -97,8 +97,9 @@ async def mesh(
     tracer: Tracer | None = None,
     datagram_size: int | None = None,
     batched: bool = True,
+    by: Callable[[int], tuple[str, int]] = lambda port: ("127.0.0.1", port),
 ) -> AsyncIterator[Mesh]:
-    """A connected pair."""
+    """A connected pair. `by` says where the server with this port is to be dialled."""
     broker = Broker()
     ours, theirs = new_identity(), new_identity()
     tracer = tracer or Tracer()
@@ -112,8 +113,7 @@ async def mesh(
     )
     _, port = await server.start("127.0.0.1", 0)
     client = MeshClient(
-        "127.0.0.1",
-        port,
+        *by(port),
         ours,
         {theirs.node_id},
         tracer,

@@ -4,18 +4,28 @@ from __future__ import annotations
 
 import logging
 import random
+from dataclasses import replace
 from itertools import product
 
 import aioquic
 import pytest
+from aioquic._buffer import Buffer
+from aioquic.quic.connection import NetworkAddress
+from aioquic.quic.packet import QuicFrameType, pull_ack_frame
+from aioquic.quic.rangeset import RangeSet
 from aioquic.tls import Epoch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from quafka_mesh_ops.transport import quic as quic_module
 from quafka_mesh_ops.transport.batched import BatchedQuic, quic_class
 from quafka_mesh_ops.transport.burst import parse_bulk
+from quafka_mesh_ops.transport.ladder import DatagramLadder
 from quafka_mesh_ops.transport.quic import MeshQuic
 from quafka_mesh_ops.transport.recovery import BulkPacket
-from tests.unit.mesh_ops.wire import End, Faults, Wire
+from quafka_mesh_ops.transport.small import SmallPacket, ack_frame
+from tests.unit.mesh_ops.wire import CLIENT as ADDRESS
+from tests.unit.mesh_ops.wire import SERVER, End, Faults, Wire
 
 ENDS = list(product([MeshQuic, BatchedQuic], repeat=2))
 NAMES = [f"{client.__name__}-{server.__name__}" for client, server in ENDS]
@@ -65,6 +75,22 @@ def test_streams_arrive_whole_over_a_bad_path(
 
 
 @both_ends
+def test_streams_arrive_whole_while_the_size_changes(
+    client: type[MeshQuic], server: type[MeshQuic]
+) -> None:
+    ladders = DatagramLadder(lambda: 60_000), DatagramLadder(lambda: 60_000)
+    wire = Wire(client, server, 1_200, ladders=ladders)
+    seen = set()
+    for mtu in (65_000, 1_500, 65_000, 1_300, 9_000):
+        wire.faults = replace(BAD, mtu=mtu)
+        for _ in range(3):
+            exchange(wire, [1, 5_000, 150_000])
+            seen |= {end.quic.datagram_size for end in (wire.client, wire.server)}
+            wire.now += 1.0
+    assert len(seen) >= 3
+
+
+@both_ends
 def test_keys_are_updated_on_the_way(client: type[MeshQuic], server: type[MeshQuic]) -> None:
     wire = Wire(client, server, 1452, Faults(delay=2))
     for end in (wire.client, wire.server) * 3:
@@ -77,12 +103,12 @@ class Doubted(BatchedQuic):
 
     idle = 0
 
-    def _is_idle(self, now: float) -> bool:
-        idle = super()._is_idle(now)
-        if idle:
+    def fill(self, now: float, room: int) -> list[tuple[bytes, NetworkAddress]]:
+        found = super().fill(now, room)
+        if not found and not self._wishing():
             type(self).idle += 1
             assert self.build(now, 10 * self._max_datagram_size) == []
-        return idle
+        return found
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -120,13 +146,46 @@ def test_bulk_leaves_in_bursts_and_arrives_in_pieces() -> None:
     stream = wire.server.quic.get_next_available_stream_id(is_unidirectional=True)
     wire.server.quic.send_stream_data(stream, bytes(500_000), end_stream=True)
     burst = wire.server.quic.datagrams_to_send(wire.now)
-    assert len(burst) == 44
+    assert len(burst) == 44 + 1  # with an ACK
     sent = wire.server.quic._spaces[Epoch.ONE_RTT].sent_packets
-    assert sum([isinstance(packet, BulkPacket) for packet in sent.values()]) >= 43
+    assert sum([isinstance(packet, BulkPacket) for packet in sent.values()]) == 44
     wire.client.pieces = 0
     wire.client.quic.receive_datagrams([bytes(data) for data, _ in burst], ("server", 2), wire.now)
     wire.client.hear()
     assert wire.client.pieces <= 2
+
+
+def test_a_small_op_is_one_small_packet_each_way() -> None:
+    wire = Wire(BatchedQuic, BatchedQuic, 1452)
+    client, server = wire.client.quic, wire.server.quic
+    stream = client.get_next_available_stream_id()
+    for turn in range(200):
+        for sender, receiver, origin in ((client, server, ADDRESS), (server, client, SERVER)):
+            wire.now += 0.0003
+            sender.send_stream_data(stream, b"%d" % turn * 10)
+            datagrams = sender.datagrams_to_send(wire.now)
+            assert len(datagrams) == 1
+            if turn:  # the first ones carry what is left of the handshake
+                kinds = {n: type(packet) for n, packet in sender._space.sent_packets.items()}
+                assert kinds[sender._packet_number - 1].__name__ == SmallPacket.__name__
+                assert sender._space.ack_at is None
+            receiver.receive_datagrams([data for data, _ in datagrams], origin, wire.now)
+            assert len(receiver._space.ack_queue) == 1
+            assert len(sender._space.sent_packets) < 4
+    wire.client.hear()
+    wire.server.hear()
+    sent = b"".join([b"%d" % turn * 10 for turn in range(200)])
+    assert wire.client.received[stream] == wire.server.received[stream] == sent
+
+
+@given(st.integers(0, 1 << 40), st.integers(0, 1 << 20), st.integers(0, 1 << 14))
+def test_an_ack_is_read_as_it_was_meant(first: int, more: int, delay: int) -> None:
+    frame = ack_frame(RangeSet([range(first, first + more + 1)]), delay)
+    buffer = Buffer(data=frame)
+    assert buffer.pull_uint_var() == QuicFrameType.ACK
+    assert pull_ack_frame(buffer) == (RangeSet([range(first, first + more + 1)]), delay)
+    assert buffer.eof()
+    assert ack_frame(RangeSet([range(1, 2), range(5, 6)]), 0) == b""
 
 
 def test_much_at_once_is_acknowledged_at_once() -> None:

@@ -14,6 +14,7 @@ from quafka_mesh_ops import client as client_module
 from quafka_mesh_ops import server as server_module
 from quafka_mesh_ops.client import MeshClient
 from quafka_mesh_ops.errors import OpFailedError, OutcomeUnknownError, PeerUnavailableError
+from quafka_mesh_ops.group_ops import JoinGroup, JoinGroupResp
 from quafka_mesh_ops.ops import (
     CreateTopic,
     DescribeTopics,
@@ -202,12 +203,12 @@ async def test_a_broker_that_was_restarted_on_its_port_says_so() -> None:
         with pytest.raises(OutcomeUnknownError, match="started anew"):
             await call
         assert await m.client.call(DescribeTopics(), org_id=1, deadline=3)
-        assert time.monotonic() - killed < broker_session.PING_DEADLINE
+        assert time.monotonic() - killed < broker_session.SILENT_SECONDS
         await successor.close(0)
 
 
 async def test_a_silent_broker_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(broker_session, "PING_DEADLINE", 0.3)
+    monkeypatch.setattr(broker_session, "SILENT_SECONDS", 0.3)
     async with mesh() as m:
         call = asyncio.ensure_future(m.client.call(PARK, org_id=1, deadline=5))
         await asyncio.wait_for(m.broker.parked.wait(), 2)
@@ -242,7 +243,7 @@ async def test_a_closing_broker_finishes_what_it_has_begun() -> None:
 
 
 async def test_the_byte_budget_lets_calls_through_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client_module, "BUDGETS", (0, 0, 1500))
+    monkeypatch.setattr(client_module, "BUDGETS", (0, 0, 1500, 0))
     most, running = 0, 0
 
     async def produce(context: OpContext, op: Part) -> Part:
@@ -271,7 +272,7 @@ async def test_the_byte_budget_lets_calls_through_in_turn(monkeypatch: pytest.Mo
 async def test_small_ops_pass_fetches_that_wait_for_the_budget(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(client_module, "BUDGETS", (1000, 700, 0))
+    monkeypatch.setattr(client_module, "BUDGETS", (1000, 700, 0, 0))
     arrived: list[int] = []
     release = asyncio.Event()
 
@@ -288,6 +289,28 @@ async def test_small_ops_pass_fetches_that_wait_for_the_budget(
         release.set()
         await asyncio.gather(*calls)
         assert arrived == [9, 1, 2, 1]
+
+
+async def test_small_ops_pass_members_that_wait_for_each_other() -> None:
+    waiting, release = [0], asyncio.Event()
+
+    async def park(context: OpContext, op: JoinGroup) -> Part:
+        waiting[0] += 1
+        await release.wait()
+        return JoinGroupResp()
+
+    async with mesh({OpCode.JOIN_GROUP: park}) as m:
+        join = JoinGroup("g", "", "", "consumer", [], 10_000, 10_000)
+        joins = [
+            asyncio.ensure_future(m.client.call(join, org_id=1, deadline=20)) for _ in range(3_000)
+        ]
+        assert await m.client.call(DescribeTopics(), org_id=1, deadline=10)
+        async with asyncio.timeout(10):
+            while waiting[0] < len(joins):
+                await asyncio.sleep(0)
+        assert await m.client.call(DescribeTopics(), org_id=1, deadline=10)
+        release.set()
+        await asyncio.gather(*joins)
 
 
 async def test_parked_calls_take_no_part_of_the_budget() -> None:

@@ -20,7 +20,15 @@ from quafka_mesh_ops.frames import (
     encode_response,
     frame_header,
 )
-from quafka_mesh_ops.ops import DescribeTopics, FetchOpResp, FetchOpsResp, ProduceOp, ProduceOps
+from quafka_mesh_ops.ops import (
+    DescribeTopics,
+    FetchOp,
+    FetchOpResp,
+    FetchOps,
+    FetchOpsResp,
+    ProduceOp,
+    ProduceOps,
+)
 from quafka_mesh_ops.parts import OpCode, from_wire
 
 
@@ -182,3 +190,15 @@ def test_a_frame_that_no_peer_would_take_is_not_sent() -> None:
 def test_an_op_with_a_wrong_value_cannot_be_encoded() -> None:
     with pytest.raises(OverflowError):
         encode_body(DescribeTopics(topics=[1 << 70]))  # type: ignore[list-item]
+
+
+def test_what_a_reader_would_refuse_is_not_sent() -> None:
+    """The connection, and everybody's ops on it, must not end for one client's request."""
+    largest = FetchOps([FetchOp("a-topic", i, 1 << 40, 1 << 20, bytes(16)) for i in range(100_000)])
+    body = encode_body(largest)
+    frame = b"".join(encode_request(1, largest.code, 1, "", "", 1, body))
+    ((_, payload),) = FrameReader().feed(frame)
+    assert len(decode_request(payload).body[0]) == 100_000
+    for more, reason in ((12_000, "too many values"), (100_000, "a list of more than")):
+        with pytest.raises(ValueError, match=reason):
+            encode_body(FetchOps([*largest.partitions, *largest.partitions[:more]]))

@@ -15,6 +15,7 @@ from quafka_mesh_ops.ops import (
     FetchOpsResp,
 )
 from quafka_mesh_ops.parts import OpCode, from_wire, to_wire
+from quafka_mesh_ops.probe_ops import Probe
 from quafka_mesh_ops.tracing import (
     NO_SPAN,
     TraceContext,
@@ -41,6 +42,12 @@ def test_missing_values_take_defaults_and_unknown_ones_are_ignored() -> None:
     assert from_wire(CreateTopic, ["t"]) == CreateTopic("t")
     assert from_wire(CreateTopic, ["t", 3, True, None, "later", 9]) == CreateTopic("t", 3, True)
     assert from_wire(DescribeTopics, []) == DescribeTopics()
+
+
+def test_an_op_may_have_nothing_to_say() -> None:
+    assert to_wire(Probe()) == []
+    assert from_wire(Probe, to_wire(Probe())) == Probe()
+    assert from_wire(Probe, ["later"]) == Probe()
 
 
 @pytest.mark.parametrize(
@@ -86,7 +93,7 @@ def test_nothing_is_sampled_unless_asked_for(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.delenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", raising=False)
     tracer = tracer_from_environment("test")
     assert type(tracer) is Tracer
-    assert tracer.root("x") is NO_SPAN
+    assert tracer.root("x", 1) is NO_SPAN
     assert tracer.start("x", TraceContext(1, 2)) is NO_SPAN
 
 

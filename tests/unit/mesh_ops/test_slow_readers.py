@@ -81,7 +81,7 @@ async def test_a_broker_that_never_answers_costs_the_gateway_a_bounded_amount(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """What is not sent is the callers' own; what is sent is bounded in bytes."""
-    monkeypatch.setattr(client_module, "BUDGETS", (MB, MB, 8 * MB))
+    monkeypatch.setattr(client_module, "BUDGETS", (MB, MB, 8 * MB, MB))
 
     async def never(context: OpContext, op: ProduceOps) -> Part:
         await asyncio.Event().wait()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Self
 
@@ -34,7 +34,10 @@ class NotedSpan:
     def fail(self, error: str) -> None:
         self.failed = error
 
-    def end(self) -> None:
+    def link(self, contexts: Iterable[TraceContext]) -> None:
+        pass
+
+    def end(self, at: int | None = None) -> None:
         self.ended = True
 
     def __enter__(self) -> Self:
@@ -59,6 +62,7 @@ class NotingTracer(Tracer):
         parent: TraceContext | None,
         attributes: Mapping[str, str | int | bool | float] | None = None,
         kind: str = INTERNAL,
+        begun: int | None = None,
     ) -> Span:
         if parent is None:
             return NO_SPAN

@@ -30,15 +30,20 @@ class Ends:
     def __init__(self) -> None:
         self.got: list[bytes] = []
         self.errors: list[OSError] = []
+        self.blamed: list[Any] = []
         self.writable = 0
         self.receiver = UdpSocket(
-            bind_udp("127.0.0.1", 0), self._take, lambda: None, self.errors.append
+            bind_udp("127.0.0.1", 0), self._take, lambda: None, self._note_error
         )
         self.sock = SlowSocket(socket.AF_INET, socket.SOCK_DGRAM)
-        self.sender = UdpSocket(self.sock, self._take, self._note_writable, self.errors.append)
+        self.sender = UdpSocket(self.sock, self._take, self._note_writable, self._note_error)
 
     def _take(self, datagrams: list[bytes], address: Any) -> None:
         self.got += datagrams
+
+    def _note_error(self, error: OSError, address: Any) -> None:
+        self.errors.append(error)
+        self.blamed.append(address)
 
     def _note_writable(self) -> None:
         self.writable += 1
@@ -133,6 +138,22 @@ async def test_path_errors_are_reported_and_cost_only_their_burst(ends: Ends) ->
     await ends.until(1)
     assert [e.errno for e in ends.errors] == [errno.EMSGSIZE]
     assert ends.got == [b"next"]
+
+
+async def test_a_port_that_is_closed_is_named_and_costs_others_nothing(ends: Ends) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as gone:
+        gone.bind(("127.0.0.1", 0))
+        closed = gone.getsockname()
+    to = ends.receiver.address
+    ends.sender.send([(b"1", to), (b"x", closed), (b"2", to), (b"x", closed), (b"3", to)])
+    await ends.until(3)
+    async with asyncio.timeout(2):
+        while len(ends.errors) < 2:
+            await asyncio.sleep(0.005)
+    assert [(e.errno, who) for e, who in zip(ends.errors, ends.blamed, strict=True)] == [
+        (errno.ECONNREFUSED, closed)
+    ] * 2
+    assert ends.got == [b"1", b"2", b"3"]
 
 
 async def test_a_closed_socket_sends_nothing(ends: Ends) -> None:

@@ -11,6 +11,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from quafka_mesh_ops.identity import Identity, utc_now
 from quafka_mesh_ops.transport.endpoint import checker
+from quafka_mesh_ops.transport.ladder import DatagramLadder
 from quafka_mesh_ops.transport.quic import MeshQuic, quic_configuration
 
 CLIENT, SERVER = ("client", 1), ("server", 2)
@@ -21,7 +22,7 @@ _STEP = 0.0005
 class Faults:
     """How often a datagram suffers, 0 to 1.
 
-    `latency`: steps that each takes; `delay`: up to so many more.
+    `latency`: steps that each takes; `delay`: up to so many more. `mtu`: larger ones vanish.
     """
 
     loss: float = 0.0
@@ -29,6 +30,7 @@ class Faults:
     damage: float = 0.0
     delay: int = 0
     latency: int = 0
+    mtu: int = 1 << 16
 
 
 @dataclass
@@ -64,17 +66,20 @@ class Wire:
         size: int,
         faults: Faults = Faults(),
         seed: int = 0,
+        ladders: tuple[DatagramLadder, DatagramLadder] | None = None,
     ) -> None:
+        """Both ends keep datagrams of `size`, unless the `ladders` say something else."""
         keys = [Identity(Ed25519PrivateKey.generate()) for _ in range(2)]
         ours, theirs = keys
         self.now = 100.0
-        self.faults = Faults(latency=faults.latency)
+        self.faults = Faults(latency=faults.latency, mtu=faults.mtu)
         self._random = random.Random(seed)
         self._flying: list[list[tuple[int, bytes]]] = [[], []]
         self._steps = 0
         quic = client(
             quic_configuration(ours, utc_now(), is_client=True, datagram_size=size),
             checker({theirs.node_id}),
+            ladder=ladders[0] if ladders else None,
         )
         quic.connect(SERVER, self.now)
         self.client = End(quic)
@@ -83,6 +88,7 @@ class Wire:
                 quic_configuration(theirs, utc_now(), is_client=False, datagram_size=size),
                 checker({ours.node_id}),
                 original_destination_connection_id=quic.original_destination_connection_id,
+                ladder=ladders[1] if ladders else None,
             )
         )
         self.run(lambda: quic._handshake_confirmed and self.server.quic._handshake_confirmed)
@@ -119,7 +125,7 @@ class Wire:
 
     def _fly(self, index: int, data: bytes) -> None:
         chance, faults = self._random.random, self.faults
-        if chance() < faults.loss:
+        if chance() < faults.loss or len(data) > faults.mtu:
             return
         if chance() < faults.damage:
             at = self._random.randrange(len(data))

@@ -1,0 +1,95 @@
+"""Ops 0x41 to 0x43: what topics and the broker are set to, and setting topics otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from quafka_broker import topic_configs, topics
+from quafka_broker.config import LogSettings
+from quafka_broker.state import BrokerState
+from quafka_broker.topic_configs import ConfigError
+from quafka_broker.topics import Topic
+from quafka_broker.wal.errors import StorageError
+from quafka_mesh_ops import described_settings
+from quafka_mesh_ops.admin_ops import (
+    AlterTopicConfigs,
+    AlterTopicConfigsResp,
+    DescribeBroker,
+    DescribeBrokerResp,
+    DescribeTopicConfigs,
+    DescribeTopicConfigsResp,
+    NamedValue,
+    TopicConfigs,
+)
+from quafka_mesh_ops.server import OpContext
+from quafka_proto.errors import ErrorCode
+
+
+async def describe(
+    state: BrokerState, context: OpContext, op: DescribeTopicConfigs
+) -> DescribeTopicConfigsResp:
+    """What a topic has that sets nothing, and what each of these topics has instead."""
+    found = [_describe(state, context.org_id, name) for name in op.topics]
+    return DescribeTopicConfigsResp(topic_configs.describe(state.config), found)
+
+
+def _describe(state: BrokerState, org: int, name: str) -> TopicConfigs:
+    topic = state.registry.by_name(org, name)
+    if topic is None:
+        return TopicConfigs(*_missing(name))
+    return TopicConfigs(own=_named_values(topic.configs), fixed=_named_values(_fixed(state, topic)))
+
+
+def _fixed(state: BrokerState, topic: Topic) -> dict[str, str]:
+    """The values of `topic_configs.FIXED`."""
+    return {
+        "quafka.id": topic.ulid, "quafka.slug": topic.slug, "quafka.rrl": state.rrl(topic),
+    }  # fmt: skip
+
+
+def _named_values(values: Mapping[str, str]) -> list[NamedValue]:
+    return [NamedValue(*item) for item in values.items()]
+
+
+def _missing(name: str) -> tuple[ErrorCode, str]:
+    if not topics.legal_name(name):
+        return ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name!r} is no topic's name"
+    return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}"
+
+
+async def alter(
+    state: BrokerState, context: OpContext, op: AlterTopicConfigs
+) -> AlterTopicConfigsResp:
+    """Change one topic's configs, all that is asked for or nothing."""
+    topic = state.registry.by_name(context.org_id, op.topic)
+    if topic is None:
+        return AlterTopicConfigsResp(*_missing(op.topic))
+    fixed = _fixed(state, topic)
+
+    def change(present: Topic) -> Topic:
+        own = {} if op.replace else present.configs
+        configs = topic_configs.changed(state.config, own, fixed, op.changes)
+        return replace(present, configs=configs)
+
+    try:
+        if op.validate_only:
+            change(topic)
+        elif not await state.change_topic(topic, change):
+            return AlterTopicConfigsResp(*_missing(op.topic))
+    except ConfigError as e:
+        return AlterTopicConfigsResp(ErrorCode.INVALID_CONFIG, str(e))
+    except StorageError as e:
+        return AlterTopicConfigsResp(ErrorCode.KAFKA_STORAGE_ERROR, str(e))
+    return AlterTopicConfigsResp()
+
+
+async def describe_broker(
+    state: BrokerState, context: OpContext, op: DescribeBroker
+) -> DescribeBrokerResp:
+    """What concerns no topic."""
+    registry = state.log.topic(topics.REGISTRY)
+    settings = described_settings.describe(state.config, LogSettings)
+    return DescribeBrokerResp(
+        state.registry.cluster_id, settings, registry.log_start, registry.high_watermark
+    )

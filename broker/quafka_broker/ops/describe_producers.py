@@ -1,0 +1,33 @@
+"""Op 0x45, describe producers: who has written to a partition lately, and how far it has come."""
+
+from __future__ import annotations
+
+from quafka_broker.state import BrokerState
+from quafka_mesh_ops.admin_ops import (
+    ActiveProducer,
+    DescribeProducersOps,
+    DescribeProducersOpsResp,
+    PartitionOp,
+    PartitionProducers,
+)
+from quafka_mesh_ops.server import OpContext
+from quafka_proto.errors import ErrorCode
+
+
+async def handle(
+    state: BrokerState, context: OpContext, op: DescribeProducersOps
+) -> DescribeProducersOpsResp:
+    """What is remembered of the idempotent producers of each partition."""
+    found = [_describe(state, context.org_id, part) for part in op.partitions]
+    return DescribeProducersOpsResp(found)
+
+
+def _describe(state: BrokerState, org: int, op: PartitionOp) -> PartitionProducers:
+    topic = state.registry.by_name(org, op.topic)
+    if topic is None or not 0 <= op.partition < topic.partitions:
+        return PartitionProducers([], ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    producers: list[ActiveProducer] = []
+    for known in state.producers.dump(topic.virtual(op.partition)):
+        _, last_sequence, timestamp, _ = known.batches[-1]
+        producers.append(ActiveProducer(known.producer_id, known.epoch, last_sequence, timestamp))
+    return PartitionProducers(sorted(producers, key=lambda each: each.producer_id))

@@ -1,0 +1,57 @@
+"""Op 0x44, describe the log's folder: the bytes of each partition, and room for more.
+
+All partitions share one log. What is said of a partition are its record batches, as they are
+stored; of those that were deleted some of the last 64 may still be counted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Iterator, Sequence
+
+from quafka_broker.state import BrokerState
+from quafka_broker.topics import Topic
+from quafka_mesh_ops.admin_ops import DescribeLogDir, DescribeLogDirResp, PartitionSizes
+from quafka_mesh_ops.server import OpContext
+from quafka_proto.errors import ErrorCode
+
+_PARTITIONS_PER_SLICE = 1_000
+
+
+async def describe(
+    state: BrokerState, context: OpContext, op: DescribeLogDir
+) -> DescribeLogDirResp:
+    """Look at the partitions and the file system."""
+    found: list[PartitionSizes] = []
+    seen = 0
+    for topic, partitions in _wanted(state, context.org_id, op):
+        sizes: list[int] = []
+        for partition in partitions:
+            sizes.append(state.log.topic(topic.virtual(partition)).batches.size)
+            seen += 1
+            if not seen % _PARTITIONS_PER_SLICE:
+                await asyncio.sleep(0)
+        found.append(PartitionSizes(topic.name, list(partitions), sizes))
+    path = (state.config.data / "wal").absolute()
+    failed = ErrorCode.KAFKA_STORAGE_ERROR if state.log.failure is not None else ErrorCode.NONE
+    try:
+        usage = await asyncio.to_thread(shutil.disk_usage, path)
+    except OSError:
+        return DescribeLogDirResp(str(path), -1, -1, found, ErrorCode.KAFKA_STORAGE_ERROR)
+    return DescribeLogDirResp(str(path), usage.total, usage.free, found, failed)
+
+
+def _wanted(
+    state: BrokerState, org: int, op: DescribeLogDir
+) -> Iterator[tuple[Topic, Sequence[int]]]:
+    if op.topics is None:
+        for topic in state.registry.topics(org):
+            yield topic, range(topic.partitions)
+        return
+    for asked in op.topics:
+        known = state.registry.by_name(org, asked.topic)
+        if known is not None:
+            there = [p for p in dict.fromkeys(asked.partitions) if 0 <= p < known.partitions]
+            if there:
+                yield known, there

@@ -1,0 +1,49 @@
+"""Op 0x40, create partitions: a topic grows. It never shrinks: records would be lost."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from quafka_broker.state import BrokerState
+from quafka_broker.topics import MAX_PARTITIONS, Topic
+from quafka_broker.wal.errors import StorageError
+from quafka_mesh_ops.admin_ops import CreatePartitions, CreatePartitionsResp
+from quafka_mesh_ops.server import OpContext
+from quafka_proto.errors import ErrorCode
+
+
+class _RefusedError(Exception):
+    """The topic cannot have that many partitions."""
+
+
+async def create(
+    state: BrokerState, context: OpContext, op: CreatePartitions
+) -> CreatePartitionsResp:
+    """Let one topic grow."""
+    unknown = CreatePartitionsResp(
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {op.topic!r}"
+    )
+    topic = state.registry.by_name(context.org_id, op.topic)
+    if topic is None:
+        return unknown
+
+    def grow(present: Topic) -> Topic:
+        if op.count <= present.partitions:
+            raise _RefusedError(
+                f"topic {op.topic!r} has {present.partitions} partitions; {op.count} would be "
+                "no more"
+            )
+        if op.count > MAX_PARTITIONS:
+            raise _RefusedError(f"{op.count} partitions: the most is {MAX_PARTITIONS}")
+        return replace(present, partitions=op.count)
+
+    try:
+        if op.validate_only:
+            grow(topic)
+        elif not await state.change_topic(topic, grow):
+            return unknown
+    except _RefusedError as e:
+        return CreatePartitionsResp(ErrorCode.INVALID_PARTITIONS, str(e))
+    except StorageError as e:
+        return CreatePartitionsResp(ErrorCode.KAFKA_STORAGE_ERROR, str(e))
+    return CreatePartitionsResp()

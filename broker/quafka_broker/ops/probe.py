@@ -1,0 +1,21 @@
+"""Op 0x31: how this broker is."""
+
+from __future__ import annotations
+
+from time import time_ns
+
+from quafka_broker.state import BrokerState
+from quafka_mesh_ops.probe_ops import Probe, ProbeResp
+from quafka_mesh_ops.server import OpContext
+from quafka_mesh_ops.version import version
+
+
+async def handle(state: BrokerState, _context: OpContext, _op: Probe) -> ProbeResp:
+    """Answer at once."""
+    health = state.log.health()
+    return ProbeResp(
+        version(),
+        time_ns() // 1_000_000,
+        state.registry.cluster_id,
+        health.failed or health.refusing or "",
+    )

@@ -1,0 +1,99 @@
+"""The snapshots of one DEST: which there are, what is in the way, dropping."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+
+from quafka_broker.snapshots.store import Lock, Store
+from quafka_proto.errors import Malformed
+from quafka_proto.snapshot_format import (
+    SEGMENTS,
+    SNAPSHOTS,
+    Manifest,
+    decode_manifest,
+    is_snapshot_id,
+    manifest_path,
+)
+
+
+def load_all(store: Store) -> list[Manifest]:
+    """All snapshots, oldest first, also those whose lease is over.
+
+    Raises:
+        OSError: the store fails.
+        Malformed: a manifest is not one that this version knows; says which.
+    """
+    ids = {path.split("/")[1] for path in store.files(SNAPSHOTS) if _is_manifest(path)}
+    return [load(store, snapshot_id) for snapshot_id in sorted(ids)]
+
+
+def load(store: Store, snapshot_id: str) -> Manifest:
+    """One snapshot.
+
+    Raises:
+        FileNotFoundError: there is none of that id.
+        OSError: the store fails.
+        Malformed: the manifest is not one that this version knows.
+    """
+    if not is_snapshot_id(snapshot_id):
+        raise FileNotFoundError(f"{snapshot_id!r} is no snapshot's id")
+    data = store.read(manifest_path(snapshot_id))
+    try:
+        return decode_manifest(data)
+    except Malformed as e:
+        raise Malformed(f"snapshot {snapshot_id}: {e}") from e
+
+
+def expired(manifest: Manifest) -> bool:
+    """Whether its lease is over."""
+    until = manifest.lease_until_ms
+    return until is not None and until <= time.time_ns() // 1_000_000
+
+
+def drop(store: Store, lock: Lock, snapshot_id: str) -> int:
+    """Remove a snapshot, and what no other one needs; returns how many bytes that freed.
+
+    Raises:
+        FileNotFoundError: there is none of that id.
+        OSError, Malformed: see `load_all`.
+    """
+    every = load_all(store)
+    if snapshot_id not in [manifest.id for manifest in every]:
+        raise FileNotFoundError(f"there is no snapshot {snapshot_id}")
+    left = [manifest for manifest in every if manifest.id != snapshot_id and not expired(manifest)]
+    lock.check()
+    for manifest in every:
+        if manifest not in left:
+            remove(store, manifest.id)
+    return collect_garbage(store, left)
+
+
+def remove(store: Store, snapshot_id: str) -> None:
+    """Nobody finds a snapshot any more. Raises OSError."""
+    store.remove(manifest_path(snapshot_id))
+
+
+def collect_garbage(store: Store, manifests: Iterable[Manifest]) -> int:
+    """Remove all files that none of these snapshots needs; returns their bytes.
+
+    The lock must be held: files that a command is about to refer to look like garbage.
+
+    Raises:
+        OSError: not all of it was removed.
+    """
+    needed: set[str] = set()
+    for manifest in manifests:
+        needed.add(manifest_path(manifest.id))
+        needed.update(manifest.files())
+    freed = 0
+    for path, size in {**store.files(SNAPSHOTS), **store.files(SEGMENTS)}.items():
+        if path not in needed:
+            store.remove(path)
+            freed += size
+    return freed
+
+
+def _is_manifest(path: str) -> bool:
+    parts = path.split("/")
+    return len(parts) == 3 and is_snapshot_id(parts[1]) and path == manifest_path(parts[1])

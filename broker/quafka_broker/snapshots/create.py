@@ -1,0 +1,310 @@
+"""Making a snapshot of a cut: every step leaves DEST such that readers see what was there before.
+
+1. Files of segments that DEST does not have yet, each under its final name only when it is whole
+   and durable: linked where that can be, copied or uploaded otherwise. A segment that has grown
+   since the last snapshot is continued: what was copied then is not copied again.
+2. The manifest, last: from then on the snapshot is there.
+3. What no manifest needs is removed: also what an interrupted command has left.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from quafka_broker.snapshots.catalog import collect_garbage, expired, load_all, remove
+from quafka_broker.snapshots.pins import Cut
+from quafka_broker.snapshots.repack import Repack
+from quafka_broker.snapshots.source import Source
+from quafka_broker.snapshots.store import Lock, Store
+from quafka_broker.wal.log import SegmentCut
+from quafka_proto.log_format import (
+    CHECKED_SIZE,
+    FILE_HEADER_SIZE,
+    INDEX_ROW_SIZE,
+    LOG_MAGIC,
+    decode_row,
+    encode_file_header,
+)
+from quafka_proto.snapshot_format import (
+    SEGMENTS,
+    Manifest,
+    Piece,
+    Segment,
+    ZoneBuilder,
+    encode_manifest,
+    encode_zones,
+    manifest_path,
+)
+
+_MAX_PIECES = 16  # of a segment that grows; then it is copied as one
+_ROWS_PER_READ = 8192
+
+Progress = Callable[[int, int], None]
+"""Called with bytes done and bytes in all."""
+
+
+class SnapshotError(Exception):
+    """No snapshot was made. The message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """What `create` did.
+
+    Attributes:
+        written: bytes that were copied or uploaded; what was linked does not count.
+        reused: how many pieces were there already.
+    """
+
+    manifest: Manifest
+    written: int
+    linked: int
+    reused: int
+
+
+class Creation:
+    """Makes one snapshot."""
+
+    def __init__(
+        self,
+        store: Store,
+        source: Source,
+        cut: Cut,
+        *,
+        org: int | None = None,
+        lease_seconds: float | None = None,
+        progress: Progress = lambda _done, _all: None,
+        step: Callable[[str], None] = lambda _name: None,
+    ) -> None:
+        """`step` is called before each change of DEST, with what it is about to do."""
+        self._store = store
+        self._source = source
+        self._cut = cut
+        self._org = org
+        self._lease_seconds = lease_seconds
+        self._progress = progress
+        self._step = step
+        self._written = self._linked = self._reused = 0
+        self._done = self._done_in_segment = 0
+        self._all = sum(segment.end for segment in cut.segments)
+        self._there: dict[str, int] = {}
+
+    def run(self, lock: Lock) -> Made:
+        """Make it; the lock of DEST must be held.
+
+        Raises:
+            SnapshotError: DEST has the snapshots of another log.
+            OSError, Malformed: the store or the source fails.
+        """
+        before = load_all(self._store)
+        for manifest in before:
+            if manifest.cluster_id != self._cut.manifest.cluster_id:
+                raise SnapshotError(
+                    f"it has snapshots of another log, {manifest.cluster_id}: "
+                    "each log needs a place of its own"
+                )
+        self._there = self._store.files(SEGMENTS)
+        segments: list[Segment] = []
+        pieces: list[Piece] = []
+        for cut in self._cut.segments:
+            segment, some = self._segment(cut, before)
+            segments.append(segment)
+            pieces += some
+        manifest = self._manifest(before, segments, pieces)
+        lock.check()
+        self._step("publish")
+        self._store.publish(manifest_path(manifest.id), encode_manifest(manifest))
+        lock.check()
+        left = [old for old in before if not expired(old)]
+        for old in before:
+            if expired(old):
+                self._step("expire")
+                remove(self._store, old.id)
+        self._step("collect")
+        collect_garbage(self._store, [*left, manifest])
+        return Made(manifest, self._written, self._linked, self._reused)
+
+    def _manifest(
+        self, before: list[Manifest], segments: list[Segment], pieces: list[Piece]
+    ) -> Manifest:
+        about = self._cut.manifest
+        number = 1 + max((int(old.id.split("-")[0]) for old in before), default=0)
+        at = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(about.cut_ms / 1000))
+        topics, groups = about.topics, about.groups
+        if self._org is not None:
+            topics = [topic for topic in topics if topic.org == self._org]
+            groups = [group for group in groups if group.org == self._org]
+        lease = self._lease_seconds
+        until = None if lease is None else time.time_ns() // 1_000_000 + int(lease * 1000)
+        return replace(
+            about,
+            id=f"{number:08d}-{at}",
+            org=self._org,
+            lease_until_ms=until,
+            segments=segments,
+            pieces=pieces,
+            topics=topics,
+            groups=groups,
+        )
+
+    # --- segments -----------------------------------------------------------------------------
+
+    def _segment(self, cut: SegmentCut, before: list[Manifest]) -> tuple[Segment, list[Piece]]:
+        """What of a segment is there already, and a piece for what is not."""
+        known, pieces = self._known(cut, before)
+        self._reused += len(pieces)
+        if known is None or known.position < cut.end:
+            range_ = _Range(cut, known.position, known.rows) if known else _Range(cut, 0, 0)
+            if self._org is None:
+                pieces = [*pieces, self._raw(range_)]
+            else:
+                pieces = [*pieces, *self._repacked(range_, self._org)]
+        self._done += cut.end - self._done_in_segment
+        self._done_in_segment = 0
+        self._progress(self._done, self._all)
+        return Segment(cut.number, cut.salt, cut.end, cut.rows, self._tail(cut, cut.rows)), pieces
+
+    def _known(self, cut: SegmentCut, before: list[Manifest]) -> tuple[Segment | None, list[Piece]]:
+        """What the newest snapshot that knows this segment has of it."""
+        for manifest in reversed(before):
+            for known in manifest.segments if manifest.org == self._org else ():
+                if (known.number, known.salt) == (cut.number, cut.salt):
+                    pieces = [
+                        p
+                        for p in manifest.pieces
+                        if (p.number, p.salt) == (known.number, known.salt)
+                    ]
+                    return (known, pieces) if self._goes_on(cut, known, pieces) else (None, [])
+        return None, []
+
+    def _goes_on(self, cut: SegmentCut, known: Segment, pieces: list[Piece]) -> bool:
+        """Whether this segment is that one, and perhaps longer."""
+        if known.position > cut.end or known.rows > cut.rows:
+            return False
+        if known.position < cut.end and len(pieces) >= _MAX_PIECES:
+            return False
+        files = {path for piece in pieces for path in (piece.log, piece.index, piece.zones)}
+        return files <= self._there.keys() and self._tail(cut, known.rows) == known.tail
+
+    def _tail(self, cut: SegmentCut, rows: int) -> str:
+        data = self._source.index(
+            cut.number, FILE_HEADER_SIZE + INDEX_ROW_SIZE * (rows - 1), INDEX_ROW_SIZE
+        )
+        # The batch's own CRC is among the leading bytes.
+        entry = self._source.log(cut.number, decode_row(data).position, CHECKED_SIZE)
+        return hashlib.sha256(data + entry).hexdigest()[:16]
+
+    def _raw(self, part: _Range) -> Piece:
+        cut = part.segment
+        stem = f"{self._stem(cut)}-{part.position}-{cut.end}"
+        log, log_offset = f"{self._stem(cut)}.log", part.position
+        if not self._link(self._source.log_path(cut.number), log):
+            log, log_offset = f"{stem}.log", 0
+            size = cut.end - part.position
+            self._put(log, size, self._source.log_chunks(cut.number, part.position, size))
+        index, index_offset = f"{self._stem(cut)}.oidx", part.rows_at
+        linked = cut.sealed and self._link(self._source.index_path(cut.number), index)
+        if not linked:
+            index, index_offset = f"{stem}.oidx", 0
+            self._put(index, INDEX_ROW_SIZE * part.rows, self._rows(part))
+        ready = self._source.zones(cut) if cut.sealed and not part.first_row else None
+        self._zones(f"{stem}.zones", self._rows(part), part.rows, ready)
+        return Piece(
+            cut.number, cut.salt, part.position, cut.end - part.position, log, log_offset,
+            index, index_offset, part.rows, f"{stem}.zones",
+        )  # fmt: skip
+
+    def _repacked(self, part: _Range, org: int) -> list[Piece]:
+        cut = part.segment
+        repack = Repack(self._source, cut, org)
+        repack.examine(self._rows(part))
+        if not repack.rows:
+            return []
+        stem = f"{self._stem(cut)}-{part.position}-{cut.end}-org{org}"
+        size = INDEX_ROW_SIZE * repack.rows
+        self._put(f"{stem}.log", repack.size, repack.log())
+        self._put(f"{stem}.oidx", size, repack.index(self._rows(part)))
+        self._zones(f"{stem}.zones", repack.index(self._rows(part)), repack.rows)
+        return [
+            Piece(
+                cut.number, cut.salt, 0, repack.size, f"{stem}.log", 0, f"{stem}.oidx", 0,
+                repack.rows, f"{stem}.zones",
+            )
+        ]  # fmt: skip
+
+    def _stem(self, cut: SegmentCut) -> str:
+        """The beginning of the names of a segment's files; no other segment's is the same."""
+        header = encode_file_header(LOG_MAGIC, cut.number, cut.salt, cut.kind)
+        whose = self._cut.manifest.cluster_id.encode()
+        return f"{SEGMENTS}/{cut.number:012d}-{hashlib.sha256(whose + header).hexdigest()[:16]}"
+
+    def _rows(self, part: _Range) -> Iterator[bytes]:
+        """The index rows of a range, in pieces that fit into memory."""
+        at, end = part.rows_at, part.rows_at + INDEX_ROW_SIZE * part.rows
+        while at < end:
+            size = min(_ROWS_PER_READ * INDEX_ROW_SIZE, end - at)
+            yield self._source.index(part.segment.number, at, size)
+            at += size
+
+    # --- files --------------------------------------------------------------------------------
+
+    def _link(self, source: Path | None, path: str) -> bool:
+        if source is None:
+            return False
+        self._step(f"link {path}")
+        if not self._store.link(source, path):
+            return False
+        self._linked += 1
+        return True
+
+    def _put(self, path: str, size: int, data: Iterable[bytes]) -> None:
+        """Write a file, unless an interrupted command has."""
+        if self._there.get(path) == size:
+            return
+        self._step(f"write {path}")
+        self._store.put(path, self._counted(data))
+
+    def _zones(
+        self, path: str, rows: Iterable[bytes], count: int, ready: bytes | None = None
+    ) -> None:
+        """Write a zones file: what is `ready`, or the zones of the rows."""
+        if path in self._there:
+            return
+        if ready is None:
+            builder = ZoneBuilder()
+            for some in rows:
+                builder.add(some)
+            zones = builder.zones()
+            assert sum(zone.batches for zone in zones) == count
+            ready = encode_zones(zones)
+        self._step(f"write {path}")
+        self._store.put(path, self._counted([ready]))
+
+    def _counted(self, data: Iterable[bytes]) -> Iterator[bytes]:
+        for some in data:
+            self._written += len(some)
+            self._done_in_segment += len(some)
+            self._progress(min(self._all, self._done + self._done_in_segment), self._all)
+            yield some
+
+
+@dataclass(frozen=True, slots=True)
+class _Range:
+    """What is new of a segment: from a position and a row on."""
+
+    segment: SegmentCut
+    position: int
+    first_row: int
+
+    @property
+    def rows(self) -> int:
+        return self.segment.rows - self.first_row
+
+    @property
+    def rows_at(self) -> int:
+        """Where its rows begin in the index file."""
+        return FILE_HEADER_SIZE + INDEX_ROW_SIZE * self.first_row

@@ -1,0 +1,163 @@
+"""Where snapshots are kept: a local folder, or an object store.
+
+A file appears whole or not at all. `publish` is the one that fails where there is a file already.
+All methods block; all raise OSError where the store cannot do it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Generator, Iterable
+from contextlib import AbstractContextManager, contextmanager, suppress
+from pathlib import Path
+from typing import Protocol
+
+from quafka_broker.wal.disk import sync_folder
+from quafka_proto.snapshot_format import SEGMENTS
+
+LOCK = "lock"
+_PART = ".part"
+_DEAD_SECONDS = 30.0
+
+
+class Lock(Protocol):
+    """Held by one command at a time."""
+
+    def check(self) -> None:
+        """Raises OSError where it may be somebody else's by now."""
+        ...
+
+
+class Store(Protocol):
+    """The files of one DEST; paths are relative to it."""
+
+    def read(self, path: str, at: int = 0, size: int | None = None) -> bytes:
+        """Bytes of a file. FileNotFoundError where there is none; fewer bytes at its end."""
+        ...
+
+    def files(self, folder: str) -> dict[str, int]:
+        """The paths of all files below a folder, with their sizes."""
+        ...
+
+    def put(self, path: str, data: Iterable[bytes]) -> None:
+        """Write a file, in place of one that is there; durable with the next `publish`."""
+        ...
+
+    def publish(self, path: str, data: bytes) -> None:
+        """Write a file, durably, after all others. FileExistsError where there is one."""
+        ...
+
+    def link(self, source: Path, path: str) -> bool:
+        """Let a file of this machine be this one, too; False where that cannot be."""
+        ...
+
+    def remove(self, path: str) -> None:
+        """Delete a file, durably. One that is not there is no error."""
+        ...
+
+    def locked(self) -> AbstractContextManager[Lock]:
+        """Hold the lock of DEST. BlockingIOError where another command does."""
+        ...
+
+
+class LocalStore:
+    """A folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def read(self, path: str, at: int = 0, size: int | None = None) -> bytes:
+        with (self.folder / path).open("rb") as file:
+            file.seek(at)
+            return file.read(-1 if size is None else size)
+
+    def files(self, folder: str) -> dict[str, int]:
+        found: dict[str, int] = {}
+        for place, _, names in os.walk(self.folder / folder):
+            for name in names:
+                path = Path(place) / name
+                found[path.relative_to(self.folder).as_posix()] = path.stat().st_size
+        return found
+
+    def put(self, path: str, data: Iterable[bytes]) -> None:
+        self._written(path, data).replace(self.folder / path)
+
+    def publish(self, path: str, data: bytes) -> None:
+        part = self._written(path, [data])
+        for folder in (SEGMENTS, ""):  # the names of all others first
+            with suppress(FileNotFoundError):
+                sync_folder(self.folder / folder)
+        try:
+            os.link(part, self.folder / path)
+        except FileExistsError:
+            raise
+        except OSError:  # no hard links here; the lock keeps others out
+            part.replace(self.folder / path)
+        else:
+            part.unlink()
+        sync_folder(part.parent)
+        sync_folder(part.parent.parent)
+
+    def _written(self, path: str, data: Iterable[bytes]) -> Path:
+        part = self.folder / (path + _PART)
+        part.parent.mkdir(parents=True, exist_ok=True)
+        with part.open("wb") as file:
+            for some in data:
+                file.write(some)
+            file.flush()
+            os.fsync(file.fileno())
+        return part
+
+    def link(self, source: Path, path: str) -> bool:
+        target = self.folder / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            os.link(source, target)
+        except FileExistsError:
+            return target.samefile(source)
+        except OSError:
+            return False
+        return True
+
+    def remove(self, path: str) -> None:
+        target = self.folder / path
+        target.unlink(missing_ok=True)
+        if target.parent.is_dir():
+            sync_folder(target.parent)
+        if target.parent.parent != self.folder and not any(target.parent.iterdir()):
+            target.parent.rmdir()
+
+    @contextmanager
+    def locked(self) -> Generator[Lock]:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        fd = os.open(self.folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield _Ours()
+        finally:
+            os.close(fd)
+
+
+class _Ours:
+    """The system takes a lock away from the dead only."""
+
+    def check(self) -> None:
+        return
+
+
+def open_store(dest: str, dead_seconds: float = _DEAD_SECONDS) -> Store:
+    """The store that DEST names: a path, or a URL such as s3://bucket/prefix.
+
+    Raises:
+        OSError: it is of no known kind, or what it needs is not installed.
+    """
+    if "://" not in dest:
+        return LocalStore(Path(dest))
+    if dest.startswith("file://"):
+        return LocalStore(Path(dest.removeprefix("file://")))
+    try:
+        from quafka_broker.snapshots.object_store import ObjectStore
+    except ModuleNotFoundError as e:
+        raise OSError(f"{dest} needs obstore: pip install 'quafka[s3]'") from e
+    return ObjectStore(dest, dead_seconds)

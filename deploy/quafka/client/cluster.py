@@ -1,0 +1,164 @@
+"""A cluster as a client finds it: bootstrap servers, the brokers that they name, and who answers
+what. Every request goes where a client's would go.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Self, TypeVar
+
+from quafka.client.connection import Connection
+from quafka.client.errors import ClientError, RefusedError, UnreachableError, check
+from quafka_proto.errors import ErrorCode
+from quafka_proto.message import Request, Response
+from quafka_proto.schema.groups import FindCoordinatorRequest, FindCoordinatorResponse
+from quafka_proto.schema.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseTopic,
+)
+
+_AGAIN_SECONDS = 0.2
+_GROUP = 0  # FindCoordinator's key type
+
+R = TypeVar("R", bound=Response)
+
+
+class Cluster:
+    """An async context manager: connects on entering. Not for several tasks at once."""
+
+    def __init__(self, bootstrap: Sequence[tuple[str, int]], timeout: float = 10.0) -> None:
+        """`timeout` bounds each connection and each answer, in seconds."""
+        self._bootstrap = bootstrap
+        self.timeout = timeout
+        self._any: Connection | None = None
+        self._nodes: dict[int, Connection] = {}
+        self._addresses: dict[int, tuple[str, int]] = {}
+
+    async def __aenter__(self) -> Self:
+        failures: list[ClientError] = []
+        for host, port in self._bootstrap:
+            connection = Connection(host, port, self.timeout)
+            try:
+                await connection.open()
+            except ClientError as e:
+                failures.append(e)
+                continue
+            self._any = connection
+            return self
+        raise failures[0]
+
+    async def __aexit__(self, *_: object) -> None:
+        for connection in {*self._nodes.values(), self.any}:
+            await connection.close()
+
+    @property
+    def any(self) -> Connection:
+        """The bootstrap connection; what no broker in particular answers goes there."""
+        assert self._any is not None
+        return self._any
+
+    async def call(self, request: Request, answer: type[R]) -> R:
+        """Ask whoever is there. Raises ClientError."""
+        return await self.any.call(request, answer)
+
+    async def node(self, node_id: int) -> Connection:
+        """The connection to a broker, at the address that the cluster advertises.
+
+        Raises:
+            ClientError: it cannot be reached, or nobody knows it.
+        """
+        found = self._nodes.get(node_id)
+        if found is not None:
+            return found
+        if node_id not in self._addresses:
+            await self.metadata([])
+        address = self._addresses.get(node_id)
+        if address is None:
+            raise UnreachableError(f"broker {node_id} is away; the cluster gives no address for it")
+        if address == (self.any.host, self.any.port):
+            connection = self.any
+        else:
+            connection = Connection(*address, self.timeout)
+            try:
+                await connection.open()
+            except ClientError as e:
+                what = str(e).partition("; ")[0]
+                raise UnreachableError(
+                    f"the cluster tells its clients to go to {connection.address}, in vain: "
+                    f"{what}; set advertised.listener of the gateway (`quafka doctor`)"
+                ) from e
+        self._nodes[node_id] = connection
+        return connection
+
+    async def nodes(self) -> list[Connection]:
+        """Connections to all brokers."""
+        await self.metadata([])
+        return [await self.node(node_id) for node_id in sorted(self._addresses)]
+
+    async def metadata(
+        self, topics: Sequence[str] | None, *, auto_create: bool = False
+    ) -> MetadataResponse:
+        """What the cluster says of itself and these topics; None: all of them.
+
+        Of topics that are missing, the server may make those that it is asked to.
+        """
+        asked = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
+        if asked is None and self.any.version_of(MetadataRequest) == 0:
+            asked = []  # in that version, none means all
+        request = MetadataRequest(topics=asked, allow_auto_topic_creation=auto_create)
+        answer = await self.call(request, MetadataResponse)
+        self._addresses = {each.node_id: (each.host, each.port) for each in answer.brokers}
+        return answer
+
+    async def topic(self, name: str, *, auto_create: bool = False) -> MetadataResponseTopic:
+        """One topic. Raises RefusedError where there is none."""
+        give_up = self._give_up()
+        while True:
+            (found,) = (await self.metadata([name], auto_create=auto_create)).topics
+            # One that has just been made may have no leader yet.
+            later = found.error_code == ErrorCode.LEADER_NOT_AVAILABLE or (
+                auto_create and found.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            )
+            if not later or self._now() >= give_up:
+                break
+            await asyncio.sleep(_AGAIN_SECONDS)
+        check(found.error_code, f"topic {name!r}")
+        return found
+
+    def _now(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    def _give_up(self) -> float:
+        return self._now() + self.timeout
+
+    async def coordinator(self, group: str) -> Connection:
+        """The broker that coordinates a group. Raises ClientError."""
+        request = FindCoordinatorRequest(key=group, key_type=_GROUP, coordinator_keys=[group])
+        give_up = self._give_up()
+        while True:
+            answer = await self.call(request, FindCoordinatorResponse)
+            found = answer.coordinators[0] if answer.coordinators else answer
+            # A cluster that never had a group makes its offsets topic only now.
+            later = found.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+            if not later or self._now() >= give_up:
+                break
+            await asyncio.sleep(_AGAIN_SECONDS)
+        check(found.error_code, f"group {group!r}", found.error_message)
+        self._addresses.setdefault(found.node_id, (found.host, found.port))
+        return await self.node(found.node_id)
+
+    async def each_leader(self, topic: MetadataResponseTopic) -> list[tuple[Connection, list[int]]]:
+        """A topic's partitions by the broker that leads them. Raises ClientError."""
+        by_node: dict[int, list[int]] = {}
+        for partition in topic.partitions:
+            if partition.leader_id < 0:
+                raise RefusedError(
+                    ErrorCode.LEADER_NOT_AVAILABLE,
+                    f"partition {partition.partition_index} of {topic.name!r} has no leader; "
+                    "is its broker away?",
+                )
+            by_node.setdefault(partition.leader_id, []).append(partition.partition_index)
+        return [(await self.node(node), sorted(its)) for node, its in sorted(by_node.items())]

@@ -1,0 +1,124 @@
+"""Configs of topics and brokers: DescribeConfigs, IncrementalAlterConfigs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+from quafka.client.cluster import Cluster
+from quafka.client.errors import ClientError, check
+from quafka_proto.schema.configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResponse,
+    IncrementalAlterableConfig,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
+    IncrementalAlterConfigsResponse,
+)
+
+
+class Kind(IntEnum):
+    """What has configs, by Kafka's numbers."""
+
+    TOPIC = 2
+    BROKER = 4
+
+
+_SOURCES = {
+    1: "topic",
+    2: "broker",
+    3: "cluster",
+    4: "static",
+    5: "default",
+    6: "logger",
+    7: "client metrics",
+    8: "group",
+}
+_SET, _DELETE = 0, 1
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """One config. `source`: who set it; "default": nobody did."""
+
+    name: str
+    value: str | None
+    source: str
+    read_only: bool
+    sensitive: bool
+    documentation: str | None
+
+
+async def describe(
+    cluster: Cluster, kind: Kind, names: Sequence[str], *, documentation: bool = False
+) -> dict[str, list[Config]]:
+    """The configs of each, by name. Raises ClientError."""
+    found: dict[str, list[Config]] = {}
+    for name in names:
+        request = DescribeConfigsRequest(
+            resources=[
+                DescribeConfigsResource(
+                    resource_type=kind, resource_name=name, configuration_keys=None
+                )
+            ],
+            include_documentation=documentation,
+        )
+        connection = await cluster.node(_node(name)) if kind is Kind.BROKER else cluster.any
+        (result,) = (await connection.call(request, DescribeConfigsResponse)).results
+        check(result.error_code, f"{kind.name.lower()} {name!r}", result.error_message)
+        found[name] = [
+            Config(
+                each.name,
+                None if each.is_sensitive else each.value,
+                _source(each.config_source, is_default=each.is_default),
+                each.read_only,
+                each.is_sensitive,
+                each.documentation,
+            )
+            for each in sorted(result.configs, key=lambda each: each.name)
+        ]
+    return found
+
+
+async def alter(
+    cluster: Cluster,
+    kind: Kind,
+    name: str,
+    changes: Mapping[str, str | None],
+    *,
+    validate_only: bool = False,
+) -> None:
+    """Set configs, or (None) have the default again; all or none. Raises ClientError."""
+    request = IncrementalAlterConfigsRequest(
+        resources=[
+            IncrementalAlterConfigsResource(
+                resource_type=kind,
+                resource_name=name,
+                configs=[
+                    IncrementalAlterableConfig(
+                        name=key, config_operation=_DELETE if value is None else _SET, value=value
+                    )
+                    for key, value in changes.items()
+                ],
+            )
+        ],
+        validate_only=validate_only,
+    )
+    connection = await cluster.node(_node(name)) if kind is Kind.BROKER else cluster.any
+    (result,) = (await connection.call(request, IncrementalAlterConfigsResponse)).responses
+    check(result.error_code, f"{kind.name.lower()} {name!r}", result.error_message)
+
+
+def _node(name: str) -> int:
+    try:
+        return int(name)
+    except ValueError as e:
+        raise ClientError(f"broker {name!r}: brokers are named by a number") from e
+
+
+def _source(code: int, *, is_default: bool) -> str:
+    if code < 0:  # version 0 only tells whether it is the default
+        return "default" if is_default else "topic"
+    return _SOURCES.get(code, f"source {code}")

@@ -1,0 +1,242 @@
+"""One connection to a Kafka server: requests and answers, each within its time.
+
+The versions of the APIs are negotiated on connecting, and told to be spoken by `quafka`, so that a
+gateway lists its own APIs as well (KIP-511).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import ssl
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from quafka.client.errors import NotKafkaError, UnreachableError, UnsupportedError
+from quafka_mesh_ops.settings import join_address
+from quafka_mesh_ops.version import version
+from quafka_proto.codec import decode
+from quafka_proto.errors import ErrorCode, Malformed
+from quafka_proto.headers import decode_response_header, encode_request
+from quafka_proto.message import Request, Response
+from quafka_proto.schema.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from quafka_proto.schema.quafka import CLIENT_SOFTWARE
+
+CLIENT_ID = "quafka-cli"
+_MAX_ANSWER = 128 << 20
+_PLAIN_CHUNK = 1 << 16
+_TLS_PROBE_SECONDS = 2.0
+_NEWEST = 32767
+
+R = TypeVar("R", bound=Response)
+
+
+@dataclass(slots=True, eq=False)
+class Connection:
+    """A connection that knows what the server speaks. One request at a time."""
+
+    host: str
+    port: int
+    timeout: float
+    versions: dict[int, tuple[int, int]] = field(default_factory=dict[int, tuple[int, int]])
+    """The server's least and greatest version of each API."""
+    connect_seconds: float = 0.0
+    last_seconds: float = 0.0
+    """What connecting, and the last request, took."""
+    _reader: asyncio.StreamReader | None = None
+    _writer: asyncio.StreamWriter | None = None
+    _correlation_id: int = 0
+    _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    @property
+    def address(self) -> str:
+        """host:port."""
+        return join_address(self.host, self.port)
+
+    async def open(self) -> None:
+        """Connect, and ask what the server speaks.
+
+        Raises:
+            UnreachableError, NotKafkaError: one sentence says why it cannot be used.
+        """
+        began = time.perf_counter()
+        try:
+            async with asyncio.timeout(self.timeout):
+                self._reader, self._writer = await asyncio.open_connection(
+                    self.host, self.port, limit=_PLAIN_CHUNK
+                )
+        except socket.gaierror as e:
+            raise UnreachableError(
+                f"the name {self.host!r} cannot be resolved ({e.strerror}); "
+                "correct it, or add it to DNS or /etc/hosts"
+            ) from e
+        except ConnectionRefusedError as e:
+            raise UnreachableError(
+                f"nothing listens on {self.address}; start the server (`quafka up`), "
+                "or name another with --brokers"
+            ) from e
+        except TimeoutError as e:
+            raise UnreachableError(
+                f"{self.address} does not answer within {self.timeout:g} s; "
+                "is the address right, and does a firewall let it through?"
+            ) from e
+        except (OSError, UnicodeError) as e:
+            reason = os.strerror(e.errno) if isinstance(e, OSError) and e.errno else str(e)
+            raise UnreachableError(f"cannot connect to {self.address}: {reason}") from e
+        self.connect_seconds = time.perf_counter() - began
+        try:
+            await self._negotiate()
+        except BaseException:
+            await self.close()
+            raise
+
+    async def close(self) -> None:
+        """Hang up."""
+        if self._writer is not None:
+            self._writer.close()
+            with suppress(OSError, TimeoutError):
+                async with asyncio.timeout(1.0):
+                    await self._writer.wait_closed()
+            self._writer = None
+
+    # --- requests ---------------------------------------------------------------------------
+
+    def has(self, request: type[Request]) -> bool:
+        """Whether the server has the API in a version that we speak."""
+        return self._version(request) is not None
+
+    def version_of(self, request: type[Request]) -> int:
+        """The version in which a request is sent.
+
+        Raises:
+            UnsupportedError: there is none.
+        """
+        best = self._version(request)
+        if best is None:
+            name = request.__name__.removesuffix("Request")
+            raise UnsupportedError(
+                f"the server at {self.address} does not have {name} (API {request.api_key}); "
+                "a newer version of it may"
+            )
+        return best
+
+    def _version(self, request: type[Request]) -> int | None:
+        low, high = self.versions.get(request.api_key, (0, -1))
+        best = min(high, request.versions.high)
+        return best if best >= max(low, request.versions.low) else None
+
+    async def call(self, request: Request, answer: type[R], newest: int = _NEWEST) -> R:
+        """Send a request in the best version, of `newest` at most, and wait for its answer.
+
+        Raises:
+            UnsupportedError: the server does not have the API.
+            UnreachableError, NotKafkaError: no answer, or none that can be understood.
+        """
+        best = min(newest, self.version_of(type(request)))
+        name = type(request).__name__.removesuffix("Request")
+        try:
+            async with asyncio.timeout(self.timeout), self._turn:
+                began = time.perf_counter()
+                frame = await self._exchange(request, best)
+                self.last_seconds = time.perf_counter() - began
+        except TimeoutError as e:
+            await self.close()
+            raise UnreachableError(
+                f"{self.address} does not answer {name} within {self.timeout:g} s; "
+                "is its broker there? (`quafka doctor`)"
+            ) from e
+        except (OSError, EOFError) as e:
+            await self.close()
+            raise UnreachableError(
+                f"{self.address} closed the connection on {name}; its log says why"
+            ) from e
+        try:
+            _, at = decode_response_header(answer, best, frame)
+            return decode(answer, best, frame, at)
+        except Malformed as e:
+            raise NotKafkaError(f"{self.address} answers {name} as no Kafka does: {e}") from e
+
+    async def _exchange(self, request: Request, version: int) -> bytes:
+        reader, writer = self._reader, self._writer
+        if reader is None or writer is None:
+            raise EOFError
+        self._correlation_id += 1
+        writer.writelines(encode_request(self._correlation_id, CLIENT_ID, request, version))
+        await writer.drain()
+        head = await reader.readexactly(4)
+        size = int.from_bytes(head, "big")
+        if size > _MAX_ANSWER:
+            raise NotKafkaError(
+                f"{self.address} is not Kafka: {_who(head)}; name Kafka's port with --brokers"
+            )
+        return await reader.readexactly(size)
+
+    # --- connecting -------------------------------------------------------------------------
+
+    async def _negotiate(self) -> None:
+        request = ApiVersionsRequest(
+            client_software_name=CLIENT_SOFTWARE, client_software_version=version()
+        )
+        try:
+            async with asyncio.timeout(self.timeout):
+                frame = await self._exchange(request, 3)
+            # A server that does not know this version answers in the first (KIP-511).
+            code = int.from_bytes(frame[4:6], "big", signed=True)
+            known = 0 if code == ErrorCode.UNSUPPORTED_VERSION else 3
+            _, at = decode_response_header(ApiVersionsResponse, known, frame)
+            answer = decode(ApiVersionsResponse, known, frame, at)
+        except TimeoutError as e:
+            raise NotKafkaError(
+                f"{self.address} accepts connections but answers nothing within "
+                f"{self.timeout:g} s: it is not Kafka, or it hangs; name Kafka's port with "
+                "--brokers"
+            ) from e
+        except (EOFError, OSError) as e:
+            raise NotKafkaError(await self._explain_closing()) from e
+        except Malformed as e:
+            raise NotKafkaError(
+                f"{self.address} is not Kafka: its first answer makes no sense; "
+                "name Kafka's port with --brokers"
+            ) from e
+        self.versions = {
+            each.api_key: (each.min_version, each.max_version) for each in answer.api_keys
+        }
+
+    async def _explain_closing(self) -> str:
+        if await _speaks_tls(self.host, self.port):
+            return (
+                f"{self.address} speaks TLS, which this client does not; "
+                "name a plaintext listener with --brokers"
+            )
+        return (
+            f"{self.address} closes the connection on the first request: it is not Kafka, or "
+            "turns this client away; name Kafka's port with --brokers"
+        )
+
+
+def _who(head: bytes) -> str:
+    if head in (b"HTTP", b"<htm", b"<!DO"):
+        return "it is a web server"
+    if head[:1] == b"\x15" and head[1:2] == b"\x03":
+        return "it speaks TLS"
+    if head[:4] == b"SSH-":
+        return "it is an SSH server"
+    return "its first answer makes no sense"
+
+
+async def _speaks_tls(host: str, port: int) -> bool:
+    """Whether a TLS handshake gets as far as to certificates, whatever becomes of it then."""
+    try:
+        async with asyncio.timeout(_TLS_PROBE_SECONDS):
+            _, writer = await asyncio.open_connection(host, port, ssl=ssl.create_default_context())
+    except ssl.SSLCertVerificationError:
+        return True
+    except ssl.SSLError as e:
+        return "ALERT" in (e.reason or "")
+    except (OSError, EOFError):  # also where it takes too long
+        return False
+    writer.close()
+    return True

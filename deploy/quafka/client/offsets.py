@@ -1,0 +1,102 @@
+"""Where partitions begin and end, and where a time is in them: ListOffsets, DeleteRecords."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from quafka.client.cluster import Cluster
+from quafka.client.errors import RefusedError, check
+from quafka.client.positions import Position
+from quafka_proto.errors import ErrorCode
+from quafka_proto.schema.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from quafka_proto.schema.metadata import MetadataResponseTopic
+from quafka_proto.schema.partitions import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopic,
+)
+
+END, START = -1, -2
+
+
+async def list_offsets(
+    cluster: Cluster, topic: MetadataResponseTopic, timestamp: int
+) -> dict[int, int]:
+    """Each partition's offset at a time: its first record's at or after, END or START.
+
+    -1 where there is no such record. Raises ClientError.
+    """
+    found: dict[int, int] = {}
+    for connection, partitions in await cluster.each_leader(topic):
+        if connection.version_of(ListOffsetsRequest) == 0:
+            raise RefusedError(
+                ErrorCode.UNSUPPORTED_VERSION, "the server is older than Kafka 0.10.1"
+            )
+        request = ListOffsetsRequest(
+            topics=[
+                ListOffsetsTopic(
+                    name=topic.name or "",
+                    partitions=[
+                        ListOffsetsPartition(partition_index=number, timestamp=timestamp)
+                        for number in partitions
+                    ],
+                )
+            ],
+            timeout_ms=round(cluster.timeout * 1000),
+        )
+        for answer in (await connection.call(request, ListOffsetsResponse)).topics:
+            for each in answer.partitions:
+                check(each.error_code, f"partition {each.partition_index} of {topic.name!r}")
+                found[each.partition_index] = each.offset
+    return found
+
+
+async def resolve(
+    cluster: Cluster, topic: MetadataResponseTopic, position: Position
+) -> dict[int, int]:
+    """Each partition's offset at a position; the end where a time is newer than all records.
+
+    An offset is taken as it is. Raises ClientError.
+    """
+    if position.kind == "offset":
+        return {each.partition_index: position.value for each in topic.partitions}
+    if position.kind == "start":
+        return await list_offsets(cluster, topic, START)
+    ends = await list_offsets(cluster, topic, END)
+    if position.kind == "end":
+        return ends
+    assert position.kind == "time", position
+    found = await list_offsets(cluster, topic, position.value)
+    return {number: ends[number] if at < 0 else at for number, at in found.items()}
+
+
+async def delete_records(
+    cluster: Cluster, topic: MetadataResponseTopic, before: Mapping[int, int]
+) -> dict[int, tuple[int, int]]:
+    """Delete the records of partitions below these offsets (END: all that there are).
+
+    Each partition's log start after it, and its error code. Raises ClientError.
+    """
+    found: dict[int, tuple[int, int]] = {}
+    for connection, partitions in await cluster.each_leader(topic):
+        wanted = [
+            DeleteRecordsPartition(partition_index=number, offset=before[number])
+            for number in partitions
+            if number in before
+        ]
+        if not wanted:
+            continue
+        request = DeleteRecordsRequest(
+            topics=[DeleteRecordsTopic(name=topic.name or "", partitions=wanted)],
+            timeout_ms=round(cluster.timeout * 1000),
+        )
+        for answer in (await connection.call(request, DeleteRecordsResponse)).topics:
+            for each in answer.partitions:
+                found[each.partition_index] = (each.low_watermark, each.error_code)
+    return found

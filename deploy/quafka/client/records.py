@@ -1,0 +1,90 @@
+"""One record there and back, as `quafka doctor --write` tries it."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from quafka.client.cluster import Cluster
+from quafka.client.connection import Connection
+from quafka.client.errors import ClientError, check
+from quafka_proto.record_codec import Record, build_batch, iter_records
+from quafka_proto.schema.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from quafka_proto.schema.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+
+_NAMED = 12
+"""The last version of Produce and Fetch in which topics have names."""
+_FETCH_BYTES = 1 << 20
+_WAIT_MS = 500
+_LENGTH_AT = 8  # in a record batch, behind its base offset
+_LENGTH_FROM = 12
+
+
+async def there_and_back(cluster: Cluster, topic: str) -> tuple[float, float]:
+    """Write a record to the topic's first partition and read it; seconds of each.
+
+    Raises:
+        ClientError: it did not come back.
+    """
+    found = await cluster.topic(topic, auto_create=True)
+    partition = min(each.partition_index for each in found.partitions)
+    (leader,) = [
+        connection for connection, its in await cluster.each_leader(found) if partition in its
+    ]
+    value = b"quafka doctor " + os.urandom(16).hex().encode()
+    began = time.perf_counter()
+    offset = await _write(leader, cluster, topic, partition, value)
+    written = time.perf_counter()
+    values = await _read(leader, topic, partition, offset)
+    if value not in values:
+        raise ClientError(f"the record at offset {offset} of {topic!r} is not the one written")
+    return written - began, time.perf_counter() - written
+
+
+async def _write(
+    leader: Connection, cluster: Cluster, topic: str, partition: int, value: bytes
+) -> int:
+    batch = build_batch([Record(0, time.time_ns() // 1_000_000, None, value, [])])
+    data = PartitionProduceData(index=partition, records=batch)
+    request = ProduceRequest(
+        acks=-1,
+        timeout_ms=round(cluster.timeout * 1000),
+        topic_data=[TopicProduceData(name=topic, partition_data=[data])],
+    )
+    answer = await leader.call(request, ProduceResponse, newest=_NAMED)
+    (result,) = answer.responses[0].partition_responses
+    check(result.error_code, f"writing to {topic!r}", result.error_message)
+    return result.base_offset
+
+
+async def _read(leader: Connection, topic: str, partition: int, offset: int) -> list[bytes]:
+    part = FetchPartition(
+        partition=partition, fetch_offset=offset, partition_max_bytes=_FETCH_BYTES
+    )
+    request = FetchRequest(
+        max_wait_ms=_WAIT_MS,
+        min_bytes=1,
+        max_bytes=_FETCH_BYTES,
+        session_epoch=-1,
+        topics=[FetchTopic(topic=topic, partitions=[part])],
+    )
+    answer = await leader.call(request, FetchResponse, newest=_NAMED)
+    check(answer.error_code, f"reading {topic!r}")
+    (result,) = answer.responses[0].partitions
+    check(result.error_code, f"reading {topic!r}")
+    assert not isinstance(result.records, list)  # decoded records are one buffer
+    rest = memoryview(result.records or b"")
+    found: list[bytes] = []
+    while len(rest) > _LENGTH_FROM:
+        length = int.from_bytes(rest[_LENGTH_AT:_LENGTH_FROM], "big")
+        size = _LENGTH_FROM + length
+        if size > len(rest):
+            break  # a last batch may be cut short
+        found += [record.value or b"" for record in iter_records(rest[:size])]
+        rest = rest[size:]
+    return found

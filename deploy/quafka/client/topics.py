@@ -1,0 +1,172 @@
+"""Topics: what there are, how they are, and to make, grow and delete them."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from quafka.client import configs, offsets
+from quafka.client.cluster import Cluster
+from quafka.client.configs import Config, Kind
+from quafka.client.errors import check
+from quafka_proto.schema.configs import DescribeConfigsRequest
+from quafka_proto.schema.metadata import MetadataResponseTopic
+from quafka_proto.schema.partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+)
+from quafka_proto.schema.topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
+
+_IDENTITY = ("quafka.id", "quafka.slug", "quafka.rrl")
+"""The read-only configs that tell what a topic is called in Quafka."""
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """A topic in a list."""
+
+    name: str
+    partitions: int
+    replicas: int
+    internal: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """A partition. `records`: between its two ends."""
+
+    partition: int
+    leader: int
+    replicas: list[int]
+    in_sync: list[int]
+    log_start_offset: int
+    high_watermark: int
+    records: int
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """A topic. `uuid`: its id in Kafka; `id`, `slug` and `rrl`: in Quafka; None elsewhere.
+
+    `configs` None: the server does not tell them.
+    """
+
+    name: str
+    uuid: str | None
+    id: str | None
+    slug: str | None
+    rrl: str | None
+    internal: bool
+    partitions: list[Partition]
+    configs: list[Config] | None
+
+
+async def summaries(cluster: Cluster) -> list[Summary]:
+    """All topics, by name. Raises ClientError."""
+    found = (await cluster.metadata(None)).topics
+    for topic in found:
+        check(topic.error_code, f"topic {topic.name!r}")
+    return sorted((_summary(topic) for topic in found), key=lambda each: each.name)
+
+
+def _summary(topic: MetadataResponseTopic) -> Summary:
+    replicas = max((len(each.replica_nodes) for each in topic.partitions), default=0)
+    return Summary(topic.name or "", len(topic.partitions), replicas, topic.is_internal)
+
+
+async def describe(cluster: Cluster, name: str) -> Description:
+    """One topic with its partitions and configs. Raises ClientError."""
+    topic = await cluster.topic(name)
+    starts = await offsets.list_offsets(cluster, topic, offsets.START)
+    ends = await offsets.list_offsets(cluster, topic, offsets.END)
+    known: list[Config] | None = None
+    if cluster.any.has(DescribeConfigsRequest):
+        known = (await configs.describe(cluster, Kind.TOPIC, [name]))[name]
+    values = {config.name: config.value for config in known or ()}
+    return Description(
+        name,
+        uuid_text(topic.topic_id),
+        values.get("quafka.id"),
+        values.get("quafka.slug"),
+        values.get("quafka.rrl"),
+        topic.is_internal,
+        [
+            Partition(
+                each.partition_index,
+                each.leader_id,
+                each.replica_nodes,
+                each.isr_nodes,
+                starts[each.partition_index],
+                ends[each.partition_index],
+                ends[each.partition_index] - starts[each.partition_index],
+            )
+            for each in sorted(topic.partitions, key=lambda each: each.partition_index)
+        ],
+        None if known is None else [c for c in known if c.name not in _IDENTITY],
+    )
+
+
+def uuid_text(uuid: bytes) -> str | None:
+    """A topic's id as Kafka writes it; None for no id."""
+    return base64.urlsafe_b64encode(uuid).decode().rstrip("=") if any(uuid) else None
+
+
+async def create(
+    cluster: Cluster,
+    name: str,
+    partitions: int,
+    replicas: int,
+    values: Mapping[str, str],
+    *,
+    validate_only: bool,
+) -> CreatableTopicResult:
+    """Create a topic; -1: as many partitions, or replicas, as the server's default.
+
+    The server's answer; an error of the topic's is in it. Raises ClientError.
+    """
+    request = CreateTopicsRequest(
+        topics=[
+            CreatableTopic(
+                name=name,
+                num_partitions=partitions,
+                replication_factor=replicas,
+                configs=[CreatableTopicConfig(name=key, value=v) for key, v in values.items()],
+            )
+        ],
+        timeout_ms=round(cluster.timeout * 1000),
+        validate_only=validate_only,
+    )
+    return (await cluster.call(request, CreateTopicsResponse)).topics[0]
+
+
+async def delete(cluster: Cluster, names: Sequence[str]) -> dict[str, tuple[int, str | None]]:
+    """Delete topics; each one's error code and message. Raises ClientError."""
+    request = DeleteTopicsRequest(
+        topics=[DeleteTopicState(name=name) for name in names],
+        topic_names=list(names),
+        timeout_ms=round(cluster.timeout * 1000),
+    )
+    answer = await cluster.call(request, DeleteTopicsResponse)
+    return {each.name or "": (each.error_code, each.error_message) for each in answer.responses}
+
+
+async def add_partitions(cluster: Cluster, name: str, total: int, *, validate_only: bool) -> None:
+    """Give a topic more partitions: `total` of them. Raises ClientError."""
+    request = CreatePartitionsRequest(
+        topics=[CreatePartitionsTopic(name=name, count=total, assignments=None)],
+        timeout_ms=round(cluster.timeout * 1000),
+        validate_only=validate_only,
+    )
+    (result,) = (await cluster.call(request, CreatePartitionsResponse)).results
+    check(result.error_code, f"topic {name!r}", result.error_message)

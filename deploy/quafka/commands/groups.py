@@ -1,0 +1,258 @@
+"""`quafka groups list | describe | delete | reset-offsets | delete-offsets`."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from quafka.client import groups, offsets
+from quafka.client.cluster import Cluster
+from quafka.client.errors import ClientError, RefusedError, about
+from quafka.client.groups import Place
+from quafka.client.positions import Position
+from quafka.commands.options import UsageError
+from quafka.commands.output import as_json, colour, facts, plain, span, table
+from quafka.commands.run import EXIT_DONE, EXIT_FAILED, Work, complain, with_cluster
+from quafka_proto.schema.quafka import DescribeGroupLagRequest
+
+_NO_LAG = "this server tells no lag (it lacks DescribeGroupLag); `quafka groups describe` counts it"
+
+
+def run(options: argparse.Namespace) -> int:
+    """Do what was asked; the exit code."""
+    return with_cluster(options, _ACTIONS[options.action])
+
+
+# --- looking ----------------------------------------------------------------------------------
+
+
+async def _list(cluster: Cluster, options: argparse.Namespace) -> int:
+    found = await groups.summaries(cluster, options.state)
+    if options.format == "json":
+        print(as_json({"groups": found}))
+    elif not found:
+        print("there are no such groups" if options.state else "there are no groups")
+    else:
+        rows = [(g.group, g.state, g.members, g.lag, span(g.behind_seconds)) for g in found]
+        print(table(("GROUP", "STATE", "MEMBERS", "LAG", "BEHIND"), rows))
+        if not cluster.any.has(DescribeGroupLagRequest):
+            print(f"\n{colour(_NO_LAG, 'dim')}")
+    return EXIT_DONE
+
+
+async def _describe(cluster: Cluster, options: argparse.Namespace) -> int:
+    found: list[groups.Description] = []
+    failed = False
+    for name in dict.fromkeys(options.groups):
+        try:
+            found.append(await groups.describe(cluster, name))
+        except RefusedError as e:
+            failed = True
+            complain(str(e))
+    if options.format == "json":
+        print(as_json({"groups": found}))
+    elif found:
+        print("\n\n".join(map(_description, found)))
+    return EXIT_FAILED if failed else EXIT_DONE
+
+
+def _description(group: groups.Description) -> str:
+    done = bool(group.partitions) and all(each.lag == 0 for each in group.partitions)
+    assignor = f"{group.protocol_type} ({group.protocol})" if group.protocol else None
+    head = facts(
+        [
+            ("group", group.group),
+            ("state", group.state),
+            ("protocol", assignor or group.protocol_type),
+            ("coordinator", group.coordinator),
+            ("members", len(group.members)),
+            ("lag", group.lag),
+            ("behind", "caught up" if done else span(group.behind_seconds)),
+            ("caught up in", None if done else span(group.catch_up_seconds)),
+        ]
+    )
+    parts = [head]
+    if group.members:
+        parts.append(_members(group.members))
+    if group.partitions:
+        parts.append(_lags(group.partitions))
+    else:
+        parts.append(colour("it has committed nothing, and reads nothing", "dim"))
+    if not group.timed:
+        parts.append(colour("this server tells no times of lag (it lacks DescribeGroupLag)", "dim"))
+    return "\n\n".join(parts)
+
+
+def _members(members: Sequence[groups.Member]) -> str:
+    headings = ("CLIENT", "HOST", "PARTITIONS", "MEMBER", "INSTANCE")
+    rows = [
+        (
+            each.client_id,
+            each.host,
+            sum(map(len, each.partitions.values())),
+            each.member_id,
+            each.instance_id,
+        )
+        for each in sorted(members, key=lambda each: (each.client_id, each.member_id))
+    ]
+    shown = len(headings) if any(each.instance_id for each in members) else len(headings) - 1
+    return table(headings[:shown], [row[:shown] for row in rows])
+
+
+def _lags(lags: Sequence[groups.PartitionLag]) -> str:
+    rows = [
+        (
+            each.topic,
+            each.partition,
+            each.committed_offset,
+            each.high_watermark,
+            each.lag,
+            span(each.behind_seconds),
+            span(each.catch_up_seconds) if each.lag else None,
+            each.client_id,
+            each.host,
+        )
+        for each in lags
+    ]
+    return table(
+        (
+            "TOPIC",
+            "PARTITION",
+            "COMMITTED",
+            "END",
+            "LAG",
+            "BEHIND",
+            "CAUGHT UP IN",
+            "CLIENT",
+            "HOST",
+        ),
+        rows,
+    )
+
+
+# --- changing ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    """What became of one group."""
+
+    group: str
+    status: str
+    error: str | None
+
+
+async def _delete(cluster: Cluster, options: argparse.Namespace) -> int:
+    answers = await groups.delete(cluster, list(dict.fromkeys(options.groups)))
+    found = [
+        _Outcome(name, "failed" if error else "deleted", error) for name, error in answers.items()
+    ]
+    if options.format == "json":
+        print(as_json({"groups": found}))
+    for each in found:
+        if each.error:
+            complain(about(f"group {each.group!r}", each.error))
+        elif options.format == "text":
+            print(f"deleted {plain(each.group)}")
+    return EXIT_FAILED if any(each.error for each in found) else EXIT_DONE
+
+
+@dataclass(frozen=True, slots=True)
+class _Moved:
+    """What became of one offset; None: there is none."""
+
+    topic: str
+    partition: int
+    before: int | None
+    offset: int | None
+    error: str | None
+
+
+async def _reset(cluster: Cluster, options: argparse.Namespace) -> int:
+    before = await groups.committed_offsets(cluster, options.group)
+    wanted = await _wanted(cluster, options.topic, options.to, before)
+    if not wanted:
+        raise ClientError(
+            f"group {options.group!r} has committed nothing; "
+            "name what it is to read with --topic TOPIC"
+        )
+    errors: Mapping[Place, str | None] = {}
+    if not options.dry_run:
+        errors = await groups.commit(cluster, options.group, wanted)
+    found = [
+        _Moved(*place, before.get(place), wanted[place], errors.get(place))
+        for place in sorted(wanted)
+    ]
+    return _report(options, found, "would become" if options.dry_run else "now")
+
+
+def _report(options: argparse.Namespace, found: Sequence[_Moved], heading: str) -> int:
+    done = [each for each in found if not each.error]
+    if options.format == "json":
+        print(as_json({"group": options.group, "partitions": found}))
+    elif done:
+        rows = [(each.topic, each.partition, each.before, each.offset) for each in done]
+        print(table(("TOPIC", "PARTITION", "BEFORE", heading.upper()), rows))
+    reasons = dict.fromkeys(each.error for each in found if each.error)
+    for reason in reasons:
+        which = [f"{each.topic}:{each.partition}" for each in found if each.error == reason]
+        complain(f"group {options.group!r}, {', '.join(which)}: {reason}")
+    return EXIT_FAILED if reasons else EXIT_DONE
+
+
+async def _wanted(
+    cluster: Cluster,
+    named: Sequence[tuple[str, list[int] | None]],
+    position: Position,
+    before: Mapping[Place, int],
+) -> dict[Place, int]:
+    """Where each partition's offset is to be."""
+    chosen = named or [
+        (name, sorted(number for its, number in before if its == name))
+        for name in sorted({name for name, _ in before})
+    ]
+    wanted: dict[Place, int] = {}
+    for name, numbers in chosen:
+        topic = await cluster.topic(name)
+        every = {each.partition_index for each in topic.partitions}
+        unknown = sorted(set(numbers or ()) - every)
+        if unknown:
+            raise UsageError(f"topic {name!r} has no partition {unknown[0]}")
+        starts = await offsets.list_offsets(cluster, topic, offsets.START)
+        ends = await offsets.list_offsets(cluster, topic, offsets.END)
+        if position.kind == "shift":
+            places = {n: before[name, n] + position.value for n in every if (name, n) in before}
+        else:
+            places = await offsets.resolve(cluster, topic, position)
+        for number in numbers if numbers is not None else sorted(every):
+            if number in places:
+                within = min(max(places[number], starts[number]), ends[number])
+                wanted[name, number] = within
+    return wanted
+
+
+async def _delete_offsets(cluster: Cluster, options: argparse.Namespace) -> int:
+    before = await groups.committed_offsets(cluster, options.group)
+    wanted = [
+        (name, number)
+        for name, numbers in options.topic
+        for number in (
+            numbers if numbers is not None else sorted(n for its, n in before if its == name)
+        )
+    ]
+    if not wanted:
+        names = ", ".join(repr(name) for name, _ in options.topic)
+        raise ClientError(f"group {options.group!r} has no offsets in {names}")
+    errors = await groups.delete_offsets(cluster, options.group, wanted)
+    found = [_Moved(*place, before.get(place), None, errors.get(place)) for place in sorted(wanted)]
+    return _report(options, found, "now")
+
+
+_ACTIONS: dict[str, Work] = {
+    "list": _list,
+    "describe": _describe,
+    "delete": _delete,
+    "reset-offsets": _reset,
+    "delete-offsets": _delete_offsets,
+}

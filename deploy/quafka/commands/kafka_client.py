@@ -1,0 +1,56 @@
+"""librdkafka, for the commands that carry records: an extra of this package."""
+
+from __future__ import annotations
+
+import logging
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from quafka.client.errors import ClientError
+from quafka.commands.run import complain
+from quafka_mesh_ops.settings import join_address
+
+if TYPE_CHECKING:
+    from confluent_kafka import KafkaError
+
+_silent = logging.getLogger("quafka.librdkafka")
+_silent.addHandler(logging.NullHandler())
+_silent.propagate = False
+
+
+def available() -> None:
+    """Raise ClientError where confluent-kafka is not installed."""
+    if find_spec("confluent_kafka") is None:
+        raise ClientError(
+            "confluent-kafka is not installed, and carries the records; "
+            "`pip install 'quafka[client]'`"
+        )
+
+
+class Troubles:
+    """Says once, and once for each time, that no broker can be reached."""
+
+    def __init__(self) -> None:
+        self._said = False
+
+    def __call__(self, error: KafkaError) -> None:
+        from confluent_kafka import KafkaError
+
+        if error.code() == KafkaError._ALL_BROKERS_DOWN and not self._said:  # noqa: SLF001
+            self._said = True
+            complain("no broker can be reached; trying again (`quafka doctor` may say why)")
+
+    def over(self) -> None:
+        """Something arrived."""
+        self._said = False
+
+
+def config(bootstrap: list[tuple[str, int]], troubles: Troubles) -> dict[str, Any]:
+    """What producer and consumer are told alike."""
+    return {
+        "bootstrap.servers": ",".join(join_address(*address) for address in bootstrap),
+        "client.id": "quafka-cli",
+        "error_cb": troubles,
+        "logger": _silent,
+        "reconnect.backoff.max.ms": 1_000,
+    }

@@ -1,0 +1,158 @@
+"""The flags that all client commands share, and how their values are written."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from datetime import UTC, datetime
+
+from quafka.client.positions import Position
+from quafka.sources import BROKERS_VARIABLE as VARIABLE
+from quafka_mesh_ops.settings import split_address
+
+DEFAULT = "localhost:9092"
+_KAFKA_PORT = 9092
+
+
+def add_connection(parser: argparse.ArgumentParser) -> None:
+    """--brokers and --timeout."""
+    parser.add_argument(
+        "-b", "--brokers", metavar="HOST:PORT[,...]", type=brokers,
+        help=f"where to connect (default: ${VARIABLE}, or {DEFAULT})",
+    )  # fmt: skip
+    parser.add_argument(
+        "--timeout", metavar="SECONDS", type=seconds, default=10.0,
+        help="how long to wait for a connection, or an answer (default: 10)",
+    )  # fmt: skip
+
+
+def add_format(parser: argparse.ArgumentParser, what: str = "for people, or for programs") -> None:
+    """--format."""
+    parser.add_argument("--format", choices=("text", "json"), default="text", help=what)
+
+
+def bootstrap(options: argparse.Namespace) -> list[tuple[str, int]]:
+    """Where to connect.
+
+    Raises:
+        UsageError: the variable cannot be read.
+    """
+    if options.brokers is not None:
+        given: list[tuple[str, int]] = options.brokers
+        return given
+    try:
+        return brokers(os.environ.get(VARIABLE) or DEFAULT)
+    except argparse.ArgumentTypeError as e:
+        raise UsageError(f"{VARIABLE}: {e}") from e
+
+
+class UsageError(Exception):
+    """The command is not to be understood; one sentence says why."""
+
+
+def brokers(text: str) -> list[tuple[str, int]]:
+    """host:port, several with commas; 9092 where there is no port."""
+    found: list[tuple[str, int]] = []
+    for part in filter(None, map(str.strip, text.split(","))):
+        bracketed = part.startswith("[") and part.endswith("]")
+        with_port = part if ":" in part and not bracketed else f"{part}:{_KAFKA_PORT}"
+        try:
+            host, port = split_address(with_port)
+        except ValueError as e:
+            raise argparse.ArgumentTypeError(f"{part!r} is not HOST:PORT") from e
+        if not host or not 0 < port < 65_536:
+            raise argparse.ArgumentTypeError(f"{part!r} is not HOST:PORT")
+        found.append((host, port))
+    if not found:
+        raise argparse.ArgumentTypeError("no broker is named; write HOST:PORT")
+    return found
+
+
+def seconds(text: str) -> float:
+    """A positive number of seconds, of a day at most."""
+    try:
+        value = float(text)
+    except ValueError as e:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds") from e
+    if not 0 < value <= 86_400:
+        raise argparse.ArgumentTypeError("write a number of seconds above 0")
+    return value
+
+
+def pair(text: str) -> tuple[str, str]:
+    """name=value."""
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
+    return name, value
+
+
+def places(text: str) -> tuple[str, list[int] | None]:
+    """topic, or topic:0,1,5-7; None: all of its partitions."""
+    topic, colon, numbers = text.partition(":")
+    if not topic:
+        raise argparse.ArgumentTypeError(f"{text!r} is not TOPIC or TOPIC:PARTITIONS")
+    return topic, partitions(numbers) if colon else None
+
+
+def partitions(text: str) -> list[int]:
+    """0,1,5-7."""
+    found: set[int] = set()
+    for part in text.split(","):
+        low, dash, high = part.partition("-")
+        try:
+            first, last = int(low), int(high if dash else low)
+        except ValueError as e:
+            raise argparse.ArgumentTypeError(f"{text!r} is not like 0,1,5-7") from e
+        if not 0 <= first <= last < 1_000_000:
+            raise argparse.ArgumentTypeError(f"{text!r} is not like 0,1,5-7")
+        found.update(range(first, last + 1))
+    return sorted(found)
+
+
+def timestamp(text: str) -> int:
+    """Milliseconds since 1970: as such, or as ISO 8601, which is UTC without an offset."""
+    if text.lstrip("-").isdigit():
+        return int(text)
+    try:
+        when = datetime.fromisoformat(text)
+    except ValueError as e:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no time: write milliseconds since 1970, or 2026-05-31T18:00:00Z"
+        ) from e
+    return round((when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+def count(text: str) -> int:
+    """A number above 0."""
+    if not text.isdecimal() or not 0 < int(text) < 1 << 31:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
+    return int(text)
+
+
+# --- positions --------------------------------------------------------------------------------
+
+
+def position(text: str) -> Position:
+    """An offset, end or @TIME."""
+    if text in ("start", "end"):
+        return Position(text)
+    if text.startswith("@"):
+        return Position("time", timestamp(text[1:]))
+    if text.isdecimal() and int(text) < 1 << 63:
+        return Position("offset", int(text))
+    raise argparse.ArgumentTypeError(f"{text!r} is not start, end, an offset or @TIME")
+
+
+def start(text: str) -> Position:
+    """Where to begin to read: also the last N."""
+    if text.startswith("-") and text[1:].isdecimal() and int(text[1:]) < 1 << 63:
+        return Position("last", int(text[1:]))
+    return position({"beginning": "start", "earliest": "start", "latest": "end"}.get(text, text))
+
+
+def target(text: str) -> Position:
+    """Where to move offsets: also by N."""
+    if text[:1] in "+-" and text[1:].isdecimal() and int(text[1:]) < 1 << 63:
+        return Position("shift", int(text))
+    return position(text)

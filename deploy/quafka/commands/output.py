@@ -1,0 +1,131 @@
+"""What people and programs are shown: tables, JSON, and colours where somebody looks at them.
+
+Names come from clients, who may put anything in them: control characters are written out, so that
+none of them moves a cursor.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import asdict, is_dataclass
+from typing import Any, cast
+
+NONE = "-"
+"""Stands for what is not known, or not there."""
+
+_COLOURS = {"red": "31", "green": "32", "yellow": "33", "bold": "1", "dim": "2"}
+
+
+def colour(text: str, name: str) -> str:
+    """The text in a colour, on a terminal that has some and unless NO_COLOR is set."""
+    if not sys.stdout.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+        return text
+    return f"\x1b[{_COLOURS[name]}m{text}\x1b[0m"
+
+
+def plain(text: str) -> str:
+    """The text with control characters written out."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def width(text: str) -> int:
+    """How many columns of a terminal the text takes."""
+    if text.isascii():
+        return len(text)
+    return sum(
+        0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1
+        for c in text
+    )
+
+
+class Quantity(str):
+    """Text that is a number with its unit: it goes to the right, as numbers do."""
+
+    __slots__ = ()
+
+
+def table(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """Columns under headings. Numbers, and what stands for one, go to the right.
+
+    Nothing is cut short: names are there to be copied.
+    """
+    cells = [[_cell(value) for value in row] for row in rows]
+    right = [
+        any(isinstance(row[n], _RIGHT) for row in rows)
+        and all(isinstance(row[n], _RIGHT) or row[n] is None for row in rows)
+        for n in range(len(headings))
+    ]
+    widths = [
+        max(width(heading), *(width(row[n]) for row in cells)) if cells else width(heading)
+        for n, heading in enumerate(headings)
+    ]
+    head = colour(_line(headings, widths, right), "bold")
+    return "\n".join([head, *(_line(row, widths, right) for row in cells)])
+
+
+def facts(pairs: Sequence[tuple[str, object]]) -> str:
+    """Names and values, one below the other."""
+    widest = max(width(name) for name, _ in pairs)
+    return "\n".join(
+        f"{colour(name, 'bold')}{' ' * (widest - width(name) + 2)}{_cell(value)}".rstrip()
+        for name, value in pairs
+    )
+
+
+def _cell(value: object) -> str:
+    if value is None or value == "":
+        return NONE
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return plain(str(value))
+
+
+def _line(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> str:
+    padded = [
+        " " * (widths[n] - width(cell)) + cell
+        if right[n]
+        else cell + " " * (widths[n] - width(cell))
+        for n, cell in enumerate(cells)
+    ]
+    return "  ".join(padded).rstrip()
+
+
+_RIGHT = (int, float, Quantity)
+
+
+def span(seconds: float | None) -> Quantity | None:
+    """A time span as people say it: two units of it at most."""
+    if seconds is None:
+        return None
+    if seconds < 59.5:
+        return Quantity(f"{seconds:.1f}s" if 0 < seconds < 9.95 else f"{seconds:.0f}s")
+    rest = round(seconds)
+    units = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
+    first = next(n for n, (_, size) in enumerate(units) if rest >= size)
+    said: list[str] = []
+    for unit, size in units[first : first + 2]:
+        count, rest = divmod(rest, size)
+        if count:
+            said.append(f"{count}{unit}")
+    return Quantity(" ".join(said))
+
+
+def as_json(document: object) -> str:
+    """A document with the fields of the dataclasses in it."""
+    return json.dumps(_plain(document), ensure_ascii=False, indent=2)
+
+
+def _plain(value: Any) -> Any:
+    if is_dataclass(value) and not isinstance(value, type):
+        return asdict(value)
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in cast("dict[str, Any]", value).items()}
+    if isinstance(value, list):
+        return [_plain(item) for item in cast("list[Any]", value)]
+    return value

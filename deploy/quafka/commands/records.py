@@ -1,0 +1,164 @@
+"""How records are shown, and read from what was shown: templates, and one JSON object a line.
+
+    {"topic": "orders", "partition": 0, "offset": 7, "timestamp": 1767225600000, "key": "k",
+     "value": "v", "headers": [{"key": "source", "value": "shop"}]}
+
+What is not UTF-8 stands in `key_base64`, `value_base64` instead, with null in its place.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+Header = tuple[str, bytes | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A record that was read, or is to be written. `timestamp` -1: none."""
+
+    topic: str
+    partition: int = -1
+    offset: int = -1
+    timestamp: int = -1
+    key: bytes | None = None
+    value: bytes | None = None
+    headers: list[Header] = field(default_factory=list[Header])
+
+
+# --- templates --------------------------------------------------------------------------------
+
+_ESCAPES = {"n": b"\n", "t": b"\t", "r": b"\r", "0": b"\0", "\\": b"\\"}
+_TOKEN = re.compile(r"%(.)|\\(x[0-9a-fA-F]{2}|.)", re.DOTALL)
+
+_SHOWN: dict[str, Callable[[Record], bytes]] = {
+    "t": lambda r: r.topic.encode(),
+    "p": lambda r: b"%d" % r.partition,
+    "o": lambda r: b"%d" % r.offset,
+    "k": lambda r: r.key or b"",
+    "s": lambda r: r.value or b"",
+    "T": lambda r: b"%d" % r.timestamp,
+    "K": lambda r: b"%d" % (-1 if r.key is None else len(r.key)),
+    "S": lambda r: b"%d" % (-1 if r.value is None else len(r.value)),
+    "h": lambda r: b",".join(
+        name.encode() + (b"" if value is None else b"=" + value) for name, value in r.headers
+    ),
+}
+
+
+def template(text: str) -> Callable[[Record], bytes]:
+    """What shows a record in kcat's manner: %s is its value, and so on.
+
+    Raises:
+        ValueError: a % or a backslash is followed by what means nothing.
+    """
+    parts: list[bytes | Callable[[Record], bytes]] = []
+    at = 0
+    for token in _TOKEN.finditer(text):
+        parts.append(text[at : token.start()].encode())
+        parts.append(_part(token))
+        at = token.end()
+    rest = text[at:]
+    if rest.endswith(("%", "\\")):
+        raise ValueError(f"{text!r} ends in the middle of a token")
+    parts.append(rest.encode())
+
+    def show(record: Record) -> bytes:
+        return b"".join(part if isinstance(part, bytes) else part(record) for part in parts)
+
+    return show
+
+
+def _part(token: re.Match[str]) -> bytes | Callable[[Record], bytes]:
+    what, escape = token.groups()
+    if what == "%":
+        return b"%"
+    if what is not None:
+        if what not in _SHOWN:
+            known = " ".join(f"%{each}" for each in _SHOWN)
+            raise ValueError(f"%{what} means nothing; there are {known} %%")
+        return _SHOWN[what]
+    if len(escape) == 3:
+        return bytes.fromhex(escape[1:])
+    if escape not in _ESCAPES:
+        raise ValueError(f"\\{escape} means nothing; there are \\n \\t \\r \\0 \\\\ \\xNN")
+    return _ESCAPES[escape]
+
+
+# --- JSON -------------------------------------------------------------------------------------
+
+
+def as_line(record: Record) -> bytes:
+    """One JSON object, and a line feed."""
+    shown = {
+        "topic": record.topic,
+        "partition": record.partition,
+        "offset": record.offset,
+        "timestamp": record.timestamp,
+        **_text("key", record.key),
+        **_text("value", record.value),
+        "headers": [{"key": name, **_text("value", value)} for name, value in record.headers],
+    }
+    return json.dumps(shown, ensure_ascii=False).encode() + b"\n"
+
+
+def _text(name: str, data: bytes | None) -> dict[str, str | None]:
+    if data is None:
+        return {name: None}
+    try:
+        return {name: data.decode()}
+    except UnicodeDecodeError:
+        return {name: None, f"{name}_base64": base64.b64encode(data).decode()}
+
+
+def from_line(line: bytes, topic: str) -> Record:
+    """A record as `as_line` shows it, for a topic; where it came from does not matter.
+
+    Raises:
+        ValueError: it is not one; one sentence says why.
+    """
+    try:
+        shown: Any = json.loads(line)
+    except ValueError as e:
+        raise ValueError(f"not JSON: {e}") from e
+    if not isinstance(shown, dict):
+        raise ValueError("not a JSON object")  # noqa: TRY004 - of the text, not of a type
+    record = cast("dict[str, Any]", shown)
+    timestamp: Any = record.get("timestamp", -1)
+    if type(timestamp) is not int:
+        raise ValueError("timestamp is not a number of milliseconds")
+    headers: Any = record.get("headers") or []
+    if not isinstance(headers, list) or not all(
+        isinstance(each, dict) and isinstance(cast("dict[str, Any]", each).get("key"), str)
+        for each in cast("list[Any]", headers)
+    ):
+        raise ValueError('headers is not a list of {"key": ..., "value": ...}')
+    return Record(
+        topic,
+        timestamp=timestamp,
+        key=_data(record, "key"),
+        value=_data(record, "value"),
+        headers=[
+            (each["key"], _data(each, "value")) for each in cast("list[dict[str, Any]]", headers)
+        ],
+    )
+
+
+def _data(shown: dict[str, Any], name: str) -> bytes | None:
+    encoded, text = shown.get(f"{name}_base64"), shown.get(name)
+    if isinstance(encoded, str):
+        try:
+            return base64.b64decode(encoded, validate=True)
+        except binascii.Error as e:
+            raise ValueError(f"{name}_base64 is not base64: {e}") from e
+    if text is None:
+        return None
+    if not isinstance(text, str):
+        return json.dumps(text, ensure_ascii=False).encode()
+    return text.encode()

@@ -1,0 +1,198 @@
+"""`quafka topics list | describe | create | alter | delete | add-partitions | delete-records`."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+
+from quafka.client import configs, offsets, topics
+from quafka.client.cluster import Cluster
+from quafka.client.errors import about, sentence
+from quafka.commands.options import UsageError
+from quafka.commands.output import as_json, colour, facts, plain, table
+from quafka.commands.run import EXIT_DONE, EXIT_FAILED, Work, complain, with_cluster
+from quafka_proto.errors import ErrorCode
+
+
+def run(options: argparse.Namespace) -> int:
+    """Do what was asked; the exit code."""
+    return with_cluster(options, _ACTIONS[options.action])
+
+
+# --- looking ----------------------------------------------------------------------------------
+
+
+async def _list(cluster: Cluster, options: argparse.Namespace) -> int:
+    found = [
+        each for each in await topics.summaries(cluster) if options.internal or not each.internal
+    ]
+    if options.format == "json":
+        print(as_json({"topics": found}))
+    elif not found:
+        print("there are no topics (`quafka topics create NAME`)")
+    else:
+        rows = [(each.name, each.partitions, each.replicas) for each in found]
+        print(table(("TOPIC", "PARTITIONS", "REPLICAS"), rows))
+    return EXIT_DONE
+
+
+async def _describe(cluster: Cluster, options: argparse.Namespace) -> int:
+    found = [await topics.describe(cluster, name) for name in options.topics]
+    if options.format == "json":
+        print(as_json({"topics": found}))
+    else:
+        print("\n\n".join(map(_description, found)))
+    return EXIT_DONE
+
+
+def _description(topic: topics.Description) -> str:
+    pairs: list[tuple[str, object]] = [("topic", topic.name), ("uuid", topic.uuid)]
+    pairs += [
+        (name, value)
+        for name, value in (("id", topic.id), ("slug", topic.slug), ("rrl", topic.rrl))
+        if value is not None
+    ]
+    pairs += [
+        ("partitions", len(topic.partitions)),
+        ("records", sum(each.records for each in topic.partitions)),
+    ]
+    rows = [
+        (
+            each.partition,
+            each.leader,
+            each.log_start_offset,
+            each.high_watermark,
+            each.records,
+        )
+        for each in topic.partitions
+    ]
+    parts = [
+        facts(pairs),
+        table(("PARTITION", "LEADER", "LOG START", "HIGH WATERMARK", "RECORDS"), rows),
+    ]
+    if topic.configs is None:
+        parts.append(colour("this server does not tell configs (it lacks DescribeConfigs)", "dim"))
+    else:
+        own = [each for each in topic.configs if each.source == "topic"]
+        if own:
+            parts.append(table(("CONFIG", "VALUE"), [(each.name, each.value) for each in own]))
+        else:
+            parts.append(colour("no configs of its own (`quafka configs describe` has all)", "dim"))
+    return "\n\n".join(parts)
+
+
+# --- changing ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    """What became of one topic."""
+
+    topic: str
+    status: str
+    error: str | None
+
+
+def _report(outcomes: list[_Outcome], options: argparse.Namespace) -> int:
+    if options.format == "json":
+        print(as_json({"topics": outcomes}))
+    for each in outcomes:
+        if each.error is not None:
+            complain(about(f"topic {each.topic!r}", each.error))
+        elif options.format == "text":
+            print(f"{each.status} {plain(each.topic)}")
+    return EXIT_FAILED if any(each.error for each in outcomes) else EXIT_DONE
+
+
+async def _create(cluster: Cluster, options: argparse.Namespace) -> int:
+    outcomes: list[_Outcome] = []
+    for name in options.topics:
+        result = await topics.create(
+            cluster, name, options.partitions, options.replicas, dict(options.config),
+            validate_only=options.dry_run,
+        )  # fmt: skip
+        status, error = "would create" if options.dry_run else "created", None
+        if result.error_code == ErrorCode.TOPIC_ALREADY_EXISTS and options.if_not_exists:
+            status = "exists"
+        elif result.error_code:
+            status, error = "failed", sentence(result.error_code, result.error_message)
+        outcomes.append(_Outcome(name, status, error))
+    return _report(outcomes, options)
+
+
+async def _delete(cluster: Cluster, options: argparse.Namespace) -> int:
+    answers = await topics.delete(cluster, list(dict.fromkeys(options.topics)))
+    outcomes = [
+        _Outcome(name, "failed", sentence(code, message))
+        if code
+        else _Outcome(name, "deleted", None)
+        for name, (code, message) in answers.items()
+    ]
+    return _report(outcomes, options)
+
+
+async def _alter(cluster: Cluster, options: argparse.Namespace) -> int:
+    changes: dict[str, str | None] = {**dict(options.set), **dict.fromkeys(options.unset)}
+    if not changes:
+        raise UsageError("nothing is to be changed; give --set NAME=VALUE or --unset NAME")
+    await cluster.topic(options.topic)
+    await configs.alter(
+        cluster, configs.Kind.TOPIC, options.topic, changes, validate_only=options.dry_run
+    )
+    status = "would change" if options.dry_run else "changed"
+    return _report([_Outcome(options.topic, status, None)], options)
+
+
+async def _add_partitions(cluster: Cluster, options: argparse.Namespace) -> int:
+    now = len((await cluster.topic(options.topic)).partitions)
+    total = now + options.num
+    await topics.add_partitions(cluster, options.topic, total, validate_only=options.dry_run)
+    if options.format == "json":
+        print(as_json({"topic": options.topic, "before": now, "partitions": total}))
+    else:
+        verb = "would have" if options.dry_run else "has"
+        print(f"{plain(options.topic)} {verb} {total} partitions (before: {now})")
+    return EXIT_DONE
+
+
+@dataclass(frozen=True, slots=True)
+class _Deleted:
+    partition: int
+    log_start_offset: int | None
+    error: str | None
+
+
+async def _delete_records(cluster: Cluster, options: argparse.Namespace) -> int:
+    name, numbers = options.place
+    topic = await cluster.topic(name)
+    wanted = [each.partition_index for each in topic.partitions] if numbers is None else numbers
+    unknown = sorted(set(wanted) - {each.partition_index for each in topic.partitions})
+    if unknown:
+        raise UsageError(f"topic {name!r} has no partition {unknown[0]}")
+    before = await offsets.resolve(cluster, topic, options.before)
+    answers = await offsets.delete_records(cluster, topic, {n: before[n] for n in wanted})
+    found = [
+        _Deleted(n, start if not code else None, sentence(code) if code else None)
+        for n, (start, code) in sorted(answers.items())
+    ]
+    if options.format == "json":
+        print(as_json({"topic": name, "partitions": found}))
+    else:
+        done = [(each.partition, each.log_start_offset) for each in found if not each.error]
+        if done:
+            print(table(("PARTITION", "LOG START"), done))
+    for each in found:
+        if each.error:
+            complain(f"partition {each.partition} of {name!r}: {each.error}")
+    return EXIT_FAILED if any(each.error for each in found) else EXIT_DONE
+
+
+_ACTIONS: dict[str, Work] = {
+    "list": _list,
+    "describe": _describe,
+    "create": _create,
+    "alter": _alter,
+    "delete": _delete,
+    "add-partitions": _add_partitions,
+    "delete-records": _delete_records,
+}

@@ -1,0 +1,270 @@
+"""`quafka snapshot create | list | show | verify | drop`.
+
+Exit codes: 0 done, 1 the snapshot is damaged (verify), 2 it cannot be done; a sentence says why.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+from quafka_broker.snapshots.catalog import drop, expired, load, load_all
+from quafka_broker.snapshots.control import ControlError
+from quafka_broker.snapshots.create import Creation, Made, SnapshotError
+from quafka_broker.snapshots.from_broker import local_cut
+from quafka_broker.snapshots.pins import Cut
+from quafka_broker.snapshots.source import Source
+from quafka_broker.snapshots.store import Store, open_store
+from quafka_broker.snapshots.verify import Verification
+from quafka_broker.state import BadRegistryError
+from quafka_broker.wal.errors import DamagedLogError, StorageError
+from quafka_mesh_ops.errors import StartupError
+from quafka_mesh_ops.identity import parse_node_id
+from quafka_mesh_ops.settings import split_address
+from quafka_proto.errors import Malformed
+from quafka_proto.snapshot_format import Manifest, manifest_path
+
+EXIT_DONE, EXIT_DAMAGED, EXIT_WRONG = 0, 1, 2
+_PROGRESS_SECONDS = 1.0
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run a subcommand; the exit code."""
+    actions: dict[str, Callable[[argparse.Namespace, Store], int]] = {
+        "create": _create, "list": _list, "show": _show, "verify": _verify, "drop": _drop,
+    }  # fmt: skip
+    try:
+        return actions[options.action](options, open_store(options.dest))
+    except BlockingIOError:
+        reason = "another snapshot command is at work there"
+    except (
+        OSError, Malformed, ControlError, SnapshotError, StartupError, DamagedLogError,
+        BadRegistryError, StorageError,
+    ) as e:  # fmt: skip
+        reason = str(e)
+    print(f"quafka: {options.dest}: {reason}", file=sys.stderr)
+    return EXIT_WRONG
+
+
+# --- create -----------------------------------------------------------------------------------
+
+
+def _create(options: argparse.Namespace, store: Store) -> int:
+    begun = time.monotonic()
+    with store.locked() as lock, _cut(options) as (cut, source):
+        progress = _Progress(sys.stderr.isatty())
+        creation = Creation(
+            store, source, cut, org=options.org, lease_seconds=options.lease, progress=progress.show
+        )
+        try:
+            made = creation.run(lock)
+        finally:
+            progress.end()
+    took = time.monotonic() - begun
+    if options.format == "json":
+        print(json.dumps({**_about(made.manifest), **_work(made, took)}))
+    else:
+        about = _about(made.manifest)
+        print(
+            f"snapshot {made.manifest.id}: {about['topics']} topics, {about['records']} records, "
+            f"{_size(about['bytes'])} of log; {_size(made.written)} written, {made.linked} files "
+            f"linked, {made.reused} pieces reused, in {took:.2f} s"
+        )
+    return EXIT_DONE
+
+
+def _cut(options: argparse.Namespace) -> AbstractContextManager[tuple[Cut, Source]]:
+    if options.broker is not None:
+        return _remote_cut(options)
+    if not (options.data / "wal").is_dir():
+        raise FileNotFoundError(f"there is no log in {options.data}")
+    return local_cut(options.data)
+
+
+def _remote_cut(options: argparse.Namespace) -> AbstractContextManager[tuple[Cut, Source]]:
+    from quafka_broker.snapshots.over_mesh import Remote, remote_cut
+
+    try:
+        split_address(options.broker)
+        broker_id = parse_node_id(options.broker_id or "")
+    except ValueError as e:
+        raise SnapshotError(f"--broker is host:port, --broker-id its node id: {e}") from e
+    return remote_cut(Remote(options.broker, options.node_key, broker_id))
+
+
+def _work(made: Made, took: float) -> dict[str, Any]:
+    return {
+        "written": made.written, "linked": made.linked, "reused": made.reused,
+        "seconds": round(took, 3),
+    }  # fmt: skip
+
+
+class _Progress:
+    """A line that is written over, on a terminal only."""
+
+    def __init__(self, wanted: bool) -> None:
+        self._wanted = wanted
+        self._next = time.monotonic() + _PROGRESS_SECONDS
+        self._shown = False
+
+    def show(self, done: int, of: int) -> None:
+        """So much is done."""
+        if self._wanted and time.monotonic() >= self._next:
+            self._next = time.monotonic() + _PROGRESS_SECONDS
+            self._shown = True
+            share = 100 * done // max(of, 1)
+            print(f"\r{share:3d}%  {_size(done)} of {_size(of)}   ", end="", file=sys.stderr)
+
+    def end(self) -> None:
+        """No more of it."""
+        if self._shown:
+            print(file=sys.stderr)
+
+
+# --- list, show, drop -------------------------------------------------------------------------
+
+
+def _list(options: argparse.Namespace, store: Store) -> int:
+    abouts = [_about(manifest) for manifest in load_all(store)]
+    if options.format == "json":
+        for about in abouts:
+            print(json.dumps(about))
+        return EXIT_DONE
+    rows = [
+        (
+            about["id"], about["cut"], about["org"] or "all", about["topics"],
+            about["partitions"], about["records"], _size(about["bytes"]), about["kept"],
+        )
+        for about in abouts
+    ]  # fmt: skip
+    _table(("snapshot", "cut", "org", "topics", "partitions", "records", "log", "kept"), rows)
+    return EXIT_DONE
+
+
+def _show(options: argparse.Namespace, store: Store) -> int:
+    manifest = _named(options, store)
+    if options.format == "json":
+        print(store.read(manifest_path(manifest.id)).decode())
+        return EXIT_DONE
+    about = _about(manifest)
+    for field in ("id", "cut", "kept", "bytes"):
+        print(f"{field:9} {about[field]}")
+    print(f"{'cluster':9} {manifest.cluster_id}\n")
+    rows = [
+        (
+            topic.org, topic.name, partition.partition, partition.log_start,
+            partition.high_watermark, partition.last_stable_offset,
+            ", ".join(f"{first}-{end - 1}" for first, end in partition.lost) or "-",
+        )
+        for topic in sorted(manifest.topics, key=lambda topic: (topic.org, topic.name))
+        for partition in topic.partitions
+    ]  # fmt: skip
+    _table(
+        ("org", "topic", "partition", "log start", "high watermark", "last stable", "lost"), rows
+    )
+    print()
+    committed = [
+        (group.org, group.group, offset.topic, offset.partition, offset.offset)
+        for group in sorted(manifest.groups, key=lambda group: (group.org, group.group))
+        for offset in sorted(group.offsets, key=lambda at: (at.topic, at.partition))
+    ]
+    _table(("org", "group", "topic", "partition", "committed"), committed)
+    return EXIT_DONE
+
+
+def _drop(options: argparse.Namespace, store: Store) -> int:
+    with store.locked() as lock:
+        freed = drop(store, lock, options.id)
+    if options.format == "json":
+        print(json.dumps({"dropped": options.id, "freed": freed}))
+    else:
+        print(f"snapshot {options.id} dropped: {_size(freed)} are not needed any more")
+    return EXIT_DONE
+
+
+def _named(options: argparse.Namespace, store: Store) -> Manifest:
+    if options.id is not None:
+        return load(store, options.id)
+    every = load_all(store)
+    if not every:
+        raise FileNotFoundError("there are no snapshots")
+    return every[-1]
+
+
+def _about(manifest: Manifest) -> dict[str, Any]:
+    partitions = [partition for topic in manifest.topics for partition in topic.partitions]
+    until = manifest.lease_until_ms
+    return {
+        "id": manifest.id,
+        "cut": _time(manifest.cut_ms),
+        "org": manifest.org,
+        "topics": len(manifest.topics),
+        "partitions": len(partitions),
+        "records": sum(p.high_watermark - p.log_start for p in partitions),
+        "bytes": sum(piece.length for piece in manifest.pieces),
+        "groups": len(manifest.groups),
+        "kept": "until dropped" if until is None
+        else f"until {_time(until)}" + (" (over)" if expired(manifest) else ""),
+    }  # fmt: skip
+
+
+# --- verify -----------------------------------------------------------------------------------
+
+
+def _verify(options: argparse.Namespace, store: Store) -> int:
+    manifest = _named(options, store)
+    verification = Verification(store, manifest)
+    whole = True
+    text = options.format == "text"
+    if text:
+        print(f"{'segment':>12} {'bytes':>14} {'entries':>10}  state")
+    for report in verification.pieces():
+        whole = whole and not report.faults
+        piece = report.piece
+        if text:
+            first, *others = report.faults or ["whole"]
+            print(f"{piece.number:>12} {piece.length:>14} {report.entries:>10}  {first}")
+            for fault in others:
+                print(f"{'':>40}{fault}")
+        else:
+            about = {"segment": piece.number, "bytes": piece.length, "entries": report.entries}
+            print(json.dumps({**about, "faults": report.faults}))
+    missing = verification.missing()
+    for fault in missing:
+        print(fault if text else json.dumps({"missing": fault}))
+    whole = whole and not missing
+    print(f"snapshot {manifest.id} is {'whole' if whole else 'damaged'}", file=sys.stderr)
+    return EXIT_DONE if whole else EXIT_DAMAGED
+
+
+# --- how things look --------------------------------------------------------------------------
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    lines = [[str(cell) for cell in row] for row in (head, *rows)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    numbers = [bool(rows) and isinstance(cell, int) for cell in (rows[0] if rows else head)]
+    for line in lines:
+        cells = [
+            f"{cell:>{width}}" if number else f"{cell:{width}}"
+            for cell, width, number in zip(line, widths, numbers, strict=True)
+        ]
+        print("  ".join(cells).rstrip())
+
+
+def _size(count: int) -> str:
+    size = float(count)
+    for unit in ("B", "kB", "MB", "GB"):
+        if size < 1000:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1000
+    return f"{size:.1f} TB"
+
+
+def _time(ms: int) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime(ms / 1000))

@@ -1,0 +1,35 @@
+"""Kafka's "authorized operations" fields: bits of AclOperation.
+
+Nobody is refused anything yet, so they are all that a kind of resource has, as Kafka answers
+without an authorizer. Where a client did not ask, they are AUTHORIZED_OPERATIONS_UNKNOWN.
+"""
+
+from __future__ import annotations
+
+from quafka_proto.schema.metadata import AUTHORIZED_OPERATIONS_UNKNOWN
+
+_READ, _WRITE, _CREATE, _DELETE, _ALTER, _DESCRIBE = range(3, 9)
+_CLUSTER_ACTION, _DESCRIBE_CONFIGS, _ALTER_CONFIGS, _IDEMPOTENT_WRITE = range(9, 13)
+
+
+def _bits(*operations: int) -> int:
+    return sum(1 << operation for operation in operations)
+
+
+_TOPIC = _bits(
+    _READ, _WRITE, _CREATE, _DELETE, _ALTER, _DESCRIBE, _DESCRIBE_CONFIGS, _ALTER_CONFIGS
+)
+_CLUSTER = _bits(
+    _CREATE, _ALTER, _DESCRIBE, _CLUSTER_ACTION, _DESCRIBE_CONFIGS, _ALTER_CONFIGS,
+    _IDEMPOTENT_WRITE,
+)  # fmt: skip
+
+
+def topic_operations(*, asked: bool) -> int:
+    """What may be done with a topic."""
+    return _TOPIC if asked else AUTHORIZED_OPERATIONS_UNKNOWN
+
+
+def cluster_operations(*, asked: bool) -> int:
+    """What may be done with the cluster."""
+    return _CLUSTER if asked else AUTHORIZED_OPERATIONS_UNKNOWN

@@ -1,0 +1,110 @@
+"""APIs about what this cluster does not have, answered as Kafka does where it is not there.
+
+Tools ask these whenever they show a cluster, and take UNSUPPORTED_VERSION for an old one.
+
+| API | key, versions | answer |
+| --- | --- | --- |
+| DescribeAcls, CreateAcls, DeleteAcls | 29-31, 0-3 | SECURITY_DISABLED: there is no authorizer |
+| DescribeClientQuotas | 48, 0-1 | none |
+| DescribeUserScramCredentials | 50, 0 | none; RESOURCE_NOT_FOUND for a user by name |
+| DescribeTransactions | 65, 0 | TRANSACTIONAL_ID_NOT_FOUND |
+| ListTransactions | 66, 0-2 | none |
+"""
+
+from __future__ import annotations
+
+from quafka_gateway.context import RequestContext
+from quafka_proto.errors import ErrorCode
+from quafka_proto.schema.acls import (
+    AclCreationResult,
+    CreateAclsRequest,
+    CreateAclsResponse,
+    DeleteAclsFilterResult,
+    DeleteAclsRequest,
+    DeleteAclsResponse,
+    DescribeAclsRequest,
+    DescribeAclsResponse,
+)
+from quafka_proto.schema.quotas import DescribeClientQuotasRequest, DescribeClientQuotasResponse
+from quafka_proto.schema.scram import (
+    DescribeUserScramCredentialsRequest,
+    DescribeUserScramCredentialsResponse,
+    DescribeUserScramCredentialsResult,
+)
+from quafka_proto.schema.transaction_admin import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+    TransactionState,
+)
+
+_DISABLED = ErrorCode.SECURITY_DISABLED
+_NO_AUTHORIZER = "no authorizer is configured"
+_TRANSACTION_STATES = frozenset(
+    (
+        "Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort",
+        "Dead", "PrepareEpochFence",
+    )
+)  # fmt: skip
+
+
+async def describe_acls(
+    request: DescribeAclsRequest, context: RequestContext
+) -> DescribeAclsResponse:
+    """Nobody is refused anything."""
+    return DescribeAclsResponse(error_code=_DISABLED, error_message=_NO_AUTHORIZER)
+
+
+async def create_acls(request: CreateAclsRequest, context: RequestContext) -> CreateAclsResponse:
+    """None is made: it would not be heeded."""
+    refusal = AclCreationResult(error_code=_DISABLED, error_message=_NO_AUTHORIZER)
+    return CreateAclsResponse(results=[refusal] * len(request.creations))
+
+
+async def delete_acls(request: DeleteAclsRequest, context: RequestContext) -> DeleteAclsResponse:
+    """There is none."""
+    refusal = DeleteAclsFilterResult(error_code=_DISABLED, error_message=_NO_AUTHORIZER)
+    return DeleteAclsResponse(filter_results=[refusal] * len(request.filters))
+
+
+async def describe_client_quotas(
+    request: DescribeClientQuotasRequest, context: RequestContext
+) -> DescribeClientQuotasResponse:
+    """There is none."""
+    return DescribeClientQuotasResponse(entries=[])
+
+
+async def describe_scram_credentials(
+    request: DescribeUserScramCredentialsRequest, context: RequestContext
+) -> DescribeUserScramCredentialsResponse:
+    """No user has any."""
+    results = [
+        DescribeUserScramCredentialsResult(
+            user=user.name,
+            error_code=ErrorCode.RESOURCE_NOT_FOUND,
+            error_message=f"user {user.name!r} has no credentials",
+        )
+        for user in request.users or []
+    ]
+    return DescribeUserScramCredentialsResponse(results=results)
+
+
+async def describe_transactions(
+    request: DescribeTransactionsRequest, context: RequestContext
+) -> DescribeTransactionsResponse:
+    """There is none."""
+    code = ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+    states = [
+        TransactionState(error_code=code, transactional_id=each)
+        for each in request.transactional_ids
+    ]
+    return DescribeTransactionsResponse(transaction_states=states)
+
+
+async def list_transactions(
+    request: ListTransactionsRequest, context: RequestContext
+) -> ListTransactionsResponse:
+    """There is none. States that Kafka does not have are named, as it does."""
+    unknown = [state for state in request.state_filters if state not in _TRANSACTION_STATES]
+    return ListTransactionsResponse(unknown_state_filters=unknown)

@@ -1,0 +1,27 @@
+"""AlterConfigs (key 33), versions 0-2: what a topic sets itself is replaced as a whole."""
+
+from __future__ import annotations
+
+from quafka_gateway import config_changes
+from quafka_gateway.config_changes import Resource
+from quafka_gateway.context import RequestContext
+from quafka_mesh_ops.admin_ops import ConfigChange
+from quafka_proto.config_kinds import ConfigOperation
+from quafka_proto.schema.configs import AlterConfigsRequest, AlterConfigsResponse
+
+
+async def handle(request: AlterConfigsRequest, context: RequestContext) -> AlterConfigsResponse:
+    """Set each resource's configs, durably."""
+    resources = [
+        Resource(
+            each.resource_type,
+            each.resource_name,
+            [ConfigChange(c.name, ConfigOperation.SET, c.value) for c in each.configs],
+        )
+        for each in request.resources
+    ]
+    with context.child("gateway.kafka.alter_configs") as span:
+        done = await config_changes.make(
+            resources, context, span.context, replace=True, validate_only=request.validate_only
+        )
+    return AlterConfigsResponse(responses=done)

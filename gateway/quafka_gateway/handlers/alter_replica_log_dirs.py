@@ -1,0 +1,54 @@
+"""AlterReplicaLogDirs (key 34), versions 0-2: there is one folder, and nothing moves.
+
+To move a partition to where it is succeeds, as in Kafka; no other folder exists.
+"""
+
+from __future__ import annotations
+
+from quafka_gateway.admin import partitions_of
+from quafka_gateway.context import RequestContext
+from quafka_proto.errors import ErrorCode
+from quafka_proto.schema.log_dirs import (
+    AlterReplicaLogDirPartitionResult,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
+    AlterReplicaLogDirTopicResult,
+)
+
+
+async def handle(
+    request: AlterReplicaLogDirsRequest, context: RequestContext
+) -> AlterReplicaLogDirsResponse:
+    """Say of each partition whether it is there already."""
+    asked = partitions_of(
+        (topic.name, topic.partitions) for each in request.dirs for topic in each.topics
+    )
+    with context.child("gateway.kafka.alter_replica_log_dirs") as span:
+        found = await context.admin.log_dirs(asked, span.context)
+    place = {
+        (topic.topic, partition): folder.name
+        for folder in found
+        for topic in folder.found.topics
+        for partition in topic.partitions
+    }
+
+    def error(path: str, topic: str, partition: int) -> ErrorCode:
+        if (topic, partition) not in place:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return ErrorCode.NONE if place[topic, partition] == path else ErrorCode.LOG_DIR_NOT_FOUND
+
+    return AlterReplicaLogDirsResponse(
+        results=[
+            AlterReplicaLogDirTopicResult(
+                topic_name=topic.name,
+                partitions=[
+                    AlterReplicaLogDirPartitionResult(
+                        partition_index=index, error_code=error(each.path, topic.name, index)
+                    )
+                    for index in topic.partitions
+                ],
+            )
+            for each in request.dirs
+            for topic in each.topics
+        ]
+    )

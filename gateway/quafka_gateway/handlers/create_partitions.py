@@ -1,0 +1,44 @@
+"""CreatePartitions (key 37), versions 0-3: topics grow. Assignments by hand are refused."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from quafka_gateway.context import RequestContext
+from quafka_mesh_ops.admin_ops import CreatePartitions
+from quafka_proto.errors import ErrorCode
+from quafka_proto.schema.partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+    CreatePartitionsTopicResult,
+)
+
+
+async def handle(
+    request: CreatePartitionsRequest, context: RequestContext
+) -> CreatePartitionsResponse:
+    """Let each topic grow, durably."""
+    times = Counter(topic.name for topic in request.topics)
+    results: list[CreatePartitionsTopicResult] = []
+    with context.child("gateway.kafka.create_partitions") as span:
+        for topic in request.topics:
+            code, message = _refusal(topic, times)
+            if not code:
+                op = CreatePartitions(topic.name, topic.count, request.validate_only)
+                answer = await context.admin.create_partitions(op, span.context)
+                code, message = answer.error_code, answer.error_message
+            results.append(
+                CreatePartitionsTopicResult(
+                    name=topic.name, error_code=code, error_message=message or None
+                )
+            )
+    return CreatePartitionsResponse(results=results)
+
+
+def _refusal(topic: CreatePartitionsTopic, times: Counter[str]) -> tuple[int, str]:
+    if times[topic.name] > 1:
+        return ErrorCode.INVALID_REQUEST, "the request names this topic twice"
+    if topic.assignments:
+        return ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions cannot be assigned by hand"
+    return ErrorCode.NONE, ""

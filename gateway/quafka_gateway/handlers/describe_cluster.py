@@ -1,0 +1,43 @@
+"""DescribeCluster (key 60), versions 0-2: this gateway is the cluster's only broker.
+
+It is no controller: who asks for those (version 1 and up) is at the wrong endpoint (KIP-919).
+"""
+
+from __future__ import annotations
+
+from quafka_gateway.authorized import cluster_operations
+from quafka_gateway.context import NODE_ID, RequestContext
+from quafka_mesh_ops.ops import DescribeTopics
+from quafka_proto.errors import ErrorCode
+from quafka_proto.schema.cluster import (
+    DescribeClusterBroker,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
+
+_BROKERS, _CONTROLLERS = 1, 2
+
+
+async def handle(
+    request: DescribeClusterRequest, context: RequestContext
+) -> DescribeClusterResponse:
+    """Describe the cluster."""
+    if request.endpoint_type == _CONTROLLERS:
+        return _refusal(ErrorCode.MISMATCHED_ENDPOINT_TYPE, "this is a broker, no controller")
+    if request.endpoint_type != _BROKERS:
+        message = f"endpoint type {request.endpoint_type} is not known"
+        return _refusal(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, message)
+    with context.child("gateway.kafka.describe_cluster") as span:
+        answer = await context.broker.describe_topics(DescribeTopics([]), span.context)
+    host, port = context.services.advertised
+    asked = request.include_cluster_authorized_operations
+    return DescribeClusterResponse(
+        cluster_id=answer.cluster_id,
+        controller_id=NODE_ID,
+        brokers=[DescribeClusterBroker(broker_id=NODE_ID, host=host, port=port)],
+        cluster_authorized_operations=cluster_operations(asked=asked),
+    )
+
+
+def _refusal(code: ErrorCode, message: str) -> DescribeClusterResponse:
+    return DescribeClusterResponse(error_code=code, error_message=message)

@@ -1,0 +1,218 @@
+"""DescribeConfigs (key 32), versions 0-4: what topics, the broker and its loggers are set to.
+
+The cluster's only broker is this gateway, with the home broker's settings and its own; the
+cluster-wide defaults for brokers (resource "") are none, as nothing is set while brokers run.
+Before version 1 there are no sources: a config is "default" where the topic does not set it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+
+from quafka_gateway.admin import AdminError, DescribedTopic
+from quafka_gateway.config import EdgeSettings
+from quafka_gateway.context import NODE_ID, RequestContext
+from quafka_mesh_ops import described_settings
+from quafka_mesh_ops.admin_ops import ConfigDescription, ConfigSynonym
+from quafka_mesh_ops.settings import join_address
+from quafka_mesh_ops.tracing import TraceContext
+from quafka_proto.config_kinds import ConfigSource, ConfigType, ResourceType
+from quafka_proto.errors import ErrorCode
+from quafka_proto.schema.configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+)
+
+_LOG_LEVELS = {
+    logging.DEBUG: "DEBUG", logging.INFO: "INFO", logging.WARNING: "WARN",
+    logging.ERROR: "ERROR", logging.CRITICAL: "FATAL",
+}  # fmt: skip
+_RESOURCES_PER_SLICE = 20
+_MOST_RESOURCES = 10_000
+"""In one answer: some 50 MB with synonyms and documentation."""
+_UNCHANGEABLE = {
+    "broker.id": (str(NODE_ID), ConfigType.INT),
+    "default.replication.factor": ("1", ConfigType.INT),
+    "delete.topic.enable": ("true", ConfigType.BOOLEAN),
+    "log.cleanup.policy": ("delete", ConfigType.LIST),
+    "min.insync.replicas": ("1", ConfigType.INT),
+    "node.id": (str(NODE_ID), ConfigType.INT),
+    "unclean.leader.election.enable": ("false", ConfigType.BOOLEAN),
+}
+"""What Kafka's tools look for among a broker's configs, and cannot be otherwise here."""
+
+
+class _Refused(Exception):  # noqa: N818
+    """A resource that has no configs."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+async def handle(
+    request: DescribeConfigsRequest, context: RequestContext
+) -> DescribeConfigsResponse:
+    """Describe every resource asked for."""
+    if len(request.resources) > _MOST_RESOURCES:
+        return _too_many(request)
+    writer = _Writer(request, context.version)
+    names = [r.resource_name for r in request.resources if r.resource_type == ResourceType.TOPIC]
+    results: list[DescribeConfigsResult] = []
+    with context.child("gateway.kafka.describe_configs") as span:
+        topics = iter(await context.admin.describe_topic_configs(names, span.context))
+        for number, resource in enumerate(request.resources):
+            if not number % _RESOURCES_PER_SLICE:
+                await asyncio.sleep(0)
+            result = DescribeConfigsResult(
+                resource_type=resource.resource_type, resource_name=resource.resource_name
+            )
+            try:
+                if resource.resource_type == ResourceType.TOPIC:
+                    result.configs = writer.topic(next(topics), resource.configuration_keys)
+                else:
+                    found = await _describe(resource, context, span.context)
+                    result.configs = writer.all(found, resource.configuration_keys)
+            except (_Refused, AdminError) as e:
+                result.error_code, result.error_message = e.code, str(e)
+            results.append(result)
+    return DescribeConfigsResponse(results=results)
+
+
+def _too_many(request: DescribeConfigsRequest) -> DescribeConfigsResponse:
+    message = f"a request names {_MOST_RESOURCES} resources at most"
+    return DescribeConfigsResponse(
+        results=[
+            DescribeConfigsResult(
+                error_code=ErrorCode.INVALID_REQUEST,
+                error_message=message,
+                resource_type=each.resource_type,
+                resource_name=each.resource_name,
+            )
+            for each in request.resources
+        ]
+    )
+
+
+async def _describe(
+    resource: DescribeConfigsResource, context: RequestContext, trace: TraceContext | None
+) -> list[ConfigDescription]:
+    kind, name = resource.resource_type, resource.resource_name
+    if kind in (ResourceType.CLIENT_METRICS, ResourceType.GROUP) and name:
+        return []  # none are set: nothing can set them
+    if kind not in (ResourceType.BROKER, ResourceType.BROKER_LOGGER):
+        raise _Refused(ErrorCode.INVALID_REQUEST, f"resource type {kind} has no configs here")
+    if kind == ResourceType.BROKER and not name:
+        return []
+    if name != str(NODE_ID):
+        raise _Refused(ErrorCode.INVALID_REQUEST, f"the only broker is {NODE_ID}, not {name!r}")
+    if kind == ResourceType.BROKER_LOGGER:
+        return _loggers()
+    broker = (await context.admin.describe_broker(trace)).settings
+    config = context.services.config
+    here = described_settings.describe(config, EdgeSettings)
+    return sorted([*broker, *here, *_facts(context)], key=lambda each: each.name)
+
+
+def _facts(context: RequestContext) -> list[ConfigDescription]:
+    advertised = f"PLAINTEXT://{join_address(*context.services.advertised)}"
+    facts = {**_UNCHANGEABLE, "advertised.listeners": (advertised, ConfigType.STRING)}
+    return [
+        ConfigDescription(
+            name, value, ConfigSource.DEFAULT, kind, True, "Cannot be otherwise.",
+            [ConfigSynonym(name, value, ConfigSource.DEFAULT)],
+        )
+        for name, (value, kind) in facts.items()
+    ]  # fmt: skip
+
+
+def _loggers() -> list[ConfigDescription]:
+    """The loggers of this gateway, and from which level on they are heard."""
+    known = [name for name in logging.root.manager.loggerDict if name.startswith("quafka")]
+    levels = {name: logging.getLogger(name).getEffectiveLevel() for name in sorted(known)}
+    levels = {"root": logging.root.level, **levels}
+    return [
+        ConfigDescription(
+            name, _LOG_LEVELS.get(level, str(level)), ConfigSource.DYNAMIC_BROKER_LOGGER,
+            ConfigType.STRING, True, "Set by log.level.", [],
+        )
+        for name, level in levels.items()
+    ]  # fmt: skip
+
+
+class _Writer:
+    """Descriptions as a request wants them. What topics have in common is made once."""
+
+    def __init__(self, request: DescribeConfigsRequest, version: int) -> None:
+        self._synonyms = request.include_synonyms
+        self._documentation = request.include_documentation
+        self._has_sources = version >= 1
+        self._common: dict[int, dict[str, DescribeConfigsResourceResult]] = {}
+
+    def topic(
+        self, topic: DescribedTopic, keys: list[str] | None
+    ) -> list[DescribeConfigsResourceResult]:
+        """A topic's configs. Raises _Refused."""
+        found, defaults = topic
+        if found.error_code:
+            raise _Refused(found.error_code, found.error_message)
+        common = self._common.get(id(defaults))
+        if common is None:
+            common = {each.name: self._write(each, is_default=True) for each in defaults}
+            self._common[id(defaults)] = common
+        written = dict(common)
+        own = {each.name: each.value for each in found.own or []}
+        fixed = {each.name: each.value for each in found.fixed or []}
+        for each in defaults:
+            name = each.name
+            if name in own:
+                synonym = ConfigSynonym(name, own[name], ConfigSource.DYNAMIC_TOPIC)
+                written[name] = self._write(_valued(each, synonym), is_default=False)
+            elif name in fixed:
+                synonym = ConfigSynonym(name, fixed[name], ConfigSource.DEFAULT)
+                written[name] = self._write(_valued(each, synonym), is_default=True)
+        return [each for name, each in written.items() if not keys or name in keys]
+
+    def all(
+        self, found: Iterable[ConfigDescription], keys: list[str] | None
+    ) -> list[DescribeConfigsResourceResult]:
+        """Configs of what is no topic."""
+        return [
+            self._write(each, is_default=each.source == ConfigSource.DEFAULT)
+            for each in found
+            if not keys or each.name in keys
+        ]
+
+    def _write(self, each: ConfigDescription, *, is_default: bool) -> DescribeConfigsResourceResult:
+        written = DescribeConfigsResourceResult(
+            name=each.name,
+            value=None if each.sensitive else each.value,
+            read_only=each.read_only,
+            is_sensitive=each.sensitive,
+            config_type=each.config_type,
+            documentation=each.documentation if self._documentation else None,
+        )
+        if self._has_sources:
+            written.config_source = each.source
+        else:
+            written.is_default = is_default
+        if self._synonyms:
+            written.synonyms = [
+                DescribeConfigsSynonym(name=s.name, value=s.value, source=s.source)
+                for s in each.synonyms
+            ]
+        return written
+
+
+def _valued(each: ConfigDescription, synonym: ConfigSynonym) -> ConfigDescription:
+    """The config with a value that counts before all others."""
+    return ConfigDescription(
+        each.name, synonym.value, synonym.source, each.config_type, each.read_only,
+        each.documentation, [synonym, *each.synonyms], each.sensitive,
+    )  # fmt: skip

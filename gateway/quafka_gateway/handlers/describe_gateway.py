@@ -1,0 +1,62 @@
+"""DescribeGateway (key 20551, ours), version 0: this gateway, and the way to its brokers now."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import suppress
+
+from quafka_gateway.context import RequestContext
+from quafka_gateway.mesh import BrokerAwayError, BrokerLink
+from quafka_mesh_ops.errors import OpFailedError
+from quafka_mesh_ops.probe_ops import ProbeResp
+from quafka_mesh_ops.tracing import TraceContext
+from quafka_mesh_ops.version import version
+from quafka_proto.schema.quafka import (
+    DescribeGatewayRequest,
+    DescribeGatewayResponse,
+    GatewayBroker,
+)
+
+_ANSWER_SECONDS = 2.0
+_RETURN_SECONDS = 1.0
+
+
+async def handle(
+    _request: DescribeGatewayRequest, context: RequestContext
+) -> DescribeGatewayResponse:
+    """Ask every broker how it is, all at once; one that is away is hardly waited for."""
+    with context.child("gateway.kafka.describe_gateway") as span:
+        brokers = await asyncio.gather(
+            *(_broker(link, span.context) for link in context.services.links)
+        )
+    return DescribeGatewayResponse(
+        server_time_ms=time.time_ns() // 1_000_000, version=version(), brokers=brokers
+    )
+
+
+async def _broker(link: BrokerLink, trace: TraceContext | None) -> GatewayBroker:
+    began = time.perf_counter()
+    answer: ProbeResp | None = None
+    # One that has just gone, or is just being connected, may be there in a moment.
+    patience = _ANSWER_SECONDS if link.connected else _RETURN_SECONDS - link.seconds_away
+    if patience > 0:
+        with suppress(BrokerAwayError, OpFailedError):  # which is what is to be told
+            answer = await link.probe(trace, patience)
+    seconds = time.perf_counter() - began
+    counters = link.counters()
+    found = GatewayBroker(
+        address=counters.address,
+        connected=counters.connected,
+        away_ms=round(link.seconds_away * 1000),
+    )
+    if answer is not None:
+        found.answered = True
+        found.version, found.time_ms = answer.version, answer.now_ms
+        found.problem, found.op_us = answer.problem, round(seconds * 1e6)
+    if counters.transport is not None:
+        found.rtt_us = counters.transport.rtt_us
+        found.datagram_bytes = counters.transport.datagram_bytes
+        found.packets_sent = counters.transport.packets_sent
+        found.packets_lost = counters.transport.packets_lost
+    return found

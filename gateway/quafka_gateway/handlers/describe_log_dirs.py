@@ -1,0 +1,48 @@
+"""DescribeLogDirs (key 35), versions 0-5: the log's folder, and what partitions take of it.
+
+Where there are several brokers each has its own folder, under the broker's mesh address.
+"""
+
+from __future__ import annotations
+
+from quafka_gateway.admin import LogDir, partitions_of
+from quafka_gateway.context import RequestContext
+from quafka_proto.schema.log_dirs import (
+    DescribeLogDirsPartition,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResult,
+    DescribeLogDirsTopic,
+)
+
+
+async def handle(
+    request: DescribeLogDirsRequest, context: RequestContext
+) -> DescribeLogDirsResponse:
+    """Describe every broker's folder."""
+    wanted = None
+    if request.topics is not None:
+        wanted = partitions_of((each.topic, each.partitions) for each in request.topics)
+    with context.child("gateway.kafka.describe_log_dirs") as span:
+        found = await context.admin.log_dirs(wanted, span.context)
+    return DescribeLogDirsResponse(results=[_result(each) for each in found])
+
+
+def _result(log_dir: LogDir) -> DescribeLogDirsResult:
+    name, found = log_dir
+    return DescribeLogDirsResult(
+        error_code=found.error_code,
+        log_dir=name,
+        topics=[
+            DescribeLogDirsTopic(
+                name=topic.topic,
+                partitions=[
+                    DescribeLogDirsPartition(partition_index=index, partition_size=size)
+                    for index, size in zip(topic.partitions, topic.sizes, strict=True)
+                ],
+            )
+            for topic in found.topics
+        ],
+        total_bytes=found.total_bytes,
+        usable_bytes=found.usable_bytes,
+    )

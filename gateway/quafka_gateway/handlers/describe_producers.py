@@ -1,0 +1,52 @@
+"""DescribeProducers (key 61), version 0: the idempotent producers that partitions remember."""
+
+from __future__ import annotations
+
+from quafka_gateway.admin import partitions_of
+from quafka_gateway.context import RequestContext
+from quafka_mesh_ops.admin_ops import PartitionOp, PartitionProducers
+from quafka_proto.schema.transaction_admin import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    PartitionResponse,
+    ProducerState,
+    TopicResponse,
+)
+
+_NO_COORDINATOR = -1  # there are no transactions
+
+
+async def handle(
+    request: DescribeProducersRequest, context: RequestContext
+) -> DescribeProducersResponse:
+    """Describe the producers of each partition, once however often it is named."""
+    topics = partitions_of((topic.name, topic.partition_indexes) for topic in request.topics)
+    asked = [PartitionOp(each.topic, index) for each in topics for index in each.partitions]
+    with context.child("gateway.kafka.describe_producers") as span:
+        answers = iter(await context.admin.describe_producers(asked, span.context))
+    return DescribeProducersResponse(
+        topics=[
+            TopicResponse(
+                name=each.topic,
+                partitions=[_partition(index, next(answers)) for index in each.partitions],
+            )
+            for each in topics
+        ]
+    )
+
+
+def _partition(index: int, found: PartitionProducers) -> PartitionResponse:
+    return PartitionResponse(
+        partition_index=index,
+        error_code=found.error_code,
+        active_producers=[
+            ProducerState(
+                producer_id=each.producer_id,
+                producer_epoch=each.producer_epoch,
+                last_sequence=each.last_sequence,
+                last_timestamp=each.last_timestamp,
+                coordinator_epoch=_NO_COORDINATOR,
+            )
+            for each in found.producers
+        ],
+    )

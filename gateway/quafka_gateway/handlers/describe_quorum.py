@@ -1,0 +1,69 @@
+"""DescribeQuorum (key 55), versions 0-2: who keeps the metadata.
+
+Kafka's metadata log is here the registry in the home broker's log: one voter, its leader, which
+clients know as this gateway. Observers there are none.
+"""
+
+from __future__ import annotations
+
+from time import time_ns
+
+from quafka_gateway.admin import AdminError
+from quafka_gateway.context import NODE_ID, RequestContext
+from quafka_proto.errors import ErrorCode
+from quafka_proto.schema.quorum import (
+    DescribeQuorumPartitionData,
+    DescribeQuorumRequest,
+    DescribeQuorumResponse,
+    DescribeQuorumTopicData,
+    Listener,
+    Node,
+    ReplicaState,
+)
+
+_TOPIC = "__cluster_metadata"
+_LEADER_EPOCH = 0
+
+
+async def handle(request: DescribeQuorumRequest, context: RequestContext) -> DescribeQuorumResponse:
+    """Describe the quorum of the one topic that has any."""
+    with context.child("gateway.kafka.describe_quorum") as span:
+        try:
+            end = (await context.admin.describe_broker(span.context)).registry_end
+        except AdminError as e:
+            return DescribeQuorumResponse(error_code=e.code, error_message=str(e))
+    host, port = context.services.advertised
+    return DescribeQuorumResponse(
+        topics=[
+            DescribeQuorumTopicData(
+                topic_name=topic.topic_name,
+                partitions=[
+                    _partition(topic.topic_name, partition.partition_index, end)
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ],
+        nodes=[Node(node_id=NODE_ID, listeners=[Listener(name="PLAINTEXT", host=host, port=port)])],
+    )
+
+
+def _partition(topic: str, index: int, end: int) -> DescribeQuorumPartitionData:
+    if (topic, index) != (_TOPIC, 0):
+        return DescribeQuorumPartitionData(
+            partition_index=index, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        )
+    now = time_ns() // 1_000_000
+    leader = ReplicaState(
+        replica_id=NODE_ID,
+        log_end_offset=end,
+        last_fetch_timestamp=now,
+        last_caught_up_timestamp=now,
+    )
+    return DescribeQuorumPartitionData(
+        partition_index=index,
+        leader_id=NODE_ID,
+        leader_epoch=_LEADER_EPOCH,
+        high_watermark=end,
+        current_voters=[leader],
+    )

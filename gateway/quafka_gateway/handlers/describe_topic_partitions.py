@@ -1,0 +1,94 @@
+"""DescribeTopicPartitions (key 75), version 0: topics by name, some partitions at a time (KIP-966).
+
+The answer ends where the limit is reached, within a topic if need be; its cursor says where the
+next request is to begin. Topics come by name. Where all are asked for, and only there, one that
+cannot be described is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from quafka_gateway.authorized import topic_operations
+from quafka_gateway.context import NODE_ID, RequestContext
+from quafka_mesh_ops.ops import DescribeTopics, TopicDescription
+from quafka_proto.errors import ErrorCode
+from quafka_proto.schema.partitions import (
+    Cursor,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponsePartition,
+    DescribeTopicPartitionsResponseTopic,
+)
+
+_MOST = 2_000
+"""Partitions an answer; Kafka's `max.request.partition.size.limit`."""
+_LEADER_EPOCH = 0
+
+
+async def handle(
+    request: DescribeTopicPartitionsRequest, context: RequestContext
+) -> DescribeTopicPartitionsResponse:
+    """Describe partitions from the cursor on."""
+    cursor = request.cursor
+    first = cursor.topic_name if cursor is not None else ""
+    names = sorted({topic.name for topic in request.topics if topic.name >= first})
+    lost = cursor is not None and bool(request.topics) and first not in names
+    if lost or (cursor is not None and cursor.partition_index < 0):
+        return DescribeTopicPartitionsResponse(
+            topics=[
+                DescribeTopicPartitionsResponseTopic(
+                    error_code=ErrorCode.INVALID_REQUEST, name=topic.name
+                )
+                for topic in request.topics
+            ]
+        )
+    question = DescribeTopics(names if request.topics else None)
+    with context.child("gateway.kafka.describe_topic_partitions") as span:
+        found = (await context.broker.describe_topics(question, span.context)).topics
+    if not request.topics:
+        found = [topic for topic in found if topic.topic >= first and not topic.error_code]
+    limit = max(1, min(_MOST, request.response_partition_limit))
+    return _page(found, cursor, limit)
+
+
+def _page(
+    topics: Iterable[TopicDescription], cursor: Cursor | None, limit: int
+) -> DescribeTopicPartitionsResponse:
+    answer = DescribeTopicPartitionsResponse()
+    for topic in topics:
+        if not limit:
+            answer.next_cursor = Cursor(topic_name=topic.topic, partition_index=0)
+            break
+        start = 0
+        if cursor is not None and cursor.topic_name == topic.topic:
+            start = cursor.partition_index
+        end = min(topic.partitions, start + limit)
+        answer.topics.append(_topic(topic, range(start, end)))
+        limit -= max(0, end - start)
+        if end < topic.partitions:
+            answer.next_cursor = Cursor(topic_name=topic.topic, partition_index=end)
+            break
+    return answer
+
+
+def _topic(topic: TopicDescription, partitions: range) -> DescribeTopicPartitionsResponseTopic:
+    return DescribeTopicPartitionsResponseTopic(
+        error_code=topic.error_code,
+        name=topic.topic,
+        topic_id=topic.topic_id or bytes(16),
+        partitions=[
+            DescribeTopicPartitionsResponsePartition(
+                partition_index=index,
+                leader_id=NODE_ID,
+                leader_epoch=_LEADER_EPOCH,
+                replica_nodes=[NODE_ID],
+                isr_nodes=[NODE_ID],
+                # Never null: Java's AdminClient fails on it.
+                eligible_leader_replicas=[],
+                last_known_elr=[],
+            )
+            for index in partitions
+        ],
+        topic_authorized_operations=topic_operations(asked=True),
+    )

@@ -1,0 +1,31 @@
+"""IncrementalAlterConfigs (key 44), versions 0-1: single configs of a topic are changed."""
+
+from __future__ import annotations
+
+from quafka_gateway import config_changes
+from quafka_gateway.config_changes import Resource
+from quafka_gateway.context import RequestContext
+from quafka_mesh_ops.admin_ops import ConfigChange
+from quafka_proto.schema.configs import (
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+
+
+async def handle(
+    request: IncrementalAlterConfigsRequest, context: RequestContext
+) -> IncrementalAlterConfigsResponse:
+    """Change each resource's configs, durably."""
+    resources = [
+        Resource(
+            each.resource_type,
+            each.resource_name,
+            [ConfigChange(c.name, c.config_operation, c.value) for c in each.configs],
+        )
+        for each in request.resources
+    ]
+    with context.child("gateway.kafka.incremental_alter_configs") as span:
+        done = await config_changes.make(
+            resources, context, span.context, replace=False, validate_only=request.validate_only
+        )
+    return IncrementalAlterConfigsResponse(responses=done)

@@ -1,0 +1,42 @@
+"""ListConfigResources (key 74), versions 0-1: what has configs that can be described.
+
+Version 0 is for client metrics alone. There are none, nor groups with configs.
+"""
+
+from __future__ import annotations
+
+from quafka_gateway.context import NODE_ID, RequestContext
+from quafka_mesh_ops.ops import DescribeTopics
+from quafka_mesh_ops.tracing import TraceContext
+from quafka_proto.config_kinds import ResourceType
+from quafka_proto.errors import ErrorCode
+from quafka_proto.schema.configs import (
+    ConfigResource,
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+)
+
+
+async def handle(
+    request: ListConfigResourcesRequest, context: RequestContext
+) -> ListConfigResourcesResponse:
+    """List the resources of the kinds asked for; of all, where none is named."""
+    wanted = request.resource_types or list(ResourceType)
+    if context.version == 0:
+        wanted = [ResourceType.CLIENT_METRICS]
+    if not set(wanted) <= set(ResourceType):
+        return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
+    with context.child("gateway.kafka.list_config_resources") as span:
+        found = [
+            ConfigResource(resource_name=name, resource_type=kind)
+            for kind in wanted
+            for name in await _names(kind, context, span.context)
+        ]
+    return ListConfigResourcesResponse(config_resources=found)
+
+
+async def _names(kind: int, context: RequestContext, trace: TraceContext | None) -> list[str]:
+    if kind == ResourceType.TOPIC:
+        answer = await context.broker.describe_topics(DescribeTopics(), trace)
+        return [topic.topic for topic in answer.topics]
+    return [str(NODE_ID)] if kind in (ResourceType.BROKER, ResourceType.BROKER_LOGGER) else []

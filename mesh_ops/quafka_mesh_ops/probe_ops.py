@@ -1,0 +1,30 @@
+"""The op that asks a broker how it is, 0x31: for `quafka doctor`, which also wants to see how
+long an op takes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from quafka_mesh_ops.parts import Op, OpCode, Part
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeResp(Part):
+    """The broker's version and wall clock, and what keeps it from its work; empty: nothing."""
+
+    version: str
+    now_ms: int
+    cluster_id: str = ""
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Probe(Op):
+    """Ask."""
+
+    code = OpCode.PROBE
+    response = ProbeResp
+
+
+ALL: tuple[type[Op], ...] = (Probe,)

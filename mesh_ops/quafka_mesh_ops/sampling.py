@@ -1,0 +1,148 @@
+"""Which requests are traced: decided once for each, at the edge, from next to nothing.
+
+In this order: a client's own decision where its context is followed (`parentbased_...`), the
+ratio of the org or of all; then the bound on spans a second, which also counts what the client
+has decided. What was not sampled and turns out slow or failed may still leave a trace of its
+gateway's part, within a bound of its own.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+_LATE_PER_SECOND = 100
+NEVER = float("inf")
+
+BY_RATIO, BY_CLIENT, SLOW, FAILED = "ratio", "client", "slow", "failed"
+"""Why a request is traced."""
+
+
+@dataclass(frozen=True, slots=True)
+class EdgeSampling:
+    """A gateway's settings of what to trace, beside the standard variables.
+
+    Attributes:
+        org_ratios: instead of the ratio of all.
+        spans_per_second: most spans that this process begins; 0: no bound.
+        slow_seconds: a request that takes longer, without its waits, is traced late; 0: none is.
+        failed: whether one that is answered a Kafka error is.
+    """
+
+    org_ratios: Mapping[int, float] = field(default_factory=dict[int, float])
+    spans_per_second: int = 0
+    slow_seconds: float = 0.0
+    failed: bool = False
+
+
+class TokenBucket:
+    """So many a second, with one second's worth saved up."""
+
+    def __init__(self, per_second: int, now: Callable[[], float] = time.monotonic) -> None:
+        self._rate = per_second
+        self._now = now
+        self._tokens = float(per_second)
+        self._at = now()
+
+    def has_any(self) -> bool:
+        """Whether something may be begun; what it then costs is spent, and may be owed."""
+        if not self._rate:
+            return True
+        now = self._now()
+        self._tokens = min(self._rate, self._tokens + (now - self._at) * self._rate)
+        self._at = now
+        return self._tokens > 0
+
+    def spend(self, tokens: int) -> None:
+        """It has cost so many."""
+        self._tokens -= tokens
+
+
+class Sampler:
+    """Decides for one gateway."""
+
+    def __init__(
+        self,
+        ratio: float,
+        follows_clients: bool,
+        edge: EdgeSampling,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.follows_clients = follows_clients
+        self.slow_after = edge.slow_seconds or NEVER
+        self.failed = edge.failed
+        self.bucket = TokenBucket(edge.spans_per_second, now)
+        self._ratio = ratio
+        self._org_ratios = edge.org_ratios
+        self._late = TokenBucket(_LATE_PER_SECOND, now)
+
+    def decide(self, org: int, client_samples: bool | None) -> str:
+        """Why a request is traced, "" if it is not. `client_samples`: None if it does not say."""
+        if client_samples is not None and self.follows_clients:
+            return BY_CLIENT if client_samples and self.bucket.has_any() else ""
+        ratio = self._org_ratios.get(org, self._ratio) if self._org_ratios else self._ratio
+        if ratio < 1.0 and random.random() >= ratio:  # noqa: S311 - not a secret
+            return ""
+        return BY_RATIO if self.bucket.has_any() else ""
+
+    def decide_late(self) -> bool:
+        """Whether another request may be traced that was slow or has failed."""
+        if not self._late.has_any():
+            return False
+        self._late.spend(1)
+        return True
+
+
+def ratio_from(env: Mapping[str, str]) -> tuple[float, bool] | None:
+    """The ratio of the standard variables, and whether parents are followed; None: always_off.
+
+    Raises:
+        ValueError: a variable has a value that is not allowed; the message names both.
+    """
+    named = env.get("OTEL_TRACES_SAMPLER", "parentbased_always_on")
+    sampler = named.removeprefix("parentbased_")
+    follows = sampler != named
+    if sampler == "always_off":
+        return (0.0, True) if follows else None
+    if sampler == "always_on":
+        return 1.0, follows
+    if sampler != "traceidratio":
+        raise ValueError(
+            f"OTEL_TRACES_SAMPLER={named!r}: allowed are always_on, always_off, traceidratio, "
+            "each also with the prefix parentbased_"
+        )
+    text = env.get("OTEL_TRACES_SAMPLER_ARG", "1.0")
+    try:
+        ratio = parse_ratio(text)
+    except ValueError as e:
+        raise ValueError(
+            f"OTEL_TRACES_SAMPLER_ARG={text!r}: allowed is a number from 0.0 to 1.0"
+        ) from e
+    return ratio, follows
+
+
+def parse_ratio(text: str) -> float:
+    """A number from 0.0 to 1.0. Raises ValueError."""
+    ratio = float(text)
+    if not 0.0 <= ratio <= 1.0:
+        raise ValueError(text)
+    return ratio
+
+
+class OrgRatio(NamedTuple):
+    """One org's share, written as `org=ratio`."""
+
+    org: int
+    ratio: float
+
+    def __str__(self) -> str:
+        return f"{self.org}={self.ratio}"
+
+
+def parse_org_ratios(text: str) -> tuple[OrgRatio, ...]:
+    """`org=ratio`, separated by commas. Raises ValueError."""
+    pairs = (part.partition("=") for part in text.split(",") if part.strip())
+    return tuple(OrgRatio(int(org), parse_ratio(ratio)) for org, _, ratio in pairs)

@@ -1,0 +1,118 @@
+"""Every span, event and attribute name of the product's traces: one table.
+
+The messaging conventions of OpenTelemetry are still in development and rename things.
+`OTEL_SEMCONV_STABILITY_OPT_IN` chooses, as they ask: `messaging` for the names of `NEW_VERSION`,
+`messaging/dup` for both, anything else for those of `VERSION`. Renaming happens where spans are
+exported, so code knows one name of each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+VERSION = "1.44.0"
+NEW_VERSION = "1.45.0"
+SCHEMA_URL = "https://opentelemetry.io/schemas/"
+OPT_IN = "OTEL_SEMCONV_STABILITY_OPT_IN"
+
+# --- spans ----------------------------------------------------------------------------------
+# Those that Rafka has (seed 1) keep its names, so that dashboards carry over.
+
+CONNECT = "gateway.kafka.connect"
+REQUEST = "gateway.kafka.request"
+GATEWAY_FETCH = "rafka.gateway.kafka.fetch"
+GATEWAY_PRODUCE = "rafka.gateway.kafka.produce"
+GATEWAY_LIST_OFFSETS = "rafka.gateway.kafka.list_offsets"
+CACHE = "gateway.fetch.cache"
+FILL = "gateway.fetch.fill"
+GATEWAY_PARK = "gateway.fetch.park"
+ENCODE = "gateway.kafka.encode"
+WRITE = "gateway.kafka.write"
+SENT = "mesh.kafkaop.sent"
+QUEUED = "mesh.kafkaop.queued"
+HANDLE = "mesh.kafkaop.handle"
+FETCH_PARK = "broker.fetch.park"
+FETCH_READ = "rafka.broker.fetch.read"
+WAL_INDEX = "broker.wal.index"
+WAL_READ = "broker.wal.read"
+LIST_OFFSETS_READ = "rafka.broker.list_offsets.read"
+STORE = "broker.produce.store"
+COMMIT = "broker.wal.commit"
+WAL_WRITE = "broker.wal.write"
+WAL_FSYNC = "broker.wal.fsync"
+ACK = "kafkaop.ack"
+ACK_RECEIVED = "kafkaop.ack_received"
+GROUP_PARK = "broker.group.park"
+
+# --- events ---------------------------------------------------------------------------------
+
+KAFKA_ERROR = "kafka.error"
+MALFORMED = "malformed request"
+CANCELLED = "cancelled"
+
+# --- attributes: OpenTelemetry's ------------------------------------------------------------
+
+SYSTEM = "messaging.system"
+OPERATION = "messaging.operation.name"
+DESTINATION = "messaging.destination.name"
+CLIENT_ID = "messaging.client.id"
+GROUP = "messaging.consumer.group.name"
+MESSAGE_COUNT = "messaging.batch.message_count"
+BODY_SIZE = "messaging.message.body.size"
+ERROR_TYPE = "error.type"
+PEER_ADDRESS = "network.peer.address"
+PEER_PORT = "network.peer.port"
+
+# --- attributes: Rafka's --------------------------------------------------------------------
+
+VIRTUAL_TOPIC = "virtual_topic"
+FETCH_OFFSET = "fetch_offset"
+RETURNED_COUNT = "returned_count"
+HIGH_WATERMARK = "high_watermark"
+
+# --- attributes: ours -----------------------------------------------------------------------
+
+API_VERSION = "kafka.api.version"
+CORRELATION_ID = "kafka.correlation_id"
+ACKS = "kafka.acks"
+BASE_OFFSET = "kafka.base_offset"
+GENERATION = "kafka.group.generation"
+MEMBERS = "kafka.group.members"
+PARTITIONS = "kafka.partitions"
+REASON = "quafka.reason"
+SAMPLED_BY = "quafka.sampled_by"
+CONNECTION = "quafka.connection.id"
+OP = "quafka.op"
+ORG = "quafka.org.id"
+PARKED_MS = "quafka.parked_ms"
+LATENCY_MS = "quafka.latency_ms"
+CACHE_HITS = "quafka.cache.partitions"
+CACHE_BYTES = "quafka.cache.bytes"
+SHARED = "quafka.shared"
+FROM_DISK = "quafka.read.from_disk"
+COMMIT_APPENDS = "quafka.commit.appends"
+COMMIT_BYTES = "quafka.commit.bytes"
+
+ATTRIBUTES = frozenset(
+    {
+        SYSTEM, OPERATION, DESTINATION, CLIENT_ID, GROUP, MESSAGE_COUNT, BODY_SIZE, ERROR_TYPE,
+        PEER_ADDRESS, PEER_PORT, VIRTUAL_TOPIC, FETCH_OFFSET, RETURNED_COUNT, HIGH_WATERMARK,
+        API_VERSION, CORRELATION_ID, ACKS, BASE_OFFSET, GENERATION, MEMBERS, PARTITIONS, REASON,
+        SAMPLED_BY, CONNECTION, OP, ORG, PARKED_MS, LATENCY_MS, CACHE_HITS, CACHE_BYTES, SHARED,
+        FROM_DISK, COMMIT_APPENDS, COMMIT_BYTES,
+    }
+)  # fmt: skip
+"""All of them, by the names of `VERSION`."""
+
+RENAMED = {SYSTEM: "messaging.system.name"}
+"""What has another name in `NEW_VERSION`."""
+
+
+def names(env: Mapping[str, str]) -> tuple[dict[str, tuple[str, ...]], str]:
+    """The names that renamed attributes are exported under, and the URL of their schema."""
+    chosen = {word.strip() for word in env.get(OPT_IN, "").split(",")}
+    if "messaging/dup" in chosen:  # has precedence
+        return {old: (old, new) for old, new in RENAMED.items()}, SCHEMA_URL + VERSION
+    if "messaging" in chosen:
+        return {old: (new,) for old, new in RENAMED.items()}, SCHEMA_URL + NEW_VERSION
+    return {}, SCHEMA_URL + VERSION

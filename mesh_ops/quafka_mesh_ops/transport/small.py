@@ -1,0 +1,132 @@
+"""The packet that a small op is: an ACK and a little data of one or a few streams.
+
+Such packets are most of all where nobody reads bulk, and the stock path takes longer to build one
+than everything else that an op needs. What does not fit in one packet, or has to do with loss,
+resets or the end of a stream, is left to it.
+"""
+
+# ruff: noqa: SLF001
+# pyright: reportPrivateUsage=false
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, cast
+
+from aioquic import tls
+from aioquic.quic.packet import QuicPacketType
+from aioquic.quic.rangeset import RangeSet
+from aioquic.quic.stream import QuicStream
+
+from quafka_mesh_ops.transport.send_buffer import SendBuffer
+
+_STREAM_WITH_OFFSET_AND_LENGTH = b"\x0e"
+_ACK = b"\x02"
+_NO_MORE_RANGES = b"\x00"
+
+
+class SmallPacket:
+    """What the loss recovery knows of such a packet; see `recovery.BulkPacket`."""
+
+    __slots__ = (
+        "delivery_handlers",
+        "in_flight",
+        "is_ack_eliciting",
+        "packet_number",
+        "sent_bytes",
+        "sent_time",
+    )
+
+    epoch = tls.Epoch.ONE_RTT
+    is_crypto_packet = False
+    packet_type = QuicPacketType.ONE_RTT
+
+    def __init__(
+        self,
+        packet_number: int,
+        sent_time: float,
+        sent_bytes: int,
+        is_ack_eliciting: bool,
+        delivery_handlers: list[tuple[Any, Any]],
+    ) -> None:
+        self.packet_number = packet_number
+        self.sent_time = sent_time
+        self.sent_bytes = sent_bytes
+        self.is_ack_eliciting = self.in_flight = is_ack_eliciting
+        self.delivery_handlers = delivery_handlers
+
+
+class Part(NamedTuple):
+    """All that one stream has to send, and the STREAM frame that carries it."""
+
+    stream: QuicStream
+    start: int
+    stop: int
+    frame: bytes
+
+
+class SmallContent(NamedTuple):
+    """What a small packet is to hold; `ack` is empty where none is due."""
+
+    ack: bytes
+    parts: list[Part]
+
+
+def ack_frame(received: RangeSet, delay: int) -> bytes:
+    """An ACK of one contiguous range; empty for more, which are a sign of loss."""
+    if len(received) != 1:
+        return b""
+    numbers = received[0]
+    largest = numbers.stop - 1
+    return b"".join(
+        (_ACK, varint(largest), varint(delay), _NO_MORE_RANGES, varint(largest - numbers.start))
+    )
+
+
+def parts_of(streams: Sequence[QuicStream], room: int) -> list[Part] | None:
+    """What these streams have to send; None if it is no case for one small packet.
+
+    `room`: bytes for the frames. Flow control is not looked at, but for blocked streams.
+    """
+    parts: list[Part] = []
+    for stream in streams:
+        sender = stream.sender
+        pending = sender._pending
+        if (
+            len(pending) != 1
+            or sender.reset_pending
+            or sender._buffer_fin is not None
+            or stream.receiver.stop_pending
+            or stream.is_blocked
+            or stream.is_finished
+        ):
+            return None
+        start, stop = pending[0].start, pending[0].stop
+        if stop - start > room:
+            return None
+        base = sender._buffer_start
+        head = b"".join(
+            (
+                _STREAM_WITH_OFFSET_AND_LENGTH,
+                varint(stream.stream_id or 0),
+                varint(start),
+                varint(stop - start),
+            )
+        )
+        data = cast(SendBuffer, sender._buffer).pieces(start - base, stop - base)
+        frame = b"".join((head, *data))
+        room -= len(frame)
+        if room < 0:
+            return None
+        parts.append(Part(stream, start, stop, frame))
+    return parts
+
+
+def varint(value: int) -> bytes:
+    """A variable-length integer (RFC 9000 section 16)."""
+    if value < 0x40:
+        return value.to_bytes(1, "big")
+    if value < 0x4000:
+        return (value | 0x4000).to_bytes(2, "big")
+    if value < 0x4000_0000:
+        return (value | 0x8000_0000).to_bytes(4, "big")
+    return (value | 0xC000_0000_0000_0000).to_bytes(8, "big")

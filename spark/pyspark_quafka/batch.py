@@ -1,0 +1,30 @@
+"""Reads one snapshot, for `spark.read`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from pyspark_quafka.offsets import sources
+from pyspark_quafka.options import Options
+from pyspark_quafka.planner import plan
+from pyspark_quafka.snapshot import open_snapshot
+from pyspark_quafka.store import open_store
+from pyspark_quafka.task import Task, read_task
+
+
+class BatchReader(DataSourceReader):
+    """Plans on the driver, reads on executors."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+
+    def partitions(self) -> Sequence[InputPartition]:
+        options = self._options
+        snapshot = open_snapshot(open_store(options.path, options.storage), options.as_of)
+        return [Task(scan) for scan in plan(snapshot, sources(snapshot, options), options)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return read_task(partition)

@@ -1,0 +1,460 @@
+"""Record batches into Arrow, many batches at a time.
+
+Nothing here looks at a record in Python: the positions of all fields of all records are found in
+numpy (`varints`), and Arrow gathers keys and values from where they lie. Of a chunk whose batches
+are not compressed, that is the segment itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from pyspark_quafka.arrow import HEADER_FIELDS, arrow_schema
+from pyspark_quafka.columns import FROM_BATCH_HEADERS, HEADERS
+from pyspark_quafka.varints import Bytes, Longs, find_records, read_varints
+from quafka_proto.compression import DECOMPRESSED_LIMIT, decompress
+from quafka_proto.errors import Malformed
+from quafka_proto.message import Buffer
+from quafka_proto.records import (
+    BATCH_HEADER_SIZE,
+    COMPRESSION_MASK,
+    CONTROL,
+    LOG_APPEND_TIME,
+    PATCHED_SIZE,
+    TRANSACTIONAL,
+    crc32c,
+)
+
+_LEAST_RECORD = 7
+_HEADER = np.dtype(
+    [
+        ("base_offset", ">i8"),
+        ("length", ">i4"),
+        ("leader_epoch", ">i4"),
+        ("magic", "i1"),
+        ("crc", ">u4"),
+        ("attributes", ">i2"),
+        ("last_offset_delta", ">i4"),
+        ("base_timestamp", ">i8"),
+        ("max_timestamp", ">i8"),
+        ("producer_id", ">i8"),
+        ("producer_epoch", ">i2"),
+        ("base_sequence", ">i4"),
+        ("record_count", ">i4"),
+    ]
+)
+assert _HEADER.itemsize == BATCH_HEADER_SIZE
+
+Headers = NDArray[np.void]
+Flags = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Batches:
+    """Record batches that lie in one buffer, and which partition each is of.
+
+    `sources` are indexes into `names`, the virtual topics that are read: topic and partition. Of
+    each batch the records from offset `froms` up to, not including, `untils` are wanted.
+    """
+
+    data: Bytes
+    starts: Longs
+    lengths: Longs
+    sources: Longs
+    froms: Longs
+    untils: Longs
+    names: Sequence[tuple[str, int]]
+
+    def only(self, wanted: Flags | Longs) -> Batches:
+        """Some of them."""
+        return Batches(
+            self.data, self.starts[wanted], self.lengths[wanted], self.sources[wanted],
+            self.froms[wanted], self.untils[wanted], self.names,
+        )  # fmt: skip
+
+    def headers(self) -> Headers:
+        """Their headers, unchecked."""
+        at = self.starts[:, None] + np.arange(BATCH_HEADER_SIZE)
+        return self.data.take(at, mode="clip").view(_HEADER)[:, 0]
+
+    def bytes_of(self, batch: int) -> bytes:
+        """One of them."""
+        start = int(self.starts[batch])
+        return self.data[start : start + int(self.lengths[batch])].tobytes()
+
+    def name_of(self, batch: int) -> str:
+        """Where a batch is from, for people."""
+        topic, partition = self.names[int(self.sources[batch])]
+        return f"{topic}-{partition}"
+
+
+@dataclass(frozen=True)
+class Damage:
+    """A batch that cannot be read."""
+
+    topic: str
+    partition: int
+    offset: int
+    reason: str
+
+    def __str__(self) -> str:
+        return (
+            f"topic {self.topic}, partition {self.partition}, offset {self.offset}: {self.reason}"
+        )
+
+
+class CorruptBatchError(Exception):
+    """A batch is damaged, and the reader is to fail on that (`mode = FAILFAST`)."""
+
+    def __init__(self, damages: Sequence[Damage]) -> None:
+        super().__init__(
+            f"{len(damages)} damaged record batch{'es' if len(damages) > 1 else ''}: "
+            + "; ".join(map(str, damages[:10]))
+            + ". With the option mode = PERMISSIVE they are left out."
+        )
+        self.damages = damages
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a reader wants of records."""
+
+    columns: tuple[str, ...]
+    aborted: frozenset[tuple[int, int, int, int]] = frozenset()
+    """Under read_committed: source, producer id, first and last offset of what was aborted."""
+    limit: int = DECOMPRESSED_LIMIT
+
+
+Pieces = tuple[Longs, Longs]
+"""Positions and sizes; a size of -1 is null."""
+
+
+@dataclass(frozen=True)
+class _Headers:
+    """The headers of records, one record's behind those of the one before."""
+
+    bounds: Longs
+    """Of each record the number of its first header, and behind the last their count."""
+    names: Pieces
+    values: Pieces
+
+
+@dataclass(frozen=True)
+class _Records:
+    """Records by the places of their fields in `data`."""
+
+    data: Bytes
+    batch: Longs
+    offset: Longs
+    timestamp: Longs
+    keys: Pieces
+    values: Pieces
+    headers: _Headers | None
+
+
+def decode(batches: Batches, wanted: Wanted) -> tuple[pa.RecordBatch, list[Damage]]:
+    """The wanted records of these batches, in order, and what could not be read of them.
+
+    Control batches are left out, and aborted ones. A damaged batch is left out as a whole.
+    """
+    headers = batches.headers()
+    damages: list[Damage] = []
+    good = _well_formed(batches, headers, damages)
+    good &= headers["record_count"] > 0
+    good &= headers["attributes"] & CONTROL == 0
+    if wanted.aborted:
+        good &= ~_aborted(batches, headers, wanted.aborted)
+    if not good.all():
+        batches, headers = batches.only(good), headers[good]
+    if FROM_BATCH_HEADERS.issuperset(wanted.columns):
+        dense = headers["record_count"] == headers["last_offset_delta"].astype(np.int64) + 1
+        if dense.all():
+            return _from_headers(batches, headers, wanted.columns), damages
+    bodies, unreadable = _bodies(batches, headers, wanted.limit)
+    if unreadable:
+        damages += [_damage(batches, headers, batch, text) for batch, text in unreadable.items()]
+        readable = np.ones(len(headers), np.bool_)
+        readable[list(unreadable)] = False
+        batches, headers = batches.only(readable), headers[readable]
+        bodies = bodies.only(readable)
+    with_headers = HEADERS in wanted.columns
+    records, garbled = _read_records(headers, bodies, with_headers)
+    if garbled.any():
+        damages += [
+            _damage(batches, headers, int(batch), "its records are garbled")
+            for batch in np.flatnonzero(garbled)
+        ]
+        batches, headers, bodies = batches.only(~garbled), headers[~garbled], bodies.only(~garbled)
+        records, _ = _read_records(headers, bodies, with_headers)
+    inside = records.offset >= batches.froms[records.batch]
+    inside &= records.offset < batches.untils[records.batch]
+    found = _to_arrow(batches, headers, records, wanted.columns)
+    return found if inside.all() else found.filter(pa.array(inside)), damages
+
+
+# --- batches --------------------------------------------------------------------------------
+
+
+def _well_formed(batches: Batches, headers: Headers, damages: list[Damage]) -> Flags:
+    """Which batches are what their headers say; their CRCs are checked with their bodies."""
+    lengths = headers["length"].astype(np.int64) + 12
+    counts, last = headers["record_count"], headers["last_offset_delta"]
+    good: Flags = (lengths == batches.lengths) & (headers["magic"] == 2)
+    good &= (counts >= 0) & (counts.astype(np.int64) <= last.astype(np.int64) + 1)
+    damages += [
+        _damage(batches, headers, int(batch), "its header is garbled")
+        for batch in np.flatnonzero(~good)
+    ]
+    return good
+
+
+def _damage(batches: Batches, headers: Headers, batch: int, reason: str) -> Damage:
+    topic, partition = batches.names[int(batches.sources[batch])]
+    offset = max(int(headers["base_offset"][batch]), int(batches.froms[batch]))
+    return Damage(topic, partition, offset, reason)
+
+
+def _aborted(
+    batches: Batches, headers: Headers, aborted: Iterable[tuple[int, int, int, int]]
+) -> Flags:
+    found: Flags = np.zeros(len(headers), np.bool_)
+    transactional = headers["attributes"] & TRANSACTIONAL != 0
+    for source, producer, first, last in aborted:
+        found |= (
+            transactional
+            & (batches.sources == source)
+            & (headers["producer_id"] == producer)
+            & (headers["base_offset"] >= first)
+            & (headers["base_offset"] <= last)
+        )
+    return found
+
+
+@dataclass(frozen=True)
+class _Bodies:
+    """The uncompressed records of batches, in one buffer."""
+
+    data: Bytes
+    starts: Longs
+    ends: Longs
+
+    def only(self, wanted: Flags) -> _Bodies:
+        return _Bodies(self.data, self.starts[wanted], self.ends[wanted])
+
+
+def _bodies(batches: Batches, headers: Headers, limit: int) -> tuple[_Bodies, dict[int, str]]:
+    """Check and decompress; what cannot be is empty, and it is said why."""
+    codecs = headers["attributes"] & COMPRESSION_MASK
+    counts = headers["record_count"]
+    plain = not codecs.any()
+    unreadable: dict[int, str] = {}
+    parts: list[Buffer] = []
+    for batch, (crc, codec, count) in enumerate(
+        zip(headers["crc"].tolist(), codecs.tolist(), counts.tolist(), strict=True)
+    ):
+        try:
+            parts.append(_body(batches.bytes_of(batch), crc, codec, count, limit))
+        except Malformed as e:
+            unreadable[batch] = str(e)
+            parts.append(b"")
+    if plain:
+        starts = batches.starts + BATCH_HEADER_SIZE
+        return _Bodies(batches.data, starts, batches.starts + batches.lengths), unreadable
+    ends = np.cumsum([len(part) for part in parts], dtype=np.int64)
+    starts = np.concatenate([np.zeros(1, np.int64), ends[:-1]])
+    return _Bodies(np.frombuffer(b"".join(parts), np.uint8), starts, ends), unreadable
+
+
+def _body(batch: bytes, crc: int, codec: int, count: int, limit: int) -> Buffer:
+    if crc32c(batch[PATCHED_SIZE:]) != crc:
+        raise Malformed("it does not match its CRC")
+    body = decompress(codec, memoryview(batch)[BATCH_HEADER_SIZE:], limit)
+    if count * _LEAST_RECORD > len(body):
+        raise Malformed(f"{len(body)} bytes are not {count} records")
+    return body
+
+
+# --- records --------------------------------------------------------------------------------
+
+
+def _read_records(headers: Headers, bodies: _Bodies, with_headers: bool) -> tuple[_Records, Flags]:
+    """All records, and which batches are not what they say: of those nothing may be looked at."""
+    data = bodies.data
+    counts = headers["record_count"].astype(np.int64)
+    batch = np.repeat(np.arange(len(counts)), counts)
+    found = find_records(data, bodies.starts, bodies.ends, counts)
+    size, at = read_varints(data, found)
+    ends = at + size
+    timestamp, at = read_varints(data, at + 1)  # behind the attributes, unused
+    delta, at = read_varints(data, at)
+    key_size, key = read_varints(data, at)
+    value_size, value = read_varints(data, key + np.maximum(key_size, 0))
+    header_count, header_at = read_varints(data, value + np.maximum(value_size, 0))
+    fits = (found >= bodies.starts[batch]) & (ends <= bodies.ends[batch])
+    # Each by itself first: sums of what is garbled may have wrapped around.
+    fits &= (size >= _LEAST_RECORD - 1) & (size <= len(data))
+    for part, least in ((key_size, -1), (value_size, -1), (header_count, 0)):
+        fits &= (part >= least) & (part <= size)
+    fits &= (header_at + 2 * header_count <= ends) & ((header_count > 0) | (header_at == ends))
+    fits &= (delta >= 0) & (delta <= headers["last_offset_delta"].astype(np.int64)[batch])
+    walked = None
+    if with_headers:
+        walked, headers_fit = _walk_headers(data, header_at, np.where(fits, header_count, 0), ends)
+        fits &= headers_fit
+    garbled: Flags = np.zeros(len(counts), np.bool_)
+    garbled[batch[~fits]] = True
+    behind_last = np.zeros(len(counts), np.int64)
+    behind_last[batch] = ends
+    garbled |= behind_last != bodies.ends
+    offset = headers["base_offset"].astype(np.int64)[batch] + delta
+    timestamp = _timestamps(headers, batch, timestamp)
+    pieces = (key, key_size), (value, value_size)
+    return _Records(data, batch, offset, timestamp, *pieces, walked), garbled
+
+
+def _timestamps(headers: Headers, batch: Longs, delta: Longs) -> Longs:
+    timestamp: Longs = headers["base_timestamp"].astype(np.int64)[batch] + delta
+    appended = headers["attributes"] & LOG_APPEND_TIME != 0
+    if not appended.any():
+        return timestamp
+    newest = headers["max_timestamp"].astype(np.int64)
+    return np.where(appended[batch], newest[batch], timestamp)
+
+
+def _walk_headers(data: Bytes, at: Longs, counts: Longs, ends: Longs) -> tuple[_Headers, Flags]:
+    """The headers of all records, one more of each at every step; and of which they fit."""
+    bounds = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
+    many = int(bounds[-1])
+    names = (np.zeros(many, np.int64), np.zeros(many, np.int64))
+    values = (np.zeros(many, np.int64), np.zeros(many, np.int64))
+    fits: Flags = np.ones(len(counts), np.bool_)
+    active = np.flatnonzero(counts)
+    cursor = at[active]
+    step = 0
+    while len(active):
+        slot = bounds[active] + step
+        name_size, name = read_varints(data, cursor)
+        value_size, value = read_varints(data, name + np.maximum(name_size, 0))
+        cursor = value + np.maximum(value_size, 0)
+        room = ends[active] - at[active]
+        good = (name_size >= 0) & (name_size <= room) & (value_size >= -1) & (value_size <= room)
+        good &= cursor <= ends[active]
+        names[0][slot], names[1][slot] = name, name_size
+        values[0][slot], values[1][slot] = value, value_size
+        step += 1
+        more = counts[active] > step
+        good &= more | (cursor == ends[active])
+        fits[active[~good]] = False
+        active, cursor = active[more & good], cursor[more & good]
+    return _Headers(bounds, names, values), fits
+
+
+# --- columns --------------------------------------------------------------------------------
+
+
+def _from_headers(batches: Batches, headers: Headers, columns: Sequence[str]) -> pa.RecordBatch:
+    """Columns of batches that leave no offset out, without their records."""
+    base = headers["base_offset"].astype(np.int64)
+    first = np.maximum(base, batches.froms)
+    many = np.minimum(base + headers["record_count"], batches.untils) - first
+    batch = np.repeat(np.arange(len(base)), np.maximum(many, 0))
+    until = np.cumsum(np.maximum(many, 0))
+    offset = first[batch] + np.arange(len(batch)) - (until - np.maximum(many, 0))[batch]
+    made = {
+        "topic": lambda: _topics(batches, batch),
+        "partition": lambda: _partitions(batches, batch),
+        "offset": lambda: pa.array(offset),
+        "timestampType": lambda: _timestamp_types(headers, batch),
+    }
+    return _assemble(columns, [made[name]() for name in columns], len(batch))
+
+
+def _to_arrow(
+    batches: Batches, headers: Headers, records: _Records, columns: Sequence[str]
+) -> pa.RecordBatch:
+    made = {
+        "key": lambda: _gather(records.data, *records.keys),
+        "value": lambda: _gather(records.data, *records.values),
+        "topic": lambda: _topics(batches, records.batch),
+        "partition": lambda: _partitions(batches, records.batch),
+        "offset": lambda: pa.array(records.offset),
+        "timestamp": lambda: pa.array(records.timestamp * 1_000).view(pa.timestamp("us", tz="UTC")),
+        "timestampType": lambda: _timestamp_types(headers, records.batch),
+        HEADERS: lambda: _header_lists(records),
+    }
+    return _assemble(columns, [made[name]() for name in columns], len(records.batch))
+
+
+def _assemble(columns: Sequence[str], arrays: list[pa.Array], rows: int) -> pa.RecordBatch:
+    if arrays:
+        return pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(columns))
+    nothing = pa.Array.from_buffers(pa.struct([]), rows, [None])
+    return pa.RecordBatch.from_struct_array(nothing)
+
+
+def _topics(batches: Batches, batch: Longs) -> pa.Array:
+    topics = [topic for topic, _ in batches.names]
+    if len(set(topics)) == 1:
+        return pa.repeat(topics[0], len(batch))
+    return pa.array(topics, pa.string()).take(pa.array(batches.sources[batch]))
+
+
+def _partitions(batches: Batches, batch: Longs) -> pa.Array:
+    partitions = np.array([partition for _, partition in batches.names], np.int32)
+    return pa.array(partitions[batches.sources[batch]])
+
+
+def _timestamp_types(headers: Headers, batch: Longs) -> pa.Array:
+    types = (headers["attributes"] & LOG_APPEND_TIME != 0).astype(np.int32)
+    return pa.array(types[batch])
+
+
+def _gather(data: Bytes, starts: Longs, sizes: Longs) -> pa.Array:
+    """The pieces of `data` that begin at ascending `starts`; null where the size is -1.
+
+    Arrow sees them first as every other value of an array over the data itself: the bytes between
+    them are values, too. The only copy is that of `take`.
+    """
+    if not len(starts):
+        return pa.array([], pa.binary())
+    first = int(starts[0])
+    nulls = sizes < 0
+    bounds = np.empty(2 * len(starts), np.int32)
+    bounds[0::2] = starts - first
+    bounds[1::2] = starts - first + np.maximum(sizes, 0)
+    every = pa.Array.from_buffers(
+        pa.binary(), len(bounds) - 1, [None, pa.py_buffer(bounds), pa.py_buffer(data[first:])]
+    )
+    chosen = pa.array(np.arange(0, len(bounds), 2), mask=nulls if nulls.any() else None)
+    return every.take(chosen)
+
+
+def _header_lists(records: _Records) -> pa.Array:
+    """Headers as Spark's Kafka source gives them: null where a record has none."""
+    headers = records.headers
+    assert headers is not None
+    names = _names(_gather(records.data, *headers.names))
+    values = _gather(records.data, *headers.values)
+    pairs = pa.StructArray.from_arrays([names, values], fields=HEADER_FIELDS)
+    offsets = pa.array(headers.bounds.astype(np.int32), mask=_none(np.diff(headers.bounds)))
+    return pa.ListArray.from_arrays(
+        offsets, pairs, type=arrow_schema([HEADERS]).field(HEADERS).type
+    )
+
+
+def _none(counts: Longs) -> Flags | None:
+    nulls = counts == 0
+    return np.append(nulls, False) if nulls.any() else None
+
+
+def _names(names: pa.Array) -> pa.Array:
+    """Names of headers are text; where one is not, as Java's decoder has it."""
+    try:
+        return names.cast(pa.string())
+    except pa.ArrowInvalid:
+        return pa.array([name.decode(errors="replace") for name in names.to_pylist()], pa.string())

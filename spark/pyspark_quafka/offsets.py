@@ -1,0 +1,217 @@
+"""Which partitions are read, and from which offset to which: options against a snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from pyspark_quafka.decode import CorruptBatchError, Damage
+from pyspark_quafka.errors import DataLossError, QuafkaOptionError
+from pyspark_quafka.options import (
+    EARLIEST,
+    ERROR,
+    FAILFAST,
+    NEWEST_OFFSET,
+    OLDEST_OFFSET,
+    READ_COMMITTED,
+    Options,
+    PerPartition,
+    Position,
+)
+from pyspark_quafka.snapshot import Snapshot, Source, keys_of, read_rows
+from quafka_proto.errors import Malformed
+from quafka_proto.log_format import ENTRY_HEADER_SIZE, ROW_DAMAGED
+from quafka_proto.record_codec import iter_records
+from quafka_proto.snapshot_format import Partition, Piece, Topic
+
+
+def sources(snapshot: Snapshot, options: Options) -> list[Source]:
+    """What is to be read; partitions with nothing in it are left out.
+
+    Raises:
+        QuafkaOptionError: a topic or partition is not in the snapshot, or has no position.
+        DataLossError: offsets that were asked for are gone, or not there yet.
+        CorruptBatchError: damage has cost some of them, and the mode is FAILFAST.
+    """
+    found: list[Source] = []
+    resolve = Resolver(snapshot, options)
+    for topic, partition in subscribed(snapshot, options):
+        source = resolve.source(topic, partition)
+        if source.start < source.end:
+            found.append(source)
+            check_lost(source, partition, options.mode)
+    return found
+
+
+def subscribed(snapshot: Snapshot, options: Options) -> list[tuple[Topic, Partition]]:
+    """The partitions that the options name.
+
+    Raises:
+        QuafkaOptionError: one is not in the snapshot.
+    """
+    if snapshot.manifest.org not in (None, options.org):
+        raise QuafkaOptionError(
+            f"snapshot {snapshot.id} has the topics of org {snapshot.manifest.org} only; "
+            f"the option org is {options.org}"
+        )
+    topics = {t.name: t for t in snapshot.manifest.topics if t.org == options.org}
+    if options.pattern is not None:
+        names = [name for name in topics if options.pattern.fullmatch(name)]
+    else:
+        names = list(options.topics or options.assigned or ())
+    return [
+        (topic, partition)
+        for name in names
+        for topic in [_topic(topics, name, snapshot.id)]
+        for partition in _partitions(topic, options)
+    ]
+
+
+def _topic(topics: dict[str, Topic], name: str, snapshot_id: str) -> Topic:
+    if name not in topics:
+        having = ", ".join(sorted(topics)[:20]) or "none"
+        raise QuafkaOptionError(
+            f"there is no topic {name} in snapshot {snapshot_id}; there are: {having}"
+        )
+    return topics[name]
+
+
+def _partitions(topic: Topic, options: Options) -> list[Partition]:
+    if options.assigned is None:
+        return topic.partitions
+    by_number = {partition.partition: partition for partition in topic.partitions}
+    for number in options.assigned[topic.name]:
+        if number not in by_number:
+            raise QuafkaOptionError(
+                f"assign names partition {number} of {topic.name}, which has 0 to "
+                f"{len(by_number) - 1}"
+            )
+    return [by_number[number] for number in options.assigned[topic.name]]
+
+
+def end_of(partition: Partition, options: Options) -> int:
+    """The end of what may be read of a partition."""
+    if options.isolation == READ_COMMITTED:
+        return partition.last_stable_offset
+    return partition.high_watermark
+
+
+def source_of(topic: Topic, partition: Partition, start: int, end: int) -> Source:
+    """What names a partition's entries."""
+    return Source(
+        topic.name, partition.partition, topic.org, bytes.fromhex(topic.topic_hash),
+        topic.generation, start, end,
+    )  # fmt: skip
+
+
+def check_lost(source: Source, partition: Partition, mode: str) -> None:
+    """Refuse to read over what damage has cost, in FAILFAST.
+
+    Raises:
+        CorruptBatchError: some of it was asked for.
+    """
+    damages = [
+        Damage(source.topic, source.partition, max(first, source.start), f"lost up to {end}")
+        for first, end in partition.lost
+        if first < source.end and end > source.start
+    ]
+    if damages and mode == FAILFAST:
+        raise CorruptBatchError(damages)
+
+
+class Resolver:
+    """Positions, as the options say them, to offsets."""
+
+    def __init__(self, snapshot: Snapshot, options: Options) -> None:
+        self._snapshot = snapshot
+        self._options = options
+
+    def source(self, topic: Topic, partition: Partition) -> Source:
+        """A partition with its first offset and its end."""
+        options = self._options
+        log_start, end = partition.log_start, end_of(partition, options)
+        whole = source_of(topic, partition, log_start, end)
+        first = self.resolve(whole, options.starting, "starting")
+        last = self.resolve(whole, options.ending, "ending")
+        if options.fail_on_data_loss and first < last and (first < log_start or last > end):
+            raise DataLossError(
+                f"{topic.name}-{partition.partition} has offsets {log_start} to {end} in snapshot "
+                f"{self._snapshot.id}; asked for were {first} to {last}. With the option "
+                "failOnDataLoss=false what there is of them is read."
+            )
+        return source_of(topic, partition, max(first, log_start), min(last, end))
+
+    def resolve(self, whole: Source, position: Position, which: str) -> int:
+        """The offset that a position means in a partition."""
+        if position.bound is not None:
+            return whole.start if position.bound == EARLIEST else whole.end
+        if position.offsets is not None:
+            offset = _chosen(whole, position.offsets, f"{which}Offsets")
+            return {OLDEST_OFFSET: whole.start, NEWEST_OFFSET: whole.end}.get(offset, offset)
+        timestamp = position.timestamp
+        if timestamp is None:
+            timestamp = _chosen(whole, position.timestamps or {}, f"{which}OffsetsByTimestamp")
+        found = offset_at(self._snapshot, whole, timestamp)
+        if found is not None:
+            return found
+        if which == "starting" and self._options.no_such_time == ERROR:
+            raise QuafkaOptionError(
+                f"no record of {whole.topic}-{whole.partition} has a timestamp of {timestamp} or "
+                "later. With the option startingOffsetsByTimestampStrategy=latest nothing is read "
+                "of it."
+            )
+        return whole.end
+
+
+def _chosen(whole: Source, given: PerPartition, option: str) -> int:
+    try:
+        return given[whole.topic][whole.partition]
+    except KeyError as e:
+        raise QuafkaOptionError(
+            f"{option} has nothing for {whole.topic}-{whole.partition}: it must name every "
+            "partition that is read (offsets: -2 is the earliest, -1 the latest)"
+        ) from e
+
+
+# --- times ----------------------------------------------------------------------------------
+
+
+def offset_at(snapshot: Snapshot, whole: Source, timestamp: int) -> int | None:
+    """The first offset whose timestamp is not below this one, as Kafka's ListOffsets has it."""
+    for piece, first, end in _zones_from(snapshot, whole, timestamp):
+        rows, _ = read_rows(snapshot.store, piece, first, end)
+        mine = keys_of(rows) == whole.key
+        mine &= (rows["max_timestamp"] >= timestamp) & (rows["flags"] & ROW_DAMAGED == 0)
+        mine &= rows["base_offset"] + rows["record_count"].astype(np.int64) > whole.start
+        for row in np.flatnonzero(mine):
+            start = piece.offset_of(int(rows["position"][row])) + ENTRY_HEADER_SIZE
+            batch = snapshot.store.read(piece.log, start, int(rows["length"][row])).tobytes()
+            for offset, time in _times(batch):
+                if offset >= whole.end:
+                    return None
+                if offset >= whole.start and time >= timestamp:
+                    return offset
+    return None
+
+
+def _zones_from(
+    snapshot: Snapshot, whole: Source, timestamp: int
+) -> Iterator[tuple[Piece, int, int]]:
+    """Rows where such a record may be, in the order of offsets."""
+    found: list[tuple[int, Piece, int, int]] = []
+    for piece, zones in zip(snapshot.manifest.pieces, snapshot.zones, strict=True):
+        for zone in zones[zones["key"] == np.bytes_(whole.key)]:
+            if zone["max_timestamp"] >= timestamp and zone["end_offset"] > whole.start:
+                at = int(zone["first_offset"]), piece, int(zone["first_row"]), int(zone["end_row"])
+                found.append(at)
+    for _, piece, first, end in sorted(found, key=lambda zone: zone[0]):
+        yield piece, first, end
+
+
+def _times(batch: bytes) -> Iterator[tuple[int, int]]:
+    try:
+        for record in iter_records(batch):
+            yield record.offset, record.timestamp
+    except Malformed:
+        return  # the scan reports it

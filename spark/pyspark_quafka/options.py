@@ -1,0 +1,303 @@
+"""The reader's options: the names, values and defaults of Spark's own Kafka source, and ours.
+
+Names are case-insensitive. What the Kafka source takes and a snapshot has no use for (all of
+`kafka.*`, time-outs of its consumers, names of groups) is taken and ignored, so that a job moves by
+changing its format. Anything else that is not known is refused, with the name that was meant.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar, cast
+
+from pyspark_quafka.columns import COLUMNS, HEADERS
+from pyspark_quafka.errors import QuafkaOptionError
+
+EARLIEST, LATEST = "earliest", "latest"
+OLDEST_OFFSET, NEWEST_OFFSET = -2, -1
+"""How JSON says earliest and latest."""
+FAILFAST, PERMISSIVE = "FAILFAST", "PERMISSIVE"
+READ_UNCOMMITTED, READ_COMMITTED = "read_uncommitted", "read_committed"
+ERROR = "error"
+
+_SUBSCRIBE = ("subscribe", "subscribePattern", "assign")
+_OURS = ("asOf", "columns", "isolation", "mode", "org", "path")
+_KAFKAS = (
+    *_SUBSCRIBE, "startingOffsets", "endingOffsets", "startingTimestamp", "endingTimestamp",
+    "startingOffsetsByTimestamp", "endingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy",
+    "minPartitions", "maxRecordsPerPartition", "failOnDataLoss", "includeHeaders",
+    "maxOffsetsPerTrigger",
+)  # fmt: skip
+_OF_NO_USE = (
+    "kafkaConsumer.pollTimeoutMs", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs",
+    "groupIdPrefix", "minOffsetsPerTrigger", "maxTriggerDelay",
+)  # fmt: skip
+_STREAMS_ONLY, _BATCHES_ONLY = ("maxOffsetsPerTrigger",), (
+    "endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp", "asOf",
+)  # fmt: skip
+_IGNORED_PREFIX, _STORAGE_PREFIX = "kafka.", "s3."
+_ISOLATION = "kafka.isolation.level"
+
+PerPartition = dict[str, dict[int, int]]
+"""By topic and partition, as `{"orders": {"0": 23}}`."""
+
+
+@dataclass(frozen=True)
+class Position:
+    """Where reading begins or ends, as the options say it: one of these is set.
+
+    `bound` is earliest or latest; `timestamp` counts for all partitions, in ms.
+    """
+
+    bound: str | None = None
+    offsets: PerPartition | None = None
+    timestamp: int | None = None
+    timestamps: PerPartition | None = None
+
+
+@dataclass(frozen=True)
+class Options:
+    """All options, checked."""
+
+    path: str
+    topics: tuple[str, ...] | None
+    pattern: re.Pattern[str] | None
+    assigned: Mapping[str, tuple[int, ...]] | None
+    starting: Position
+    ending: Position
+    no_such_time: str
+    min_partitions: int | None
+    max_records: int | None
+    max_offsets: int | None
+    fail_on_data_loss: bool
+    columns: tuple[str, ...]
+    as_of: str
+    isolation: str
+    mode: str
+    org: int
+    storage: Mapping[str, str] = field(repr=False)
+
+
+def read_options(given: Mapping[str, str], *, streaming: bool = False) -> Options:
+    """Check what a reader was given.
+
+    Raises:
+        QuafkaOptionError: says which option it is, and what is allowed.
+    """
+    _check_names(given, _STREAMS_ONLY if not streaming else _BATCHES_ONLY)
+    got = _Given(given)
+    no_such_time = got.choice("startingOffsetsByTimestampStrategy", (ERROR, LATEST), ERROR)
+    return Options(
+        path=got.required("path", "the DEST of `quafka snapshot create`, as in .load(PATH)"),
+        **_subscription(got),
+        starting=_position(got, "starting", LATEST if streaming else EARLIEST),
+        ending=_position(got, "ending", LATEST),
+        no_such_time=no_such_time,
+        min_partitions=got.positive("minPartitions"),
+        max_records=got.positive("maxRecordsPerPartition"),
+        max_offsets=got.positive("maxOffsetsPerTrigger"),
+        fail_on_data_loss=got.flag("failOnDataLoss", default=True),
+        columns=_columns(got),
+        as_of=got.text("asOf") or LATEST,
+        isolation=got.choice(
+            "isolation",
+            (READ_UNCOMMITTED, READ_COMMITTED),
+            got.choice(_ISOLATION, (READ_UNCOMMITTED, READ_COMMITTED), READ_UNCOMMITTED),
+        ),
+        mode=got.choice("mode", (FAILFAST, PERMISSIVE), FAILFAST),
+        org=got.positive("org") or 1,
+        storage={
+            name.lower()[len(_STORAGE_PREFIX) :]: value
+            for name, value in given.items()
+            if name.lower().startswith(_STORAGE_PREFIX)
+        },
+    )
+
+
+def read_columns(given: Mapping[str, str]) -> tuple[str, ...]:
+    """The columns that the options ask for, of a batch or a stream.
+
+    Raises:
+        QuafkaOptionError: there is no such column or no such option.
+    """
+    _check_names(given, ())
+    return _columns(_Given(given))
+
+
+def _check_names(given: Mapping[str, str], refused: tuple[str, ...]) -> None:
+    known = {name.lower(): name for name in (*_OURS, *_KAFKAS, *_OF_NO_USE)}
+    for name in given:
+        lower = name.lower()
+        if lower.startswith((_IGNORED_PREFIX, _STORAGE_PREFIX)):
+            continue
+        if lower not in known:
+            near = difflib.get_close_matches(lower, list(known), 1)
+            meant = f"; did you mean {known[near[0]]}?" if near else ""
+            raise QuafkaOptionError(
+                f"there is no option {name}{meant} (options: {', '.join((*_OURS, *_KAFKAS))})"
+            )
+        if known[lower] in refused:
+            whose = "streams" if known[lower] in _STREAMS_ONLY else "batches"
+            raise QuafkaOptionError(f"{known[lower]} is for {whose} only")
+
+
+Value = TypeVar("Value")
+
+
+class _Given:
+    """What was given, by case-insensitive names; empty values count as given."""
+
+    def __init__(self, given: Mapping[str, str]) -> None:
+        self._values = {name.lower(): value for name, value in given.items()}
+
+    def text(self, name: str) -> str | None:
+        return self._values.get(name.lower())
+
+    def required(self, name: str, what: str) -> str:
+        value = self.text(name)
+        if not value:
+            raise QuafkaOptionError(f"{name} is missing: {what}")
+        return value
+
+    def parsed(self, name: str, parse: Callable[[str], Value], allowed: str) -> Value | None:
+        """A value made of the text; a ValueError from `parse` tells that it is wrong."""
+        value = self.text(name)
+        if value is None:
+            return None
+        try:
+            return parse(value)
+        except (ValueError, TypeError, AttributeError) as e:
+            detail = f" ({e})" if isinstance(e, _DetailError) else ""
+            raise QuafkaOptionError(f"{name} is {value!r}; allowed is {allowed}{detail}") from e
+
+    def flag(self, name: str, *, default: bool) -> bool:
+        found = self.choice(name, ("true", "false"), "true" if default else "false")
+        return found == "true"
+
+    def choice(self, name: str, allowed: tuple[str, ...], default: str) -> str:
+        by_lower = {value.lower(): value for value in allowed}
+        found = self.parsed(
+            name, lambda text: _one_of(text.strip().lower(), by_lower), " or ".join(allowed)
+        )
+        return default if found is None else found
+
+    def positive(self, name: str) -> int | None:
+        return self.parsed(name, _positive, "a whole number above 0")
+
+
+class _DetailError(ValueError):
+    """A value is wrong in a way worth telling."""
+
+
+def _one_of(text: str, allowed: Mapping[str, str]) -> str:
+    if text not in allowed:
+        raise ValueError(text)
+    return allowed[text]
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise ValueError(text)
+    return number
+
+
+def _subscription(got: _Given) -> dict[str, Any]:
+    given = [name for name in _SUBSCRIBE if got.text(name) is not None]
+    if len(given) != 1:
+        having = f"there are {' and '.join(given)}" if given else "none of them is given"
+        raise QuafkaOptionError(f"one of {', '.join(_SUBSCRIBE)} says what to read; {having}")
+    return {
+        "topics": got.parsed("subscribe", _names, "topics, separated by commas"),
+        "pattern": got.parsed("subscribePattern", _pattern, "a regular expression"),
+        "assigned": got.parsed("assign", _assigned, 'JSON as in {"orders": [0, 1]}'),
+    }
+
+
+def _names(text: str) -> tuple[str, ...]:
+    names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    if not names:
+        raise ValueError(text)
+    return names
+
+
+def _pattern(text: str) -> re.Pattern[str]:
+    try:
+        return re.compile(text)
+    except re.error as e:
+        raise _DetailError(str(e)) from e
+
+
+def _assigned(text: str) -> dict[str, tuple[int, ...]]:
+    found = cast("dict[str, list[int]]", json.loads(text))
+    return {topic: tuple(int(number) for number in found[topic]) for topic in found}
+
+
+def _columns(got: _Given) -> tuple[str, ...]:
+    include_headers = got.flag("includeHeaders", default=False)
+    all_of_them = tuple(name for name in COLUMNS if include_headers or name != HEADERS)
+    text = got.text("columns")
+    if text is None:
+        return all_of_them
+    by_lower = {name.lower(): name for name in all_of_them}
+    wanted = [name.strip().lower() for name in text.split(",") if name.strip()]
+    for name in wanted:
+        if name not in by_lower:
+            hint = " (headers need includeHeaders=true)" if name == HEADERS else ""
+            raise QuafkaOptionError(
+                f"columns names {name!r}; allowed are {', '.join(all_of_them)}{hint}"
+            )
+    return tuple(dict.fromkeys(by_lower[name] for name in wanted))
+
+
+# --- where to begin and to end --------------------------------------------------------------
+
+
+def _position(got: _Given, which: str, default: str) -> Position:
+    """The first of a time for all, a time for each partition, and offsets, as Kafka's source."""
+    timestamp = got.parsed(f"{which}Timestamp", _timestamp, "milliseconds since 1970")
+    if timestamp is not None:
+        return Position(timestamp=timestamp)
+    timestamps = got.parsed(
+        f"{which}OffsetsByTimestamp", _by_partition, 'JSON as in {"orders": {"0": 1700000000000}}'
+    )
+    if timestamps is not None:
+        return Position(timestamps=timestamps)
+    bounds = (LATEST,) if which == "ending" else (EARLIEST, LATEST)
+    found = got.parsed(
+        f"{which}Offsets",
+        lambda text: _offsets(text, bounds),
+        " or ".join((*bounds, 'JSON as in {"orders": {"0": 23, "1": -1}}')),
+    )
+    return found or Position(bound=default)
+
+
+def _offsets(text: str, bounds: tuple[str, ...]) -> Position:
+    if text.strip().lower() in bounds:
+        return Position(bound=text.strip().lower())
+    offsets = _by_partition(text)
+    least = OLDEST_OFFSET if EARLIEST in bounds else NEWEST_OFFSET
+    for topic, partitions in offsets.items():
+        for partition, offset in partitions.items():
+            if offset < least:
+                raise _DetailError(f"{offset} for {topic}-{partition} is no offset")
+    return Position(offsets=offsets)
+
+
+def _timestamp(text: str) -> int:
+    number = int(text)
+    if number < 0:
+        raise ValueError(text)
+    return number
+
+
+def _by_partition(text: str) -> PerPartition:
+    found = cast("dict[str, dict[str, int]]", json.loads(text))
+    return {
+        topic: {int(number): int(value) for number, value in found[topic].items()}
+        for topic in found
+    }

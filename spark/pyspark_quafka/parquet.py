@@ -1,0 +1,127 @@
+"""A snapshot as Parquet files, which anything reads and Iceberg and Delta take as they are.
+
+    DEST/<snapshot id>/topic=<name>/<partition>-<first offset>.parquet
+    DEST/<snapshot id>/_SUCCESS          written last: without it the export is not whole
+
+Each file has one partition's records between two offsets, sorted by offset, with the columns of
+`spark.read.format("quafka")`, `headers` and `topic` among them: a topic's folder is a table by
+itself, and all of them are one that is partitioned by topic. Needs pyarrow and numpy, not Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import NamedTuple
+from urllib.parse import quote
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pyspark_quafka.arrow import arrow_schema
+from pyspark_quafka.columns import COLUMNS
+from pyspark_quafka.offsets import sources
+from pyspark_quafka.options import read_options
+from pyspark_quafka.planner import Part, parts_of, scan_of
+from pyspark_quafka.scan import run
+from pyspark_quafka.snapshot import Snapshot, Source, open_snapshot
+from pyspark_quafka.store import Store, open_store
+
+FILE_BYTES = 64 << 20
+"""About so many bytes of record batches go into one file, which is made in memory."""
+_ROW_GROUP = 1 << 17
+SUCCESS = "_SUCCESS"
+
+
+class Exported(NamedTuple):
+    """What an export has written."""
+
+    folder: str
+    """Relative to the destination: the snapshot's id."""
+    files: list[str]
+    records: int
+    read: int
+    """Bytes of record batches."""
+    written: int
+
+
+def export_parquet(
+    path: str,
+    dest: str,
+    *,
+    topics: Sequence[str] | None = None,
+    org: int = 1,
+    as_of: str = "latest",
+    compression: str = "zstd",
+    storage: Mapping[str, str] | None = None,
+    progress: Callable[[int, int], None] = lambda _done, _of: None,
+) -> Exported:
+    """Write a snapshot's topics, all of the org's by default, as Parquet files.
+
+    `path` and `dest` are folders or URLs of object stores. `progress` is told bytes of record
+    batches: done, and of how many. Files that an earlier try of the same snapshot has left are
+    written over; they are the same.
+
+    Raises:
+        QuafkaError: there is no such snapshot or topic, or it is damaged.
+        OSError: something cannot be written.
+    """
+    options = read_options(
+        {
+            "path": path, "asOf": as_of, "org": str(org), "includeHeaders": "true",
+            **{f"s3.{name}": value for name, value in (storage or {}).items()},
+            **({"subscribe": ",".join(topics)} if topics else {"subscribePattern": ".*"}),
+        }
+    )  # fmt: skip
+    options = replace(options, columns=COLUMNS)
+    snapshot = open_snapshot(open_store(path, storage), as_of)
+    into = open_store(dest, storage)
+    planned = list(_planned(snapshot, sources(snapshot, options)))
+    total = sum(part.bytes for _, parts in planned for part in parts)
+    done = records = written = 0
+    files: list[str] = []
+    for source, parts in planned:
+        table = _sorted(run(scan_of(parts, [source], options)))
+        done += sum(part.bytes for part in parts)
+        if table.num_rows:
+            name = f"topic={quote(source.topic)}/{source.partition:05}-{source.start:020}.parquet"
+            files.append(f"{snapshot.id}/{name}")
+            written += _write(into, files[-1], table, compression)
+            records += table.num_rows
+        progress(done, total)
+    into.write(f"{snapshot.id}/{SUCCESS}", b"")
+    return Exported(snapshot.id, files, records, done, written)
+
+
+def _planned(snapshot: Snapshot, whole: Iterable[Source]) -> Iterator[tuple[Source, list[Part]]]:
+    """Each partition in ranges of offsets of about a file's size."""
+    for source in whole:
+        size = sum(part.bytes for part in parts_of(snapshot, [source]))
+        many = max(1, round(size / FILE_BYTES))
+        bounds = np.linspace(source.start, source.end, many + 1).astype(np.int64).tolist()
+        for start, end in pairwise(bounds):
+            narrowed = replace(source, start=start, end=end)
+            yield narrowed, list(parts_of(snapshot, [narrowed]))
+
+
+def _sorted(batches: Iterable[pa.RecordBatch]) -> pa.Table:
+    """In the order of offsets: a rewritten segment has its entries in any order."""
+    table = pa.Table.from_batches(batches, arrow_schema(COLUMNS))
+    offsets = table.column("offset").to_numpy()
+    return table.sort_by("offset") if (np.diff(offsets) < 0).any() else table
+
+
+def _write(into: Store, path: str, table: pa.Table, compression: str) -> int:
+    out = pa.BufferOutputStream()
+    pq.write_table(
+        table, out, compression=compression, row_group_size=_ROW_GROUP,
+        # Offsets and times are packed to their differences; dictionaries are for what repeats.
+        use_dictionary=["topic", "partition", "timestampType", "key"],
+        column_encoding={"offset": "DELTA_BINARY_PACKED", "timestamp": "DELTA_BINARY_PACKED"},
+        coerce_timestamps="us",
+    )  # fmt: skip
+    data = out.getvalue()
+    into.write(path, memoryview(data))
+    return data.size

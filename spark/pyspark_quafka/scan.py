@@ -1,0 +1,174 @@
+"""Reads what a task names: index rows first, then the batches that they point to, by the chunk."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from pyspark_quafka.decode import Batches, CorruptBatchError, Damage, Wanted, decode
+from pyspark_quafka.options import FAILFAST
+from pyspark_quafka.snapshot import Rows, Source, keys_of, read_rows, which_source
+from pyspark_quafka.store import Store, open_store
+from pyspark_quafka.varints import Longs
+from quafka_proto.errors import Malformed
+from quafka_proto.log_format import ENTRY_HEADER_SIZE, ROW_DAMAGED, check_entry_header
+from quafka_proto.snapshot_format import Piece
+
+_CHUNK_BYTES = 4 << 20
+"""Bytes of stored batches that are decoded together."""
+_CHUNK_RECORDS = 40_000
+_CHUNK_SPAN = 512 << 20
+"""How far apart they may lie where a file is mapped: positions in Arrow have 31 bits."""
+_GAP = 256 << 10
+"""Of an object store, so many bytes that nobody wants are read rather than asked around."""
+
+
+@dataclass(frozen=True)
+class Slice:
+    """Index rows of a piece: from `first` up to, not including, `end`."""
+
+    piece: Piece
+    first: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Scan:
+    """What one task reads. It is sent to executors as it stands."""
+
+    path: str
+    storage: Mapping[str, str]
+    slices: tuple[Slice, ...]
+    sources: tuple[Source, ...]
+    wanted: Wanted
+    mode: str = FAILFAST
+
+
+def run(scan: Scan) -> Iterator[pa.RecordBatch]:
+    """The records of a scan, in the order of the log.
+
+    Raises:
+        CorruptBatchError: a batch is damaged, and the mode is FAILFAST.
+    """
+    store = open_store(scan.path, scan.storage)
+    for part in scan.slices:
+        yield from _run_slice(store, scan, part)
+
+
+def _run_slice(store: Store, scan: Scan, part: Slice) -> Iterator[pa.RecordBatch]:
+    rows, wrong = read_rows(store, part.piece, part.first, part.end)
+    damages = [
+        Damage("", -1, -1, f"row {part.first + row} of {part.piece.index} does not match its CRC")
+        for row in wrong
+    ]
+    source = which_source(keys_of(rows), scan.sources)
+    source[wrong] = -1
+    mine = np.flatnonzero(source >= 0)
+    rows, source = rows[mine], source[mine]
+    starts = np.array([each.start for each in scan.sources], np.int64)[source]
+    ends = np.array([each.end for each in scan.sources], np.int64)[source]
+    base = rows["base_offset"].astype(np.int64)
+    inside = (base < ends) & (base + rows["record_count"] > starts)
+    damaged = rows["flags"] & ROW_DAMAGED != 0
+    for row in np.flatnonzero(inside & damaged):
+        found = scan.sources[int(source[row])]
+        reason = "the broker found it damaged"
+        damages.append(Damage(found.topic, found.partition, int(base[row]), reason))
+    _report(damages, scan.mode)
+    inside &= ~damaged
+    rows, source, starts, ends = rows[inside], source[inside], starts[inside], ends[inside]
+    names = [(each.topic, each.partition) for each in scan.sources]
+    position = rows["position"].astype(np.int64)
+    order = np.argsort(position, kind="stable") if (np.diff(position) < 0).any() else None
+    if order is not None:  # a rewritten segment: read it from front to back
+        rows, source, starts, ends = rows[order], source[order], starts[order], ends[order]
+    for first, end in _chunks(rows, store.far):
+        chunk = _Chunk(rows[first:end], source[first:end], starts[first:end], ends[first:end])
+        batches, damages = _load(store, part.piece, chunk, names)
+        records, more = decode(batches, scan.wanted)
+        _report(damages + more, scan.mode)
+        if records.num_rows:
+            yield records
+
+
+def _before(ascending: Longs, limit: int) -> int:
+    """How many of them are not above the limit."""
+    return int(np.searchsorted(ascending, limit, "right"))
+
+
+@dataclass(frozen=True)
+class _Chunk:
+    rows: Rows
+    source: Longs
+    starts: Longs
+    ends: Longs
+
+
+def _chunks(rows: Rows, far: bool) -> Iterator[tuple[int, int]]:
+    """Rows that are decoded together: from, up to."""
+    if not len(rows):
+        return
+    length = rows["length"].astype(np.int64) + ENTRY_HEADER_SIZE
+    position = rows["position"].astype(np.int64)
+    end = position + length
+    records = rows["record_count"].astype(np.int64)
+    bytes_until: Longs = np.cumsum(length)
+    records_until: Longs = np.cumsum(records)
+    first = 0
+    while first < len(rows):
+        until = min(
+            _before(bytes_until, int(bytes_until[first] - length[first]) + _CHUNK_BYTES),
+            _before(records_until, int(records_until[first] - records[first]) + _CHUNK_RECORDS),
+            _before(end, int(position[first]) + _CHUNK_SPAN),
+        )
+        until = max(until, first + 1)
+        if far:
+            gaps = np.flatnonzero(position[first + 1 : until] - end[first : until - 1] > _GAP)
+            until = first + 1 + int(gaps[0]) if len(gaps) else until
+        yield first, until
+        first = until
+
+
+def _load(
+    store: Store, piece: Piece, chunk: _Chunk, names: list[tuple[str, int]]
+) -> tuple[Batches, list[Damage]]:
+    """The batches of a chunk, whose entries are verified to be those of the rows."""
+    rows = chunk.rows
+    position = rows["position"].astype(np.int64)
+    length = rows["length"].astype(np.int64)
+    start, end = int(position[0]), int((position + length).max()) + ENTRY_HEADER_SIZE
+    data = store.read(piece.log, piece.offset_of(start), end - start)
+    at = position - start
+    damages: list[Damage] = []
+    whole = np.ones(len(rows), np.bool_)
+    view = data.data
+    for number, (where, global_id) in enumerate(
+        zip(at.tolist(), rows["global_id"].tolist(), strict=True)
+    ):
+        try:
+            _check_entry(view, where, piece.salt, global_id)
+        except Malformed as e:
+            whole[number] = False
+            topic, partition = names[int(chunk.source[number])]
+            damages.append(Damage(topic, partition, int(rows["base_offset"][number]), str(e)))
+    batches = Batches(
+        data, at + ENTRY_HEADER_SIZE, length, chunk.source, chunk.starts, chunk.ends, names
+    )
+    return (batches.only(whole) if damages else batches), damages
+
+
+def _check_entry(data: memoryview, at: int, salt: int, global_id: int) -> None:
+    entry = check_entry_header(data, at, salt)
+    if entry.global_id != global_id or at + entry.size > len(data):
+        raise Malformed("its entry is not the one that the index has")
+
+
+def _report(damages: list[Damage], mode: str) -> None:
+    if damages and mode == FAILFAST:
+        raise CorruptBatchError(damages)
+    for damage in damages:
+        warnings.warn(f"left out: {damage}", RuntimeWarning, stacklevel=2)

@@ -1,0 +1,78 @@
+"""The data source that Spark finds by the name `quafka`: batches and streams over snapshots.
+
+It has no `pushFilters`: on PySpark 4.1 to 4.3 filters that a source takes leak into later queries
+on the same DataFrame, which then silently miss rows. Spark filters what is read; what is not to be
+read at all is said in options.
+
+Spark starts a Python for each step of its planning. What reads snapshots is imported where it is
+needed: the schema needs neither numpy nor Arrow.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from pyspark_quafka.columns import COLUMNS, HEADERS
+from pyspark_quafka.errors import QuafkaOptionError
+from pyspark_quafka.options import Options, read_columns, read_options
+
+_HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+_TYPES: dict[str, DataType] = {
+    "key": BinaryType(),
+    "value": BinaryType(),
+    "topic": StringType(),
+    "partition": IntegerType(),
+    "offset": LongType(),
+    "timestamp": TimestampType(),
+    "timestampType": IntegerType(),
+    HEADERS: ArrayType(_HEADER),
+}
+
+
+class DefaultSource(DataSource):
+    """`spark.read.format("quafka")`; PySpark finds it by the module's and this class's name."""
+
+    @classmethod
+    def name(cls) -> str:
+        """What `format` is given."""
+        return "quafka"
+
+    def schema(self) -> StructType:
+        """That of Spark's own Kafka source, or of the option `columns`."""
+        return StructType([StructField(name, _TYPES[name]) for name in read_columns(self.options)])
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """A reader of one snapshot."""
+        from pyspark_quafka.batch import BatchReader
+
+        return BatchReader(_with_columns(read_options(self.options), schema))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - PySpark's
+        """A reader of snapshot after snapshot."""
+        from pyspark_quafka.stream import stream_reader
+
+        return stream_reader(_with_columns(read_options(self.options, streaming=True), schema))
+
+
+def _with_columns(options: Options, schema: StructType) -> Options:
+    """The options for the columns of a schema, which may be the user's."""
+    for field in schema.fields:
+        if _TYPES.get(field.name) != field.dataType:
+            allowed = ", ".join(f"{name} {_TYPES[name].simpleString()}" for name in COLUMNS)
+            raise QuafkaOptionError(
+                f"the schema has {field.name} {field.dataType.simpleString()}; there are {allowed}"
+            )
+    return replace(options, columns=tuple(schema.fieldNames()))

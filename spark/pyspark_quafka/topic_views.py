@@ -1,0 +1,45 @@
+"""A temporary view for each topic, all of the same snapshot."""
+
+from __future__ import annotations
+
+import re
+
+from pyspark.sql import SparkSession
+
+from pyspark_quafka.errors import QuafkaOptionError
+from pyspark_quafka.offsets import subscribed
+from pyspark_quafka.options import read_options
+from pyspark_quafka.snapshot import open_snapshot
+from pyspark_quafka.store import open_store
+
+
+def views(spark: SparkSession, path: str, **options: str) -> dict[str, str]:
+    """Make a temporary view of every topic of a snapshot; gives their names by topic.
+
+    A view has its topic's name, with `_` for what SQL would want quoted. Options are the reader's:
+    `subscribePattern` for some topics only, `includeHeaders`, `asOf`, ... All views are of the
+    same snapshot, so a join of topics sees them as they were at one instant.
+
+    Raises:
+        QuafkaOptionError: two topics' views would have the same name.
+        SnapshotNotFoundError: there is no snapshot.
+    """
+    given = {"path": path, **options}
+    if not {name.lower() for name in options} & {"subscribe", "subscribepattern"}:
+        given["subscribePattern"] = ".*"
+    checked = read_options(given)
+    snapshot = open_snapshot(open_store(path, checked.storage), checked.as_of)
+    topics = list(dict.fromkeys(topic.name for topic, _ in subscribed(snapshot, checked)))
+    names = {topic: re.sub(r"\W", "_", topic, flags=re.ASCII) for topic in topics}
+    if len(set(names.values())) < len(topics):
+        raise QuafkaOptionError(
+            f"views of {', '.join(topics)} would not all have names of their own; choose topics "
+            "by subscribe or subscribePattern"
+        )
+    whose = ("subscribe", "subscribepattern", "assign", "asof")
+    kept = {name: value for name, value in options.items() if name.lower() not in whose}
+    for topic, name in names.items():
+        reader = spark.read.format("quafka").options(**kept)
+        frame = reader.option("subscribe", topic).option("asOf", snapshot.id).load(path)
+        frame.createOrReplaceTempView(name)
+    return names

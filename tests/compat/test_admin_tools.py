@@ -1,0 +1,180 @@
+"""Kafka's own administration tools, as they are."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+
+from tests.support.cluster import Cluster
+from tests.support.java import kafka_tools, run_java
+from tests.support.java_tools import FOLDER as JAVA
+from tests.support.java_tools import Outcome, Run, run_tools, tool
+from tests.support.kafka_calls import create_topic, produce
+from tests.support.raw_client import RawClient
+
+TOPIC = "of-admins"
+CONFIGS = "kafka.admin.ConfigCommand"
+REFUSED = {"by hand", "shrink", "compact", "alter broker", "acls"}
+
+
+def runs(cluster: Cluster, folder: Path) -> dict[str, Run]:
+    at = ["--bootstrap-server", cluster.bootstrap]
+    on = [*at, "--topic", TOPIC]
+    topic = [*at, "--entity-type", "topics", "--entity-name", TOPIC]
+    broker = [*at, "--entity-type", "brokers", "--entity-name", "0"]
+    partition = {"topic": TOPIC, "partition": 0}
+
+    def file(name: str, **contents: object) -> str:
+        path = folder / name
+        path.write_text(json.dumps({"version": 1, **contents}))
+        return str(path)
+
+    moves = file("moves", partitions=[{**partition, "replicas": [0]}])
+    deletes = file("deletes", partitions=[{**partition, "offset": 1}])
+    replicas = "reassign.ReassignPartitionsCommand"
+    found = {
+        "create": tool("TopicCommand", *on, "--create", "--partitions", "1"),
+        "produce": tool("ConsoleProducer", *on, text="a\nb\nc\n"),
+        "by hand": tool("TopicCommand", *on, "--create", "--replica-assignment", "0,0"),
+        "grow": tool("TopicCommand", *on, "--alter", "--partitions", "3"),
+        "shrink": tool("TopicCommand", *on, "--alter", "--partitions", "2"),
+        "set": tool(CONFIGS, *topic, "--alter", "--add-config", "retention.ms=99999,segment.ms=9"),
+        "unset": tool(CONFIGS, *topic, "--alter", "--delete-config", "segment.ms"),
+        "compact": tool(CONFIGS, *topic, "--alter", "--add-config", "cleanup.policy=compact"),
+        "configs": tool(CONFIGS, *topic, "--describe"),
+        "all configs": tool(CONFIGS, *topic, "--describe", "--all"),
+        "broker": tool(CONFIGS, *broker, "--describe", "--all"),
+        "alter broker": tool(CONFIGS, *broker, "--alter", "--add-config", "num.partitions=3"),
+        "loggers": tool(
+            CONFIGS, *at, "--entity-type", "broker-loggers", "--entity-name", "0", "--describe"
+        ),
+        "describe": tool("TopicCommand", *at, "--describe"),
+        "overrides": tool("TopicCommand", *at, "--describe", "--topics-with-overrides"),
+        "producers": tool("TransactionsCommand", *at, "describe-producers", *on[2:], "--partition",
+                          "0"),
+        "dirs": tool("LogDirsCommand", *at, "--describe"),
+        "elect": tool("LeaderElectionCommand", *on, "--election-type", "preferred", "--partition",
+                      "0"),
+        "moving": tool(replicas, *at, "--list"),
+        "move": tool(replicas, *at, "--execute", "--reassignment-json-file", moves),
+        "moved": tool(replicas, *at, "--verify", "--reassignment-json-file", moves),
+        "delete records": tool("DeleteRecordsCommand", *at, "--offset-json-file", deletes),
+        "starts": tool("GetOffsetShell", *on, "--time", "-2"),
+        "ends": tool("GetOffsetShell", *on),
+        "id": tool("ClusterTool", "cluster-id", *at),
+        "endpoints": tool("ClusterTool", "list-endpoints", *at),
+        "versions": tool("BrokerApiVersionsCommand", *at),
+        "quorum": tool("MetadataQuorumCommand", *at, "describe", "--status"),
+        "replication": tool("MetadataQuorumCommand", *at, "describe", "--replication"),
+        "acls": tool("AclCommand", *at, "--list"),
+        "transactions": tool("TransactionsCommand", *at, "list"),
+        "features": tool("FeatureCommand", *at, "describe"),
+    }  # fmt: skip
+    for kind in ("topics", "brokers", "users", "clients", "ips", "client-metrics", "groups"):
+        found[f"all {kind}"] = tool(CONFIGS, *at, "--entity-type", kind, "--describe")
+    return {**found, "delete": tool("TopicCommand", *on, "--delete")}
+
+
+@pytest.fixture(scope="module")
+def said(shared_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Outcome]:
+    """What each tool said."""
+    return run_tools(runs(shared_cluster, tmp_path_factory.mktemp("admins")))
+
+
+def test_tools_fail_only_where_something_is_refused(said: dict[str, Outcome]) -> None:
+    failed = {name: outcome.output for name, outcome in said.items() if outcome.exit}
+    assert failed.keys() == REFUSED, failed
+
+
+def test_what_is_refused_is_said(said: dict[str, Outcome]) -> None:
+    assert "partitions cannot be assigned by hand" in said["by hand"].output
+    assert f"topic '{TOPIC}' has 3 partitions; 2 would be no more" in said["shrink"].output
+    assert "cleanup.policy cannot be 'compact'" in said["compact"].output
+    assert "num.partitions: a broker's configs are its settings" in said["alter broker"].output
+    assert "SecurityDisabledException" in said["acls"].output
+
+
+def test_topics(said: dict[str, Outcome]) -> None:
+    (head, *partitions) = [line for line in said["describe"].lines if TOPIC in line]
+    assert "PartitionCount: 3\tReplicationFactor: 1\tConfigs: retention.ms=99999" in head
+    assert [line.split("\t")[2] for line in partitions] == [f"Partition: {n}" for n in range(3)]
+    assert head in said["overrides"].lines
+
+
+def test_configs(said: dict[str, Outcome]) -> None:
+    synonyms = "{DYNAMIC_TOPIC_CONFIG:retention.ms=99999, DEFAULT_CONFIG:log.retention.hours=-1}"
+    own = f"  retention.ms=99999 sensitive=false synonyms={synonyms}"
+    assert [line for line in said["configs"].lines if "=" in line] == [own]
+    assert own in said["all topics"].lines
+    everything = said["all configs"].output
+    assert f"  quafka.slug={TOPIC} sensitive=false" in everything
+    assert "  quafka.rrl=1/default/" in everything
+    assert "  num.partitions=1 sensitive=false" in said["broker"].output
+    assert "  root=INFO sensitive=false" in said["loggers"].output
+
+
+def test_the_log(said: dict[str, Outcome], shared_cluster: Cluster) -> None:
+    (line,) = [line for line in said["dirs"].lines if line.startswith("{")]
+    (folder,) = json.loads(line)["brokers"][0]["logDirs"]
+    assert folder["logDir"] == str(shared_cluster.data / "wal")
+    sizes = {each["partition"]: each["size"] for each in folder["partitions"]}
+    assert sizes.keys() == {f"{TOPIC}-{n}" for n in range(3)}
+    assert sum(sizes.values()) > 60
+    assert f"partition: {TOPIC}-0\tlow_watermark: 1" in said["delete records"].lines
+    assert said["starts"].lines[0] == f"{TOPIC}:0:1"
+    assert said["ends"].lines[0] == f"{TOPIC}:0:3"
+    assert [line.split("\t")[3].strip() for line in said["producers"].lines] == [
+        "LastSequence",
+        "2",
+    ]
+
+
+def test_replicas(said: dict[str, Outcome]) -> None:
+    assert f"Valid replica already elected for partitions {TOPIC}-0" in said["elect"].lines
+    assert "No partition reassignments found." in said["moving"].lines
+    assert f"Successfully started partition reassignment for {TOPIC}-0" in said["move"].lines
+    assert f"Reassignment of partition {TOPIC}-0 is completed." in said["moved"].lines
+
+
+def test_the_cluster(said: dict[str, Outcome], shared_cluster: Cluster) -> None:
+    cluster = said["id"].lines[0].removeprefix("Cluster ID: ")
+    assert len(cluster) == 22
+    assert any(line.split() == ["ClusterId:", cluster] for line in said["quorum"].lines)
+    host, port = shared_cluster.address
+    assert said["endpoints"].lines[1].split()[:3] == ["0", host, str(port)]
+    assert "Leader" in said["replication"].lines[1]
+    assert "\tDescribeConfigs(32): 0 to 4 [usable: 4]," in said["versions"].lines
+    assert "\tUpdateFeatures(57): UNSUPPORTED," in said["versions"].lines
+
+
+def test_the_pages_of_web_uis(shared_cluster: Cluster, said: dict[str, Outcome]) -> None:
+    """All that they ask is answered as by Kafka without replicas, authorizer and transactions."""
+    topic = "of-pages"
+    with RawClient(shared_cluster.address) as client:
+        create_topic(client, topic, 5)
+        produce(client, topic, b"a", b"b")
+    consumer = Consumer({"bootstrap.servers": shared_cluster.bootstrap, "group.id": "readers"})
+    consumer.commit(offsets=[TopicPartition(topic, 0, 1)], asynchronous=False)
+    consumer.close()
+    jars = kafka_tools(JAVA / "pom.xml")
+    arguments = (shared_cluster.bootstrap, topic)
+    answer = json.loads(run_java(JAVA / "Pages.java", jars, "", *arguments))
+    broker, configs = answer.pop("broker configs"), answer.pop("topic configs")
+    assert broker["num.partitions"] == ["1", "DEFAULT_CONFIG", "LONG", "true"]
+    assert broker["delete.topic.enable"] == ["true", "DEFAULT_CONFIG", "BOOLEAN", "true"]
+    assert configs["retention.ms"] == ["-1", "DEFAULT_CONFIG", "LONG", "false"]
+    assert configs["quafka.slug"] == [topic, "DEFAULT_CONFIG", "STRING", "true"]
+    assert topic in answer.pop("topics")
+    assert "(id: 0 " in answer.pop("nodes")
+    assert answer.pop("cluster") == said["id"].lines[0].removeprefix("Cluster ID: ")
+    assert len(answer.pop("id")) == 22
+    assert answer == {
+        "cluster operations": 7, "features": 0, "quorum": 0, "partitions": 5,
+        "topic operations": 8, "sizes": 5, "total": True, "end": 2, "groups": 1, "offsets": 1,
+        "members": 0, "reassignments": 0, "producers": 0, "quotas": 0, "users": 0,
+        "transactions": 0, "acls": "SecurityDisabledException",
+        "tokens": "UnsupportedVersionException",
+    }  # fmt: skip

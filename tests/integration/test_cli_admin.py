@@ -1,0 +1,143 @@
+"""`quafka topics | groups | configs` against real processes."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.cluster import Cluster
+from tests.support.command import Command
+from tests.support.kafka_calls import produce
+from tests.support.raw_client import RawClient
+
+
+@pytest.fixture
+def quafka(shared_cluster: Cluster) -> Command:
+    return Command(shared_cluster.bootstrap)
+
+
+@pytest.fixture
+def name(request: pytest.FixtureRequest) -> str:
+    """A topic's name of this test's own."""
+    test: str = request.node.name
+    return test.replace("_", "-")
+
+
+def test_a_topic_from_its_creation_to_its_end(quafka: Command, name: str) -> None:
+    assert quafka(f"topics create {name} -p 3 -c retention.ms=5000 --dry-run").out == (
+        f"would create {name}\n"
+    )
+    assert [name, "3", "1"] not in quafka("topics list").rows
+    assert quafka(f"topics create {name} -p 3 -c retention.ms=5000").out == f"created {name}\n"
+    assert [name, "3", "1"] in quafka("topics list").rows
+    again = quafka(f"topics create {name}", code=1)
+    assert name in again.err
+    assert again.err.count("\n") == 1
+    assert quafka(f"topics create {name} --if-not-exists").out == f"exists {name}\n"
+
+    (topic,) = quafka(f"topics describe {name} --format json").json["topics"]
+    assert topic["name"] == topic["slug"] == name
+    assert topic["id"].startswith("top_")
+    assert topic["rrl"].endswith(f"/topics/{name}")
+    assert [each["partition"] for each in topic["partitions"]] == [0, 1, 2]
+    text = quafka(f"topics describe {name}").out
+    assert topic["id"] in text
+    assert topic["rrl"] in text
+    assert "retention.ms  5000" in text
+
+    quafka(f"topics alter {name} --set retention.bytes=7 --unset retention.ms")
+    own = [config for config in _configs(quafka, name) if config["source"] == "topic"]
+    assert [(each["name"], each["value"]) for each in own] == [("retention.bytes", "7")]
+    grown = quafka(f"topics add-partitions {name} -n 2 --format json").json
+    assert grown == {"topic": name, "before": 3, "partitions": 5}
+    assert [name, "5", "1"] in quafka("topics list").rows
+    assert quafka(f"topics delete {name}").out == f"deleted {name}\n"
+    assert "no such topic" in quafka(f"topics delete {name}", code=1).err
+    assert "no such topic" in quafka(f"topics describe {name}", code=1).err
+
+
+def _configs(quafka: Command, name: str) -> list[dict[str, str]]:
+    found: list[dict[str, str]] = quafka(f"configs describe {name} --format json").json["configs"]
+    return found
+
+
+def test_configs(quafka: Command, name: str) -> None:
+    quafka(f"topics create {name}")
+    assert quafka(f"configs set {name} retention.ms=9000 --dry-run").out == (
+        f"would change retention.ms of topic {name}\n"
+    )
+    quafka(f"configs set {name} retention.ms=9000 max.message.bytes=1000")
+    assert ["retention.ms", "9000", "topic"] in quafka(f"configs describe {name}").rows
+    assert "retention.ms = 9000  (set by: topic)" in quafka(f"configs describe {name} --docs").out
+    quafka(f"configs unset {name} retention.ms")
+    assert ["retention.ms", "9000", "topic"] not in quafka(f"configs describe {name}").rows
+    assert "retention.ms" in quafka(f"configs set {name} retention.ms=soon", code=1).err
+    assert "no such topic" in quafka("configs set not-there retention.ms=1", code=1).err
+    assert "broker.id" in quafka("configs describe 0 --type broker").out
+    assert "named by a number" in quafka("configs describe x --type broker", code=1).err
+
+
+def test_delete_records(quafka: Command, name: str, client: RawClient) -> None:
+    quafka(f"topics create {name} -p 2")
+    produce(client, name, *[b"v"] * 5)  # a second after 1970, one each millisecond
+    assert quafka(f"topics delete-records {name}:0 --before 2").rows == [["0", "2"]]
+    assert quafka(f"topics delete-records {name} --before @1003").rows == [["0", "3"], ["1", "0"]]
+    assert quafka(f"topics delete-records {name}:0 --before end").rows == [["0", "5"]]
+    assert "does not have that offset" in quafka(
+        f"topics delete-records {name}:0 --before 9", code=1
+    ).err  # fmt: skip
+    assert "no partition 7" in quafka(f"topics delete-records {name}:7 --before 1", code=2).err
+
+
+def test_a_groups_offsets(quafka: Command, name: str, client: RawClient) -> None:
+    quafka(f"topics create {name} -p 2")
+    produce(client, name, *[b"v"] * 5)
+    group = f"g-{name}"
+    assert "has committed nothing" in quafka(f"groups reset-offsets {group} --to end", code=1).err
+    reset = quafka(f"groups reset-offsets {group} -t {name} --to end --dry-run")
+    assert reset.rows == [[name, "0", "-", "5"], [name, "1", "-", "0"]]
+    assert quafka(f"groups describe {group}", code=1).err.count(group) == 1
+    quafka(f"groups reset-offsets {group} -t {name} --to end")
+    back = quafka(f"groups reset-offsets {group} -t {name}:0 --to -2")
+    assert back.rows == [[name, "0", "5", "3"]]
+    assert quafka(f"groups reset-offsets {group} --to @1001").rows == [
+        [name, "0", "3", "1"], [name, "1", "0", "0"],
+    ]  # fmt: skip
+    assert quafka(f"groups reset-offsets {group} --to 99 -t {name}:0").rows == [
+        [name, "0", "1", "5"]
+    ]  # no further than the end
+    quafka(f"groups reset-offsets {group} --to start")
+
+    (found,) = quafka(f"groups describe {group} --format json").json["groups"]
+    assert (found["state"], found["lag"], found["members"]) == ("Empty", 5, [])
+    assert found["behind_seconds"] > 1_000_000_000  # since 1970
+    lagging, done = found["partitions"]
+    assert (lagging["committed_offset"], lagging["high_watermark"], lagging["lag"]) == (0, 5, 5)
+    assert (done["lag"], done["behind_seconds"], done["catch_up_seconds"]) == (0, 0, 0)
+    (listed,) = [row for row in quafka("groups list").rows if row[0] == group]
+    assert listed[:4] == [group, "Empty", "0", "5"]
+    assert group not in quafka("groups list --state stable").out
+
+    assert quafka(f"groups delete-offsets {group} -t {name}:1").rows == [[name, "1", "0", "-"]]
+    assert "no offsets" in quafka(f"groups delete-offsets {group} -t other", code=1).err
+    assert quafka(f"groups delete {group}").out == f"deleted {group}\n"
+    assert "no such group" in quafka(f"groups delete {group}", code=1).err
+    assert group not in quafka("groups list").out
+
+
+def test_part_of_it_failing_is_exit_1_and_the_rest_is_done(quafka: Command, name: str) -> None:
+    quafka(f"topics create {name}")
+    ran = quafka(f"topics delete not-there {name} --format json", code=1)
+    assert {each["topic"]: each["status"] for each in ran.json["topics"]} == {
+        name: "deleted", "not-there": "failed",
+    }  # fmt: skip
+    assert "not-there" in ran.err
+    assert "error" in ran.out
+
+
+def test_nothing_to_show_is_said(tmp_path_factory: pytest.TempPathFactory) -> None:
+    with Cluster(tmp_path_factory.mktemp("empty")) as cluster:
+        quafka = Command(cluster.bootstrap)
+        assert quafka("topics list").out == "there are no topics (`quafka topics create NAME`)\n"
+        assert quafka("groups list").out == "there are no groups\n"
+        assert quafka("topics list --format json").json == {"topics": []}
+        assert quafka("groups list --format json").json == {"groups": []}

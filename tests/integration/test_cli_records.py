@@ -1,0 +1,168 @@
+"""`quafka produce` and `quafka consume` against real processes."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+
+import pytest
+
+from quafka.commands import kafka_client
+from tests.support.cluster import Cluster
+from tests.support.command import Command
+from tests.support.group_members import GROUPS
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with Cluster(tmp_path_factory.mktemp("records"), broker_args=GROUPS) as running:
+        yield running
+
+
+@pytest.fixture
+def quafka(cluster: Cluster) -> Command:
+    return Command(cluster.bootstrap)
+
+
+def test_lines_there_and_back(quafka: Command) -> None:
+    lines = b"a:1\nb:2:3\nno key\n\nlast"
+    written = quafka("produce -t lines -K : -H source=test -z zstd", stdin=lines)
+    assert written.out == "wrote 5 records to lines\n"
+    read = quafka("consume -t lines -e -f", "%o %k|%s|%h\n")
+    assert read.out.splitlines() == [
+        "0 a|1|source=test",
+        "1 b|2:3|source=test",
+        "2 |no key|source=test",
+        "3 ||source=test",
+        "4 |last|source=test",
+    ]
+    assert quafka("consume -t lines -e -n 2").out == "1\n2:3\n"
+
+
+def test_files(quafka: Command, tmp_path: Path) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
+    one.write_bytes(b"x\ny\n")
+    two.write_bytes(b"\xff")
+    quafka(f"produce -t files -k key {one} {two}")
+    first, second = map(json.loads, quafka("consume -t files -e --format json").out.splitlines())
+    assert (first["key"], first["value"], first["offset"]) == ("key", "x\ny\n", 0)
+    assert (second["value"], second["value_base64"]) == (None, "/w==")
+    quafka(f"produce -t files -l {one}")
+    assert quafka("consume -t files -e -o 2").out == "x\ny\n"
+    assert "cannot read" in quafka(f"produce -t files {tmp_path / 'none'}", code=1).err
+    assert "--lines is about files" in quafka("produce -t files -l", code=2).err
+
+
+def test_json_there_and_back(quafka: Command) -> None:
+    quafka("topics create json -p 3")
+    line = {"key": "k", "value": "v", "headers": [{"key": "h", "value": "1"}], "timestamp": 5_000}
+    nothing = {"key": "gone", "value": None}
+    stdin = "\n".join(map(json.dumps, (line, nothing))).encode()
+    told = quafka("produce -t json -p 2 --input json --format json", stdin=stdin).out.splitlines()
+    assert [(t["topic"], t["partition"], t["offset"]) for t in map(json.loads, told)] == [
+        ("json", 2, 0), ("json", 2, 1),
+    ]  # fmt: skip
+    copied = quafka("consume -t json -e --format json").out
+    first, second = map(json.loads, copied.splitlines())
+    assert first == {"topic": "json", "partition": 2, "offset": 0, **line}
+    assert (second["key"], second["value"], second["headers"]) == ("gone", None, [])
+    quafka("produce -t copy --input json", stdin=copied.encode())
+    again = json.loads(quafka("consume -t copy -e -n 1 --format json").out)
+    assert again == {**first, "topic": "copy", "partition": 0}
+    wrong = quafka("produce -t json --input json", stdin=b"{}\n[]\n", code=1).err
+    assert "stdin, line 2: not a JSON object" in wrong
+
+
+def test_where_to_begin(quafka: Command) -> None:
+    lines = "\n".join(json.dumps({"value": str(n), "timestamp": 1_000 + n}) for n in range(10))
+    quafka("produce -t begin --input json", stdin=lines.encode())
+
+    def read(position: str) -> list[int]:
+        return [int(line) for line in quafka(f"consume -t begin -e -o {position}").out.split()]
+
+    assert read("start") == list(range(10))
+    assert read("7") == [7, 8, 9]
+    assert read("-2") == [8, 9]
+    assert read("-99") == list(range(10))
+    assert read("@1006") == [6, 7, 8, 9]
+    assert read("@2000") == read("end") == read("99") == []
+    assert "no partition 1" in quafka("consume -t begin -p 1", code=2).err
+    assert "no such topic" in quafka("consume -t nowhere -e", code=1).err
+    assert "%q means nothing" in quafka("consume -t begin -f %q", code=2).err
+
+
+def test_as_a_member_of_a_group(quafka: Command) -> None:
+    quafka("produce -t grouped", stdin=b"0\n1\n2\n3\n")
+    assert quafka("consume -t grouped -g members -n 3").out == "0\n1\n2\n"
+    assert quafka("consume -t grouped -g members -e").out == "3\n"
+    assert quafka("consume -t grouped -g members -e").out == ""
+    (row,) = [row for row in quafka("groups list").rows if row[0] == "members"]
+    assert row == ["members", "Empty", "0", "0", "0s"]
+    assert "reset-offsets" in quafka("consume -t grouped -g members -o 5", code=2).err
+    assert "says who reads" in quafka("consume -t grouped -g members -p 0", code=2).err
+
+
+def test_the_extra_is_named_where_it_is_missing(
+    quafka: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing(_name: str) -> ModuleSpec | None:
+        return None
+
+    monkeypatch.setattr(kafka_client, "find_spec", missing)
+    for command in ("consume -t x", "produce -t x"):
+        assert "pip install 'quafka[client]'" in quafka(command, code=1).err
+
+
+def test_what_the_broker_refuses(quafka: Command) -> None:
+    quafka("topics create small -c max.message.bytes=100")
+    refused = quafka("produce -t small", stdin=b"x" * 1_000, code=1).err
+    assert "1 of 1 records were not written" in refused
+    assert "no partition 5" in quafka("produce -t small -p 5", stdin=b"x", code=2).err
+
+
+def test_ctrl_c(quafka: Command) -> None:
+    quafka("produce -t endless", stdin=b"first\n")
+    running = quafka.start("consume -t endless")
+    assert running.stdout is not None
+    assert running.stdout.readline() == b"first\n"
+    running.send_signal(signal.SIGINT)
+    out, err = running.communicate(timeout=10)
+    assert (running.returncode, out, err) == (130, b"", b"")
+
+
+def test_nobody_reads_any_more(quafka: Command) -> None:
+    quafka("produce -t much", stdin=b"%d\n" * 50_000)
+    running = quafka.start("consume -t much")
+    assert running.stdout is not None
+    assert running.stdout.read(3) == b"%d\n"
+    running.stdout.close()
+    assert running.wait(timeout=10) == 141
+    assert running.stderr is not None
+    assert running.stderr.read() == b""
+    running.stderr.close()
+
+
+def test_what_is_typed_is_there_at_once(quafka: Command) -> None:
+    running = quafka.start("produce -t typed --format json", stdin=subprocess.PIPE)
+    assert running.stdin is not None
+    assert running.stdout is not None
+    running.stdin.write(b"now\n")
+    running.stdin.flush()
+    assert json.loads(running.stdout.readline())["offset"] == 0
+    out, err = running.communicate(timeout=10)
+    assert (running.returncode, out, err) == (0, b"", b"")
+
+
+def test_nobody_is_there() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        address = f"127.0.0.1:{closed.getsockname()[1]}"
+    began = time.monotonic()
+    for command in ("consume -t x", "produce -t x", "topics list", "groups list"):
+        assert "nothing listens on" in Command(address)(command, code=1).err
+    assert time.monotonic() - began < 5.0

@@ -1,0 +1,220 @@
+"""`quafka snapshot` beside a broker that serves: equal to what consumers saw at the cut."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from quafka.cli import main
+from quafka_mesh_ops.identity import Identity
+from quafka_proto.snapshot_format import Manifest
+from tests.support.cluster import Cluster
+from tests.support.confluent import consume
+from tests.support.snapshot_reader import in_folder, manifests, read_topic, values
+
+CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
+ORG = 1
+
+Quafka = Callable[..., str]
+
+
+@pytest.fixture
+def quafka(capsys: pytest.CaptureFixture[str]) -> Quafka:
+    """Runs `quafka snapshot ...`; it must succeed; gives what it printed."""
+
+    def run(*arguments: str | Path) -> str:
+        code = main(["snapshot", *map(str, arguments)])
+        said = capsys.readouterr()
+        assert code == 0, said.err
+        return said.out
+
+    return run
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Any:
+    """One whose log has small segments and is always being rewritten."""
+    args = ("--wal-segment-bytes", "65536", "--log-retention-check-interval-ms", "100")
+    with Cluster(tmp_path, broker_args=args) as started:
+        yield started
+
+
+class Load:
+    """Producers of all codecs, numbering their records, until they are told to stop."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self._producers = {
+            codec: Producer(
+                {
+                    "bootstrap.servers": bootstrap,
+                    "compression.type": codec,
+                    "linger.ms": 2,
+                    "message.timeout.ms": 60_000,
+                    "reconnect.backoff.max.ms": 200,
+                }
+            )
+            for codec in CODECS
+        }
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self.sent = 0
+
+    def __enter__(self) -> Load:
+        """Every topic is there when it has begun."""
+        self._send()
+        for producer in self._producers.values():
+            assert producer.flush(10) == 0
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+        for producer in self._producers.values():
+            assert producer.flush(60) == 0
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            self._send()
+            time.sleep(0.0005)
+
+    def _send(self) -> None:
+        for codec, producer in self._producers.items():
+            producer.produce(codec, b"%d " % self.sent * 9, key=codec)
+            producer.poll(0)
+        self.sent += 1
+
+
+def commit(bootstrap: str, group: str, topic: str, offset: int) -> None:
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
+    consumer.commit(offsets=[TopicPartition(topic, 0, offset)], asynchronous=False)
+    consumer.close()
+
+
+def at(cluster: Cluster) -> tuple[str, ...]:
+    """Where the broker is on the mesh, and who."""
+    ready = cluster.broker.ready
+    return "--broker", ready["mesh"], "--broker-id", ready["node_id"]
+
+
+def check(dest: Path, manifest: Manifest, bootstrap: str) -> None:
+    """Every topic at the cut is what a consumer sees up to there."""
+    for topic in manifest.topics:
+        (partition,) = topic.partitions
+        seen = consume(bootstrap, topic.name, partition.high_watermark)
+        found = read_topic(in_folder(dest), manifest, topic)[0]
+        stored = {record.offset: (record.key, record.value, record.timestamp) for record in found}
+        expected = {m.offset(): (m.key(), m.value(), m.timestamp()[1]) for m in seen}
+        assert stored == expected
+
+
+def test_under_load_and_kill_9(cluster: Cluster, tmp_path: Path, quafka: Quafka) -> None:
+    dest = tmp_path / "dest"
+    create = ("create", dest, "--data", cluster.data, "--format", "json")
+    made: list[dict[str, Any]] = []
+    with Load(cluster.bootstrap):
+        for turn in range(4):
+            time.sleep(0.2)
+            commit(cluster.bootstrap, "group", "none", 10 + turn)
+            made.append(json.loads(quafka(*create)))
+            if turn == 1:
+                cluster.broker.kill()
+                made.append(json.loads(quafka(*create)))  # in the place of the broker
+                cluster.start_broker()
+            if turn == 2:
+                cluster.broker.kill()
+                cluster.start_broker()
+    found = manifests(dest)
+    assert [about["id"] for about in made] == [manifest.id for manifest in found]
+    committed = [
+        {(g.group, at.topic): at.offset for g in manifest.groups for at in g.offsets}
+        for manifest in found
+    ]
+    assert [offsets["group", "none"] for offsets in committed] == [10, 11, 11, 12, 13]
+    assert {topic.name for topic in found[-1].topics} == set(CODECS)
+    for manifest in found:
+        check(dest, manifest, cluster.bootstrap)
+        quafka("verify", dest, manifest.id)
+    sizes = [about["records"] for about in made]
+    assert sizes == sorted(sizes)
+    assert made[-1]["reused"] > 0
+
+
+def test_from_elsewhere(
+    cluster: Cluster, tmp_path: Path, quafka: Quafka, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Over the mesh, as a node on the broker's allow-list; segments grow and are gone on with."""
+    gateway, stranger = cluster.folder / "gateway.key", tmp_path / "stranger.key"
+    dests = {tmp_path / "all": (), tmp_path / "org": ("--org", "1")}
+    with Load(cluster.bootstrap):
+        for _ in range(2):
+            for dest, org in dests.items():
+                create = ("create", dest, *at(cluster), "--node-key", gateway, *org)
+                said = json.loads(quafka(*create, "--format", "json"))
+    assert said["linked"] == 0
+    assert said["reused"] > 0
+    for dest in dests:
+        for manifest in manifests(dest):
+            check(dest, manifest, cluster.bootstrap)
+            quafka("verify", dest, manifest.id)
+    assert list((cluster.data / "pins").iterdir()) == []
+
+    Identity.create(stranger)
+    nothing = tmp_path / "nothing"
+    command = ["snapshot", "create", str(nothing), *at(cluster), "--node-key", str(stranger)]
+    with patch("quafka_broker.snapshots.over_mesh._CONNECT_SECONDS", 1.0):
+        assert main(command) == 2
+    assert "allow-list" in capsys.readouterr().err
+    assert manifests(nothing) == []
+
+
+def test_what_the_command_says(cluster: Cluster, tmp_path: Path, quafka: Quafka) -> None:
+    dest = tmp_path / "dest"
+    producer = Producer({"bootstrap.servers": cluster.bootstrap})
+    for n in range(10):
+        producer.produce("orders", b"%d" % n)
+    assert producer.flush(10) == 0
+    commit(cluster.bootstrap, "billing", "orders", 4)
+    assert "1 topics, 10 records" in quafka("create", dest, "--data", cluster.data)
+    quafka("create", dest, "--data", cluster.data, "--org", "1", "--lease", "30d")
+    listed = [json.loads(line) for line in quafka("list", dest, "--format", "json").splitlines()]
+    assert [(about["org"], about["records"]) for about in listed] == [(None, 10), (1, 10)]
+    shown = quafka("show", dest, listed[0]["id"])
+    assert "orders" in shown
+    assert "billing" in shown
+    assert json.loads(quafka("show", dest, "--format", "json"))["org"] == 1
+    assert "whole" in quafka("verify", dest)
+    quafka("drop", dest, listed[0]["id"])
+    (left,) = manifests(dest)
+    assert values(in_folder(dest), left, ORG, "orders") == [b"%d" % n for n in range(10)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("create", "{dest}", "--data", "{dest}/nothing"), "no log"),
+        (("show", "{dest}"), "no snapshots"),
+        (("show", "{dest}", "00000001-20260101T000000Z"), "00000001"),
+        (("drop", "{dest}", "x"), "no snapshot x"),
+        (("list", "ftp://host/x"), "ftp"),
+    ],
+)
+def test_what_cannot_be_done_is_said_in_a_sentence(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    arguments: tuple[str, ...],
+    complaint: str,
+) -> None:
+    code = main(["snapshot", *(argument.format(dest=tmp_path) for argument in arguments)])
+    said = capsys.readouterr()
+    assert (code, said.out) == (2, "")
+    assert complaint in said.err
+    assert len(said.err.splitlines()) == 1

@@ -1,0 +1,380 @@
+"""The APIs of topics' administrators in every version that is advertised, over the wire."""
+
+from __future__ import annotations
+
+import pytest
+
+from quafka_proto.config_kinds import ConfigOperation, ConfigSource, ConfigType, ResourceType
+from quafka_proto.errors import ErrorCode
+from quafka_proto.schema.configs import (
+    AlterableConfig,
+    AlterConfigsRequest,
+    AlterConfigsResource,
+    AlterConfigsResourceResponse,
+    AlterConfigsResponse,
+    DescribeConfigsRequest,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    IncrementalAlterableConfig,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
+    IncrementalAlterConfigsResponse,
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+)
+from quafka_proto.schema.partitions import (
+    CreatePartitionsAssignment,
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopic,
+)
+from quafka_proto.schema.topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
+from tests.support.admin_calls import describe_configs, own_configs, resource, set_config
+from tests.support.cluster import Cluster
+from tests.support.kafka_calls import create_topic, metadata, produce
+from tests.support.raw_client import RawClient
+
+E = ErrorCode
+TOPIC, BROKER, LOGGER = ResourceType.TOPIC, ResourceType.BROKER, ResourceType.BROKER_LOGGER
+SET, DELETE, APPEND, SUBTRACT = ConfigOperation
+
+
+def partitions_of(client: RawClient, topic: str) -> int:
+    return len(metadata(client, topic, 1).topics[0].partitions)
+
+
+# --- CreateTopics, DeleteTopics -------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", range(8))
+def test_create_topics(client: RawClient, version: int) -> None:
+    def create(*topics: CreatableTopic, dry: bool = False) -> list[tuple[str, int]]:
+        request = CreateTopicsRequest(topics=[*topics])
+        if version >= 1:
+            request.validate_only = dry
+        answer = client.call(request, CreateTopicsResponse, version)
+        for topic in answer.topics:
+            assert version < 1 or bool(topic.error_message) == bool(topic.error_code)
+        return [(topic.name, topic.error_code) for topic in answer.topics]
+
+    def topic(name: str, partitions: int = 1) -> CreatableTopic:
+        return CreatableTopic(name=name, num_partitions=partitions, replication_factor=1)
+
+    a, b = f"create-{version}-a", f"create-{version}-b"
+    by_hand = topic("bad", -1)
+    by_hand.assignments = [CreatableReplicaAssignment(partition_index=0, broker_ids=[0])]
+    bad = topic("bad")
+    bad.configs = [CreatableTopicConfig(name="retention.ms", value="soon")]
+    twice = topic("bad")
+    twice.configs = [CreatableTopicConfig(name="retention.ms", value=v) for v in "12"]
+    null = topic("bad")
+    null.configs = [CreatableTopicConfig(name="retention.ms", value=None)]
+    if version >= 1:
+        assert create(topic(a), dry=True) == [(a, 0)]
+    assert create(topic(a, 2), topic(b), topic(b)) == [
+        (a, 0), (b, E.INVALID_REQUEST), (b, E.INVALID_REQUEST),
+    ]  # fmt: skip
+    assert create(topic(a)) == [(a, E.TOPIC_ALREADY_EXISTS)]
+    assert create(by_hand) == [("bad", E.INVALID_REPLICA_ASSIGNMENT)]
+    for wrong in (bad, twice, null):
+        assert create(wrong) == [("bad", E.INVALID_CONFIG)]
+    assert create(topic("bad", 0)) == [("bad", E.INVALID_PARTITIONS)]
+    assert partitions_of(client, a) == 2
+
+
+@pytest.mark.parametrize("version", range(7))
+def test_delete_topics(client: RawClient, version: int) -> None:
+    def delete(*topics: str | bytes | tuple[str, bytes]) -> list[int]:
+        request = DeleteTopicsRequest(timeout_ms=1_000)
+        if version < 6:
+            request.topic_names = [t for t in topics if isinstance(t, str)]
+        else:
+            request.topics = [state(t) for t in topics]
+        answer = client.call(request, DeleteTopicsResponse, version)
+        return [each.error_code for each in answer.responses]
+
+    def state(topic: str | bytes | tuple[str, bytes]) -> DeleteTopicState:
+        if isinstance(topic, tuple):
+            return DeleteTopicState(name=topic[0], topic_id=topic[1])
+        if isinstance(topic, str):
+            return DeleteTopicState(name=topic, topic_id=bytes(16))
+        return DeleteTopicState(name=None, topic_id=topic)
+
+    first, second = (f"delete-{version}-{n}" for n in "12")
+    create_topic(client, first)
+    create_topic(client, second)
+    topic_id = metadata(client, second).topics[0].topic_id
+    assert delete(first, "no-such-topic") == [0, E.UNKNOWN_TOPIC_OR_PARTITION]
+    assert delete(first) == [E.UNKNOWN_TOPIC_OR_PARTITION]
+    assert delete(second, second) == [E.INVALID_REQUEST] * 2
+    assert delete("") == [E.INVALID_REQUEST]
+    if version < 6:
+        assert delete(second) == [0]
+        return
+    assert delete((second, topic_id), bytes(16)) == [E.INVALID_REQUEST] * 2
+    assert delete(b"?" * 16, topic_id) == [E.UNKNOWN_TOPIC_ID, 0]
+
+
+# --- CreatePartitions, DeleteRecords --------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", range(4))
+def test_create_partitions(client: RawClient, version: int) -> None:
+    def grow(*topics: CreatePartitionsTopic, dry: bool = False) -> list[tuple[str, int]]:
+        request = CreatePartitionsRequest(topics=[*topics], timeout_ms=1_000, validate_only=dry)
+        answer = client.call(request, CreatePartitionsResponse, version)
+        for each in answer.results:
+            assert bool(each.error_message) == bool(each.error_code)
+        return [(each.name, each.error_code) for each in answer.results]
+
+    def topic(name: str, count: int, *brokers: int) -> CreatePartitionsTopic:
+        by_hand = [CreatePartitionsAssignment(broker_ids=[each]) for each in brokers]
+        return CreatePartitionsTopic(name=name, count=count, assignments=by_hand or None)
+
+    a, b = f"grow-{version}-a", f"grow-{version}-b"
+    create_topic(client, a, 2)
+    create_topic(client, b, 2)
+    assert grow(topic(a, 5), dry=True) == [(a, 0)]
+    assert partitions_of(client, a) == 2
+    assert grow(topic(a, 5), topic("none", 5)) == [(a, 0), ("none", E.UNKNOWN_TOPIC_OR_PARTITION)]
+    assert partitions_of(client, a) == 5
+    for count in (-1, 1, 5):
+        assert grow(topic(a, count)) == [(a, E.INVALID_PARTITIONS)]
+        assert grow(topic(a, count), dry=True) == [(a, E.INVALID_PARTITIONS)]
+    assert grow(topic(b, 3, 0)) == [(b, E.INVALID_REPLICA_ASSIGNMENT)]
+    assert grow(topic(b, 3), topic(b, 4)) == [(b, E.INVALID_REQUEST)] * 2
+    assert partitions_of(client, b) == 2
+
+
+@pytest.mark.parametrize("version", range(3))
+def test_delete_records(client: RawClient, version: int) -> None:
+    name = f"records-{version}"
+    create_topic(client, name)
+    produce(client, name, b"a", b"b", b"c")
+
+    def delete(partition: int, offset: int) -> tuple[int, int]:
+        part = DeleteRecordsPartition(partition_index=partition, offset=offset)
+        topic = DeleteRecordsTopic(name=name, partitions=[part])
+        request = DeleteRecordsRequest(topics=[topic], timeout_ms=1_000)
+        (found,) = client.call(request, DeleteRecordsResponse, version).topics[0].partitions
+        return found.low_watermark, found.error_code
+
+    assert delete(0, 2) == (2, 0)
+    assert delete(0, 1) == (2, 0)
+    assert delete(0, 4) == (-1, E.OFFSET_OUT_OF_RANGE)
+    assert delete(1, 0) == (-1, E.UNKNOWN_TOPIC_OR_PARTITION)
+    assert delete(0, -1) == (3, 0)
+
+
+# --- configs --------------------------------------------------------------------------------
+
+
+def alter(
+    client: RawClient,
+    version: int,
+    *resources: tuple[int, str, list[IncrementalAlterableConfig]],
+    dry: bool = False,
+) -> list[AlterConfigsResourceResponse]:
+    request = IncrementalAlterConfigsRequest(
+        resources=[
+            IncrementalAlterConfigsResource(resource_type=kind, resource_name=name, configs=changes)
+            for kind, name, changes in resources
+        ],
+        validate_only=dry,
+    )
+    return client.call(request, IncrementalAlterConfigsResponse, version).responses
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_describe_a_topics_configs(client: RawClient, version: int) -> None:
+    name = f"Described.{version}"
+    create_topic(client, name)
+    assert set_config(client, name, "retention.ms", "1234") == 0
+    found, missing, illegal = describe_configs(
+        client, version, resource(TOPIC, name), resource(TOPIC, "none"), resource(TOPIC, "a b")
+    )
+    assert (missing.error_code, missing.configs) == (E.UNKNOWN_TOPIC_OR_PARTITION, [])
+    assert (illegal.error_code, bool(illegal.error_message)) == (E.INVALID_TOPIC_EXCEPTION, True)
+    configs = {config.name: config for config in found.configs}
+    own, default, fixed = (configs[n] for n in ("retention.ms", "segment.ms", "quafka.slug"))
+    assert (own.value, default.value, fixed.value) == ("1234", "604800000", f"described-{version}")
+    assert [c.read_only for c in (own, default, fixed)] == [False, False, True]
+    assert not any(config.is_sensitive for config in found.configs)
+    if version == 0:
+        assert [c.is_default for c in (own, default, fixed)] == [False, True, True]
+        return
+    sources = [ConfigSource.DYNAMIC_TOPIC, ConfigSource.DEFAULT, ConfigSource.DEFAULT]
+    assert [c.config_source for c in (own, default, fixed)] == sources
+    assert [(s.name, s.value, s.source) for s in own.synonyms] == [
+        ("retention.ms", "1234", ConfigSource.DYNAMIC_TOPIC),
+        ("log.retention.hours", "-1", ConfigSource.DEFAULT),
+    ]
+    for config in found.configs:
+        assert config.synonyms[0].source == config.config_source
+    if version >= 3:
+        assert all(config.documentation for config in found.configs)
+        kinds = {c.name: c.config_type for c in found.configs}
+        assert kinds["retention.ms"] == ConfigType.LONG
+        assert kinds["cleanup.policy"] == ConfigType.LIST
+        assert kinds["preallocate"] == ConfigType.BOOLEAN
+
+
+def test_nothing_that_was_not_asked_for(client: RawClient) -> None:
+    create_topic(client, "asked")
+    request = DescribeConfigsRequest(resources=[resource(TOPIC, "asked", "retention.ms", "none")])
+    (found,) = client.call(request, DescribeConfigsResponse, 4).results
+    (config,) = found.configs
+    assert (config.name, config.synonyms, config.documentation) == ("retention.ms", [], None)
+
+
+@pytest.mark.parametrize("version", [0, 1, 4])
+def test_describe_the_broker(client: RawClient, shared_cluster: Cluster, version: int) -> None:
+    def values(found: DescribeConfigsResult) -> dict[str, DescribeConfigsResourceResult]:
+        return {config.name: config for config in found.configs}
+
+    one, everywhere, wrong, loggers, no_loggers, metrics, group, unknown = describe_configs(
+        client,
+        version,
+        resource(BROKER, "0"),
+        resource(BROKER, ""),
+        resource(BROKER, "1"),
+        resource(LOGGER, "0"),
+        resource(LOGGER, ""),
+        resource(ResourceType.CLIENT_METRICS, "m"),
+        resource(ResourceType.GROUP, "g"),
+        resource(77, "x"),
+    )
+    configs = values(one)
+    assert configs["advertised.listeners"].value == f"PLAINTEXT://{shared_cluster.bootstrap}"
+    assert configs["num.partitions"].value == "1"
+    assert configs["fetch.cache.bytes"].value == str(128 << 20)
+    assert configs["node.id"].value == "0"
+    assert all(config.read_only for config in one.configs)
+    if version >= 1:
+        assert configs["data"].config_source == ConfigSource.STATIC_BROKER
+        assert configs["num.partitions"].config_source == ConfigSource.DEFAULT
+    assert (everywhere.error_code, everywhere.configs) == (0, [])
+    assert values(loggers)["root"].value == "INFO"
+    assert values(loggers)["quafka.gateway.connection"].value == "INFO"
+    for refused in (wrong, no_loggers, unknown):
+        assert (refused.error_code, refused.configs) == (E.INVALID_REQUEST, [])
+        assert refused.error_message
+    for empty in (metrics, group):
+        assert (empty.error_code, empty.configs) == (0, [])
+
+
+@pytest.mark.parametrize("version", range(3))
+def test_alter_configs_replaces(client: RawClient, version: int) -> None:
+    name = f"replaced-{version}"
+    create_topic(client, name)
+    assert set_config(client, name, "retention.ms", "1") == 0
+
+    def replace(*resources: tuple[int, str, dict[str, str | None]], dry: bool = False) -> list[int]:
+        request = AlterConfigsRequest(
+            resources=[
+                AlterConfigsResource(
+                    resource_type=kind,
+                    resource_name=of,
+                    configs=[AlterableConfig(name=n, value=v) for n, v in configs.items()],
+                )
+                for kind, of, configs in resources
+            ],
+            validate_only=dry,
+        )
+        answer = client.call(request, AlterConfigsResponse, version)
+        for each in answer.responses:
+            assert bool(each.error_message) == bool(each.error_code)
+        return [each.error_code for each in answer.responses]
+
+    good: dict[str, str | None] = {"segment.ms": "7"}
+    assert replace((TOPIC, name, good), dry=True) == [0]
+    assert replace((TOPIC, name, {**good, "retention.ms": "x"})) == [E.INVALID_CONFIG]
+    assert replace((TOPIC, name, {**good, "retention.ms": None})) == [E.INVALID_REQUEST]
+    assert replace((TOPIC, name, good), (TOPIC, name, good)) == [E.INVALID_REQUEST] * 2
+    assert own_configs(client, name) == {"retention.ms": "1"}
+    assert replace(
+        (TOPIC, name, good),
+        (TOPIC, "none", good),
+        (BROKER, "0", {"num.partitions": "3"}),
+        (BROKER, "", {"num.partitions": "3"}),
+        (LOGGER, "0", {"root": "DEBUG"}),
+        (ResourceType.CLIENT_METRICS, "m", {"interval.ms": "1"}),
+    ) == [
+        0, E.UNKNOWN_TOPIC_OR_PARTITION, E.INVALID_CONFIG, E.INVALID_CONFIG, E.INVALID_CONFIG,
+        E.INVALID_REQUEST,
+    ]  # fmt: skip
+    assert own_configs(client, name) == {"segment.ms": "7"}
+    assert replace((TOPIC, name, {})) == [0]
+    assert own_configs(client, name) == {}
+
+
+@pytest.mark.parametrize("version", range(2))
+def test_incremental_alter_configs(client: RawClient, version: int) -> None:
+    name = f"altered-{version}"
+    create_topic(client, name)
+
+    def change(
+        *changes: tuple[str, int, str | None], dry: bool = False, kind: int = TOPIC, of: str = name
+    ) -> int:
+        made = [
+            IncrementalAlterableConfig(name=n, config_operation=operation, value=value)
+            for n, operation, value in changes
+        ]
+        (done,) = alter(client, version, (kind, of, made), dry=dry)
+        assert bool(done.error_message) == bool(done.error_code)
+        return done.error_code
+
+    assert change(("retention.ms", SET, "5"), dry=True) == 0
+    assert own_configs(client, name) == {}
+    assert change(("retention.ms", SET, "5"), ("cleanup.policy", APPEND, "delete")) == 0
+    assert own_configs(client, name) == {"retention.ms": "5", "cleanup.policy": "delete"}
+    assert change(("cleanup.policy", SUBTRACT, "compact")) == 0
+    assert change(("cleanup.policy", APPEND, "compact")) == E.INVALID_CONFIG
+    assert change(("retention.ms", APPEND, "6")) == E.INVALID_CONFIG
+    assert change(("retention.ms", SET, "6"), ("retention.ms", SET, "7")) == E.INVALID_REQUEST
+    assert change(("retention.ms", SET, None)) == E.INVALID_REQUEST
+    assert change(("retention.ms", 9, "6")) == E.INVALID_REQUEST
+    assert change(("quafka.id", SET, "top_mine")) == E.INVALID_CONFIG
+    assert change(("log.level", SET, "debug"), kind=BROKER, of="0") == E.INVALID_CONFIG
+    assert change(("log.level", DELETE, None), kind=BROKER, of="0") == 0, "it was not set"
+    assert change(("log.level", DELETE, None), kind=BROKER, of="1") == E.INVALID_REQUEST
+    assert change(("x", SET, "1"), of="none") == E.UNKNOWN_TOPIC_OR_PARTITION
+    assert own_configs(client, name) == {"retention.ms": "5", "cleanup.policy": "delete"}
+    assert change(("retention.ms", DELETE, None), ("flush.ms", DELETE, None)) == 0
+    assert own_configs(client, name) == {"cleanup.policy": "delete"}
+
+
+@pytest.mark.parametrize("version", range(2))
+def test_list_config_resources(client: RawClient, version: int) -> None:
+    create_topic(client, f"listed-{version}")
+
+    def resources(*kinds: int) -> set[tuple[int, str]]:
+        request = ListConfigResourcesRequest()
+        if version >= 1:
+            request.resource_types = [*kinds]
+        answer = client.call(request, ListConfigResourcesResponse, version)
+        assert answer.error_code == 0
+        return {(each.resource_type, each.resource_name) for each in answer.config_resources}
+
+    if version == 0:
+        assert resources() == set()
+        return
+    assert resources(BROKER, ResourceType.GROUP) == {(BROKER, "0")}
+    assert {(TOPIC, "listed-1"), (BROKER, "0"), (LOGGER, "0")} <= resources()
+    unknown = ListConfigResourcesRequest(resource_types=[77])
+    answer = client.call(unknown, ListConfigResourcesResponse, version)
+    assert answer.error_code == E.UNSUPPORTED_VERSION

@@ -1,0 +1,82 @@
+"""What the tests of snapshots share: a broker's state in a real folder, and making a snapshot."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from quafka_broker.config import BrokerConfig
+from quafka_broker.snapshots.create import Creation, Made
+from quafka_broker.snapshots.pins import held, pin, read_pin
+from quafka_broker.snapshots.source import PinnedFiles
+from quafka_broker.snapshots.store import LocalStore, Store
+from quafka_broker.state import BrokerState
+from quafka_broker.topics import Topic
+from quafka_broker.virtual_topics import VirtualTopic
+from quafka_broker.wal.disk import RealDisk
+from quafka_broker.wal.rewriter import RewritePolicy
+from tests.unit.broker.tools import checked, running_state
+
+SEGMENT = 4_000
+FAST = RewritePolicy(bytes_per_second=1 << 40)
+
+
+class CopyingStore(LocalStore):
+    """A folder on a file system of its own: nothing can be linked to."""
+
+    def link(self, source: Path, path: str) -> bool:
+        return False
+
+
+@asynccontextmanager
+async def state_in(data: Path) -> AsyncIterator[BrokerState]:
+    """A broker's state in a folder, with small segments."""
+    (data / "wal").mkdir(parents=True, exist_ok=True)
+    config = BrokerConfig(data=data)
+    async with running_state(RealDisk(data / "wal"), config, segment_bytes=SEGMENT) as state:
+        yield state
+
+
+async def put(state: BrokerState, topic: Topic, *values: bytes, partition: int = 0) -> None:
+    """Append a batch for each value."""
+    virtual = state.log.topic(topic.virtual(partition))
+    await asyncio.gather(*[state.log.append(virtual, checked(value)) for value in values])
+
+
+async def delete_below(state: BrokerState, topic: Topic, offset: int) -> None:
+    await state.delete_records({topic: {0: offset}})
+
+
+async def rewrite(state: BrokerState) -> int:
+    """One turn of the log's rewriter; returns how many bytes it freed."""
+    work = state.log.rewriter(FAST, lambda: state.deletions)
+    try:
+        return await work.turn()
+    finally:
+        await work.close()
+
+
+def virtual(state: BrokerState, topic: Topic) -> VirtualTopic:
+    return state.log.topic(topic.virtual(0))
+
+
+async def snapshot(
+    state: BrokerState,
+    store: Store,
+    *,
+    between: Callable[[], Any] | None = None,
+    org: int | None = None,
+    lease_seconds: float | None = None,
+) -> Made:
+    """Take a cut and make a snapshot of it; `between` is awaited when the cut has been taken."""
+    data = state.config.data
+    name = await pin(state, data, local=True)
+    with held(data, name) as folder, store.locked() as lock:
+        if between is not None:
+            await between()
+        cut = read_pin(data, name)
+        creation = Creation(store, PinnedFiles(folder), cut, org=org, lease_seconds=lease_seconds)
+        return await asyncio.to_thread(creation.run, lock)

@@ -1,0 +1,565 @@
+"""Snapshots of a log that goes on: what they hold, what they hold on to, what they leave behind."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import threading
+import time
+import warnings
+from dataclasses import replace
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+
+from quafka_broker.ops import snapshots as ops
+from quafka_broker.server import DataFolder
+from quafka_broker.snapshots import catalog, from_broker, pins
+from quafka_broker.snapshots.create import Creation, SnapshotError
+from quafka_broker.snapshots.from_broker import local_cut
+from quafka_broker.snapshots.pins import held, pin, read_pin
+from quafka_broker.snapshots.source import PinnedFiles
+from quafka_broker.snapshots.store import LocalStore, Store
+from quafka_broker.snapshots.verify import Verification
+from quafka_broker.snapshots.zones_ahead import make_ahead, zones_name
+from quafka_broker.state import BrokerState
+from quafka_mesh_ops.errors import OpFailedError, StartupError
+from quafka_mesh_ops.snapshot_ops import MAX_READ, PinSnapshot, ReadPinned, UnpinSnapshot
+from quafka_proto.errors import ErrorCode, Malformed
+from quafka_proto.snapshot_format import (
+    Manifest,
+    ZoneBuilder,
+    decode_zones,
+    encode_zones,
+    manifest_path,
+)
+from tests.support.snapshot_reader import in_folder, manifests, values
+from tests.unit.broker.snapshot_tools import (
+    CopyingStore,
+    delete_below,
+    put,
+    rewrite,
+    snapshot,
+    state_in,
+)
+from tests.unit.broker.test_offsets import commit, committed
+from tests.unit.broker.tools import context
+
+E = ErrorCode
+ORG, OTHER_ORG = 1, 2
+
+
+@pytest.fixture
+def dest(tmp_path: Path) -> Path:
+    return tmp_path / "dest"
+
+
+@pytest.fixture(params=["linked", "copied"])
+def store(request: pytest.FixtureRequest, dest: Path) -> Store:
+    return LocalStore(dest) if request.param == "linked" else CopyingStore(dest)
+
+
+def named(name: str, numbers: range) -> list[bytes]:
+    return [b"%s %d " % (name.encode(), n) * 8 for n in numbers]
+
+
+def faults(store: Store, manifest: Manifest) -> list[str]:
+    """All that `quafka snapshot verify` would complain of."""
+    verification = Verification(store, manifest)
+    found = [fault for report in verification.pieces() for fault in report.faults]
+    return [*found, *verification.missing()]
+
+
+def contents(dest: Path) -> set[str]:
+    found = (path for path in dest.rglob("*") if path.is_file() and path.name != "lock")
+    return {path.relative_to(dest).as_posix() for path in found}
+
+
+async def test_a_snapshot_is_what_was_there_at_the_cut(
+    tmp_path: Path, dest: Path, store: Store
+) -> None:
+    async with state_in(tmp_path / "data") as state:
+        topics = [(await state.create_topic(ORG, name, 1))[0] for name in "abc"]
+        for n in range(60):
+            for topic in topics:
+                await put(state, topic, *named(topic.name, range(n, n + 1)))
+        await delete_below(state, topics[0], 17)
+        await commit(state, "g", ("a", 0, 21), ("c", 0, 60), metadata="here")
+
+        async def meanwhile() -> None:
+            """All that may happen to the log while its files are linked or copied."""
+            for topic in topics:
+                await put(state, topic, *named(topic.name, range(60, 90)))
+            await commit(state, "g", ("a", 0, 80))
+            await state.delete_topic(topics[2])
+            await delete_below(state, topics[0], 70)
+            await delete_below(state, topics[1], 45)
+            assert await rewrite(state) > 0
+
+        made = (await snapshot(state, store, between=meanwhile)).manifest
+        read = in_folder(dest)
+        assert values(read, made, ORG, "a") == named("a", range(17, 60))
+        assert values(read, made, ORG, "b") == named("b", range(60))
+        assert values(read, made, ORG, "c") == named("c", range(60))
+        offsets = {(at.topic, at.partition): at for g in made.groups for at in g.offsets}
+        assert {place: at.offset for place, at in offsets.items()} == {("a", 0): 21, ("c", 0): 60}
+        assert offsets["a", 0].metadata == "here"
+        assert faults(store, made) == []
+
+        later = (await snapshot(state, store)).manifest
+        assert values(read, later, ORG, "a") == named("a", range(70, 90))
+        assert values(read, later, ORG, "b") == named("b", range(45, 90))
+        assert later.topic(ORG, "c") is None
+        assert {at.topic: at.offset for g in later.groups for at in g.offsets} == (
+            {place[0]: at for place, at in (await committed(state, "g")).items()}
+        )
+        assert faults(store, later) == []
+        assert values(read, made, ORG, "c") == named("c", range(60)), (
+            "the older one has not changed"
+        )
+        assert list((tmp_path / "data" / "pins").iterdir()) == []
+
+
+async def test_snapshots_of_a_busy_log(tmp_path: Path, dest: Path, store: Store) -> None:
+    """Appends, retention, deletion, new topics of old names, and rewriting, all at once."""
+    random.seed(9)
+    async with state_in(tmp_path / "data") as state:
+        busy = Busy(state)
+        work = asyncio.create_task(busy.run())
+        made: list[tuple[Manifest, dict[str, tuple[int, list[bytes]]]]] = []
+        for _ in range(8):
+            await asyncio.sleep(0.02)
+            manifest = (await snapshot(state, store, between=busy.another_turn)).manifest
+            made.append((manifest, busy.at(manifest)))
+        busy.stop = True
+        await work
+    read = in_folder(dest)
+    for manifest, expected in made:
+        assert faults(store, manifest) == []
+        assert {topic.name for topic in manifest.topics} == set(expected)
+        for name, (start, every) in expected.items():
+            assert values(read, manifest, ORG, name) == every[start:], (manifest.id, name)
+    assert len({manifest.end_id for manifest, _ in made}) == 8, "nothing happened meanwhile"
+
+
+class Busy:
+    """Changes a log and knows what is in it; each incarnation of a topic has values of its own."""
+
+    def __init__(self, state: BrokerState) -> None:
+        self.stop = False
+        self._state = state
+        self._turns = 0
+        self._rewriting = asyncio.Lock()
+        self._every: dict[bytes, list[bytes]] = {}  # by the topic's id
+
+    async def run(self) -> None:
+        while not self.stop:
+            await self.another_turn()
+            await asyncio.sleep(0)
+
+    async def another_turn(self) -> None:
+        self._turns += 1
+        name = random.choice("abcdef")
+        topic, _ = await self._state.create_topic(ORG, name, 1)
+        known = self._every.setdefault(topic.uuid, [])
+        some = [b"%s %d " % (topic.uuid.hex().encode(), len(known) + n) * 3 for n in range(5)]
+        known += some
+        await put(self._state, topic, *some)
+        if not self._turns % 7:
+            await delete_below(self._state, topic, random.randrange(len(known)))
+        if not self._turns % 31:
+            await self._state.delete_topic(topic)
+        if not self._turns % 23:
+            async with self._rewriting:  # there is one rewriter of a log
+                await rewrite(self._state)
+
+    def at(self, manifest: Manifest) -> dict[str, tuple[int, list[bytes]]]:
+        """Log start, and all values up to the high watermark, of each topic at a cut."""
+        return {
+            topic.name: (
+                topic.partitions[0].log_start,
+                self._every[bytes.fromhex(topic.uuid)][: topic.partitions[0].high_watermark],
+            )
+            for topic in manifest.topics
+        }
+
+
+async def test_what_has_not_changed_is_not_copied_again(
+    tmp_path: Path, dest: Path, store: Store
+) -> None:
+    async with state_in(tmp_path / "data") as state:
+        topic, _ = await state.create_topic(ORG, "t", 1)
+        every = named("t", range(100))
+        await put(state, topic, *every[:60])
+        first = await snapshot(state, store)
+        again = await snapshot(state, store)
+        assert (again.written, again.linked) == (0, 0)
+        assert again.manifest.pieces == first.manifest.pieces
+        for n in range(60, 100):
+            await put(state, topic, every[n])
+        third = await snapshot(state, store)
+        assert set(first.manifest.pieces) < set(third.manifest.pieces)
+        log = sum(p.length for p in {*third.manifest.pieces} - {*first.manifest.pieces})
+        assert third.written < 2 * log
+        assert values(in_folder(dest), third.manifest, ORG, "t") == every
+        assert faults(store, third.manifest) == []
+
+
+async def test_a_segment_that_grows_for_long_does_not_fall_to_pieces(
+    tmp_path: Path, dest: Path, store: Store
+) -> None:
+    async with state_in(tmp_path / "data") as state:
+        topic, _ = await state.create_topic(ORG, "t", 1)
+        for n in range(20):
+            await put(state, topic, b"%d" % n)
+            made = (await snapshot(state, store)).manifest
+        assert len(made.pieces) < 17
+        assert values(in_folder(dest), made, ORG, "t") == [b"%d" % n for n in range(20)]
+        assert faults(store, made) == []
+
+
+async def test_another_log_under_the_same_numbers_is_not_taken_for_this_one(
+    tmp_path: Path, dest: Path, store: Store
+) -> None:
+    """The broker's folder was put back from an older copy, and went on otherwise."""
+    data, copy = tmp_path / "data", tmp_path / "copy"
+    async with state_in(data) as state:
+        topic, _ = await state.create_topic(ORG, "t", 1)
+        await put(state, topic, b"one")
+    copy_files(data, copy)
+    for value in (b"two", b"TWO"):
+        async with state_in(data) as state:
+            topic, _ = await state.create_topic(ORG, "t", 1)
+            await put(state, topic, value)
+            made = (await snapshot(state, store)).manifest
+            assert values(in_folder(dest), made, ORG, "t") == [b"one", value]
+        copy_files(copy, data)
+
+
+def copy_files(source: Path, target: Path) -> None:
+    for path in (source / "wal").iterdir():
+        (target / "wal").mkdir(parents=True, exist_ok=True)
+        (target / "wal" / path.name).unlink(missing_ok=True)
+        (target / "wal" / path.name).write_bytes(path.read_bytes())
+
+
+async def test_a_place_has_the_snapshots_of_one_log(tmp_path: Path, store: Store) -> None:
+    async with state_in(tmp_path / "one") as state:
+        await snapshot(state, store)
+    async with state_in(tmp_path / "other") as state:
+        with pytest.raises(SnapshotError, match="another log"):
+            await snapshot(state, store)
+
+
+# --- one org ----------------------------------------------------------------------------------
+
+
+async def test_one_orgs_snapshot_has_nothing_of_the_others(
+    tmp_path: Path, dest: Path, store: Store
+) -> None:
+    async with state_in(tmp_path / "data") as state:
+        mine, _ = await state.create_topic(ORG, "t", 1)
+        theirs, _ = await state.create_topic(OTHER_ORG, "t", 1)
+        for n in range(80):
+            await put(state, mine, *named("mine", range(n, n + 1)))
+            await put(state, theirs, *named("SECRET", range(n, n + 1)))
+        await commit(state, "SECRET", ("t", 0, 5), org=OTHER_ORG)
+        await commit(state, "g", ("t", 0, 7))
+        await rewrite(state)
+        for n in range(80, 100):
+            await put(state, mine, *named("mine", range(n, n + 1)))
+            await put(state, theirs, *named("SECRET", range(n, n + 1)))
+        made = (await snapshot(state, store, org=ORG)).manifest
+        assert values(in_folder(dest), made, ORG, "t") == named("mine", range(100))
+        assert [(g.org, g.group, g.offsets[0].offset) for g in made.groups] == [(ORG, "g", 7)]
+        assert faults(store, made) == []
+        for name in contents(dest):
+            assert b"SECRET" not in (dest / name).read_bytes(), name
+
+        await put(state, mine, *named("mine", range(100, 110)))
+        later = await snapshot(state, store, org=ORG)
+        assert later.reused >= len(made.pieces)
+        assert values(in_folder(dest), later.manifest, ORG, "t") == named("mine", range(110))
+        everybodys = (await snapshot(state, store)).manifest
+        assert values(in_folder(dest), everybodys, OTHER_ORG, "t") == named("SECRET", range(100))
+
+
+# --- what is left over ------------------------------------------------------------------------
+
+
+async def test_what_is_dropped_goes_but_for_what_others_need(
+    tmp_path: Path, dest: Path, store: Store
+) -> None:
+    async with state_in(tmp_path / "data") as state:
+        topic, _ = await state.create_topic(ORG, "t", 1)
+        made: list[Manifest] = []
+        for n in range(3):
+            await put(state, topic, *named("t", range(40 * n, 40 * n + 40)))
+            made.append((await snapshot(state, store)).manifest)
+    for gone, left in ((1, (0, 2)), (0, (2,)), (2, ())):
+        with store.locked() as lock:
+            catalog.drop(store, lock, made[gone].id)
+        assert [m.id for m in manifests(dest)] == [made[n].id for n in left]
+        for n in left:
+            assert values(in_folder(dest), made[n], ORG, "t") == named("t", range(40 * n + 40))
+    assert contents(dest) == set()
+    with store.locked() as lock, pytest.raises(FileNotFoundError):
+        catalog.drop(store, lock, made[0].id)
+
+
+async def test_a_snapshot_goes_when_its_lease_is_over(tmp_path: Path, dest: Path) -> None:
+    store = LocalStore(dest)
+    async with state_in(tmp_path / "data") as state:
+        short = (await snapshot(state, store, lease_seconds=0.0)).manifest
+        long = (await snapshot(state, store, lease_seconds=3600.0)).manifest
+        last = (await snapshot(state, store)).manifest
+        assert [m.id for m in manifests(dest)] == [long.id, last.id]
+        assert short.id < long.id < last.id
+
+
+async def test_a_manifest_of_a_later_version_is_left_alone(tmp_path: Path, dest: Path) -> None:
+    """Nothing is collected where it is not known what is needed."""
+    store = LocalStore(dest)
+    async with state_in(tmp_path / "data") as state:
+        topic, _ = await state.create_topic(ORG, "t", 1)
+        await put(state, topic, b"x")
+        made = (await snapshot(state, store)).manifest
+        path = dest / manifest_path(made.id)
+        path.write_bytes(path.read_bytes().replace(b'"version":1', b'"version":2', 1))
+        before = contents(dest)
+        with pytest.raises(Malformed, match="version 2"):
+            await snapshot(state, store)
+        assert contents(dest) == before
+
+
+async def test_one_command_at_a_time(dest: Path) -> None:
+    with LocalStore(dest).locked(), pytest.raises(BlockingIOError):
+        LocalStore(dest).locked().__enter__()
+
+
+# --- kill -9 ----------------------------------------------------------------------------------
+
+
+async def test_killed_at_any_step(tmp_path: Path, dest: Path, store: Store) -> None:
+    """A child is killed at its first, second, ... change of DEST; the last one gets through."""
+    data = tmp_path / "data"
+    async with state_in(data) as state:
+        topic, _ = await state.create_topic(ORG, "t", 1)
+        await put(state, topic, *named("t", range(40)))
+        old = (await snapshot(state, store, lease_seconds=0.0)).manifest
+        await put(state, topic, *named("t", range(40, 120)))
+        name = await pin(state, data, local=True)
+    seen = {old.id}
+    for steps in range(1, 100):
+        killed = run_and_kill(store, data, name, steps)
+        found = manifests(dest)
+        assert found, "the older one has gone too soon"
+        new = [manifest for manifest in found if manifest.id not in seen]
+        seen |= {manifest.id for manifest in new}
+        for manifest in [manifest for manifest in found if manifest.id == old.id] + new:
+            count = 40 if manifest.id == old.id else 120
+            assert values(in_folder(dest), manifest, ORG, "t") == named("t", range(count))
+            assert faults(store, manifest) == []
+        if not killed:
+            break
+    assert steps > 10
+    assert old.id not in [manifest.id for manifest in manifests(dest)]
+    needed = {path for manifest in manifests(dest) for path in manifest.files()}
+    needed |= {manifest_path(manifest.id) for manifest in manifests(dest)}
+    assert contents(dest) == needed, "garbage is left"
+
+
+def run_and_kill(store: Store, data: Path, name: str, steps: int) -> bool:
+    """Make a snapshot in a child that is killed before one of its steps; whether it was."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of Python 3.12: there are threads
+        child = os.fork()
+    if child:
+        return os.WIFSIGNALED(os.waitpid(child, 0)[1])
+    left = steps
+
+    def step(_what: str) -> None:
+        nonlocal left
+        left -= 1
+        if not left:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    source = KilledWhileRead(data / "pins" / name, step)
+    with store.locked() as lock:
+        Creation(store, source, read_pin(data, name), step=step).run(lock)
+    os._exit(0)
+
+
+class KilledWhileRead(PinnedFiles):
+    """Each read of a log is a step, too: files are killed half-way."""
+
+    def __init__(self, folder: Path, step: object) -> None:
+        super().__init__(folder)
+        self._step = step
+
+    def log(self, number: int, at: int, size: int) -> bytes:
+        assert callable(self._step)
+        self._step("read")
+        return super().log(number, at, size)
+
+
+# --- pins -------------------------------------------------------------------------------------
+
+
+async def test_a_pin_holds_what_the_broker_frees_also_over_a_restart(
+    tmp_path: Path, dest: Path
+) -> None:
+    data = tmp_path / "data"
+    async with state_in(data) as state:
+        topic, _ = await state.create_topic(ORG, "t", 1)
+        await put(state, topic, *named("t", range(60)))
+        name = await pin(state, data, local=True)
+        with held(data, name) as folder:
+            await delete_below(state, topic, 60)
+            assert await rewrite(state) > 0
+            await state.log.close()
+            async with state_in(data) as again:
+                pins.sweep(data)
+                topic, _ = await again.create_topic(ORG, "t", 1)
+                await put(again, topic, *named("t", range(60, 90)))
+                assert await rewrite(again) >= 0
+            store = LocalStore(dest)
+            with store.locked() as lock:
+                made = Creation(store, PinnedFiles(folder), read_pin(data, name)).run(lock)
+            assert values(in_folder(dest), made.manifest, ORG, "t") == named("t", range(60))
+        assert not folder.exists()
+
+
+async def test_a_pin_that_nobody_holds_is_removed(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    async with state_in(data) as state:
+        await state.create_topic(ORG, "t", 1)
+        kept, old, lost = [await pin(state, data, local=True) for _ in range(3)]
+        remote, over = [await pin(state, data, local=False) for _ in range(2)]
+    (data / "pins" / lost / "pin.json").unlink()
+    hour_ago = time.time() - 3600
+    for name in (kept, old, over):
+        os.utime(data / "pins" / name / "pin.json", (hour_ago, hour_ago))
+    os.utime(data / "pins" / lost, (hour_ago, hour_ago))
+    with held(data, kept):
+        pins.sweep(data)
+        assert {path.name for path in (data / "pins").iterdir()} == {kept, remote}
+    os.utime(data / "pins" / remote / "pin.json", (hour_ago, hour_ago))
+    pins.renew(data, remote)
+    pins.sweep(data)
+    assert {path.name for path in (data / "pins").iterdir()} == {remote}
+
+
+@pytest.mark.parametrize(
+    ("op", "error"),
+    [
+        (ReadPinned("../../wal", 0, False, 0, 10), E.INVALID_REQUEST),
+        (ReadPinned("local-0123456789abcdef", 0, False, 0, 10), E.INVALID_REQUEST),
+        (ReadPinned("remote-0123456789abcdef", 0, False, 0, 10), E.RESOURCE_NOT_FOUND),
+        (ReadPinned("{pin}", 0, False, 0, MAX_READ + 1), E.INVALID_REQUEST),
+        (ReadPinned("{pin}", 0, False, -1, 10), E.INVALID_REQUEST),
+        (ReadPinned("{pin}", 7, False, 0, 10), E.RESOURCE_NOT_FOUND),
+        (ReadPinned("{pin}", 0, True, 0, MAX_READ), E.KAFKA_STORAGE_ERROR),
+    ],
+)
+async def test_the_mesh_reads_pins_and_nothing_else(
+    tmp_path: Path, op: ReadPinned, error: ErrorCode
+) -> None:
+    async with state_in(tmp_path) as state:
+        await state.create_topic(ORG, "t", 1)
+        pinned = await ops.pin(state, context(), PinSnapshot())
+        whole = await ops.read(state, context(), ReadPinned(pinned.pin, 0, False, 0, 8))
+        assert whole.data == b"QUAFKLOG"
+        with pytest.raises(OpFailedError) as raised:
+            await ops.read(state, context(), replace(op, pin=op.pin.format(pin=pinned.pin)))
+        assert raised.value.error_code == error
+        await ops.unpin(state, context(), UnpinSnapshot(pinned.pin))
+        assert list((tmp_path / "pins").iterdir()) == []
+
+
+def test_a_folder_that_is_in_use_is_waited_for(tmp_path: Path, dest: Path) -> None:
+    """By a broker that recovers its log, say: it has the folder, and cannot be asked yet."""
+    data = tmp_path / "data"
+
+    async def fill() -> None:
+        async with state_in(data) as state:
+            topic, _ = await state.create_topic(ORG, "t", 1)
+            await put(state, topic, b"x")
+
+    asyncio.run(fill())
+    other = DataFolder(data)
+    other.hold()
+    released = threading.Timer(0.3, other.release)
+    released.start()
+    store = LocalStore(dest)
+    with store.locked() as lock, local_cut(data) as (cut, source):
+        made = Creation(store, source, cut).run(lock)
+    released.join()
+    assert values(in_folder(dest), made.manifest, ORG, "t") == [b"x"]
+    other.hold()
+    with (
+        patch.object(from_broker, "_START_SECONDS", 0.2),
+        pytest.raises(StartupError, match="held"),
+    ):
+        local_cut(data).__enter__()
+    other.release()
+
+
+# --- zones made ahead -------------------------------------------------------------------------
+
+
+async def test_zones_are_made_ahead_and_are_those_of_the_rows(tmp_path: Path, dest: Path) -> None:
+    data = tmp_path / "data"
+    async with state_in(data) as state:
+        topic, _ = await state.create_topic(ORG, "t", 1)
+        for n in range(90):
+            await put(state, topic, *named("t", range(n, n + 1)))
+        sealed = [segment for segment in state.log.segments() if segment.sealed]
+        assert make_ahead(data, state.log.segments()) == len(sealed) > 2
+        assert make_ahead(data, state.log.segments()) == 0
+        with patch("quafka_broker.snapshots.create.ZoneBuilder.add", side_effect=ZoneBuilder.add,
+                   autospec=True) as built:  # fmt: skip
+            ahead = (await snapshot(state, LocalStore(dest))).manifest
+            assert built.call_count == 1, "of the active segment only"
+        assert faults(LocalStore(dest), ahead) == []
+
+        broken, short, missing = sorted((data / "zones").iterdir())[:3]
+        broken.write_bytes(b"x" * 200)
+        short.write_bytes(encode_zones(decode_zones(short.read_bytes())[:0]))
+        missing.unlink()
+        other = LocalStore(tmp_path / "other")
+        made = (await snapshot(state, other)).manifest
+        assert faults(other, made) == []
+        await delete_below(state, topic, 90)
+        await rewrite(state)
+        make_ahead(data, state.log.segments())
+        assert {path.name for path in (data / "zones").iterdir()} == {
+            zones_name(segment) for segment in state.log.segments() if segment.sealed
+        }
+
+
+# --- damage -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("suffix", [".log", ".oidx", ".zones"])
+async def test_damage_in_any_file_is_found(
+    tmp_path: Path, dest: Path, store: Store, suffix: str
+) -> None:
+    async with state_in(tmp_path / "data") as state:
+        topic, _ = await state.create_topic(ORG, "t", 1)
+        await put(state, topic, *named("t", range(60)))
+        made = (await snapshot(state, store)).manifest
+    path = next(p for p in sorted((dest / "segments").iterdir()) if p.name.endswith(suffix))
+    whole = path.read_bytes()
+    for at in (len(whole) // 2, len(whole) - 1):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+        assert faults(store, made), at
+        path.write_bytes(whole[:at])
+        assert faults(store, made), at
+    path.write_bytes(whole)
+    assert faults(store, made) == []
+    path.unlink()
+    assert faults(store, made)

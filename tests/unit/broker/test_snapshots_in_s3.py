@@ -1,0 +1,198 @@
+"""Snapshots in an object store, through a real HTTP server that checks credentials."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+
+from quafka.cli import main
+from quafka_broker.snapshots import catalog
+from quafka_broker.snapshots.object_store import ObjectStore
+from quafka_broker.snapshots.pins import pin
+from quafka_broker.snapshots.store import LOCK, open_store
+from quafka_broker.snapshots.verify import Verification
+from quafka_proto.snapshot_format import Manifest
+from tests.support.s3 import S3, s3_server
+from tests.support.snapshot_reader import values
+from tests.unit.broker.snapshot_tools import put, snapshot, state_in
+from tests.unit.broker.test_snapshots import named
+
+ORG = 1
+DEAD_SECONDS = 1.0
+
+
+@pytest.fixture(scope="module")
+def s3() -> Iterator[S3]:
+    with s3_server() as server:
+        yield server
+
+
+@pytest.fixture
+def url(s3: S3, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A place of this test's own."""
+    for name, value in s3.environment.items():
+        monkeypatch.setenv(name, value)
+    return f"{s3.url}/{request.node.name}"
+
+
+@pytest.fixture
+def store(url: str) -> ObjectStore:
+    return ObjectStore(url, DEAD_SECONDS)
+
+
+def is_whole(store: ObjectStore, manifest: Manifest) -> bool:
+    verification = Verification(store, manifest)
+    return not any(report.faults for report in verification.pieces()) and (
+        verification.missing() == []
+    )
+
+
+async def test_snapshots_grow_and_are_dropped(tmp_path: Path, store: ObjectStore) -> None:
+    async with state_in(tmp_path) as state:
+        topic, _ = await state.create_topic(ORG, "t", 1)
+        await put(state, topic, *named("t", range(60)))
+        first = await snapshot(state, store)
+        again = await snapshot(state, store)
+        assert again.written == 0
+        await put(state, topic, *named("t", range(60, 90)))
+        third = await snapshot(state, store)
+        assert 0 < third.written < first.written
+        orgs = await snapshot(state, store, org=ORG)
+    for some, count in ((first, 60), (again, 60), (third, 90), (orgs, 90)):
+        assert values(store.read, some.manifest, ORG, "t") == named("t", range(count))
+        assert is_whole(store, some.manifest)
+    made = [first.manifest, again.manifest, third.manifest, orgs.manifest]
+    assert catalog.load_all(store) == made
+    for number, manifest in enumerate(made):
+        with store.locked() as lock:
+            catalog.drop(store, lock, manifest.id)
+        assert all(is_whole(store, left) for left in made[number + 1 :])
+    assert store.files("") == {}
+
+
+async def test_a_manifest_is_put_only_where_there_is_none(store: ObjectStore) -> None:
+    store.publish("m", b"one")
+    store.publish("m", b"one")  # as when the answer was lost
+    with pytest.raises(FileExistsError):
+        store.publish("m", b"two")
+    assert store.read("m") == b"one"
+    with pytest.raises(FileNotFoundError):
+        store.read("nothing")
+
+
+async def test_the_wrong_key_is_refused(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
+    with pytest.raises(OSError, match="403"):
+        ObjectStore(url, DEAD_SECONDS).files("segments")
+
+
+async def test_an_interrupted_upload_is_gone_on_with(tmp_path: Path, store: ObjectStore) -> None:
+    async with state_in(tmp_path) as state:
+        topic, _ = await state.create_topic(ORG, "t", 1)
+        await put(state, topic, *named("t", range(60)))
+        with (
+            patch.object(store, "publish", side_effect=ConnectionError),
+            pytest.raises(ConnectionError),
+        ):
+            await snapshot(state, store)
+        assert catalog.load_all(store) == []
+        uploaded = store.files("segments")
+        assert uploaded
+        store.put("segments/garbage", [b"left by another one"])
+        made = await snapshot(state, store)
+        assert made.written == 0, "it was all there"
+        assert store.files("segments") == uploaded
+        assert values(store.read, made.manifest, ORG, "t") == named("t", range(60))
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from quafka_broker.snapshots.create import Creation
+from quafka_broker.snapshots.object_store import ObjectStore
+from quafka_broker.snapshots.pins import read_pin
+from quafka_broker.snapshots.source import PinnedFiles
+
+data, name, url, dead_seconds, fatal = sys.argv[1:]
+
+def step(what):
+    if what.startswith(fatal):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+store = ObjectStore(url, float(dead_seconds))
+cut = read_pin(Path(data), name)
+source = PinnedFiles(Path(data) / "pins" / name)
+with store.locked() as lock:
+    Creation(store, source, cut, step=step).run(lock)
+"""
+
+
+@pytest.mark.parametrize(("fatal", "there"), [("write", 0), ("publish", 0), ("collect", 1)])
+async def test_killed_while_it_uploads(
+    tmp_path: Path, url: str, store: ObjectStore, fatal: str, there: int
+) -> None:
+    async with state_in(tmp_path) as state:
+        topic, _ = await state.create_topic(ORG, "t", 1)
+        await put(state, topic, *named("t", range(60)))
+        name = await pin(state, tmp_path, local=True)
+        arguments = [str(tmp_path), name, url, str(DEAD_SECONDS), fatal]
+        child = await asyncio.create_subprocess_exec(sys.executable, "-c", KILLED, *arguments)
+        assert await child.wait() == -signal.SIGKILL
+        found = catalog.load_all(store)
+        assert len(found) == there
+        assert all(is_whole(store, manifest) for manifest in found)
+        made = (await snapshot(state, store)).manifest  # when the lock of the dead is taken over
+    found = catalog.load_all(store)
+    assert found[-1] == made
+    assert len(found) == there + 1
+    assert values(store.read, made, ORG, "t") == named("t", range(60))
+    needed = {path for manifest in found for path in manifest.files()}
+    assert set(store.files("segments")) == needed
+
+
+async def test_the_lock_of_the_living_is_respected(url: str, store: ObjectStore) -> None:
+    with store.locked() as lock:
+        with pytest.raises(BlockingIOError):
+            ObjectStore(url, DEAD_SECONDS).locked().__enter__()
+        lock.check()
+    assert store.files("") == {}
+
+
+async def test_the_lock_of_the_dead_is_taken_over(url: str) -> None:
+    """One that was only thought dead publishes nothing, and takes nobody else's lock away."""
+    store = ObjectStore(url, DEAD_SECONDS)
+    slow = ObjectStore(url, 3600.0)  # does not renew its lock
+    with slow.locked() as lost, store.locked() as ours:
+        ours.check()
+        with pytest.raises(OSError, match="lock"):
+            lost.check()
+        assert LOCK in store.files("")
+
+
+def test_the_command(tmp_path: Path, url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    data = tmp_path / "data"
+
+    async def fill() -> None:
+        async with state_in(data) as state:
+            topic, _ = await state.create_topic(ORG, "t", 1)
+            await put(state, topic, *named("t", range(60)))
+
+    def quafka(*arguments: str) -> str:
+        assert main(["snapshot", *arguments]) == 0
+        return capsys.readouterr().out
+
+    asyncio.run(fill())
+    assert "1 topics, 60 records" in quafka("create", url, "--data", str(data))
+    assert "until dropped" in quafka("list", url)
+    store = open_store(url)
+    (made,) = catalog.load_all(store)
+    assert values(store.read, made, ORG, "t") == named("t", range(60))
+    quafka("verify", url)
+    assert made.id in quafka("drop", url, made.id)
+    assert store.files("") == {}

@@ -1,0 +1,203 @@
+"""The thin client, against servers that lack this or that."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+
+import pytest
+
+from quafka.client.cluster import Cluster
+from quafka.client.connection import Connection
+from quafka.client.errors import (
+    ClientError,
+    NotKafkaError,
+    RefusedError,
+    UnreachableError,
+    UnsupportedError,
+    about,
+    sentence,
+)
+from quafka_proto.codec import decode
+from quafka_proto.errors import ErrorCode
+from quafka_proto.headers import decode_request_header, encode_response
+from quafka_proto.message import Response
+from quafka_proto.schema.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from quafka_proto.schema.metadata import (
+    MetadataRequest,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponseTopic,
+)
+from quafka_proto.schema.partitions import CreatePartitionsRequest, CreatePartitionsResponse
+
+HOST = "127.0.0.1"
+SECONDS = 5.0
+
+
+class Fake:
+    """A server that answers what it is told to. `software`: what its client calls itself."""
+
+    def __init__(self, apis: Mapping[int, tuple[int, int]], oldest: bool = False) -> None:
+        self._apis = apis
+        self._oldest = oldest
+        self.answers: dict[int, Response | bytes | None] = {}
+        self.asked: list[tuple[int, int]] = []
+        self.software = ""
+        self.port = 0
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while True:
+                frame = await reader.readexactly(int.from_bytes(await reader.readexactly(4), "big"))
+                header, at = decode_request_header(frame)
+                self.asked.append((header.api_key, header.api_version))
+                if header.api_key == ApiVersionsRequest.api_key:
+                    request = decode(ApiVersionsRequest, header.api_version, frame, at)
+                    self.software = request.client_software_name
+                    answer: Response | bytes | None = self._versions()
+                    version = 0 if self._oldest else header.api_version
+                else:
+                    answer, version = self.answers[header.api_key], header.api_version
+                if answer is None:
+                    return
+                if isinstance(answer, bytes):
+                    writer.write(answer)
+                else:
+                    writer.writelines(encode_response(header.correlation_id, answer, version))
+        except EOFError:
+            pass
+        finally:
+            writer.close()
+
+    def _versions(self) -> ApiVersionsResponse:
+        code = ErrorCode.UNSUPPORTED_VERSION if self._oldest else ErrorCode.NONE
+        keys = [
+            ApiVersion(api_key=key, min_version=low, max_version=high)
+            for key, (low, high) in self._apis.items()
+        ]
+        return ApiVersionsResponse(error_code=code, api_keys=keys)
+
+
+@asynccontextmanager
+async def connected(fake: Fake, timeout: float = SECONDS) -> AsyncIterator[Connection]:
+    async with serving(fake):
+        connection = Connection(HOST, fake.port, timeout)
+        try:
+            await connection.open()
+            yield connection
+        finally:
+            await connection.close()
+
+
+@asynccontextmanager
+async def serving(fake: Fake) -> AsyncIterator[None]:
+    server = await asyncio.start_server(fake.serve, HOST, 0)
+    fake.port = server.sockets[0].getsockname()[1]
+    try:
+        yield
+    finally:
+        server.close()
+
+
+async def test_the_newest_version_of_both_is_spoken() -> None:
+    fake = Fake({3: (0, 9), 37: (7, 9)})
+    fake.answers[3] = MetadataResponse(cluster_id="c")
+    async with connected(fake) as connection:
+        assert (await connection.call(MetadataRequest(), MetadataResponse)).cluster_id == "c"
+        assert fake.asked == [(18, 3), (3, 9)]
+        assert fake.software == "quafka"
+        await connection.call(MetadataRequest(), MetadataResponse, newest=4)
+        assert fake.asked[-1] == (3, 4)
+        assert not connection.has(CreatePartitionsRequest), "only newer versions than are known"
+
+
+async def test_a_server_that_only_knows_the_first_api_versions() -> None:
+    fake = Fake({3: (0, 1)}, oldest=True)
+    fake.answers[3] = MetadataResponse()
+    async with connected(fake) as connection:
+        await connection.call(MetadataRequest(), MetadataResponse)
+        assert fake.asked == [(18, 3), (3, 1)]
+
+
+async def test_an_api_that_the_server_lacks_is_named() -> None:
+    async with connected(Fake({3: (0, 9)})) as connection:
+        with pytest.raises(UnsupportedError, match=r"does not have CreatePartitions \(API 37\)"):
+            await connection.call(CreatePartitionsRequest(), CreatePartitionsResponse)
+
+
+@pytest.mark.parametrize(
+    ("answer", "error", "why"),
+    [
+        (None, UnreachableError, "closed the connection on Metadata"),
+        (b"\0\0\0\x06" + bytes(6), NotKafkaError, "answers Metadata as no Kafka does"),
+        (b"\xff\xff\xff\xff", NotKafkaError, "is not Kafka"),
+        (b"HTTP/1.1 400", NotKafkaError, "it is a web server"),
+        (b"SSH-2.0-x", NotKafkaError, "it is an SSH server"),
+        (b"\0\0\0\x63half", UnreachableError, r"does not answer Metadata within 0\.2 s"),
+    ],
+)
+async def test_answers_that_are_none(
+    answer: bytes | None, error: type[ClientError], why: str
+) -> None:
+    fake = Fake({3: (0, 9)})
+    fake.answers[3] = answer
+    async with connected(fake, timeout=0.2) as connection:
+        with pytest.raises(error, match=why) as raised:
+            await connection.call(MetadataRequest(), MetadataResponse)
+        assert "\n" not in str(raised.value)
+
+
+async def test_the_first_bootstrap_server_that_is_there_is_used() -> None:
+    fake = Fake({3: (0, 9)})
+    async with serving(fake):
+        closed = (HOST, 1)
+        async with Cluster([closed, (HOST, fake.port)], SECONDS) as cluster:
+            assert cluster.any.port == fake.port
+        with pytest.raises(UnreachableError, match="nothing listens on"):
+            async with Cluster([closed, closed], SECONDS):
+                pass
+
+
+async def test_a_broker_is_looked_for_where_the_cluster_says() -> None:
+    fake, other = Fake({3: (0, 9)}), Fake({3: (0, 9)})
+    async with serving(fake), serving(other):
+        fake.answers[3] = MetadataResponse(
+            brokers=[
+                MetadataResponseBroker(node_id=0, host=HOST, port=fake.port),
+                MetadataResponseBroker(node_id=1, host=HOST, port=other.port),
+                MetadataResponseBroker(node_id=2, host=HOST, port=1),
+            ]
+        )
+        async with Cluster([(HOST, fake.port)], SECONDS) as cluster:
+            assert await cluster.node(0) is cluster.any
+            assert (await cluster.node(1)).port == other.port
+            assert await cluster.node(1) is await cluster.node(1)
+            with pytest.raises(UnreachableError, match="tells its clients to go to"):
+                await cluster.node(2)
+            with pytest.raises(UnreachableError, match="broker 7 is away"):
+                await cluster.node(7)
+
+
+async def test_a_topic_without_a_leader_yet_is_asked_for_again() -> None:
+    fake = Fake({3: (0, 9)})
+    early = MetadataResponseTopic(name="t", error_code=ErrorCode.LEADER_NOT_AVAILABLE)
+    fake.answers[3] = MetadataResponse(topics=[early])
+    async with serving(fake), Cluster([(HOST, fake.port)], SECONDS) as cluster:
+        asked = asyncio.create_task(cluster.topic("t"))
+        while len(fake.asked) < 2:
+            await asyncio.sleep(0.01)
+        fake.answers[3] = MetadataResponse(topics=[MetadataResponseTopic(name="t")])
+        assert (await asked).error_code == 0
+        fake.answers[3] = MetadataResponse(topics=[MetadataResponseTopic(name="t", error_code=3)])
+        with pytest.raises(RefusedError, match="topic 't': there is no such topic"):
+            await cluster.topic("t")
+
+
+def test_errors_in_words() -> None:
+    assert sentence(ErrorCode.NON_EMPTY_GROUP) == "the group has members; stop its consumers first"
+    assert sentence(ErrorCode.NON_EMPTY_GROUP, "said by the server") == "said by the server"
+    assert sentence(9_999) == "the server answers error 9999"
+    assert about("topic 't'", "no") == "topic 't': no"
+    assert about("topic 't'", "Topic 't' already exists.") == "Topic 't' already exists."

@@ -1,0 +1,76 @@
+"""What the doctor makes of what a gateway says, and how a consumer leaves that cannot."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any, cast
+
+import pytest
+from confluent_kafka import Consumer
+
+from quafka.commands import consume
+from quafka.commands.doctor import Report, _broker, _clock
+from quafka_proto.schema.quafka import DescribeGatewayResponse, GatewayBroker
+
+NOW_MS = 1_700_000_000_000
+GATEWAY = DescribeGatewayResponse(server_time_ms=NOW_MS, version="1.0")
+FINE: dict[str, Any] = {
+    "address": "b:1", "connected": True, "answered": True, "version": "1.0", "time_ms": NOW_MS,
+    "op_us": 900, "rtt_us": 300, "datagram_bytes": 60_000, "packets_sent": 9,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("skew", "doubt", "status", "said"),
+    [
+        (0.0, 0.01, "ok", "within 10 ms"),
+        (0.9, 0.01, "ok", "within 900 ms"),
+        (3.0, 0.01, "warn", "3.0 s ahead"),
+        (-3.0, 0.01, "warn", "3.0 s behind"),
+        (3.0, 4.0, "ok", "within 4000 ms"),
+        (-400.0, 0.01, "fail", "400.0 s behind: times, retention and lag"),
+    ],
+)
+def test_clocks(skew: float, doubt: float, status: str, said: str) -> None:
+    report = Report()
+    _clock(report, "broker", round(NOW_MS + skew * 1_000), NOW_MS / 1_000, doubt)
+    (finding,) = report.findings
+    assert finding.status == status
+    assert said in finding.message
+    assert (finding.fix is None) is (status == "ok")
+
+
+@pytest.mark.parametrize(
+    ("change", "check", "status", "said"),
+    [
+        ({}, "mesh", "ok", "round trip 0.3 ms, an op 0.9 ms, datagrams of 60000 bytes"),
+        ({"connected": False, "away_ms": 7_000}, "mesh", "fail", "(for 7 s)"),
+        ({"answered": False}, "mesh", "fail", "does not answer"),
+        ({"datagram_bytes": 1_200}, "mesh", "warn", "only small datagrams"),
+        ({"problem": "no space left"}, "broker", "fail", "no space left"),
+        ({"version": "0.9"}, "version", "warn", "is 0.9, the gateway 1.0"),
+        ({"time_ms": NOW_MS + 60_000}, "clock", "warn", "60.0 s ahead"),
+    ],
+)
+def test_brokers(change: dict[str, Any], check: str, status: str, said: str) -> None:
+    report = Report()
+    _broker(report, GatewayBroker(**(FINE | change)), GATEWAY)
+    finding = next(each for each in report.findings if each.check == check and said in each.message)
+    assert finding.status == status
+    others = [each for each in report.findings if each is not finding]
+    assert {each.status for each in others} <= {"ok"}
+
+
+def test_a_consumer_does_not_wait_for_a_broker_that_is_gone(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    over = threading.Event()
+
+    class Stuck:
+        def close(self) -> None:
+            over.wait(20)
+
+    monkeypatch.setattr(consume, "_LEAVE_SECONDS", 0.05)
+    consume._leave(cast(Consumer, Stuck()))
+    over.set()
+    assert "may not be committed" in capsys.readouterr().err

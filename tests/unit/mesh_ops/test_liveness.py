@@ -1,0 +1,94 @@
+"""Peers that are killed, frozen or cut off: who notices, and how soon."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import time
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+
+from quafka_mesh_ops.ops import DescribeTopics
+from quafka_mesh_ops.transport import liveness
+from quafka_mesh_ops.transport.connection import Connection
+from tests.unit.mesh_ops.mesh import Mesh, mesh
+
+PARK = DescribeTopics(["park"])
+
+
+@pytest.fixture
+async def parked() -> AsyncIterator[Mesh]:
+    """A pair with one op in flight, and nothing else under way."""
+    async with mesh() as m:
+        call = asyncio.ensure_future(m.client.call(PARK, org_id=1, deadline=20))
+        await asyncio.wait_for(m.broker.parked.wait(), 2)
+        await asyncio.sleep(0.3)
+        yield m
+        call.cancel()
+        await asyncio.gather(call, return_exceptions=True)
+
+
+def gateway_end(m: Mesh) -> Connection:
+    session = m.client._session
+    assert session is not None
+    return session.connection
+
+
+async def seconds_until(condition: Callable[[], bool], at_most: float) -> float:
+    began = time.monotonic()
+    async with asyncio.timeout(at_most):
+        while not condition():
+            await asyncio.sleep(0.002)
+    return time.monotonic() - began
+
+
+def freeze(m: Mesh) -> None:
+    """Neither read nor send at the gateway's end."""
+    udp = gateway_end(m)._socket
+    udp._loop.remove_reader(udp._sock.fileno())
+    udp.send = lambda datagrams: None  # type: ignore[method-assign]
+
+
+async def test_a_killed_gateway_is_noticed_at_once(parked: Mesh) -> None:
+    gateway_end(parked)._socket.close()  # no farewell
+    (session,) = parked.server.sessions
+    assert await seconds_until(lambda: session not in parked.server.sessions, 2) < 0.25
+    await seconds_until(lambda: parked.broker.cancelled == ["park"], 1)
+
+
+async def test_a_frozen_gateway_is_given_up_after_two_seconds(parked: Mesh) -> None:
+    (session,) = parked.server.sessions
+    freeze(parked)
+    took = await seconds_until(lambda: session not in parked.server.sessions, 5)
+    assert 1.7 < took < 2.8
+    await seconds_until(lambda: parked.broker.cancelled == ["park"], 1)
+
+
+async def test_an_idle_gateway_is_not_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(liveness, "SILENT_SECONDS", 1.5)  # its pings come every second
+    async with mesh() as m:
+        (session,) = m.server.sessions
+        await asyncio.sleep(1.8)
+        assert m.server.sessions == {session}
+        assert m.client.counters().reconnects == 0
+
+
+async def test_a_broker_that_stood_still_itself_blames_nobody(
+    parked: Mesh, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(liveness, "SILENT_SECONDS", 0.5)
+    (session,) = parked.server.sessions
+    time.sleep(0.8)
+    await asyncio.sleep(0.2)
+    assert parked.server.sessions == {session}
+
+
+async def test_a_forged_refusal_does_not_end_a_connection(parked: Mesh) -> None:
+    (session,) = parked.server.sessions
+    address = session.connection.quic.get_peer_address()
+    refused = OSError(errno.ECONNREFUSED, "Connection refused")
+    for _ in range(3):
+        parked.server._listener._failed(refused, address)
+        await asyncio.sleep(0.15)
+    assert parked.server.sessions == {session}

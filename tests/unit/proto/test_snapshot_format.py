@@ -1,0 +1,129 @@
+"""Manifest and zones: what was written is read; what is not whole or not known is refused."""
+
+import json
+
+import pytest
+
+from quafka_proto.errors import Malformed
+from quafka_proto.log_format import IndexRow, encode_row
+from quafka_proto.snapshot_format import (
+    CommittedOffset,
+    Group,
+    Manifest,
+    Partition,
+    Piece,
+    Segment,
+    Topic,
+    decode_manifest,
+    decode_zones,
+    encode_manifest,
+    encode_zones,
+    manifest_path,
+    snapshot_ids,
+    zones_of,
+)
+
+ID = "00000042-20261121T135500Z"
+PIECE = Piece(
+    3, 0xDEADBEEF, 4096, 1000, "segments/3.log", 4096, "segments/3.oidx", 0, 7, "segments/3.zones"
+)
+MANIFEST = Manifest(
+    ID, 1_700_000_000_000, "cluster", 77, None, None,
+    [PIECE],
+    [Topic(1, "flüge", "00" * 16, "11" * 16, 2, [Partition(0, 3, 9, 9, [[4, 6]])], {"a": "b"})],
+    [Group(1, "g", [CommittedOffset("flüge", 0, 5, -1, "m", 1)])],
+    [Segment(3, 0xDEADBEEF, 5096, 11, "ab")],
+)  # fmt: skip
+
+
+def test_a_manifest_is_read_as_it_was_written() -> None:
+    assert decode_manifest(encode_manifest(MANIFEST)) == MANIFEST
+    assert MANIFEST.topic(1, "flüge") is MANIFEST.topics[0]
+    assert MANIFEST.topic(2, "flüge") is None
+    assert set(MANIFEST.files()) == {"segments/3.log", "segments/3.oidx", "segments/3.zones"}
+
+
+def test_fields_that_are_not_known_are_ignored() -> None:
+    values = json.loads(encode_manifest(MANIFEST))
+    values["later"] = values["pieces"][0]["later"] = {"x": 1}
+    assert decode_manifest(json.dumps(values).encode()) == MANIFEST
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"version": 2}, "version 2"),
+        ({"format": "parquet"}, "format"),
+        ({"pieces": {}}, "pieces"),
+        ({"pieces": [7]}, "no object"),
+        ({"cut_ms": "yesterday"}, "cut_ms"),
+        ({"cut_ms": True}, "cut_ms"),
+        ({"topics": [{"org": 1}]}, "topics\\[0\\]"),
+    ],
+)
+def test_what_is_wrong_in_a_manifest_is_said(change: dict[str, object], complaint: str) -> None:
+    values = {**json.loads(encode_manifest(MANIFEST)), **change}
+    with pytest.raises(Malformed, match=complaint):
+        decode_manifest(json.dumps(values).encode())
+
+
+@pytest.mark.parametrize("path", ["/etc/passwd", "segments/../../x", "snapshots/x", ""])
+def test_a_path_that_leaves_the_segments_is_refused(path: str) -> None:
+    values = json.loads(encode_manifest(MANIFEST))
+    values["pieces"][0]["log"] = path
+    with pytest.raises(Malformed, match="log"):
+        decode_manifest(json.dumps(values).encode())
+
+
+@pytest.mark.parametrize("length", [0, 10, -1])
+def test_half_a_manifest_is_none(length: int) -> None:
+    with pytest.raises(Malformed):
+        decode_manifest(encode_manifest(MANIFEST)[:length])
+
+
+def test_an_entry_is_found_in_a_piece_of_the_segment() -> None:
+    assert PIECE.offset_of(4100) == 4100
+    copied = Piece(3, 0, 4096, 1000, "segments/x", 0, "segments/y", 0, 7, "segments/z")
+    assert copied.offset_of(4100) == 4
+
+
+def _row(topic: bytes, offset: int, count: int, timestamp: int, position: int) -> bytes:
+    return encode_row(
+        IndexRow(1, offset, position, topic * 16, timestamp, -1, -1, 1, 0, 0, count, 100, -1)
+    )
+
+
+def test_zones_say_what_the_rows_say() -> None:
+    rows = b"".join(
+        (
+            _row(b"b", 0, 2, 5, 32),
+            _row(b"a", 10, 3, 9, 200),
+            _row(b"a", 13, 1, 7, 400),
+            _row(b"b", 2, 1, -1, 600),
+        )
+    )
+    zones = zones_of(rows)
+    assert [(z.topic_hash[:1], z.first_offset, z.end_offset, z.max_timestamp) for z in zones] == [
+        (b"a", 10, 14, 9),
+        (b"b", 0, 3, 5),
+    ]
+    assert [(z.batches, z.records, z.bytes, z.first_row, z.end_row) for z in zones] == [
+        (2, 4, 200, 1, 3),
+        (2, 3, 200, 0, 4),
+    ]
+    assert decode_zones(encode_zones(zones)) == zones
+
+
+def test_zones_that_are_not_whole_are_refused() -> None:
+    data = encode_zones(zones_of(_row(b"a", 0, 1, 1, 32)))
+    for at in range(len(data)):
+        with pytest.raises(Malformed):
+            decode_zones(data[:at])
+        with pytest.raises(Malformed):
+            decode_zones(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
+
+
+def test_ids_sort_in_the_order_of_the_cuts() -> None:
+    later = "00000043-20261121T135500Z"
+    assert snapshot_ids([later, "lost+found", ID, "00000041-x"]) == [ID, later]
+    assert manifest_path(ID) == f"snapshots/{ID}/manifest.json"

@@ -1,0 +1,198 @@
+"""The vectorised decode gives what the plain one gives, for any records; any bytes are records or
+damage."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pyspark_quafka import varints
+from pyspark_quafka.arrow import arrow_schema
+from pyspark_quafka.columns import COLUMNS
+from pyspark_quafka.decode import Batches, Damage, Wanted, decode
+from quafka_proto.compression import Codec
+from quafka_proto.primitives import write_varint
+from quafka_proto.record_codec import Record, build_batch, iter_records
+from quafka_proto.records import LOG_APPEND_TIME, PATCHED_SIZE, crc32c, empty_batch, read_header
+
+NOW = 1_700_000_000_000
+PAYLOADS = st.none() | st.binary(max_size=200)
+HEADERS = st.lists(st.tuples(st.text(max_size=20), PAYLOADS), max_size=3)
+RECORDS = st.lists(
+    st.builds(
+        Record, st.just(0), st.integers(NOW - 10**9, NOW + 10**9), PAYLOADS, PAYLOADS, HEADERS
+    ),
+    min_size=1,
+    max_size=8,
+)
+EVERYTHING = Wanted(COLUMNS)
+ENDLESS = 1 << 62
+
+
+def batches_of(
+    batches: Sequence[bytes | bytearray], first: int = 0, until: int = ENDLESS
+) -> Batches:
+    lengths = np.array([len(batch) for batch in batches], np.int64)
+    data = np.frombuffer(b"".join(batches), np.uint8)
+    many = len(batches)
+    return Batches(
+        data, np.cumsum(lengths) - lengths, lengths, np.zeros(many, np.int64),
+        np.full(many, first), np.full(many, until), [("orders", 3)],
+    )  # fmt: skip
+
+
+def row_of(record: Record, timestamp_type: int = 0) -> dict[str, Any]:
+    headers = [{"key": name, "value": value} for name, value in record.headers]
+    return {
+        "key": record.key,
+        "value": record.value,
+        "topic": "orders",
+        "partition": 3,
+        "offset": record.offset,
+        "timestamp": datetime.fromtimestamp(record.timestamp // 1000, UTC).replace(
+            microsecond=record.timestamp % 1000 * 1000
+        ),
+        "timestampType": timestamp_type,
+        "headers": headers or None,
+    }
+
+
+def plainly(batches: Sequence[bytes | bytearray]) -> list[dict[str, Any]]:
+    return [
+        row_of(record, int(bool(read_header(batch).attributes & LOG_APPEND_TIME)))
+        for batch in batches
+        for record in iter_records(batch)
+    ]
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.tuples(RECORDS, st.sampled_from(Codec)), min_size=1, max_size=4), st.booleans())
+def test_the_same_as_record_by_record(parts: list[tuple[list[Record], Codec]], step: bool) -> None:
+    lanes = varints.FEWEST_LANES
+    varints.FEWEST_LANES = 1 if step else lanes  # in lock-step, or one batch after the other
+    try:
+        batches = [build_batch(records, 100 * at, codec=c) for at, (records, c) in enumerate(parts)]
+        found, damages = decode(batches_of(batches), EVERYTHING)
+    finally:
+        varints.FEWEST_LANES = lanes
+    found.validate(full=True)
+    assert not damages
+    assert found.to_pylist() == plainly(batches)
+
+
+def test_many_small_batches_beside_a_large_one() -> None:
+    """Lock-step while there are many, then one by one."""
+    batches = [
+        build_batch(
+            [Record(0, NOW, b"k" * (at % 90), b"v" * at, []) for at in range(1 + number % 7)],
+            number * 1_000,
+        )
+        for number in range(varints.FEWEST_LANES + 50)
+    ]
+    large = [Record(0, NOW + at, None, b"x" * (at * 7 % 20_000), []) for at in range(300)]
+    batches.insert(5, build_batch(large, 5_000_000, codec=Codec.ZSTD))
+    found, damages = decode(batches_of(batches), EVERYTHING)
+    assert not damages
+    assert found.to_pylist() == plainly(batches)
+
+
+def test_offsets_that_compaction_left_out_and_append_time() -> None:
+    kept = [Record(offset, NOW + offset, b"k", b"v", []) for offset in (7, 9, 200)]
+    batches = [
+        build_batch(kept, 7, keep_offsets=True),
+        build_batch([Record(0, NOW, b"k", b"v", [])] * 2, 300, append_time=NOW + 5),
+    ]
+    found, _ = decode(batches_of(batches), EVERYTHING)
+    assert found.to_pylist() == plainly(batches)
+    offsets, _ = decode(batches_of(batches), Wanted(("offset",)))
+    assert offsets.column("offset").to_pylist() == [7, 9, 200, 300, 301]
+
+
+def test_only_the_wanted_offsets_and_columns() -> None:
+    batches = [build_batch([Record(0, NOW, b"k", b"v", [])] * 10, 10 * at) for at in range(3)]
+    for columns in (("value", "offset"), ("offset",)):
+        found, _ = decode(batches_of(batches, 7, 24), Wanted(columns))
+        assert found.schema.equals(arrow_schema(columns))
+        assert found.column("offset").to_pylist() == list(range(7, 24))
+    found, _ = decode(batches_of(batches, 7, 24), Wanted(()))
+    assert (found.num_rows, found.num_columns) == (17, 0)
+
+
+def test_control_batches_and_batches_of_lost_records_have_no_rows() -> None:
+    batches: list[bytes | bytearray] = [
+        build_batch([Record(0, NOW, b"k", b"v", [])], 0),
+        build_batch([Record(0, NOW, b"\0\0\0\0", b"", [])], 1, control=True),
+        empty_batch(2, 50),
+        build_batch([Record(0, NOW, b"k", b"w", [])], 52),
+    ]
+    for columns in (COLUMNS, ("offset",)):
+        found, damages = decode(batches_of(batches), Wanted(columns))
+        assert not damages
+        assert found.column("offset").to_pylist() == [0, 52]
+
+
+def test_aborted_records_are_left_out() -> None:
+    def batch(offset: int, producer: int, *, transactional: bool = True) -> bytearray:
+        record = Record(0, NOW, b"k", b"v", [])
+        return build_batch([record], offset, transactional=transactional, producer_id=producer)
+
+    batches = [batch(0, 7), batch(1, 8), batch(2, 7), batch(3, 7, transactional=False), batch(4, 7)]
+    aborted = Wanted(COLUMNS, frozenset({(0, 7, 0, 2)}))
+    found, _ = decode(batches_of(batches), aborted)
+    assert found.column("offset").to_pylist() == [1, 3, 4]
+
+
+@pytest.mark.parametrize("codec", Codec)
+def test_a_damaged_batch_is_told_and_left_out(codec: Codec) -> None:
+    batches = [
+        build_batch([Record(0, NOW, b"k", b"value" * 9, [])] * 4, 4 * at, codec=codec)
+        for at in range(3)
+    ]
+    batches[1][-3] ^= 0x40
+    found, damages = decode(batches_of(batches), EVERYTHING)
+    assert damages == [Damage("orders", 3, 4, "it does not match its CRC")]
+    assert found.column("offset").to_pylist() == [0, 1, 2, 3, 8, 9, 10, 11]
+
+
+def test_a_batch_that_is_too_large_is_told() -> None:
+    small = build_batch([Record(0, NOW, None, b"x", [])], 0)
+    large = build_batch([Record(0, NOW, None, b"x" * 5_000, [])], 1, codec=Codec.ZSTD)
+    found, damages = decode(batches_of([small, large]), Wanted(COLUMNS, limit=1_000))
+    assert [damage.offset for damage in damages] == [1]
+    assert found.num_rows == 1
+
+
+@settings(max_examples=200, deadline=None)
+@given(RECORDS, st.randoms(use_true_random=False))
+def test_damage_under_a_right_crc_gives_records_or_damage(
+    records: list[Record], chance: random.Random
+) -> None:
+    batch = build_batch(records)
+    for _ in range(chance.randint(1, 5)):
+        batch[chance.randrange(PATCHED_SIZE, len(batch))] = chance.randrange(256)
+    batch[17:21] = crc32c(batch[PATCHED_SIZE:]).to_bytes(4, "big")
+    good = build_batch([Record(0, NOW, b"k", b"v", [])], 1_000)
+    for columns in (COLUMNS, ("value",), ("offset",)):
+        found, damages = decode(batches_of([batch, good]), Wanted(columns))
+        found.validate(full=True)
+        assert found.num_rows >= 1
+        assert len(damages) <= 1
+
+
+@given(st.lists(st.integers(-(1 << 63), (1 << 63) - 1), min_size=1, max_size=20))
+def test_varints_of_all_lengths(numbers: list[int]) -> None:
+    data = bytearray()
+    at = []
+    for number in numbers:
+        at.append(len(data))
+        write_varint(data, number)
+    found, behind = varints.read_varints(np.frombuffer(data, np.uint8), np.array(at, np.int64))
+    assert found.tolist() == numbers
+    assert behind.tolist() == [*at[1:], len(data)]
