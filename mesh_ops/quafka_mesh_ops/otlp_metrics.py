@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar, cast
+from uuid import uuid4
 
 from quafka_mesh_ops.metrics import Family, Histogram, Kind, Metrics
 
@@ -63,11 +64,13 @@ class MetricsPush:
     def __init__(
         self, exporter: MetricExporter, service_name: str, metrics: Metrics, interval: float
     ) -> None:
-        from opentelemetry.sdk.resources import SERVICE_NAME, Resource
+        from opentelemetry.sdk.resources import SERVICE_INSTANCE_ID, SERVICE_NAME, Resource
         from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
         self._exporter = exporter
-        self._resource = Resource.create({SERVICE_NAME: service_name})
+        # Of several gateways, or workers of one, each counts for itself.
+        instance = Resource({SERVICE_INSTANCE_ID: str(uuid4())})
+        self._resource = instance.merge(Resource.create({SERVICE_NAME: service_name}))
         self._scope = InstrumentationScope("quafka")
         self._metrics = metrics
         self._interval = interval
