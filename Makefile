@@ -1,5 +1,5 @@
 # Everything a person runs: `make up`, `make test`, `make check`, `make bench`, `make crash`, `make fuzz`,
-# `make soak`.
+# `make soak`, `make spark-versions`.
 VENV   := .venv
 BIN    := $(VENV)/bin
 PYTHON ?= python3
@@ -10,7 +10,7 @@ KILLS  ?= 200
 SECONDS ?= 60
 MINUTES ?= 30
 
-.PHONY: up test check bench crash fuzz soak flights clean
+.PHONY: up test check bench crash fuzz soak spark-versions flights clean
 
 up: $(VENV)/.installed            ## run a broker and a gateway here, until Ctrl-C
 	@$(BIN)/quafka up $(ARGS)
@@ -35,6 +35,9 @@ crash: $(VENV)/.installed-dev     ## kill -9 and power cuts under load: nothing 
 
 fuzz: $(VENV)/.installed-fuzz     ## hostile bytes, guided by coverage: SECONDS for each target
 	$(BIN)/python -m tests.fuzz --seconds $(SECONDS) $(ARGS)
+
+spark-versions: $(VENV)/.installed-dev ## the Spark tests on every PySpark that is supported
+	$(BIN)/python -m tests.spark.versions $(ARGS)
 
 soak: $(VENV)/.installed-dev      ## the mesh over a link that goes from bad to worse, or ARGS=groups, for MINUTES
 	$(BIN)/python -m tests.soak --minutes $(MINUTES) $(ARGS)

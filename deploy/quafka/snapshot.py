@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -31,6 +32,7 @@ from quafka_proto.snapshot_format import Manifest, manifest_path
 
 EXIT_DONE, EXIT_DAMAGED, EXIT_WRONG = 0, 1, 2
 _PROGRESS_SECONDS = 1.0
+_NICE = 10  # a broker on this machine has clients who wait
 
 
 def run(options: argparse.Namespace) -> int:
@@ -56,6 +58,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _create(options: argparse.Namespace, store: Store) -> int:
     begun = time.monotonic()
+    os.nice(_NICE)
     with store.locked() as lock, _cut(options) as (cut, source):
         progress = _Progress(sys.stderr.isatty())
         creation = Creation(

@@ -30,6 +30,8 @@ MAX_LINKS = 16
 """A fetch that returns a thousand batches does not name a thousand producers."""
 
 _TRACEPARENT = re.compile(r"00-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})", re.ASCII)
+_KEY = r"[a-z][a-z0-9_\-*/]{0,255}|[a-z0-9][a-z0-9_\-*/]{0,240}@[a-z][a-z0-9_\-*/]{0,13}"
+_MEMBER = re.compile(rf"(?:{_KEY})=[ -+\--<>-~]{{0,255}}[!-+\--<>-~]", re.ASCII)
 _TRACESTATE_LIMIT = 512  # W3C Trace Context 3.3.1.5: propagate at least this much
 _REMEMBERED = 4_096
 
@@ -69,8 +71,23 @@ def parse_client(traceparent: str, tracestate: str = "") -> ClientContext | None
     trace_id, span_id, flags = (int(group, 16) for group in match.groups())
     if not (trace_id and span_id):
         return None
-    context = TraceContext(trace_id, span_id, tracestate[:_TRACESTATE_LIMIT])
+    context = TraceContext(trace_id, span_id, tracestate and _whole_members(tracestate))
     return ClientContext(context, bool(flags & 1))
+
+
+def _whole_members(tracestate: str) -> str:
+    """As many of its members as there is room for; nothing of one that is wrong (W3C 3.3.1)."""
+    members = [member.strip(" \t") for member in tracestate.split(",")]
+    kept: list[str] = []
+    room = _TRACESTATE_LIMIT
+    for member in filter(None, members):
+        if _MEMBER.fullmatch(member) is None:
+            return ""
+        room -= len(member) + 1
+        if room < -1:
+            break
+        kept.append(member)
+    return ",".join(kept)
 
 
 def parse_traceparent(traceparent: str, tracestate: str = "") -> TraceContext | None:

@@ -154,7 +154,7 @@ class _Objects(Store):
 
     def write(self, path: str, data: bytes | memoryview) -> None:
         with self._told(path):
-            self._calls.put(self._client, path, data)
+            self._calls.put(self._client, path, bytes(data))
 
     @contextmanager
     def _told(self, path: str) -> Generator[None]:

@@ -281,7 +281,8 @@ async def _write(server: Server, commits: int) -> float:
         nonlocal left
         while left > 0:
             left -= 1
-            assert await member.commit("groups", [left] * PARTITIONS) == 0
+            while await member.commit("groups", [left] * PARTITIONS):
+                pass  # as clients do: a machine that is too busy answers too late
 
     began = time.perf_counter()
     await asyncio.gather(*map(write, writers))

@@ -68,6 +68,7 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--records", type=int, default=1_000_000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--codec", default="lz4")
+    parser.add_argument("--only", default="", help="queries whose name contains this")
     parser.add_argument("--without-kafka", action="store_true")
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as scratch, ExitStack() as stack:
@@ -319,6 +320,8 @@ def _measure(
     }
     print(f"\n{'thousand rows/s of CPU time':28}" + "".join(f"{name:>22}" for name in reads))
     for name, (query, within, rows) in queries.items():
+        if options.only not in name:
+            continue
         found: dict[str, list[float]] = {}
         for turn in range(options.rounds + 1):
             for reader, read in reads.items():

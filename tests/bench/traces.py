@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 import timeit
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -53,13 +53,14 @@ def env_of(ratio: str | None, endpoint: str) -> dict[str, str]:
         return {}
     return {
         "OTEL_EXPORTER_OTLP_ENDPOINT": endpoint,
+        "OTEL_METRICS_EXPORTER": "none",
         "OTEL_TRACES_SAMPLER": "parentbased_traceidratio",
         "OTEL_TRACES_SAMPLER_ARG": ratio,
     }
 
 
 @contextmanager
-def sink() -> Iterator[str]:
+def sink() -> Generator[str]:
     """A collector that takes everything, in a process of its own; its endpoint."""
     command = [sys.executable, "-m", "tests.bench.traces", "sink"]
     server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)

@@ -43,8 +43,9 @@ def test_members_of_two_libraries_and_their_lag(group_cluster: Cluster) -> None:
 
     until(shared, ours)
     ours.commit(offsets=[TopicPartition("two", p, 4) for p in owned(ours)], asynchronous=False)
-    theirs.commit()  # all that it has read
+    # Where it begins, or behind what it has read meanwhile.
     positions = {place.partition: theirs.position(place) for place in theirs.assignment()}
+    theirs.commit()
     expected = dict.fromkeys(owned(ours), 6) | {p: 10 - at for p, at in positions.items()}
 
     group = described(quafka, "two")

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from tests.support.cluster import Cluster
 from tests.support.jaeger import jaeger, jaeger_binary
 from tests.support.kafka_calls import fetch, metadata, produce, values
+from tests.support.machine import unable
 from tests.support.raw_client import RawClient
 
 _READ_SPANS = 11
@@ -17,7 +16,7 @@ _READ_SPANS = 11
 def test_jaeger_holds_a_whole_trace_and_knows_what_calls_what(tmp_path: Path) -> None:
     binary = jaeger_binary()
     if binary is None:
-        pytest.skip("there is no jaeger on the PATH, nor does JAEGER_BINARY name one")
+        unable("run Jaeger: there is none on the PATH, nor does JAEGER_BINARY name one")
     with jaeger(binary, tmp_path) as tracing:
         env = {"OTEL_EXPORTER_OTLP_ENDPOINT": tracing.otlp, "OTEL_BSP_SCHEDULE_DELAY": "50"}
         with Cluster(tmp_path, env=env) as cluster, RawClient(cluster.address) as client:
@@ -32,7 +31,7 @@ def test_jaeger_holds_a_whole_trace_and_knows_what_calls_what(tmp_path: Path) ->
     (read,) = [s for s in trace["spans"] if s["operationName"] == "rafka.broker.fetch.read"]
     assert services[read["processID"]] == "quafka-broker"
     assert not any(span.get("warnings") for span in trace["spans"])  # it misses no parent
-    chain = []
+    chain: list[str] = []
     span = read
     while True:
         chain.append(span["operationName"])

@@ -72,7 +72,8 @@ class Admin:
     def _step(self) -> None:
         step = self.done + 1
         self.tried = max(self.tried, step)
-        with RawClient(self._cluster.address) as client:
+        # A broker that is away is waited for, for as long as a client of this kind waits.
+        with RawClient(self._cluster.address, timeout=30) as client:
             grown = grow(client, self._topic, step)
             # One that was not answered may have been made all the same.
             if grown == E.INVALID_PARTITIONS:
@@ -92,8 +93,8 @@ def test_no_change_that_was_answered_is_lost_with_the_broker(cluster: Cluster) -
         cluster.broker.kill()
         cluster.start_broker()
     admin.await_progress()
-    cluster.broker.kill()
     admin.finish()
+    cluster.broker.kill()
     cluster.start_broker()
     with RawClient(cluster.address) as client:
         found = partitions_of(client, "t")

@@ -132,12 +132,3 @@ def test_part_of_it_failing_is_exit_1_and_the_rest_is_done(quafka: Command, name
     }  # fmt: skip
     assert "not-there" in ran.err
     assert "error" in ran.out
-
-
-def test_nothing_to_show_is_said(tmp_path_factory: pytest.TempPathFactory) -> None:
-    with Cluster(tmp_path_factory.mktemp("empty")) as cluster:
-        quafka = Command(cluster.bootstrap)
-        assert quafka("topics list").out == "there are no topics (`quafka topics create NAME`)\n"
-        assert quafka("groups list").out == "there are no groups\n"
-        assert quafka("topics list --format json").json == {"topics": []}
-        assert quafka("groups list --format json").json == {"groups": []}

@@ -45,11 +45,17 @@ def paste(quafka: Command, page: str, heading: str) -> str:
     return shown
 
 
-def test_pasted_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_to_show_and_then_what_is_pasted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     Path("photo.jpg").write_bytes(b"\xff\xd8")
     with Cluster(tmp_path, broker_args=GROUPS) as cluster:
         quafka = Command(cluster.bootstrap)
+        assert quafka("topics list").out == "there are no topics (`quafka topics create NAME`)\n"
+        assert quafka("groups list").out == "there are no groups\n"
+        assert quafka("topics list --format json").json == {"topics": []}
+        assert quafka("groups list --format json").json == {"groups": []}
         shown = paste(quafka, "README.md", "Use it")
         assert sorted(re.findall(r"^\d \d (k\d) (\w+)$", shown, re.MULTILINE)) == [
             ("k1", "first"), ("k2", "second"), ("k3", "third"),

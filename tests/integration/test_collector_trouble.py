@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from enum import Enum
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -70,7 +70,7 @@ class Collector:
 
 
 @contextmanager
-def collector() -> Iterator[Collector]:
+def collector() -> Generator[Collector]:
     """One that is well, at first."""
     found = Collector()
     try:

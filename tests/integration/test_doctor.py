@@ -13,7 +13,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -208,36 +207,13 @@ def certificate(folder: Path) -> Path:
 # --- what the gateway tells -------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("advertised", "why"),
-    [("nowhere.invalid:9092", "cannot be resolved"), ("closed", "nothing listens on")],
-)
-def test_an_advertised_address_that_leads_nowhere(
-    tmp_path: Path, advertised: str, why: str
-) -> None:
-    told = f"{HOST}:{closed_port()}" if advertised == "closed" else advertised
+def test_an_advertised_address_that_leads_nowhere(tmp_path: Path) -> None:
+    told = f"{HOST}:{closed_port()}"
     with Cluster(tmp_path, gateway_args=("--advertised-listener", told)) as cluster:
         seen = doctor(cluster.bootstrap)
-        seen.failed(
-            "advertised", f"clients are told to go to {told}, in vain", "advertised.listener"
-        )
-        assert why in seen.of("advertised")["message"]
+        seen.failed("advertised", f"told to go to {told}, in vain", "advertised.listener")
+        assert "nothing listens on" in seen.of("advertised")["message"]
         assert "advertised.listener" in Command(cluster.bootstrap)("groups list", code=1).err
-
-
-def test_an_advertised_address_of_another_cluster(tmp_path: Path, shared_cluster: Cluster) -> None:
-    told = ("--advertised-listener", shared_cluster.bootstrap)
-    with Cluster(tmp_path, gateway_args=told) as cluster:
-        seen = doctor(cluster.bootstrap)
-        seen.failed("advertised", "where another cluster is", "advertised.listener")
-
-
-def test_a_gateway_that_is_cut_off_from_its_broker(tmp_path: Path) -> None:
-    with Cluster(tmp_path) as cluster:
-        cluster.broker.stop()
-        seen = doctor(cluster.bootstrap, timeout=1.0)
-        seen.failed("mesh", "does not reach the broker at", "mesh.allow")
-        assert seen.of("cluster")["fix"] == "mend the mesh, above: only a broker knows topics"
 
 
 # --- findings ---------------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 
 import pytest
 
@@ -14,7 +13,6 @@ from quafka_proto.schema.quafka import (
     DescribeGroupLagRequest,
     DescribeGroupLagResponse,
 )
-from tests.support.cluster import Cluster
 from tests.support.kafka_calls import commit, produce
 from tests.support.raw_client import RawClient
 
@@ -68,10 +66,3 @@ def test_an_unknown_version_of_it_does_too(client: RawClient) -> None:
     frame = KEY.to_bytes(2, "big") + b"\0\1" + b"\0\0\0\7\xff\xff\0\1\0"
     client.socket.sendall(len(frame).to_bytes(4, "big") + frame)
     assert client.closed_by_peer()
-
-
-def test_without_its_broker_the_gateway_says_so(tmp_path: Path) -> None:
-    with Cluster(tmp_path) as cluster, RawClient(cluster.address, timeout=20.0) as client:
-        cluster.broker.stop()
-        (group,) = lag(client, "g").groups
-        assert (group.group_id, group.error_code) == ("g", ErrorCode.NOT_COORDINATOR)

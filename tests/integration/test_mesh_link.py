@@ -11,6 +11,8 @@ import pytest
 
 from quafka_mesh_ops.errors import OutcomeUnknownError
 from quafka_mesh_ops.ops import DescribeTopics
+from quafka_mesh_ops.server import MeshServer
+from quafka_mesh_ops.tracing import Tracer
 from tests.support.link import Link
 from tests.unit.mesh_ops.mesh import Mesh, fetch_of, mesh, produce_of
 
@@ -107,3 +109,25 @@ async def test_both_ends_notice_a_dead_line_in_about_two_seconds(cut: str) -> No
                 await asyncio.sleep(0.01)
         assert 1.5 < loop.time() - began < 3.0
         assert m.broker.cancelled == ["park"]
+
+
+@pytest.mark.parametrize("delay_ms", [0, 30])
+async def test_a_broker_that_drains_and_is_replaced_fails_no_op(delay_ms: int) -> None:
+    async with linked(True, delay_ms=delay_ms) as (m, _):
+        async with traffic(m) as done:
+            for turn in range(3):
+                before = done[0]
+                async with asyncio.timeout(10):
+                    while done[0] < before + 20:
+                        await asyncio.sleep(0.01)
+                    await m.server.close(5)
+                    m.server = MeshServer(
+                        m.server_identity,
+                        {m.client_identity.node_id},
+                        m.broker.handlers(),
+                        Tracer(),
+                    )
+                    await m.server.start("127.0.0.1", m.port)
+                    while m.client.counters().reconnects == turn:
+                        await asyncio.sleep(0.01)
+        await m.server.close(0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -26,6 +27,12 @@ ORG = 1
 Quafka = Callable[..., str]
 
 
+@pytest.fixture(autouse=True)
+def not_nice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command runs in this process, which has other tests to run."""
+    monkeypatch.setattr("os.nice", lambda _by: 0)
+
+
 @pytest.fixture
 def quafka(capsys: pytest.CaptureFixture[str]) -> Quafka:
     """Runs `quafka snapshot ...`; it must succeed; gives what it printed."""
@@ -41,9 +48,8 @@ def quafka(capsys: pytest.CaptureFixture[str]) -> Quafka:
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Any:
-    """One whose log has small segments and is always being rewritten."""
-    args = ("--wal-segment-bytes", "65536", "--log-retention-check-interval-ms", "100")
-    with Cluster(tmp_path, broker_args=args) as started:
+    """One whose log has small segments."""
+    with Cluster(tmp_path, broker_args=("--wal-segment-bytes", "65536")) as started:
         yield started
 
 
@@ -218,3 +224,11 @@ def test_what_cannot_be_done_is_said_in_a_sentence(
     assert (code, said.out) == (2, "")
     assert complaint in said.err
     assert len(said.err.splitlines()) == 1
+
+
+def test_an_object_store_needs_its_extra(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "quafka_broker.snapshots.object_store", None)
+    assert main(["snapshot", "list", "s3://bucket/lake"]) == 2
+    assert "quafka[s3]" in capsys.readouterr().err

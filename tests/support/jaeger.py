@@ -15,7 +15,7 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -81,7 +81,7 @@ class Jaeger:
 
 
 @contextmanager
-def jaeger(binary: str, folder: Path) -> Iterator[Jaeger]:
+def jaeger(binary: str, folder: Path) -> Generator[Jaeger]:
     """A Jaeger on free ports, for as long as the context lasts."""
     query, grpc, otlp = _free_ports(3)
     config = folder / "jaeger.yaml"

@@ -11,16 +11,21 @@ import pytest
 from tests.support.alone import alone
 
 
-def installed(requirement: str) -> Path:
-    """A folder for PYTHONPATH with this package alone, installed once into the environment."""
+def installed(requirement: str, *, alone_there: bool = True) -> Path:
+    """A folder for PYTHONPATH with this package, installed once into the environment.
+
+    `alone_there`: without what it depends on.
+    """
     folder = Path(sys.prefix) / "other-packages" / requirement
     with alone(folder):
         if not folder.is_dir():
             part = folder.with_name(f"{requirement}.part")
-            command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps"]
+            command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-compile"]
+            command += ["--no-deps"] if alone_there else []
             command += ["--disable-pip-version-check", "--target", str(part), requirement]
-            done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)
-            if done.returncode:
-                pytest.skip(f"pip cannot install {requirement}: {done.stderr[-200:]}")
+            try:
+                subprocess.run(command, capture_output=True, text=True, check=True, timeout=100)
+            except subprocess.SubprocessError as e:
+                pytest.skip(f"pip cannot install {requirement}: {e}")
             part.rename(folder)
     return folder

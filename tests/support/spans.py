@@ -6,7 +6,7 @@ import asyncio
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -134,7 +134,7 @@ class Collector:
 
 
 @contextmanager
-def collector() -> Iterator[Collector]:
+def collector() -> Generator[Collector]:
     """A receiver, for as long as the context lasts."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

@@ -81,12 +81,12 @@ class Storm:
         self._stopped: list[tuple[float, Worker]] = []
 
     def run(self, seconds: float, kill_every: float, check_every: float) -> None:
-        """Blow for so long. A gateway or a broker is killed now and then, in turn."""
+        """Blow for so long, and until both were killed: now the gateway, now the broker."""
         began = time.monotonic()
         next_kill, next_check = began + kill_every, began + check_every
         for _ in range(2):
             self._start()
-        while (now := time.monotonic()) < began + seconds:
+        while (now := time.monotonic()) < began + seconds or not self._killed_both():
             self._disturb(now)
             if now >= next_kill:
                 next_kill = now + kill_every
@@ -141,6 +141,9 @@ class Storm:
             self._flock.start(kind)
         else:
             self._flock.start(kind, script=str(self._script))
+
+    def _killed_both(self) -> bool:
+        return bool(self.done["gateway killed"] and self.done["broker killed"])
 
     def _kill_a_server(self) -> None:
         if (self.done["gateway killed"] + self.done["broker killed"]) % 2:

@@ -126,8 +126,9 @@ async def _finish(state: BrokerState, write: _Write | ProduceOpResp) -> ProduceO
             offset = await _offset_of(write.repeated)
         else:
             assert write.pending is not None
-            write.offsets = await asyncio.shield(write.pending)
-            offset = write.offsets[0]
+            offsets = await asyncio.shield(write.pending)
+            write.offsets = offsets
+            offset = offsets[0]
     except InDoubtError as e:
         return _refusal(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, str(e))
     except StorageError as e:

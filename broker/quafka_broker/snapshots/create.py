@@ -132,7 +132,8 @@ class Creation:
         self, before: list[Manifest], segments: list[Segment], pieces: list[Piece]
     ) -> Manifest:
         about = self._cut.manifest
-        number = 1 + max((int(old.id.split("-")[0]) for old in before), default=0)
+        # Greater than that of any snapshot there was, also if all have been dropped.
+        number = max([about.cut_ms // 1000, *(int(old.id.split("-")[0]) + 1 for old in before)])
         at = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(about.cut_ms / 1000))
         topics, groups = about.topics, about.groups
         if self._org is not None:
@@ -142,7 +143,7 @@ class Creation:
         until = None if lease is None else time.time_ns() // 1_000_000 + int(lease * 1000)
         return replace(
             about,
-            id=f"{number:08d}-{at}",
+            id=f"{number:010d}-{at}",
             org=self._org,
             lease_until_ms=until,
             segments=segments,

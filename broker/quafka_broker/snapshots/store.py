@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Protocol
 
 from quafka_broker.wal.disk import sync_folder
-from quafka_proto.snapshot_format import SEGMENTS
+from quafka_proto.snapshot_format import SEGMENTS, SNAPSHOTS
 
 LOCK = "lock"
 _PART = ".part"
@@ -53,7 +53,7 @@ class Store(Protocol):
         ...
 
     def remove(self, path: str) -> None:
-        """Delete a file, durably. One that is not there is no error."""
+        """Delete a file; a manifest, durably. One that is not there is no error."""
         ...
 
     def locked(self) -> AbstractContextManager[Lock]:
@@ -123,10 +123,11 @@ class LocalStore:
     def remove(self, path: str) -> None:
         target = self.folder / path
         target.unlink(missing_ok=True)
-        if target.parent.is_dir():
+        if path.startswith(f"{SNAPSHOTS}/") and target.parent.is_dir():
+            # What it needs must not be gone while it might come back.
             sync_folder(target.parent)
-        if target.parent.parent != self.folder and not any(target.parent.iterdir()):
-            target.parent.rmdir()
+            if not any(target.parent.iterdir()):
+                target.parent.rmdir()
 
     @contextmanager
     def locked(self) -> Generator[Lock]:

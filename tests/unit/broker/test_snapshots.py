@@ -320,6 +320,18 @@ async def test_a_snapshot_goes_when_its_lease_is_over(tmp_path: Path, dest: Path
         assert short.id < long.id < last.id
 
 
+async def test_ids_grow_also_when_all_have_been_dropped(tmp_path: Path, dest: Path) -> None:
+    store = LocalStore(dest)
+    async with state_in(tmp_path / "data") as state:
+        first, second = [(await snapshot(state, store)).manifest for _ in range(2)]
+        for manifest in (first, second):
+            with store.locked() as lock:
+                catalog.drop(store, lock, manifest.id)
+        with patch("time.time_ns", return_value=(second.cut_ms + 2_000) * 1_000_000):
+            third = (await snapshot(state, store)).manifest
+    assert first.id < second.id < third.id
+
+
 async def test_a_manifest_of_a_later_version_is_left_alone(tmp_path: Path, dest: Path) -> None:
     """Nothing is collected where it is not known what is needed."""
     store = LocalStore(dest)

@@ -175,7 +175,10 @@ async def test_the_lock_of_the_dead_is_taken_over(url: str) -> None:
         assert LOCK in store.files("")
 
 
-def test_the_command(tmp_path: Path, url: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command(
+    tmp_path: Path, url: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.nice", lambda _by: 0)
     data = tmp_path / "data"
 
     async def fill() -> None:

@@ -9,8 +9,10 @@ import pytest
 from confluent_kafka import Consumer
 
 from quafka.commands import consume
-from quafka.commands.doctor import Report, _broker, _clock
+from quafka.commands.doctor import Report, _bootstrap, _broker, _clock
+from quafka_proto.schema.metadata import MetadataResponse, MetadataResponseBroker
 from quafka_proto.schema.quafka import DescribeGatewayResponse, GatewayBroker
+from tests.unit.deploy.fake_kafka import HOST, SECONDS, Fake, serving
 
 NOW_MS = 1_700_000_000_000
 GATEWAY = DescribeGatewayResponse(server_time_ms=NOW_MS, version="1.0")
@@ -59,6 +61,41 @@ def test_brokers(change: dict[str, Any], check: str, status: str, said: str) -> 
     assert finding.status == status
     others = [each for each in report.findings if each is not finding]
     assert {each.status for each in others} <= {"ok"}
+
+
+@pytest.mark.parametrize(
+    ("told", "cluster_id", "said"),
+    [
+        (("nowhere.invalid", 9092), "c", "in vain: the name 'nowhere.invalid' cannot be resolved"),
+        ((HOST, 1), "c", "in vain: nothing listens on"),
+        (None, "other", "where another cluster is (other, not c)"),
+        (None, "c", ""),
+    ],
+)
+async def test_advertised_addresses(
+    told: tuple[str, int] | None, cluster_id: str, said: str
+) -> None:
+    fake, other = Fake({3: (0, 9)}), Fake({3: (0, 9)})
+    async with serving(fake), serving(other):
+        host, port = told or (HOST, other.port)
+        advertised = MetadataResponseBroker(node_id=0, host=host, port=port)
+        fake.answers[3] = MetadataResponse(cluster_id="c", brokers=[advertised])
+        other.answers[3] = MetadataResponse(cluster_id=cluster_id)
+        report = Report()
+        usable = await _bootstrap(report, HOST, fake.port, SECONDS)
+    assert usable is report.healthy is (not said)
+    assert said in report.findings[-1].message
+    assert ("advertised.listener" in (report.findings[-1].fix or "")) is bool(said)
+
+
+async def test_a_cluster_without_an_id_or_brokers() -> None:
+    fake = Fake({3: (0, 9)})
+    fake.answers[3] = MetadataResponse()
+    report = Report()
+    async with serving(fake):
+        assert not await _bootstrap(report, HOST, fake.port, SECONDS)
+    failed = [each.check for each in report.findings if each.status == "fail"]
+    assert failed == ["cluster", "advertised"]
 
 
 def test_a_consumer_does_not_wait_for_a_broker_that_is_gone(

@@ -23,7 +23,7 @@ from quafka_proto.snapshot_format import (
     zones_of,
 )
 
-ID = "00000042-20261121T135500Z"
+ID = "1795269300-20261121T135500Z"
 PIECE = Piece(
     3, 0xDEADBEEF, 4096, 1000, "segments/3.log", 4096, "segments/3.oidx", 0, 7, "segments/3.zones"
 )
@@ -124,6 +124,6 @@ def test_zones_that_are_not_whole_are_refused() -> None:
 
 
 def test_ids_sort_in_the_order_of_the_cuts() -> None:
-    later = "00000043-20261121T135500Z"
-    assert snapshot_ids([later, "lost+found", ID, "00000041-x"]) == [ID, later]
+    later = "1795269301-20261121T135500Z"
+    assert snapshot_ids([later, "lost+found", ID, "1795269299-x"]) == [ID, later]
     assert manifest_path(ID) == f"snapshots/{ID}/manifest.json"
