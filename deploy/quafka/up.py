@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -35,7 +36,7 @@ def up(effective: Effective[CommonSettings]) -> int:
     except StartupError as e:
         print(f"quafka: {e}", file=sys.stderr)
         return EXIT_CANNOT_START
-    greet = partial(_greet, config, broker, gateways[0])
+    greet = partial(_greet, config, broker, gateways)
     return asyncio.run(supervise((broker, *gateways), greet))
 
 
@@ -87,7 +88,8 @@ def _shared(config: UpConfig, program: type[CommonSettings]) -> dict[str, str]:
     }
 
 
-def _greet(config: UpConfig, broker: Child, gateway: Child) -> None:
+def _greet(config: UpConfig, broker: Child, gateways: Sequence[Child]) -> None:
+    gateway = gateways[0]
     endpoint = os.environ.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") or os.environ.get(
         "OTEL_EXPORTER_OTLP_ENDPOINT"
     )
@@ -96,13 +98,14 @@ def _greet(config: UpConfig, broker: Child, gateway: Child) -> None:
         traces = "off (by an OTEL_ variable)"
     listen, advertised = gateway.ready["listen"], gateway.ready["advertised"]
     told = "" if advertised == listen else f" (told to clients as {advertised})"
+    pages = [(one.ready["operations"], one.name) for one in (*gateways, broker)]
+    status = "\n                  ".join(f"http://{at}/statusz ({name})" for at, name in pages)
     say(
         f"Quafka is up.\n"
         f"  Kafka clients   {listen}{told}\n"
         f"  data            {config.data} (wal.fsync={config.wal_fsync})\n"
         f"  mesh            {broker.ready['mesh']}/udp, QUIC, mutual TLS\n"
-        f"  health          http://{gateway.ready['operations']}/readyz (gateway), "
-        f"http://{broker.ready['operations']}/readyz (broker)\n"
+        f"  status          {status}\n"
         f"  traces          {traces}\n"
         f"Ctrl-C stops {'both' if config.workers == 1 else 'all'} processes."
     )

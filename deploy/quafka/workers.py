@@ -77,7 +77,12 @@ def serve(config: GatewayConfig, ready_fd: int | None, lifeline_fd: int | None) 
         return EXIT_CANNOT_START
 
     def greet() -> None:
-        about = {**children[0].ready, "workers": str(config.workers)}
+        operations = ", ".join(child.ready["operations"] for child in children)
+        about = {
+            **children[0].ready,
+            "operations": operations,
+            "workers": str(config.workers),
+        }
         if ready_fd is None:
             say("ready: " + ", ".join(f"{key} {value}" for key, value in about.items()))
             return

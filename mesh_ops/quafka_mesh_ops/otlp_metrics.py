@@ -14,12 +14,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, Protocol, TypeVar, cast
+from uuid import uuid4
 
 from quafka_mesh_ops.metrics import Family, Histogram, Kind, Metrics
 
 if TYPE_CHECKING:
-    from opentelemetry.sdk.metrics.export import Metric, MetricExporter, MetricsData
+    from opentelemetry.sdk.metrics.export import Metric, MetricExportResult, MetricsData
 
 logger = logging.getLogger("quafka.metrics")
 
@@ -30,6 +31,14 @@ _NOT_KEPT = cast(float, None)
 """Left out on the wire, which the SDK's type does not say."""
 
 T = TypeVar("T")
+
+
+class _Exporter(Protocol):
+    """What is used of the SDK's exporters. Both block."""
+
+    def export(self, metrics_data: MetricsData) -> MetricExportResult: ...
+
+    def shutdown(self) -> None: ...
 
 
 def push_from_environment(service_name: str, metrics: Metrics) -> MetricsPush | None:
@@ -61,13 +70,15 @@ class MetricsPush:
     """Sends a program's metrics every so many seconds, and once at its end."""
 
     def __init__(
-        self, exporter: MetricExporter, service_name: str, metrics: Metrics, interval: float
+        self, exporter: _Exporter, service_name: str, metrics: Metrics, interval: float
     ) -> None:
-        from opentelemetry.sdk.resources import SERVICE_NAME, Resource
+        from opentelemetry.sdk.resources import SERVICE_INSTANCE_ID, SERVICE_NAME, Resource
         from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
         self._exporter = exporter
-        self._resource = Resource.create({SERVICE_NAME: service_name})
+        # Of several gateways, or workers of one, each counts for itself.
+        instance = Resource({SERVICE_INSTANCE_ID: str(uuid4())})
+        self._resource = instance.merge(Resource.create({SERVICE_NAME: service_name}))
         self._scope = InstrumentationScope("quafka")
         self._metrics = metrics
         self._interval = interval
@@ -191,7 +202,7 @@ async def _in_thread(job: Callable[[], T]) -> T:
     return await done
 
 
-def _exporter(env: Mapping[str, str]) -> MetricExporter:
+def _exporter(env: Mapping[str, str]) -> _Exporter:
     protocol = (
         env.get("OTEL_EXPORTER_OTLP_METRICS_PROTOCOL")
         or env.get("OTEL_EXPORTER_OTLP_PROTOCOL")

@@ -180,8 +180,12 @@ async def over_mesh(size: int, batched: bool) -> Figures:
         figures = await measure_all(ask, small, pid)
         parked: list[asyncio.Task[None]] = []
         for count in PARKED:
-            parked += [asyncio.create_task(park()) for _ in range(count - len(parked))]
-            await small()
+            while (
+                len(parked) < count
+            ):  # not all in one turn of the loop, as no gateway's would come
+                more = min(500, count - len(parked))
+                parked += [asyncio.create_task(park()) for _ in range(more)]
+                await small()
             await asyncio.sleep(1.0)  # until parking them is over
             figures.parked[count] = await measure(ask, 1 << 20, 4, pid, 1.0)
         for task in parked:

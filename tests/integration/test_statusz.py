@@ -108,8 +108,9 @@ def test_the_gateways_page(used: Cluster, browser: Browser) -> None:
     assert {"Produce", "Fetch"} <= {row["API"] for row in slow}
     (failed,) = (row for row in slow if row["errors"])
     assert failed["errors"] == "OFFSET_OUT_OF_RANGE"
-    assert len(page.links) == len(slow)
-    for link, row in zip(page.links, slow, strict=True):
+    traced = [row for row in slow if row["trace"]]  # not all: so many a second are sampled
+    assert traced
+    for link, row in zip(page.links, traced, strict=True):
         assert re.fullmatch(re.escape(TRACES).replace(r"\{trace_id\}", "[0-9a-f]{32}"), link)
         assert row["trace"] in link
 
@@ -129,7 +130,7 @@ def test_the_brokers_page(used: Cluster, browser: Browser) -> None:
     (gateway,) = page.table("Mesh")
     assert gateway["peer"] == used.gateway.ready["node_id"][:16]
     assert {"produce", "fetch"} <= {row["op"] for row in page.table("Ops of gateways")}
-    assert all(row["trace"] for row in page.table("Slow ops") if row["op"] == "produce")
+    assert any(row["trace"] for row in page.table("Slow ops") if row["op"] == "produce")
 
 
 def test_it_needs_nothing_but_itself_and_is_light_or_dark(

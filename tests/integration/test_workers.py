@@ -12,6 +12,7 @@ from pathlib import Path
 
 from tests.support.cluster import Cluster
 from tests.support.kafka_calls import fetch, metadata, produce, values
+from tests.support.prometheus import Scrape
 from tests.support.raw_client import RawClient
 
 WORKERS = 3
@@ -52,6 +53,9 @@ def test_workers_share_the_port_the_identity_and_the_broker(tmp_path: Path) -> N
             served = [accepted(pid, cluster.address[1]) for pid in pids]
             assert sum(served) == len(clients)
             assert all(served), "the system gave one of them nothing"
+            operations = cluster.gateway.ready["operations"].split(", ")
+            counted = [Scrape(address)("quafka_gateway_connections") for address in operations]
+            assert sorted(counted) == sorted(served), "each worker counts its own"
         finally:
             for client in clients:
                 client.socket.close()

@@ -16,10 +16,11 @@ def installed(requirement: str, *, alone_there: bool = True) -> Path:
 
     `alone_there`: without what it depends on.
     """
-    folder = Path(sys.prefix) / "other-packages" / requirement
+    name = requirement if alone_there else f"{requirement} and its needs"
+    folder = Path(sys.prefix) / "other-packages" / name
     with alone(folder):
         if not folder.is_dir():
-            part = folder.with_name(f"{requirement}.part")
+            part = folder.with_name(f"{name}.part")
             command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-compile"]
             command += ["--no-deps"] if alone_there else []
             command += ["--disable-pip-version-check", "--target", str(part), requirement]

@@ -283,8 +283,11 @@ async def test_small_ops_pass_fetches_that_wait_for_the_budget(
 
     async with mesh({OpCode.FETCH: park}) as m:
         ops = [FetchOps([FetchOp("t", n, 0, 1) for n in range(count)]) for count in (9, 1, 2, 1)]
-        calls = [asyncio.ensure_future(m.client.call(op, org_id=1, deadline=5)) for op in ops]
-        assert await m.client.call(DescribeTopics(), org_id=1, deadline=2)
+        calls = [asyncio.ensure_future(m.client.call(op, org_id=1, deadline=20)) for op in ops]
+        assert await m.client.call(DescribeTopics(), org_id=1, deadline=10)
+        async with asyncio.timeout(5):
+            while not arrived:
+                await asyncio.sleep(0)
         assert arrived == [9]  # one alone, however large
         release.set()
         await asyncio.gather(*calls)

@@ -1,12 +1,7 @@
-"""What people look at a cluster with: Kaskade in a terminal, and what the web UIs ask.
-
-None of the web UIs is on a package registry (Kafdrop, AKHQ and kafka-ui are not on Maven Central,
-Redpanda Console's modules not on the Go proxy): their calls are made as they make them.
-"""
+"""Kaskade as people see it: the program itself in a terminal, a group and its lag on the screen."""
 
 from __future__ import annotations
 
-import json
 import os
 import pty
 import re
@@ -22,10 +17,8 @@ from confluent_kafka import Consumer, TopicPartition
 
 from tests.support.cluster import Cluster
 from tests.support.group_members import GROUPS, PARTITIONS, fill, member, owned, until
-from tests.support.java import kafka_tools, run_java
 from tests.support.python_packages import installed
 
-JAVA = Path(__file__).with_name("java")
 TOPIC, COUNT, READ = "looked-at", 40, 7
 LAG = COUNT - PARTITIONS * READ
 KASKADE = "kaskade==5.1.0"
@@ -49,17 +42,6 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 def _commit(consumer: Consumer) -> None:
     places = [TopicPartition(TOPIC, partition, READ) for partition in range(PARTITIONS)]
     consumer.commit(offsets=places, asynchronous=False)
-
-
-def test_what_web_uis_ask(cluster: Cluster) -> None:
-    program, jars = JAVA / "WebUi.java", kafka_tools(JAVA / "pom.xml")
-    shown = json.loads(run_java(program, jars, "", cluster.bootstrap))
-    assert shown == {
-        "cluster": True, "operations": True, "broker configs": True, "features": True,
-        "log dirs": 1, "acls": "off", "topics": {TOPIC: PARTITIONS}, "documented": True,
-        "reassigned": 0, "producers": PARTITIONS, "groups": {"watchers": "Stable 1"},
-        "lag": {"watchers": LAG}, "lag by a consumer": {"watchers": LAG},
-    }  # fmt: skip
 
 
 class Terminal:

