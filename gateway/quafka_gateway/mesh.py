@@ -71,6 +71,13 @@ class BrokerLink:
         """How long ops have not reached it; 0 while they do."""
         return self._client.seconds_away
 
+    def patience(self, seconds: float) -> float:
+        """How much longer to wait for it where one that has just gone is waited for so long.
+
+        Who asks it many things in a row so does not wait for each of them.
+        """
+        return max(0.0, seconds - self.seconds_away)
+
     async def start(self) -> None:
         """Begin to connect, in the background."""
         await self._client.start()
@@ -181,13 +188,17 @@ class BrokerLink:
         """Topics, their ids and partition counts."""
         return cast(DescribeTopicsResp, await self.ask(op, trace, seconds))
 
-    async def create_topic(self, op: CreateTopic, trace: TraceContext | None) -> CreateTopicResp:
+    async def create_topic(
+        self, op: CreateTopic, trace: TraceContext | None, seconds: float = SMALL_OP_SECONDS
+    ) -> CreateTopicResp:
         """Create one topic, durably."""
-        return cast(CreateTopicResp, await self.ask(op, trace))
+        return cast(CreateTopicResp, await self.ask(op, trace, seconds))
 
-    async def delete_topic(self, op: DeleteTopic, trace: TraceContext | None) -> DeleteTopicResp:
+    async def delete_topic(
+        self, op: DeleteTopic, trace: TraceContext | None, seconds: float = SMALL_OP_SECONDS
+    ) -> DeleteTopicResp:
         """Delete one topic, durably."""
-        return cast(DeleteTopicResp, await self.ask(op, trace))
+        return cast(DeleteTopicResp, await self.ask(op, trace, seconds))
 
     async def init_producer_id(
         self, op: InitProducerId, trace: TraceContext | None
@@ -203,6 +214,8 @@ class BrokerLink:
         self, op: Op, trace: TraceContext | None, seconds: float = SMALL_OP_SECONDS
     ) -> object:
         """Any op, answered within so many seconds. Raises BrokerAwayError and OpFailedError."""
+        if not seconds:
+            raise BrokerAwayError("the broker is away")
         try:
             return await self._client.call(op, org_id=self._org_id, deadline=seconds, trace=trace)
         except (PeerUnavailableError, OutcomeUnknownError) as e:
