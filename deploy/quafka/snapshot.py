@@ -78,7 +78,38 @@ def _create(options: argparse.Namespace, store: Store) -> int:
             f"{_size(about['bytes'])} of log; {_size(made.written)} written, {made.linked} files "
             f"linked, {made.reused} pieces reused, in {took:.2f} s"
         )
+    if options.format == "parquet":
+        _export(options.dest, made.manifest)
     return EXIT_DONE
+
+
+def _export(dest: str, manifest: Manifest) -> None:
+    """Write the snapshot's topics as Parquet files, below DEST/parquet."""
+    try:
+        from pyspark_quafka.errors import QuafkaError
+        from pyspark_quafka.parquet import export_parquet
+    except ImportError as e:
+        raise SnapshotError("--format parquet needs pip install 'quafka[spark]'") from e
+    orgs = {topic.org for topic in manifest.topics}
+    if len(orgs) > 1:
+        raise SnapshotError(
+            f"the snapshot is made; it has the orgs {orgs}: --org for one's Parquet"
+        )
+    begun = time.monotonic()
+    progress = _Progress(sys.stderr.isatty())
+    try:
+        done = export_parquet(
+            dest, f"{dest}/parquet", as_of=manifest.id, org=min(orgs, default=1),
+            progress=progress.show,
+        )  # fmt: skip
+    except QuafkaError as e:
+        raise SnapshotError(f"the snapshot is made; its Parquet is not: {e}") from e
+    finally:
+        progress.end()
+    print(
+        f"parquet/{done.folder}: {len(done.files)} files, {done.records} records, "
+        f"{_size(done.written)}, in {time.monotonic() - begun:.2f} s"
+    )
 
 
 def _cut(options: argparse.Namespace) -> AbstractContextManager[tuple[Cut, Source]]:

@@ -23,7 +23,11 @@ def add_actions(command: argparse.ArgumentParser) -> None:
     for name, what in _ACTIONS.items():
         action = actions.add_parser(name, help=what, description=what, allow_abbrev=False)
         action.add_argument("dest", metavar="DEST", help="a folder, or a URL like s3://bucket/path")
-        action.add_argument("--format", choices=("text", "json"), default="text")
+        formats = ("text", "json", "parquet") if name == "create" else ("text", "json")
+        what = "of what is printed; parquet: the topics are written as Parquet, too (quafka[spark])"
+        action.add_argument(
+            "--format", choices=formats, default="text", help=what if formats[2:] else None
+        )
         if name == "create":
             _add_create(action)
         elif name == "drop":

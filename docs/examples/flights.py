@@ -66,7 +66,7 @@ for y, line in enumerate(grid):
     for x, minutes in enumerate(line):
         if not isnan(minutes):  # too few flights
             color = "white" if minutes > 32 else "black"
-            axes.text(x, y, f"{minutes:.0f}", ha="center", va="center", fontsize=7, color=color)
+            axes.text(x, y, f"{round(minutes)}", ha="center", va="center", fontsize=7, color=color)
 figure.savefig(PICTURE, dpi=130)
 
 # %% As a table: the worst hours.

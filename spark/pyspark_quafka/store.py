@@ -13,16 +13,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 from urllib.parse import unquote, urlsplit
 
 import numpy as np
 
 from pyspark_quafka.errors import QuafkaError, QuafkaOptionError
 from pyspark_quafka.varints import Bytes
-
-if TYPE_CHECKING:
-    from obstore.store import ObjectStore
 
 _OBJECT_STORES = ("s3", "s3a", "gs", "az", "abfs", "abfss")
 
@@ -120,13 +117,10 @@ class _Objects(Store):
         )
         self._url = url
         self._calls = obstore
-        self._client = cast(
-            "ObjectStore",
-            from_url(
-                url,
-                config=cast("Any", options),
-                client_options={"allow_http": endpoint.startswith("http://")},
-            ),
+        self._client = from_url(
+            url,
+            config=cast("Any", options),
+            client_options={"allow_http": endpoint.startswith("http://")},
         )
 
     def names(self, folder: str) -> list[str]:
@@ -159,11 +153,11 @@ class _Objects(Store):
     @contextmanager
     def _told(self, path: str) -> Generator[None]:
         """Errors that say where."""
-        from obstore.exceptions import BaseError, NotFoundError
+        from obstore.exceptions import BaseError
 
         try:
             yield
-        except (NotFoundError, FileNotFoundError) as e:
+        except FileNotFoundError as e:
             raise FileNotFoundError(f"there is no {self._url}/{path}") from e
         except BaseError as e:
             raise QuafkaError(f"{self._url}/{path}: {e}") from e

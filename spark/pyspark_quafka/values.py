@@ -105,7 +105,7 @@ def _plain_uuids(schema: Any) -> Any:
 
 def _decoder(reader: Any, writers: dict[int, Any]) -> Callable[[bytes | None], Any]:
     def decode(value: bytes | None) -> Any:
-        from fastavro import schemaless_reader
+        import fastavro
 
         if value is None:
             return None
@@ -118,7 +118,7 @@ def _decoder(reader: Any, writers: dict[int, Any]) -> Callable[[bytes | None], A
                     f"the value begins with {head!r}, which is no schema id in {writers}"
                 )
             writer = writers[number]
-        return schemaless_reader(data, writer, reader)
+        return cast("Any", fastavro).schemaless_reader(data, writer, reader)
 
     return decode
 

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from confluent_kafka import Message, Producer
 from pyspark.sql import SparkSession
@@ -35,6 +36,7 @@ class Lake:
     """A snapshot, and what a consumer saw when it was made."""
 
     path: str
+    data: Path
     seen: dict[str, list[Message]]
 
 
@@ -52,7 +54,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
             topic: list(consume(cluster.bootstrap, topic, count)) for topic, count in counts.items()
         }
         assert command(["snapshot", "create", dest, "--data", str(cluster.data)]) == 0
-        yield Lake(dest, seen)
+        yield Lake(dest, cluster.data, seen)
 
 
 def produce(bootstrap: str, topic: str, count: int, codec: str) -> None:
@@ -118,6 +120,18 @@ def test_a_range_of_time_is_what_lists_of_offsets_say(spark: SparkSession, lake:
     )
     frame = reader.option("startingTimestamp", str(middle)).load(lake.path)
     assert frame.agg(F.min("offset"), F.count("*")).first() == (first, SOME - first)
+
+
+def test_the_command_writes_parquet(
+    lake: Lake, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    create = ["snapshot", "create", str(tmp_path), "--data", str(lake.data), "--format", "parquet"]
+    assert command(create) == 0
+    assert f"{6 * SOME} records" in capsys.readouterr().out
+    (file,) = (tmp_path / "parquet").glob("*/topic=flights-gzip/*.parquet")
+    table = pq.read_table(str(file))
+    assert table.column("offset").to_pylist() == list(range(SOME))
+    assert table.column("value").to_pylist() == [m.value() for m in lake.seen["flights-gzip"]]
 
 
 def test_the_notebook_runs(

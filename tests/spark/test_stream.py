@@ -95,7 +95,10 @@ def test_every_offset_once_over_snapshots_and_restarts(
     query.forget_last_commit()  # the batch is run again, with the same offsets
     append(maker, 100, 110)
     maker.publish()
-    assert query.run() == [60, 10]
+    sizes = query.run()
+    if not LIMITS:  # a run is one batch
+        sizes += query.run()
+    assert sizes == [60, 10]
     assert query.rows() == expected(110)
 
 

@@ -13,6 +13,8 @@ import venv
 from pathlib import Path
 
 VERSIONS = ("4.0", "4.1", "4.2", "4.3")
+# Older ones leave sockets of their workers open.
+QUIET = ("-W", "ignore::ResourceWarning", "-W", "ignore::pytest.PytestUnraisableExceptionWarning")
 TESTS = ("tests/spark/test_batch.py", "tests/spark/test_stream.py")
 
 
@@ -39,7 +41,7 @@ def main(arguments: list[str]) -> int:
         python = str(python_with(version))
         found = "import pyspark; print(pyspark.__version__)"
         print(f"== PySpark {subprocess.check_output([python, '-c', found], text=True)}", flush=True)
-        command = [python, "-m", "pytest", "-q", *(arguments or TESTS)]
+        command = [python, "-m", "pytest", "-q", *QUIET, *(arguments or TESTS)]
         failed += subprocess.run(command, check=False).returncode != 0
     return failed
 
