@@ -7,7 +7,7 @@ are not compressed, that is the segment itself.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,6 +31,8 @@ from quafka_proto.records import (
 )
 
 _LEAST_RECORD = 7
+_MOST_BYTES = 256 << 20
+"""Decompressed together: of memory, and positions in Arrow have 31 bits."""
 _HEADER = np.dtype(
     [
         ("base_offset", ">i8"),
@@ -130,6 +132,14 @@ class Wanted:
     limit: int = DECOMPRESSED_LIMIT
 
 
+_LAST_MS = ((1 << 63) - 1) // 1_000
+"""The last time that Spark has, in ms: its times are in µs."""
+
+
+class _TooMuchError(Exception):
+    """Batches decompress to more than should be in memory together."""
+
+
 Pieces = tuple[Longs, Longs]
 """Positions and sizes; a size of -1 is null."""
 
@@ -157,11 +167,21 @@ class _Records:
     headers: _Headers | None
 
 
-def decode(batches: Batches, wanted: Wanted) -> tuple[pa.RecordBatch, list[Damage]]:
+def decode(batches: Batches, wanted: Wanted) -> Iterator[tuple[pa.RecordBatch, list[Damage]]]:
     """The wanted records of these batches, in order, and what could not be read of them.
 
-    Control batches are left out, and aborted ones. A damaged batch is left out as a whole.
+    Control batches are left out, and aborted ones. A damaged batch is left out as a whole. All of
+    it comes at once, unless it decompresses to very much.
     """
+    try:
+        yield _decode(batches, wanted)
+    except _TooMuchError:
+        many = np.arange(len(batches.starts))
+        for half in np.array_split(many, 2):
+            yield from decode(batches.only(half), wanted)
+
+
+def _decode(batches: Batches, wanted: Wanted) -> tuple[pa.RecordBatch, list[Damage]]:
     headers = batches.headers()
     damages: list[Damage] = []
     good = _well_formed(batches, headers, damages)
@@ -182,15 +202,14 @@ def decode(batches: Batches, wanted: Wanted) -> tuple[pa.RecordBatch, list[Damag
         readable[list(unreadable)] = False
         batches, headers = batches.only(readable), headers[readable]
         bodies = bodies.only(readable)
-    with_headers = HEADERS in wanted.columns
-    records, garbled = _read_records(headers, bodies, with_headers)
+    records, garbled = _read_records(headers, bodies, wanted.columns)
     if garbled.any():
         damages += [
-            _damage(batches, headers, int(batch), "its records are garbled")
+            _damage(batches, headers, int(batch), "its records or their times are garbled")
             for batch in np.flatnonzero(garbled)
         ]
         batches, headers, bodies = batches.only(~garbled), headers[~garbled], bodies.only(~garbled)
-        records, _ = _read_records(headers, bodies, with_headers)
+        records, _ = _read_records(headers, bodies, wanted.columns)
     inside = records.offset >= batches.froms[records.batch]
     inside &= records.offset < batches.untils[records.batch]
     found = _to_arrow(batches, headers, records, wanted.columns)
@@ -248,12 +267,17 @@ class _Bodies:
 
 
 def _bodies(batches: Batches, headers: Headers, limit: int) -> tuple[_Bodies, dict[int, str]]:
-    """Check and decompress; what cannot be is empty, and it is said why."""
+    """Check and decompress; what cannot be is empty, and it is said why.
+
+    Raises:
+        _TooMuchError: several batches are too large to be decompressed together.
+    """
     codecs = headers["attributes"] & COMPRESSION_MASK
     counts = headers["record_count"]
     plain = not codecs.any()
     unreadable: dict[int, str] = {}
     parts: list[Buffer] = []
+    size = 0
     for batch, (crc, codec, count) in enumerate(
         zip(headers["crc"].tolist(), codecs.tolist(), counts.tolist(), strict=True)
     ):
@@ -262,6 +286,9 @@ def _bodies(batches: Batches, headers: Headers, limit: int) -> tuple[_Bodies, di
         except Malformed as e:
             unreadable[batch] = str(e)
             parts.append(b"")
+        size += len(parts[-1])
+        if size > _MOST_BYTES and batch and not plain:
+            raise _TooMuchError
     if plain:
         starts = batches.starts + BATCH_HEADER_SIZE
         return _Bodies(batches.data, starts, batches.starts + batches.lengths), unreadable
@@ -282,7 +309,9 @@ def _body(batch: bytes, crc: int, codec: int, count: int, limit: int) -> Buffer:
 # --- records --------------------------------------------------------------------------------
 
 
-def _read_records(headers: Headers, bodies: _Bodies, with_headers: bool) -> tuple[_Records, Flags]:
+def _read_records(
+    headers: Headers, bodies: _Bodies, columns: Sequence[str]
+) -> tuple[_Records, Flags]:
     """All records, and which batches are not what they say: of those nothing may be looked at."""
     data = bodies.data
     counts = headers["record_count"].astype(np.int64)
@@ -303,16 +332,18 @@ def _read_records(headers: Headers, bodies: _Bodies, with_headers: bool) -> tupl
     fits &= (header_at + 2 * header_count <= ends) & ((header_count > 0) | (header_at == ends))
     fits &= (delta >= 0) & (delta <= headers["last_offset_delta"].astype(np.int64)[batch])
     walked = None
-    if with_headers:
+    if HEADERS in columns:
         walked, headers_fit = _walk_headers(data, header_at, np.where(fits, header_count, 0), ends)
         fits &= headers_fit
+    timestamp = _timestamps(headers, batch, timestamp)
+    if "timestamp" in columns:
+        fits &= (timestamp >= -_LAST_MS) & (timestamp <= _LAST_MS)
     garbled: Flags = np.zeros(len(counts), np.bool_)
     garbled[batch[~fits]] = True
     behind_last = np.zeros(len(counts), np.int64)
     behind_last[batch] = ends
     garbled |= behind_last != bodies.ends
     offset = headers["base_offset"].astype(np.int64)[batch] + delta
-    timestamp = _timestamps(headers, batch, timestamp)
     pieces = (key, key_size), (value, value_size)
     return _Records(data, batch, offset, timestamp, *pieces, walked), garbled
 

@@ -234,7 +234,7 @@ def _pattern(text: str) -> re.Pattern[str]:
 
 def _assigned(text: str) -> dict[str, tuple[int, ...]]:
     found = cast("dict[str, list[int]]", json.loads(text))
-    return {topic: tuple(int(number) for number in found[topic]) for topic in found}
+    return {topic: tuple(dict.fromkeys(map(int, found[topic]))) for topic in found}
 
 
 def _columns(got: _Given) -> tuple[str, ...]:

@@ -89,10 +89,11 @@ def _run_slice(store: Store, scan: Scan, part: Slice) -> Iterator[pa.RecordBatch
     for first, end in _chunks(rows, store.far):
         chunk = _Chunk(rows[first:end], source[first:end], starts[first:end], ends[first:end])
         batches, damages = _load(store, part.piece, chunk, names)
-        records, more = decode(batches, scan.wanted)
-        _report(damages + more, scan.mode)
-        if records.num_rows:
-            yield records
+        _report(damages, scan.mode)
+        for records, more in decode(batches, scan.wanted):
+            _report(more, scan.mode)
+            if records.num_rows:
+                yield records
 
 
 def _before(ascending: Longs, limit: int) -> int:

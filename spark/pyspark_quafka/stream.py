@@ -92,10 +92,12 @@ class StreamPlanner:
     ) -> Position:
         """The end of what is read next: all there is, or about `limit` offsets of it.
 
-        `until` is the last snapshot to look at. Where the newest one has lost offsets to retention
-        that an older one still has, the older one is read first.
+        `until` is the last snapshot to look at; a stream never goes back. Where the newest one has
+        lost offsets to retention that an older one still has, the older one is read first.
         """
         snapshot = self._with_all(start, until or "latest")
+        if start is not None and snapshot.id < start.snapshot:  # which somebody has dropped
+            return start
         ends = [
             (source_of(topic, partition, _begin(start, topic.name, partition.partition,
              topic.generation, partition.log_start), end), end)
@@ -160,24 +162,54 @@ class StreamPlanner:
     def plan(self, start: Position, end: Position) -> Sequence[Task]:
         """The tasks that read from `start` up to `end`.
 
+        What the snapshot of `end` has lost to retention is read from older ones that have it.
+
         Raises:
             DataLossError: not all of it is there, and `failOnDataLoss` is set.
         """
-        try:
-            snapshot = open_snapshot(self._store, end.snapshot)
-        except SnapshotNotFoundError:
-            snapshot = open_snapshot(self._store)
+        if start.offsets == end.offsets and start.generations == end.generations:
+            return []
+        snapshot = self._of(end)
+        older = self._with_all(start, snapshot.id)
+        if older.id == snapshot.id:
+            return self._tasks(start, end, snapshot)
+        between = self._until(end, older)
+        return [*self._tasks(start, between, older), *self.plan(between, end)]
+
+    def _of(self, end: Position) -> Snapshot:
+        """The snapshot that a position is of; was it dropped, then the next one that is there."""
+        later = [name for name in snapshot_ids(self._store) if name > end.snapshot]
+        for snapshot_id in (end.snapshot, *later):
+            try:
+                return open_snapshot(self._store, snapshot_id)
+            except SnapshotNotFoundError:
+                continue
+        return open_snapshot(self._store)
+
+    def _until(self, end: Position, snapshot: Snapshot) -> Position:
+        """As much of `end` as an older snapshot has."""
+        ends: list[tuple[Source, int]] = []
+        for topic, partition in subscribed(snapshot, self._options):
+            until = end_of(partition, self._options)
+            if end.generations.get(topic.name) == topic.generation:
+                until = min(until, end.offsets[topic.name].get(partition.partition, until))
+            ends.append((source_of(topic, partition, partition.log_start, until), until))
+        return _position(snapshot, ends)
+
+    def _tasks(self, start: Position, end: Position, snapshot: Snapshot) -> Sequence[Task]:
+        if self._options.fail_on_data_loss:
+            lost = self._lost(start, snapshot) or self._lost(end, snapshot)
+            if lost:
+                raise DataLossError(
+                    f"snapshot {snapshot.id}: {'; '.join(lost)}. With the option "
+                    "failOnDataLoss=false the stream goes on with what is there."
+                )
         sources = [s for s in self._sources(start, end, snapshot, check=True) if s.start < s.end]
         return [Task(scan) for scan in plan(snapshot, sources, self._options)]
 
     def _sources(
         self, start: Position, end: Position | None, snapshot: Snapshot, *, check: bool
     ) -> Iterator[Source]:
-        if check and self._options.fail_on_data_loss and (lost := self._lost(start, snapshot)):
-            raise DataLossError(
-                f"snapshot {snapshot.id}: {'; '.join(lost)}. With the option failOnDataLoss=false "
-                "the stream goes on with what is there."
-            )
         for topic, partition in subscribed(snapshot, self._options):
             number, log_start = partition.partition, partition.log_start
             until = end_of(partition, self._options)

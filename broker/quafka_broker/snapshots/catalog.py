@@ -17,15 +17,18 @@ from quafka_proto.snapshot_format import (
 )
 
 
-def load_all(store: Store) -> list[Manifest]:
-    """All snapshots, oldest first, also those whose lease is over.
+def load_all(store: Store, but: str = "") -> list[Manifest]:
+    """All snapshots, oldest first, also those whose lease is over; `but` is an id to leave out.
 
     Raises:
         OSError: the store fails.
         Malformed: a manifest is not one that this version knows; says which.
     """
-    ids = {path.split("/")[1] for path in store.files(SNAPSHOTS) if _is_manifest(path)}
-    return [load(store, snapshot_id) for snapshot_id in sorted(ids)]
+    return [load(store, snapshot_id) for snapshot_id in _ids(store) if snapshot_id != but]
+
+
+def _ids(store: Store) -> list[str]:
+    return sorted(path.split("/")[1] for path in store.files(SNAPSHOTS) if _is_manifest(path))
 
 
 def load(store: Store, snapshot_id: str) -> Manifest:
@@ -54,18 +57,19 @@ def expired(manifest: Manifest) -> bool:
 def drop(store: Store, lock: Lock, snapshot_id: str) -> int:
     """Remove a snapshot, and what no other one needs; returns how many bytes that freed.
 
+    Its own manifest need not be one that can be read.
+
     Raises:
         FileNotFoundError: there is none of that id.
         OSError, Malformed: see `load_all`.
     """
-    every = load_all(store)
-    if snapshot_id not in [manifest.id for manifest in every]:
+    if snapshot_id not in _ids(store):
         raise FileNotFoundError(f"there is no snapshot {snapshot_id}")
-    left = [manifest for manifest in every if manifest.id != snapshot_id and not expired(manifest)]
+    others = load_all(store, but=snapshot_id)
+    left = [manifest for manifest in others if not expired(manifest)]
     lock.check()
-    for manifest in every:
-        if manifest not in left:
-            remove(store, manifest.id)
+    for gone in {snapshot_id, *(other.id for other in others)} - {other.id for other in left}:
+        remove(store, gone)
     return collect_garbage(store, left)
 
 

@@ -102,11 +102,15 @@ class LocalStore:
     def _written(self, path: str, data: Iterable[bytes]) -> Path:
         part = self.folder / (path + _PART)
         part.parent.mkdir(parents=True, exist_ok=True)
-        with part.open("wb") as file:
-            for some in data:
-                file.write(some)
-            file.flush()
-            os.fsync(file.fileno())
+        try:
+            with part.open("wb") as file:
+                for some in data:
+                    file.write(some)
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError:  # of a full disk nothing may be kept: it may be the broker's, too
+            part.unlink(missing_ok=True)
+            raise
         return part
 
     def link(self, source: Path, path: str) -> bool:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import random
 import signal
 import threading
 import time
 import warnings
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
@@ -345,6 +347,33 @@ async def test_a_manifest_of_a_later_version_is_left_alone(tmp_path: Path, dest:
         with pytest.raises(Malformed, match="version 2"):
             await snapshot(state, store)
         assert contents(dest) == before
+
+
+async def test_a_snapshot_that_cannot_be_read_can_be_dropped(tmp_path: Path, dest: Path) -> None:
+    store = LocalStore(dest)
+    async with state_in(tmp_path / "data") as state:
+        topic, _ = await state.create_topic(ORG, "t", 1)
+        await put(state, topic, b"x")
+        garbled = (await snapshot(state, store)).manifest
+        good = (await snapshot(state, store)).manifest
+        (dest / manifest_path(garbled.id)).write_bytes(b"{")
+        with store.locked() as lock:
+            with pytest.raises(Malformed, match=garbled.id):
+                catalog.drop(store, lock, good.id)
+            catalog.drop(store, lock, garbled.id)
+        assert [manifest.id for manifest in manifests(dest)] == [good.id]
+        assert values(in_folder(dest), good, ORG, "t") == [b"x"]
+
+
+def test_a_full_disk_is_given_back(dest: Path) -> None:
+    def chunks() -> Iterator[bytes]:
+        yield b"x" * 1_000
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    store = LocalStore(dest)
+    with pytest.raises(OSError, match="No space"):
+        store.put("segments/0.log", chunks())
+    assert contents(dest) == set()
 
 
 async def test_one_command_at_a_time(dest: Path) -> None:

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -48,6 +49,11 @@ def batches_of(
     )  # fmt: skip
 
 
+def decoded(batches: Batches, wanted: Wanted) -> tuple[pa.RecordBatch, list[Damage]]:
+    [found] = decode(batches, wanted)
+    return found
+
+
 def row_of(record: Record, timestamp_type: int = 0) -> dict[str, Any]:
     headers = [{"key": name, "value": value} for name, value in record.headers]
     return {
@@ -79,7 +85,7 @@ def test_the_same_as_record_by_record(parts: list[tuple[list[Record], Codec]], s
     varints.FEWEST_LANES = 1 if step else lanes  # in lock-step, or one batch after the other
     try:
         batches = [build_batch(records, 100 * at, codec=c) for at, (records, c) in enumerate(parts)]
-        found, damages = decode(batches_of(batches), EVERYTHING)
+        found, damages = decoded(batches_of(batches), EVERYTHING)
     finally:
         varints.FEWEST_LANES = lanes
     found.validate(full=True)
@@ -98,7 +104,7 @@ def test_many_small_batches_beside_a_large_one() -> None:
     ]
     large = [Record(0, NOW + at, None, b"x" * (at * 7 % 20_000), []) for at in range(300)]
     batches.insert(5, build_batch(large, 5_000_000, codec=Codec.ZSTD))
-    found, damages = decode(batches_of(batches), EVERYTHING)
+    found, damages = decoded(batches_of(batches), EVERYTHING)
     assert not damages
     assert found.to_pylist() == plainly(batches)
 
@@ -109,19 +115,19 @@ def test_offsets_that_compaction_left_out_and_append_time() -> None:
         build_batch(kept, 7, keep_offsets=True),
         build_batch([Record(0, NOW, b"k", b"v", [])] * 2, 300, append_time=NOW + 5),
     ]
-    found, _ = decode(batches_of(batches), EVERYTHING)
+    found, _ = decoded(batches_of(batches), EVERYTHING)
     assert found.to_pylist() == plainly(batches)
-    offsets, _ = decode(batches_of(batches), Wanted(("offset",)))
+    offsets, _ = decoded(batches_of(batches), Wanted(("offset",)))
     assert offsets.column("offset").to_pylist() == [7, 9, 200, 300, 301]
 
 
 def test_only_the_wanted_offsets_and_columns() -> None:
     batches = [build_batch([Record(0, NOW, b"k", b"v", [])] * 10, 10 * at) for at in range(3)]
     for columns in (("value", "offset"), ("offset",)):
-        found, _ = decode(batches_of(batches, 7, 24), Wanted(columns))
+        found, _ = decoded(batches_of(batches, 7, 24), Wanted(columns))
         assert found.schema.equals(arrow_schema(columns))
         assert found.column("offset").to_pylist() == list(range(7, 24))
-    found, _ = decode(batches_of(batches, 7, 24), Wanted(()))
+    found, _ = decoded(batches_of(batches, 7, 24), Wanted(()))
     assert (found.num_rows, found.num_columns) == (17, 0)
 
 
@@ -133,7 +139,7 @@ def test_control_batches_and_batches_of_lost_records_have_no_rows() -> None:
         build_batch([Record(0, NOW, b"k", b"w", [])], 52),
     ]
     for columns in (COLUMNS, ("offset",)):
-        found, damages = decode(batches_of(batches), Wanted(columns))
+        found, damages = decoded(batches_of(batches), Wanted(columns))
         assert not damages
         assert found.column("offset").to_pylist() == [0, 52]
 
@@ -145,7 +151,7 @@ def test_aborted_records_are_left_out() -> None:
 
     batches = [batch(0, 7), batch(1, 8), batch(2, 7), batch(3, 7, transactional=False), batch(4, 7)]
     aborted = Wanted(COLUMNS, frozenset({(0, 7, 0, 2)}))
-    found, _ = decode(batches_of(batches), aborted)
+    found, _ = decoded(batches_of(batches), aborted)
     assert found.column("offset").to_pylist() == [1, 3, 4]
 
 
@@ -156,15 +162,42 @@ def test_a_damaged_batch_is_told_and_left_out(codec: Codec) -> None:
         for at in range(3)
     ]
     batches[1][-3] ^= 0x40
-    found, damages = decode(batches_of(batches), EVERYTHING)
+    found, damages = decoded(batches_of(batches), EVERYTHING)
     assert damages == [Damage("orders", 3, 4, "it does not match its CRC")]
     assert found.column("offset").to_pylist() == [0, 1, 2, 3, 8, 9, 10, 11]
+
+
+def test_what_decompresses_to_very_much_comes_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Positions in Arrow have 31 bits: of a few compressed bytes there may be more."""
+    monkeypatch.setattr("pyspark_quafka.decode._MOST_BYTES", 10_000)
+    batches = [
+        build_batch([Record(0, NOW, b"k", bytes(size), [])], at, codec=Codec.ZSTD)
+        for at, size in enumerate([4_000] * 9 + [20_000] + [10] * 9)
+    ]
+    parts = [found for found, damages in decode(batches_of(batches), EVERYTHING) if not damages]
+    assert [row for part in parts for row in part.to_pylist()] == plainly(batches)
+    assert max(part.nbytes for part in parts if part.num_rows > 1) < 15_000
+    assert len(parts) < len(batches)
+
+
+@pytest.mark.parametrize("time", [NOW * 1_000_000, -(1 << 60)])
+def test_a_time_that_spark_has_not_is_told_where_it_is_wanted(time: int) -> None:
+    """Nanoseconds, by mistake: as microseconds they would wrap around."""
+    batches = [
+        build_batch([Record(0, at, b"k", b"v", [])], number)
+        for number, at in enumerate([NOW, time])
+    ]
+    found, damages = decoded(batches_of(batches), EVERYTHING)
+    assert found.to_pylist() == plainly(batches[:1])
+    assert [damage.offset for damage in damages] == [1]
+    found, damages = decoded(batches_of(batches), Wanted(("value",)))
+    assert (found.num_rows, damages) == (2, [])
 
 
 def test_a_batch_that_is_too_large_is_told() -> None:
     small = build_batch([Record(0, NOW, None, b"x", [])], 0)
     large = build_batch([Record(0, NOW, None, b"x" * 5_000, [])], 1, codec=Codec.ZSTD)
-    found, damages = decode(batches_of([small, large]), Wanted(COLUMNS, limit=1_000))
+    found, damages = decoded(batches_of([small, large]), Wanted(COLUMNS, limit=1_000))
     assert [damage.offset for damage in damages] == [1]
     assert found.num_rows == 1
 
@@ -180,7 +213,7 @@ def test_damage_under_a_right_crc_gives_records_or_damage(
     batch[17:21] = crc32c(batch[PATCHED_SIZE:]).to_bytes(4, "big")
     good = build_batch([Record(0, NOW, b"k", b"v", [])], 1_000)
     for columns in (COLUMNS, ("value",), ("offset",)):
-        found, damages = decode(batches_of([batch, good]), Wanted(columns))
+        found, damages = decoded(batches_of([batch, good]), Wanted(columns))
         found.validate(full=True)
         assert found.num_rows >= 1
         assert len(damages) <= 1

@@ -161,6 +161,13 @@ def test_no_task_has_more_records_than_asked_for(maker: SnapshotMaker) -> None:
     assert sum(counts) == 660
 
 
+def test_a_partition_that_is_named_twice_is_read_once(maker: SnapshotMaker) -> None:
+    fill(maker, batches=2)
+    maker.publish()
+    twice = '{"orders": [0, 0]}'
+    assert offsets(maker.folder, assign=twice, maxRecordsPerPartition="7") == list(range(20))
+
+
 def test_an_earlier_topic_of_the_same_name_is_not_read(maker: SnapshotMaker) -> None:
     maker.append("orders", records_of([b"old"] * 5))
     maker.publish()
