@@ -247,8 +247,8 @@ class Brokers:
         self, broker: int, op: DescribeTopics, trace: TraceContext | None
     ) -> DescribeTopicsResp | None:
         link = self._links[broker]
-        seconds = SMALL_OP_SECONDS if link.connected else link.patience(_RETURN_SECONDS)
-        if not seconds:
+        seconds = SMALL_OP_SECONDS if link.connected else _RETURN_SECONDS - link.seconds_away
+        if seconds <= 0:
             return None
         try:
             return await link.describe_topics(op, trace, seconds)

@@ -48,6 +48,9 @@ SMALL_OP_SECONDS = 10.0
 # its consumers see latency and no error.
 _FETCH_GRACE_SECONDS = 5.0
 _PRODUCE_SECONDS = (1.0, 30.0)
+# One that was restarted is there again; for one that has gone, others are not kept waiting.
+_RESTARTED_SECONDS = 2.0
+_VAIN_SECONDS = 0.25  # a broker that is back is found within about as long
 
 
 class BrokerLink:
@@ -61,6 +64,7 @@ class BrokerLink:
     def __init__(self, client: MeshClient, org_id: int) -> None:
         self._client = client
         self._org_id = org_id
+        self._in_vain_at = -_VAIN_SECONDS
 
     @property
     def connected(self) -> bool:
@@ -73,11 +77,15 @@ class BrokerLink:
         return self._client.seconds_away
 
     def patience(self, seconds: float) -> float:
-        """How much longer to wait for it where one that has just gone is waited for so long.
+        """How long to wait for it: so long, or not at all where somebody just has, in vain.
 
-        Who asks it many things in a row so does not wait for each of them.
+        Who asks a broker that is away many things in a row so does not wait for each of them.
         """
-        return max(0.0, seconds - self.seconds_away)
+        now = asyncio.get_running_loop().time()
+        if self.connected or now - self._in_vain_at > _VAIN_SECONDS:
+            return seconds
+        self._in_vain_at = now
+        return 0.0
 
     async def start(self) -> None:
         """Begin to connect, in the background."""
@@ -227,9 +235,12 @@ class BrokerLink:
             try:
                 return await self._client.call(op, org_id=self._org_id, deadline=left, trace=trace)
             except OutcomeUnknownError as e:
-                if not op.reads or asyncio.get_running_loop().time() >= until:
+                now = asyncio.get_running_loop().time()
+                if not op.reads or now >= until:
                     raise BrokerAwayError(str(e)) from e
+                until = min(until, now + _RESTARTED_SECONDS)
             except PeerUnavailableError as e:
+                self._in_vain_at = asyncio.get_running_loop().time()
                 raise BrokerAwayError(str(e)) from e
 
 

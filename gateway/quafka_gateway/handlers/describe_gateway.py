@@ -39,7 +39,7 @@ async def _broker(link: BrokerLink, trace: TraceContext | None) -> GatewayBroker
     began = time.perf_counter()
     answer: ProbeResp | None = None
     # One that has just gone, or is just being connected, may be there in a moment.
-    patience = _ANSWER_SECONDS if link.connected else link.patience(_RETURN_SECONDS)
+    patience = _ANSWER_SECONDS if link.connected else _RETURN_SECONDS - link.seconds_away
     if patience > 0:
         with suppress(BrokerAwayError, OpFailedError):  # which is what is to be told
             answer = await link.probe(trace, patience)
