@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from pyspark_quafka.decode import CorruptBatchError, Damage
+from pyspark_quafka.decode import BATCH_LIMIT, CorruptBatchError, Damage
 from pyspark_quafka.errors import DataLossError, QuafkaOptionError
 from pyspark_quafka.options import (
     EARLIEST,
@@ -23,6 +23,7 @@ from pyspark_quafka.snapshot import Snapshot, Source, keys_of, read_rows
 from quafka_proto.errors import Malformed
 from quafka_proto.log_format import ENTRY_HEADER_SIZE, ROW_DAMAGED
 from quafka_proto.record_codec import iter_records
+from quafka_proto.records import PATCHED_SIZE, crc32c, read_header
 from quafka_proto.snapshot_format import Partition, Piece, Topic
 
 
@@ -152,7 +153,9 @@ class Resolver:
         timestamp = position.timestamp
         if timestamp is None:
             timestamp = _chosen(whole, position.timestamps or {}, f"{which}OffsetsByTimestamp")
-        found = offset_at(self._snapshot, whole, timestamp)
+        # What cannot be read must not be skipped unnoticed: the scan will tell of it.
+        at_damage = which == "starting" and self._options.mode == FAILFAST
+        found = offset_at(self._snapshot, whole, timestamp, at_damage=at_damage)
         if found is not None:
             return found
         if which == "starting" and self._options.no_such_time == ERROR:
@@ -177,21 +180,44 @@ def _chosen(whole: Source, given: PerPartition, option: str) -> int:
 # --- times ----------------------------------------------------------------------------------
 
 
-def offset_at(snapshot: Snapshot, whole: Source, timestamp: int) -> int | None:
-    """The first offset whose timestamp is not below this one, as Kafka's ListOffsets has it."""
+def offset_at(
+    snapshot: Snapshot, whole: Source, timestamp: int, *, at_damage: bool = False
+) -> int | None:
+    """The first offset whose timestamp is not below this one, as Kafka's ListOffsets has it.
+
+    Damaged batches are passed over, unless it is to be found `at_damage` that may hide it.
+    """
     for piece, first, end in _zones_from(snapshot, whole, timestamp):
         rows, _ = read_rows(snapshot.store, piece, first, end)
         mine = keys_of(rows) == whole.key
-        mine &= (rows["max_timestamp"] >= timestamp) & (rows["flags"] & ROW_DAMAGED == 0)
+        mine &= rows["max_timestamp"] >= timestamp
         mine &= rows["base_offset"] + rows["record_count"].astype(np.int64) > whole.start
         for row in np.flatnonzero(mine):
-            start = piece.offset_of(int(rows["position"][row])) + ENTRY_HEADER_SIZE
-            batch = snapshot.store.read(piece.log, start, int(rows["length"][row])).tobytes()
-            for offset, time in _times(batch):
-                if offset >= whole.end:
-                    return None
-                if offset >= whole.start and time >= timestamp:
-                    return offset
+            base = max(int(rows["base_offset"][row]), whole.start)
+            try:
+                found = _offset_in(snapshot, piece, rows[row], whole.start, timestamp)
+            except Malformed:
+                found = base if at_damage else None
+            if base >= whole.end or (found is not None and found >= whole.end):
+                return None
+            if found is not None:
+                return found
+    return None
+
+
+def _offset_in(
+    snapshot: Snapshot, piece: Piece, row: np.void, start: int, timestamp: int
+) -> int | None:
+    """The same in one batch, from an offset on. Raises Malformed where it is damaged."""
+    if int(row["flags"]) & ROW_DAMAGED:
+        raise Malformed("the broker found it damaged")
+    at = piece.offset_of(int(row["position"])) + ENTRY_HEADER_SIZE
+    batch = snapshot.store.read(piece.log, at, int(row["length"])).tobytes()
+    if crc32c(batch[PATCHED_SIZE:]) != read_header(batch).crc:
+        raise Malformed("it does not match its CRC")
+    for record in iter_records(batch, BATCH_LIMIT):
+        if record.offset >= start and record.timestamp >= timestamp:
+            return record.offset
     return None
 
 
@@ -207,11 +233,3 @@ def _zones_from(
                 found.append(at)
     for _, piece, first, end in sorted(found, key=lambda zone: zone[0]):
         yield piece, first, end
-
-
-def _times(batch: bytes) -> Iterator[tuple[int, int]]:
-    try:
-        for record in iter_records(batch):
-            yield record.offset, record.timestamp
-    except Malformed:
-        return  # the scan reports it

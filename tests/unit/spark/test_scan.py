@@ -222,6 +222,21 @@ def test_damage_is_told_with_its_place_or_left_out(maker: SnapshotMaker) -> None
     assert 720 - 10 <= len(left) < 720
 
 
+def test_a_time_is_not_looked_for_behind_damage(maker: SnapshotMaker) -> None:
+    for first in (1_000, 1_010):
+        maker.append("orders", records_of([b"v"] * 10, first))
+    maker.publish()
+    log = maker.log_of(0)
+    data = bytearray(log.read_bytes())
+    data[32 + 68 + 61 + 20] ^= 1
+    log.write_bytes(data)
+    with pytest.raises(CorruptBatchError, match="offset 0"):
+        offsets(maker.folder, startingTimestamp="1005")
+    left = offsets(maker.folder, startingTimestamp="1005", mode="PERMISSIVE")
+    assert left == list(range(10, 20))
+    assert offsets(maker.folder, startingTimestamp="1012") == list(range(12, 20))
+
+
 def test_what_is_lost_is_not_read_over(maker: SnapshotMaker) -> None:
     fill(maker)
     maker.lost["orders", 0] = [[40, 50]]
