@@ -51,7 +51,7 @@ def subscribed(snapshot: Snapshot, options: Options) -> list[tuple[Topic, Partit
     Raises:
         QuafkaOptionError: one is not in the snapshot.
     """
-    if snapshot.manifest.org not in (None, options.org):
+    if not snapshot.has(options.org):
         raise QuafkaOptionError(
             f"snapshot {snapshot.id} has the topics of org {snapshot.manifest.org} only; "
             f"the option org is {options.org}"

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
@@ -76,7 +77,7 @@ class StreamPlanner:
 
     def initial(self) -> Position:
         """Where a new stream begins: `startingOffsets` and its like, on the newest snapshot."""
-        snapshot = open_snapshot(self._store)
+        snapshot = open_snapshot(self._store, org=self._options.org)
         resolver = Resolver(snapshot, self._options)
         return _position(
             snapshot,
@@ -112,7 +113,7 @@ class StreamPlanner:
 
     def _with_all(self, start: Position | None, newest: str) -> Snapshot:
         """The newest snapshot that still has everything from `start` on; the newest if none has."""
-        snapshot = open_snapshot(self._store, newest)
+        snapshot = open_snapshot(self._store, newest, self._options.org)
         if start is None or not self._lost(start, snapshot):
             return snapshot
         ids = [name for name in snapshot_ids(self._store) if start.snapshot <= name < snapshot.id]
@@ -180,11 +181,11 @@ class StreamPlanner:
         """The snapshot that a position is of; was it dropped, then the next one that is there."""
         later = [name for name in snapshot_ids(self._store) if name > end.snapshot]
         for snapshot_id in (end.snapshot, *later):
-            try:
-                return open_snapshot(self._store, snapshot_id)
-            except SnapshotNotFoundError:
-                continue
-        return open_snapshot(self._store)
+            with suppress(SnapshotNotFoundError):
+                found = open_snapshot(self._store, snapshot_id)
+                if found.has(self._options.org):
+                    return found
+        return open_snapshot(self._store, org=self._options.org)
 
     def _until(self, end: Position, snapshot: Snapshot) -> Position:
         """As much of `end` as an older snapshot has."""

@@ -29,7 +29,7 @@ def scans(folder: Path, **options: str) -> list[Scan]:
     checked = read_options(
         given if set(given) & {"assign", "subscribePattern"} else {"subscribe": "orders", **given}
     )
-    snapshot = open_snapshot(open_store(checked.path), checked.as_of)
+    snapshot = open_snapshot(open_store(checked.path), checked.as_of, checked.org)
     return plan(snapshot, sources(snapshot, checked), checked)
 
 
@@ -295,6 +295,17 @@ def test_a_snapshot_of_another_org_is_refused(maker: SnapshotMaker) -> None:
     maker.publish(org=7)
     with pytest.raises(QuafkaOptionError, match="org 7 only"):
         rows(maker.folder)
+
+
+def test_the_latest_is_the_latest_of_the_org(maker: SnapshotMaker) -> None:
+    fill(maker, 1)
+    mine = maker.publish(org=1)
+    others = maker.publish(org=7)
+    assert offsets(maker.folder) == list(range(10))
+    assert offsets(maker.folder, asOf="9000000") == list(range(10))
+    assert offsets(maker.folder, asOf=mine) == list(range(10))
+    with pytest.raises(QuafkaOptionError, match="org 7 only"):
+        rows(maker.folder, asOf=others)
 
 
 def test_an_empty_topic_needs_no_task(maker: SnapshotMaker) -> None:
