@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -35,7 +36,12 @@ WAL_ACTIONS = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; the exit code: 0 fine, 1 cannot start, 2 wrong setting or usage."""
     try:
-        return _run(_parser().parse_args(arguments))
+        code = _run(_parser().parse_args(arguments))
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # What is left in the buffer must not be flushed into the pipe at the end, either.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return process.EXIT_NOBODY_READS
     except SettingError as e:
         print(f"quafka: {e}", file=sys.stderr)
         return process.EXIT_WRONG_SETTING
@@ -44,6 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return process.EXIT_CANNOT_START
     except KeyboardInterrupt:  # before a program has taken over
         return process.EXIT_INTERRUPTED
+    return code
 
 
 class _Version(argparse.Action):

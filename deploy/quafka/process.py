@@ -22,6 +22,7 @@ _SWITCH_SECONDS = 0.001
 EXIT_CANNOT_START = 1
 EXIT_WRONG_SETTING = 2
 EXIT_INTERRUPTED = 130
+EXIT_NOBODY_READS = 141
 
 TRACING = "tracing"
 """Among what a program says when it is ready, if it records traces."""

@@ -10,10 +10,11 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
+from quafka.commands.output import Quantity, table
 from quafka_broker.snapshots.catalog import drop, expired, load, load_all
 from quafka_broker.snapshots.control import ControlError
 from quafka_broker.snapshots.create import Creation, Made, SnapshotError
@@ -42,6 +43,8 @@ def run(options: argparse.Namespace) -> int:
     }  # fmt: skip
     try:
         return actions[options.action](options, open_store(options.dest))
+    except BrokenPipeError:
+        raise  # nobody reads, which is no trouble with the snapshot
     except BlockingIOError:
         reason = "another snapshot command is at work there"
     except (
@@ -172,11 +175,12 @@ def _list(options: argparse.Namespace, store: Store) -> int:
     rows = [
         (
             about["id"], about["cut"], about["org"] or "all", about["topics"],
-            about["partitions"], about["records"], _size(about["bytes"]), about["kept"],
+            about["partitions"], about["records"], Quantity(_size(about["bytes"])), about["kept"],
         )
         for about in abouts
     ]  # fmt: skip
-    _table(("snapshot", "cut", "org", "topics", "partitions", "records", "log", "kept"), rows)
+    head = ("snapshot", "cut", "org", "topics", "partitions", "records", "log", "kept")
+    print(table(head, rows))
     return EXIT_DONE
 
 
@@ -193,21 +197,20 @@ def _show(options: argparse.Namespace, store: Store) -> int:
         (
             topic.org, topic.name, partition.partition, partition.log_start,
             partition.high_watermark, partition.last_stable_offset,
-            ", ".join(f"{first}-{end - 1}" for first, end in partition.lost) or "-",
+            ", ".join(f"{first}-{end - 1}" for first, end in partition.lost),
         )
         for topic in sorted(manifest.topics, key=lambda topic: (topic.org, topic.name))
         for partition in topic.partitions
     ]  # fmt: skip
-    _table(
-        ("org", "topic", "partition", "log start", "high watermark", "last stable", "lost"), rows
-    )
+    head = ("org", "topic", "partition", "log start", "high watermark", "last stable", "lost")
+    print(table(head, rows))
     print()
     committed = [
         (group.org, group.group, offset.topic, offset.partition, offset.offset)
         for group in sorted(manifest.groups, key=lambda group: (group.org, group.group))
         for offset in sorted(group.offsets, key=lambda at: (at.topic, at.partition))
     ]
-    _table(("org", "group", "topic", "partition", "committed"), committed)
+    print(table(("org", "group", "topic", "partition", "committed"), committed))
     return EXIT_DONE
 
 
@@ -277,18 +280,6 @@ def _verify(options: argparse.Namespace, store: Store) -> int:
 
 
 # --- how things look --------------------------------------------------------------------------
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    lines = [[str(cell) for cell in row] for row in (head, *rows)]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    numbers = [bool(rows) and isinstance(cell, int) for cell in (rows[0] if rows else head)]
-    for line in lines:
-        cells = [
-            f"{cell:>{width}}" if number else f"{cell:{width}}"
-            for cell, width, number in zip(line, widths, numbers, strict=True)
-        ]
-        print("  ".join(cells).rstrip())
 
 
 def _size(count: int) -> str:

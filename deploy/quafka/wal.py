@@ -44,6 +44,8 @@ def run(options: argparse.Namespace) -> int:
         if options.action == "dump":
             return _dump(options)
         return asyncio.run(_Repair(options.data, options.format, options.yes).run())
+    except BrokenPipeError:
+        raise  # nobody reads, which is no trouble with the log
     except (OSError, StartupError, DamagedLogError, BadRegistryError) as e:
         print(f"quafka: {e}", file=sys.stderr)
         return EXIT_WRONG

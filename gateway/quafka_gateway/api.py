@@ -119,6 +119,8 @@ class Api:
         long_poll: may wait for data, or for others, and its reply may be large. Started only
             once every earlier request of the connection is answered and the client reads;
             dropped when the client goes.
+        describes_many: its answer may be of thousands of things; such a one is encoded in a
+            thread, that others have their turn.
         ours: none of Kafka's; only our own tools are told of it.
     """
 
@@ -128,23 +130,26 @@ class Api:
     min_version: int
     max_version: int
     long_poll: bool = False
+    describes_many: bool = False
     ours: bool = False
 
 
 APIS: dict[int, Api] = {
     0: Api("Produce", ProduceRequest, produce.handle, 0, 13),
     1: Api("Fetch", FetchRequest, fetch.handle, 0, 18, long_poll=True),
-    2: Api("ListOffsets", ListOffsetsRequest, list_offsets.handle, 0, 11),
-    3: Api("Metadata", MetadataRequest, metadata.handle, 0, 13),
+    2: Api("ListOffsets", ListOffsetsRequest, list_offsets.handle, 0, 11, describes_many=True),
+    3: Api("Metadata", MetadataRequest, metadata.handle, 0, 13, describes_many=True),
     8: Api("OffsetCommit", OffsetCommitRequest, offset_commit.handle, 0, 10),
-    9: Api("OffsetFetch", OffsetFetchRequest, offset_fetch.handle, 0, 10),
+    9: Api("OffsetFetch", OffsetFetchRequest, offset_fetch.handle, 0, 10, describes_many=True),
     10: Api("FindCoordinator", FindCoordinatorRequest, find_coordinator.handle, 0, 6),
     11: Api("JoinGroup", JoinGroupRequest, join_group.handle, 0, 9, long_poll=True),
     12: Api("Heartbeat", HeartbeatRequest, heartbeat.handle, 0, 4),
     13: Api("LeaveGroup", LeaveGroupRequest, leave_group.handle, 0, 5),
     14: Api("SyncGroup", SyncGroupRequest, sync_group.handle, 0, 5, long_poll=True),
-    15: Api("DescribeGroups", DescribeGroupsRequest, describe_groups.handle, 0, 6),
-    16: Api("ListGroups", ListGroupsRequest, list_groups.handle, 0, 5),
+    15: Api(
+        "DescribeGroups", DescribeGroupsRequest, describe_groups.handle, 0, 6, describes_many=True
+    ),
+    16: Api("ListGroups", ListGroupsRequest, list_groups.handle, 0, 5, describes_many=True),
     18: Api("ApiVersions", ApiVersionsRequest, api_versions.handle, 0, 4),
     19: Api("CreateTopics", CreateTopicsRequest, create_topics.handle, 0, 7),
     20: Api("DeleteTopics", DeleteTopicsRequest, delete_topics.handle, 0, 6),
@@ -156,10 +161,24 @@ APIS: dict[int, Api] = {
     29: Api("DescribeAcls", DescribeAclsRequest, absent.describe_acls, 0, 3),
     30: Api("CreateAcls", CreateAclsRequest, absent.create_acls, 0, 3),
     31: Api("DeleteAcls", DeleteAclsRequest, absent.delete_acls, 0, 3),
-    32: Api("DescribeConfigs", DescribeConfigsRequest, describe_configs.handle, 0, 4),
+    32: Api(
+        "DescribeConfigs",
+        DescribeConfigsRequest,
+        describe_configs.handle,
+        0,
+        4,
+        describes_many=True,
+    ),
     33: Api("AlterConfigs", AlterConfigsRequest, alter_configs.handle, 0, 2),
     34: Api("AlterReplicaLogDirs", AlterReplicaLogDirsRequest, alter_replica_log_dirs.handle, 0, 2),
-    35: Api("DescribeLogDirs", DescribeLogDirsRequest, describe_log_dirs.handle, 0, 5),
+    35: Api(
+        "DescribeLogDirs",
+        DescribeLogDirsRequest,
+        describe_log_dirs.handle,
+        0,
+        5,
+        describes_many=True,
+    ),
     37: Api("CreatePartitions", CreatePartitionsRequest, create_partitions.handle, 0, 3),
     42: Api("DeleteGroups", DeleteGroupsRequest, delete_groups.handle, 0, 2),
     43: Api("ElectLeaders", ElectLeadersRequest, replicas.elect_leaders, 0, 2),
@@ -197,7 +216,14 @@ APIS: dict[int, Api] = {
     ),
     55: Api("DescribeQuorum", DescribeQuorumRequest, describe_quorum.handle, 0, 2),
     60: Api("DescribeCluster", DescribeClusterRequest, describe_cluster.handle, 0, 2),
-    61: Api("DescribeProducers", DescribeProducersRequest, describe_producers.handle, 0, 0),
+    61: Api(
+        "DescribeProducers",
+        DescribeProducersRequest,
+        describe_producers.handle,
+        0,
+        0,
+        describes_many=True,
+    ),
     65: Api(
         "DescribeTransactions", DescribeTransactionsRequest, absent.describe_transactions, 0, 0
     ),
@@ -209,9 +235,16 @@ APIS: dict[int, Api] = {
         describe_topic_partitions.handle,
         0,
         0,
+        describes_many=True,
     ),
     20550: Api(
-        "DescribeGroupLag", DescribeGroupLagRequest, describe_group_lag.handle, 0, 0, ours=True
+        "DescribeGroupLag",
+        DescribeGroupLagRequest,
+        describe_group_lag.handle,
+        0,
+        0,
+        describes_many=True,
+        ours=True,
     ),
     20551: Api("DescribeGateway", DescribeGatewayRequest, describe_gateway.handle, 0, 0, ours=True),
 }

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from quafka_gateway import parked, quirks
+from quafka_gateway.answer_size import is_long
 from quafka_gateway.api import Api
 from quafka_gateway.context import RequestContext, Services
 from quafka_gateway.framing import RequestFramer
@@ -271,6 +272,7 @@ class KafkaConnection(asyncio.Protocol):
         CURRENT.set(context)
         try:
             response = await slot.api.handler(slot.request, context)
+            await self._encode(slot, response)
         except BrokerAwayError as e:
             # There is no error code for "ask again" in these answers; a closed connection is.
             self._count(slot, (ErrorCode.BROKER_NOT_AVAILABLE,), began, waited)
@@ -283,14 +285,24 @@ class KafkaConnection(asyncio.Protocol):
             return
         finally:
             self._release(slot)
-        if response is not None:
-            with NO_SPAN if slot.trace is None else slot.trace.encoding():
-                slot.answer = encode_response(header.correlation_id, response, header.api_version)
         self._count(slot, error_codes(response), began, waited)
         slot.done = True
         if slot.trace is not None and self._transport is None:
             slot.trace.over()
         self._advance()
+
+    async def _encode(self, slot: _Slot, response: Message | None) -> None:
+        """Make the answer's bytes. Raises ValueError where something in it has no room."""
+        if response is None:
+            return
+        correlation_id, version = slot.header.correlation_id, slot.header.api_version
+        with NO_SPAN if slot.trace is None else slot.trace.encoding():
+            if slot.api.describes_many and is_long(response):
+                slot.answer = await asyncio.to_thread(
+                    encode_response, correlation_id, response, version
+                )
+            else:
+                slot.answer = encode_response(correlation_id, response, version)
 
     def _give_up(self, slot: _Slot, reason: str) -> None:
         if slot.trace is not None:

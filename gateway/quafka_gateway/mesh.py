@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import suppress
 from typing import cast
 
@@ -202,11 +203,21 @@ class BrokerLink:
     async def ask(
         self, op: Op, trace: TraceContext | None, seconds: float = SMALL_OP_SECONDS
     ) -> object:
-        """Any op, answered within so many seconds. Raises BrokerAwayError and OpFailedError."""
-        try:
-            return await self._client.call(op, org_id=self._org_id, deadline=seconds, trace=trace)
-        except (PeerUnavailableError, OutcomeUnknownError) as e:
-            raise BrokerAwayError(str(e)) from e
+        """Any op, answered within so many seconds. Raises BrokerAwayError and OpFailedError.
+
+        What only reads is asked again when the connection that it went by is lost: that of a
+        broker that was restarted while nobody spoke is found out by the next op.
+        """
+        until = asyncio.get_running_loop().time() + seconds
+        while True:
+            left = until - asyncio.get_running_loop().time()
+            try:
+                return await self._client.call(op, org_id=self._org_id, deadline=left, trace=trace)
+            except OutcomeUnknownError as e:
+                if not op.reads or asyncio.get_running_loop().time() >= until:
+                    raise BrokerAwayError(str(e)) from e
+            except PeerUnavailableError as e:
+                raise BrokerAwayError(str(e)) from e
 
 
 class BrokerAwayError(Exception):

@@ -89,6 +89,7 @@ class DescribeTopicConfigs(Op):
 
     code = OpCode.DESCRIBE_TOPIC_CONFIGS
     response = DescribeTopicConfigsResp
+    reads = True
     topics: list[str]
 
 
@@ -140,6 +141,7 @@ class DescribeBroker(Op):
 
     code = OpCode.DESCRIBE_BROKER
     response = DescribeBrokerResp
+    reads = True
 
 
 # --- partitions on disk, and their producers 0x44, 0x45 -------------------------------------
@@ -179,6 +181,7 @@ class DescribeLogDir(Op):
 
     code = OpCode.DESCRIBE_LOG_DIR
     response = DescribeLogDirResp
+    reads = True
     topics: list[TopicPartitions] | None = None
 
 
@@ -221,6 +224,7 @@ class DescribeProducersOps(Op):
 
     code = OpCode.DESCRIBE_PRODUCERS
     response = DescribeProducersOpsResp
+    reads = True
     partitions: list[PartitionOp]
 
 

@@ -229,6 +229,7 @@ class CommittedOffsets(Op):
 
     code = OpCode.COMMITTED_OFFSETS
     response = CommittedOffsetsResp
+    reads = True
     group: str
     topics: list[CommittedQuestion] | None = None
 
@@ -294,6 +295,7 @@ class ListGroups(Op):
 
     code = OpCode.LIST_GROUPS
     response = ListGroupsResp
+    reads = True
     states: list[str]
     kinds: list[str]
 
@@ -335,6 +337,7 @@ class DescribeGroups(Op):
 
     code = OpCode.DESCRIBE_GROUPS
     response = DescribeGroupsResp
+    reads = True
     groups: list[str]
 
 

@@ -73,6 +73,7 @@ class GroupLag(Op):
 
     code = OpCode.GROUP_LAG
     response = GroupLagResp
+    reads = True
     groups: list[str]
     elsewhere: bool = False
 
@@ -90,6 +91,7 @@ class LagOfOffsets(Op):
 
     code = OpCode.LAG_OF_OFFSETS
     response = LagOfOffsetsResp
+    reads = True
     group: str
     partitions: list[PartitionLag]
 

@@ -193,6 +193,7 @@ class ListOffsetsOps(Op):
 
     code = OpCode.LIST_OFFSETS
     response = ListOffsetsOpsResp
+    reads = True
     partitions: list[ListOffsetsOp]
     isolation_level: int = 0
 
@@ -247,6 +248,7 @@ class DescribeTopics(Op):
 
     code = OpCode.DESCRIBE_TOPICS
     response = DescribeTopicsResp
+    reads = True
     topics: list[str] | None = None
     topic_ids: list[bytes] | None = None
     auto_create: bool = False
@@ -384,6 +386,7 @@ class EpochEndOps(Op):
 
     code = OpCode.EPOCH_ENDS
     response = EpochEndOpsResp
+    reads = True
     partitions: list[EpochEndOp]
 
 

@@ -66,11 +66,15 @@ class Part:
 
 
 class Op(Part):
-    """A request. `code` selects the broker's handler, `response` the answer's type."""
+    """A request. `code` selects the broker's handler, `response` the answer's type.
+
+    `reads`: it changes nothing, so it can be sent again where the first one's answer was lost.
+    """
 
     __slots__ = ()
     code: ClassVar[OpCode]
     response: ClassVar[type[Part]]
+    reads: ClassVar[bool] = False
 
 
 # --- the wire order -------------------------------------------------------------------------

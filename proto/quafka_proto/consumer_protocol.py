@@ -1,7 +1,8 @@
-"""What the members of a group of protocol type "consumer" are assigned, by its leader.
+"""What the members of a group of protocol type "consumer" say: what they want, and are to have.
 
 version   int16; later ones add fields behind these
-topics    int32 count, each an int16 length and UTF-8, and an int32 count of int32 partitions
+topics    int32 count, each an int16 length and UTF-8, and in an assignment, which the group's
+          leader makes, an int32 count of int32 partitions
 ...
 """
 
@@ -11,7 +12,25 @@ import struct
 
 from quafka_proto.errors import Malformed
 
+CONSUMER = "consumer"
 _HEAD_SIZE = 6
+
+
+def subscribed_topics(metadata: bytes) -> set[str]:
+    """The topics that a member is subscribed to.
+
+    Raises:
+        Malformed: this is not such metadata.
+    """
+    found: set[str] = set()
+    try:
+        at = _HEAD_SIZE
+        for _ in range(_count(metadata, 2)):
+            name, at = _name(metadata, at)
+            found.add(name)
+    except (struct.error, UnicodeDecodeError) as e:
+        raise Malformed(f"not a subscription to topics: {e}") from e
+    return found
 
 
 def assigned_partitions(assignment: bytes) -> dict[str, list[int]]:
@@ -24,23 +43,29 @@ def assigned_partitions(assignment: bytes) -> dict[str, list[int]]:
         return {}
     found: dict[str, list[int]] = {}
     try:
-        (count,) = struct.unpack_from(">i", assignment, 2)
         at = _HEAD_SIZE
-        for _ in range(_checked(count, assignment)):
-            (length,) = struct.unpack_from(">h", assignment, at)
-            at += 2 + length
-            name = assignment[at - length : at].decode()
-            (number,) = struct.unpack_from(">i", assignment, at)
-            wanted = _checked(number, assignment)
-            partitions = struct.unpack_from(f">{wanted}i", assignment, at + 4)
+        for _ in range(_count(assignment, 2)):
+            name, at = _name(assignment, at)
+            number = _count(assignment, at)
+            partitions = struct.unpack_from(f">{number}i", assignment, at + 4)
             found.setdefault(name, []).extend(partitions)
-            at += 4 + 4 * wanted
+            at += 4 + 4 * number
     except (struct.error, UnicodeDecodeError) as e:
         raise Malformed(f"not an assignment of partitions: {e}") from e
     return found
 
 
-def _checked(count: int, data: bytes) -> int:
+def _count(data: bytes, at: int) -> int:
+    count: int = struct.unpack_from(">i", data, at)[0]
     if not 0 <= count <= len(data):
-        raise Malformed(f"not an assignment of partitions: {count} items")
+        raise Malformed(f"a list of {count} items")
     return count
+
+
+def _name(data: bytes, at: int) -> tuple[str, int]:
+    """A topic's name, and where it ends. It never leads back, to be read again and again."""
+    length: int = struct.unpack_from(">h", data, at)[0]
+    end = at + 2 + length
+    if length < 0 or end > len(data):
+        raise Malformed(f"a name of {length} bytes")
+    return data[at + 2 : end].decode(), end

@@ -15,6 +15,9 @@ Encoder = Callable[[Any, bytearray, "list[Buffer]"], bytearray]
 """(struct, tail, buffers) -> tail: what goes behind `buffers`, once nothing more follows."""
 
 
+_TOLD = "error_message"
+
+
 @cache
 def encoder(owner: type[Struct], version: int, flexible: bool) -> Encoder:
     """The function that writes this struct in this version."""
@@ -25,10 +28,18 @@ def _long_string(size: int) -> ValueError:
     return ValueError(f"a string of {size} bytes is above Kafka's limit of {STRING_LIMIT}")
 
 
+def _short(message: bytes) -> bytes:
+    """What people are told repeats what they sent, and may so become too long to be told."""
+    if len(message) <= STRING_LIMIT:
+        return message
+    return message[:STRING_LIMIT].decode(errors="ignore").encode()
+
+
 _RUNTIME: dict[str, Any] = {
     "_put_uvarint": write_uvarint,
     "_long_string": _long_string,
     "_pack": struct.pack,
+    "_short": _short,
 }
 
 
@@ -83,7 +94,7 @@ class _EncoderSource(Source):
             self._struct("v", field)
         elif field.kind in ("string", "bytes"):
             if field.kind == "string":
-                self.emit("v = v.encode()")
+                self.emit("v = _short(v.encode())" if name == _TOLD else "v = v.encode()")
             self._length("len(v)", wide=field.kind == "bytes")
             self.emit("tail += v")
         else:

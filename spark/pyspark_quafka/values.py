@@ -74,7 +74,7 @@ def avro_values(
     by_id = _by_id(schema)
     reader = _parsed(by_id[max(by_id)] if by_id else cast("Schema", schema))
     decode = _decoder(reader, {number: _parsed(each) for number, each in by_id.items()})
-    decoded = cast("Callable[[Column], Column]", F.udf(decode, _spark_type(reader)))
+    decoded = cast("Callable[[Column], Column]", F.udf(decode, _spark_type(reader), useArrow=False))
     return frame.withColumn(column, decoded(F.col(column)))
 
 

@@ -29,10 +29,9 @@ from quafka_broker.topics import Topic
 from quafka_broker.virtual_topics import OffsetGoneError, VirtualTopic
 from quafka_broker.wal.errors import StorageError
 from quafka_broker.wal.log import Log
-from quafka_proto.consumer_protocol import assigned_partitions
+from quafka_proto.consumer_protocol import CONSUMER, assigned_partitions
 from quafka_proto.errors import Malformed
 
-_CONSUMER = "consumer"
 _PER_SLICE = 100  # partitions looked at before others have their turn
 _STAMPS = 50_000
 
@@ -134,7 +133,9 @@ class Lags:
         """
         self.note(key, None, offsets)
         found: list[PartitionLag] = []
-        for place, committed in offsets.items():
+        for number, (place, committed) in enumerate(offsets.items()):
+            if number % _PER_SLICE == _PER_SLICE - 1:
+                await asyncio.sleep(0)
             virtual = self._virtual(key, place)
             if virtual is None:
                 found.append(PartitionLag(*place))
@@ -205,12 +206,12 @@ def _elsewhere(place: Place, committed: Committed | None, owner: Member | None) 
 
 def _is_away(group: Group) -> bool:
     """Whether nobody reads; a group that only commits has no members, but also no type."""
-    return group.protocol_type == _CONSUMER and not group.members
+    return group.protocol_type == CONSUMER and not group.members
 
 
 def owners_of(group: Group) -> dict[Place, Member]:
     """Who reads each partition; nobody's while the group is between two assignments."""
-    if group.state is not State.STABLE or group.protocol_type != _CONSUMER:
+    if group.state is not State.STABLE or group.protocol_type != CONSUMER:
         return {}
     owners: dict[Place, Member] = {}
     for member in group.members.values():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from quafka_broker.groups.group import Group
 from quafka_broker.groups.states import State
-from quafka_broker.groups.subscription import CONSUMER, subscribed_by
+from quafka_broker.groups.subscription import subscribed_by
 from quafka_broker.groups.table import Place
 from quafka_broker.state import BrokerState
 from quafka_broker.wal.errors import StorageError
@@ -22,6 +22,7 @@ from quafka_mesh_ops.group_ops import (
     ListGroupsResp,
 )
 from quafka_mesh_ops.server import OpContext
+from quafka_proto.consumer_protocol import CONSUMER
 from quafka_proto.errors import ErrorCode
 
 _CLASSIC = "classic"

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import os
 import sys
 from collections.abc import Awaitable, Callable
 
@@ -23,7 +22,7 @@ from quafka.commands.options import UsageError, bootstrap
 from quafka.commands.output import plain
 from quafka.process import EXIT_INTERRUPTED
 
-EXIT_DONE, EXIT_FAILED, EXIT_USAGE, EXIT_NOBODY_READS = 0, 1, 2, 141
+EXIT_DONE, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
 
 Work = Callable[[Cluster, argparse.Namespace], Awaitable[int]]
 
@@ -39,7 +38,7 @@ def with_cluster(options: argparse.Namespace, work: Work) -> int:
 
 
 def guarded(work: Callable[[], int]) -> int:
-    """The exit code of some work, however it ends."""
+    """The exit code of some work, however it ends; but for who does not read (`cli.py`)."""
     try:
         code = work()
         sys.stdout.flush()
@@ -49,10 +48,6 @@ def guarded(work: Callable[[], int]) -> int:
     except UsageError as e:
         complain(str(e))
         return EXIT_USAGE
-    except BrokenPipeError:
-        # What is left in the buffer must not be flushed into the pipe at the end, either.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return EXIT_NOBODY_READS
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     return code

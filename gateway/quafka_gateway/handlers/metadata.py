@@ -10,6 +10,8 @@ What may be done with topics and cluster is said from version 8 on, to who asks.
 
 from __future__ import annotations
 
+import asyncio
+
 from quafka_gateway.authorized import cluster_operations, topic_operations
 from quafka_gateway.context import NODE_ID, RequestContext
 from quafka_mesh_ops.ops import DescribeTopics, TopicDescription
@@ -23,6 +25,7 @@ from quafka_proto.schema.metadata import (
 
 _ZERO_ID = bytes(16)
 _LEADER_EPOCH = 0
+_PARTITIONS_PER_SLICE = 2_000
 
 
 async def handle(request: MetadataRequest, context: RequestContext) -> MetadataResponse:
@@ -35,7 +38,7 @@ async def handle(request: MetadataRequest, context: RequestContext) -> MetadataR
         brokers=[MetadataResponseBroker(node_id=NODE_ID, host=host, port=port)],
         cluster_id=answer.cluster_id or None,
         controller_id=NODE_ID,
-        topics=[_topic(topic, operations) for topic in answer.topics],
+        topics=await _topics(answer.topics, operations),
         cluster_authorized_operations=cluster_operations(
             asked=request.include_cluster_authorized_operations
         ),
@@ -50,6 +53,19 @@ def _question(request: MetadataRequest, context: RequestContext) -> DescribeTopi
     ids = [topic.topic_id for topic in topics if topic.name is None and topic.topic_id != _ZERO_ID]
     create = request.allow_auto_topic_creation or context.version < 4
     return DescribeTopics(topics=names, topic_ids=ids, auto_create=create)
+
+
+async def _topics(found: list[TopicDescription], operations: int) -> list[MetadataResponseTopic]:
+    """All of them, in slices: others have their turn."""
+    topics: list[MetadataResponseTopic] = []
+    partitions = 0
+    for topic in found:
+        topics.append(_topic(topic, operations))
+        partitions += topic.partitions
+        if partitions >= _PARTITIONS_PER_SLICE:
+            partitions = 0
+            await asyncio.sleep(0)
+    return topics
 
 
 def _topic(topic: TopicDescription, operations: int) -> MetadataResponseTopic:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -199,6 +202,19 @@ def test_dump(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lines = capsys.readouterr().out.splitlines()
     assert len([line for line in lines if "damaged" in line]) == 1
     assert len([line for line in lines if "virtual_topic" in line]) == len(lines) - 1
+
+
+def test_a_dump_that_nobody_reads_ends_silently(data: Path) -> None:
+    command = [sys.executable, "-m", "quafka", "wal", "dump", str(data)]
+    read, write = os.pipe()
+    os.close(read)
+    try:
+        ended = subprocess.run(
+            command, check=False, stdout=write, stderr=subprocess.PIPE, timeout=30
+        )
+    finally:
+        os.close(write)
+    assert (ended.returncode, ended.stderr) == (141, b"")
 
 
 def test_no_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

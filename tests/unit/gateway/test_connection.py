@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from typing import cast
 
 import pytest
 
+from quafka_gateway import connection
 from quafka_gateway.admin import Admin
 from quafka_gateway.api import APIS
 from quafka_gateway.config import EdgeSettings
@@ -20,6 +22,7 @@ from quafka_gateway.request_memory import RequestMemory
 from quafka_gateway.response_memory import ResponseMemory
 from quafka_gateway.routes import OrgRoutes, to_one
 from quafka_mesh_ops.ops import (
+    DescribeTopicsResp,
     FetchOpResp,
     FetchOps,
     FetchOpsResp,
@@ -27,12 +30,20 @@ from quafka_mesh_ops.ops import (
     HoldLeaseResp,
     ProduceOpResp,
     ProduceOps,
+    TopicDescription,
 )
 from quafka_mesh_ops.tracing import TraceContext, Tracer
-from quafka_proto.headers import encode_request
-from quafka_proto.message import Message
+from quafka_proto.config_kinds import ResourceType
+from quafka_proto.headers import encode_request, encode_response
+from quafka_proto.message import Buffer, Message
 from quafka_proto.schema.api_versions import ApiVersionsRequest
+from quafka_proto.schema.configs import (
+    IncrementalAlterableConfig,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
+)
 from quafka_proto.schema.fetch import FetchPartition, FetchRequest, FetchTopic
+from quafka_proto.schema.metadata import MetadataRequest
 from quafka_proto.schema.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.support.memory_transport import MemoryTransport
 
@@ -143,6 +154,55 @@ async def test_acks_0_leaves_no_gap_in_the_answers(client: Client) -> None:
     client.broker.produced[0].set_result(None)
     await settle()
     assert client.transport.answered() == [2]
+
+
+async def test_an_answer_that_has_no_room_costs_the_connection_and_never_hangs(
+    client: Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(*_args: object) -> None:
+        raise ValueError("a string of 40000 bytes is above Kafka's limit of 32767")
+
+    monkeypatch.setattr(connection, "encode_response", refuse)
+    client.versions(1)
+    await settle()
+    assert client.transport.is_closing()
+    assert "ApiVersions v0" in caplog.text
+
+
+@pytest.mark.parametrize("kind", [ResourceType.BROKER, ResourceType.BROKER_LOGGER])
+async def test_a_refusal_that_repeats_a_long_request_is_told(
+    client: Client, kind: ResourceType
+) -> None:
+    configs = [IncrementalAlterableConfig(name=f"{n}" * 1_000, value="") for n in range(100)]
+    resource = IncrementalAlterConfigsResource(
+        resource_type=kind, resource_name="0", configs=configs
+    )
+    client.send(1, IncrementalAlterConfigsRequest(resources=[resource]), 0)
+    await settle()
+    assert client.transport.answered() == [1]
+
+
+async def test_a_long_answer_is_encoded_beside_the_loop(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turned = threading.Event()
+    states: list[bool] = []
+
+    def encode(correlation_id: int, response: Message, version: int) -> list[Buffer]:
+        states.append(turned.wait(5.0))  # in vain on the loop
+        return encode_response(correlation_id, response, version)
+
+    async def describe(*_args: object) -> DescribeTopicsResp:
+        return DescribeTopicsResp("c", [TopicDescription("t", bytes(16), 3_000)])
+
+    monkeypatch.setattr(connection, "encode_response", encode)
+    monkeypatch.setattr(client.broker, "describe_topics", describe, raising=False)
+    client.send(1, MetadataRequest(topics=None), 12)
+    await settle()
+    turned.set()
+    await client.connection.wait_tasks()
+    assert states == [True]
+    assert client.transport.answered() == [1]
 
 
 async def test_a_fetch_waits_for_the_answers_before_it(client: Client) -> None:

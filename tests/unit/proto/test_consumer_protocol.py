@@ -1,11 +1,13 @@
-"""What members are assigned, also by leaders who write something else."""
+"""What members want and are assigned, also where somebody writes something else."""
 
 from __future__ import annotations
+
+import struct
 
 import pytest
 from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment
 
-from quafka_proto.consumer_protocol import assigned_partitions
+from quafka_proto.consumer_protocol import assigned_partitions, subscribed_topics
 from quafka_proto.errors import Malformed
 
 TWO = ConsumerProtocolMemberAssignment(0, [("a", [2, 0]), ("b-é", [7])], b"rest").encode()
@@ -37,3 +39,41 @@ def test_an_empty_assignment_is_one_of_nothing() -> None:
 def test_other_bytes_are_refused(assignment: bytes) -> None:
     with pytest.raises(Malformed):
         assigned_partitions(assignment)
+
+
+def test_a_name_that_leads_back_is_refused() -> None:
+    """Or 50 kB, which say of themselves that they go on for long, would take all memory."""
+    back = struct.pack(">h", -32_254)
+    head = struct.pack(">hih", 0, 10_000, 32_767)
+    partitions = struct.pack(">i1806i", 1_806, *[0] * 1_806)
+    data = bytearray(head + bytes(32_767) + partitions + back + bytes(10_000))
+    data[7_751:7_755] = struct.pack(">i", 8_062)
+    assert data[40_003:40_005] == back
+    with pytest.raises(Malformed):
+        assigned_partitions(bytes(data))
+
+
+BOTH = b"\x00\x03\x00\x00\x00\x02\x00\x01a\x00\x03b-\x63\xff\xff\xff\xff"
+
+
+def test_subscribed_topics_are_found_and_what_follows_is_not_looked_at() -> None:
+    assert subscribed_topics(BOTH) == {"a", "b-c"}
+    assert subscribed_topics(b"\x00\x00" + bytes(4)) == set()
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        b"",
+        BOTH[:5],
+        BOTH[:9],
+        BOTH[:12],
+        b"\x00\x00\x7f\xff\xff\xff",
+        b"\x00\x00\xff\xff\xff\xff",
+        b"\x00\x00\x00\x00\x00\x01\xff\xff",
+        b"\x00\x00\x00\x00\x00\x01\x00\x01\xff",
+    ],
+)
+def test_other_metadata_is_refused(metadata: bytes) -> None:
+    with pytest.raises(Malformed):
+        subscribed_topics(metadata)

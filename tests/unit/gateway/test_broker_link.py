@@ -1,0 +1,61 @@
+"""What a gateway does about answers that were lost."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+
+from quafka_gateway.mesh import BrokerAwayError, BrokerLink
+from quafka_mesh_ops.client import MeshClient
+from quafka_mesh_ops.errors import OutcomeUnknownError, PeerUnavailableError
+from quafka_mesh_ops.ops import CreateTopic, DescribeTopics, DescribeTopicsResp
+from quafka_mesh_ops.parts import Op
+
+
+class Flaky:
+    """A mesh client whose first calls fail."""
+
+    def __init__(self, *failures: Exception) -> None:
+        self.failures = list(failures)
+        self.deadlines: list[float] = []
+
+    async def call(self, _op: Op, *, deadline: float, **_: Any) -> DescribeTopicsResp:
+        self.deadlines.append(deadline)
+        if self.failures:
+            raise self.failures.pop(0)
+        return DescribeTopicsResp("cluster", [])
+
+
+def link(flaky: Flaky) -> BrokerLink:
+    return BrokerLink(cast(MeshClient, flaky), 1)
+
+
+async def test_what_only_reads_is_asked_again_in_the_time_that_is_left() -> None:
+    flaky = Flaky(OutcomeUnknownError("lost"), OutcomeUnknownError("lost again"))
+    await link(flaky).describe_topics(DescribeTopics(), None, 5.0)
+    first, second, third = flaky.deadlines
+    assert 5.0 >= first > second > third > 0
+
+
+async def test_nothing_is_asked_again_when_the_time_is_over() -> None:
+    flaky = Flaky(OutcomeUnknownError("too late"))
+    with pytest.raises(BrokerAwayError):
+        await link(flaky).describe_topics(DescribeTopics(), None, 0.0)
+    assert len(flaky.deadlines) == 1
+
+
+@pytest.mark.parametrize(
+    ("op", "failure"),
+    [
+        (CreateTopic("t", 1), OutcomeUnknownError("lost")),
+        (DescribeTopics(), PeerUnavailableError("away")),
+    ],
+)
+async def test_what_may_have_been_done_and_what_cannot_be_is_not(
+    op: Op, failure: Exception
+) -> None:
+    flaky = Flaky(failure)
+    with pytest.raises(BrokerAwayError):
+        await link(flaky).ask(op, None, 5.0)
+    assert len(flaky.deadlines) == 1
