@@ -26,10 +26,11 @@ def load_all(store: Store, but: str = "") -> list[Manifest]:
         OSError: the store fails.
         Malformed: a manifest is not one that this version knows; says which.
     """
-    return [load(store, snapshot_id) for snapshot_id in _ids(store) if snapshot_id != but]
+    return [load(store, snapshot_id) for snapshot_id in snapshot_ids(store) if snapshot_id != but]
 
 
-def _ids(store: Store) -> list[str]:
+def snapshot_ids(store: Store) -> list[str]:
+    """The ids of all snapshots, oldest first. Raises OSError."""
     return sorted(path.split("/")[1] for path in store.files(SNAPSHOTS) if _is_manifest(path))
 
 
@@ -65,7 +66,7 @@ def drop(store: Store, lock: Lock, snapshot_id: str) -> int:
         FileNotFoundError: there is none of that id.
         OSError, Malformed: see `load_all`.
     """
-    if snapshot_id not in _ids(store):
+    if snapshot_id not in snapshot_ids(store):
         raise FileNotFoundError(f"there is no snapshot {snapshot_id}")
     others = load_all(store, but=snapshot_id)
     left = [manifest for manifest in others if not expired(manifest)]
