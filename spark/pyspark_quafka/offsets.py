@@ -135,7 +135,8 @@ class Resolver:
         whole = source_of(topic, partition, log_start, end)
         first = self.resolve(whole, options.starting, "starting")
         last = self.resolve(whole, options.ending, "ending")
-        if options.fail_on_data_loss and first < last and (first < log_start or last > end):
+        not_there = first > end or (first < last and (first < log_start or last > end))
+        if options.fail_on_data_loss and not_there:
             raise DataLossError(
                 f"{topic.name}-{partition.partition} has offsets {log_start} to {end} in snapshot "
                 f"{self._snapshot.id}; asked for were {first} to {last}. With the option "

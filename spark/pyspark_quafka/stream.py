@@ -99,12 +99,14 @@ class StreamPlanner:
         snapshot = self._with_all(start, until or "latest")
         if start is not None and snapshot.id < start.snapshot:  # which somebody has dropped
             return start
-        ends = [
-            (source_of(topic, partition, _begin(start, topic.name, partition.partition,
-             topic.generation, partition.log_start), end), end)
-            for topic, partition in subscribed(snapshot, self._options)
-            for end in [end_of(partition, self._options)]
-        ]  # fmt: skip
+        ends: list[tuple[Source, int]] = []
+        for topic, partition in subscribed(snapshot, self._options):
+            number, log_start = partition.partition, partition.log_start
+            first = _begin(start, topic.name, number, topic.generation, log_start)
+            end = end_of(partition, self._options)
+            if not self._options.fail_on_data_loss:
+                end = max(end, first)  # what is not there yet is waited for
+            ends.append((source_of(topic, partition, first, end), end))
         if start is None:
             return _position(snapshot, ends)
         found = _position(snapshot, _limited(ends, limit) if limit is not None else ends)

@@ -207,6 +207,20 @@ def test_deleted_records_are_not_read(maker: SnapshotMaker) -> None:
     assert offsets(maker.folder, **asked, failOnDataLoss="false") == list(range(105, 600))
 
 
+def test_offsets_that_are_not_there_yet(maker: SnapshotMaker) -> None:
+    maker.append("orders", records_of([b"v"] * 10))
+    maker.publish()
+    for asked in (
+        {"startingOffsets": '{"orders": {"0": 99}}'},
+        {"endingOffsets": '{"orders": {"0": 99}}'},
+    ):
+        with pytest.raises(DataLossError, match="offsets 0 to 10"):
+            offsets(maker.folder, **asked)
+    assert offsets(maker.folder, startingOffsets='{"orders": {"0": 10}}') == []
+    late = '{"orders": {"0": 99}}'
+    assert offsets(maker.folder, startingOffsets=late, failOnDataLoss="false") == []
+
+
 def test_damage_is_told_with_its_place_or_left_out(maker: SnapshotMaker) -> None:
     fill(maker)
     maker.publish()

@@ -111,6 +111,18 @@ def test_snapshots_of_other_orgs_are_passed_over(maker: SnapshotMaker) -> None:
     assert stream.latest(end).offsets == {"orders": {0: 5}}
 
 
+def test_a_start_that_is_not_there_yet_is_waited_for(maker: SnapshotMaker) -> None:
+    append(maker, 3)
+    late = '{"orders": {"0": 5}}'
+    with pytest.raises(DataLossError, match="offsets 0 to 3"):
+        planner(maker, startingOffsets=late).initial()
+    stream = planner(maker, startingOffsets=late, failOnDataLoss="false")
+    start = stream.initial()
+    assert stream.latest(start) == start
+    append(maker, 4)
+    assert offsets(stream.plan(start, stream.latest(start))) == [5, 6]
+
+
 def test_a_hole_between_snapshots_is_told(maker: SnapshotMaker) -> None:
     append(maker, 3)
     stream = planner(maker)
