@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from operator import attrgetter
 
 from quafka_broker.metrics import BrokerMetrics, GroupLag
-from quafka_broker.op_stats import BrokerStats, OpStats, SlowOp
+from quafka_broker.op_stats import BrokerStats, SlowOp
 from quafka_broker.state import BrokerState
 from quafka_broker.topics import Topic
 from quafka_broker.wal.quarantine import Damage
@@ -131,20 +131,12 @@ def _ops(stats: BrokerStats) -> Table:
     return Table(
         "Ops of gateways",
         ("op", "answered", "failed", "median", "99 %", "parked, each"),
-        (_of_op(code.name.lower(), one) for code, one in sorted(stats.ops.items()) if one.ops),
+        (
+            status_page.served(code.name.lower(), one.ops, one.errors, one.seconds, one.parked)
+            for code, one in sorted(stats.ops.items())
+            if one.ops
+        ),
         "none yet",
-    )
-
-
-def _of_op(name: str, stats: OpStats) -> tuple[Cell, ...]:
-    errors = sum(stats.errors.values())
-    return (
-        text(name),
-        count(stats.ops),
-        count(errors, bad=errors > 0),
-        duration(stats.seconds.quantile(0.5)),
-        duration(stats.seconds.quantile(0.99)),
-        duration(stats.parked / stats.ops if stats.parked else None),
     )
 
 

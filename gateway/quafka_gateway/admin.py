@@ -196,8 +196,10 @@ class Admin:
 
     async def _ask(self, broker: int, op: Op, trace: TraceContext | None) -> object:
         link = self._links[broker]
-        alone = len(self._links) == 1
-        seconds = SMALL_OP_SECONDS if alone or link.connected else _RETURN_SECONDS
+        seconds = SMALL_OP_SECONDS
+        if not link.connected:
+            alone = len(self._links) == 1
+            seconds = link.patience(SMALL_OP_SECONDS if alone else _RETURN_SECONDS)
         try:
             return await link.ask(op, trace, seconds)
         except BrokerAwayError as e:

@@ -19,6 +19,7 @@ def _bits(*operations: int) -> int:
 _TOPIC = _bits(
     _READ, _WRITE, _CREATE, _DELETE, _ALTER, _DESCRIBE, _DESCRIBE_CONFIGS, _ALTER_CONFIGS
 )
+_GROUP = _bits(_READ, _DELETE, _DESCRIBE)
 _CLUSTER = _bits(
     _CREATE, _ALTER, _DESCRIBE, _CLUSTER_ACTION, _DESCRIBE_CONFIGS, _ALTER_CONFIGS,
     _IDEMPOTENT_WRITE,
@@ -28,6 +29,11 @@ _CLUSTER = _bits(
 def topic_operations(*, asked: bool) -> int:
     """What may be done with a topic."""
     return _TOPIC if asked else AUTHORIZED_OPERATIONS_UNKNOWN
+
+
+def group_operations(*, asked: bool) -> int:
+    """What may be done with a group."""
+    return _GROUP if asked else AUTHORIZED_OPERATIONS_UNKNOWN
 
 
 def cluster_operations(*, asked: bool) -> int:

@@ -163,8 +163,9 @@ class Brokers:
 
     async def create_topic(self, op: CreateTopic, trace: TraceContext | None) -> CreateTopicResp:
         """Create one topic, durably, where its name is routed."""
+        link = self._links[self._routes.broker_of(op.topic)]
         try:
-            return await self._links[self._routes.broker_of(op.topic)].create_topic(op, trace)
+            return await link.create_topic(op, trace, link.patience(SMALL_OP_SECONDS))
         except BrokerAwayError as e:
             return CreateTopicResp(b"", -1, ErrorCode.REQUEST_TIMED_OUT, str(e))
 
@@ -174,8 +175,9 @@ class Brokers:
         away = DeleteTopicResp(op.topic, op.topic_id, ErrorCode.REQUEST_TIMED_OUT)
         if broker == AWAY:
             return away
+        link = self._links[broker]
         try:
-            answer = await self._links[broker].delete_topic(op, trace)
+            answer = await link.delete_topic(op, trace, link.patience(SMALL_OP_SECONDS))
         except BrokerAwayError:
             return away
         if not answer.error_code:

@@ -17,7 +17,7 @@ from weakref import WeakValueDictionary
 
 from quafka_gateway.brokers import Brokers
 from quafka_gateway.coordinator import Coordinator
-from quafka_gateway.mesh import BrokerLink
+from quafka_gateway.mesh import SMALL_OP_SECONDS, BrokerLink
 from quafka_mesh_ops.group_ops import (
     CommitOffset,
     CommitOffsets,
@@ -60,18 +60,29 @@ class BrokersCoordinator(Coordinator):
 
         One commit of a member after the other: of two in a row, the second must win.
         """
-        async with self._turns.setdefault((op.group, op.member_id), asyncio.Lock()):
-            found = await self._elsewhere([(o.topic, o.topic_id) for o in op.offsets], trace)
-            refusals: list[int] = []
-            good: list[CommitOffset] = []
-            for part in op.offsets:
-                topic = found.get((part.topic, part.topic_id))
-                refusals.append(_refusal(topic, part.partition))
-                if not refusals[-1]:
-                    good.append(_there(part, topic))
-            answers = []
-            if good:
-                answers = await super().commit_offsets(replace(op, offsets=good), trace)
+        turn = self._turns.setdefault((op.group, op.member_id), asyncio.Lock())
+        try:
+            async with asyncio.timeout(SMALL_OP_SECONDS):
+                await turn.acquire()
+        except TimeoutError:  # the one before waits for a broker, and would be waited for
+            return [ErrorCode.NOT_COORDINATOR] * len(op.offsets)
+        try:
+            return await self._commit(op, trace)
+        finally:
+            turn.release()
+
+    async def _commit(self, op: CommitOffsets, trace: TraceContext | None) -> list[int]:
+        found = await self._elsewhere([(o.topic, o.topic_id) for o in op.offsets], trace)
+        refusals: list[int] = []
+        good: list[CommitOffset] = []
+        for part in op.offsets:
+            topic = found.get((part.topic, part.topic_id))
+            refusals.append(_refusal(topic, part.partition))
+            if not refusals[-1]:
+                good.append(_there(part, topic))
+        answers: list[int] = []
+        if good:
+            answers = await super().commit_offsets(replace(op, offsets=good), trace)
         return _merged(refusals, answers)
 
     async def committed_offsets(

@@ -48,6 +48,9 @@ SMALL_OP_SECONDS = 10.0
 # its consumers see latency and no error.
 _FETCH_GRACE_SECONDS = 5.0
 _PRODUCE_SECONDS = (1.0, 30.0)
+# One that was restarted is there again; for one that has gone, others are not kept waiting.
+_RESTARTED_SECONDS = 2.0
+_VAIN_SECONDS = 0.25  # a broker that is back is found within about as long
 
 
 class BrokerLink:
@@ -61,6 +64,7 @@ class BrokerLink:
     def __init__(self, client: MeshClient, org_id: int) -> None:
         self._client = client
         self._org_id = org_id
+        self._in_vain_at = -_VAIN_SECONDS
 
     @property
     def connected(self) -> bool:
@@ -71,6 +75,17 @@ class BrokerLink:
     def seconds_away(self) -> float:
         """How long ops have not reached it; 0 while they do."""
         return self._client.seconds_away
+
+    def patience(self, seconds: float) -> float:
+        """How long to wait for it: so long, or not at all where somebody just has, in vain.
+
+        Who asks a broker that is away many things in a row so does not wait for each of them.
+        """
+        now = asyncio.get_running_loop().time()
+        if self.connected or now - self._in_vain_at > _VAIN_SECONDS:
+            return seconds
+        self._in_vain_at = now
+        return 0.0
 
     async def start(self) -> None:
         """Begin to connect, in the background."""
@@ -182,13 +197,17 @@ class BrokerLink:
         """Topics, their ids and partition counts."""
         return cast(DescribeTopicsResp, await self.ask(op, trace, seconds))
 
-    async def create_topic(self, op: CreateTopic, trace: TraceContext | None) -> CreateTopicResp:
+    async def create_topic(
+        self, op: CreateTopic, trace: TraceContext | None, seconds: float = SMALL_OP_SECONDS
+    ) -> CreateTopicResp:
         """Create one topic, durably."""
-        return cast(CreateTopicResp, await self.ask(op, trace))
+        return cast(CreateTopicResp, await self.ask(op, trace, seconds))
 
-    async def delete_topic(self, op: DeleteTopic, trace: TraceContext | None) -> DeleteTopicResp:
+    async def delete_topic(
+        self, op: DeleteTopic, trace: TraceContext | None, seconds: float = SMALL_OP_SECONDS
+    ) -> DeleteTopicResp:
         """Delete one topic, durably."""
-        return cast(DeleteTopicResp, await self.ask(op, trace))
+        return cast(DeleteTopicResp, await self.ask(op, trace, seconds))
 
     async def init_producer_id(
         self, op: InitProducerId, trace: TraceContext | None
@@ -208,15 +227,20 @@ class BrokerLink:
         What only reads is asked again when the connection that it went by is lost: that of a
         broker that was restarted while nobody spoke is found out by the next op.
         """
+        if not seconds:
+            raise BrokerAwayError("the broker is away")
         until = asyncio.get_running_loop().time() + seconds
         while True:
             left = until - asyncio.get_running_loop().time()
             try:
                 return await self._client.call(op, org_id=self._org_id, deadline=left, trace=trace)
             except OutcomeUnknownError as e:
-                if not op.reads or asyncio.get_running_loop().time() >= until:
+                now = asyncio.get_running_loop().time()
+                if not op.reads or now >= until:
                     raise BrokerAwayError(str(e)) from e
+                until = min(until, now + _RESTARTED_SECONDS)
             except PeerUnavailableError as e:
+                self._in_vain_at = asyncio.get_running_loop().time()
                 raise BrokerAwayError(str(e)) from e
 
 

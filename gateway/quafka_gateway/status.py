@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from quafka_gateway.context import Services
 from quafka_gateway.fetch_reader import FetchReader
 from quafka_gateway.listener import Listener
-from quafka_gateway.request_stats import ApiStats, GatewayStats, SlowRequest
+from quafka_gateway.request_stats import GatewayStats, SlowRequest
 from quafka_mesh_ops import status_page
 from quafka_mesh_ops.counters import PeerCounters
 from quafka_mesh_ops.status_page import (
@@ -79,20 +79,11 @@ def _requests(stats: GatewayStats) -> Table:
     return Table(
         "Requests",
         ("API", "answered", "with errors", "median", "99 %", "parked, each"),
-        (_of_api(api, one) for api, one in sorted(stats.apis.items())),
+        (
+            status_page.served(api, one.requests, one.errors, one.seconds, one.parked)
+            for api, one in sorted(stats.apis.items())
+        ),
         "none yet",
-    )
-
-
-def _of_api(api: str, stats: ApiStats) -> tuple[Cell, ...]:
-    errors = sum(stats.errors.values())
-    return (
-        text(api),
-        count(stats.requests),
-        count(errors, bad=errors > 0),
-        duration(stats.seconds.quantile(0.5)),
-        duration(stats.seconds.quantile(0.99)),
-        duration(stats.parked / stats.requests if stats.parked else None),
     )
 
 

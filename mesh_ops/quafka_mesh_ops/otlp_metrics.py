@@ -118,16 +118,23 @@ class MetricsPush:
             due += max(0.0, missed) * self._interval
 
     async def _push(self) -> None:
+        try:
+            data = self._data(await self._read())
+        except Exception:  # whatever a collector does, the next push is tried
+            logger.exception("some metrics cannot be read, and none are pushed")
+            return
+        sent = await _in_thread(lambda: self._send(data))
+        if not sent and not self._failing:
+            logger.warning("metrics are not taken; OTEL_METRICS_EXPORTER=none sends none")
+        self._failing = not sent
+
+    async def _read(self) -> list[Metric]:
         now = time.time_ns()
         metrics: list[Metric] = []
         for family in await self._metrics.read():
             metrics += _metric(family, self._started, now)
             await asyncio.sleep(0)
-        data = self._data(metrics)
-        sent = await _in_thread(lambda: self._send(data))
-        if not sent and not self._failing:
-            logger.warning("metrics are not taken; OTEL_METRICS_EXPORTER=none sends none")
-        self._failing = not sent
+        return metrics
 
     def _data(self, metrics: list[Metric]) -> MetricsData:
         from opentelemetry.sdk.metrics.export import MetricsData, ResourceMetrics, ScopeMetrics

@@ -14,6 +14,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from quafka_mesh_ops.counters import PeerCounters
+from quafka_mesh_ops.metrics import Histogram
 from quafka_mesh_ops.operations import Asked, Page, Reply
 
 _REFRESH_SECONDS = 10
@@ -90,6 +91,21 @@ def moment(unix: float) -> Cell:
 def trace(trace_id: str, url: str) -> Cell:
     """A trace: a link where it is known where to look at it."""
     return Cell(trace_id[:16], url=url.replace(_TRACE_ID, trace_id) if trace_id else "")
+
+
+def served(
+    name: str, answered: int, errors: Mapping[int, int], seconds: Histogram, parked: float
+) -> tuple[Cell, ...]:
+    """A row of what is served: how often, how well, how fast; `parked`: seconds of them all."""
+    failed = sum(errors.values())
+    return (
+        text(name),
+        count(answered),
+        count(failed, bad=failed > 0),
+        duration(seconds.quantile(0.5)),
+        duration(seconds.quantile(0.99)),
+        duration(parked / answered if parked else None),
+    )
 
 
 def peers(read: Iterable[PeerCounters]) -> Table:

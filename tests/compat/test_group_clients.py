@@ -22,13 +22,9 @@ from tests.support.group_members import (
     produce,
     until,
 )
-from tests.support.java import kafka_tools, run_java
+from tests.support.java_tools import run_tools, tool
 
 HERE = Path(__file__).parent
-
-
-def tool(name: str, *arguments: str) -> dict[str, Any]:
-    return {"tool": f"org.apache.kafka.tools.{name}", "arguments": arguments, "input": ""}
 
 
 def test_java(group_cluster: Cluster) -> None:
@@ -51,14 +47,10 @@ def test_java(group_cluster: Cluster) -> None:
         "delete": tool(command, *group, "--delete"),
         "gone": tool(command, *at, "--list"),
     }
-    java = HERE / "java"
-    answers = json.loads(
-        run_java(java / "Tools.java", kafka_tools(java / "pom.xml"), json.dumps([*runs.values()]))
-    )
     output: dict[str, str] = {}
-    for name, answer in zip(runs, answers, strict=True):
-        assert answer["exit"] == 0, f"{name}: {answer['output']}"
-        output[name] = answer["output"]
+    for name, outcome in run_tools(runs).items():
+        assert outcome.exit == 0, f"{name}: {outcome.output}"
+        output[name] = outcome.output
     lines = output["first"].splitlines() + output["second"].splitlines()
     assert sorted(line.encode() for line in lines if line.isdigit()) == sorted(values)
     assert re.search(r"^java +Empty", output["list"], re.MULTILINE)

@@ -130,6 +130,14 @@ def until_there(client: RawClient, *topics: str) -> None:
         time.sleep(0.05)
 
 
+def until_asked(client: RawClient, topic: str) -> None:
+    """Until administrators reach the topic's broker; Metadata shows it as it was last seen."""
+    give_up = time.monotonic() + 10
+    while describe_configs(client, 4, resource(TOPIC, topic))[0].error_code:
+        assert time.monotonic() < give_up
+        time.sleep(0.05)
+
+
 def sizes(client: RawClient) -> dict[str, tuple[int, dict[str, int]]]:
     """By broker folder: its error, and the bytes of its topics."""
     answer = client.call(DescribeLogDirsRequest(topics=None), DescribeLogDirsResponse, 4)
@@ -178,6 +186,6 @@ def test_every_call_goes_to_the_topics_broker(fleet: Fleet) -> None:
         assert found[folders["a"]][0] == 0
         assert time.monotonic() - began < 15
         fleet.start_broker("b")
-        until_there(client, THERE)
+        until_asked(client, THERE)
         assert own_configs(client, THERE) == {"segment.ms": "2"}
         assert partitions_of(client, THERE) == 3

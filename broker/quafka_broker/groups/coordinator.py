@@ -35,6 +35,8 @@ from quafka_proto.errors import ErrorCode
 
 log = logging.getLogger("quafka.broker.groups")
 
+_PER_SLICE = 100  # groups looked at before others have their turn
+
 
 def _now() -> float:
     return asyncio.get_running_loop().time()
@@ -293,8 +295,11 @@ class Coordinator:
         """
         before_ms = self.now_ms() - retention_ms
         count = 0
-        for key, kept in list(self._table.kept.items()):
-            if self.journal.is_queued(key):
+        for number, key in enumerate(list(self._table.kept)):
+            if number % _PER_SLICE == _PER_SLICE - 1:
+                await asyncio.sleep(0)
+            kept = self._table.kept.get(key)
+            if kept is None or self.journal.is_queued(key):
                 continue
             places = self._table.expired(kept, before_ms)
             count += len(places)

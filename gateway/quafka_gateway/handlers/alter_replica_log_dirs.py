@@ -32,9 +32,12 @@ async def handle(
         for partition in topic.partitions
     }
 
+    is_away = any(folder.found.error_code for folder in found)
+    missing = ErrorCode.KAFKA_STORAGE_ERROR if is_away else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
     def error(path: str, topic: str, partition: int) -> ErrorCode:
         if (topic, partition) not in place:
-            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            return missing
         return ErrorCode.NONE if place[topic, partition] == path else ErrorCode.LOG_DIR_NOT_FOUND
 
     return AlterReplicaLogDirsResponse(

@@ -5,6 +5,7 @@ A group that nobody knows is shown as Dead, without an error below version 6 (KI
 
 from __future__ import annotations
 
+from quafka_gateway.authorized import group_operations
 from quafka_gateway.context import RequestContext
 from quafka_gateway.coordinator import CoordinatorError
 from quafka_mesh_ops.group_ops import DescribedGroup as Described
@@ -16,16 +17,11 @@ from quafka_proto.schema.group_admin import (
     DescribeGroupsRequest,
     DescribeGroupsResponse,
 )
-from quafka_proto.schema.metadata import AUTHORIZED_OPERATIONS_UNKNOWN
-
-# Bits of Kafka's AclOperation. Nobody is refused anything yet: read, delete, describe.
-_ALL_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8
 
 
 async def handle(request: DescribeGroupsRequest, context: RequestContext) -> DescribeGroupsResponse:
     """Describe every group asked for."""
-    asked = request.include_authorized_operations
-    operations = _ALL_OPERATIONS if asked else AUTHORIZED_OPERATIONS_UNKNOWN
+    operations = group_operations(asked=request.include_authorized_operations)
     with context.child("gateway.kafka.describe_groups") as span:
         try:
             op = DescribeGroups(request.groups)

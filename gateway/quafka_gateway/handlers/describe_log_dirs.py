@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from quafka_gateway.admin import LogDir, partitions_of
 from quafka_gateway.context import RequestContext
+from quafka_gateway.slices import Slices
 from quafka_proto.schema.log_dirs import (
     DescribeLogDirsPartition,
     DescribeLogDirsRequest,
@@ -25,24 +26,24 @@ async def handle(
         wanted = partitions_of((each.topic, each.partitions) for each in request.topics)
     with context.child("gateway.kafka.describe_log_dirs") as span:
         found = await context.admin.log_dirs(wanted, span.context)
-    return DescribeLogDirsResponse(results=[_result(each) for each in found])
+    return DescribeLogDirsResponse(results=[await _result(each) for each in found])
 
 
-def _result(log_dir: LogDir) -> DescribeLogDirsResult:
+async def _result(log_dir: LogDir) -> DescribeLogDirsResult:
     name, found = log_dir
+    topics: list[DescribeLogDirsTopic] = []
+    slices = Slices()
+    for topic in found.topics:
+        partitions = [
+            DescribeLogDirsPartition(partition_index=index, partition_size=size)
+            for index, size in zip(topic.partitions, topic.sizes, strict=True)
+        ]
+        topics.append(DescribeLogDirsTopic(name=topic.topic, partitions=partitions))
+        await slices.made(1 + len(partitions))
     return DescribeLogDirsResult(
         error_code=found.error_code,
         log_dir=name,
-        topics=[
-            DescribeLogDirsTopic(
-                name=topic.topic,
-                partitions=[
-                    DescribeLogDirsPartition(partition_index=index, partition_size=size)
-                    for index, size in zip(topic.partitions, topic.sizes, strict=True)
-                ],
-            )
-            for topic in found.topics
-        ],
+        topics=topics,
         total_bytes=found.total_bytes,
         usable_bytes=found.usable_bytes,
     )

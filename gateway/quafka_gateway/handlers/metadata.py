@@ -10,10 +10,9 @@ What may be done with topics and cluster is said from version 8 on, to who asks.
 
 from __future__ import annotations
 
-import asyncio
-
 from quafka_gateway.authorized import cluster_operations, topic_operations
 from quafka_gateway.context import NODE_ID, RequestContext
+from quafka_gateway.slices import Slices
 from quafka_mesh_ops.ops import DescribeTopics, TopicDescription
 from quafka_proto.schema.metadata import (
     MetadataRequest,
@@ -25,7 +24,6 @@ from quafka_proto.schema.metadata import (
 
 _ZERO_ID = bytes(16)
 _LEADER_EPOCH = 0
-_PARTITIONS_PER_SLICE = 2_000
 
 
 async def handle(request: MetadataRequest, context: RequestContext) -> MetadataResponse:
@@ -56,15 +54,12 @@ def _question(request: MetadataRequest, context: RequestContext) -> DescribeTopi
 
 
 async def _topics(found: list[TopicDescription], operations: int) -> list[MetadataResponseTopic]:
-    """All of them, in slices: others have their turn."""
+    """All of them."""
     topics: list[MetadataResponseTopic] = []
-    partitions = 0
+    slices = Slices()
     for topic in found:
         topics.append(_topic(topic, operations))
-        partitions += topic.partitions
-        if partitions >= _PARTITIONS_PER_SLICE:
-            partitions = 0
-            await asyncio.sleep(0)
+        await slices.made(1 + topic.partitions)
     return topics
 
 

@@ -1,0 +1,119 @@
+"""What is asked of brokers that are away, or do not answer: nobody waits for them without end."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+
+import pytest
+
+from quafka_gateway import brokers_coordinator
+from quafka_gateway.admin import Admin
+from quafka_gateway.brokers import Brokers
+from quafka_gateway.brokers_coordinator import BrokersCoordinator
+from quafka_gateway.context import RequestContext
+from quafka_gateway.handlers import alter_replica_log_dirs
+from quafka_gateway.mesh import BrokerLink
+from quafka_gateway.routes import OrgRoutes, parse
+from quafka_mesh_ops.admin_ops import CreatePartitions, TopicPartitions
+from quafka_mesh_ops.client import MeshClient
+from quafka_mesh_ops.errors import PeerUnavailableError
+from quafka_mesh_ops.group_ops import CommitOffset, CommitOffsets
+from quafka_mesh_ops.ops import CreateTopic, DeleteTopic
+from quafka_mesh_ops.tracing import NO_SPAN
+from quafka_proto.errors import ErrorCode
+from quafka_proto.schema.log_dirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirTopic,
+)
+
+ROUTES = OrgRoutes(parse("logs.*=b:1,*=a:1"), 1)
+
+
+class Away:
+    """A way to a broker that is not there; notes for how long it would have been waited for."""
+
+    connected = False
+    seconds_away = 60.0
+
+    def __init__(self) -> None:
+        self.waits: list[float] = []
+
+    async def call(self, *_args: object, deadline: float, **_more: object) -> object:
+        self.waits.append(deadline)
+        raise PeerUnavailableError("there is no connection")
+
+
+class Deaf:
+    """A broker that answers nothing."""
+
+    connected = True
+    seconds_away = 0.0
+
+    async def call(self, *_args: object, **_more: object) -> object:
+        return await asyncio.get_running_loop().create_future()
+
+
+def links(*clients: object) -> list[BrokerLink]:
+    return [BrokerLink(cast(MeshClient, client), 1) for client in clients]
+
+
+async def test_administrators_wait_for_a_broker_once_in_a_row() -> None:
+    away = Away()
+    admin = Admin(links(away, away), ROUTES)
+    for _ in range(3):
+        answer = await admin.create_partitions(CreatePartitions("t", 2, False), None)
+        assert answer.error_code == ErrorCode.REQUEST_TIMED_OUT
+    assert away.waits == [pytest.approx(1.0, abs=0.1)]
+    await asyncio.sleep(0.3)  # who comes later waits again, for it may be on its way
+    await admin.create_partitions(CreatePartitions("t", 2, False), None)
+    assert len(away.waits) == 2
+
+
+async def test_topics_are_made_and_deleted_without_waiting_for_each() -> None:
+    away = Away()
+    brokers = Brokers(links(away, away), ROUTES)
+    for _ in range(2):
+        made = await brokers.create_topic(CreateTopic("t", 1), None)
+        assert made.error_code == ErrorCode.REQUEST_TIMED_OUT
+        gone = await brokers.delete_topic(DeleteTopic("t"), None)
+        assert gone.error_code == ErrorCode.REQUEST_TIMED_OUT
+    assert len(away.waits) == 1
+
+
+class Context:
+    """As much of a request's context as is looked at."""
+
+    def __init__(self, admin: Admin) -> None:
+        self.admin = admin
+
+    def child(self, _name: str) -> Any:
+        return NO_SPAN
+
+
+async def test_replicas_at_a_broker_that_is_away_are_not_said_to_be_none() -> None:
+    admin = Admin(links(Away(), Away()), ROUTES)
+    topic = AlterReplicaLogDirTopic(name="t", partitions=[0])
+    request = AlterReplicaLogDirsRequest(dirs=[AlterReplicaLogDir(path="/x", topics=[topic])])
+    context = cast(RequestContext, Context(admin))
+    (result,) = (await alter_replica_log_dirs.handle(request, context)).results
+    assert result.partitions[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert [found.found.error_code for found in await admin.log_dirs(
+        [TopicPartitions("t", [0])], None
+    )] == [ErrorCode.KAFKA_STORAGE_ERROR] * 2  # fmt: skip
+
+
+async def test_a_commit_does_not_wait_for_the_one_before_without_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(brokers_coordinator, "SMALL_OP_SECONDS", 0.02)
+    home, other = links(Deaf(), Deaf())
+    coordinator = BrokersCoordinator(home, Brokers([other, home], ROUTES))
+    op = CommitOffsets("g", -1, "", "", [CommitOffset("t", 0, 1)])
+    first = asyncio.create_task(coordinator.commit_offsets(op, None))
+    await asyncio.sleep(0)
+    async with asyncio.timeout(5):
+        assert await coordinator.commit_offsets(op, None) == [ErrorCode.NOT_COORDINATOR]
+    first.cancel()
+    await asyncio.wait([first])
