@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from quafka.commands.output import Quantity, table
-from quafka_broker.snapshots.catalog import drop, expired, load, load_all
+from quafka_broker.snapshots.catalog import drop, expired, load, load_all, snapshot_ids
 from quafka_broker.snapshots.control import ControlError
 from quafka_broker.snapshots.create import Creation, Made, SnapshotError
 from quafka_broker.snapshots.from_broker import local_cut
@@ -62,7 +62,8 @@ def run(options: argparse.Namespace) -> int:
 def _create(options: argparse.Namespace, store: Store) -> int:
     begun = time.monotonic()
     os.nice(_NICE)
-    with store.locked() as lock, _cut(options) as (cut, source):
+    taken = _cut(options)  # or it says what is wrong, before anything is made
+    with store.locked() as lock, taken as (cut, source):
         progress = _Progress(sys.stderr.isatty())
         creation = Creation(
             store, source, cut, org=options.org, lease_seconds=options.lease, progress=progress.show
@@ -215,6 +216,8 @@ def _show(options: argparse.Namespace, store: Store) -> int:
 
 
 def _drop(options: argparse.Namespace, store: Store) -> int:
+    if options.id not in snapshot_ids(store):  # of a mistyped DEST nothing is made
+        raise FileNotFoundError(f"there is no snapshot {options.id}")
     with store.locked() as lock:
         freed = drop(store, lock, options.id)
     if options.format == "json":

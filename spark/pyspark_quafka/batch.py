@@ -23,7 +23,8 @@ class BatchReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         options = self._options
-        snapshot = open_snapshot(open_store(options.path, options.storage), options.as_of)
+        store = open_store(options.path, options.storage)
+        snapshot = open_snapshot(store, options.as_of, options.org)
         return [Task(scan) for scan in plan(snapshot, sources(snapshot, options), options)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

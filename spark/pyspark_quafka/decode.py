@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from pyspark_quafka.arrow import HEADER_FIELDS, arrow_schema
 from pyspark_quafka.columns import FROM_BATCH_HEADERS, HEADERS
 from pyspark_quafka.varints import Bytes, Longs, find_records, read_varints
-from quafka_proto.compression import DECOMPRESSED_LIMIT, decompress
+from quafka_proto.compression import decompress
 from quafka_proto.errors import Malformed
 from quafka_proto.message import Buffer
 from quafka_proto.records import (
@@ -31,6 +31,8 @@ from quafka_proto.records import (
 )
 
 _LEAST_RECORD = 7
+BATCH_LIMIT = 1 << 30
+"""The most that one batch may decompress to: whatever consumers can read, but no bomb."""
 _MOST_BYTES = 256 << 20
 """Decompressed together: of memory, and positions in Arrow have 31 bits."""
 _HEADER = np.dtype(
@@ -129,7 +131,7 @@ class Wanted:
     columns: tuple[str, ...]
     aborted: frozenset[tuple[int, int, int, int]] = frozenset()
     """Under read_committed: source, producer id, first and last offset of what was aborted."""
-    limit: int = DECOMPRESSED_LIMIT
+    limit: int = BATCH_LIMIT
 
 
 _LAST_MS = ((1 << 63) - 1) // 1_000

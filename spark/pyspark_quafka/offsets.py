@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from pyspark_quafka.decode import CorruptBatchError, Damage
+from pyspark_quafka.decode import BATCH_LIMIT, CorruptBatchError, Damage
 from pyspark_quafka.errors import DataLossError, QuafkaOptionError
 from pyspark_quafka.options import (
     EARLIEST,
@@ -23,6 +23,7 @@ from pyspark_quafka.snapshot import Snapshot, Source, keys_of, read_rows
 from quafka_proto.errors import Malformed
 from quafka_proto.log_format import ENTRY_HEADER_SIZE, ROW_DAMAGED
 from quafka_proto.record_codec import iter_records
+from quafka_proto.records import PATCHED_SIZE, crc32c, read_header
 from quafka_proto.snapshot_format import Partition, Piece, Topic
 
 
@@ -50,7 +51,7 @@ def subscribed(snapshot: Snapshot, options: Options) -> list[tuple[Topic, Partit
     Raises:
         QuafkaOptionError: one is not in the snapshot.
     """
-    if snapshot.manifest.org not in (None, options.org):
+    if not snapshot.has(options.org):
         raise QuafkaOptionError(
             f"snapshot {snapshot.id} has the topics of org {snapshot.manifest.org} only; "
             f"the option org is {options.org}"
@@ -134,7 +135,8 @@ class Resolver:
         whole = source_of(topic, partition, log_start, end)
         first = self.resolve(whole, options.starting, "starting")
         last = self.resolve(whole, options.ending, "ending")
-        if options.fail_on_data_loss and first < last and (first < log_start or last > end):
+        not_there = first > end or (first < last and (first < log_start or last > end))
+        if options.fail_on_data_loss and not_there:
             raise DataLossError(
                 f"{topic.name}-{partition.partition} has offsets {log_start} to {end} in snapshot "
                 f"{self._snapshot.id}; asked for were {first} to {last}. With the option "
@@ -152,7 +154,9 @@ class Resolver:
         timestamp = position.timestamp
         if timestamp is None:
             timestamp = _chosen(whole, position.timestamps or {}, f"{which}OffsetsByTimestamp")
-        found = offset_at(self._snapshot, whole, timestamp)
+        # What cannot be read must not be skipped unnoticed: the scan will tell of it.
+        at_damage = which == "starting" and self._options.mode == FAILFAST
+        found = offset_at(self._snapshot, whole, timestamp, at_damage=at_damage)
         if found is not None:
             return found
         if which == "starting" and self._options.no_such_time == ERROR:
@@ -177,21 +181,44 @@ def _chosen(whole: Source, given: PerPartition, option: str) -> int:
 # --- times ----------------------------------------------------------------------------------
 
 
-def offset_at(snapshot: Snapshot, whole: Source, timestamp: int) -> int | None:
-    """The first offset whose timestamp is not below this one, as Kafka's ListOffsets has it."""
+def offset_at(
+    snapshot: Snapshot, whole: Source, timestamp: int, *, at_damage: bool = False
+) -> int | None:
+    """The first offset whose timestamp is not below this one, as Kafka's ListOffsets has it.
+
+    Damaged batches are passed over, unless it is to be found `at_damage` that may hide it.
+    """
     for piece, first, end in _zones_from(snapshot, whole, timestamp):
         rows, _ = read_rows(snapshot.store, piece, first, end)
         mine = keys_of(rows) == whole.key
-        mine &= (rows["max_timestamp"] >= timestamp) & (rows["flags"] & ROW_DAMAGED == 0)
+        mine &= rows["max_timestamp"] >= timestamp
         mine &= rows["base_offset"] + rows["record_count"].astype(np.int64) > whole.start
         for row in np.flatnonzero(mine):
-            start = piece.offset_of(int(rows["position"][row])) + ENTRY_HEADER_SIZE
-            batch = snapshot.store.read(piece.log, start, int(rows["length"][row])).tobytes()
-            for offset, time in _times(batch):
-                if offset >= whole.end:
-                    return None
-                if offset >= whole.start and time >= timestamp:
-                    return offset
+            base = max(int(rows["base_offset"][row]), whole.start)
+            try:
+                found = _offset_in(snapshot, piece, rows[row], whole.start, timestamp)
+            except Malformed:
+                found = base if at_damage else None
+            if base >= whole.end or (found is not None and found >= whole.end):
+                return None
+            if found is not None:
+                return found
+    return None
+
+
+def _offset_in(
+    snapshot: Snapshot, piece: Piece, row: np.void, start: int, timestamp: int
+) -> int | None:
+    """The same in one batch, from an offset on. Raises Malformed where it is damaged."""
+    if int(row["flags"]) & ROW_DAMAGED:
+        raise Malformed("the broker found it damaged")
+    at = piece.offset_of(int(row["position"])) + ENTRY_HEADER_SIZE
+    batch = snapshot.store.read(piece.log, at, int(row["length"])).tobytes()
+    if crc32c(batch[PATCHED_SIZE:]) != read_header(batch).crc:
+        raise Malformed("it does not match its CRC")
+    for record in iter_records(batch, BATCH_LIMIT):
+        if record.offset >= start and record.timestamp >= timestamp:
+            return record.offset
     return None
 
 
@@ -207,11 +234,3 @@ def _zones_from(
                 found.append(at)
     for _, piece, first, end in sorted(found, key=lambda zone: zone[0]):
         yield piece, first, end
-
-
-def _times(batch: bytes) -> Iterator[tuple[int, int]]:
-    try:
-        for record in iter_records(batch):
-            yield record.offset, record.timestamp
-    except Malformed:
-        return  # the scan reports it

@@ -12,6 +12,7 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from pyspark_quafka.columns import COLUMNS, HEADERS
@@ -92,7 +93,9 @@ def read_options(given: Mapping[str, str], *, streaming: bool = False) -> Option
     got = _Given(given)
     no_such_time = got.choice("startingOffsetsByTimestampStrategy", (ERROR, LATEST), ERROR)
     return Options(
-        path=got.required("path", "the DEST of `quafka snapshot create`, as in .load(PATH)"),
+        path=_absolute(
+            got.required("path", "the DEST of `quafka snapshot create`, as in .load(PATH)")
+        ),
         **_subscription(got),
         starting=_position(got, "starting", LATEST if streaming else EARLIEST),
         ending=_position(got, "ending", LATEST),
@@ -116,6 +119,11 @@ def read_options(given: Mapping[str, str], *, streaming: bool = False) -> Option
             if name.lower().startswith(_STORAGE_PREFIX)
         },
     )
+
+
+def _absolute(path: str) -> str:
+    """As the driver means it: executors are in other folders."""
+    return path if "://" in path or path.startswith("file:") else str(Path(path).absolute())
 
 
 def read_columns(given: Mapping[str, str]) -> tuple[str, ...]:

@@ -76,7 +76,7 @@ def export_parquet(
         }
     )  # fmt: skip
     options = replace(options, columns=COLUMNS)
-    snapshot = open_snapshot(open_store(path, storage), as_of)
+    snapshot = open_snapshot(open_store(path, storage), as_of, org)
     into = open_store(dest, storage)
     planned = list(_planned(snapshot, sources(snapshot, options)))
     total = sum(part.bytes for _, parts in planned for part in parts)

@@ -89,6 +89,10 @@ class Snapshot:
         """Its id."""
         return self.manifest.id
 
+    def has(self, org: int) -> bool:
+        """Whether an org's records are in it, if it has any."""
+        return self.manifest.org in (None, org)
+
     @cached_property
     def zones(self) -> list[Zones]:
         """The zones of each piece."""
@@ -111,8 +115,10 @@ def snapshot_ids(store: Store) -> list[str]:
     return sorted(name for name in store.names(SNAPSHOTS) if is_snapshot_id(name))
 
 
-def open_snapshot(store: Store, as_of: str = "latest") -> Snapshot:
+def open_snapshot(store: Store, as_of: str = "latest", org: int | None = None) -> Snapshot:
     """The snapshot of this id, or the newest one at a time, or the latest.
+
+    Those of other orgs are passed over, if there is any that has this one.
 
     Raises:
         SnapshotNotFoundError: there is none; says which there are.
@@ -124,10 +130,15 @@ def open_snapshot(store: Store, as_of: str = "latest") -> Snapshot:
             raise SnapshotNotFoundError(f"there is no snapshot {as_of}; {_known(store)}")
         return found
     until = None if as_of.lower() == "latest" else _milliseconds(as_of)
+    others = None
     for snapshot_id in reversed(snapshot_ids(store)):
         found = _read(store, snapshot_id)
         if found is not None and (until is None or found.manifest.cut_ms <= until):
-            return found
+            if org is None or found.has(org):
+                return found
+            others = others or found
+    if others is not None:
+        return others
     when = "" if until is None else f" as of {as_of}"
     raise SnapshotNotFoundError(f"there is no snapshot{when}; {_known(store)}")
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
@@ -76,7 +77,7 @@ class StreamPlanner:
 
     def initial(self) -> Position:
         """Where a new stream begins: `startingOffsets` and its like, on the newest snapshot."""
-        snapshot = open_snapshot(self._store)
+        snapshot = open_snapshot(self._store, org=self._options.org)
         resolver = Resolver(snapshot, self._options)
         return _position(
             snapshot,
@@ -98,12 +99,14 @@ class StreamPlanner:
         snapshot = self._with_all(start, until or "latest")
         if start is not None and snapshot.id < start.snapshot:  # which somebody has dropped
             return start
-        ends = [
-            (source_of(topic, partition, _begin(start, topic.name, partition.partition,
-             topic.generation, partition.log_start), end), end)
-            for topic, partition in subscribed(snapshot, self._options)
-            for end in [end_of(partition, self._options)]
-        ]  # fmt: skip
+        ends: list[tuple[Source, int]] = []
+        for topic, partition in subscribed(snapshot, self._options):
+            number, log_start = partition.partition, partition.log_start
+            first = _begin(start, topic.name, number, topic.generation, log_start)
+            end = end_of(partition, self._options)
+            if not self._options.fail_on_data_loss:
+                end = max(end, first)  # what is not there yet is waited for
+            ends.append((source_of(topic, partition, first, end), end))
         if start is None:
             return _position(snapshot, ends)
         found = _position(snapshot, _limited(ends, limit) if limit is not None else ends)
@@ -112,7 +115,7 @@ class StreamPlanner:
 
     def _with_all(self, start: Position | None, newest: str) -> Snapshot:
         """The newest snapshot that still has everything from `start` on; the newest if none has."""
-        snapshot = open_snapshot(self._store, newest)
+        snapshot = open_snapshot(self._store, newest, self._options.org)
         if start is None or not self._lost(start, snapshot):
             return snapshot
         ids = [name for name in snapshot_ids(self._store) if start.snapshot <= name < snapshot.id]
@@ -180,11 +183,11 @@ class StreamPlanner:
         """The snapshot that a position is of; was it dropped, then the next one that is there."""
         later = [name for name in snapshot_ids(self._store) if name > end.snapshot]
         for snapshot_id in (end.snapshot, *later):
-            try:
-                return open_snapshot(self._store, snapshot_id)
-            except SnapshotNotFoundError:
-                continue
-        return open_snapshot(self._store)
+            with suppress(SnapshotNotFoundError):
+                found = open_snapshot(self._store, snapshot_id)
+                if found.has(self._options.org):
+                    return found
+        return open_snapshot(self._store, org=self._options.org)
 
     def _until(self, end: Position, snapshot: Snapshot) -> Position:
         """As much of `end` as an older snapshot has."""

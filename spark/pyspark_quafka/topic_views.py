@@ -28,7 +28,8 @@ def views(spark: SparkSession, path: str, **options: str) -> dict[str, str]:
     if not {name.lower() for name in options} & {"subscribe", "subscribepattern"}:
         given["subscribePattern"] = ".*"
     checked = read_options(given)
-    snapshot = open_snapshot(open_store(path, checked.storage), checked.as_of)
+    store = open_store(path, checked.storage)
+    snapshot = open_snapshot(store, checked.as_of, checked.org)
     topics = list(dict.fromkeys(topic.name for topic, _ in subscribed(snapshot, checked)))
     names = {topic: re.sub(r"\W", "_", topic, flags=re.ASCII) for topic in topics}
     if len(set(names.values())) < len(topics):

@@ -86,19 +86,22 @@ def _by_id(schema: Schema | Mapping[int, Schema]) -> dict[int, Schema]:
 
 def _parsed(schema: Schema) -> Any:
     text = isinstance(schema, str) and schema.lstrip()[:1] in ("{", "[", '"')
-    return _plain_uuids(json.loads(cast("str", schema)) if text else schema)
+    return _known_logical(json.loads(cast("str", schema)) if text else schema)
 
 
-def _plain_uuids(schema: Any) -> Any:
-    """The schema without fastavro's making objects of UUIDs, which Spark cannot take."""
+def _known_logical(schema: Any) -> Any:
+    """The schema without logical types of which fastavro makes objects that are in no column.
+
+    Those values stay what they are in Avro: a UUID is its text, a time of day a number.
+    """
     if isinstance(schema, list):
-        return [_plain_uuids(each) for each in cast("list[Any]", schema)]
+        return [_known_logical(each) for each in cast("list[Any]", schema)]
     if isinstance(schema, dict):
         fields = cast("dict[str, Any]", schema)
         return {
-            name: _plain_uuids(value)
+            name: _known_logical(value)
             for name, value in fields.items()
-            if (name, value) != ("logicalType", "uuid")
+            if name != "logicalType" or value == "decimal" or value in _LOGICAL
         }
     return schema
 

@@ -224,6 +224,7 @@ def test_what_cannot_be_done_is_said_in_a_sentence(
     assert (code, said.out) == (2, "")
     assert complaint in said.err
     assert len(said.err.splitlines()) == 1
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_an_object_store_needs_its_extra(

@@ -111,7 +111,7 @@ def test_executors_need_the_wheel_only(tmp_path: Path) -> None:
     job = tmp_path / "job.py"
     job.write_text(_JOB)
     done = subprocess.run(
-        [str(python), str(job), str(tmp_path / "dest"), str(wheel)],
+        [str(python), str(job), "./dest", str(wheel)],  # executors are in folders of their own
         env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=110, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3_000:]

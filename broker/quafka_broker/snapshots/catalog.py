@@ -16,6 +16,8 @@ from quafka_proto.snapshot_format import (
     manifest_path,
 )
 
+_CHECK_SECONDS = 1.0
+
 
 def load_all(store: Store, but: str = "") -> list[Manifest]:
     """All snapshots, oldest first, also those whose lease is over; `but` is an id to leave out.
@@ -24,10 +26,11 @@ def load_all(store: Store, but: str = "") -> list[Manifest]:
         OSError: the store fails.
         Malformed: a manifest is not one that this version knows; says which.
     """
-    return [load(store, snapshot_id) for snapshot_id in _ids(store) if snapshot_id != but]
+    return [load(store, snapshot_id) for snapshot_id in snapshot_ids(store) if snapshot_id != but]
 
 
-def _ids(store: Store) -> list[str]:
+def snapshot_ids(store: Store) -> list[str]:
+    """The ids of all snapshots, oldest first. Raises OSError."""
     return sorted(path.split("/")[1] for path in store.files(SNAPSHOTS) if _is_manifest(path))
 
 
@@ -63,14 +66,14 @@ def drop(store: Store, lock: Lock, snapshot_id: str) -> int:
         FileNotFoundError: there is none of that id.
         OSError, Malformed: see `load_all`.
     """
-    if snapshot_id not in _ids(store):
+    if snapshot_id not in snapshot_ids(store):
         raise FileNotFoundError(f"there is no snapshot {snapshot_id}")
     others = load_all(store, but=snapshot_id)
     left = [manifest for manifest in others if not expired(manifest)]
     lock.check()
     for gone in {snapshot_id, *(other.id for other in others)} - {other.id for other in left}:
         remove(store, gone)
-    return collect_garbage(store, left)
+    return collect_garbage(store, lock, left)
 
 
 def remove(store: Store, snapshot_id: str) -> None:
@@ -78,10 +81,11 @@ def remove(store: Store, snapshot_id: str) -> None:
     store.remove(manifest_path(snapshot_id))
 
 
-def collect_garbage(store: Store, manifests: Iterable[Manifest]) -> int:
+def collect_garbage(store: Store, lock: Lock, manifests: Iterable[Manifest]) -> int:
     """Remove all files that none of these snapshots needs; returns their bytes.
 
-    The lock must be held: files that a command is about to refer to look like garbage.
+    The lock must be held: files that a command is about to refer to look like garbage. Who was
+    suspended meanwhile notices by the clock that it may be somebody else's.
 
     Raises:
         OSError: not all of it was removed.
@@ -91,8 +95,12 @@ def collect_garbage(store: Store, manifests: Iterable[Manifest]) -> int:
         needed.add(manifest_path(manifest.id))
         needed.update(manifest.files())
     freed = 0
+    checked = 0.0
     for path, size in {**store.files(SNAPSHOTS), **store.files(SEGMENTS)}.items():
         if path not in needed:
+            if abs(time.time() - checked) > _CHECK_SECONDS:
+                lock.check()
+                checked = time.time()
             store.remove(path)
             freed += size
     return freed

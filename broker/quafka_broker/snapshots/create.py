@@ -125,7 +125,7 @@ class Creation:
                 self._step("expire")
                 remove(self._store, old.id)
         self._step("collect")
-        collect_garbage(self._store, [*left, manifest])
+        collect_garbage(self._store, lock, [*left, manifest])
         return Made(manifest, self._written, self._linked, self._reused)
 
     def _manifest(

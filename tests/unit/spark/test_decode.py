@@ -194,6 +194,12 @@ def test_a_time_that_spark_has_not_is_told_where_it_is_wanted(time: int) -> None
     assert (found.num_rows, damages) == (2, [])
 
 
+def test_a_batch_as_large_as_consumers_read() -> None:
+    batch = build_batch([Record(0, NOW, None, bytes(65 << 20), [])], 0, codec=Codec.ZSTD)
+    found, damages = decoded(batches_of([batch]), Wanted(("offset", "timestamp")))
+    assert (found.num_rows, damages) == (1, [])
+
+
 def test_a_batch_that_is_too_large_is_told() -> None:
     small = build_batch([Record(0, NOW, None, b"x", [])], 0)
     large = build_batch([Record(0, NOW, None, b"x" * 5_000, [])], 1, codec=Codec.ZSTD)

@@ -29,7 +29,7 @@ def scans(folder: Path, **options: str) -> list[Scan]:
     checked = read_options(
         given if set(given) & {"assign", "subscribePattern"} else {"subscribe": "orders", **given}
     )
-    snapshot = open_snapshot(open_store(checked.path), checked.as_of)
+    snapshot = open_snapshot(open_store(checked.path), checked.as_of, checked.org)
     return plan(snapshot, sources(snapshot, checked), checked)
 
 
@@ -207,6 +207,20 @@ def test_deleted_records_are_not_read(maker: SnapshotMaker) -> None:
     assert offsets(maker.folder, **asked, failOnDataLoss="false") == list(range(105, 600))
 
 
+def test_offsets_that_are_not_there_yet(maker: SnapshotMaker) -> None:
+    maker.append("orders", records_of([b"v"] * 10))
+    maker.publish()
+    for asked in (
+        {"startingOffsets": '{"orders": {"0": 99}}'},
+        {"endingOffsets": '{"orders": {"0": 99}}'},
+    ):
+        with pytest.raises(DataLossError, match="offsets 0 to 10"):
+            offsets(maker.folder, **asked)
+    assert offsets(maker.folder, startingOffsets='{"orders": {"0": 10}}') == []
+    late = '{"orders": {"0": 99}}'
+    assert offsets(maker.folder, startingOffsets=late, failOnDataLoss="false") == []
+
+
 def test_damage_is_told_with_its_place_or_left_out(maker: SnapshotMaker) -> None:
     fill(maker)
     maker.publish()
@@ -220,6 +234,21 @@ def test_damage_is_told_with_its_place_or_left_out(maker: SnapshotMaker) -> None
     with pytest.warns(RuntimeWarning, match="left out: topic"):
         left = rows(maker.folder, subscribe="orders,others", mode="permissive")
     assert 720 - 10 <= len(left) < 720
+
+
+def test_a_time_is_not_looked_for_behind_damage(maker: SnapshotMaker) -> None:
+    for first in (1_000, 1_010):
+        maker.append("orders", records_of([b"v"] * 10, first))
+    maker.publish()
+    log = maker.log_of(0)
+    data = bytearray(log.read_bytes())
+    data[32 + 68 + 61 + 20] ^= 1
+    log.write_bytes(data)
+    with pytest.raises(CorruptBatchError, match="offset 0"):
+        offsets(maker.folder, startingTimestamp="1005")
+    left = offsets(maker.folder, startingTimestamp="1005", mode="PERMISSIVE")
+    assert left == list(range(10, 20))
+    assert offsets(maker.folder, startingTimestamp="1012") == list(range(12, 20))
 
 
 def test_what_is_lost_is_not_read_over(maker: SnapshotMaker) -> None:
@@ -280,6 +309,17 @@ def test_a_snapshot_of_another_org_is_refused(maker: SnapshotMaker) -> None:
     maker.publish(org=7)
     with pytest.raises(QuafkaOptionError, match="org 7 only"):
         rows(maker.folder)
+
+
+def test_the_latest_is_the_latest_of_the_org(maker: SnapshotMaker) -> None:
+    fill(maker, 1)
+    mine = maker.publish(org=1)
+    others = maker.publish(org=7)
+    assert offsets(maker.folder) == list(range(10))
+    assert offsets(maker.folder, asOf="9000000") == list(range(10))
+    assert offsets(maker.folder, asOf=mine) == list(range(10))
+    with pytest.raises(QuafkaOptionError, match="org 7 only"):
+        rows(maker.folder, asOf=others)
 
 
 def test_an_empty_topic_needs_no_task(maker: SnapshotMaker) -> None:

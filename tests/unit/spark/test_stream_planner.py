@@ -97,6 +97,32 @@ def test_a_batch_over_several_snapshots(maker: SnapshotMaker) -> None:
     assert offsets(stream.plan(start, end)) == list(range(9))
 
 
+def test_snapshots_of_other_orgs_are_passed_over(maker: SnapshotMaker) -> None:
+    append(maker, 3)
+    stream = planner(maker)
+    start = stream.initial()
+    end = stream.latest(start)
+    maker.publish(org=7)
+    assert stream.latest(end) == end
+    append(maker, 2)
+    drop(maker, end.snapshot)
+    assert offsets(stream.plan(start, end)) == [0, 1, 2]
+    maker.publish(org=7)
+    assert stream.latest(end).offsets == {"orders": {0: 5}}
+
+
+def test_a_start_that_is_not_there_yet_is_waited_for(maker: SnapshotMaker) -> None:
+    append(maker, 3)
+    late = '{"orders": {"0": 5}}'
+    with pytest.raises(DataLossError, match="offsets 0 to 3"):
+        planner(maker, startingOffsets=late).initial()
+    stream = planner(maker, startingOffsets=late, failOnDataLoss="false")
+    start = stream.initial()
+    assert stream.latest(start) == start
+    append(maker, 4)
+    assert offsets(stream.plan(start, stream.latest(start))) == [5, 6]
+
+
 def test_a_hole_between_snapshots_is_told(maker: SnapshotMaker) -> None:
     append(maker, 3)
     stream = planner(maker)
