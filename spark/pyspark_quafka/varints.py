@@ -99,6 +99,8 @@ def _walk(body: bytes, at: int, many: int) -> list[int]:
                 shift += 7
             at += size >> 1
     except IndexError:
-        # Cut short or garbled: the rest is where the caller finds that it does not fit.
+        # Cut short or garbled: the rest is where the caller finds that it does not fit. The last
+        # position may be one that no array can hold.
+        found[-1] = min(found[-1], len(body))
         found += [len(body)] * (many - len(found))
     return found

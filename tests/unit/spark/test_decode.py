@@ -225,6 +225,13 @@ def test_damage_under_a_right_crc_gives_records_or_damage(
         assert len(damages) <= 1
 
 
+def test_a_length_that_no_array_can_hold_ends_the_batch() -> None:
+    data = np.frombuffer(b"\xff" * 12 + b"\x7f", np.uint8)
+    bounds = np.array([0, len(data)], np.int64)
+    found = varints.find_records(data, bounds[:1], bounds[1:], np.array([3], np.int64))
+    assert found.tolist() == [0, len(data), len(data)]
+
+
 @given(st.lists(st.integers(-(1 << 63), (1 << 63) - 1), min_size=1, max_size=20))
 def test_varints_of_all_lengths(numbers: list[int]) -> None:
     data = bytearray()
