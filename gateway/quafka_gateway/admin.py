@@ -11,8 +11,9 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple, TypeVar, cast
 
-from quafka_gateway.mesh import SMALL_OP_SECONDS, BrokerAwayError, BrokerLink
+from quafka_gateway.mesh import RETURN_SECONDS, SMALL_OP_SECONDS, BrokerAwayError, BrokerLink
 from quafka_gateway.routes import OrgRoutes
+from quafka_gateway.spread import grouped, spread
 from quafka_mesh_ops.admin_ops import (
     AlterTopicConfigs,
     AlterTopicConfigsResp,
@@ -36,9 +37,6 @@ from quafka_mesh_ops.errors import OpFailedError
 from quafka_mesh_ops.parts import Op
 from quafka_mesh_ops.tracing import TraceContext
 from quafka_proto.errors import ErrorCode
-
-_RETURN_SECONDS = 1.0
-"""How long a broker that is away is waited for where there are others."""
 
 _AT_ONCE = 500
 """Topics or partitions an op: clients may name any number in one request."""
@@ -76,7 +74,7 @@ class Admin:
 
     def __init__(self, links: Sequence[BrokerLink], routes: OrgRoutes) -> None:
         """One link for each of `routes.brokers`."""
-        self._links = links
+        self.links = links
         self._routes = routes
 
     # --- topics -----------------------------------------------------------------------------
@@ -150,7 +148,7 @@ class Admin:
         self, topics: Sequence[TopicPartitions] | None, trace: TraceContext | None
     ) -> list[LogDir]:
         """What these partitions, or all, take at each broker. No topic is to be named twice."""
-        brokers = range(len(self._links))
+        brokers = range(len(self.links))
         return await asyncio.gather(*(self._log_dir(b, topics, trace) for b in brokers))
 
     async def _log_dir(
@@ -159,7 +157,7 @@ class Admin:
         its = None
         if topics is not None:
             its = [each for each in topics if self._routes.broker_of(each.topic) == broker]
-        prefix = f"{self._routes.brokers[broker]}:" if len(self._links) > 1 else ""
+        prefix = f"{self._routes.brokers[broker]}:" if len(self.links) > 1 else ""
         found: DescribeLogDirResp | None = None
         for some in [its] if its is None else _slices(its) or [[]]:
             try:
@@ -183,23 +181,19 @@ class Admin:
         ask: Callable[[int, list[K]], Awaitable[list[R]]],
     ) -> list[R]:
         """Ask each broker for those that are its; the answers in the order of the items."""
-        places: dict[int, list[int]] = {}
-        for place, item in enumerate(items):
-            places.setdefault(self._routes.broker_of(topic_of(item)), []).append(place)
-        answers = await asyncio.gather(
-            *(ask(broker, [items[place] for place in its]) for broker, its in places.items())
-        )
-        by_place: dict[int, R] = {}
-        for its, answer in zip(places.values(), answers, strict=True):
-            by_place.update(zip(its, answer, strict=True))
-        return [by_place[place] for place in range(len(items))]
+
+        async def ask_about(broker: int, its: list[int]) -> list[R]:
+            return await ask(broker, [items[place] for place in its])
+
+        brokers = (self._routes.broker_of(topic_of(item)) for item in items)
+        return await spread(grouped(brokers), ask_about)
 
     async def _ask(self, broker: int, op: Op, trace: TraceContext | None) -> object:
-        link = self._links[broker]
+        link = self.links[broker]
         seconds = SMALL_OP_SECONDS
         if not link.connected:
-            alone = len(self._links) == 1
-            seconds = link.patience(SMALL_OP_SECONDS if alone else _RETURN_SECONDS)
+            alone = len(self.links) == 1
+            seconds = link.patience(SMALL_OP_SECONDS if alone else RETURN_SECONDS)
         try:
             return await link.ask(op, trace, seconds)
         except BrokerAwayError as e:

@@ -6,15 +6,15 @@ in its order; where others are asked, too, a broker that is away is not waited f
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import TypeVar, cast
 
 from quafka_gateway.catalog import AWAY, Catalog
-from quafka_gateway.mesh import SMALL_OP_SECONDS, BrokerAwayError, BrokerLink
+from quafka_gateway.mesh import RETURN_SECONDS, SMALL_OP_SECONDS, BrokerAwayError, BrokerLink
 from quafka_gateway.routes import OrgRoutes
+from quafka_gateway.spread import grouped, spread
 from quafka_mesh_ops.errors import OpFailedError
 from quafka_mesh_ops.group_ops import ForgetTopic
 from quafka_mesh_ops.lag_ops import LagOfOffsets, LagOfOffsetsResp, PartitionLag
@@ -41,10 +41,6 @@ from quafka_mesh_ops.ops import (
 )
 from quafka_mesh_ops.tracing import TraceContext
 from quafka_proto.errors import ErrorCode
-
-_RETURN_SECONDS = 1.0
-"""How long a broker that has just gone, or was not there yet, is waited for where others have
-answered, or could."""
 
 ManyOp = TypeVar("ManyOp", ProduceOps, FetchOps, ListOffsetsOps, EpochEndOps, DeleteRecordsOps)
 R = TypeVar("R")
@@ -143,23 +139,16 @@ class Brokers:
     ) -> list[PartitionLag]:
         """How far behind offsets in other brokers' topics are; as asked where one is away."""
 
-        async def ask(broker: int, part: LagOfOffsets) -> list[PartitionLag]:
-            answer = await self._links[broker].ask(part, trace)
-            return cast(LagOfOffsetsResp, answer).partitions
-
-        places: dict[int, list[int]] = {}
-        for place, each in enumerate(op.partitions):
-            places.setdefault(self._routes.broker_of(each.topic), []).append(place)
-
-        async def part(broker: int, its: list[int]) -> list[PartitionLag]:
-            asked = [op.partitions[place] for place in its]
+        async def ask(broker: int, its: list[int]) -> list[PartitionLag]:
+            part = replace(op, partitions=[op.partitions[place] for place in its])
             if self.is_there(broker):
                 with suppress(BrokerAwayError, OpFailedError):
-                    return await ask(broker, replace(op, partitions=asked))
-            return asked
+                    answer = await self._links[broker].ask(part, trace)
+                    return cast(LagOfOffsetsResp, answer).partitions
+            return part.partitions
 
-        answers = await asyncio.gather(*(part(b, its) for b, its in places.items()))
-        return joined(places, dict(zip(places, answers, strict=True)))
+        brokers = (self._routes.broker_of(each.topic) for each in op.partitions)
+        return await spread(grouped(brokers), ask)
 
     async def create_topic(self, op: CreateTopic, trace: TraceContext | None) -> CreateTopicResp:
         """Create one topic, durably, where its name is routed."""
@@ -193,7 +182,7 @@ class Brokers:
             return
         op = ForgetTopic(gone.topic, gone.topic_id)
         with suppress(BrokerAwayError, OpFailedError):
-            await self._links[self._routes.home].ask(op, trace, _RETURN_SECONDS)
+            await self._links[self._routes.home].ask(op, trace, RETURN_SECONDS)
 
     async def init_producer_id(
         self, op: InitProducerId, trace: TraceContext | None
@@ -218,10 +207,7 @@ class Brokers:
         """Which of the op's partitions are whose, by their place in it. Whose broker cannot be
         told are AWAY's."""
         topics = [(part.topic, getattr(part, "topic_id", b"")) for part in op.partitions]
-        places: dict[int, list[int]] = {}
-        for place, broker in enumerate(await self._catalog.brokers_of(topics, trace)):
-            places.setdefault(broker, []).append(place)
-        return places
+        return grouped(await self._catalog.brokers_of(topics, trace))
 
     async def _spread(
         self,
@@ -239,15 +225,14 @@ class Brokers:
                 return await ask(broker, part_of(op, its))
             return [failed(ErrorCode.NOT_LEADER_OR_FOLLOWER)] * len(its)
 
-        # Tasks even where one broker is asked: each begins after those of the calls before.
-        answers = await asyncio.gather(*(part(b, its) for b, its in places.items()))
-        return joined(places, dict(zip(places, answers, strict=True)))
+        # A task even where one broker is asked: it begins after those of the calls before.
+        return await spread(places, part)
 
     async def _describe(
         self, broker: int, op: DescribeTopics, trace: TraceContext | None
     ) -> DescribeTopicsResp | None:
         link = self._links[broker]
-        seconds = SMALL_OP_SECONDS if link.connected else _RETURN_SECONDS - link.seconds_away
+        seconds = link.among_others(SMALL_OP_SECONDS)
         if seconds <= 0:
             return None
         try:
@@ -261,13 +246,3 @@ def part_of(op: ManyOp, places: list[int]) -> ManyOp:
     if len(places) == len(op.partitions):
         return op
     return replace(op, partitions=[op.partitions[place] for place in places])
-
-
-def joined(places: Mapping[int, list[int]], answers: Mapping[int, list[R]]) -> list[R]:
-    """The brokers' answers in the order of the partitions asked for."""
-    by_place = [
-        (place, answer)
-        for broker, its in places.items()
-        for place, answer in zip(its, answers[broker], strict=True)
-    ]
-    return [answer for _, answer in sorted(by_place, key=lambda pair: pair[0])]

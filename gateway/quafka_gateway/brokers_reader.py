@@ -11,10 +11,11 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from itertools import chain
 
-from quafka_gateway.brokers import Brokers, joined, part_of
+from quafka_gateway.brokers import Brokers, part_of
 from quafka_gateway.catalog import AWAY
 from quafka_gateway.fetch_gather import FetchGather
 from quafka_gateway.fetch_reader import FetchReader
+from quafka_gateway.spread import joined
 from quafka_mesh_ops.ops import FetchOp, FetchOpResp, FetchOps
 from quafka_mesh_ops.tracing import TraceContext
 from quafka_proto.errors import ErrorCode

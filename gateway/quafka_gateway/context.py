@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -44,7 +44,6 @@ class Services:
         reader: reads partitions, from memory or from their broker.
         admin: the brokers, for administrators.
         config: the gateway's settings.
-        links: the brokers one by one.
         stats: what is counted of them all.
     """
 
@@ -60,7 +59,6 @@ class Services:
     reader: FetchReader | BrokersReader
     admin: Admin
     config: EdgeSettings
-    links: Sequence[BrokerLink] = ()
     stats: GatewayStats = field(default_factory=GatewayStats)
 
 

@@ -44,6 +44,9 @@ from quafka_proto.errors import ErrorCode, Malformed
 from quafka_proto.records import read_header
 
 SMALL_OP_SECONDS = 10.0
+RETURN_SECONDS = 1.0
+"""How long a broker that has just gone, or was not there yet, is waited for where others have
+answered, or could."""
 # What a long poll may take beyond its own wait: a broker that restarts is back within this, so
 # its consumers see latency and no error.
 _FETCH_GRACE_SECONDS = 5.0
@@ -75,6 +78,11 @@ class BrokerLink:
     def seconds_away(self) -> float:
         """How long ops have not reached it; 0 while they do."""
         return self._client.seconds_away
+
+    def among_others(self, seconds: float) -> float:
+        """How long to wait for it where others do not: so long while it is there, and no more than
+        until it has been away for RETURN_SECONDS; 0 or less is not at all."""
+        return seconds if self.connected else RETURN_SECONDS - self.seconds_away
 
     def patience(self, seconds: float) -> float:
         """How long to wait for it: so long, or not at all where somebody just has, in vain.

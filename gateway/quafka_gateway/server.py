@@ -103,7 +103,6 @@ class Gateway:
             ),
             responses=responses,
             reader=self._reader,
-            links=self._links,
             admin=Admin(self._links, org_routes),
             config=config,
             stats=GatewayStats(config.ops_slow_ms / 1000),

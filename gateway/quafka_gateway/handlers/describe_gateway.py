@@ -19,7 +19,6 @@ from quafka_proto.schema.quafka import (
 )
 
 _ANSWER_SECONDS = 2.0
-_RETURN_SECONDS = 1.0
 
 
 async def handle(
@@ -28,7 +27,7 @@ async def handle(
     """Ask every broker how it is, all at once; one that is away is hardly waited for."""
     with context.child("gateway.kafka.describe_gateway") as span:
         brokers = await asyncio.gather(
-            *(_broker(link, span.context) for link in context.services.links)
+            *(_broker(link, span.context) for link in context.admin.links)
         )
     return DescribeGatewayResponse(
         server_time_ms=time.time_ns() // 1_000_000, version=version(), brokers=brokers
@@ -39,7 +38,7 @@ async def _broker(link: BrokerLink, trace: TraceContext | None) -> GatewayBroker
     began = time.perf_counter()
     answer: ProbeResp | None = None
     # One that has just gone, or is just being connected, may be there in a moment.
-    patience = _ANSWER_SECONDS if link.connected else _RETURN_SECONDS - link.seconds_away
+    patience = link.among_others(_ANSWER_SECONDS)
     if patience > 0:
         with suppress(BrokerAwayError, OpFailedError):  # which is what is to be told
             answer = await link.probe(trace, patience)
