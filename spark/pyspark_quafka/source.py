@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pyspark
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 from pyspark.sql.types import (
     ArrayType,
@@ -40,6 +41,8 @@ _TYPES: dict[str, DataType] = {
     "timestampType": IntegerType(),
     HEADERS: ArrayType(_HEADER),
 }
+_FOR_NONE = ("partition",) if pyspark.__version__.startswith("4.0.") else ()
+"""Rows without any column: PySpark 4.0 would lose them, and count none."""
 
 
 class DefaultSource(DataSource):
@@ -52,7 +55,8 @@ class DefaultSource(DataSource):
 
     def schema(self) -> StructType:
         """That of Spark's own Kafka source, or of the option `columns`."""
-        return StructType([StructField(name, _TYPES[name]) for name in read_columns(self.options)])
+        columns = read_columns(self.options) or _FOR_NONE
+        return StructType([StructField(name, _TYPES[name]) for name in columns])
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A reader of one snapshot."""
@@ -69,6 +73,8 @@ class DefaultSource(DataSource):
 
 def _with_columns(options: Options, schema: StructType) -> Options:
     """The options for the columns of a schema, which may be the user's."""
+    if _FOR_NONE and not schema.fields:
+        raise QuafkaOptionError("the schema has no columns, which PySpark 4.0 gives no rows for")
     for field in schema.fields:
         if _TYPES.get(field.name) != field.dataType:
             allowed = ", ".join(f"{name} {_TYPES[name].simpleString()}" for name in COLUMNS)
