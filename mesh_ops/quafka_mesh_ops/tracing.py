@@ -54,7 +54,17 @@ class TraceContext:
     @property
     def traceparent(self) -> str:
         """The W3C header value; the sampled flag is always set."""
-        return f"00-{self.trace_id:032x}-{self.span_id:016x}-01"
+        return f"00-{self.trace_hex}-{self.span_hex}-01"
+
+    @property
+    def trace_hex(self) -> str:
+        """The trace's id as W3C and the UIs write it: 32 hex digits."""
+        return f"{self.trace_id:032x}"
+
+    @property
+    def span_hex(self) -> str:
+        """The span's: 16 of them."""
+        return f"{self.span_id:016x}"
 
 
 class ClientContext(NamedTuple):
