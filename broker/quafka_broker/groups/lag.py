@@ -173,7 +173,7 @@ class Lags:
     def _virtual(self, key: Key, place: Place) -> VirtualTopic | None:
         """The partition; None where there is none, or none any more."""
         topic = self._find_topic(key[0], place[0])
-        if topic is None or not 0 <= place[1] < topic.partitions:
+        if topic is None or not topic.has(place[1]):
             return None
         return self._wal.topic(topic.virtual(place[1]))
 

@@ -51,6 +51,6 @@ def _wanted(
     for asked in op.topics:
         known = state.registry.by_name(org, asked.topic)
         if known is not None:
-            there = [p for p in dict.fromkeys(asked.partitions) if 0 <= p < known.partitions]
+            there = [p for p in dict.fromkeys(asked.partitions) if known.has(p)]
             if there:
                 yield known, there
