@@ -58,7 +58,7 @@ class OpStats:
                     context.peer,
                     seconds,
                     parked,
-                    "" if trace is None else f"{trace.trace_id:032x}",
+                    "" if trace is None else trace.trace_hex,
                 )
             )
 

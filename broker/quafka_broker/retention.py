@@ -21,6 +21,7 @@ from quafka_broker.topic_configs import TopicPolicy
 from quafka_broker.topics import Topic
 from quafka_broker.virtual_topics import OffsetGoneError, VirtualTopic, VirtualTopicId
 from quafka_broker.wal.errors import StorageError
+from quafka_mesh_ops.slices import Slices
 from quafka_proto.log_format import IndexRow
 
 log = logging.getLogger("quafka.broker.retention")
@@ -80,15 +81,13 @@ class Retention:
         self._state.producers.expire(now - self._state.config.producer_id_expiration_ms)
         kept, self._kept = self._kept, {}
         starts: dict[Topic, dict[int, int]] = {}
-        seen = 0
+        slices = Slices(_PARTITIONS_PER_SLICE)
         for topic in self._state.registry.every_topic():
             policy = self._state.policy(topic)
             if policy.retention_ms < 0 and policy.retention_bytes < 0:
                 continue
             for partition in range(topic.partitions):
-                seen += 1
-                if not seen % _PARTITIONS_PER_SLICE:
-                    await asyncio.sleep(0)
+                await slices.done()
                 virtual = self._state.log.topic(topic.virtual(partition))
                 if virtual.id in kept:
                     self._kept[virtual.id] = kept[virtual.id]

@@ -23,6 +23,7 @@ from quafka_broker.virtual_topics import VirtualTopicId
 from quafka_broker.wal.errors import StorageError
 from quafka_broker.wal.log import Log
 from quafka_mesh_ops.ops import Change
+from quafka_mesh_ops.slices import Slices
 from quafka_mesh_ops.tracing import ProducedBy
 from quafka_proto.record_codec import Record, build_batch, iter_records
 from quafka_proto.records import BatchHeader, read_header, split_batches
@@ -164,10 +165,10 @@ class BrokerState:
     async def _restate(self) -> None:
         """Keep the registry's part of the log short: what came before a snapshot is dead."""
         events: list[Event] = []
+        slices = Slices(_EVENTS_PER_SLICE)
         for event in self.registry.restate():
             events.append(event)
-            if not len(events) % _EVENTS_PER_SLICE:
-                await asyncio.sleep(0)
+            await slices.done()
         try:
             first = await self._append(topics.snapshot_parts(events), per_batch=1)
         except StorageError:

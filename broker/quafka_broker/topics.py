@@ -34,6 +34,7 @@ from itertools import chain, count
 from typing import Any, cast
 
 from quafka_broker.virtual_topics import VirtualTopicId, topic_hash
+from quafka_proto.errors import ErrorCode
 
 REGISTRY_ORG = 0
 REGISTRY_NAME = "__quafka_registry"
@@ -71,6 +72,16 @@ class Topic:
     def virtual(self, partition: int) -> VirtualTopicId:
         """The virtual topic of one partition."""
         return VirtualTopicId(self.org, topic_hash(self.org, self.name), partition, self.generation)
+
+    def has(self, partition: int) -> bool:
+        """Whether there is such a partition."""
+        return 0 <= partition < self.partitions
+
+
+def unknown_topic(name: str, uuid: bytes) -> ErrorCode:
+    """What is said where there is no topic of that name or, where the name is empty, of that id."""
+    by_id = uuid and not name
+    return ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 class Registry:

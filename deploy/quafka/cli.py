@@ -16,6 +16,7 @@ from quafka.sources import Effective, SettingError, add_flags, declared, dotted,
 from quafka_gateway.config import GatewayConfig
 from quafka_mesh_ops.errors import StartupError
 from quafka_mesh_ops.settings import CommonSettings
+from quafka_mesh_ops.version import version
 
 if TYPE_CHECKING:
     from quafka_broker.server import Broker
@@ -55,9 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 class _Version(argparse.Action):
     def __call__(self, *_args: Any) -> None:
-        from importlib.metadata import version  # slow to import, and every start would pay
-
-        print(f"quafka {version('quafka')}")
+        print(f"quafka {version()}")
         sys.exit(0)
 
 

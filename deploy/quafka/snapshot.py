@@ -14,7 +14,7 @@ from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any
 
-from quafka.commands.output import Quantity, table
+from quafka.commands.output import Quantity, facts, table
 from quafka_broker.snapshots.catalog import drop, expired, load, load_all, snapshot_ids
 from quafka_broker.snapshots.control import ControlError
 from quafka_broker.snapshots.create import Creation, Made, SnapshotError
@@ -202,9 +202,9 @@ def _show(options: argparse.Namespace, store: Store) -> int:
         print(store.read(manifest_path(manifest.id)).decode())
         return EXIT_DONE
     about = _about(manifest)
-    for field in ("id", "cut", "kept", "bytes"):
-        print(f"{field:9} {about[field]}")
-    print(f"{'cluster':9} {manifest.cluster_id}\n")
+    pairs = [(field, about[field]) for field in ("id", "cut", "kept", "bytes")]
+    print(facts([*pairs, ("cluster", manifest.cluster_id)]))
+    print()
     rows = [
         (
             topic.org, topic.name, partition.partition, partition.log_start,

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
-
-from quafka_proto.message import Message, Struct
+from quafka_proto.message import Message, Struct, lists_of_structs
 
 _MANY = 2_000
 """Structs of an answer: some milliseconds."""
@@ -17,10 +15,10 @@ def is_long(answer: Message) -> bool:
 
 def _left(struct: Struct, left: int) -> int:
     """What remains of `left` without those that this one lists."""
-    for name in _lists(type(struct)):
+    for name, kind in lists_of_structs(type(struct)):
         items: list[Struct] = getattr(struct, name) or []
         left -= len(items)
-        if items and left > 0 and _lists(type(items[0])):
+        if left > 0 and lists_of_structs(kind):
             for item in items:
                 left = _left(item, left)
                 if left <= 0:
@@ -28,13 +26,3 @@ def _left(struct: Struct, left: int) -> int:
         if left <= 0:
             break
     return left
-
-
-@cache
-def _lists(kind: type[Struct]) -> tuple[str, ...]:
-    """The fields that are lists of structs."""
-    return tuple(
-        name
-        for name, field in kind.FIELDS.items()
-        if field.kind == "array" and field.element.kind == "struct"
-    )

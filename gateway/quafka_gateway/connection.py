@@ -79,7 +79,7 @@ class KafkaConnection(asyncio.Protocol):
         self._reading = True
         self._writer: ResponseWriter | None = None
         self._draining = False
-        self._tracing = ConnectionTracing(services, self._peer, serial)
+        self._tracing: ConnectionTracing  # from `connection_made` on, which is called first
         self._writing: RequestTrace | None = None  # whose answer was not handed over whole
         self.last_active = 0.0
         """Loop time of the last byte from or to the client."""

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from functools import cache
 from operator import attrgetter
 from typing import NamedTuple
 
 from quafka_mesh_ops.metrics import Histogram
-from quafka_proto.message import Message, Struct
+from quafka_proto.message import Message, Struct, lists_of_structs
 
 SLOW_REQUESTS = 100
 """So many are remembered."""
@@ -79,8 +79,8 @@ def error_codes(response: Message | None) -> Collection[int]:
         return ()
     own, nested = _errors_in(type(response))
     found: set[int] = set()
-    for name in own:
-        found.add(getattr(response, name))
+    if own:
+        found.add(_ERROR_CODE(response))
     for name, find in nested:
         find(getattr(response, name), found)
     found.discard(0)
@@ -88,17 +88,18 @@ def error_codes(response: Message | None) -> Collection[int]:
 
 
 _Find = Callable[[list[Struct] | None, set[int]], None]
+_ERROR_CODE = attrgetter("error_code")
 
 
 @cache
-def _errors_in(kind: type[Struct]) -> tuple[list[str], list[tuple[str, _Find]]]:
-    """The fields of a class that are error codes, and those that hold more of them."""
-    own = [name for name in kind.FIELDS if name == "error_code"]
-    nested = [(name, _finder(element)) for name, element in _arrays(kind) if _has_errors(element)]
-    return own, nested
-
-
-_ERROR_CODE = attrgetter("error_code")
+def _errors_in(kind: type[Struct]) -> tuple[bool, list[tuple[str, _Find]]]:
+    """Whether a class has an error code of its own, and its fields that hold more of them."""
+    nested = [
+        (name, _finder(element))
+        for name, element in lists_of_structs(kind)
+        if any(_errors_in(element))
+    ]
+    return "error_code" in kind.FIELDS, nested
 
 
 def _finder(kind: type[Struct]) -> _Find:
@@ -112,14 +113,3 @@ def _finder(kind: type[Struct]) -> _Find:
                 deeper(getattr(item, name), found)
 
     return find
-
-
-def _has_errors(kind: type[Struct]) -> bool:
-    own, nested = _errors_in(kind)
-    return bool(own or nested)
-
-
-def _arrays(kind: type[Struct]) -> Iterator[tuple[str, type[Struct]]]:
-    for name, described in kind.FIELDS.items():
-        if described.kind == "array" and described.element.kind == "struct":
-            yield name, described.element.element

@@ -71,7 +71,7 @@ class RequestTrace:
     def trace_id(self) -> str:
         """As tracing UIs write it."""
         context = self.request.context
-        return "" if context is None else f"{context.trace_id:032x}"
+        return "" if context is None else context.trace_hex
 
     def ended(self, errors: Collection[int], seconds: float, parked: float) -> None:
         """The answer is known, after so many seconds and those for which it was parked."""

@@ -27,7 +27,7 @@ def trace_fields(trace: TraceContext | None) -> dict[str, str]:
     """`trace_id` and `span_id`, as tracing UIs write them; nothing where it is not sampled."""
     if trace is None:
         return {}
-    return {"trace_id": f"{trace.trace_id:032x}", "span_id": f"{trace.span_id:016x}"}
+    return {"trace_id": trace.trace_hex, "span_id": trace.span_hex}
 
 
 def log_fields() -> dict[str, str]:

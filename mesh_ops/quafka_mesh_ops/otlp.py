@@ -32,6 +32,7 @@ from opentelemetry.trace import (
 )
 
 from quafka_mesh_ops import semconv
+from quafka_mesh_ops.otlp_environment import speaks_grpc
 from quafka_mesh_ops.sampling import Sampler
 from quafka_mesh_ops.tracing import (
     CLIENT,
@@ -350,21 +351,12 @@ def _number(env: Mapping[str, str], name: str, default: int) -> int:
 
 
 def _exporter(env: Mapping[str, str]) -> SpanExporter:
-    protocol = (
-        env.get("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL")
-        or env.get("OTEL_EXPORTER_OTLP_PROTOCOL")
-        or "http/protobuf"
-    )
-    if protocol == "http/protobuf":
-        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-
-        return OTLPSpanExporter()
-    if protocol == "grpc":
+    if speaks_grpc(env, "TRACES"):
         from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import (
             OTLPSpanExporter as GrpcSpanExporter,
         )
 
         return GrpcSpanExporter()
-    raise ValueError(
-        f"OTEL_EXPORTER_OTLP_PROTOCOL={protocol!r}: allowed are http/protobuf and grpc"
-    )
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+
+    return OTLPSpanExporter()

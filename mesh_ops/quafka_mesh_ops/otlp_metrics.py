@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar, cast
 from uuid import uuid4
 
 from quafka_mesh_ops.metrics import Family, Histogram, Kind, Metrics
+from quafka_mesh_ops.otlp_environment import has_collector, speaks_grpc
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.metrics.export import Metric, MetricExportResult, MetricsData
@@ -50,14 +51,10 @@ def push_from_environment(service_name: str, metrics: Metrics) -> MetricsPush | 
         ValueError: a variable has a value that is not allowed; the message names both.
     """
     env = os.environ
-    endpoint = env.get("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT") or env.get(
-        "OTEL_EXPORTER_OTLP_ENDPOINT"
-    )
     wanted = env.get("OTEL_METRICS_EXPORTER") or "otlp"
     if wanted not in ("otlp", "none", "prometheus"):
         raise ValueError(f"OTEL_METRICS_EXPORTER={wanted!r}: allowed are otlp, prometheus and none")
-    disabled = env.get("OTEL_SDK_DISABLED", "").lower() == "true"
-    if not endpoint or disabled or wanted != "otlp":  # Prometheus is served anyhow
+    if not has_collector(env, "METRICS") or wanted != "otlp":  # Prometheus is served anyhow
         return None
     _refuse_delta(env)
     interval = _interval(env)
@@ -210,24 +207,15 @@ async def _in_thread(job: Callable[[], T]) -> T:
 
 
 def _exporter(env: Mapping[str, str]) -> _Exporter:
-    protocol = (
-        env.get("OTEL_EXPORTER_OTLP_METRICS_PROTOCOL")
-        or env.get("OTEL_EXPORTER_OTLP_PROTOCOL")
-        or "http/protobuf"
-    )
-    if protocol == "http/protobuf":
-        from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
-
-        return OTLPMetricExporter()
-    if protocol == "grpc":
+    if speaks_grpc(env, "METRICS"):
         from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import (
             OTLPMetricExporter as GrpcMetricExporter,
         )
 
         return GrpcMetricExporter()
-    raise ValueError(
-        f"OTEL_EXPORTER_OTLP_PROTOCOL={protocol!r}: allowed are http/protobuf and grpc"
-    )
+    from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+
+    return OTLPMetricExporter()
 
 
 def _refuse_delta(env: Mapping[str, str]) -> None:

@@ -13,6 +13,7 @@ from quafka_mesh_ops.exposition import metrics_page
 from quafka_mesh_ops.metrics import Family, Kind, Metrics, counter, gauge
 from quafka_mesh_ops.operations import Operations
 from quafka_mesh_ops.status_page import Cell, Facts, count, duration, size, text
+from quafka_mesh_ops.version import version
 
 _CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -30,9 +31,7 @@ class ProcessFigures:
     def read(self) -> None:
         """Look at /proc. Raises OSError."""
         if not self._version:
-            from importlib.metadata import version  # slow to import, and every start would pay
-
-            self._version = version("quafka")
+            self._version = version()
             self._started = _started()
         self._virtual, self._resident = (
             int(pages) * _PAGE for pages in Path("/proc/self/statm").read_text().split()[:2]

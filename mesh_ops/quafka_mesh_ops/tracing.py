@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import NamedTuple, Protocol
 
+from quafka_mesh_ops.otlp_environment import has_collector
 from quafka_mesh_ops.sampling import NEVER, EdgeSampling, Sampler, ratio_from
 from quafka_proto.errors import ErrorCode
 
@@ -53,7 +54,17 @@ class TraceContext:
     @property
     def traceparent(self) -> str:
         """The W3C header value; the sampled flag is always set."""
-        return f"00-{self.trace_id:032x}-{self.span_id:016x}-01"
+        return f"00-{self.trace_hex}-{self.span_hex}-01"
+
+    @property
+    def trace_hex(self) -> str:
+        """The trace's id as W3C and the UIs write it: 32 hex digits."""
+        return f"{self.trace_id:032x}"
+
+    @property
+    def span_hex(self) -> str:
+        """The span's: 16 of them."""
+        return f"{self.span_id:016x}"
 
 
 class ClientContext(NamedTuple):
@@ -277,11 +288,7 @@ def tracer_from_environment(service_name: str, edge: EdgeSampling | None = None)
         ValueError: a variable has a value that is not allowed; the message names both.
     """
     env = os.environ
-    endpoint = env.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") or env.get(
-        "OTEL_EXPORTER_OTLP_ENDPOINT"
-    )
-    disabled = env.get("OTEL_SDK_DISABLED", "").lower() == "true"
-    if not endpoint or disabled or env.get("OTEL_TRACES_EXPORTER", "otlp") == "none":
+    if not has_collector(env, "TRACES") or env.get("OTEL_TRACES_EXPORTER") == "none":
         return Tracer()
     sampled = ratio_from(env)
     if sampled is None:

@@ -16,6 +16,7 @@ null may be sent. `quafka_proto.codec` turns a description into functions.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from operator import attrgetter
 from typing import Any, ClassVar, cast, dataclass_transform
 
@@ -264,6 +265,16 @@ class Struct(metaclass=_Description):
             if getattr(self, name) != field.fresh_default()
         )
         return f"{type(self).__name__}({shown})"
+
+
+@cache
+def lists_of_structs(kind: type[Struct]) -> tuple[tuple[str, type[Struct]], ...]:
+    """The fields that are lists of structs, and of which."""
+    return tuple(
+        (name, field.element.element)
+        for name, field in kind.FIELDS.items()
+        if field.kind == "array" and field.element.kind == "struct"
+    )
 
 
 def _short(value: Any) -> str:

@@ -9,6 +9,7 @@ from tests.crash.fates import KINDS, Fate, after_power_cut
 from tests.crash.recorded_disk import Faults, Moment, RecordedDisk, moments
 from tests.crash.verify import verify
 from tests.crash.workload import History, Workload
+from tests.support.no_threads import no_threads
 from tests.unit.broker.tools import running_state
 
 SEGMENT_BYTES = 3_000
@@ -65,7 +66,8 @@ async def explore(recipe: Recipe, disk: RecordedDisk | None = None) -> int:
         for turn in range(len(KINDS) if last else recipe.fates):
             kind = KINDS[(moment.operations * recipe.fates + turn) % len(KINDS)]
             try:
-                checked += await _cut(moment, kind, rng, history, recipe)
+                with no_threads():
+                    checked += await _cut(moment, kind, rng, history, recipe)
             except BaseException as e:
                 before = disk.operations[max(0, moment.operations - 3) : moment.operations]
                 done = [str(operation)[:200] for operation in before]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 
 import pytest
 from hypothesis import given, settings
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from quafka_broker.wal.errors import CorruptError
 from quafka_broker.wal.log import Log
 from quafka_broker.wal.writer import FsyncPolicy
+from tests.support.no_threads import no_threads
 from tests.unit.broker.memory_disk import MemoryDisk, Snapshot, Survives
 from tests.unit.broker.tools import EVERYTHING, append, checked, open_log, topic_id, values_of
 
@@ -54,17 +56,25 @@ async def workload(
     return sent, acked
 
 
+@asynccontextmanager
+async def recovered(disk: MemoryDisk, segment_bytes: int = 1 << 20) -> AsyncIterator[Log]:
+    """The log of a disk after a cut, many times: what matters is what was on the disk."""
+    with no_threads():
+        async with open_log(disk, segment_bytes=segment_bytes) as log:
+            yield log
+
+
 async def check(disk: MemoryDisk, sent: Sent, least: dict[str, int]) -> None:
     """What is found is a prefix of what was sent, at least what was acknowledged, and stays."""
     found: Sent = {}
-    async with open_log(disk, segment_bytes=SEGMENT) as log:
+    async with recovered(disk, SEGMENT) as log:
         assert not log.damages
         for name in NAMES:
             found[name] = await values_of(log, name)
             assert found[name] == sent[name][: len(found[name])]
             assert len(found[name]) >= least[name]
             assert await append(log, name, b"after") == len(found[name])
-    async with open_log(disk.copy(), segment_bytes=SEGMENT) as log:
+    async with recovered(disk.copy(), SEGMENT) as log:
         for name in NAMES:
             assert await values_of(log, name) == [*found[name], b"after"]
 
@@ -122,7 +132,7 @@ async def test_a_second_power_cut_during_recovery() -> None:
         again = MemoryDisk(record=True)
         for file in first.files.values():
             again.put(file.name, bytes(file.data))
-        async with open_log(again, segment_bytes=SEGMENT):
+        async with recovered(again, SEGMENT):
             pass
         for second in again.snapshots:
             left = second.after_power_cut(SURVIVORS["the index but not the log"], True)
@@ -171,7 +181,7 @@ async def test_a_torn_tail_is_cut_off_at_every_byte(spoil: Spoil, index_survives
         kept = 3
         while kept < 6 and data[: start + (kept - 2) * size] == whole[: start + (kept - 2) * size]:
             kept += 1
-        async with open_log(left) as log:
+        async with recovered(left) as log:
             assert await values_of(log, "a") == [b"%d" % n * 50 for n in range(kept)]
             assert await append(log, "a", b"next") == kept
 
@@ -190,7 +200,7 @@ async def test_damage_of_acknowledged_data_is_never_cut_off(length: int) -> None
             _flip(left.files["000000000000.log"].data, place)
         del left.files["000000000000.oidx"]
         position = 32 + (at - 32) // (first_end - 32) * (first_end - 32)
-        async with open_log(left) as log:
+        async with recovered(left) as log:
             topic = log.topic(topic_id("a"))
             assert topic.high_watermark == 6
             assert log.damages[0].start == position

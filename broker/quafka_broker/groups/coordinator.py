@@ -31,6 +31,7 @@ from quafka_mesh_ops.group_ops import (
     SyncGroup,
     SyncGroupResp,
 )
+from quafka_mesh_ops.slices import Slices
 from quafka_proto.errors import ErrorCode
 
 log = logging.getLogger("quafka.broker.groups")
@@ -295,9 +296,9 @@ class Coordinator:
         """
         before_ms = self.now_ms() - retention_ms
         count = 0
-        for number, key in enumerate(list(self._table.kept)):
-            if number % _PER_SLICE == _PER_SLICE - 1:
-                await asyncio.sleep(0)
+        slices = Slices(_PER_SLICE)
+        for key in list(self._table.kept):
+            await slices.done()
             kept = self._table.kept.get(key)
             if kept is None or self.journal.is_queued(key):
                 continue

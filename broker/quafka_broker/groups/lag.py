@@ -13,7 +13,6 @@ that has stopped as for one that runs, and what no group asks costs nothing.
 
 from __future__ import annotations
 
-import asyncio
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -29,6 +28,7 @@ from quafka_broker.topics import Topic
 from quafka_broker.virtual_topics import OffsetGoneError, VirtualTopic
 from quafka_broker.wal.errors import StorageError
 from quafka_broker.wal.log import Log
+from quafka_mesh_ops.slices import Slices
 from quafka_proto.consumer_protocol import CONSUMER, assigned_partitions
 from quafka_proto.errors import Malformed
 
@@ -103,9 +103,9 @@ class Lags:
         """
         owners = owners_of(kept.group)
         found: list[PartitionLag] = []
-        for number, place in enumerate(sorted({*kept.offsets, *owners})):
-            if number % _PER_SLICE == _PER_SLICE - 1:
-                await asyncio.sleep(0)
+        slices = Slices(_PER_SLICE)
+        for place in sorted({*kept.offsets, *owners}):
+            await slices.done()
             virtual = self._virtual(key, place)
             owner, committed = owners.get(place), kept.offsets.get(place)
             if committed is not None and isinstance(committed.incarnation, str):
@@ -133,9 +133,9 @@ class Lags:
         """
         self.note(key, None, offsets)
         found: list[PartitionLag] = []
-        for number, (place, committed) in enumerate(offsets.items()):
-            if number % _PER_SLICE == _PER_SLICE - 1:
-                await asyncio.sleep(0)
+        slices = Slices(_PER_SLICE)
+        for place, committed in offsets.items():
+            await slices.done()
             virtual = self._virtual(key, place)
             if virtual is None:
                 found.append(PartitionLag(*place))
@@ -173,7 +173,7 @@ class Lags:
     def _virtual(self, key: Key, place: Place) -> VirtualTopic | None:
         """The partition; None where there is none, or none any more."""
         topic = self._find_topic(key[0], place[0])
-        if topic is None or not 0 <= place[1] < topic.partitions:
+        if topic is None or not topic.has(place[1]):
             return None
         return self._wal.topic(topic.virtual(place[1]))
 

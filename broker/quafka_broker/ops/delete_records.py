@@ -49,7 +49,7 @@ async def handle(
 def _target(state: BrokerState, org: int, part: DeleteRecordsOp) -> tuple[Topic, int] | ErrorCode:
     """The topic, and where it is to begin; or why not."""
     topic = state.registry.by_name(org, part.topic)
-    if topic is None or not 0 <= part.partition < topic.partitions:
+    if topic is None or not topic.has(part.partition):
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     high_watermark = state.log.topic(topic.virtual(part.partition)).high_watermark
     offset = high_watermark if part.offset == _ALL else part.offset

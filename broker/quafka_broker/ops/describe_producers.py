@@ -24,7 +24,7 @@ async def handle(
 
 def _describe(state: BrokerState, org: int, op: PartitionOp) -> PartitionProducers:
     topic = state.registry.by_name(org, op.topic)
-    if topic is None or not 0 <= op.partition < topic.partitions:
+    if topic is None or not topic.has(op.partition):
         return PartitionProducers([], ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     producers: list[ActiveProducer] = []
     for known in state.producers.dump(topic.virtual(op.partition)):

@@ -16,7 +16,7 @@ async def handle(state: BrokerState, context: OpContext, op: EpochEndOps) -> Epo
 
 def _end(state: BrokerState, org: int, op: EpochEndOp) -> EpochEndOpResp:
     topic = state.registry.by_name(org, op.topic)
-    if topic is None or not 0 <= op.partition < topic.partitions:
+    if topic is None or not topic.has(op.partition):
         return EpochEndOpResp(leader_epochs.UNDEFINED, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     error = leader_epochs.check(op.current_leader_epoch)
     if error:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 from quafka_broker import leader_epochs
 from quafka_broker.state import BrokerState
+from quafka_broker.topics import unknown_topic
 from quafka_broker.virtual_topics import OffsetGoneError, VirtualTopic, VirtualTopicId
 from quafka_broker.wal.errors import CorruptError, StorageError
 from quafka_broker.wal.reading import ReadTimes
@@ -154,12 +155,10 @@ class _Poll:
 def _target(state: BrokerState, org: int, op: FetchOp) -> _Target:
     topic = state.find(org, op.topic, op.topic_id)
     if topic is None:
-        by_id = op.topic_id and not op.topic
-        unknown = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        return _Target(op, None, unknown)
+        return _Target(op, None, unknown_topic(op.topic, op.topic_id))
     if op.topic_id and op.topic_id != topic.uuid:
         return _Target(op, None, ErrorCode.INCONSISTENT_TOPIC_ID)
-    if not 0 <= op.partition < topic.partitions:
+    if not topic.has(op.partition):
         return _Target(op, None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     virtual = state.log.topic(topic.virtual(op.partition))
     error = leader_epochs.check(op.current_leader_epoch)

@@ -114,7 +114,7 @@ async def delete_offsets(
             error = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
         topic = state.registry.by_name(context.org_id, question.topic)
         for partition in question.partitions:
-            in_range = topic is not None and 0 <= partition < topic.partitions
+            in_range = topic is not None and topic.has(partition)
             in_range = in_range or question.elsewhere
             errors.append(error if in_range else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             if not errors[-1] and (question.topic, partition) in kept.offsets:

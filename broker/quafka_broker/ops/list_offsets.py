@@ -45,7 +45,7 @@ async def handle(state: BrokerState, context: OpContext, op: ListOffsetsOps) -> 
 
 async def _find(state: BrokerState, org: int, op: ListOffsetsOp) -> ListOffsetsOpResp:
     topic = state.registry.by_name(org, op.topic)
-    if topic is None or not 0 <= op.partition < topic.partitions:
+    if topic is None or not topic.has(op.partition):
         return ListOffsetsOpResp(-1, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     error = leader_epochs.check(op.current_leader_epoch)
     if error:

@@ -14,6 +14,7 @@ from quafka_broker.state import BrokerState
 from quafka_broker.topics import Topic
 from quafka_mesh_ops.admin_ops import DescribeLogDir, DescribeLogDirResp, PartitionSizes
 from quafka_mesh_ops.server import OpContext
+from quafka_mesh_ops.slices import Slices
 from quafka_proto.errors import ErrorCode
 
 _PARTITIONS_PER_SLICE = 1_000
@@ -24,14 +25,12 @@ async def describe(
 ) -> DescribeLogDirResp:
     """Look at the partitions and the file system."""
     found: list[PartitionSizes] = []
-    seen = 0
+    slices = Slices(_PARTITIONS_PER_SLICE)
     for topic, partitions in _wanted(state, context.org_id, op):
         sizes: list[int] = []
         for partition in partitions:
             sizes.append(state.log.topic(topic.virtual(partition)).batches.size)
-            seen += 1
-            if not seen % _PARTITIONS_PER_SLICE:
-                await asyncio.sleep(0)
+            await slices.done()
         found.append(PartitionSizes(topic.name, list(partitions), sizes))
     path = (state.config.data / "wal").absolute()
     failed = ErrorCode.KAFKA_STORAGE_ERROR if state.log.failure is not None else ErrorCode.NONE
@@ -52,6 +51,6 @@ def _wanted(
     for asked in op.topics:
         known = state.registry.by_name(org, asked.topic)
         if known is not None:
-            there = [p for p in dict.fromkeys(asked.partitions) if 0 <= p < known.partitions]
+            there = [p for p in dict.fromkeys(asked.partitions) if known.has(p)]
             if there:
                 yield known, there

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 
 from quafka_broker.groups.table import Committed, Place
 from quafka_broker.state import BrokerState
+from quafka_broker.topics import unknown_topic
 from quafka_broker.wal.errors import StorageError
 from quafka_mesh_ops import semconv
 from quafka_mesh_ops.group_ops import (
@@ -64,11 +65,11 @@ def _place(state: BrokerState, org: int, part: CommitOffset) -> tuple[str, int |
     if part.elsewhere:
         return part.topic, part.topic_id.hex(), ErrorCode.NONE
     topic = state.find(org, part.topic, part.topic_id)
-    if topic is not None and 0 <= part.partition < topic.partitions:
-        return topic.name, topic.generation, ErrorCode.NONE
-    by_id = topic is None and part.topic_id and not part.topic
-    unknown = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    return part.topic, 0, unknown
+    if topic is None:
+        return part.topic, 0, unknown_topic(part.topic, part.topic_id)
+    if not topic.has(part.partition):
+        return part.topic, 0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return topic.name, topic.generation, ErrorCode.NONE
 
 
 async def committed(

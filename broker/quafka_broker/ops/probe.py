@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from time import time_ns
 
 from quafka_broker.state import BrokerState
@@ -12,9 +13,10 @@ from quafka_mesh_ops.version import version
 
 async def handle(state: BrokerState, _context: OpContext, _op: Probe) -> ProbeResp:
     """Answer at once."""
+    runs = await asyncio.to_thread(version)
     health = state.log.health()
     return ProbeResp(
-        version(),
+        runs,
         time_ns() // 1_000_000,
         state.registry.cluster_id,
         health.failed or health.refusing or "",

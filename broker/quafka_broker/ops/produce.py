@@ -14,6 +14,7 @@ from time import time_ns
 from quafka_broker.admission import admit
 from quafka_broker.producers import NO_PRODUCER, Batch, SequenceError
 from quafka_broker.state import BrokerState
+from quafka_broker.topics import unknown_topic
 from quafka_broker.virtual_topics import VirtualTopic
 from quafka_broker.wal.errors import InDoubtError, StorageError
 from quafka_broker.wal.group import WriteTimes
@@ -78,10 +79,8 @@ def _queue(
 ) -> _Write:
     topic = state.find(org, part.topic, part.topic_id)
     if topic is None:
-        by_id = part.topic_id and not part.topic
-        unknown = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        raise _RefusedError(unknown)
-    if not 0 <= part.partition < topic.partitions:
+        raise _RefusedError(unknown_topic(part.topic, part.topic_id))
+    if not topic.has(part.partition):
         raise _RefusedError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     policy = state.policy(topic)
     batches = admit(policy, split_batches(part.records), now_ms := time_ns() // 1_000_000)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from quafka_broker import topic_configs
 from quafka_broker.state import BrokerState
-from quafka_broker.topics import MAX_PARTITIONS, Topic, legal_name
+from quafka_broker.topics import MAX_PARTITIONS, Topic, legal_name, unknown_topic
 from quafka_broker.wal.errors import StorageError
 from quafka_mesh_ops import semconv
 from quafka_mesh_ops.ops import (
@@ -26,9 +26,7 @@ async def delete(state: BrokerState, context: OpContext, op: DeleteTopic) -> Del
     """Delete one topic; its records are not served any more."""
     topic = state.find(context.org_id, op.topic, op.topic_id)
     if topic is None:
-        by_id = op.topic_id and not op.topic
-        unknown = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        return DeleteTopicResp(op.topic, op.topic_id, unknown)
+        return DeleteTopicResp(op.topic, op.topic_id, unknown_topic(op.topic, op.topic_id))
     try:
         with context.tracer.start(semconv.COMMIT, context.trace):
             done = await state.delete_topic(topic)

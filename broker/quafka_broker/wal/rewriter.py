@@ -20,6 +20,7 @@ from quafka_broker.wal.contents import Contents
 from quafka_broker.wal.disk import Disk
 from quafka_broker.wal.rewrite import Examined, Rewrite, Steps, examine
 from quafka_broker.wal.segment import Segment, index_name, log_name
+from quafka_mesh_ops.slices import Slices
 from quafka_proto.errors import Malformed
 from quafka_proto.log_format import APPENDED, FILE_HEADER_SIZE
 
@@ -158,11 +159,11 @@ class Rewriter:
         if first is None:
             return 0
         count = 0
-        for number, topic in enumerate(list(self._contents.topics.values())):
+        slices = Slices(_TOPICS_PER_SLICE)
+        for topic in list(self._contents.topics.values()):
             start, end = topic.offsets_between(first, segment.next_id)
             count += end - start
-            if not number % _TOPICS_PER_SLICE:
-                await asyncio.sleep(0)
+            await slices.done()
         return count
 
     async def _remove(self, segment: Segment) -> int:

@@ -9,6 +9,7 @@ from quafka.client.cluster import Cluster
 from quafka.client.connection import Connection
 from quafka.client.errors import ClientError, check
 from quafka_proto.record_codec import Record, build_batch, iter_records
+from quafka_proto.records import BATCH_HEADER_SIZE, read_header
 from quafka_proto.schema.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from quafka_proto.schema.produce import (
     PartitionProduceData,
@@ -21,8 +22,6 @@ _NAMED = 12
 """The last version of Produce and Fetch in which topics have names."""
 _FETCH_BYTES = 1 << 20
 _WAIT_MS = 500
-_LENGTH_AT = 8  # in a record batch, behind its base offset
-_LENGTH_FROM = 12
 
 
 async def there_and_back(cluster: Cluster, topic: str) -> tuple[float, float]:
@@ -80,11 +79,10 @@ async def _read(leader: Connection, topic: str, partition: int, offset: int) -> 
     assert not isinstance(result.records, list)  # decoded records are one buffer
     rest = memoryview(result.records or b"")
     found: list[bytes] = []
-    while len(rest) > _LENGTH_FROM:
-        length = int.from_bytes(rest[_LENGTH_AT:_LENGTH_FROM], "big")
-        size = _LENGTH_FROM + length
-        if size > len(rest):
+    while len(rest) >= BATCH_HEADER_SIZE:
+        length = read_header(rest).length
+        if length > len(rest):
             break  # a last batch may be cut short
-        found += [record.value or b"" for record in iter_records(rest[:size])]
-        rest = rest[size:]
+        found += [record.value or b"" for record in iter_records(rest[:length])]
+        rest = rest[length:]
     return found

@@ -7,7 +7,6 @@ Before version 1 there are no sources: a config is "default" where the topic doe
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Iterable
 
@@ -17,6 +16,7 @@ from quafka_gateway.context import NODE_ID, RequestContext
 from quafka_mesh_ops import described_settings
 from quafka_mesh_ops.admin_ops import ConfigDescription, ConfigSynonym
 from quafka_mesh_ops.settings import join_address
+from quafka_mesh_ops.slices import Slices
 from quafka_mesh_ops.tracing import TraceContext
 from quafka_proto.config_kinds import ConfigSource, ConfigType, ResourceType
 from quafka_proto.errors import ErrorCode
@@ -67,9 +67,9 @@ async def handle(
     results: list[DescribeConfigsResult] = []
     with context.child("gateway.kafka.describe_configs") as span:
         topics = iter(await context.admin.describe_topic_configs(names, span.context))
-        for number, resource in enumerate(request.resources):
-            if not number % _RESOURCES_PER_SLICE:
-                await asyncio.sleep(0)
+        slices = Slices(_RESOURCES_PER_SLICE)
+        for resource in request.resources:
+            await slices.done()
             result = DescribeConfigsResult(
                 resource_type=resource.resource_type, resource_name=resource.resource_name
             )

@@ -29,8 +29,9 @@ async def handle(
         brokers = await asyncio.gather(
             *(_broker(link, span.context) for link in context.admin.links)
         )
+    runs = await asyncio.to_thread(version)
     return DescribeGatewayResponse(
-        server_time_ms=time.time_ns() // 1_000_000, version=version(), brokers=brokers
+        server_time_ms=time.time_ns() // 1_000_000, version=runs, brokers=brokers
     )
 
 

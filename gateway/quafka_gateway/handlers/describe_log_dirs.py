@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from quafka_gateway.admin import LogDir, partitions_of
 from quafka_gateway.context import RequestContext
-from quafka_gateway.slices import Slices
+from quafka_mesh_ops.slices import Slices
 from quafka_proto.schema.log_dirs import (
     DescribeLogDirsPartition,
     DescribeLogDirsRequest,
@@ -15,6 +15,8 @@ from quafka_proto.schema.log_dirs import (
     DescribeLogDirsResult,
     DescribeLogDirsTopic,
 )
+
+_PARTITIONS_PER_SLICE = 2_000
 
 
 async def handle(
@@ -32,14 +34,14 @@ async def handle(
 async def _result(log_dir: LogDir) -> DescribeLogDirsResult:
     name, found = log_dir
     topics: list[DescribeLogDirsTopic] = []
-    slices = Slices()
+    slices = Slices(_PARTITIONS_PER_SLICE)
     for topic in found.topics:
         partitions = [
             DescribeLogDirsPartition(partition_index=index, partition_size=size)
             for index, size in zip(topic.partitions, topic.sizes, strict=True)
         ]
         topics.append(DescribeLogDirsTopic(name=topic.topic, partitions=partitions))
-        await slices.made(1 + len(partitions))
+        await slices.done(1 + len(partitions))
     return DescribeLogDirsResult(
         error_code=found.error_code,
         log_dir=name,

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from quafka_gateway.authorized import cluster_operations, topic_operations
 from quafka_gateway.context import NODE_ID, RequestContext
-from quafka_gateway.slices import Slices
 from quafka_mesh_ops.ops import DescribeTopics, TopicDescription
+from quafka_mesh_ops.slices import Slices
 from quafka_proto.schema.metadata import (
     MetadataRequest,
     MetadataResponse,
@@ -24,6 +24,7 @@ from quafka_proto.schema.metadata import (
 
 _ZERO_ID = bytes(16)
 _LEADER_EPOCH = 0
+_PARTITIONS_PER_SLICE = 2_000
 
 
 async def handle(request: MetadataRequest, context: RequestContext) -> MetadataResponse:
@@ -56,10 +57,10 @@ def _question(request: MetadataRequest, context: RequestContext) -> DescribeTopi
 async def _topics(found: list[TopicDescription], operations: int) -> list[MetadataResponseTopic]:
     """All of them."""
     topics: list[MetadataResponseTopic] = []
-    slices = Slices()
+    slices = Slices(_PARTITIONS_PER_SLICE)
     for topic in found:
         topics.append(_topic(topic, operations))
-        await slices.made(1 + topic.partitions)
+        await slices.done(1 + topic.partitions)
     return topics
 
 

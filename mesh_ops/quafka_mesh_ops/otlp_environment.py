@@ -1,0 +1,32 @@
+"""Where signals are sent to, as the standard `OTEL_*` variables have it for all or for one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+Signal = Literal["TRACES", "METRICS"]
+
+
+def has_collector(env: Mapping[str, str], signal: Signal) -> bool:
+    """Whether there is an endpoint for the signal, and the SDK is not disabled."""
+    disabled = env.get("OTEL_SDK_DISABLED", "").lower() == "true"
+    return bool(_value(env, signal, "ENDPOINT")) and not disabled
+
+
+def speaks_grpc(env: Mapping[str, str], signal: Signal) -> bool:
+    """Whether the collector takes gRPC and not HTTP.
+
+    Raises:
+        ValueError: the variable has a value that is not allowed; the message names both.
+    """
+    protocol = _value(env, signal, "PROTOCOL") or "http/protobuf"
+    if protocol not in ("http/protobuf", "grpc"):
+        raise ValueError(
+            f"OTEL_EXPORTER_OTLP_PROTOCOL={protocol!r}: allowed are http/protobuf and grpc"
+        )
+    return protocol == "grpc"
+
+
+def _value(env: Mapping[str, str], signal: Signal, name: str) -> str | None:
+    return env.get(f"OTEL_EXPORTER_OTLP_{signal}_{name}") or env.get(f"OTEL_EXPORTER_OTLP_{name}")
