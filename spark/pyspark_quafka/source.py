@@ -106,9 +106,9 @@ class _Refused(DataSourceStreamReader):
 def _with_columns(options: Options, schema: StructType) -> Options:
     """The options for the columns of a schema, which may be the user's."""
     for field in schema.fields:
-        if _TYPES.get(field.name) != field.dataType:
+        if _TYPES.get(field.name) != field.dataType or not field.nullable:
             allowed = ", ".join(f"{name} {_TYPES[name].simpleString()}" for name in COLUMNS)
-            raise QuafkaOptionError(
-                f"the schema has {field.name} {field.dataType.simpleString()}; there are {allowed}"
-            )
+            wrong = f"{field.name} {field.dataType.simpleString()}"
+            wrong += "" if field.nullable else " not null"
+            raise QuafkaOptionError(f"the schema has {wrong}; there are {allowed}")
     return replace(options, columns=tuple(schema.fieldNames()))

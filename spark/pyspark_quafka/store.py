@@ -27,6 +27,9 @@ _OBJECT_STORES = ("s3", "s3a", "gs", "az", "abfs", "abfss")
 class Store(ABC):
     """Files under one path. What is read never changes; FileNotFoundError where it is not there."""
 
+    where: str
+    """The path or URL, for people."""
+
     @abstractmethod
     def names(self, folder: str) -> list[str]:
         """What is directly in a folder; nothing where there is no such folder."""
@@ -55,6 +58,8 @@ def open_store(path: str, options: Mapping[str, str] | None = None) -> Store:
     if url.scheme in _OBJECT_STORES:
         return _Objects(path.replace("s3a://", "s3://", 1), dict(options or {}))
     if url.scheme == "file":
+        if url.netloc not in ("", "localhost"):
+            raise QuafkaOptionError(f"cannot read {path}: three slashes, as in file:///folder")
         return _Folder(Path(unquote(url.path)))
     if url.scheme and "://" in path:
         allowed = ", ".join(f"{scheme}://" for scheme in _OBJECT_STORES)
@@ -65,12 +70,15 @@ def open_store(path: str, options: Mapping[str, str] | None = None) -> Store:
 class _Folder(Store):
     def __init__(self, root: Path) -> None:
         self._root = root
+        self.where = str(root)
 
     def names(self, folder: str) -> list[str]:
         try:
             return sorted(entry.name for entry in (self._root / folder).iterdir())
         except FileNotFoundError:
             return []
+        except NotADirectoryError as e:
+            raise QuafkaError(f"{self._root} is no folder of snapshots") from e
 
     def exists(self, path: str) -> bool:
         return (self._root / path).is_file()
@@ -115,7 +123,7 @@ class _Objects(Store):
         endpoint = options.get("endpoint") or os.environ.get(
             "AWS_ENDPOINT_URL", os.environ.get("AWS_ENDPOINT", "")
         )
-        self._url = url
+        self.where = url
         self._calls = obstore
         self._client = from_url(
             url,
@@ -158,9 +166,9 @@ class _Objects(Store):
         try:
             yield
         except FileNotFoundError as e:
-            raise FileNotFoundError(f"there is no {self._url}/{path}") from e
+            raise FileNotFoundError(f"there is no {self.where}/{path}") from e
         except BaseError as e:
-            raise QuafkaError(f"{self._url}/{path}: {e}") from e
+            raise QuafkaError(f"{self.where}/{path}: {e}") from e
 
     @property
     def far(self) -> bool:
