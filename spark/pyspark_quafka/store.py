@@ -44,7 +44,7 @@ class Store(ABC):
 
     @abstractmethod
     def write(self, path: str, data: bytes | memoryview) -> None:
-        """Make a file or write over it, at once: nobody sees a part of it."""
+        """Make a file or write over it, at once and durably: nobody ever sees a part of it."""
 
     @property
     @abstractmethod
@@ -101,14 +101,28 @@ class _Folder(Store):
 
     def write(self, path: str, data: bytes | memoryview) -> None:
         target = self._root / path
+        missing = [each for each in target.parents if not each.exists()]
         target.parent.mkdir(parents=True, exist_ok=True)
         part = target.with_name(f".{target.name}.part")
-        part.write_bytes(data)
+        with part.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
         part.replace(target)
+        for made in (target, *missing):
+            _sync_folder(made.parent)
 
     @property
     def far(self) -> bool:
         return False
+
+
+def _sync_folder(folder: Path) -> None:
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 class _Objects(Store):

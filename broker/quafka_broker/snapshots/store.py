@@ -137,7 +137,10 @@ class LocalStore:
 
     @contextmanager
     def locked(self) -> Generator[Lock]:
+        missing = [each for each in (self.folder, *self.folder.parents) if not each.exists()]
         self.folder.mkdir(parents=True, exist_ok=True)
+        for made in missing:  # durably, as all that will be in it
+            sync_folder(made.parent)
         fd = os.open(self.folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
