@@ -36,13 +36,30 @@ def sources(snapshot: Snapshot, options: Options) -> list[Source]:
         CorruptBatchError: damage has cost some of them, and the mode is FAILFAST.
     """
     found: list[Source] = []
-    resolve = Resolver(snapshot, options)
-    for topic, partition in subscribed(snapshot, options):
-        source = resolve.source(topic, partition)
+    for source, partition in resolved(snapshot, options):
         if source.start < source.end:
             found.append(source)
             check_lost(source, partition, options.mode)
     return found
+
+
+def resolved(snapshot: Snapshot, options: Options) -> list[tuple[Source, Partition]]:
+    """Each partition that the options name, with its first offset and its end.
+
+    Raises:
+        QuafkaOptionError: a topic or partition is not in the snapshot, has no position, or has one
+            and is not read.
+        DataLossError: offsets that were asked for are gone, or not there yet.
+    """
+    named = subscribed(snapshot, options)
+    read = {(topic.name, partition.partition) for topic, partition in named}
+    for which, position in (("starting", options.starting), ("ending", options.ending)):
+        given = position.offsets or position.timestamps or {}
+        for topic, partition in {(t, p) for t, numbers in given.items() for p in numbers} - read:
+            option = f"{which}Offsets" + ("ByTimestamp" if position.timestamps else "")
+            raise QuafkaOptionError(f"{option} names {topic}-{partition}, which is not read")
+    resolve = _Resolver(snapshot, options)
+    return [(resolve.source(topic, partition), partition) for topic, partition in named]
 
 
 def subscribed(snapshot: Snapshot, options: Options) -> list[tuple[Topic, Partition]]:
@@ -121,7 +138,7 @@ def check_lost(source: Source, partition: Partition, mode: str) -> None:
         raise CorruptBatchError(damages)
 
 
-class Resolver:
+class _Resolver:
     """Positions, as the options say them, to offsets."""
 
     def __init__(self, snapshot: Snapshot, options: Options) -> None:
@@ -172,9 +189,10 @@ def _chosen(whole: Source, given: PerPartition, option: str) -> int:
     try:
         return given[whole.topic][whole.partition]
     except KeyError as e:
+        all_of_it = {"startingOffsets": ", -2 is its beginning", "endingOffsets": ", -1 is its end"}
         raise QuafkaOptionError(
             f"{option} has nothing for {whole.topic}-{whole.partition}: it must name every "
-            "partition that is read (offsets: -2 is the earliest, -1 the latest)"
+            f"partition that is read{all_of_it.get(option, '')}"
         ) from e
 
 

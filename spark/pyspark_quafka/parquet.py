@@ -10,9 +10,11 @@ itself, and all of them are one that is partitioned by topic. Needs pyarrow and 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
+from os import PathLike
 from typing import NamedTuple
 from urllib.parse import quote
 
@@ -48,8 +50,8 @@ class Exported(NamedTuple):
 
 
 def export_parquet(
-    path: str,
-    dest: str,
+    path: str | PathLike[str],
+    dest: str | PathLike[str],
     *,
     topics: Sequence[str] | None = None,
     org: int = 1,
@@ -68,6 +70,7 @@ def export_parquet(
         QuafkaError: there is no such snapshot or topic, or it is damaged.
         OSError: something cannot be written.
     """
+    path, dest = os.fspath(path), os.fspath(dest)
     options = read_options(
         {
             "path": path, "asOf": as_of, "org": str(org), "includeHeaders": "true",

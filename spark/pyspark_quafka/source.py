@@ -10,10 +10,17 @@ needed: the schema needs neither numpy nor Arrow.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Any, NoReturn
 
 import pyspark
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    InputPartition,
+)
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -27,7 +34,7 @@ from pyspark.sql.types import (
 )
 
 from pyspark_quafka.columns import COLUMNS, HEADERS
-from pyspark_quafka.errors import QuafkaOptionError
+from pyspark_quafka.errors import QuafkaError, QuafkaOptionError
 from pyspark_quafka.options import Options, read_columns, read_options
 
 _HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
@@ -68,7 +75,36 @@ class DefaultSource(DataSource):
         """A reader of snapshot after snapshot."""
         from pyspark_quafka.stream import stream_reader
 
-        return stream_reader(_with_columns(read_options(self.options, streaming=True), schema))
+        try:
+            options = _with_columns(read_options(self.options, streaming=True), schema)
+            return stream_reader(options)
+        except QuafkaError as e:
+            return _Refused(e)
+
+
+class _Refused(DataSourceStreamReader):
+    """Tells what is wrong with a stream when it is first asked where to begin.
+
+    Not when it is made: there PySpark hides the error behind an UnboundLocalError of its own.
+    """
+
+    def __init__(self, error: QuafkaError) -> None:
+        self._error = error
+
+    def _tell(self) -> NoReturn:
+        raise self._error
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - PySpark's
+        self._tell()
+
+    def latestOffset(self, *_asked: object) -> dict[str, Any]:  # noqa: N802 - PySpark's
+        self._tell()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        self._tell()
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        self._tell()
 
 
 def _with_columns(options: Options, schema: StructType) -> Options:
@@ -76,9 +112,9 @@ def _with_columns(options: Options, schema: StructType) -> Options:
     if _FOR_NONE and not schema.fields:
         raise QuafkaOptionError("the schema has no columns, which PySpark 4.0 gives no rows for")
     for field in schema.fields:
-        if _TYPES.get(field.name) != field.dataType:
+        if _TYPES.get(field.name) != field.dataType or not field.nullable:
             allowed = ", ".join(f"{name} {_TYPES[name].simpleString()}" for name in COLUMNS)
-            raise QuafkaOptionError(
-                f"the schema has {field.name} {field.dataType.simpleString()}; there are {allowed}"
-            )
+            wrong = f"{field.name} {field.dataType.simpleString()}"
+            wrong += "" if field.nullable else " not null"
+            raise QuafkaOptionError(f"the schema has {wrong}; there are {allowed}")
     return replace(options, columns=tuple(schema.fieldNames()))

@@ -23,7 +23,7 @@ import pyspark
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from pyspark_quafka.errors import DataLossError, SnapshotNotFoundError
-from pyspark_quafka.offsets import Resolver, check_lost, end_of, source_of, subscribed
+from pyspark_quafka.offsets import check_lost, end_of, resolved, source_of, subscribed
 from pyspark_quafka.options import Options
 from pyspark_quafka.planner import plan
 from pyspark_quafka.snapshot import Snapshot, Source, open_snapshot, snapshot_ids
@@ -78,15 +78,8 @@ class StreamPlanner:
     def initial(self) -> Position:
         """Where a new stream begins: `startingOffsets` and its like, on the newest snapshot."""
         snapshot = open_snapshot(self._store, org=self._options.org)
-        resolver = Resolver(snapshot, self._options)
-        return _position(
-            snapshot,
-            [
-                (source, source.start)
-                for topic, partition in subscribed(snapshot, self._options)
-                for source in [resolver.source(topic, partition)]
-            ],
-        )
+        found = resolved(snapshot, self._options)
+        return _position(snapshot, [(source, source.start) for source, _ in found])
 
     def latest(
         self, start: Position | None, limit: int | None = None, until: str | None = None
@@ -202,6 +195,7 @@ class StreamPlanner:
     def _tasks(self, start: Position, end: Position, snapshot: Snapshot) -> Sequence[Task]:
         if self._options.fail_on_data_loss:
             lost = self._lost(start, snapshot) or self._lost(end, snapshot)
+            lost = lost or _left_out(start, end)
             if lost:
                 raise DataLossError(
                     f"snapshot {snapshot.id}: {'; '.join(lost)}. With the option "
@@ -232,6 +226,16 @@ def _begin(start: Position | None, topic: str, partition: int, generation: int, 
     if start is None or start.generations.get(topic) != generation:
         return new
     return start.offsets[topic].get(partition, new)
+
+
+def _left_out(start: Position, end: Position) -> list[str]:
+    """What a stream has read and reads no more; if it did again, it would from the beginning."""
+    return [
+        f"{name}-{number} was read up to {offset} and is not subscribed to any more"
+        for name, offsets in start.offsets.items()
+        for number, offset in offsets.items()
+        if number not in end.offsets.get(name, {})
+    ]
 
 
 def _position(snapshot: Snapshot, ends: Sequence[tuple[Source, int]]) -> Position:

@@ -123,6 +123,24 @@ def test_a_start_that_is_not_there_yet_is_waited_for(maker: SnapshotMaker) -> No
     assert offsets(stream.plan(start, stream.latest(start))) == [5, 6]
 
 
+@pytest.mark.parametrize("lossy", [False, True])
+def test_a_topic_that_is_not_subscribed_to_any_more_is_told(
+    maker: SnapshotMaker, lossy: bool
+) -> None:
+    """Unnoticed it would be read from its beginning when it is subscribed to again."""
+    maker.append("others", records_of([b"x"]))
+    append(maker, 3)
+    both = planner(maker, subscribe="orders,others")
+    start = both.latest(both.initial())
+    one = planner(maker, failOnDataLoss=str(not lossy).lower())
+    end = one.latest(start)
+    if lossy:
+        assert offsets(one.plan(start, end)) == []
+        return
+    with pytest.raises(DataLossError, match="others-0 was read up to 1 and is not subscribed to"):
+        one.plan(start, end)
+
+
 def test_a_hole_between_snapshots_is_told(maker: SnapshotMaker) -> None:
     append(maker, 3)
     stream = planner(maker)
