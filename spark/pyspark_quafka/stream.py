@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
-import pyspark
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from pyspark_quafka.errors import DataLossError, SnapshotNotFoundError
@@ -27,13 +26,13 @@ from pyspark_quafka.offsets import check_lost, end_of, resolved, source_of, subs
 from pyspark_quafka.options import Options
 from pyspark_quafka.planner import plan
 from pyspark_quafka.snapshot import Snapshot, Source, open_snapshot, snapshot_ids
+from pyspark_quafka.spark_version import FIRST_WITH_LIMITS, SPARK_VERSION
 from pyspark_quafka.store import open_store
 from pyspark_quafka.task import Task, read_task
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.datasource import ReadLimit
 
-_FIRST_WITH_LIMITS = (4, 2)
 _SERIES = 1_000
 """So many snapshots back it is looked for one that still has what retention has since removed."""
 
@@ -303,8 +302,7 @@ class StreamReader(DataSourceStreamReader):
 
 def stream_reader(options: Options) -> DataSourceStreamReader:
     """The reader for the PySpark that is installed."""
-    version = tuple(int(number) for number in pyspark.__version__.split(".")[:2])
-    if version < _FIRST_WITH_LIMITS:
+    if SPARK_VERSION < FIRST_WITH_LIMITS:
         return StreamReader(options)
     from pyspark_quafka.stream_limits import LimitedStreamReader
 
