@@ -294,6 +294,18 @@ def test_a_damaged_index_row_is_told(maker: SnapshotMaker) -> None:
         rows(maker.folder)
 
 
+def test_a_snapshot_that_is_dropped_while_it_is_read(maker: SnapshotMaker) -> None:
+    fill(maker)
+    maker.publish()
+    planned = scans(maker.folder)
+    maker.log_of(0).unlink()
+    with pytest.raises(QuafkaError, match=r"had been dropped: /.*\.log"):
+        [list(run(scan)) for scan in planned]
+    maker.log_of(0).with_suffix(".zones").unlink()
+    with pytest.raises(QuafkaError, match=r"there is no segments/.*\.zones; was it dropped"):
+        scans(maker.folder)
+
+
 def test_headers_and_columns(maker: SnapshotMaker) -> None:
     maker.append(
         "orders",
