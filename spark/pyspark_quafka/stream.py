@@ -160,8 +160,15 @@ class StreamPlanner:
         What the snapshot of `end` has lost to retention is read from older ones that have it.
 
         Raises:
-            DataLossError: not all of it is there, and `failOnDataLoss` is set.
+            DataLossError: not all of it is there, and `failOnDataLoss` is set; or the end is before
+                the start: from there it would be read again.
         """
+        back = _gone_back(start, end)
+        if back:
+            raise DataLossError(
+                f"{'; '.join(back)}: newer snapshots were dropped. Make one, and remove this "
+                "batch, the last file in the checkpoint's folder offsets: nothing of it was read"
+            )
         if start.offsets == end.offsets and start.generations == end.generations:
             return []
         snapshot = self._of(end)
@@ -225,6 +232,21 @@ def _begin(start: Position | None, topic: str, partition: int, generation: int, 
     if start is None or start.generations.get(topic) != generation:
         return new
     return start.offsets[topic].get(partition, new)
+
+
+def _gone_back(start: Position, end: Position) -> list[str]:
+    """What an end is before the start of, for people.
+
+    PySpark 4.0 and 4.1 do not say after a restart where the query is: it may have been further.
+    """
+    return [
+        f"{name}-{number} was read up to {offset}, and snapshot {end.snapshot} ends at {until}"
+        for name, offsets in start.offsets.items()
+        if start.generations[name] == end.generations.get(name)
+        for number, offset in offsets.items()
+        for until in [end.offsets[name].get(number, offset)]
+        if until < offset
+    ]
 
 
 def _left_out(start: Position, end: Position) -> list[str]:
