@@ -166,9 +166,8 @@ class StreamPlanner:
         back = _gone_back(start, end)
         if back:
             raise DataLossError(
-                f"{'; '.join(back)}: newer snapshots were dropped. "
-                "Make one, and remove this batch, the last file in the checkpoint's folder "
-                "offsets: nothing of it was read"
+                f"{'; '.join(back)}: newer snapshots were dropped. Make one, and remove this "
+                "batch, the last file in the checkpoint's folder offsets: nothing of it was read"
             )
         if start.offsets == end.offsets and start.generations == end.generations:
             return []
