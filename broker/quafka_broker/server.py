@@ -51,7 +51,7 @@ from quafka_mesh_ops.counters import mesh_families, mesh_page
 from quafka_mesh_ops.errors import OpFailedError, StartupError
 from quafka_mesh_ops.identity import Identity
 from quafka_mesh_ops.operations import Operations
-from quafka_mesh_ops.parts import OpCode, Part
+from quafka_mesh_ops.parts import OpCode, Part, without_gc
 from quafka_mesh_ops.process_metrics import ProcessFigures, process_metrics
 from quafka_mesh_ops.server import MeshServer, OpContext
 from quafka_mesh_ops.settings import join_address, split_address
@@ -153,7 +153,8 @@ class Broker:
         allowed = self._allowed = AllowList(config.mesh_allow, config.mesh_allowed_file)
         state = self._state = BrokerState(config, wal)
         try:
-            await asyncio.to_thread(wal.open, state.producers)
+            with without_gc():
+                await asyncio.to_thread(wal.open, state.producers)
             wal.on_commit = state.purgatory.wake
             wal.start()
             await state.replay_registry()

@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any
 
 from quafka.commands.output import Quantity, facts, table
-from quafka_broker.snapshots.catalog import drop, expired, load, load_all, snapshot_ids
+from quafka_broker.snapshots.catalog import drop, expired, load, snapshot_ids
 from quafka_broker.snapshots.control import ControlError
 from quafka_broker.snapshots.create import Creation, Made, SnapshotError
 from quafka_broker.snapshots.from_broker import local_cut
@@ -51,9 +51,16 @@ def run(options: argparse.Namespace) -> int:
         OSError, Malformed, ControlError, SnapshotError, StartupError, DamagedLogError,
         BadRegistryError, StorageError,
     ) as e:  # fmt: skip
-        reason = str(e)
+        reason = _reason(e)
     print(f"quafka: {options.dest}: {reason}", file=sys.stderr)
     return EXIT_WRONG
+
+
+def _reason(error: Exception) -> str:
+    """An error as part of a sentence."""
+    if not isinstance(error, OSError) or error.strerror is None:
+        return str(error)
+    return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
 
 
 # --- create -----------------------------------------------------------------------------------
@@ -130,8 +137,12 @@ def _out_of_the_way() -> Generator[None]:
 def _cut(options: argparse.Namespace) -> AbstractContextManager[tuple[Cut, Source]]:
     if options.broker is not None:
         return _remote_cut(options)
+    if options.broker_id is not None:
+        raise SnapshotError("--broker-id is for --broker, the address of a broker elsewhere")
     if not (options.data / "wal").is_dir():
-        raise FileNotFoundError(f"there is no log in {options.data}")
+        raise FileNotFoundError(
+            f"there is no log in {options.data}: --data is a broker's data folder"
+        )
     return local_cut(options.data)
 
 
@@ -140,9 +151,14 @@ def _remote_cut(options: argparse.Namespace) -> AbstractContextManager[tuple[Cut
 
     try:
         split_address(options.broker)
-        broker_id = parse_node_id(options.broker_id or "")
     except ValueError as e:
-        raise SnapshotError(f"--broker is host:port, --broker-id its node id: {e}") from e
+        raise SnapshotError(f"--broker is host:port, not {options.broker!r}") from e
+    if options.broker_id is None:
+        raise SnapshotError("--broker needs --broker-id, which `quafka node id` prints")
+    try:
+        broker_id = parse_node_id(options.broker_id)
+    except ValueError as e:
+        raise SnapshotError(f"--broker-id: {e}") from e
     return remote_cut(Remote(options.broker, options.node_key, broker_id))
 
 
@@ -179,11 +195,28 @@ class _Progress:
 
 
 def _list(options: argparse.Namespace, store: Store) -> int:
-    abouts = [_about(manifest) for manifest in load_all(store)]
+    abouts: list[dict[str, Any]] = []
+    faults: list[str] = []
+    for snapshot_id in snapshot_ids(store):
+        try:
+            abouts.append(_about(load(store, snapshot_id)))
+        except Malformed as e:
+            faults.append(str(e))
+        except FileNotFoundError:  # dropped meanwhile
+            continue
     if options.format == "json":
         for about in abouts:
             print(json.dumps(about))
-        return EXIT_DONE
+    elif abouts:
+        _print_list(abouts)
+    elif not faults:
+        print(f"quafka: {options.dest}: there are no snapshots", file=sys.stderr)
+    for fault in faults:
+        print(f"quafka: {options.dest}: {fault}", file=sys.stderr)
+    return EXIT_WRONG if faults else EXIT_DONE
+
+
+def _print_list(abouts: list[dict[str, Any]]) -> None:
     rows = [
         (
             about["id"], about["cut"], about["org"] or "all", about["topics"],
@@ -193,7 +226,6 @@ def _list(options: argparse.Namespace, store: Store) -> int:
     ]  # fmt: skip
     head = ("snapshot", "cut", "org", "topics", "partitions", "records", "log", "kept")
     print(table(head, rows))
-    return EXIT_DONE
 
 
 def _show(options: argparse.Namespace, store: Store) -> int:
@@ -241,10 +273,10 @@ def _drop(options: argparse.Namespace, store: Store) -> int:
 def _named(options: argparse.Namespace, store: Store) -> Manifest:
     if options.id is not None:
         return load(store, options.id)
-    every = load_all(store)
-    if not every:
+    ids = snapshot_ids(store)
+    if not ids:
         raise FileNotFoundError("there are no snapshots")
-    return every[-1]
+    return load(store, ids[-1])
 
 
 def _about(manifest: Manifest) -> dict[str, Any]:

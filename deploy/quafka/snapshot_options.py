@@ -15,6 +15,7 @@ _ACTIONS = {
     "drop": "remove a snapshot, and the files that no other one needs",
 }
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+_LONGEST_DAYS = 36_500
 
 
 def add_actions(command: argparse.ArgumentParser) -> None:
@@ -53,15 +54,27 @@ def _add_create(action: argparse.ArgumentParser) -> None:
         "--node-key", type=Path, default=Path("./quafka-gateway/node.key"),
         help="with --broker: the key of a node on the broker's allow-list; default: %(default)s",
     )  # fmt: skip
-    action.add_argument("--org", type=int, help="only this org's records, topics and groups")
+    action.add_argument(
+        "--org", type=_org, metavar="N", help="only this org's records, topics and groups"
+    )
     action.add_argument(
         "--lease", type=_seconds, metavar="TIME",
         help="how long it is kept, e.g. 12h or 30d; default: until it is dropped",
     )  # fmt: skip
 
 
+def _org(text: str) -> int:
+    # Org 0 is the broker's own: what is known of all orgs.
+    if not re.fullmatch(r"[0-9]{1,9}", text) or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is no org: a whole number above 0")
+    return int(text)
+
+
 def _seconds(text: str) -> float:
-    found = re.fullmatch(r"(\d+)([smhd])", text)
-    if found is None:
-        raise argparse.ArgumentTypeError("a number and s, m, h or d")
-    return float(int(found[1]) * _UNITS[found[2]])
+    found = re.fullmatch(r"([0-9]{1,12})([smhd])", text)
+    seconds = int(found[1]) * _UNITS[found[2]] if found else 0
+    if not 0 < seconds <= _LONGEST_DAYS * _UNITS["d"]:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no such time: a number above 0 and s, m, h or d, {_LONGEST_DAYS}d at most"
+        )
+    return float(seconds)

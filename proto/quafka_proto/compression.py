@@ -49,15 +49,37 @@ def decompress(codec: int, data: Buffer, limit: int = DECOMPRESSED_LIMIT) -> Buf
         TooLarge: there is more than `limit`.
         Malformed: not data of this codec, cut short, or the codec is not known.
     """
+    if codec == Codec.NONE:
+        if len(data) > limit:
+            raise _too_large(limit)
+        return data
     if codec == Codec.SNAPPY:
         return _snappy(memoryview(data), limit)
-    if codec in _READ_INTO:
-        return _stream(codec, data, limit)
-    if codec != Codec.NONE:
+    return _stream(codec, data, limit)
+
+
+def decompress_into(codec: int, data: Buffer, out: memoryview | bytearray) -> int:
+    """Decompress to the front of `out`; how many bytes that is. Behind them it may be changed, too.
+
+    Raises:
+        TooLarge: it does not fit.
+        Malformed: not data of this codec, cut short, or the codec is not known.
+    """
+    if codec == Codec.NONE:
+        if len(data) > len(out):
+            raise _too_large(len(out))
+        out[: len(data)] = data
+        return len(data)
+    if codec == Codec.SNAPPY:
+        return _snappy_into(_snappy_blocks(memoryview(data)), memoryview(out))
+    if codec not in _READ_INTO:
         raise Malformed(f"compression type {codec} is not known")
-    if len(data) > limit:
-        raise _too_large(limit)
-    return data
+    try:
+        return _READ_INTO[codec](data, out)
+    except cramjam.DecompressionError as e:
+        if _FULL in str(e):
+            raise _too_large(len(out)) from e
+        raise Malformed(f"the {Codec(codec).name.lower()} data are garbled: {e}") from e
 
 
 def compress(codec: int, data: Buffer) -> bytes:
@@ -91,15 +113,11 @@ def _stream(codec: int, data: Buffer, limit: int) -> Buffer:
     while True:
         out = bytearray(size)
         try:
-            written = _READ_INTO[codec](data, out)
-        except cramjam.DecompressionError as e:
-            if _FULL not in str(e):
-                raise Malformed(f"the {Codec(codec).name.lower()} data are garbled: {e}") from e
-        else:
-            del out[written:]
+            del out[decompress_into(codec, data, out) :]
             return out
-        if size >= limit:
-            raise _too_large(limit)
+        except TooLarge:
+            if size >= limit:
+                raise
         del out  # before the next is allocated
         size = min(limit, _USUAL_RATIO * size)
 
@@ -118,20 +136,27 @@ _SNAPPY_RATIO = 22  # a copy of 64 bytes takes three
 
 
 def _snappy(data: memoryview, limit: int) -> Buffer:
+    blocks = _snappy_blocks(data)
+    total = sum(size for _, size in blocks)
+    if total > limit:
+        raise _too_large(limit)
+    out = bytearray(total)
+    _snappy_into(blocks, memoryview(out))
+    return out
+
+
+def _snappy_into(blocks: list[tuple[memoryview, int]], out: memoryview) -> int:
+    total = sum(size for _, size in blocks)
+    if total > len(out):
+        raise _too_large(len(out))
+    at = 0
     try:
-        blocks = _snappy_blocks(data)
-        total = sum(size for _, size in blocks)
-        if total > limit:
-            raise _too_large(limit)
-        out = bytearray(total)
-        view = memoryview(out)
-        at = 0
         for block, size in blocks:
-            cramjam.snappy.decompress_raw_into(block, view[at : at + size])
+            cramjam.snappy.decompress_raw_into(block, out[at : at + size])
             at += size
     except cramjam.DecompressionError as e:
         raise Malformed(f"the snappy data are garbled: {e}") from e
-    return out
+    return total
 
 
 def _snappy_blocks(data: memoryview) -> list[tuple[memoryview, int]]:
@@ -155,7 +180,10 @@ def _snappy_blocks(data: memoryview) -> list[tuple[memoryview, int]]:
 
 
 def _claimed(block: memoryview) -> int:
-    size = cramjam.snappy.decompress_raw_len(block)
+    try:
+        size = cramjam.snappy.decompress_raw_len(block)
+    except cramjam.DecompressionError as e:
+        raise Malformed(f"the snappy data are garbled: {e}") from e
     if size > _SNAPPY_RATIO * len(block):
         raise Malformed(f"{len(block)} bytes of snappy claim to be {size}")
     return size

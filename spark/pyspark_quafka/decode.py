@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,8 +17,9 @@ from numpy.typing import NDArray
 
 from pyspark_quafka.arrow import HEADER_FIELDS, arrow_schema
 from pyspark_quafka.columns import FROM_BATCH_HEADERS, HEADERS
-from pyspark_quafka.varints import Bytes, Longs, find_records, read_varints
-from quafka_proto.compression import decompress
+from pyspark_quafka.record_starts import find_records
+from pyspark_quafka.varints import Bytes, Flags, Longs, read_varints
+from quafka_proto.compression import TooLarge, decompress_into
 from quafka_proto.errors import Malformed
 from quafka_proto.message import Buffer
 from quafka_proto.records import (
@@ -33,6 +35,7 @@ from quafka_proto.records import (
 _LEAST_RECORD = 7
 BATCH_LIMIT = 1 << 30
 """The most that one batch may decompress to: whatever consumers can read, but no bomb."""
+_FIRST_ARENA = 16 << 20
 _MOST_BYTES = 256 << 20
 """Decompressed together: of memory, and positions in Arrow have 31 bits."""
 _HEADER = np.dtype(
@@ -55,7 +58,6 @@ _HEADER = np.dtype(
 assert _HEADER.itemsize == BATCH_HEADER_SIZE
 
 Headers = NDArray[np.void]
-Flags = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -86,10 +88,10 @@ class Batches:
         at = self.starts[:, None] + np.arange(BATCH_HEADER_SIZE)
         return self.data.take(at, mode="clip").view(_HEADER)[:, 0]
 
-    def bytes_of(self, batch: int) -> bytes:
+    def view_of(self, batch: int) -> memoryview:
         """One of them."""
         start = int(self.starts[batch])
-        return self.data[start : start + int(self.lengths[batch])].tobytes()
+        return self.data.data[start : start + int(self.lengths[batch])]
 
     def name_of(self, batch: int) -> str:
         """Where a batch is from, for people."""
@@ -169,21 +171,49 @@ class _Records:
     headers: _Headers | None
 
 
-def decode(batches: Batches, wanted: Wanted) -> Iterator[tuple[pa.RecordBatch, list[Damage]]]:
+class Arena:
+    """Memory that batches are decompressed into, the same for one call of `decode` after another:
+    fresh memory costs more than what is done with it."""
+
+    def __init__(self) -> None:
+        self.data: Bytes = np.empty(_FIRST_ARENA, np.uint8)
+
+    def decompress(self, codec: int, packed: Buffer, at: int, limit: int) -> int:
+        """Put at `at` what is packed, at most `limit` bytes; how many these are.
+
+        Raises:
+            TooLarge: there is more than `limit`.
+            Malformed: not data of this codec, or the codec is not known.
+        """
+        while True:
+            room = self.data.data[at : at + limit]
+            try:
+                return decompress_into(codec, packed, room)
+            except TooLarge:
+                if len(room) == limit:
+                    raise
+            larger = np.empty(min(2 * len(self.data), at + limit), np.uint8)
+            larger[:at] = self.data[:at]
+            self.data = larger
+
+
+def decode(
+    batches: Batches, wanted: Wanted, arena: Arena
+) -> Iterator[tuple[pa.RecordBatch, list[Damage]]]:
     """The wanted records of these batches, in order, and what could not be read of them.
 
     Control batches are left out, and aborted ones. A damaged batch is left out as a whole. All of
     it comes at once, unless it decompresses to very much.
     """
     try:
-        yield _decode(batches, wanted)
+        yield _decode(batches, wanted, arena)
     except _TooMuchError:
         many = np.arange(len(batches.starts))
         for half in np.array_split(many, 2):
-            yield from decode(batches.only(half), wanted)
+            yield from decode(batches.only(half), wanted, arena)
 
 
-def _decode(batches: Batches, wanted: Wanted) -> tuple[pa.RecordBatch, list[Damage]]:
+def _decode(batches: Batches, wanted: Wanted, arena: Arena) -> tuple[pa.RecordBatch, list[Damage]]:
     headers = batches.headers()
     damages: list[Damage] = []
     good = _well_formed(batches, headers, damages)
@@ -197,7 +227,7 @@ def _decode(batches: Batches, wanted: Wanted) -> tuple[pa.RecordBatch, list[Dama
         dense = headers["record_count"] == headers["last_offset_delta"].astype(np.int64) + 1
         if dense.all():
             return _from_headers(batches, headers, wanted.columns), damages
-    bodies, unreadable = _bodies(batches, headers, wanted.limit)
+    bodies, unreadable = _bodies(batches, headers, wanted.limit, arena)
     if unreadable:
         damages += [_damage(batches, headers, batch, text) for batch, text in unreadable.items()]
         readable = np.ones(len(headers), np.bool_)
@@ -215,7 +245,9 @@ def _decode(batches: Batches, wanted: Wanted) -> tuple[pa.RecordBatch, list[Dama
     inside = records.offset >= batches.froms[records.batch]
     inside &= records.offset < batches.untils[records.batch]
     found = _to_arrow(batches, headers, records, wanted.columns)
-    return found if inside.all() else found.filter(pa.array(inside)), damages
+    if not inside.all():
+        found = found.take(_array(pa.int64(), np.flatnonzero(inside)))
+    return found, damages
 
 
 # --- batches --------------------------------------------------------------------------------
@@ -268,44 +300,39 @@ class _Bodies:
         return _Bodies(self.data, self.starts[wanted], self.ends[wanted])
 
 
-def _bodies(batches: Batches, headers: Headers, limit: int) -> tuple[_Bodies, dict[int, str]]:
+def _bodies(
+    batches: Batches, headers: Headers, limit: int, arena: Arena
+) -> tuple[_Bodies, dict[int, str]]:
     """Check and decompress; what cannot be is empty, and it is said why.
 
     Raises:
         _TooMuchError: several batches are too large to be decompressed together.
     """
     codecs = headers["attributes"] & COMPRESSION_MASK
-    counts = headers["record_count"]
     plain = not codecs.any()
     unreadable: dict[int, str] = {}
-    parts: list[Buffer] = []
-    size = 0
-    for batch, (crc, codec, count) in enumerate(
-        zip(headers["crc"].tolist(), codecs.tolist(), counts.tolist(), strict=True)
-    ):
-        try:
-            parts.append(_body(batches.bytes_of(batch), crc, codec, count, limit))
-        except Malformed as e:
-            unreadable[batch] = str(e)
-            parts.append(b"")
-        size += len(parts[-1])
-        if size > _MOST_BYTES and batch and not plain:
-            raise _TooMuchError
-    if plain:
-        starts = batches.starts + BATCH_HEADER_SIZE
-        return _Bodies(batches.data, starts, batches.starts + batches.lengths), unreadable
-    ends = np.cumsum([len(part) for part in parts], dtype=np.int64)
-    starts = np.concatenate([np.zeros(1, np.int64), ends[:-1]])
-    return _Bodies(np.frombuffer(b"".join(parts), np.uint8), starts, ends), unreadable
-
-
-def _body(batch: bytes, crc: int, codec: int, count: int, limit: int) -> Buffer:
-    if crc32c(batch[PATCHED_SIZE:]) != crc:
-        raise Malformed("it does not match its CRC")
-    body = decompress(codec, memoryview(batch)[BATCH_HEADER_SIZE:], limit)
-    if count * _LEAST_RECORD > len(body):
-        raise Malformed(f"{len(body)} bytes are not {count} records")
-    return body
+    starts, ends = batches.starts + BATCH_HEADER_SIZE, batches.starts + batches.lengths
+    at = 0
+    facts = headers["crc"].tolist(), codecs.tolist(), headers["record_count"].tolist()
+    for batch, (crc, codec, count) in enumerate(zip(*facts, strict=True)):
+        data = batches.view_of(batch)
+        packed = data[BATCH_HEADER_SIZE:]
+        size = len(packed)
+        if crc32c(data[PATCHED_SIZE:]) != crc:
+            unreadable[batch] = "it does not match its CRC"
+        elif not plain:
+            try:
+                size = arena.decompress(codec, packed, at, limit)
+            except Malformed as e:
+                unreadable[batch] = str(e)
+        if batch not in unreadable and count * _LEAST_RECORD > size:
+            unreadable[batch] = f"{size} bytes are not {count} records"
+        if not plain:
+            starts[batch], ends[batch] = at, at + size
+            at += size
+            if at > _MOST_BYTES and batch:
+                raise _TooMuchError
+    return _Bodies(batches.data if plain else arena.data[:at], starts, ends), unreadable
 
 
 # --- records --------------------------------------------------------------------------------
@@ -401,7 +428,7 @@ def _from_headers(batches: Batches, headers: Headers, columns: Sequence[str]) ->
     made = {
         "topic": lambda: _topics(batches, batch),
         "partition": lambda: _partitions(batches, batch),
-        "offset": lambda: pa.array(offset),
+        "offset": lambda: _array(pa.int64(), offset),
         "timestampType": lambda: _timestamp_types(headers, batch),
     }
     return _assemble(columns, [made[name]() for name in columns], len(batch))
@@ -415,8 +442,8 @@ def _to_arrow(
         "value": lambda: _gather(records.data, *records.values),
         "topic": lambda: _topics(batches, records.batch),
         "partition": lambda: _partitions(batches, records.batch),
-        "offset": lambda: pa.array(records.offset),
-        "timestamp": lambda: pa.array(records.timestamp * 1_000).view(pa.timestamp("us", tz="UTC")),
+        "offset": lambda: _array(pa.int64(), records.offset),
+        "timestamp": lambda: _array(pa.timestamp("us", tz="UTC"), records.timestamp * 1_000),
         "timestampType": lambda: _timestamp_types(headers, records.batch),
         HEADERS: lambda: _header_lists(records),
     }
@@ -430,21 +457,28 @@ def _assemble(columns: Sequence[str], arrays: list[pa.Array], rows: int) -> pa.R
     return pa.RecordBatch.from_struct_array(nothing)
 
 
+def _array(kind: pa.DataType, values: NDArray[Any], nulls: Flags | None = None) -> pa.Array:
+    """Values that have the type's own layout. `pa.array` would import pandas, for 0.3 s."""
+    valid = None if nulls is None else pa.py_buffer(np.packbits(~nulls, bitorder="little"))
+    return pa.Array.from_buffers(kind, len(values), [valid, pa.py_buffer(values)])
+
+
 def _topics(batches: Batches, batch: Longs) -> pa.Array:
-    topics = [topic for topic, _ in batches.names]
-    if len(set(topics)) == 1:
-        return pa.repeat(topics[0], len(batch))
-    return pa.array(topics, pa.string()).take(pa.array(batches.sources[batch]))
+    topics = [topic.encode() for topic, _ in batches.names]
+    bounds = np.cumsum([0, *map(len, topics)], dtype=np.int32)
+    buffers = [None, pa.py_buffer(bounds), pa.py_buffer(b"".join(topics))]
+    names = pa.Array.from_buffers(pa.string(), len(topics), buffers)
+    return names.take(_array(pa.int64(), batches.sources[batch]))
 
 
 def _partitions(batches: Batches, batch: Longs) -> pa.Array:
     partitions = np.array([partition for _, partition in batches.names], np.int32)
-    return pa.array(partitions[batches.sources[batch]])
+    return _array(pa.int32(), partitions[batches.sources[batch]])
 
 
 def _timestamp_types(headers: Headers, batch: Longs) -> pa.Array:
     types = (headers["attributes"] & LOG_APPEND_TIME != 0).astype(np.int32)
-    return pa.array(types[batch])
+    return _array(pa.int32(), types[batch])
 
 
 def _gather(data: Bytes, starts: Longs, sizes: Longs) -> pa.Array:
@@ -463,8 +497,8 @@ def _gather(data: Bytes, starts: Longs, sizes: Longs) -> pa.Array:
     every = pa.Array.from_buffers(
         pa.binary(), len(bounds) - 1, [None, pa.py_buffer(bounds), pa.py_buffer(data[first:])]
     )
-    chosen = pa.array(np.arange(0, len(bounds), 2), mask=nulls if nulls.any() else None)
-    return every.take(chosen)
+    chosen = np.arange(0, len(bounds), 2, dtype=np.int32)
+    return every.take(_array(pa.int32(), chosen, nulls if nulls.any() else None))
 
 
 def _header_lists(records: _Records) -> pa.Array:
@@ -474,7 +508,7 @@ def _header_lists(records: _Records) -> pa.Array:
     names = _names(_gather(records.data, *headers.names))
     values = _gather(records.data, *headers.values)
     pairs = pa.StructArray.from_arrays([names, values], fields=HEADER_FIELDS)
-    offsets = pa.array(headers.bounds.astype(np.int32), mask=_none(np.diff(headers.bounds)))
+    offsets = _array(pa.int32(), headers.bounds.astype(np.int32), _none(np.diff(headers.bounds)))
     return pa.ListArray.from_arrays(
         offsets, pairs, type=arrow_schema([HEADERS]).field(HEADERS).type
     )

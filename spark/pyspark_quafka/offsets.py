@@ -36,13 +36,30 @@ def sources(snapshot: Snapshot, options: Options) -> list[Source]:
         CorruptBatchError: damage has cost some of them, and the mode is FAILFAST.
     """
     found: list[Source] = []
-    resolve = Resolver(snapshot, options)
-    for topic, partition in subscribed(snapshot, options):
-        source = resolve.source(topic, partition)
+    for source, partition in resolved(snapshot, options):
         if source.start < source.end:
             found.append(source)
             check_lost(source, partition, options.mode)
     return found
+
+
+def resolved(snapshot: Snapshot, options: Options) -> list[tuple[Source, Partition]]:
+    """Each partition that the options name, with its first offset and its end.
+
+    Raises:
+        QuafkaOptionError: a topic or partition is not in the snapshot, has no position, or has one
+            and is not read.
+        DataLossError: offsets that were asked for are gone, or not there yet.
+    """
+    named = subscribed(snapshot, options)
+    read = {(topic.name, partition.partition) for topic, partition in named}
+    for which, position in (("starting", options.starting), ("ending", options.ending)):
+        given = position.offsets or position.timestamps or {}
+        for topic, partition in {(t, p) for t, numbers in given.items() for p in numbers} - read:
+            option = f"{which}Offsets" + ("ByTimestamp" if position.timestamps else "")
+            raise QuafkaOptionError(f"{option} names {topic}-{partition}, which is not read")
+    resolve = _Resolver(snapshot, options)
+    return [(resolve.source(topic, partition), partition) for topic, partition in named]
 
 
 def subscribed(snapshot: Snapshot, options: Options) -> list[tuple[Topic, Partition]]:
@@ -58,7 +75,7 @@ def subscribed(snapshot: Snapshot, options: Options) -> list[tuple[Topic, Partit
         )
     topics = {t.name: t for t in snapshot.manifest.topics if t.org == options.org}
     if options.pattern is not None:
-        names = [name for name in topics if options.pattern.fullmatch(name)]
+        names = [name for name in topics if options.pattern.search(name)]
     else:
         names = list(options.topics or options.assigned or ())
     return [
@@ -121,7 +138,7 @@ def check_lost(source: Source, partition: Partition, mode: str) -> None:
         raise CorruptBatchError(damages)
 
 
-class Resolver:
+class _Resolver:
     """Positions, as the options say them, to offsets."""
 
     def __init__(self, snapshot: Snapshot, options: Options) -> None:
@@ -135,8 +152,14 @@ class Resolver:
         whole = source_of(topic, partition, log_start, end)
         first = self.resolve(whole, options.starting, "starting")
         last = self.resolve(whole, options.ending, "ending")
-        not_there = first > end or (first < last and (first < log_start or last > end))
-        if options.fail_on_data_loss and not_there:
+        chosen = options.starting.bound is None and options.ending.bound is None
+        if chosen and first > last:
+            raise QuafkaOptionError(
+                f"{topic.name}-{partition.partition} would be read from {first} to {last}: it "
+                "begins behind its end"
+            )
+        not_there = min(first, last) < log_start or max(first, last) > end
+        if options.fail_on_data_loss and not_there and (first != last or first > end):
             raise DataLossError(
                 f"{topic.name}-{partition.partition} has offsets {log_start} to {end} in snapshot "
                 f"{self._snapshot.id}; asked for were {first} to {last}. With the option "
@@ -172,9 +195,10 @@ def _chosen(whole: Source, given: PerPartition, option: str) -> int:
     try:
         return given[whole.topic][whole.partition]
     except KeyError as e:
+        all_of_it = {"startingOffsets": ", -2 is its beginning", "endingOffsets": ", -1 is its end"}
         raise QuafkaOptionError(
             f"{option} has nothing for {whole.topic}-{whole.partition}: it must name every "
-            "partition that is read (offsets: -2 is the earliest, -1 the latest)"
+            f"partition that is read{all_of_it.get(option, '')}"
         ) from e
 
 

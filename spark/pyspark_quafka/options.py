@@ -21,6 +21,7 @@ from pyspark_quafka.errors import QuafkaOptionError
 EARLIEST, LATEST = "earliest", "latest"
 OLDEST_OFFSET, NEWEST_OFFSET = -2, -1
 """How JSON says earliest and latest."""
+_NUMBERS = {EARLIEST: OLDEST_OFFSET, LATEST: NEWEST_OFFSET}
 FAILFAST, PERMISSIVE = "FAILFAST", "PERMISSIVE"
 READ_UNCOMMITTED, READ_COMMITTED = "read_uncommitted", "read_committed"
 ERROR = "error"
@@ -37,9 +38,13 @@ _OF_NO_USE = (
     "kafkaConsumer.pollTimeoutMs", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs",
     "groupIdPrefix", "minOffsetsPerTrigger", "maxTriggerDelay",
 )  # fmt: skip
-_STREAMS_ONLY, _BATCHES_ONLY = ("maxOffsetsPerTrigger",), (
-    "endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp", "asOf",
-)  # fmt: skip
+_BATCHES_ONLY = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp", "asOf")
+_OF_TABLES = "provider"
+"""Spark adds it to the options of a table that is created."""
+_NO_TABLES = (
+    "there are no options: Spark keeps those of CREATE TABLE from sources in Python. What works is "
+    "CREATE TEMPORARY VIEW name USING quafka OPTIONS (path '...', subscribe '...')"
+)
 _IGNORED_PREFIX, _STORAGE_PREFIX = "kafka.", "s3."
 _ISOLATION = "kafka.isolation.level"
 
@@ -89,16 +94,19 @@ def read_options(given: Mapping[str, str], *, streaming: bool = False) -> Option
     Raises:
         QuafkaOptionError: says which option it is, and what is allowed.
     """
-    _check_names(given, _STREAMS_ONLY if not streaming else _BATCHES_ONLY)
+    _check_names(given, _BATCHES_ONLY if streaming else ())
+    if not given:
+        raise QuafkaOptionError(_NO_TABLES)
     got = _Given(given)
+    starts = ((EARLIEST, LATEST), LATEST) if streaming else ((EARLIEST,), EARLIEST)
     no_such_time = got.choice("startingOffsetsByTimestampStrategy", (ERROR, LATEST), ERROR)
     return Options(
         path=_absolute(
             got.required("path", "the DEST of `quafka snapshot create`, as in .load(PATH)")
         ),
         **_subscription(got),
-        starting=_position(got, "starting", LATEST if streaming else EARLIEST),
-        ending=_position(got, "ending", LATEST),
+        starting=_position(got, "startingOffsets", *starts),
+        ending=_position(got, "endingOffsets", (LATEST,), LATEST),
         no_such_time=no_such_time,
         min_partitions=got.positive("minPartitions"),
         max_records=got.positive("maxRecordsPerPartition"),
@@ -132,6 +140,8 @@ def read_columns(given: Mapping[str, str]) -> tuple[str, ...]:
     Raises:
         QuafkaOptionError: there is no such column or no such option.
     """
+    if _OF_TABLES in given:
+        raise QuafkaOptionError(_NO_TABLES)
     _check_names(given, ())
     return _columns(_Given(given))
 
@@ -149,8 +159,7 @@ def _check_names(given: Mapping[str, str], refused: tuple[str, ...]) -> None:
                 f"there is no option {name}{meant} (options: {', '.join((*_OURS, *_KAFKAS))})"
             )
         if known[lower] in refused:
-            whose = "streams" if known[lower] in _STREAMS_ONLY else "batches"
-            raise QuafkaOptionError(f"{known[lower]} is for {whose} only")
+            raise QuafkaOptionError(f"{known[lower]} is for batches only")
 
 
 Value = TypeVar("Value")
@@ -178,7 +187,7 @@ class _Given:
             return None
         try:
             return parse(value)
-        except (ValueError, TypeError, AttributeError) as e:
+        except ValueError as e:
             detail = f" ({e})" if isinstance(e, _DetailError) else ""
             raise QuafkaOptionError(f"{name} is {value!r}; allowed is {allowed}{detail}") from e
 
@@ -234,6 +243,8 @@ def _names(text: str) -> tuple[str, ...]:
 
 
 def _pattern(text: str) -> re.Pattern[str]:
+    if not text.strip():
+        raise _DetailError("it is empty")
     try:
         return re.compile(text)
     except re.error as e:
@@ -241,8 +252,10 @@ def _pattern(text: str) -> re.Pattern[str]:
 
 
 def _assigned(text: str) -> dict[str, tuple[int, ...]]:
-    found = cast("dict[str, list[int]]", json.loads(text))
-    return {topic: tuple(dict.fromkeys(map(int, found[topic]))) for topic in found}
+    return {
+        topic: tuple(dict.fromkeys(_whole(number) for number in _list(numbers)))
+        for topic, numbers in _object(text).items()
+    }
 
 
 def _columns(got: _Given) -> tuple[str, ...]:
@@ -265,21 +278,22 @@ def _columns(got: _Given) -> tuple[str, ...]:
 # --- where to begin and to end --------------------------------------------------------------
 
 
-def _position(got: _Given, which: str, default: str) -> Position:
+def _position(got: _Given, option: str, bounds: tuple[str, ...], default: str) -> Position:
     """The first of a time for all, a time for each partition, and offsets, as Kafka's source."""
+    which = option.removesuffix("Offsets")
     timestamp = got.parsed(f"{which}Timestamp", _timestamp, "milliseconds since 1970")
     if timestamp is not None:
         return Position(timestamp=timestamp)
     timestamps = got.parsed(
-        f"{which}OffsetsByTimestamp", _by_partition, 'JSON as in {"orders": {"0": 1700000000000}}'
+        f"{option}ByTimestamp", _timestamps, 'JSON as in {"orders": {"0": 1700000000000}}'
     )
     if timestamps is not None:
         return Position(timestamps=timestamps)
-    bounds = (LATEST,) if which == "ending" else (EARLIEST, LATEST)
+    allowed = [_NUMBERS[bound] for bound in bounds]
     found = got.parsed(
-        f"{which}Offsets",
+        option,
         lambda text: _offsets(text, bounds),
-        " or ".join((*bounds, 'JSON as in {"orders": {"0": 23, "1": -1}}')),
+        " or ".join((*bounds, f'JSON as in {{"orders": {{"0": 23, "1": {allowed[0]}}}}}')),
     )
     return found or Position(bound=default)
 
@@ -288,11 +302,11 @@ def _offsets(text: str, bounds: tuple[str, ...]) -> Position:
     if text.strip().lower() in bounds:
         return Position(bound=text.strip().lower())
     offsets = _by_partition(text)
-    least = OLDEST_OFFSET if EARLIEST in bounds else NEWEST_OFFSET
+    allowed = {_NUMBERS[bound] for bound in bounds}
     for topic, partitions in offsets.items():
         for partition, offset in partitions.items():
-            if offset < least:
-                raise _DetailError(f"{offset} for {topic}-{partition} is no offset")
+            if offset < 0 and offset not in allowed:
+                raise _DetailError(f"{offset} for {topic}-{partition} is no offset here")
     return Position(offsets=offsets)
 
 
@@ -303,9 +317,50 @@ def _timestamp(text: str) -> int:
     return number
 
 
+def _timestamps(text: str) -> PerPartition:
+    found = _by_partition(text)
+    for topic, partitions in found.items():
+        for partition, timestamp in partitions.items():
+            if timestamp < 0:
+                raise _DetailError(f"{timestamp} for {topic}-{partition} is no time")
+    return found
+
+
 def _by_partition(text: str) -> PerPartition:
-    found = cast("dict[str, dict[str, int]]", json.loads(text))
     return {
-        topic: {int(number): int(value) for number, value in found[topic].items()}
-        for topic in found
+        topic: {int(number): _whole(value) for number, value in _dict(partitions).items()}
+        for topic, partitions in _object(text).items()
     }
+
+
+# --- JSON -----------------------------------------------------------------------------------
+
+
+def _object(text: str) -> dict[str, object]:
+    """A JSON object that says nothing twice: of what is repeated the last would count, unseen."""
+
+    def once(pairs: list[tuple[str, object]]) -> dict[str, object]:
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            raise _DetailError("it names something twice")
+        return found
+
+    return _dict(json.loads(text, object_pairs_hook=once))
+
+
+def _dict(value: object) -> dict[str, object]:
+    if not isinstance(value, dict):
+        raise _DetailError(f"{json.dumps(value)} is no object")
+    return cast("dict[str, object]", value)
+
+
+def _list(value: object) -> list[object]:
+    if not isinstance(value, list):
+        raise _DetailError(f"{json.dumps(value)} is no list")
+    return cast("list[object]", value)
+
+
+def _whole(value: object) -> int:
+    if type(value) is not int:
+        raise _DetailError(f"{json.dumps(value)} is no whole number")
+    return value

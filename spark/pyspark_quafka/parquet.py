@@ -10,9 +10,11 @@ itself, and all of them are one that is partitioned by topic. Needs pyarrow and 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
+from os import PathLike
 from typing import NamedTuple
 from urllib.parse import quote
 
@@ -27,7 +29,7 @@ from pyspark_quafka.options import read_options
 from pyspark_quafka.planner import Part, parts_of, scan_of
 from pyspark_quafka.scan import run
 from pyspark_quafka.snapshot import Snapshot, Source, open_snapshot
-from pyspark_quafka.store import Store, open_store
+from pyspark_quafka.store import open_store
 
 FILE_BYTES = 64 << 20
 """About so many bytes of record batches go into one file, which is made in memory."""
@@ -48,8 +50,8 @@ class Exported(NamedTuple):
 
 
 def export_parquet(
-    path: str,
-    dest: str,
+    path: str | PathLike[str],
+    dest: str | PathLike[str],
     *,
     topics: Sequence[str] | None = None,
     org: int = 1,
@@ -68,6 +70,7 @@ def export_parquet(
         QuafkaError: there is no such snapshot or topic, or it is damaged.
         OSError: something cannot be written.
     """
+    path, dest = os.fspath(path), os.fspath(dest)
     options = read_options(
         {
             "path": path, "asOf": as_of, "org": str(org), "includeHeaders": "true",
@@ -83,13 +86,18 @@ def export_parquet(
     done = records = written = 0
     files: list[str] = []
     for source, parts in planned:
-        table = _sorted(run(scan_of(parts, [source], options)))
+        scan = scan_of(parts, [source], options)
+        try:
+            made, rows = _encoded(_in_order(run(scan)), compression)
+        except _OutOfOrderError:
+            made, rows = _encoded([_sorted(run(scan))], compression)
         done += sum(part.bytes for part in parts)
-        if table.num_rows:
+        if rows:
             name = f"topic={quote(source.topic)}/{source.partition:05}-{source.start:020}.parquet"
             files.append(f"{snapshot.id}/{name}")
-            written += _write(into, files[-1], table, compression)
-            records += table.num_rows
+            into.write(files[-1], made)
+            written += len(made)
+            records += rows
         progress(done, total)
     into.write(f"{snapshot.id}/{SUCCESS}", b"")
     return Exported(snapshot.id, files, records, done, written)
@@ -106,22 +114,49 @@ def _planned(snapshot: Snapshot, whole: Iterable[Source]) -> Iterator[tuple[Sour
             yield narrowed, list(parts_of(snapshot, [narrowed]))
 
 
+class _OutOfOrderError(Exception):
+    """Offsets do not ascend."""
+
+
+def _in_order(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Row groups of records that are sorted by offset as they come.
+
+    Raises:
+        _OutOfOrderError: they are not: a rewritten segment has its entries in any order.
+    """
+    some: list[pa.RecordBatch] = []
+    last = rows = 0
+    for batch in batches:
+        offsets = batch.column("offset").to_numpy()
+        if offsets[0] < last or (np.diff(offsets) < 0).any():
+            raise _OutOfOrderError
+        last = offsets[-1]
+        some.append(batch)
+        rows += batch.num_rows
+        if rows >= _ROW_GROUP:
+            yield pa.Table.from_batches(some, arrow_schema(COLUMNS))
+            some, rows = [], 0
+    if some:
+        yield pa.Table.from_batches(some, arrow_schema(COLUMNS))
+
+
 def _sorted(batches: Iterable[pa.RecordBatch]) -> pa.Table:
-    """In the order of offsets: a rewritten segment has its entries in any order."""
-    table = pa.Table.from_batches(batches, arrow_schema(COLUMNS))
-    offsets = table.column("offset").to_numpy()
-    return table.sort_by("offset") if (np.diff(offsets) < 0).any() else table
+    """All of them at once."""
+    return pa.Table.from_batches(batches, arrow_schema(COLUMNS)).sort_by("offset")
 
 
-def _write(into: Store, path: str, table: pa.Table, compression: str) -> int:
+def _encoded(tables: Iterable[pa.Table], compression: str) -> tuple[memoryview, int]:
+    """A file, and how many records it has."""
     out = pa.BufferOutputStream()
-    pq.write_table(
-        table, out, compression=compression, row_group_size=_ROW_GROUP,
+    rows = 0
+    with pq.ParquetWriter(
+        out, arrow_schema(COLUMNS), compression=compression,
         # Offsets and times are packed to their differences; dictionaries are for what repeats.
         use_dictionary=["topic", "partition", "timestampType", "key"],
         column_encoding={"offset": "DELTA_BINARY_PACKED", "timestamp": "DELTA_BINARY_PACKED"},
         coerce_timestamps="us",
-    )  # fmt: skip
-    data = out.getvalue()
-    into.write(path, memoryview(data))
-    return data.size
+    ) as writer:  # fmt: skip
+        for table in tables:
+            writer.write_table(table, 2 * _ROW_GROUP)
+            rows += table.num_rows
+    return memoryview(out.getvalue()), rows

@@ -39,6 +39,9 @@ def plan(snapshot: Snapshot, sources: Sequence[Source], options: Options) -> lis
         return []
     if options.max_records is not None:
         limit = options.max_records
+        if options.min_partitions is not None:
+            records = sum(source.end - source.start for source in sources)
+            limit = min(limit, ceil(records / options.min_partitions))
         pieces = [piece for source in sources for piece in _split_offsets(source, limit)]
         return [scan for piece in pieces for scan in _one_task(snapshot, piece, options)]
     parts = list(parts_of(snapshot, sources))

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from pyspark_quafka.decode import Batches, CorruptBatchError, Damage, Wanted, decode
+from pyspark_quafka.decode import Arena, Batches, CorruptBatchError, Damage, Wanted, decode
+from pyspark_quafka.errors import QuafkaError
 from pyspark_quafka.options import FAILFAST
 from pyspark_quafka.snapshot import Rows, Source, keys_of, read_rows, which_source
 from pyspark_quafka.store import Store, open_store
@@ -53,13 +54,19 @@ def run(scan: Scan) -> Iterator[pa.RecordBatch]:
 
     Raises:
         CorruptBatchError: a batch is damaged, and the mode is FAILFAST.
+        QuafkaError: a file has gone.
     """
     store = open_store(scan.path, scan.storage)
-    for part in scan.slices:
-        yield from _run_slice(store, scan, part)
+    arena = Arena()
+    try:
+        for part in scan.slices:
+            yield from _run_slice(store, scan, part, arena)
+    except FileNotFoundError as e:
+        what = e.filename or e
+        raise QuafkaError(f"a file has gone, as if its snapshot had been dropped: {what}") from e
 
 
-def _run_slice(store: Store, scan: Scan, part: Slice) -> Iterator[pa.RecordBatch]:
+def _run_slice(store: Store, scan: Scan, part: Slice, arena: Arena) -> Iterator[pa.RecordBatch]:
     rows, wrong = read_rows(store, part.piece, part.first, part.end)
     damages = [
         Damage("", -1, -1, f"row {part.first + row} of {part.piece.index} does not match its CRC")
@@ -90,7 +97,7 @@ def _run_slice(store: Store, scan: Scan, part: Slice) -> Iterator[pa.RecordBatch
         chunk = _Chunk(rows[first:end], source[first:end], starts[first:end], ends[first:end])
         batches, damages = _load(store, part.piece, chunk, names)
         _report(damages, scan.mode)
-        for records, more in decode(batches, scan.wanted):
+        for records, more in decode(batches, scan.wanted, arena):
             _report(more, scan.mode)
             if records.num_rows:
                 yield records

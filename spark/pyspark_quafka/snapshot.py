@@ -105,7 +105,9 @@ class Snapshot:
     def _zones(self, path: str) -> Zones:
         try:
             body = check_zones(self.store.read(path).tobytes())
-        except (Malformed, FileNotFoundError) as e:
+        except FileNotFoundError as e:
+            raise QuafkaError(f"snapshot {self.id}: there is no {path}; was it dropped?") from e
+        except Malformed as e:
             raise QuafkaError(f"snapshot {self.id}: {path}: {e}") from e
         return np.frombuffer(body, _ZONE)
 
@@ -127,9 +129,11 @@ def open_snapshot(store: Store, as_of: str = "latest", org: int | None = None) -
     if is_snapshot_id(as_of):
         found = _read(store, as_of)
         if found is None:
-            raise SnapshotNotFoundError(f"there is no snapshot {as_of}; {_known(store)}")
+            raise SnapshotNotFoundError(
+                f"there is no snapshot {as_of} in {store.where}; {_known(store)}"
+            )
         return found
-    until = None if as_of.lower() == "latest" else _milliseconds(as_of)
+    until = None if as_of.strip().lower() == "latest" else _milliseconds(as_of.strip())
     others = None
     for snapshot_id in reversed(snapshot_ids(store)):
         found = _read(store, snapshot_id)
@@ -140,7 +144,7 @@ def open_snapshot(store: Store, as_of: str = "latest", org: int | None = None) -
     if others is not None:
         return others
     when = "" if until is None else f" as of {as_of}"
-    raise SnapshotNotFoundError(f"there is no snapshot{when}; {_known(store)}")
+    raise SnapshotNotFoundError(f"there is no snapshot{when} in {store.where}; {_known(store)}")
 
 
 def _read(store: Store, snapshot_id: str) -> Snapshot | None:
@@ -163,6 +167,7 @@ def _known(store: Store) -> str:
 
 
 def _milliseconds(text: str) -> int:
+    """The end of what a text says: a time without a fraction, as commands print it, is a second."""
     if re.fullmatch(r"\d+", text):
         return int(text)
     try:
@@ -172,7 +177,8 @@ def _milliseconds(text: str) -> int:
             f"asOf is {text!r}; allowed are latest, a snapshot's id, a time as in "
             "2026-11-21T12:00:00Z, or milliseconds since 1970"
         ) from e
-    return int(when.replace(tzinfo=when.tzinfo or UTC).timestamp() * 1_000)
+    milliseconds = int(when.replace(tzinfo=when.tzinfo or UTC).timestamp() * 1_000)
+    return milliseconds if "." in text else milliseconds + 999
 
 
 # --- index rows -----------------------------------------------------------------------------

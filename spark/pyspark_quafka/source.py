@@ -10,9 +10,16 @@ needed: the schema needs neither numpy nor Arrow.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    InputPartition,
+)
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -26,8 +33,12 @@ from pyspark.sql.types import (
 )
 
 from pyspark_quafka.columns import COLUMNS, HEADERS
-from pyspark_quafka.errors import QuafkaOptionError
+from pyspark_quafka.errors import QuafkaError, QuafkaOptionError
 from pyspark_quafka.options import Options, read_columns, read_options
+from pyspark_quafka.spark_version import FIRST_WITH_NO_COLUMNS, SPARK_VERSION
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.datasource import ReadLimit
 
 _HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
 _TYPES: dict[str, DataType] = {
@@ -40,6 +51,8 @@ _TYPES: dict[str, DataType] = {
     "timestampType": IntegerType(),
     HEADERS: ArrayType(_HEADER),
 }
+_CHEAPEST = ("partition",)
+_NO_COLUMNS = SPARK_VERSION >= FIRST_WITH_NO_COLUMNS
 
 
 class DefaultSource(DataSource):
@@ -52,7 +65,10 @@ class DefaultSource(DataSource):
 
     def schema(self) -> StructType:
         """That of Spark's own Kafka source, or of the option `columns`."""
-        return StructType([StructField(name, _TYPES[name]) for name in read_columns(self.options)])
+        columns = read_columns(self.options)
+        if not columns and not _NO_COLUMNS:
+            columns = _CHEAPEST
+        return StructType([StructField(name, _TYPES[name]) for name in columns])
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A reader of one snapshot."""
@@ -64,15 +80,48 @@ class DefaultSource(DataSource):
         """A reader of snapshot after snapshot."""
         from pyspark_quafka.stream import stream_reader
 
-        return stream_reader(_with_columns(read_options(self.options, streaming=True), schema))
+        try:
+            options = _with_columns(read_options(self.options, streaming=True), schema)
+            return stream_reader(options)
+        except QuafkaError as e:
+            return _Refused(e)
+
+
+class _Refused(DataSourceStreamReader):
+    """Tells what is wrong with a stream when it is first asked where to begin.
+
+    Not when it is made: there PySpark hides the error behind an UnboundLocalError of its own.
+    """
+
+    def __init__(self, error: QuafkaError) -> None:
+        self._error = error
+
+    def _tell(self) -> NoReturn:
+        raise self._error
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - PySpark's
+        self._tell()
+
+    def latestOffset(  # noqa: N802 - PySpark's
+        self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None
+    ) -> dict[str, Any]:
+        self._tell()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        self._tell()
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        self._tell()
 
 
 def _with_columns(options: Options, schema: StructType) -> Options:
     """The options for the columns of a schema, which may be the user's."""
+    if not schema.fields and not _NO_COLUMNS:
+        raise QuafkaOptionError("the schema is empty: PySpark 4.0 would count no rows")
     for field in schema.fields:
-        if _TYPES.get(field.name) != field.dataType:
+        if _TYPES.get(field.name) != field.dataType or not field.nullable:
             allowed = ", ".join(f"{name} {_TYPES[name].simpleString()}" for name in COLUMNS)
-            raise QuafkaOptionError(
-                f"the schema has {field.name} {field.dataType.simpleString()}; there are {allowed}"
-            )
+            wrong = f"{field.name} {field.dataType.simpleString()}"
+            wrong += "" if field.nullable else " not null"
+            raise QuafkaOptionError(f"the schema has {wrong}; there are {allowed}")
     return replace(options, columns=tuple(schema.fieldNames()))

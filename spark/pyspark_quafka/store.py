@@ -27,6 +27,9 @@ _OBJECT_STORES = ("s3", "s3a", "gs", "az", "abfs", "abfss")
 class Store(ABC):
     """Files under one path. What is read never changes; FileNotFoundError where it is not there."""
 
+    where: str
+    """The path or URL, for people."""
+
     @abstractmethod
     def names(self, folder: str) -> list[str]:
         """What is directly in a folder; nothing where there is no such folder."""
@@ -41,7 +44,7 @@ class Store(ABC):
 
     @abstractmethod
     def write(self, path: str, data: bytes | memoryview) -> None:
-        """Make a file or write over it, at once: nobody sees a part of it."""
+        """Make a file or write over it, at once and durably: nobody ever sees a part of it."""
 
     @property
     @abstractmethod
@@ -55,6 +58,8 @@ def open_store(path: str, options: Mapping[str, str] | None = None) -> Store:
     if url.scheme in _OBJECT_STORES:
         return _Objects(path.replace("s3a://", "s3://", 1), dict(options or {}))
     if url.scheme == "file":
+        if url.netloc not in ("", "localhost"):
+            raise QuafkaOptionError(f"cannot read {path}: three slashes, as in file:///folder")
         return _Folder(Path(unquote(url.path)))
     if url.scheme and "://" in path:
         allowed = ", ".join(f"{scheme}://" for scheme in _OBJECT_STORES)
@@ -65,12 +70,15 @@ def open_store(path: str, options: Mapping[str, str] | None = None) -> Store:
 class _Folder(Store):
     def __init__(self, root: Path) -> None:
         self._root = root
+        self.where = str(root)
 
     def names(self, folder: str) -> list[str]:
         try:
             return sorted(entry.name for entry in (self._root / folder).iterdir())
         except FileNotFoundError:
             return []
+        except NotADirectoryError as e:
+            raise QuafkaError(f"{self._root} is no folder of snapshots") from e
 
     def exists(self, path: str) -> bool:
         return (self._root / path).is_file()
@@ -93,14 +101,28 @@ class _Folder(Store):
 
     def write(self, path: str, data: bytes | memoryview) -> None:
         target = self._root / path
+        missing = [each for each in target.parents if not each.exists()]
         target.parent.mkdir(parents=True, exist_ok=True)
         part = target.with_name(f".{target.name}.part")
-        part.write_bytes(data)
+        with part.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
         part.replace(target)
+        for made in (target, *missing):
+            _sync_folder(made.parent)
 
     @property
     def far(self) -> bool:
         return False
+
+
+def _sync_folder(folder: Path) -> None:
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 class _Objects(Store):
@@ -115,7 +137,7 @@ class _Objects(Store):
         endpoint = options.get("endpoint") or os.environ.get(
             "AWS_ENDPOINT_URL", os.environ.get("AWS_ENDPOINT", "")
         )
-        self._url = url
+        self.where = url
         self._calls = obstore
         self._client = from_url(
             url,
@@ -158,9 +180,9 @@ class _Objects(Store):
         try:
             yield
         except FileNotFoundError as e:
-            raise FileNotFoundError(f"there is no {self._url}/{path}") from e
+            raise FileNotFoundError(f"there is no {self.where}/{path}") from e
         except BaseError as e:
-            raise QuafkaError(f"{self._url}/{path}: {e}") from e
+            raise QuafkaError(f"{self.where}/{path}: {e}") from e
 
     @property
     def far(self) -> bool:

@@ -19,21 +19,20 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
-import pyspark
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from pyspark_quafka.errors import DataLossError, SnapshotNotFoundError
-from pyspark_quafka.offsets import Resolver, check_lost, end_of, source_of, subscribed
+from pyspark_quafka.offsets import check_lost, end_of, resolved, source_of, subscribed
 from pyspark_quafka.options import Options
 from pyspark_quafka.planner import plan
 from pyspark_quafka.snapshot import Snapshot, Source, open_snapshot, snapshot_ids
+from pyspark_quafka.spark_version import FIRST_WITH_LIMITS, SPARK_VERSION
 from pyspark_quafka.store import open_store
 from pyspark_quafka.task import Task, read_task
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.datasource import ReadLimit
 
-_FIRST_WITH_LIMITS = (4, 2)
 _SERIES = 1_000
 """So many snapshots back it is looked for one that still has what retention has since removed."""
 
@@ -78,15 +77,8 @@ class StreamPlanner:
     def initial(self) -> Position:
         """Where a new stream begins: `startingOffsets` and its like, on the newest snapshot."""
         snapshot = open_snapshot(self._store, org=self._options.org)
-        resolver = Resolver(snapshot, self._options)
-        return _position(
-            snapshot,
-            [
-                (source, source.start)
-                for topic, partition in subscribed(snapshot, self._options)
-                for source in [resolver.source(topic, partition)]
-            ],
-        )
+        found = resolved(snapshot, self._options)
+        return _position(snapshot, [(source, source.start) for source, _ in found])
 
     def latest(
         self, start: Position | None, limit: int | None = None, until: str | None = None
@@ -168,8 +160,15 @@ class StreamPlanner:
         What the snapshot of `end` has lost to retention is read from older ones that have it.
 
         Raises:
-            DataLossError: not all of it is there, and `failOnDataLoss` is set.
+            DataLossError: not all of it is there, and `failOnDataLoss` is set; or the end is before
+                the start: from there it would be read again.
         """
+        back = _gone_back(start, end)
+        if back:
+            raise DataLossError(
+                f"{'; '.join(back)}: newer snapshots were dropped. Make one, and remove this "
+                "batch, the last file in the checkpoint's folder offsets: nothing of it was read"
+            )
         if start.offsets == end.offsets and start.generations == end.generations:
             return []
         snapshot = self._of(end)
@@ -202,6 +201,7 @@ class StreamPlanner:
     def _tasks(self, start: Position, end: Position, snapshot: Snapshot) -> Sequence[Task]:
         if self._options.fail_on_data_loss:
             lost = self._lost(start, snapshot) or self._lost(end, snapshot)
+            lost = lost or _left_out(start, end)
             if lost:
                 raise DataLossError(
                     f"snapshot {snapshot.id}: {'; '.join(lost)}. With the option "
@@ -232,6 +232,31 @@ def _begin(start: Position | None, topic: str, partition: int, generation: int, 
     if start is None or start.generations.get(topic) != generation:
         return new
     return start.offsets[topic].get(partition, new)
+
+
+def _gone_back(start: Position, end: Position) -> list[str]:
+    """What an end is before the start of, for people.
+
+    PySpark 4.0 and 4.1 do not say after a restart where the query is: it may have been further.
+    """
+    return [
+        f"{name}-{number} was read up to {offset}, and snapshot {end.snapshot} ends at {until}"
+        for name, offsets in start.offsets.items()
+        if start.generations[name] == end.generations.get(name)
+        for number, offset in offsets.items()
+        for until in [end.offsets[name].get(number, offset)]
+        if until < offset
+    ]
+
+
+def _left_out(start: Position, end: Position) -> list[str]:
+    """What a stream has read and reads no more; if it did again, it would from the beginning."""
+    return [
+        f"{name}-{number} was read up to {offset} and is not subscribed to any more"
+        for name, offsets in start.offsets.items()
+        for number, offset in offsets.items()
+        if number not in end.offsets.get(name, {})
+    ]
 
 
 def _position(snapshot: Snapshot, ends: Sequence[tuple[Source, int]]) -> Position:
@@ -299,8 +324,7 @@ class StreamReader(DataSourceStreamReader):
 
 def stream_reader(options: Options) -> DataSourceStreamReader:
     """The reader for the PySpark that is installed."""
-    version = tuple(int(number) for number in pyspark.__version__.split(".")[:2])
-    if version < _FIRST_WITH_LIMITS:
+    if SPARK_VERSION < FIRST_WITH_LIMITS:
         return StreamReader(options)
     from pyspark_quafka.stream_limits import LimitedStreamReader
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+from os import PathLike
 
 from pyspark.sql import SparkSession
 
@@ -13,7 +15,7 @@ from pyspark_quafka.snapshot import open_snapshot
 from pyspark_quafka.store import open_store
 
 
-def views(spark: SparkSession, path: str, **options: str) -> dict[str, str]:
+def views(spark: SparkSession, path: str | PathLike[str], **options: str) -> dict[str, str]:
     """Make a temporary view of every topic of a snapshot; gives their names by topic.
 
     A view has its topic's name, with `_` for what SQL would want quoted. Options are the reader's:
@@ -24,6 +26,7 @@ def views(spark: SparkSession, path: str, **options: str) -> dict[str, str]:
         QuafkaOptionError: two topics' views would have the same name.
         SnapshotNotFoundError: there is no snapshot.
     """
+    path = os.fspath(path)
     given = {"path": path, **options}
     if not {name.lower() for name in options} & {"subscribe", "subscribepattern"}:
         given["subscribePattern"] = ".*"

@@ -20,6 +20,7 @@ from quafka_proto.snapshot_format import Manifest
 from tests.support.cluster import Cluster
 from tests.support.confluent import consume
 from tests.support.snapshot_reader import in_folder, manifests, read_topic, values
+from tests.support.snapshots import SnapshotMaker
 
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 ORG = 1
@@ -210,7 +211,21 @@ def test_what_the_command_says(cluster: Cluster, tmp_path: Path, quafka: Quafka)
         (("show", "{dest}"), "no snapshots"),
         (("show", "{dest}", "00000001-20260101T000000Z"), "00000001"),
         (("drop", "{dest}", "x"), "no snapshot x"),
-        (("list", "ftp://host/x"), "ftp"),
+        (("list", "ftp://host/x"), "one of s3://, s3a://"),
+        (("create", "https://host/x", "--data", "{data}"), "one of s3://, s3a://"),
+        (("create", "", "--data", "{data}"), "DEST is empty"),
+        (("create", "file://./x", "--data", "{data}"), "three slashes"),
+        (("create", "{data}/file", "--data", "{data}"), "/file: it is no folder"),
+        (("list", "{data}/file"), "/file: it is no folder"),
+        (("create", "{data}/file/lake", "--data", "{data}"), "/file/lake: Not a directory"),
+        (
+            ("verify", "{dest}", "00000001-20260101T000000Z"),
+            "{dest}: there is no snapshot 00000001-",
+        ),
+        (("create", "{dest}", "--broker", "x:1"), "--broker needs --broker-id"),
+        (("create", "{dest}", "--broker", "x", "--broker-id", "y"), "host:port, not 'x'"),
+        (("create", "{dest}", "--broker", "x:1", "--broker-id", "y"), "--broker-id: 'y' is not"),
+        (("create", "{dest}", "--broker-id", "y", "--data", "{data}"), "is for --broker"),
     ],
 )
 def test_what_cannot_be_done_is_said_in_a_sentence(
@@ -219,12 +234,47 @@ def test_what_cannot_be_done_is_said_in_a_sentence(
     arguments: tuple[str, ...],
     complaint: str,
 ) -> None:
-    code = main(["snapshot", *(argument.format(dest=tmp_path) for argument in arguments)])
+    data, dest = tmp_path / "data", tmp_path / "dest"
+    (data / "wal").mkdir(parents=True)
+    (data / "file").touch()
+    code = main(["snapshot", *(each.format(dest=dest, data=data) for each in arguments)])
     said = capsys.readouterr()
     assert (code, said.out) == (2, "")
-    assert complaint in said.err
+    assert complaint.format(dest=dest) in said.err
     assert len(said.err.splitlines()) == 1
-    assert list(tmp_path.iterdir()) == []
+    assert list(tmp_path.iterdir()) == [data]
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "complaint"),
+    [
+        ("--org", "0", "'0' is no org"),
+        ("--org", "-5", "'-5' is no org"),
+        ("--lease", "0s", "a number above 0 and s, m, h or d"),
+        ("--lease", "99999999999d", "36500d at most"),
+    ],
+)
+def test_what_would_make_no_sense_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], option: str, value: str, complaint: str
+) -> None:
+    with pytest.raises(SystemExit):
+        main(["snapshot", "create", str(tmp_path), f"{option}={value}"])
+    assert complaint in capsys.readouterr().err
+
+
+def test_a_list_of_what_can_be_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    dest = tmp_path / "dest"
+    assert main(["snapshot", "list", str(dest)]) == 0
+    assert "there are no snapshots" in capsys.readouterr().err
+    whole = SnapshotMaker(dest).publish()
+    damaged = dest / "snapshots" / "00000009-20260101T000000Z"
+    damaged.mkdir()
+    (damaged / "manifest.json").touch()
+    assert main(["snapshot", "list", str(dest)]) == 2
+    said = capsys.readouterr()
+    assert whole in said.out
+    assert f"snapshot {damaged.name}: the manifest is not JSON" in said.err
+    assert main(["snapshot", "verify", f"file://{dest}", whole]) == 0
 
 
 def test_an_object_store_needs_its_extra(

@@ -96,7 +96,7 @@ def test_nothing_to_read_is_no_row(spark: SparkSession, dest: Path) -> None:
     maker = SnapshotMaker(dest)
     maker.append("orders", records_of([b"x"]))
     maker.publish()
-    assert read(spark, dest, startingOffsets="latest").collect() == []
+    assert read(spark, dest, startingOffsets='{"orders": {"0": 1}}').collect() == []
 
 
 @pytest.mark.parametrize(
@@ -106,6 +106,7 @@ def test_nothing_to_read_is_no_row(spark: SparkSession, dest: Path) -> None:
             {"startingOffset": "earliest"},
             "(?i)there is no option startingOffset; did you mean startingOffsets",
         ),
+        ({"startingOffsets": "latest"}, "startingOffsets is 'latest'; allowed is earliest or JSON"),
         ({"mode": "strict"}, "mode is 'strict'; allowed is FAILFAST or PERMISSIVE"),
         ({"subscribe": "order"}, "there is no topic order"),
     ],
@@ -118,6 +119,23 @@ def test_what_is_wrong_is_told(
     maker.publish()
     with pytest.raises(PySparkException, match=told):
         read(spark, dest, **options).collect()
+
+
+def test_a_view_in_sql_and_no_table(spark: SparkSession, dest: Path) -> None:
+    maker = SnapshotMaker(dest)
+    maker.append("orders", records_of([b"x"]))
+    maker.publish()
+    of = f"USING quafka OPTIONS (path '{dest}', subscribe 'orders')"
+    spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW in_sql {of}")
+    assert spark.sql("select count(*) from in_sql").first() == (1,)
+    with pytest.raises(PySparkException, match="CREATE TEMPORARY VIEW name USING quafka"):
+        spark.sql(f"CREATE TABLE in_sql_too {of}")
+    spark.sql(f"CREATE TABLE in_sql_too (value binary) {of}")
+    try:
+        with pytest.raises(PySparkException, match="CREATE TEMPORARY VIEW name USING quafka"):
+            spark.sql("select * from in_sql_too").collect()
+    finally:
+        spark.sql("DROP TABLE in_sql_too")
 
 
 def test_damage_fails_the_query_or_is_left_out(spark: SparkSession, dest: Path) -> None:

@@ -12,6 +12,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -24,7 +25,7 @@ from pyspark_quafka import json_values
 from quafka.cli import main as command
 from tests.support.cluster import Cluster
 from tests.support.confluent import consume
-from tests.support.flights import flights
+from tests.support.flights import Flight, flights
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 SOME = 30_000
@@ -45,19 +46,17 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
     """Flights by each codec; a consumer has read them before the cut."""
     folder = tmp_path_factory.mktemp("lake")
     with Cluster(folder, broker_args=("--wal-segment-bytes", str(4 << 20))) as cluster:
-        counts = {f"flights-{codec}": SOME for codec in CODECS}
-        for topic, count in counts.items():
-            produce(cluster.bootstrap, topic, count, topic.removeprefix("flights-"))
-        produce(cluster.bootstrap, "flights", SOME, "lz4")
+        some = list(islice(flights(), SOME))
+        topics = {f"flights-{codec}": codec for codec in CODECS}
+        for topic, codec in {**topics, "flights": "lz4"}.items():
+            produce(cluster.bootstrap, topic, some, codec)
         dest = str(folder / "dest")
-        seen = {
-            topic: list(consume(cluster.bootstrap, topic, count)) for topic, count in counts.items()
-        }
+        seen = {topic: list(consume(cluster.bootstrap, topic, SOME)) for topic in topics}
         assert command(["snapshot", "create", dest, "--data", str(cluster.data)]) == 0
         yield Lake(dest, cluster.data, seen)
 
 
-def produce(bootstrap: str, topic: str, count: int, codec: str) -> None:
+def produce(bootstrap: str, topic: str, some: list[Flight], codec: str) -> None:
     producer = Producer(
         {
             "bootstrap.servers": bootstrap,
@@ -66,7 +65,7 @@ def produce(bootstrap: str, topic: str, count: int, codec: str) -> None:
             "queue.buffering.max.messages": 1_000_000,
         }
     )
-    for _, flight in zip(range(count), flights(), strict=False):
+    for flight in some:
         headers: list[tuple[str, str | bytes | None]] = [*flight.headers]
         producer.produce(
             topic, flight.value, flight.key, 0, timestamp=flight.timestamp, headers=headers

@@ -130,3 +130,11 @@ def test_a_topic_that_was_made_again_is_told(
     maker.publish()
     with pytest.raises((StreamingQueryException, PySparkException), match="made again"):
         query.run()
+
+
+def test_a_wrong_option_is_told(spark: SparkSession, dest: Path, tmp_path: Path) -> None:
+    SnapshotMaker(dest)
+    told = "endingOffsets is for batches only"
+    with pytest.raises((StreamingQueryException, PySparkException), match=told) as found:
+        Query(spark, dest, tmp_path).run(endingOffsets="latest")
+    assert "UnboundLocalError" not in str(found.value)

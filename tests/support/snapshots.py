@@ -68,6 +68,8 @@ class SnapshotMaker:
         self._pieces: list[Piece] = []
         self._next_id = 0
         self._snapshots = 0
+        self.cut_ms: int | None = None
+        """Of the next snapshots; a million for each so far without it."""
         self.ends: dict[tuple[str, int], int] = defaultdict(int)
         self.starts: dict[tuple[str, int], int] = defaultdict(int)
         self.lost: dict[tuple[str, int], list[list[int]]] = defaultdict(list)
@@ -113,8 +115,9 @@ class SnapshotMaker:
             self._write_segment(pending[at : at + self._rows_in_segment], rewritten)
         self._snapshots += 1
         snapshot_id = f"{self._snapshots:08}-20261121T{self._snapshots:06}Z"
+        cut_ms = self.cut_ms or 1_000_000 * self._snapshots
         manifest = Manifest(
-            snapshot_id, 1_000_000 * self._snapshots, "test", self._next_id, org, None,
+            snapshot_id, cut_ms, "test", self._next_id, org, None,
             list(self._pieces), self._topics(), [],
         )  # fmt: skip
         path = self.folder / manifest_path(snapshot_id)

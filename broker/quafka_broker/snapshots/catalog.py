@@ -44,7 +44,10 @@ def load(store: Store, snapshot_id: str) -> Manifest:
     """
     if not is_snapshot_id(snapshot_id):
         raise FileNotFoundError(f"{snapshot_id!r} is no snapshot's id")
-    data = store.read(manifest_path(snapshot_id))
+    try:
+        data = store.read(manifest_path(snapshot_id))
+    except FileNotFoundError as e:
+        raise FileNotFoundError(f"there is no snapshot {snapshot_id}") from e
     try:
         return decode_manifest(data)
     except Malformed as e:

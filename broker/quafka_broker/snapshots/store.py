@@ -12,6 +12,7 @@ from collections.abc import Generator, Iterable
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Protocol
+from urllib.parse import unquote, urlsplit
 
 from quafka_broker.wal.disk import sync_folder
 from quafka_proto.snapshot_format import SEGMENTS, SNAPSHOTS
@@ -19,6 +20,7 @@ from quafka_proto.snapshot_format import SEGMENTS, SNAPSHOTS
 LOCK = "lock"
 _PART = ".part"
 _DEAD_SECONDS = 30.0
+_OBJECT_STORES = ("s3", "s3a", "gs", "az", "abfs", "abfss")
 
 
 class Lock(Protocol):
@@ -135,7 +137,10 @@ class LocalStore:
 
     @contextmanager
     def locked(self) -> Generator[Lock]:
+        missing = [each for each in (self.folder, *self.folder.parents) if not each.exists()]
         self.folder.mkdir(parents=True, exist_ok=True)
+        for made in missing:  # durably, as all that will be in it
+            sync_folder(made.parent)
         fd = os.open(self.folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -157,12 +162,32 @@ def open_store(dest: str, dead_seconds: float = _DEAD_SECONDS) -> Store:
     Raises:
         OSError: it is of no known kind, or what it needs is not installed.
     """
+    if not dest:
+        raise OSError("DEST is empty")
+    if dest.startswith("file:"):
+        return _folder(_path_of(dest))
     if "://" not in dest:
-        return LocalStore(Path(dest))
-    if dest.startswith("file://"):
-        return LocalStore(Path(dest.removeprefix("file://")))
+        return _folder(Path(dest))
+    scheme, _, rest = dest.partition("://")
+    if scheme not in _OBJECT_STORES:
+        allowed = ", ".join(f"{scheme}://" for scheme in _OBJECT_STORES)
+        raise OSError(f"DEST is a folder, file:///folder or one of {allowed}")
     try:
         from quafka_broker.snapshots.object_store import ObjectStore
     except ModuleNotFoundError as e:
         raise OSError(f"{dest} needs obstore: pip install 'quafka[s3]'") from e
-    return ObjectStore(dest, dead_seconds)
+    return ObjectStore(f"s3://{rest}" if scheme == "s3a" else dest, dead_seconds)
+
+
+def _path_of(url: str) -> Path:
+    """As readers take it: %20 is a blank, and a host is none of ours."""
+    parts = urlsplit(url)
+    if parts.netloc not in ("", "localhost"):
+        raise OSError("a URL of a folder has three slashes, as in file:///folder")
+    return Path(unquote(parts.path))
+
+
+def _folder(path: Path) -> Store:
+    if path.exists() and not path.is_dir():
+        raise OSError("it is no folder")
+    return LocalStore(path)

@@ -66,7 +66,9 @@ class Verification:
             faults: list[str] = []
             try:
                 self._piece(piece, faults)
-            except (Malformed, FileNotFoundError) as e:
+            except FileNotFoundError as e:
+                faults.append(f"there is no {e.filename}" if e.filename else str(e))
+            except Malformed as e:
                 faults.append(str(e))
             yield PieceReport(piece, piece.rows, faults)
 

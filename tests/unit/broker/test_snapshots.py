@@ -25,7 +25,7 @@ from quafka_broker.snapshots.create import Creation, SnapshotError
 from quafka_broker.snapshots.from_broker import local_cut
 from quafka_broker.snapshots.pins import held, pin, read_pin
 from quafka_broker.snapshots.source import PinnedFiles
-from quafka_broker.snapshots.store import LocalStore, Store
+from quafka_broker.snapshots.store import LocalStore, Store, open_store
 from quafka_broker.snapshots.verify import Verification
 from quafka_broker.snapshots.zones_ahead import make_ahead, zones_name
 from quafka_broker.state import BrokerState
@@ -630,3 +630,11 @@ async def test_damage_in_any_file_is_found(
     assert faults(store, made) == []
     path.unlink()
     assert faults(store, made)
+
+
+def test_a_url_of_a_folder_is_what_readers_take_it_for(tmp_path: Path) -> None:
+    folder = tmp_path / "lä ke #1%20"
+    for url in (folder.as_uri(), folder.as_uri().replace("file://", "file:")):
+        store = open_store(url)
+        assert isinstance(store, LocalStore)
+        assert store.folder == folder

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from pyspark_quafka import varints
 from pyspark_quafka.arrow import arrow_schema
 from pyspark_quafka.columns import COLUMNS
-from pyspark_quafka.decode import Batches, Damage, Wanted, decode
+from pyspark_quafka.decode import Arena, Batches, Damage, Wanted, decode
 from quafka_proto.compression import Codec
 from quafka_proto.primitives import write_varint
 from quafka_proto.record_codec import Record, build_batch, iter_records
@@ -50,7 +50,7 @@ def batches_of(
 
 
 def decoded(batches: Batches, wanted: Wanted) -> tuple[pa.RecordBatch, list[Damage]]:
-    [found] = decode(batches, wanted)
+    [found] = decode(batches, wanted, Arena())
     return found
 
 
@@ -79,28 +79,22 @@ def plainly(batches: Sequence[bytes | bytearray]) -> list[dict[str, Any]]:
 
 
 @settings(max_examples=100, deadline=None)
-@given(st.lists(st.tuples(RECORDS, st.sampled_from(Codec)), min_size=1, max_size=4), st.booleans())
-def test_the_same_as_record_by_record(parts: list[tuple[list[Record], Codec]], step: bool) -> None:
-    lanes = varints.FEWEST_LANES
-    varints.FEWEST_LANES = 1 if step else lanes  # in lock-step, or one batch after the other
-    try:
-        batches = [build_batch(records, 100 * at, codec=c) for at, (records, c) in enumerate(parts)]
-        found, damages = decoded(batches_of(batches), EVERYTHING)
-    finally:
-        varints.FEWEST_LANES = lanes
+@given(st.lists(st.tuples(RECORDS, st.sampled_from(Codec)), min_size=1, max_size=4))
+def test_the_same_as_record_by_record(parts: list[tuple[list[Record], Codec]]) -> None:
+    batches = [build_batch(records, 100 * at, codec=c) for at, (records, c) in enumerate(parts)]
+    found, damages = decoded(batches_of(batches), EVERYTHING)
     found.validate(full=True)
     assert not damages
     assert found.to_pylist() == plainly(batches)
 
 
 def test_many_small_batches_beside_a_large_one() -> None:
-    """Lock-step while there are many, then one by one."""
     batches = [
         build_batch(
             [Record(0, NOW, b"k" * (at % 90), b"v" * at, []) for at in range(1 + number % 7)],
             number * 1_000,
         )
-        for number in range(varints.FEWEST_LANES + 50)
+        for number in range(200)
     ]
     large = [Record(0, NOW + at, None, b"x" * (at * 7 % 20_000), []) for at in range(300)]
     batches.insert(5, build_batch(large, 5_000_000, codec=Codec.ZSTD))
@@ -174,7 +168,9 @@ def test_what_decompresses_to_very_much_comes_in_parts(monkeypatch: pytest.Monke
         build_batch([Record(0, NOW, b"k", bytes(size), [])], at, codec=Codec.ZSTD)
         for at, size in enumerate([4_000] * 9 + [20_000] + [10] * 9)
     ]
-    parts = [found for found, damages in decode(batches_of(batches), EVERYTHING) if not damages]
+    parts = [
+        found for found, damages in decode(batches_of(batches), EVERYTHING, Arena()) if not damages
+    ]
     assert [row for part in parts for row in part.to_pylist()] == plainly(batches)
     assert max(part.nbytes for part in parts if part.num_rows > 1) < 15_000
     assert len(parts) < len(batches)
@@ -200,6 +196,26 @@ def test_a_batch_as_large_as_consumers_read() -> None:
     assert (found.num_rows, damages) == (1, [])
 
 
+def test_memory_is_used_again_and_grows() -> None:
+    """What was decoded into it before is not what is found, and not changed by what comes."""
+    arena = Arena()
+    sizes = [10, 40 << 20, 300, 17 << 20, 0]
+    kept: list[pa.RecordBatch] = []
+    codecs = Codec.LZ4, Codec.SNAPPY, Codec.GZIP, Codec.ZSTD
+    for codec in codecs:
+        batches = [
+            build_batch([Record(0, NOW, None, bytes([codec]) * size, [])], at, codec=codec)
+            for at, size in enumerate(sizes)
+        ]
+        [(found, damages)] = decode(batches_of(batches), Wanted(("value",)), arena)
+        assert not damages
+        kept.append(found)
+    for codec, found in zip(codecs, kept, strict=True):
+        values = found.column("value").to_pylist()
+        assert [len(value) for value in values] == sizes
+        assert all(set(value) <= {codec} for value in values)
+
+
 def test_a_batch_that_is_too_large_is_told() -> None:
     small = build_batch([Record(0, NOW, None, b"x", [])], 0)
     large = build_batch([Record(0, NOW, None, b"x" * 5_000, [])], 1, codec=Codec.ZSTD)
@@ -223,13 +239,6 @@ def test_damage_under_a_right_crc_gives_records_or_damage(
         found.validate(full=True)
         assert found.num_rows >= 1
         assert len(damages) <= 1
-
-
-def test_a_length_that_no_array_can_hold_ends_the_batch() -> None:
-    data = np.frombuffer(b"\xff" * 12 + b"\x7f", np.uint8)
-    bounds = np.array([0, len(data)], np.int64)
-    found = varints.find_records(data, bounds[:1], bounds[1:], np.array([3], np.int64))
-    assert found.tolist() == [0, len(data), len(data)]
 
 
 @given(st.lists(st.integers(-(1 << 63), (1 << 63) - 1), min_size=1, max_size=20))

@@ -10,7 +10,12 @@ import pytest
 
 from pyspark_quafka import planner
 from pyspark_quafka.decode import CorruptBatchError
-from pyspark_quafka.errors import DataLossError, QuafkaOptionError, SnapshotNotFoundError
+from pyspark_quafka.errors import (
+    DataLossError,
+    QuafkaError,
+    QuafkaOptionError,
+    SnapshotNotFoundError,
+)
 from pyspark_quafka.offsets import sources
 from pyspark_quafka.options import read_options
 from pyspark_quafka.planner import plan
@@ -83,6 +88,9 @@ def test_several_topics_by_name_pattern_and_partition(maker: SnapshotMaker) -> N
     maker.publish()
     named = rows(maker.folder, subscribe="orders, others")
     matched = rows(maker.folder, subscribePattern="o.*")
+    assert rows(maker.folder, subscribePattern="^other.") == rows(maker.folder, subscribe="others")
+    assert len(rows(maker.folder, subscribePattern="er")) == 3 * 12, "as by Spark's own source"
+    assert rows(maker.folder, subscribePattern="^er") == rows(maker.folder, assign="{}") == []
     assert len(named) == len(matched) == 3 * 12
     only = rows(maker.folder, assign='{"orders": [1], "others": [0]}')
     assert {(row["topic"], row["partition"]) for row in only} == {("orders", 1), ("others", 0)}
@@ -91,7 +99,7 @@ def test_several_topics_by_name_pattern_and_partition(maker: SnapshotMaker) -> N
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        ({"startingOffsets": '{"orders": {"0": 17, "1": -1}}'}, range(17, 600)),
+        ({"startingOffsets": '{"orders": {"0": 17, "1": -2}}'}, range(17, 600)),
         ({"endingOffsets": '{"orders": {"0": 23, "1": -1}}'}, range(23)),
         (
             {"startingOffsets": '{"orders": {"0": 595, "1": -2}}', "endingOffsets": "latest"},
@@ -103,7 +111,6 @@ def test_several_topics_by_name_pattern_and_partition(maker: SnapshotMaker) -> N
         ({"startingOffsetsByTimestamp": '{"orders": {"0": 1599, "1": 0}}'}, range(599, 600)),
         ({"endingOffsetsByTimestamp": '{"orders": {"0": 99999, "1": 0}}'}, range(600)),
         ({"startingTimestamp": "5000", "startingOffsetsByTimestampStrategy": "latest"}, range(0)),
-        ({"startingOffsets": "latest"}, range(0)),
     ],
 )
 def test_ranges_of_offsets_and_times(
@@ -127,8 +134,9 @@ def test_times_that_are_out_of_order(maker: SnapshotMaker) -> None:
 def test_a_narrow_read_is_one_small_task(maker: SnapshotMaker) -> None:
     fill(maker)
     maker.publish()
-    (scan,) = scans(maker.folder, startingOffsets='{"orders": {"0": 301, "1": -1}}',
-                    endingOffsets='{"orders": {"0": 309, "1": -1}}')  # fmt: skip
+    (scan,) = scans(maker.folder, assign='{"orders": [0]}',
+                    startingOffsets='{"orders": {"0": 301}}',
+                    endingOffsets='{"orders": {"0": 309}}')  # fmt: skip
     (part,) = scan.slices
     assert part.end - part.first == 1
     assert len(scan.sources) == 1
@@ -161,6 +169,13 @@ def test_no_task_has_more_records_than_asked_for(maker: SnapshotMaker) -> None:
     assert sum(counts) == 660
 
 
+def test_a_least_number_of_tasks_holds_beside_a_most_of_records(maker: SnapshotMaker) -> None:
+    maker.append("orders", records_of([b"v"] * 100))
+    maker.publish()
+    assert len(scans(maker.folder, maxRecordsPerPartition="50")) == 2
+    assert len(scans(maker.folder, maxRecordsPerPartition="50", minPartitions="10")) == 10
+
+
 def test_a_partition_that_is_named_twice_is_read_once(maker: SnapshotMaker) -> None:
     fill(maker, batches=2)
     maker.publish()
@@ -187,10 +202,20 @@ def test_the_snapshot_of_a_time_or_id(maker: SnapshotMaker) -> None:
     assert offsets(maker.folder, asOf=ids[0]) == [0]
     assert offsets(maker.folder, asOf="2999999") == [0, 1]
     assert offsets(maker.folder, asOf="1970-01-01T00:50:00Z") == [0, 1, 2]
+    assert offsets(maker.folder, asOf=" LATEST ") == [0, 1, 2]
+    # As commands print the time of a cut: it was some time within that second.
+    maker.cut_ms = 3_001_700
+    later = maker.publish()
+    for text, expected in (("00:50:01Z", later), ("00:50:01.699Z", ids[2]), ("00:50:00Z", ids[2])):
+        found = open_snapshot(open_store(str(maker.folder)), f"1970-01-01 {text}")
+        assert found.id == expected
     with pytest.raises(SnapshotNotFoundError, match=ids[0]):
         offsets(maker.folder, asOf="1970-01-01")
-    with pytest.raises(SnapshotNotFoundError, match="quafka snapshot create"):
+    with pytest.raises(SnapshotNotFoundError, match=r"no snapshot in /.*/nothing; make one"):
         offsets(maker.folder / "nothing")
+    (maker.folder / "file").touch()
+    with pytest.raises(QuafkaError, match="/file is no folder"):
+        offsets(maker.folder / "file")
     (maker.folder / "snapshots" / "00000009-20261121T000009Z").mkdir()
     assert offsets(maker.folder) == [0, 1, 2]  # without a manifest it is none
 
@@ -201,10 +226,37 @@ def test_deleted_records_are_not_read(maker: SnapshotMaker) -> None:
     maker.publish()
     assert offsets(maker.folder) == list(range(105, 600))
     assert offsets(maker.folder, startingTimestamp="1003") == list(range(105, 600))
-    asked = {"startingOffsets": '{"orders": {"0": 20, "1": -1}}'}
+    asked = {"startingOffsets": '{"orders": {"0": 20, "1": -2}}'}
     with pytest.raises(DataLossError, match="offsets 105 to 600"):
         offsets(maker.folder, **asked)
     assert offsets(maker.folder, **asked, failOnDataLoss="false") == list(range(105, 600))
+
+
+def test_an_end_that_is_gone(maker: SnapshotMaker) -> None:
+    fill(maker)
+    maker.starts["orders", 0] = 105
+    maker.publish()
+    asked = {"endingOffsets": '{"orders": {"0": 20, "1": -1}}'}
+    with pytest.raises(DataLossError, match="offsets 105 to 600"):
+        offsets(maker.folder, **asked)
+    assert offsets(maker.folder, **asked, failOnDataLoss="false") == []
+
+
+@pytest.mark.parametrize("lossy", ["true", "false"])
+@pytest.mark.parametrize(
+    ("start", "end"),
+    [
+        ({"startingOffsets": '{"orders": {"0": 7}}'}, {"endingOffsets": '{"orders": {"0": 3}}'}),
+        ({"startingTimestamp": "1005"}, {"endingTimestamp": "1001"}),
+    ],
+)
+def test_an_end_before_the_start_is_told(
+    maker: SnapshotMaker, start: dict[str, str], end: dict[str, str], lossy: str
+) -> None:
+    maker.append("orders", records_of([b"v"] * 10))
+    maker.publish()
+    with pytest.raises(QuafkaOptionError, match="begins behind its end"):
+        offsets(maker.folder, **start, **end, failOnDataLoss=lossy)
 
 
 def test_offsets_that_are_not_there_yet(maker: SnapshotMaker) -> None:
@@ -257,7 +309,7 @@ def test_what_is_lost_is_not_read_over(maker: SnapshotMaker) -> None:
     maker.publish()
     with pytest.raises(CorruptBatchError, match="partition 0, offset 40: lost up to 50"):
         offsets(maker.folder)
-    assert 50 in offsets(maker.folder, startingOffsets='{"orders": {"0": 50, "1": -1}}')
+    assert 50 in offsets(maker.folder, startingOffsets='{"orders": {"0": 50, "1": -2}}')
     assert 39 in offsets(maker.folder, mode="PERMISSIVE")
 
 
@@ -270,6 +322,18 @@ def test_a_damaged_index_row_is_told(maker: SnapshotMaker) -> None:
     index.write_bytes(data)
     with pytest.raises(CorruptBatchError, match=r"row 3 of segments/.*\.oidx"):
         rows(maker.folder)
+
+
+def test_a_snapshot_that_is_dropped_while_it_is_read(maker: SnapshotMaker) -> None:
+    fill(maker)
+    maker.publish()
+    planned = scans(maker.folder)
+    maker.log_of(0).unlink()
+    with pytest.raises(QuafkaError, match=r"had been dropped: /.*\.log"):
+        [list(run(scan)) for scan in planned]
+    maker.log_of(0).with_suffix(".zones").unlink()
+    with pytest.raises(QuafkaError, match=r"there is no segments/.*\.zones; was it dropped"):
+        scans(maker.folder)
 
 
 def test_headers_and_columns(maker: SnapshotMaker) -> None:
@@ -292,6 +356,14 @@ def test_headers_and_columns(maker: SnapshotMaker) -> None:
         ({"subscribe": "order"}, "there is no topic order .* there are: orders, others"),
         ({"assign": '{"orders": [5]}'}, "partition 5 of orders, which has 0 to 1"),
         ({"startingOffsets": '{"orders": {"0": 5}}'}, "nothing for orders-1"),
+        (
+            {"endingOffsets": '{"orders": {"0": 5, "1": 2}, "oders": {"7": 1}}'},
+            "endingOffsets names oders-7, which is not read",
+        ),
+        (
+            {"startingOffsetsByTimestamp": '{"orders": {"0": 5, "1": 2, "2": 2}}'},
+            "startingOffsetsByTimestamp names orders-2, which is not read",
+        ),
         ({"org": "2"}, "there is no topic"),
     ],
 )
@@ -320,6 +392,38 @@ def test_the_latest_is_the_latest_of_the_org(maker: SnapshotMaker) -> None:
     assert offsets(maker.folder, asOf=mine) == list(range(10))
     with pytest.raises(QuafkaOptionError, match="org 7 only"):
         rows(maker.folder, asOf=others)
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "told"),
+    [
+        ("assign", '{"orders": "01"}', '"01" is no list'),
+        ("assign", '{"orders": [0.7]}', "0.7 is no whole number"),
+        ("assign", "3", r'JSON as in {"orders": \[0, 1\]} \(3 is no object'),
+        ("assign", "orders:0", "JSON as in"),
+        ("subscribePattern", " ", "it is empty"),
+        ("startingOffsets", "latest", "allowed is earliest or JSON as in"),
+        ("startingOffsets", '{"orders": {"0": -1, "1": 0}}', "-1 for orders-0 is no offset"),
+        ("startingOffsets", '{"orders": {"0": 1.5, "1": 0}}', "1.5 is no whole number"),
+        ("startingOffsets", '{"orders": {"0": true, "1": 0}}', "true is no whole number"),
+        ("startingOffsets", '{"orders": [0, 1]}', r"\[0, 1\] is no object"),
+        ("startingOffsets", '{"orders": {"0": 1, "0": 5, "1": 0}}', "names something twice"),
+        ("endingOffsets", "earliest", "allowed is latest or JSON as in"),
+        ("endingOffsets", '{"orders": {"0": -2, "1": 0}}', "-2 for orders-0 is no offset"),
+        ("startingOffsetsByTimestamp", '{"orders": {"0": -1, "1": 0}}', "-1 for .* is no time"),
+    ],
+)
+def test_what_kafka_s_source_refuses_is_refused(option: str, value: str, told: str) -> None:
+    given = {"path": "x", option: value}
+    if option not in ("assign", "subscribePattern"):
+        given["subscribe"] = "orders"
+    with pytest.raises(QuafkaOptionError, match=told):
+        read_options(given)
+
+
+def test_what_only_streams_use_is_ignored_in_batches_as_by_kafka_s_source() -> None:
+    given = {"path": "x", "subscribe": "orders", "maxOffsetsPerTrigger": "5"}
+    assert read_options(given).starting.bound == "earliest"
 
 
 def test_an_empty_topic_needs_no_task(maker: SnapshotMaker) -> None:

@@ -84,6 +84,20 @@ def test_where_the_newest_snapshot_was_dropped_the_stream_waits(maker: SnapshotM
     assert offsets(stream.plan(read, stream.latest(read))) == [5]
 
 
+@pytest.mark.parametrize("lossy", ["true", "false"])
+def test_a_stream_never_goes_back(maker: SnapshotMaker, lossy: str) -> None:
+    """After a restart PySpark 4.0 and 4.1 do not say where the query is."""
+    append(maker, 3)
+    stream = planner(maker, failOnDataLoss=lossy)
+    newest = append(maker, 2)
+    read = stream.latest(stream.initial())
+    drop(maker, newest)
+    with pytest.raises(DataLossError, match=r"read up to 5, and snapshot .* ends at 3"):
+        stream.plan(read, stream.latest(None))
+    append(maker, 1)
+    assert offsets(stream.plan(read, stream.latest(None))) == [5]
+
+
 def test_a_batch_over_several_snapshots(maker: SnapshotMaker) -> None:
     """After a restart PySpark 4.0 and 4.1 do not say where the query is: all comes at once."""
     append(maker, 3)
@@ -121,6 +135,24 @@ def test_a_start_that_is_not_there_yet_is_waited_for(maker: SnapshotMaker) -> No
     assert stream.latest(start) == start
     append(maker, 4)
     assert offsets(stream.plan(start, stream.latest(start))) == [5, 6]
+
+
+@pytest.mark.parametrize("lossy", [False, True])
+def test_a_topic_that_is_not_subscribed_to_any_more_is_told(
+    maker: SnapshotMaker, lossy: bool
+) -> None:
+    """Unnoticed it would be read from its beginning when it is subscribed to again."""
+    maker.append("others", records_of([b"x"]))
+    append(maker, 3)
+    both = planner(maker, subscribe="orders,others")
+    start = both.latest(both.initial())
+    one = planner(maker, failOnDataLoss=str(not lossy).lower())
+    end = one.latest(start)
+    if lossy:
+        assert offsets(one.plan(start, end)) == []
+        return
+    with pytest.raises(DataLossError, match="others-0 was read up to 1 and is not subscribed to"):
+        one.plan(start, end)
 
 
 def test_a_hole_between_snapshots_is_told(maker: SnapshotMaker) -> None:
