@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -334,6 +335,16 @@ def test_a_snapshot_that_is_dropped_while_it_is_read(maker: SnapshotMaker) -> No
     maker.log_of(0).with_suffix(".zones").unlink()
     with pytest.raises(QuafkaError, match=r"there is no segments/.*\.zones; was it dropped"):
         scans(maker.folder)
+
+
+def test_a_full_disk_is_given_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_fd: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(OSError, match="No space"):
+        open_store(str(tmp_path)).write("topic=t/0.parquet", b"x" * 1_000)
+    assert list((tmp_path / "topic=t").iterdir()) == []
 
 
 def test_headers_and_columns(maker: SnapshotMaker) -> None:
