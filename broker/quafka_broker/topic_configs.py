@@ -85,6 +85,11 @@ def _one_of(*allowed: str) -> Check:
     return lambda text: text in allowed
 
 
+def _policies(text: str) -> bool:
+    # Compaction only promises that the last record of a key is there: whoever keeps all keeps it.
+    return bool(text) and set(text.split(",")) <= {"delete", "compact"}
+
+
 def _retention_ms(config: BrokerConfig) -> int:
     if config.log_retention_ms is not None:
         return config.log_retention_ms
@@ -121,8 +126,10 @@ TOPIC_CONFIGS: dict[str, TopicConfig] = {
     config.name: config
     for config in [
         TopicConfig(
-            "cleanup.policy", "delete", ConfigType.LIST, _one_of("delete"),
-            "delete; compact is not served yet", "old records are deleted",
+            "cleanup.policy", "delete", ConfigType.LIST, _policies,
+            "delete, compact, or both",
+            "with delete, old records are deleted; without, none are. Of compacted topics every "
+            "record is kept, also those that a later one of the same key supersedes",
         ),
         TopicConfig(
             "compression.type", "producer", ConfigType.STRING, _one_of("producer"),
@@ -327,11 +334,12 @@ def policy(broker: BrokerConfig, configs: Configs) -> TopicPolicy:
         difference = configs.get("message.timestamp.difference.max.ms")
         return int(difference if difference is not None and name not in configs else value(name))
 
+    deletes = "delete" in value("cleanup.policy").split(",")
     return TopicPolicy(
         int(value("max.message.bytes")),
         value("message.timestamp.type") == "LogAppendTime",
         limit("message.timestamp.before.max.ms"),
         limit("message.timestamp.after.max.ms"),
-        int(value("retention.ms")),
-        int(value("retention.bytes")),
+        int(value("retention.ms")) if deletes else -1,
+        int(value("retention.bytes")) if deletes else -1,
     )

@@ -17,7 +17,7 @@ from tests.support.raw_client import RawClient
 
 TOPIC = "of-admins"
 CONFIGS = "kafka.admin.ConfigCommand"
-REFUSED = {"by hand", "shrink", "compact", "alter broker", "acls"}
+REFUSED = {"by hand", "shrink", "keep", "alter broker", "acls"}
 
 
 def runs(cluster: Cluster, folder: Path) -> dict[str, Run]:
@@ -44,6 +44,8 @@ def runs(cluster: Cluster, folder: Path) -> dict[str, Run]:
         "set": tool(CONFIGS, *topic, "--alter", "--add-config", "retention.ms=99999,segment.ms=9"),
         "unset": tool(CONFIGS, *topic, "--alter", "--delete-config", "segment.ms"),
         "compact": tool(CONFIGS, *topic, "--alter", "--add-config", "cleanup.policy=compact"),
+        "keep": tool(CONFIGS, *topic, "--alter", "--add-config", "cleanup.policy=keep"),
+        "not compact": tool(CONFIGS, *topic, "--alter", "--delete-config", "cleanup.policy"),
         "configs": tool(CONFIGS, *topic, "--describe"),
         "all configs": tool(CONFIGS, *topic, "--describe", "--all"),
         "broker": tool(CONFIGS, *broker, "--describe", "--all"),
@@ -92,7 +94,7 @@ def test_tools_fail_only_where_something_is_refused(said: dict[str, Outcome]) ->
 def test_what_is_refused_is_said(said: dict[str, Outcome]) -> None:
     assert "partitions cannot be assigned by hand" in said["by hand"].output
     assert f"topic '{TOPIC}' has 3 partitions; 2 would be no more" in said["shrink"].output
-    assert "cleanup.policy cannot be 'compact'" in said["compact"].output
+    assert "cleanup.policy cannot be 'keep'" in said["keep"].output
     assert "num.partitions: a broker's configs are its settings" in said["alter broker"].output
     assert "SecurityDisabledException" in said["acls"].output
 

@@ -1,8 +1,10 @@
 """FindCoordinator (key 10), versions 0-6: every group's coordinator is this gateway.
 
 It is the broker that coordinates; the gateway passes everything on. Transactions are not served:
-of the codes for that only TRANSACTIONAL_ID_AUTHORIZATION_FAILED makes clients give up and show the
-message; librdkafka takes all others for a coordinator that is not there yet.
+up to version 3, which librdkafka sends, only TRANSACTIONAL_ID_AUTHORIZATION_FAILED makes clients
+give up and show the message; librdkafka takes all others for a coordinator that is not there yet.
+From 4 on, which Java sends, clients give up at any code but COORDINATOR_NOT_AVAILABLE, and show
+the message unless it is a failed authorization.
 """
 
 from __future__ import annotations
@@ -16,6 +18,8 @@ from quafka_proto.schema.groups import (
 )
 
 _GROUP, _TRANSACTION = 0, 1
+_UNSERVED = ErrorCode.UNSUPPORTED_VERSION
+_UNSERVED_BEFORE_4 = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
 
 async def handle(
@@ -39,7 +43,7 @@ async def handle(
 def _coordinator(key: str, key_type: int, context: RequestContext) -> Coordinator:
     error, message = ErrorCode.NONE, ""
     if key_type == _TRANSACTION:
-        error = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        error = _UNSERVED if context.version >= 4 else _UNSERVED_BEFORE_4
         message = "transactions are not served here"
     elif key_type != _GROUP:
         error, message = ErrorCode.INVALID_REQUEST, f"key type {key_type} is not known here"

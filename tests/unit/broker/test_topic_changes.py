@@ -188,7 +188,7 @@ def test_changes(
     [
         (ConfigChange("retention.ms", APPEND, "5"), "retention.ms: it is not a list"),
         (ConfigChange("retention.ms", SUBTRACT, "5"), "retention.ms: it is not a list"),
-        (ConfigChange("cleanup.policy", APPEND, "compact"), "'delete,compact'"),
+        (ConfigChange("cleanup.policy", APPEND, "keep"), "'delete,keep'"),
         (ConfigChange("cleanup.policy", SUBTRACT, "delete"), "cleanup.policy cannot be ''"),
         (ConfigChange("no.such.config", SET, "1"), "no.such.config"),
         (ConfigChange("no.such.config", APPEND, "1"), "no.such.config"),

@@ -50,8 +50,8 @@ def test_defaults_are_allowed(known: TopicConfig) -> None:
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("cleanup.policy", "compact"),
-        ("cleanup.policy", "compact,delete"),
+        ("cleanup.policy", ""),
+        ("cleanup.policy", "compact,keep"),
         ("compression.type", "zstd"),
         ("max.message.bytes", "-1"),
         ("max.message.bytes", "1_000"),
@@ -96,6 +96,17 @@ def test_what_configs_mean() -> None:
     assert (one.before_max_ms, one.after_max_ms) == (5, 9)
 
 
+@pytest.mark.parametrize(
+    ("cleanup", "retention"),
+    [("delete", (5, 6)), ("compact", (-1, -1)), ("compact,delete", (5, 6))],
+)
+def test_only_delete_deletes(cleanup: str, retention: tuple[int, int]) -> None:
+    limits = {"retention.ms": "5", "retention.bytes": "6"}
+    configs = topic_configs.check({"cleanup.policy": cleanup, **limits})
+    found = policy(CONFIG, configs)
+    assert (found.retention_ms, found.retention_bytes) == retention
+
+
 def entries(configs: dict[str, str]) -> list[ConfigEntry]:
     return [ConfigEntry(name, value) for name, value in configs.items()]
 
@@ -109,7 +120,7 @@ async def test_create_with_configs_and_restart() -> None:
             op = CreateTopic(name, 1, validate_only, entries(dotted))
             return await topics.create(state, context(), op)
 
-        bad = await create("t", validate_only=False, cleanup_policy="compact")
+        bad = await create("t", validate_only=False, cleanup_policy="keep")
         assert bad.error_code == ErrorCode.INVALID_CONFIG
         assert "cleanup.policy" in bad.error_message
         tried = await create("t", validate_only=True, max_message_bytes="70")
