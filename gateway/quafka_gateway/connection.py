@@ -31,7 +31,7 @@ from quafka_gateway.request_trace import ConnectionTracing, RequestTrace
 from quafka_gateway.response_writer import ResponseWriter
 from quafka_mesh_ops.log_context import CURRENT
 from quafka_mesh_ops.tracing import NO_SPAN
-from quafka_proto.codec import decode
+from quafka_proto.codec import decode_front
 from quafka_proto.errors import ErrorCode, Malformed, UnsupportedVersion
 from quafka_proto.headers import RequestHeader, decode_request_header, encode_response
 from quafka_proto.message import Buffer, Message
@@ -230,8 +230,9 @@ class KafkaConnection(asyncio.Protocol):
         if not known:
             return self._unknown_version(*header[:3], frame)
         at = quirks.body_start(header, frame, at)
-        body = quirks.to_body_end(header, frame)
-        request = decode(api.request, header.api_version, body, at)
+        # Kafka does not look at what follows, so there are clients that send too much: kafka-go's
+        # DescribeAcls has a byte more than it should.
+        request, _ = decode_front(api.request, header.api_version, frame, at)
         return self._slot(header, api, request, frame)
 
     def _unknown_version(self, key: int, version: int, correlation_id: int, frame: bytes) -> _Slot:

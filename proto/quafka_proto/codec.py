@@ -29,15 +29,28 @@ def decode(message_type: type[M], version: int, data: bytes, offset: int = 0) ->
         Malformed: too short, too long, or a value that the version does not allow.
         ValueError: the message type does not describe this version.
     """
+    message, at = decode_front(message_type, version, data, offset)
+    if at != len(data):
+        more = len(data) - at
+        raise Malformed(f"{message_type.__name__} v{version} is followed by {more} bytes")
+    return message
+
+
+def decode_front(
+    message_type: type[M], version: int, data: bytes, offset: int = 0
+) -> tuple[M, int]:
+    """Decode the message that begins at `offset`; it, and where it ends.
+
+    Raises:
+        Malformed: too short, or a value that the version does not allow.
+        ValueError: the message type does not describe this version.
+    """
     function = _decoders.get((message_type, version)) or _decoder(message_type, version)
-    end = len(data)
     try:
-        message, at = function(data, offset, end, [message_type.item_limit])
+        message, at = function(data, offset, len(data), [message_type.item_limit])
     except GARBLED as e:
         raise Malformed(f"{message_type.__name__} v{version} is cut short or garbled: {e}") from e
-    if at != end:
-        raise Malformed(f"{message_type.__name__} v{version} is followed by {end - at} bytes")
-    return cast(M, message)
+    return cast(M, message), at
 
 
 def encode(message: Message, version: int) -> list[Buffer]:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from quafka_proto.headers import encode_request
+from quafka_proto.message import Message
 from quafka_proto.schema.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from quafka_proto.schema.metadata import MetadataRequest, MetadataResponse
 from tests.support.cluster import Cluster
@@ -39,7 +40,6 @@ HOSTILE = {
     + b"\x00\x00\x00\x01\x7f\xff",
     "text that is not UTF-8": b"\x00\x00\x00\x0e\x00\x12\x00\x00"
     + HEADER.replace(b"test", b"\xff\xfe\xfd\xfc"),
-    "trailing bytes": b"\x00\x00\x00\x11\x00\x12\x00\x00" + HEADER + b"abc",
     "400 KB of 0xff varints": (10 + 400_000).to_bytes(4, "big")
     + b"\x00\x03\x00\x0c\x00\x00\x00\x01\xff\xff"
     + b"\xff" * 400_000,
@@ -101,6 +101,17 @@ def test_one_byte_at_a_time_is_a_request_all_the_same(
             slow.socket.sendall(frame[at : at + 1])
             time.sleep(0.002)
         assert slow.receive(ApiVersionsResponse, 3)[0] == 9
+
+
+@pytest.mark.parametrize("request_", [ApiVersionsRequest(), ALL_TOPICS])
+def test_bytes_behind_a_request_are_not_looked_at(
+    shared_cluster: Cluster, bystander: RawClient, request_: Message
+) -> None:
+    """As in Kafka: kafka-go's DescribeAcls has one."""
+    frame = b"".join(encode_request(9, "long", request_, 3))[4:] + b"abc"
+    with RawClient(shared_cluster.address) as client:
+        client.socket.sendall(len(frame).to_bytes(4, "big") + frame)
+        assert client.receive_frame()[:4] == (9).to_bytes(4, "big")
 
 
 def test_ten_thousand_requests_in_one_go(shared_cluster: Cluster, bystander: RawClient) -> None:
