@@ -615,11 +615,13 @@ def test_a_folder_that_is_in_use_is_waited_for(tmp_path: Path, dest: Path) -> No
     released.join()
     assert values(in_folder(dest), made.manifest, ORG, "t") == [b"x"]
     other.hold()
+    open_before = len(list(Path("/proc/self/fd").iterdir()))
     with (
         patch.object(from_broker, "_START_SECONDS", 0.2),
         pytest.raises(StartupError, match="held"),
     ):
         local_cut(data).__enter__()
+    assert len(list(Path("/proc/self/fd").iterdir())) == open_before
     other.release()
 
 
