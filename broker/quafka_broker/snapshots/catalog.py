@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterable
 
-from quafka_broker.snapshots.store import Lock, Store
+from quafka_broker.snapshots.store import PART, Lock, Store
 from quafka_proto.errors import Malformed
 from quafka_proto.snapshot_format import (
     SEGMENTS,
@@ -17,6 +18,8 @@ from quafka_proto.snapshot_format import (
 )
 
 _CHECK_SECONDS = 1.0
+_SEGMENT_FILE = re.compile(rf"{SEGMENTS}/\d{{12,}}-[0-9a-f]{{16}}(-[-\w]+)?\.(log|oidx|zones)")
+"""As `Creation` names them."""
 
 
 def load_all(store: Store, but: str = "") -> list[Manifest]:
@@ -87,6 +90,8 @@ def remove(store: Store, snapshot_id: str) -> None:
 def collect_garbage(store: Store, lock: Lock, manifests: Iterable[Manifest]) -> int:
     """Remove all files that none of these snapshots needs; returns their bytes.
 
+    What no command names so stays: DEST may be a folder that somebody has for other things, too.
+
     The lock must be held: files that a command is about to refer to look like garbage. Who was
     suspended meanwhile notices by the clock that it may be somebody else's.
 
@@ -100,13 +105,18 @@ def collect_garbage(store: Store, lock: Lock, manifests: Iterable[Manifest]) -> 
     freed = 0
     checked = 0.0
     for path, size in {**store.files(SNAPSHOTS), **store.files(SEGMENTS)}.items():
-        if path not in needed:
+        if path not in needed and _may_be_garbage(path):
             if abs(time.time() - checked) > _CHECK_SECONDS:
                 lock.check()
                 checked = time.time()
             store.remove(path)
             freed += size
     return freed
+
+
+def _may_be_garbage(path: str) -> bool:
+    path = path.removesuffix(PART)
+    return _is_manifest(path) or _SEGMENT_FILE.fullmatch(path) is not None
 
 
 def _is_manifest(path: str) -> bool:

@@ -18,7 +18,7 @@ from quafka_broker.wal.disk import sync_folder
 from quafka_proto.snapshot_format import SEGMENTS, SNAPSHOTS
 
 LOCK = "lock"
-_PART = ".part"
+PART = ".part"
 _DEAD_SECONDS = 30.0
 _OBJECT_STORES = ("s3", "s3a", "gs", "az", "abfs", "abfss")
 
@@ -103,7 +103,7 @@ class LocalStore:
         sync_folder(part.parent.parent)
 
     def _written(self, path: str, data: Iterable[bytes]) -> Path:
-        part = self.folder / (path + _PART)
+        part = self.folder / (path + PART)
         part.parent.mkdir(parents=True, exist_ok=True)
         try:
             with part.open("wb") as file:

@@ -366,6 +366,29 @@ async def test_a_snapshot_that_cannot_be_read_can_be_dropped(tmp_path: Path, des
         assert values(in_folder(dest), good, ORG, "t") == [b"x"]
 
 
+async def test_files_of_others_are_no_garbage(tmp_path: Path, dest: Path) -> None:
+    """`quafka snapshot create .` where somebody has a folder `snapshots` of his own."""
+    theirs = ["snapshots/App.test.js.snap", "snapshots/photos/1.jpg", "segments/notes.log"]
+    for path in theirs:
+        (dest / path).parent.mkdir(parents=True, exist_ok=True)
+        (dest / path).write_bytes(b"dear")
+    store = LocalStore(dest)
+    async with state_in(tmp_path / "data") as state:
+        topic, _ = await state.create_topic(ORG, "t", 1)
+        for _ in range(2):
+            await put(state, topic, *named("t", range(20)))
+            made = (await snapshot(state, store)).manifest
+            org = (await snapshot(state, store, org=ORG)).manifest
+    for manifest in (made, org):
+        with store.locked() as lock:
+            catalog.drop(store, lock, manifest.id)
+    assert {*theirs} < contents(dest)
+    for manifest in catalog.load_all(store):
+        with store.locked() as lock:
+            catalog.drop(store, lock, manifest.id)
+    assert contents(dest) == {*theirs}
+
+
 async def test_what_cannot_be_listed_is_not_taken_for_garbage(
     tmp_path: Path, dest: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -397,7 +420,7 @@ def test_who_was_suspended_removes_nothing_more(dest: Path) -> None:
     """Files that were garbage then may be part of somebody else's snapshot by now."""
     store = LocalStore(dest)
     for number in range(9):
-        store.put(f"segments/{number}.log", [b"x"])
+        store.put(f"segments/{number:012d}-{0:016x}.log", [b"x"])
 
     class LostLater:
         checks = 0

@@ -115,7 +115,7 @@ async def test_an_interrupted_upload_is_gone_on_with(tmp_path: Path, store: Obje
         assert catalog.load_all(store) == []
         uploaded = store.files("segments")
         assert uploaded
-        store.put("segments/garbage", [b"left by another one"])
+        store.put(f"segments/{0:012d}-{0:016x}.log", [b"left by another one"])
         made = await snapshot(state, store)
         assert made.written == 0, "it was all there"
         assert store.files("segments") == uploaded
