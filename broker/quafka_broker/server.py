@@ -326,8 +326,10 @@ class DataFolder:
             if is_new:
                 sync_folder(self._path.resolve().parent)
         except BlockingIOError as e:
+            self.release()
             raise StartupError(f"the data folder {self._path} is held by another broker") from e
         except OSError as e:
+            self.release()
             raise StartupError(f"cannot use the data folder {self._path}: {e.strerror}") from e
 
     def release(self) -> None:

@@ -112,8 +112,8 @@ def _export(dest: str, manifest: Manifest) -> None:
             dest, f"{dest}/parquet", as_of=manifest.id, org=min(orgs, default=1),
             progress=progress.show,
         )  # fmt: skip
-    except QuafkaError as e:
-        raise SnapshotError(f"the snapshot is made; its Parquet is not: {e}") from e
+    except (QuafkaError, OSError) as e:
+        raise SnapshotError(f"the snapshot is made; its Parquet is not: {_reason(e)}") from e
     finally:
         progress.end()
     print(

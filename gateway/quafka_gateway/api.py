@@ -95,6 +95,7 @@ from quafka_proto.schema.replicas import (
     ElectLeadersRequest,
     ListPartitionReassignmentsRequest,
 )
+from quafka_proto.schema.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 from quafka_proto.schema.scram import DescribeUserScramCredentialsRequest
 from quafka_proto.schema.topics import CreateTopicsRequest, DeleteTopicsRequest
 from quafka_proto.schema.transaction_admin import (
@@ -150,6 +151,7 @@ APIS: dict[int, Api] = {
         "DescribeGroups", DescribeGroupsRequest, describe_groups.handle, 0, 6, describes_many=True
     ),
     16: Api("ListGroups", ListGroupsRequest, list_groups.handle, 0, 5, describes_many=True),
+    17: Api("SaslHandshake", SaslHandshakeRequest, absent.sasl_handshake, 0, 1),
     18: Api("ApiVersions", ApiVersionsRequest, api_versions.handle, 0, 4),
     19: Api("CreateTopics", CreateTopicsRequest, create_topics.handle, 0, 7),
     20: Api("DeleteTopics", DeleteTopicsRequest, delete_topics.handle, 0, 6),
@@ -179,6 +181,7 @@ APIS: dict[int, Api] = {
         5,
         describes_many=True,
     ),
+    36: Api("SaslAuthenticate", SaslAuthenticateRequest, absent.sasl_authenticate, 0, 2),
     37: Api("CreatePartitions", CreatePartitionsRequest, create_partitions.handle, 0, 3),
     42: Api("DeleteGroups", DeleteGroupsRequest, delete_groups.handle, 0, 2),
     43: Api("ElectLeaders", ElectLeadersRequest, replicas.elect_leaders, 0, 2),

@@ -230,7 +230,8 @@ class KafkaConnection(asyncio.Protocol):
         if not known:
             return self._unknown_version(*header[:3], frame)
         at = quirks.body_start(header, frame, at)
-        request = decode(api.request, header.api_version, frame, at)
+        body = quirks.to_body_end(header, frame)
+        request = decode(api.request, header.api_version, body, at)
         return self._slot(header, api, request, frame)
 
     def _unknown_version(self, key: int, version: int, correlation_id: int, frame: bytes) -> _Slot:

@@ -75,7 +75,7 @@ def subscribed(snapshot: Snapshot, options: Options) -> list[tuple[Topic, Partit
         )
     topics = {t.name: t for t in snapshot.manifest.topics if t.org == options.org}
     if options.pattern is not None:
-        names = [name for name in topics if options.pattern.fullmatch(name)]
+        names = [name for name in topics if options.pattern.search(name)]
     else:
         names = list(options.topics or options.assigned or ())
     return [
@@ -152,8 +152,14 @@ class _Resolver:
         whole = source_of(topic, partition, log_start, end)
         first = self.resolve(whole, options.starting, "starting")
         last = self.resolve(whole, options.ending, "ending")
-        not_there = first > end or (first < last and (first < log_start or last > end))
-        if options.fail_on_data_loss and not_there:
+        chosen = options.starting.bound is None and options.ending.bound is None
+        if chosen and first > last:
+            raise QuafkaOptionError(
+                f"{topic.name}-{partition.partition} would be read from {first} to {last}: it "
+                "begins behind its end"
+            )
+        not_there = min(first, last) < log_start or max(first, last) > end
+        if options.fail_on_data_loss and not_there and (first != last or first > end):
             raise DataLossError(
                 f"{topic.name}-{partition.partition} has offsets {log_start} to {end} in snapshot "
                 f"{self._snapshot.id}; asked for were {first} to {last}. With the option "

@@ -252,13 +252,10 @@ def _pattern(text: str) -> re.Pattern[str]:
 
 
 def _assigned(text: str) -> dict[str, tuple[int, ...]]:
-    found = {
+    return {
         topic: tuple(dict.fromkeys(_whole(number) for number in _list(numbers)))
         for topic, numbers in _object(text).items()
     }
-    if not all([found, *found.values()]):
-        raise _DetailError("a topic without partitions is none" if found else "it names none")
-    return found
 
 
 def _columns(got: _Given) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from pyspark_quafka.decode import Arena, Batches, CorruptBatchError, Damage, Wanted, decode
+from pyspark_quafka.errors import QuafkaError
 from pyspark_quafka.options import FAILFAST
 from pyspark_quafka.snapshot import Rows, Source, keys_of, read_rows, which_source
 from pyspark_quafka.store import Store, open_store
@@ -53,11 +54,16 @@ def run(scan: Scan) -> Iterator[pa.RecordBatch]:
 
     Raises:
         CorruptBatchError: a batch is damaged, and the mode is FAILFAST.
+        QuafkaError: a file has gone.
     """
     store = open_store(scan.path, scan.storage)
     arena = Arena()
-    for part in scan.slices:
-        yield from _run_slice(store, scan, part, arena)
+    try:
+        for part in scan.slices:
+            yield from _run_slice(store, scan, part, arena)
+    except FileNotFoundError as e:
+        what = e.filename or e
+        raise QuafkaError(f"a file has gone, as if its snapshot had been dropped: {what}") from e
 
 
 def _run_slice(store: Store, scan: Scan, part: Slice, arena: Arena) -> Iterator[pa.RecordBatch]:

@@ -105,7 +105,9 @@ class Snapshot:
     def _zones(self, path: str) -> Zones:
         try:
             body = check_zones(self.store.read(path).tobytes())
-        except (Malformed, FileNotFoundError) as e:
+        except FileNotFoundError as e:
+            raise QuafkaError(f"snapshot {self.id}: there is no {path}; was it dropped?") from e
+        except Malformed as e:
             raise QuafkaError(f"snapshot {self.id}: {path}: {e}") from e
         return np.frombuffer(body, _ZONE)
 

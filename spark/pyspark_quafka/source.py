@@ -12,9 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
-import pyspark
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
@@ -36,6 +35,10 @@ from pyspark.sql.types import (
 from pyspark_quafka.columns import COLUMNS, HEADERS
 from pyspark_quafka.errors import QuafkaError, QuafkaOptionError
 from pyspark_quafka.options import Options, read_columns, read_options
+from pyspark_quafka.spark_version import FIRST_WITH_NO_COLUMNS, SPARK_VERSION
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.datasource import ReadLimit
 
 _HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
 _TYPES: dict[str, DataType] = {
@@ -48,8 +51,8 @@ _TYPES: dict[str, DataType] = {
     "timestampType": IntegerType(),
     HEADERS: ArrayType(_HEADER),
 }
-_FOR_NONE = ("partition",) if pyspark.__version__.startswith("4.0.") else ()
-"""Rows without any column: PySpark 4.0 would lose them, and count none."""
+_CHEAPEST = ("partition",)
+_NO_COLUMNS = SPARK_VERSION >= FIRST_WITH_NO_COLUMNS
 
 
 class DefaultSource(DataSource):
@@ -62,7 +65,9 @@ class DefaultSource(DataSource):
 
     def schema(self) -> StructType:
         """That of Spark's own Kafka source, or of the option `columns`."""
-        columns = read_columns(self.options) or _FOR_NONE
+        columns = read_columns(self.options)
+        if not columns and not _NO_COLUMNS:
+            columns = _CHEAPEST
         return StructType([StructField(name, _TYPES[name]) for name in columns])
 
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -97,7 +102,9 @@ class _Refused(DataSourceStreamReader):
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - PySpark's
         self._tell()
 
-    def latestOffset(self, *_asked: object) -> dict[str, Any]:  # noqa: N802 - PySpark's
+    def latestOffset(  # noqa: N802 - PySpark's
+        self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None
+    ) -> dict[str, Any]:
         self._tell()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
@@ -109,8 +116,8 @@ class _Refused(DataSourceStreamReader):
 
 def _with_columns(options: Options, schema: StructType) -> Options:
     """The options for the columns of a schema, which may be the user's."""
-    if _FOR_NONE and not schema.fields:
-        raise QuafkaOptionError("the schema has no columns, which PySpark 4.0 gives no rows for")
+    if not schema.fields and not _NO_COLUMNS:
+        raise QuafkaOptionError("the schema is empty: PySpark 4.0 would count no rows")
     for field in schema.fields:
         if _TYPES.get(field.name) != field.dataType or not field.nullable:
             allowed = ", ".join(f"{name} {_TYPES[name].simpleString()}" for name in COLUMNS)

@@ -104,10 +104,14 @@ class _Folder(Store):
         missing = [each for each in target.parents if not each.exists()]
         target.parent.mkdir(parents=True, exist_ok=True)
         part = target.with_name(f".{target.name}.part")
-        with part.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
+        try:
+            with part.open("wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError:  # of a full disk nothing is kept
+            part.unlink(missing_ok=True)
+            raise
         part.replace(target)
         for made in (target, *missing):
             _sync_folder(made.parent)

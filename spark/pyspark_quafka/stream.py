@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
-import pyspark
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from pyspark_quafka.errors import DataLossError, SnapshotNotFoundError
@@ -27,13 +26,13 @@ from pyspark_quafka.offsets import check_lost, end_of, resolved, source_of, subs
 from pyspark_quafka.options import Options
 from pyspark_quafka.planner import plan
 from pyspark_quafka.snapshot import Snapshot, Source, open_snapshot, snapshot_ids
+from pyspark_quafka.spark_version import FIRST_WITH_LIMITS, SPARK_VERSION
 from pyspark_quafka.store import open_store
 from pyspark_quafka.task import Task, read_task
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.datasource import ReadLimit
 
-_FIRST_WITH_LIMITS = (4, 2)
 _SERIES = 1_000
 """So many snapshots back it is looked for one that still has what retention has since removed."""
 
@@ -161,8 +160,15 @@ class StreamPlanner:
         What the snapshot of `end` has lost to retention is read from older ones that have it.
 
         Raises:
-            DataLossError: not all of it is there, and `failOnDataLoss` is set.
+            DataLossError: not all of it is there, and `failOnDataLoss` is set; or the end is before
+                the start: from there it would be read again.
         """
+        back = _gone_back(start, end)
+        if back:
+            raise DataLossError(
+                f"{'; '.join(back)}: newer snapshots were dropped. Make one, and remove this "
+                "batch, the last file in the checkpoint's folder offsets: nothing of it was read"
+            )
         if start.offsets == end.offsets and start.generations == end.generations:
             return []
         snapshot = self._of(end)
@@ -226,6 +232,21 @@ def _begin(start: Position | None, topic: str, partition: int, generation: int, 
     if start is None or start.generations.get(topic) != generation:
         return new
     return start.offsets[topic].get(partition, new)
+
+
+def _gone_back(start: Position, end: Position) -> list[str]:
+    """What an end is before the start of, for people.
+
+    PySpark 4.0 and 4.1 do not say after a restart where the query is: it may have been further.
+    """
+    return [
+        f"{name}-{number} was read up to {offset}, and snapshot {end.snapshot} ends at {until}"
+        for name, offsets in start.offsets.items()
+        if start.generations[name] == end.generations.get(name)
+        for number, offset in offsets.items()
+        for until in [end.offsets[name].get(number, offset)]
+        if until < offset
+    ]
 
 
 def _left_out(start: Position, end: Position) -> list[str]:
@@ -303,8 +324,7 @@ class StreamReader(DataSourceStreamReader):
 
 def stream_reader(options: Options) -> DataSourceStreamReader:
     """The reader for the PySpark that is installed."""
-    version = tuple(int(number) for number in pyspark.__version__.split(".")[:2])
-    if version < _FIRST_WITH_LIMITS:
+    if SPARK_VERSION < FIRST_WITH_LIMITS:
         return StreamReader(options)
     from pyspark_quafka.stream_limits import LimitedStreamReader
 

@@ -65,8 +65,9 @@ class Recorder:
     """The operations on what is below a folder, which is durable when they begin."""
 
     def __init__(self, root: Path, elsewhere: Path) -> None:
-        """`elsewhere`: a folder in which are files that may be linked to."""
+        """`elsewhere`: a folder in which are files that may be linked to; it may be in the root."""
         self.root = root
+        self._outside = elsewhere
         self.operations: list[Operation] = []
         self._elsewhere = {
             path.stat().st_ino: path.relative_to(elsewhere)
@@ -80,6 +81,8 @@ class Recorder:
     def _found(self, path: Path) -> Folder:
         folder = Folder()
         for entry in path.iterdir():
+            if entry == self._outside:
+                continue
             folder.names[entry.name] = self._found(entry) if entry.is_dir() else self._file(entry)
         self.durable[folder] = dict(folder.names)
         return folder
@@ -93,14 +96,15 @@ class Recorder:
         return file
 
     @contextmanager
-    def recording(self, *, links: bool = True) -> Iterator[None]:
-        """Record what this process does; without `links` the system has no hard links here."""
+    def recording(self, without_links: Path | None = None) -> Iterator[None]:
+        """Record what this process does; in one folder the system may be without hard links."""
+        self._without_links = without_links
         with ExitStack() as patches:
             for where, name, around in (
                 (io, "open", self._open), (os, "open", self._os_open), (os, "mkdir", self._mkdir),
-                (os, "link", self._link if links else self._no_link),
-                (os, "replace", self._rename), (os, "unlink", self._remove),
-                (os, "rmdir", self._remove), (os, "fsync", self._sync),
+                (os, "link", self._link), (os, "replace", self._rename),
+                (os, "unlink", self._remove), (os, "rmdir", self._remove),
+                (os, "fsync", self._sync),
             ):  # fmt: skip
                 real = getattr(where, name)
                 patches.enter_context(patch.object(where, name, _bound(around, real)))
@@ -110,7 +114,7 @@ class Recorder:
 
     def _open(self, real: Any, path: Any, mode: str = "r", *more: Any, **named: Any) -> Any:
         opened = real(path, mode, *more, **named)
-        if "w" in mode:
+        if "w" in mode or "x" in mode:
             self._created(path)
         return opened
 
@@ -126,6 +130,8 @@ class Recorder:
             self._change(place[0], {place[1]: Folder()})
 
     def _link(self, real: Any, source: Any, path: Any) -> None:
+        if self._without_links is not None and Path(path).is_relative_to(self._without_links):
+            raise PermissionError("there are no hard links here")
         number = Path(source).stat().st_ino
         real(source, path)
         if (place := self._place(path)) is not None:
@@ -135,11 +141,6 @@ class Recorder:
             else:
                 node = self._files.setdefault(number, File(self._elsewhere[number]))
             self._change(place[0], {place[1]: node})
-
-    def _no_link(self, real: Any, source: Any, path: Any) -> None:
-        if self._place(path) is not None:
-            raise PermissionError("there are no hard links here")
-        real(source, path)
 
     def _rename(self, real: Any, source: Any, path: Any, **named: Any) -> None:
         real(source, path, **named)
@@ -173,6 +174,8 @@ class Recorder:
     def _place(self, path: Any) -> tuple[Folder, str] | None:
         """The folder that a path is in, and its name there; None: it is not below the root."""
         if not isinstance(path, str | Path) or not Path(path).is_relative_to(self.root):
+            return None
+        if Path(path).is_relative_to(self._outside):
             return None
         *parents, name = Path(path).relative_to(self.root).parts or ("",)
         folder = self.top

@@ -24,6 +24,7 @@ from quafka_broker.snapshots.pins import held, pin, read_pin
 from quafka_broker.snapshots.source import PinnedFiles
 from quafka_broker.snapshots.store import LocalStore, Store
 from quafka_broker.snapshots.verify import Verification
+from quafka_broker.snapshots.zones_ahead import make_ahead
 from quafka_proto.snapshot_format import manifest_path
 from tests.crash.recorded_folders import FATES, Moment, Names, Operation, Recorder, Sync, SyncNames
 from tests.support.mounts import LoopFilesystem, mountable
@@ -31,6 +32,7 @@ from tests.support.snapshot_reader import in_folder, manifests, values
 from tests.unit.broker.snapshot_tools import CopyingStore, put, snapshot, state_in
 
 ORG = 1
+DATA = "quafka-data"
 AGAIN = 0.15
 """After so many cuts the log is opened, and another snapshot made."""
 
@@ -54,34 +56,38 @@ class Recorded:
 
 
 async def creation(folder: Path, *, links: bool, org: int | None = None) -> Recorded:
-    """A second snapshot, in place of one whose lease is over; the third segment has grown."""
-    data, disk = folder / "data", folder / "disk"
-    disk.mkdir()
-    store = LocalStore(disk / "lake")
+    """A second snapshot, in place of one whose lease is over; the last segment has grown.
+
+    Zones are made ahead of it while all is recorded: they are linked to.
+    """
+    disk = folder / "disk"
+    data, store = disk / DATA, LocalStore(disk / "lake")
     async with state_in(data) as state:
         topic, _ = await state.create_topic(ORG, "t", 1)
         await put(state, topic, *numbered(range(20)))
         first = (await snapshot(state, store, org=org)).manifest.id
         await put(state, topic, *numbered(range(20, 30)))
         over = (await snapshot(state, store, org=org, lease_seconds=0.0)).manifest.id
-        await put(state, topic, *numbered(range(30, 50)))
+        for begin in range(30, 70, 10):
+            await put(state, topic, *numbered(range(begin, begin + 10)))
         wal = _files(data / "wal")
-        recorder = Recorder(disk, data)
-        with recorder.recording(links=links):
+        recorder = Recorder(disk, data / "wal")
+        with recorder.recording(None if links else store.folder):
+            assert make_ahead(data, state.log.segments()) > 1
             made = (await snapshot(state, store, org=org)).manifest.id
-    records = {first: 20, over: 30, made: 50}
+    records = {first: 20, over: 30, made: 70}
     return Recorded(recorder, "lake", wal, records, {first}, {first, made})
 
 
 async def first_creation(folder: Path) -> Recorded:
     """The first snapshot, in folders that are not there yet."""
-    data, disk = folder / "data", folder / "disk"
-    disk.mkdir()
+    disk = folder / "disk"
+    data = disk / DATA
     async with state_in(data) as state:
         topic, _ = await state.create_topic(ORG, "t", 1)
         await put(state, topic, *numbered(range(30)))
         wal = _files(data / "wal")
-        recorder = Recorder(disk, data)
+        recorder = Recorder(disk, data / "wal")
         with recorder.recording():
             made = (await snapshot(state, LocalStore(disk / "new" / "lake"))).manifest.id
     return Recorded(recorder, "new/lake", wal, {made: 30}, set(), {made})
@@ -89,9 +95,8 @@ async def first_creation(folder: Path) -> Recorded:
 
 async def dropping(folder: Path) -> Recorded:
     """One of two snapshots is dropped, whose files are partly the other's, too."""
-    data, disk = folder / "data", folder / "disk"
-    disk.mkdir()
-    store = LocalStore(disk / "lake")
+    disk = folder / "disk"
+    data, store = disk / DATA, LocalStore(disk / "lake")
     async with state_in(data) as state:
         topic, _ = await state.create_topic(ORG, "t", 1)
         await put(state, topic, *numbered(range(20)))
@@ -99,7 +104,7 @@ async def dropping(folder: Path) -> Recorded:
         await put(state, topic, *numbered(range(20, 50)))
         second = (await snapshot(state, store)).manifest.id
         wal = _files(data / "wal")
-        recorder = Recorder(disk, data)
+        recorder = Recorder(disk, data / "wal")
         with recorder.recording(), store.locked() as lock:
             catalog.drop(store, lock, first)
     return Recorded(recorder, "lake", wal, {first: 20, second: 50}, {second}, {second})
@@ -145,16 +150,17 @@ async def explore(recorded: Recorded, folder: Path) -> int:
 async def _cut(
     recorded: Recorded, moment: Moment, fate: str, left: Path, rng: random.Random, *, last: bool
 ) -> None:
-    wal = left / "data" / "wal"
+    wal, data = left / "wal", left / "disk" / DATA
     wal.mkdir(parents=True)
     active = max(name for name in recorded.wal if name.endswith(".log"))
-    for name, data in recorded.wal.items():
+    for name, content in recorded.wal.items():
         # What was written behind the cut may be torn, and of the last index all of it.
         torn = rng.randbytes(rng.randrange(200)) if name == active else b""
         if name == active.replace(".log", ".oidx"):
-            data = data[: rng.randrange(len(data) + 1)]
-        (wal / name).write_bytes(data + torn)
-    moment.leave(left / "disk", left / "data", fate, rng)
+            content = content[: rng.randrange(len(content) + 1)]
+        (wal / name).write_bytes(content + torn)
+    moment.leave(left / "disk", wal, fate, rng)
+    wal.rename(data / "wal")
     dest = left / "disk" / recorded.dest
     found = _check(dest, recorded.records)
     assert recorded.stay <= found
@@ -162,7 +168,7 @@ async def _cut(
         assert found == recorded.done
     if not last and rng.random() >= AGAIN:
         return
-    async with state_in(left / "data") as state:  # which cuts the torn tail off linked files, too
+    async with state_in(data) as state:  # which cuts the torn tail off linked files, too
         assert _check(dest, recorded.records) == found
         again = (await snapshot(state, LocalStore(dest))).manifest
         whole = max(recorded.records.values())

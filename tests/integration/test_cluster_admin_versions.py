@@ -59,6 +59,12 @@ from quafka_proto.schema.replicas import (
     ReassignableTopic,
     TopicPartitions,
 )
+from quafka_proto.schema.sasl import (
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+    SaslHandshakeRequest,
+    SaslHandshakeResponse,
+)
 from quafka_proto.schema.scram import (
     DescribeUserScramCredentialsRequest,
     DescribeUserScramCredentialsResponse,
@@ -342,6 +348,18 @@ def test_there_are_no_acls(client: RawClient, version: int) -> None:
     )  # fmt: skip
     gone = client.call(DeleteAclsRequest(filters=[filter_]), DeleteAclsResponse, version)
     assert [each.error_code for each in gone.filter_results] == [E.SECURITY_DISABLED]
+
+
+@pytest.mark.parametrize("version", range(3))
+def test_nobody_logs_in(client: RawClient, version: int) -> None:
+    """A client that has credentials is told that they are not asked for."""
+    hello = SaslHandshakeRequest(mechanism="PLAIN")
+    shaken = client.call(hello, SaslHandshakeResponse, min(version, 1))
+    assert (shaken.error_code, shaken.mechanisms) == (E.ILLEGAL_SASL_STATE, [])
+    secret = SaslAuthenticateRequest(auth_bytes=b"\0ann\0secret")
+    known = client.call(secret, SaslAuthenticateResponse, version)
+    assert known.error_code == E.ILLEGAL_SASL_STATE
+    assert "PLAINTEXT" in (known.error_message or "")
 
 
 @pytest.mark.parametrize("version", range(3))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import sys
 import threading
@@ -275,6 +276,17 @@ def test_a_list_of_what_can_be_read(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert whole in said.out
     assert f"snapshot {damaged.name}: the manifest is not JSON" in said.err
     assert main(["snapshot", "verify", f"file://{dest}", whole]) == 0
+
+
+def test_a_disk_that_is_full_behind_the_snapshot(
+    cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    full = OSError(errno.ENOSPC, "No space left on device")
+    command = ["snapshot", "create", str(tmp_path / "dest"), "--data", str(cluster.data)]
+    with patch("pyspark_quafka.parquet.export_parquet", side_effect=full):
+        assert main([*command, "--format", "parquet"]) == 2
+    said = capsys.readouterr().err
+    assert "the snapshot is made; its Parquet is not: No space left on device" in said
 
 
 def test_an_object_store_needs_its_extra(

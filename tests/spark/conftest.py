@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from tests.support.java import QUICK_START
+
 
 def needs_java() -> None:
     """Skip where there is no Java."""
@@ -30,8 +32,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.driver.memory", "600m")
-        # Tests are over before the second compiler has paid for itself.
-        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+        .config("spark.driver.extraJavaOptions", " ".join(QUICK_START))
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
         .config("spark.local.dir", str(folder / "local"))

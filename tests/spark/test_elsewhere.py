@@ -29,6 +29,7 @@ from pyspark_quafka.store import Store, open_store
 from pyspark_quafka.varints import Bytes
 from quafka_proto.record_codec import Record
 from tests.spark.conftest import needs_java
+from tests.support.java import QUICK_START
 from tests.support.s3 import S3, s3_server
 from tests.support.snapshots import SnapshotMaker, records_of
 
@@ -107,6 +108,7 @@ def test_executors_need_the_wheel_only(tmp_path: Path) -> None:
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_HOME": str(site / "pyspark"),
         "SPARK_SCALA_VERSION": "2.13",
+        "JAVA_TOOL_OPTIONS": " ".join(QUICK_START),
     }
     job = tmp_path / "job.py"
     job.write_text(_JOB)

@@ -13,6 +13,8 @@ import pytest
 from tests.support.alone import alone
 
 _JARS = Path(sys.prefix) / "jars"
+QUICK_START = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto"]
+"""Tests are over before the second compiler has paid for itself."""
 
 
 def jar(group: str, artifact: str, version: str) -> Path:
@@ -51,9 +53,8 @@ def java_command(source: Path, jars: list[Path]) -> list[str]:
 
 
 def java_class(name: str, jars: list[Path]) -> list[str]:
-    """What runs a class of these jars. The flags are for a quick start."""
-    flags = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto"]
-    return [_program("java"), *flags, "-cp", ":".join(map(str, jars)), name]
+    """What runs a class of these jars."""
+    return [_program("java"), *QUICK_START, "-cp", ":".join(map(str, jars)), name]
 
 
 def run_java(source: Path, jars: list[Path], text: str, *arguments: str) -> str:

@@ -212,11 +212,13 @@ class Creation:
         if not linked:
             index, index_offset = f"{stem}.oidx", 0
             self._put(index, INDEX_ROW_SIZE * part.rows, self._rows(part))
+        zones = f"{stem}.zones"
         ready = self._source.zones(cut) if cut.sealed and not part.first_row else None
-        self._zones(f"{stem}.zones", self._rows(part), part.rows, ready)
+        if ready is None or not self._link(self._source.zones_path(cut), zones):
+            self._zones(zones, self._rows(part), part.rows, ready)
         return Piece(
             cut.number, cut.salt, part.position, cut.end - part.position, log, log_offset,
-            index, index_offset, part.rows, f"{stem}.zones",
+            index, index_offset, part.rows, zones,
         )  # fmt: skip
 
     def _repacked(self, part: _Range, org: int) -> list[Piece]:

@@ -35,6 +35,14 @@ if TYPE_CHECKING:
 
 _RENEWALS = 6  # in the time after which a lock is taken over
 _POLL_SECONDS = 0.5
+_MEANT = {
+    # Where a machine's role would be asked for, which is tried last.
+    "169.254.169.254": "no credentials, as in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+    "403 Forbidden": "access is denied",
+    "404 Not Found": "there is no such bucket",
+    "Unable to recognise URL": "it names no bucket",
+}
+"""What the library's messages stand for."""
 
 # Its type is known only where an Arrow library is installed.
 _list = cast("Callable[..., Iterable[Sequence[ObjectMeta]]]", getattr(obstore, "list"))  # noqa: B009
@@ -91,8 +99,11 @@ class ObjectStore:
 
     @contextmanager
     def locked(self) -> Generator[Lock]:
-        with _said(f"{self._url}/{LOCK}"):
-            held = _Held(self, self._taken())
+        try:
+            with _said(f"{self._url}/{LOCK}"):
+                held = _Held(self, self._taken())
+        except FileNotFoundError as e:
+            raise FileNotFoundError("there is no such bucket") from e
         try:
             yield held
         finally:
@@ -208,4 +219,6 @@ def _said(what: str) -> Generator[None]:
 
 
 def _first_line(error: Exception) -> str:
-    return str(error).split("\n", 1)[0]
+    line = str(error).partition("\n")[0].partition(": <?xml")[0]
+    meant = next((_MEANT[text] for text in _MEANT if text in line), None)
+    return f"{meant} ({line})" if meant else line

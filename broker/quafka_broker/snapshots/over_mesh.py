@@ -146,6 +146,9 @@ class _RemoteFiles:
     def zones(self, segment: SegmentCut) -> bytes | None:
         return None
 
+    def zones_path(self, segment: SegmentCut) -> Path | None:
+        return None
+
     def log(self, number: int, at: int, size: int) -> bytes:
         return b"".join(self.log_chunks(number, at, size))
 

@@ -36,6 +36,10 @@ class Source(Protocol):
         """The zones of a sealed segment, where they have been made already."""
         ...
 
+    def zones_path(self, segment: SegmentCut) -> Path | None:
+        """The file that they are in, where it can be linked to."""
+        ...
+
     def log_chunks(self, number: int, at: int, size: int) -> Iterator[bytes]:
         """A range of a segment's log, in pieces that fit into memory. Raises OSError."""
         ...
@@ -61,10 +65,13 @@ class PinnedFiles:
 
     def zones(self, segment: SegmentCut) -> bytes | None:
         try:
-            data = (self._folder / zones_name(segment)).read_bytes()
+            data = self.zones_path(segment).read_bytes()
         except FileNotFoundError:
             return None
         return data if check(data, segment) else None
+
+    def zones_path(self, segment: SegmentCut) -> Path:
+        return self._folder / zones_name(segment)
 
     def log_chunks(self, number: int, at: int, size: int) -> Iterator[bytes]:
         for start, some in chunks(at, size):

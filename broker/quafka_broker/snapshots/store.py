@@ -76,10 +76,11 @@ class LocalStore:
 
     def files(self, folder: str) -> dict[str, int]:
         found: dict[str, int] = {}
-        for place, _, names in os.walk(self.folder / folder):
+        for place, _, names in os.walk(self.folder / folder, onerror=_unless_gone):
             for name in names:
                 path = Path(place) / name
-                found[path.relative_to(self.folder).as_posix()] = path.stat().st_size
+                with suppress(FileNotFoundError):  # removed meanwhile
+                    found[path.relative_to(self.folder).as_posix()] = path.stat().st_size
         return found
 
     def put(self, path: str, data: Iterable[bytes]) -> None:
@@ -147,6 +148,12 @@ class LocalStore:
             yield _Ours()
         finally:
             os.close(fd)
+
+
+def _unless_gone(error: OSError) -> None:
+    """Raise: what a folder holds that cannot be read would be taken for not there, or garbage."""
+    if not isinstance(error, FileNotFoundError):
+        raise error
 
 
 class _Ours:

@@ -29,7 +29,7 @@ from quafka_proto.snapshot_format import (
 )
 
 _ROWS_PER_READ = 4096
-_READ_BYTES = 1 << 20
+_READ_BYTES = 8 << 20
 
 _Key = tuple[bytes, int, int, int]
 """Topic hash, org, partition, generation."""

@@ -8,6 +8,7 @@ data folder. They are a cache: whatever is missing, or not whole, is made when i
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -74,7 +75,10 @@ def _make(data: Path, path: Path, segment: SegmentCut) -> None:
         builder.add(rows)
         time.sleep((time.thread_time() - begun) * _REST)
     part = path.with_name(path.name + _PART)
-    part.write_bytes(encode_zones(builder.zones()))
+    with part.open("wb") as file:
+        file.write(encode_zones(builder.zones()))
+        file.flush()
+        os.fsync(file.fileno())  # snapshots link to it
     part.replace(path)
 
 

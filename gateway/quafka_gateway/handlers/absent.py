@@ -4,6 +4,7 @@ Tools ask these whenever they show a cluster, and take UNSUPPORTED_VERSION for a
 
 | API | key, versions | answer |
 | --- | --- | --- |
+| SaslHandshake, SaslAuthenticate | 17, 0-1; 36, 0-2 | ILLEGAL_SASL_STATE: nobody is asked to |
 | DescribeAcls, CreateAcls, DeleteAcls | 29-31, 0-3 | SECURITY_DISABLED: there is no authorizer |
 | DescribeClientQuotas | 48, 0-1 | none |
 | DescribeUserScramCredentials | 50, 0 | none; RESOURCE_NOT_FOUND for a user by name |
@@ -26,6 +27,12 @@ from quafka_proto.schema.acls import (
     DescribeAclsResponse,
 )
 from quafka_proto.schema.quotas import DescribeClientQuotasRequest, DescribeClientQuotasResponse
+from quafka_proto.schema.sasl import (
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+    SaslHandshakeRequest,
+    SaslHandshakeResponse,
+)
 from quafka_proto.schema.scram import (
     DescribeUserScramCredentialsRequest,
     DescribeUserScramCredentialsResponse,
@@ -41,12 +48,28 @@ from quafka_proto.schema.transaction_admin import (
 
 _DISABLED = ErrorCode.SECURITY_DISABLED
 _NO_AUTHORIZER = "no authorizer is configured"
+_NO_SASL = "clients do not log in here: this listener is PLAINTEXT"
 _TRANSACTION_STATES = frozenset(
     (
         "Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort",
         "Dead", "PrepareEpochFence",
     )
 )  # fmt: skip
+
+
+async def sasl_handshake(
+    request: SaslHandshakeRequest, context: RequestContext
+) -> SaslHandshakeResponse:
+    """No mechanism is offered. A client told so gives up; a lost connection it would try again."""
+    return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, mechanisms=[])
+
+
+async def sasl_authenticate(
+    request: SaslAuthenticateRequest, context: RequestContext
+) -> SaslAuthenticateResponse:
+    """Nobody's credentials are looked at."""
+    code = ErrorCode.ILLEGAL_SASL_STATE
+    return SaslAuthenticateResponse(error_code=code, error_message=_NO_SASL, auth_bytes=b"")
 
 
 async def describe_acls(

@@ -366,6 +366,33 @@ async def test_a_snapshot_that_cannot_be_read_can_be_dropped(tmp_path: Path, des
         assert values(in_folder(dest), good, ORG, "t") == [b"x"]
 
 
+async def test_what_cannot_be_listed_is_not_taken_for_garbage(
+    tmp_path: Path, dest: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = CopyingStore(dest)
+    async with state_in(tmp_path / "data") as state:
+        topic, _ = await state.create_topic(ORG, "t", 1)
+        await put(state, topic, *named("t", range(20)))
+        kept = (await snapshot(state, store, org=ORG)).manifest
+        other = (await snapshot(state, store)).manifest
+        there = contents(dest)
+        scan = os.scandir
+
+        def failing(path: Path) -> object:
+            if kept.id in str(path):
+                raise OSError(errno.EIO, "Input/output error", str(path))
+            return scan(path)
+
+        with monkeypatch.context() as patched:
+            patched.setattr("os.scandir", failing)
+            with pytest.raises(OSError, match="Input/output error"):
+                await snapshot(state, store)
+            with pytest.raises(OSError, match="Input/output error"), store.locked() as lock:
+                catalog.drop(store, lock, other.id)
+    assert contents(dest) == there
+    assert faults(store, kept) == []
+
+
 def test_who_was_suspended_removes_nothing_more(dest: Path) -> None:
     """Files that were garbage then may be part of somebody else's snapshot by now."""
     store = LocalStore(dest)
@@ -565,11 +592,13 @@ def test_a_folder_that_is_in_use_is_waited_for(tmp_path: Path, dest: Path) -> No
     released.join()
     assert values(in_folder(dest), made.manifest, ORG, "t") == [b"x"]
     other.hold()
+    open_before = len(list(Path("/proc/self/fd").iterdir()))
     with (
         patch.object(from_broker, "_START_SECONDS", 0.2),
         pytest.raises(StartupError, match="held"),
     ):
         local_cut(data).__enter__()
+    assert len(list(Path("/proc/self/fd").iterdir())) == open_before
     other.release()
 
 

@@ -88,8 +88,19 @@ async def test_a_manifest_is_put_only_where_there_is_none(store: ObjectStore) ->
 
 async def test_the_wrong_key_is_refused(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
-    with pytest.raises(OSError, match="403"):
+    with pytest.raises(OSError, match=r"segments: access is denied \(.*403 Forbidden\)"):
         ObjectStore(url, DEAD_SECONDS).files("segments")
+
+
+async def test_a_bucket_that_is_not_there_is_told(url: str) -> None:
+    assert url
+    elsewhere = ObjectStore("s3://no-such-bucket/lake", DEAD_SECONDS)
+    with pytest.raises(OSError, match="there is no such bucket"):
+        elsewhere.files("segments")
+    with pytest.raises(OSError, match="there is no such bucket"), elsewhere.locked():
+        pass
+    with pytest.raises(OSError, match="it names no bucket"):
+        ObjectStore("s3://", DEAD_SECONDS)
 
 
 async def test_an_interrupted_upload_is_gone_on_with(tmp_path: Path, store: ObjectStore) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from quafka_gateway.quirks import body_start
+from quafka_gateway.quirks import body_start, to_body_end
 from quafka_proto.codec import decode, encode
 from quafka_proto.headers import RequestHeader
+from quafka_proto.schema.acls import DescribeAclsRequest
 from quafka_proto.schema.fetch import FetchRequest
 from quafka_proto.schema.metadata import MetadataRequest, MetadataRequestTopic
 
@@ -33,7 +34,20 @@ def test_other_requests_begin_where_they_begin(version: int) -> None:
     assert read(version, b"".join(encode(some, version))) == some
 
 
+@pytest.mark.parametrize("version", range(4))
+def test_kafka_go_asks_for_acls_with_a_byte_too_many(version: int) -> None:
+    ask = DescribeAclsRequest(
+        resource_type_filter=1, resource_name_filter=None, principal_filter=None,
+        host_filter=None, operation=1, permission_type=1,
+    )  # fmt: skip
+    header = RequestHeader(29, version, 1, "kafka-go")
+    proper = b"".join(encode(ask, version))
+    for frame in (proper, proper + bytes(version >= 2)):
+        assert decode(DescribeAclsRequest, version, to_body_end(header, frame)) == ask
+
+
 def test_other_apis_are_left_alone() -> None:
     frame = b"".join(encode(FetchRequest(), 12))
+    assert to_body_end(RequestHeader(1, 12, 1, None), frame + bytes(2)) == frame + bytes(2)
     assert body_start(RequestHeader(1, 12, 1, None), frame, 0) == 0
     assert body_start(RequestHeader(3, 8, 1, None), bytes(7), 0) == 0

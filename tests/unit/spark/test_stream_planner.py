@@ -84,6 +84,20 @@ def test_where_the_newest_snapshot_was_dropped_the_stream_waits(maker: SnapshotM
     assert offsets(stream.plan(read, stream.latest(read))) == [5]
 
 
+@pytest.mark.parametrize("lossy", ["true", "false"])
+def test_a_stream_never_goes_back(maker: SnapshotMaker, lossy: str) -> None:
+    """After a restart PySpark 4.0 and 4.1 do not say where the query is."""
+    append(maker, 3)
+    stream = planner(maker, failOnDataLoss=lossy)
+    newest = append(maker, 2)
+    read = stream.latest(stream.initial())
+    drop(maker, newest)
+    with pytest.raises(DataLossError, match=r"read up to 5, and snapshot .* ends at 3"):
+        stream.plan(read, stream.latest(None))
+    append(maker, 1)
+    assert offsets(stream.plan(read, stream.latest(None))) == [5]
+
+
 def test_a_batch_over_several_snapshots(maker: SnapshotMaker) -> None:
     """After a restart PySpark 4.0 and 4.1 do not say where the query is: all comes at once."""
     append(maker, 3)
