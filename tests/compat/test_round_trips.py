@@ -18,6 +18,7 @@ from aiokafka import TopicPartition as AioTopicPartition
 from quafka_proto.records import COMPRESSION_MASK, read_header
 from quafka_proto.schema.fetch import FetchResponse
 from tests.support.cluster import Cluster
+from tests.support.go import go_program
 from tests.support.java import java_command, kafka_tools
 from tests.support.kafka_calls import create_topic, fetch_request
 from tests.support.python_packages import installed
@@ -101,6 +102,10 @@ def test_kafka_python_2(shared_cluster: Cluster, bootstrap: str, topics: list[To
 def test_java(shared_cluster: Cluster, bootstrap: str, topics: list[Topic]) -> None:
     command = java_command(HERE / "java" / "RoundTrip.java", kafka_tools(HERE / "java" / "pom.xml"))
     check(shared_cluster, topics, run_program(command, bootstrap, topics))
+
+
+def test_franz_go(shared_cluster: Cluster, bootstrap: str, topics: list[Topic]) -> None:
+    check(shared_cluster, topics, run_program([go_program()], bootstrap, topics))
 
 
 @pytest.mark.parametrize("idempotent", [False, True])
