@@ -3,7 +3,9 @@
 Names and defaults are Kafka 4's. Every config has a broker default or a fixed one; what a topic
 sets itself is kept in the registry as the text that was given. What cannot be honoured is
 refused by name, never accepted and ignored - but for settings of the files that Kafka keeps for
-each partition: here all partitions share one log, and there is nothing that they could change.
+each partition: here all partitions share one log, and there is nothing that they could change. Nor
+do consumers see how what is stored is compressed: a topic that is mirrored with its configs, as by
+MirrorMaker, can be made.
 """
 
 from __future__ import annotations
@@ -132,8 +134,9 @@ TOPIC_CONFIGS: dict[str, TopicConfig] = {
             "record is kept, also those that a later one of the same key supersedes",
         ),
         TopicConfig(
-            "compression.type", "producer", ConfigType.STRING, _one_of("producer"),
-            "producer: batches are stored as they were sent", "nothing",
+            "compression.type", "producer", ConfigType.STRING,
+            _one_of("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"),
+            "producer, uncompressed, gzip, snappy, lz4, zstd", _AS_SENT,
         ),
         TopicConfig(
             "max.message.bytes", "", *_COUNT, "a larger record batch gets MESSAGE_TOO_LARGE",

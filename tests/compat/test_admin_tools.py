@@ -17,7 +17,7 @@ from tests.support.raw_client import RawClient
 
 TOPIC = "of-admins"
 CONFIGS = "kafka.admin.ConfigCommand"
-REFUSED = {"by hand", "shrink", "keep", "alter broker", "acls"}
+REFUSED = {"by hand", "shrink", "keep", "alter broker", "acls", "transact"}
 
 
 def runs(cluster: Cluster, folder: Path) -> dict[str, Run]:
@@ -73,6 +73,8 @@ def runs(cluster: Cluster, folder: Path) -> dict[str, Run]:
         "replication": tool("MetadataQuorumCommand", *at, "describe", "--replication"),
         "acls": tool("AclCommand", *at, "--list"),
         "transactions": tool("TransactionsCommand", *at, "list"),
+        "transact": tool("ProducerPerformance", *at, "--topic", TOPIC, "--num-records", "1",
+                         "--record-size", "9", "--throughput", "-1", "--transactional-id", "x"),
         "features": tool("FeatureCommand", *at, "describe"),
     }  # fmt: skip
     for kind in ("topics", "brokers", "users", "clients", "ips", "client-metrics", "groups"):
@@ -97,6 +99,7 @@ def test_what_is_refused_is_said(said: dict[str, Outcome]) -> None:
     assert "cleanup.policy cannot be 'keep'" in said["keep"].output
     assert "num.partitions: a broker's configs are its settings" in said["alter broker"].output
     assert "SecurityDisabledException" in said["acls"].output
+    assert "error: transactions are not served here" in said["transact"].output
 
 
 def test_topics(said: dict[str, Outcome]) -> None:

@@ -52,7 +52,7 @@ def test_defaults_are_allowed(known: TopicConfig) -> None:
     [
         ("cleanup.policy", ""),
         ("cleanup.policy", "compact,keep"),
-        ("compression.type", "zstd"),
+        ("compression.type", "brotli"),
         ("max.message.bytes", "-1"),
         ("max.message.bytes", "1_000"),
         ("max.message.bytes", "١"),
@@ -94,6 +94,11 @@ def test_what_configs_mean() -> None:
         {"message.timestamp.difference.max.ms": "5", "message.timestamp.after.max.ms": "9"},
     )
     assert (one.before_max_ms, one.after_max_ms) == (5, 9)
+
+
+@pytest.mark.parametrize("codec", ["uncompressed", "gzip", "snappy", "lz4", "zstd"])
+def test_a_mirrored_topic_may_name_a_codec(codec: str) -> None:
+    assert topic_configs.check({"compression.type": codec}) == {"compression.type": codec}
 
 
 @pytest.mark.parametrize(
