@@ -317,22 +317,29 @@ def _bodies(
     for batch, (crc, codec, count) in enumerate(zip(*facts, strict=True)):
         data = batches.view_of(batch)
         packed = data[BATCH_HEADER_SIZE:]
-        size = len(packed)
-        if crc32c(data[PATCHED_SIZE:]) != crc:
-            unreadable[batch] = "it does not match its CRC"
-        elif not plain:
-            try:
-                size = arena.decompress(codec, packed, at, limit)
-            except Malformed as e:
-                unreadable[batch] = str(e)
-        if batch not in unreadable and count * _LEAST_RECORD > size:
-            unreadable[batch] = f"{size} bytes are not {count} records"
+        try:
+            _check_crc(data, crc)
+            size = len(packed) if plain else arena.decompress(codec, packed, at, limit)
+            _check_size(size, count)
+        except Malformed as e:
+            unreadable[batch] = str(e)
+            size = 0
         if not plain:
             starts[batch], ends[batch] = at, at + size
             at += size
             if at > _MOST_BYTES and batch:
                 raise _TooMuchError
     return _Bodies(batches.data if plain else arena.data[:at], starts, ends), unreadable
+
+
+def _check_crc(batch: memoryview, crc: int) -> None:
+    if crc32c(batch[PATCHED_SIZE:]) != crc:
+        raise Malformed("it does not match its CRC")
+
+
+def _check_size(size: int, count: int) -> None:
+    if count * _LEAST_RECORD > size:
+        raise Malformed(f"{size} bytes are not {count} records")
 
 
 # --- records --------------------------------------------------------------------------------

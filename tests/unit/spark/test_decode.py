@@ -216,6 +216,17 @@ def test_memory_is_used_again_and_grows() -> None:
         assert all(set(value) <= {codec} for value in values)
 
 
+def test_damage_takes_no_room_of_what_follows() -> None:
+    """A damaged batch that is larger than all the memory there is yet."""
+    large = build_batch([Record(0, NOW, None, random.Random(1).randbytes(20 << 20), [])], 0)
+    large[22] |= Codec.LZ4  # which the body is not
+    large[17:21] = crc32c(large[PATCHED_SIZE:]).to_bytes(4, "big")
+    small = build_batch([Record(0, NOW, None, b"x" * 500, [])], 1, codec=Codec.LZ4)
+    found, damages = decoded(batches_of([large, small]), EVERYTHING)
+    assert [damage.offset for damage in damages] == [0]
+    assert found.to_pylist() == plainly([small])
+
+
 def test_a_batch_that_is_too_large_is_told() -> None:
     small = build_batch([Record(0, NOW, None, b"x", [])], 0)
     large = build_batch([Record(0, NOW, None, b"x" * 5_000, [])], 1, codec=Codec.ZSTD)
