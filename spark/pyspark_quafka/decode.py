@@ -495,7 +495,7 @@ def _gather(data: Bytes, starts: Longs, sizes: Longs) -> pa.Array:
     them are values, too. The only copy is that of `take`.
     """
     if not len(starts):
-        return pa.array([], pa.binary())
+        return pa.nulls(0, pa.binary())
     first = int(starts[0])
     nulls = sizes < 0
     bounds = np.empty(2 * len(starts), np.int32)
