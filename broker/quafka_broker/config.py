@@ -47,6 +47,14 @@ class LogSettings(OpsSettings):
         1, "partitions of topics that are created without a number",
         settings.whole(1, 100_000), "1 to 100000",
     )  # fmt: skip
+    max_partitions_per_topic: int = setting(
+        20_000, "most partitions that a topic may be given",
+        settings.whole(1, 100_000), "1 to 100000",
+    )  # fmt: skip
+    max_partitions_per_org: int = setting(
+        200_000, "most partitions of all topics of an org; each topic has at least one",
+        settings.whole(1, 10_000_000), "1 to 10000000",
+    )  # fmt: skip
     auto_create_topics_enable: bool = setting(
         True, "create a topic when a client first asks for it", settings.boolean, "true, false"
     )

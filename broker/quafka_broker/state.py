@@ -196,6 +196,7 @@ class BrokerState:
         """The topic of that name, and whether this call created it. Durable on return.
 
         Raises:
+            OrgFullError: the org's partitions would be too many.
             StorageError: nothing was created.
         """
 
@@ -203,6 +204,8 @@ class BrokerState:
             found = self.registry.by_name(org, name)
             if found is not None:
                 return found, False
+            limit = self.config.max_partitions_per_org
+            self.registry.org(org).check_room(partitions, limit)
             topic = self.registry.plan_topic(org, name, partitions, configs)
             await self._record(topics.created(topic))
             return topic, True

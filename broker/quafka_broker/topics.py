@@ -33,6 +33,7 @@ from dataclasses import asdict, dataclass, field, replace
 from itertools import chain, count
 from typing import Any, cast
 
+from quafka_broker.org_topics import OrgTopics
 from quafka_broker.virtual_topics import VirtualTopicId, topic_hash
 from quafka_proto.errors import ErrorCode
 
@@ -40,6 +41,7 @@ REGISTRY_ORG = 0
 REGISTRY_NAME = "__quafka_registry"
 REGISTRY = VirtualTopicId(REGISTRY_ORG, topic_hash(REGISTRY_ORG, REGISTRY_NAME), 0, 0)
 MAX_PARTITIONS = 100_000
+"""The most that `max.partitions.per.topic` may be."""
 PRODUCER_ID_BLOCK = 1_000
 _PRODUCER_IDS = 1 << 32
 
@@ -92,6 +94,7 @@ class Registry:
         self.producer_ids_up_to = 0
         self._by_name: dict[tuple[int, str], Topic] = {}
         self._by_id: dict[tuple[int, bytes], Topic] = {}
+        self._orgs: dict[int, OrgTopics] = {}
         self._slugs: set[tuple[int, str]] = set()
         self._log_starts: dict[tuple[int, str], dict[int, int]] = {}
         self._next_generation: dict[tuple[int, str], int] = {}
@@ -108,8 +111,11 @@ class Registry:
 
     def topics(self, org: int) -> list[Topic]:
         """An org's topics, by name."""
-        mine = [topic for (owner, _), topic in self._by_name.items() if owner == org]
-        return sorted(mine, key=lambda topic: topic.name)
+        return [self._by_name[org, name] for name in sorted(self.org(org).names())]
+
+    def org(self, org: int) -> OrgTopics:
+        """What an org's topics are in sum."""
+        return self._orgs.get(org) or OrgTopics()
 
     def every_topic(self) -> list[Topic]:
         """All topics of all orgs."""
@@ -161,6 +167,7 @@ class Registry:
         elif kind == "topic_deleted":
             topic = self._by_name.pop((event["org"], event["name"]))
             del self._by_id[topic.org, topic.uuid]
+            self._orgs[topic.org].remove(topic)
             self._slugs.discard((topic.org, topic.slug))
             self._log_starts.pop((topic.org, topic.name), None)
         elif kind == "log_start":
@@ -178,6 +185,8 @@ class Registry:
         self._next_generation[topic.org, topic.name] = topic.generation + 1
 
     def _put(self, topic: Topic) -> None:
+        before = self._by_name.get((topic.org, topic.name))
+        self._orgs.setdefault(topic.org, OrgTopics()).put(before, topic)
         self._by_name[topic.org, topic.name] = topic
         self._by_id[topic.org, topic.uuid] = topic
 

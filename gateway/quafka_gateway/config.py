@@ -37,6 +37,10 @@ class EdgeSettings(OpsSettings):
         104_857_600, "largest request accepted, in bytes", settings.whole(1_024, 100 << 20),
         "1024 to 104857600",
     )  # fmt: skip
+    max_partitions_per_request: int = setting(
+        20_000, "most partitions that one CreateTopics request may ask for; a topic without a "
+        "number counts as one", settings.whole(1, 10_000_000), "1 to 10000000",
+    )  # fmt: skip
     queued_max_request_bytes: int = setting(
         512 << 20,
         "bytes of requests held at a time, of all clients together; above it nobody is read from",

@@ -93,6 +93,9 @@ def test_create_topics(client: RawClient, version: int) -> None:
     for wrong in (bad, twice, null):
         assert create(wrong) == [("bad", E.INVALID_CONFIG)]
     assert create(topic("bad", 0)) == [("bad", E.INVALID_PARTITIONS)]
+    too_many = [topic("bad", 19_999), topic("worse", 2)]
+    violation = E.POLICY_VIOLATION
+    assert create(*too_many) == [("bad", violation), ("worse", violation)]
     assert partitions_of(client, a) == 2
 
 

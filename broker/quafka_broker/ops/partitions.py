@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from quafka_broker.org_topics import OrgFullError
 from quafka_broker.state import BrokerState
-from quafka_broker.topics import MAX_PARTITIONS, Topic
+from quafka_broker.topics import Topic
 from quafka_broker.wal.errors import StorageError
 from quafka_mesh_ops.admin_ops import CreatePartitions, CreatePartitionsResp
 from quafka_mesh_ops.server import OpContext
@@ -33,8 +34,11 @@ async def create(
                 f"topic {op.topic!r} has {present.partitions} partitions; {op.count} would be "
                 "no more"
             )
-        if op.count > MAX_PARTITIONS:
-            raise _RefusedError(f"{op.count} partitions: the most is {MAX_PARTITIONS}")
+        most = state.config.max_partitions_per_topic
+        if op.count > most:
+            raise _RefusedError(f"{op.count} partitions: max.partitions.per.topic={most}")
+        org = state.registry.org(present.org)
+        org.check_room(op.count - present.partitions, state.config.max_partitions_per_org)
         return replace(present, partitions=op.count)
 
     try:
@@ -44,6 +48,8 @@ async def create(
             return unknown
     except _RefusedError as e:
         return CreatePartitionsResp(ErrorCode.INVALID_PARTITIONS, str(e))
+    except OrgFullError as e:
+        return CreatePartitionsResp(ErrorCode.POLICY_VIOLATION, str(e))
     except StorageError as e:
         return CreatePartitionsResp(ErrorCode.KAFKA_STORAGE_ERROR, str(e))
     return CreatePartitionsResp()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from quafka_broker import topic_configs
+from quafka_broker.org_topics import OrgFullError
 from quafka_broker.state import BrokerState
-from quafka_broker.topics import MAX_PARTITIONS, Topic, legal_name, unknown_topic
+from quafka_broker.topics import Topic, legal_name, unknown_topic
 from quafka_broker.wal.errors import StorageError
 from quafka_mesh_ops import semconv
 from quafka_mesh_ops.ops import (
@@ -71,6 +72,8 @@ async def create(state: BrokerState, context: OpContext, op: CreateTopic) -> Cre
                 topic, is_new = await state.create_topic(
                     context.org_id, op.topic, partitions, configs
                 )
+        except OrgFullError as e:
+            return _full(e)
         except StorageError as e:
             return CreateTopicResp(b"", -1, ErrorCode.KAFKA_STORAGE_ERROR, str(e))
         if not is_new:
@@ -93,12 +96,21 @@ def _refusal(state: BrokerState, org: int, name: str, partitions: int) -> Create
     if not legal_name(name):
         message = "a topic name is 1 to 249 of a-z, A-Z, 0-9, '.', '_', '-'; not '.' or '..'"
         return CreateTopicResp(b"", -1, ErrorCode.INVALID_TOPIC_EXCEPTION, message)
-    if not 1 <= partitions <= MAX_PARTITIONS:
-        message = f"{partitions} partitions: allowed are 1 to {MAX_PARTITIONS}"
+    most = state.config.max_partitions_per_topic
+    if not 1 <= partitions <= most:
+        message = f"{partitions} partitions: allowed are 1 to max.partitions.per.topic={most}"
         return CreateTopicResp(b"", -1, ErrorCode.INVALID_PARTITIONS, message)
     if state.registry.by_name(org, name) is not None:
         return _exists(name)
+    try:
+        state.registry.org(org).check_room(partitions, state.config.max_partitions_per_org)
+    except OrgFullError as e:
+        return _full(e)
     return None
+
+
+def _full(error: OrgFullError) -> CreateTopicResp:
+    return CreateTopicResp(b"", -1, ErrorCode.POLICY_VIOLATION, str(error))
 
 
 def _exists(name: str) -> CreateTopicResp:
@@ -115,6 +127,8 @@ async def _named(state: BrokerState, org: int, name: str, create: bool) -> Topic
         return TopicDescription(name, b"", 0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     try:
         topic, _ = await state.create_topic(org, name, state.config.num_partitions)
+    except OrgFullError:
+        return TopicDescription(name, b"", 0, ErrorCode.POLICY_VIOLATION)
     except StorageError:
         return TopicDescription(name, b"", 0, ErrorCode.LEADER_NOT_AVAILABLE)
     return _description(topic)

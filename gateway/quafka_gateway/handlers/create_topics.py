@@ -1,7 +1,8 @@
 """CreateTopics (key 19), versions 0-7.
 
 One replica, on this gateway: a replication factor above 1 and manual assignments are refused rather
-than accepted and ignored. Topic configs are the broker's to judge.
+than accepted and ignored. The broker checks topic configs and its own limits. A request for more
+partitions than `max.partitions.per.request` creates nothing: POLICY_VIOLATION, as in Kafka.
 """
 
 from __future__ import annotations
@@ -19,11 +20,17 @@ from quafka_proto.schema.topics import (
     CreateTopicsResponse,
 )
 
-_MOST_CONFIGS = 1_000  # there are no so many
+_MOST_CONFIGS = 1_000  # there are not that many
 
 
 async def handle(request: CreateTopicsRequest, context: RequestContext) -> CreateTopicsResponse:
     """Create each topic, durably."""
+    most = context.services.config.max_partitions_per_request
+    wanted = sum(max(1, topic.num_partitions) for topic in request.topics)
+    if wanted > most:
+        message = f"{wanted} partitions: max.partitions.per.request={most}"
+        violation = ErrorCode.POLICY_VIOLATION
+        return CreateTopicsResponse(topics=[_error(t, violation, message) for t in request.topics])
     times = Counter(topic.name for topic in request.topics)
     results: list[CreatableTopicResult] = []
     with context.child("gateway.kafka.create_topics") as span:

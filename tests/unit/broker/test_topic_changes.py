@@ -92,7 +92,7 @@ async def test_a_topic_grows_and_stays_so() -> None:
 async def test_a_topic_does_not_shrink() -> None:
     async with running_state(MemoryDisk()) as state:
         await state.create_topic(ORG, "t", 3)
-        for count in (-1, 0, 2, 3, 100_001):
+        for count in (-1, 0, 2, 3, 20_001):
             assert await grow(state, "t", count, dry=True) == E.INVALID_PARTITIONS
             assert await grow(state, "t", count) == E.INVALID_PARTITIONS
         assert await grow(state, "u", 5) == E.UNKNOWN_TOPIC_OR_PARTITION

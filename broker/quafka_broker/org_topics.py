@@ -1,0 +1,76 @@
+"""One org's topics: their names in order, how many partitions they have, and a version. Pure."""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+_RUN = os.urandom(8)
+"""Versions of another run of the broker are never equal to one of this run."""
+
+
+class _Topic(Protocol):
+    @property
+    def name(self) -> str: ...
+    @property
+    def partitions(self) -> int: ...
+
+
+class OrgFullError(Exception):
+    """The org would have more partitions than `max.partitions.per.org`."""
+
+
+class OrgTopics:
+    """Counts in step with the registry. Names are sorted when they are first asked for."""
+
+    __slots__ = ("_changes", "_names", "_sorted", "partitions")
+
+    def __init__(self) -> None:
+        self._names: set[str] = set()
+        self._sorted: list[str] | None = None
+        self._changes = 0
+        self.partitions = 0
+        """The sum over all topics."""
+
+    @property
+    def version(self) -> bytes:
+        """Another one after each change, and in each run of the broker."""
+        return _RUN + self._changes.to_bytes(8, "big")
+
+    def put(self, before: _Topic | None, topic: _Topic) -> None:
+        """A topic was created, or changed from what it was `before`."""
+        self._changes += 1
+        self.partitions += topic.partitions - (before.partitions if before else 0)
+        if topic.name not in self._names:
+            self._names.add(topic.name)
+            if self._sorted is not None:
+                insort(self._sorted, topic.name)
+
+    def remove(self, topic: _Topic) -> None:
+        """A topic was deleted."""
+        self._changes += 1
+        self.partitions -= topic.partitions
+        self._names.discard(topic.name)
+        if self._sorted is not None:
+            del self._sorted[bisect_left(self._sorted, topic.name)]
+
+    def check_room(self, more: int, limit: int) -> None:
+        """Raises OrgFullError where so many more partitions would be above the limit."""
+        if self.partitions + more > limit:
+            raise OrgFullError(
+                f"{more} partitions more: the org has {self.partitions} of "
+                f"max.partitions.per.org={limit}"
+            )
+
+    def after(self, name: str, most: int) -> tuple[Sequence[str], bool]:
+        """Up to `most` names that follow this one, and whether there are more behind them."""
+        if self._sorted is None:
+            self._sorted = sorted(self._names)
+        start = bisect_right(self._sorted, name) if name else 0
+        return self._sorted[start : start + most], start + most < len(self._sorted)
+
+    def names(self) -> Iterable[str]:
+        """All names, in no order."""
+        return self._names

@@ -1,0 +1,81 @@
+"""How much an org may have, and its topics in order."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from quafka_broker.config import BrokerConfig
+from quafka_broker.ops import partitions, topics
+from quafka_broker.org_topics import OrgTopics
+from quafka_broker.state import BrokerState
+from quafka_mesh_ops.admin_ops import CreatePartitions
+from quafka_mesh_ops.ops import CreateTopic, DescribeTopics
+from quafka_proto.errors import ErrorCode as E
+from tests.unit.broker.memory_disk import MemoryDisk
+from tests.unit.broker.tools import ORG, context, running_state
+
+CONFIG = BrokerConfig(data=Path("unused"), max_partitions_per_topic=6, max_partitions_per_org=10)
+
+
+async def create(state: BrokerState, name: str, count: int, *, dry: bool = False) -> int:
+    op = CreateTopic(name, count, dry)
+    return (await topics.create(state, context(), op)).error_code
+
+
+async def grow(state: BrokerState, name: str, count: int) -> int:
+    return (await partitions.create(state, context(), CreatePartitions(name, count))).error_code
+
+
+async def test_partitions_per_topic_and_per_org_are_bounded() -> None:
+    disk = MemoryDisk()
+    async with running_state(disk, CONFIG) as state:
+        assert await create(state, "a", 7) == E.INVALID_PARTITIONS
+        assert await create(state, "a", 6) == 0
+        assert await create(state, "b", 5, dry=True) == E.POLICY_VIOLATION
+        assert await create(state, "b", 5) == E.POLICY_VIOLATION
+        assert await create(state, "b", 3) == 0
+        assert await grow(state, "b", 7) == E.INVALID_PARTITIONS
+        assert await grow(state, "b", 5) == E.POLICY_VIOLATION
+        assert await grow(state, "b", 4) == 0
+        await state.create_topic(2, "another-orgs", 5)
+    async with running_state(disk.copy(), CONFIG) as state:
+        op = DescribeTopics(["auto"], auto_create=True)
+        found = (await topics.describe(state, context(), op)).topics[0]
+        assert found.error_code == E.POLICY_VIOLATION
+        topic = state.registry.by_name(ORG, "a")
+        assert topic is not None
+        await state.delete_topic(topic)
+        assert await create(state, "c", 6) == 0
+
+
+async def test_of_creations_at_once_no_more_succeed_than_fit() -> None:
+    async with running_state(MemoryDisk(), CONFIG) as state:
+        codes = await asyncio.gather(*(create(state, f"t{n}", 4) for n in range(5)))
+        assert sorted(codes) == [0, 0] + [E.POLICY_VIOLATION] * 3
+
+
+async def test_names_come_in_order_and_each_change_is_another_version() -> None:
+    async with running_state(MemoryDisk()) as state:
+        versions = {state.registry.org(ORG).version}
+        for name in ("b", "d", "a"):
+            await state.create_topic(ORG, name, 2)
+            versions.add(state.registry.org(ORG).version)
+        org = state.registry.org(ORG)
+        assert org.after("", 2) == (["a", "b"], True)
+        await state.create_topic(ORG, "c", 1)
+        assert org.after("b", 2) == (["c", "d"], False)
+        assert org.after("bb", 1) == (["c"], True)
+        assert org.partitions == 7
+        topic = state.registry.by_name(ORG, "d")
+        assert topic is not None
+        versions.add(org.version)
+        await grow(state, "d", 5)
+        versions.add(org.version)
+        assert org.partitions == 10
+        await state.delete_topic(topic)
+        versions.add(org.version)
+        assert org.after("b", 2) == (["c"], False)
+        assert org.partitions == 5
+        assert len(versions) == 7
+        assert OrgTopics().after("", 1) == ([], False)
