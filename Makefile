@@ -1,5 +1,5 @@
 # Everything a person runs: `make up`, `make test`, `make check`, `make bench`, `make crash`, `make fuzz`,
-# `make soak`, `make spark-versions`.
+# `make hostile`, `make soak`, `make spark-versions`.
 VENV   := .venv
 BIN    := $(VENV)/bin
 PYTHON ?= python3
@@ -11,7 +11,7 @@ KILLS  ?= 200
 SECONDS ?= 60
 MINUTES ?= 30
 
-.PHONY: up test check bench crash fuzz soak spark-versions flights clean
+.PHONY: up test check bench crash fuzz hostile soak spark-versions flights clean
 
 up: $(VENV)/.installed            ## run a broker and a gateway here, until Ctrl-C
 	@$(BIN)/quafka up $(ARGS)
@@ -36,6 +36,9 @@ crash: $(VENV)/.installed-dev     ## kill -9 and power cuts under load: nothing 
 
 fuzz: $(VENV)/.installed-fuzz     ## hostile bytes, guided by coverage: SECONDS for each target
 	$(BIN)/python -m tests.fuzz --seconds $(SECONDS) $(ARGS)
+
+hostile: $(VENV)/.installed-dev   ## every known attack beside a bystander that must notice nothing
+	$(BIN)/python -m tests.hostile $(ARGS)
 
 spark-versions: $(VENV)/.installed-dev ## the Spark tests on every PySpark that is supported
 	$(BIN)/python -m tests.spark.versions $(ARGS)

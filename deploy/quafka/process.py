@@ -12,6 +12,8 @@ import sys
 from typing import Any, Protocol
 
 from quafka_mesh_ops.errors import StartupError
+from quafka_mesh_ops.loop_turns import LoopTurns
+from quafka_mesh_ops.metrics import Metrics
 from quafka_mesh_ops.otlp_metrics import MetricsPush
 from quafka_mesh_ops.tracing import Tracer
 
@@ -31,6 +33,11 @@ TRACING = "tracing"
 
 class Program(Protocol):
     """What can be run."""
+
+    @property
+    def metrics(self) -> Metrics:
+        """What it measures; those of its event loop are added."""
+        ...
 
     async def start(self) -> None:
         """Ready on return. Raises StartupError."""
@@ -57,8 +64,11 @@ def run(
     A second SIGINT does not wait for the program to drain.
     """
     sys.setswitchinterval(_SWITCH_SECONDS)
+    turns = LoopTurns()
+    program.metrics.add(turns.collect)
     try:
-        return asyncio.run(_run(program, tracer, ready_fd, lifeline_fd, push))
+        with asyncio.Runner(loop_factory=turns.new_loop) as runner:
+            return runner.run(_run(program, tracer, ready_fd, lifeline_fd, push))
     finally:
         tracer.shutdown()
 

@@ -5,6 +5,7 @@ import sys
 
 from quafka import logs, process
 from quafka_mesh_ops.errors import StartupError
+from quafka_mesh_ops.metrics import Metrics
 from quafka_mesh_ops.tracing import Tracer
 
 
@@ -13,6 +14,7 @@ class Tiny:
 
     def __init__(self, how: str) -> None:
         self._how = how
+        self.metrics = Metrics()
 
     async def start(self) -> None:
         if self._how == "refuses":

@@ -1,0 +1,20 @@
+"""Attacks on a broker and a gateway, each beside a bystander that must notice nothing.
+
+An attack is one function in a file of this folder (`attacks_*.py`; all are imported):
+
+    @attack("a hundred topics are deleted at a time", part_of_make_test=True)
+    def delete_many(arena: Arena) -> None:
+        with arena.connect() as client:
+            ...
+
+What it raises fails it. `arena` (`arena.py`) has the addresses, raw sockets, clients and topics.
+The runner (`runner.py`) adds the checks that hold for every attack: the bystander (`bystander.py`,
+a producer and a consumer at 100 records a second) loses no record and sees no error that is not
+retriable; neither process' event loop has a turn above 250 ms (`quafka_loop_longest_turn_seconds`,
+measured in the process); memory returns. An attack may state other limits, with a reason, and
+arguments of the broker and gateway it needs; attacks with the same arguments share a cluster.
+
+`make hostile` runs all of them and prints a table, `make hostile ARGS="--only NAME"` some, and
+`ARGS="--code DIR"` against the code of another checkout. `make test` runs those that are marked
+`part_of_make_test` (`test_catalogue.py`).
+"""

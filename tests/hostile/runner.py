@@ -1,0 +1,282 @@
+"""Plays attacks beside a bystander and judges what came of each."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import tempfile
+import time
+import traceback
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+from tests.hostile.arena import Arena
+from tests.hostile.bystander import Account, Bystander
+from tests.hostile.catalogue import Attack
+from tests.support.cluster import Cluster, Process
+
+PROGRAMS = ("gateway", "broker")
+_HELD = (
+    "quafka_gateway_request_memory_bytes",
+    "quafka_gateway_response_memory_bytes",
+)
+_HELD_AFTER = 1 << 20
+"""What the bystander may hold of requests and answers when it is looked at, in bytes."""
+_CACHED = "quafka_gateway_fetch_cache_bytes"
+_MEMORY_SECONDS = 10.0
+_ATTACK_SECONDS = 240
+_PACKAGES = ("proto", "mesh_ops", "broker", "gateway", "spark", "deploy")
+_HERE = Path(__file__).parent
+_MIB = 1 << 20
+_AT_ONCE = ("--group-initial-rebalance-delay-ms", "0")
+
+
+@dataclass(slots=True)
+class Memory:
+    """Resident memory of a process in MiB."""
+
+    before: float = 0.0
+    peak: float = 0.0
+    after: float = 0.0
+
+
+@dataclass(slots=True)
+class Row:
+    """What came of one attack."""
+
+    attack: Attack
+    seconds: float = 0.0
+    turns: dict[str, float] = field(default_factory=dict[str, float])
+    """The longest turn of each program's loop, in seconds."""
+    starved: float = 0.0
+    """Seconds for which both programs together were ready to run and had no core."""
+    memory: dict[str, Memory] = field(default_factory=dict[str, Memory])
+    account: Account = field(default_factory=Account)
+    problems: list[str] = field(default_factory=list[str])
+    slow_loops: list[str] = field(default_factory=list[str])
+    """Problems that a machine with too much to do may explain."""
+
+
+class Stage:
+    """One cluster and its bystander; a context manager. Plays attacks that take the same arguments.
+
+    Args:
+        code: a checkout whose programs are attacked; None: this one's.
+    """
+
+    def __init__(self, attack: Attack, code: Path | None = None) -> None:
+        self.arguments = (attack.broker, attack.gateway)
+        self._code = code
+        self._open = ExitStack()
+        self._arena: Arena | None = None
+        self._bystander: Bystander | None = None
+
+    def __enter__(self) -> Self:
+        with ExitStack() as opening:
+            folder = Path(tempfile.mkdtemp(prefix="quafka-hostile-"))
+            opening.callback(shutil.rmtree, folder, ignore_errors=True)
+            broker, gateway = self.arguments
+            cluster = Cluster(folder, _AT_ONCE + broker, gateway, env=_environment(self._code))
+            opening.enter_context(_killed(cluster))
+            cluster.start_broker()
+            cluster.start_gateway()
+            self._arena = Arena(cluster, folder)
+            topic = self._arena.topic()
+            log = folder / "bystander.log"
+            self._bystander = opening.enter_context(Bystander(cluster.bootstrap, topic, log))
+            self._bystander.account()
+            self._open = opening.pop_all()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._open.close()
+
+    @property
+    def arena(self) -> Arena:
+        """Where attacks take place."""
+        assert self._arena is not None
+        return self._arena
+
+    @property
+    def usable(self) -> bool:
+        """Whether both programs run and nobody was lost from sight."""
+        try:
+            self.arena.alive()
+        except AssertionError:
+            return False
+        return True
+
+    def play(self, attack: Attack) -> Row:
+        """Run an attack and judge it; never raises for what the product does."""
+        assert self._bystander is not None
+        row = Row(attack)
+        arena = self.arena
+        before = self._look(row)
+        for name in PROGRAMS:
+            arena.longest[name] = 0.0
+        began = time.monotonic()
+        try:
+            with _deadline(_ATTACK_SECONDS):
+                attack.run(arena)
+        except Exception as e:
+            row.problems.append(_short(e))
+        row.seconds = time.monotonic() - began
+        try:
+            arena.alive()
+            row.account = self._bystander.account()
+            self._look_again(row, before)
+        except (AssertionError, OSError) as e:
+            row.problems.append(_short(e))
+        row.turns = dict(arena.longest)
+        _judge(row)
+        return row
+
+    def _look(self, row: Row) -> dict[str, float]:
+        """Before: read everything once, so that the next reading is of the attack alone."""
+        figures = self.arena.figures("gateway")
+        self.arena.figures("broker")
+        for name, process in self._processes():
+            resident = _resident(process)
+            row.memory[name] = Memory(resident, resident, resident)
+            Path(f"/proc/{process.pid}/clear_refs").write_text("5")  # resets the peak
+            row.starved -= _starved(process)
+        return figures
+
+    def _look_again(self, row: Row, before: dict[str, float]) -> None:
+        """After: the longest turns first, then memory, for which one may have to wait."""
+        figures = self.arena.figures("gateway")
+        self.arena.figures("broker")
+        row.starved += sum(_starved(process) for _, process in self._processes())
+        until = time.monotonic() + _MEMORY_SECONDS
+        while True:
+            cached = (figures[_CACHED] - before[_CACHED]) / _MIB
+            problems = [f"{name} is {figures[name]:.0f}" for name in _HELD
+                        if figures[name] > _HELD_AFTER]  # fmt: skip
+            for name, process in self._processes():
+                memory = row.memory[name]
+                memory.after = _resident(process)
+                memory.peak = max(memory.peak, _resident(process, "VmHWM"))
+                grown = memory.after - memory.before - (cached if name == "gateway" else 0)
+                if grown > row.attack.growth_mib:
+                    problems.append(f"the {name} keeps {grown:.0f} MiB")
+            if not problems or time.monotonic() > until:
+                break
+            time.sleep(0.2)
+            figures = self.arena.figures("gateway")
+        row.problems += problems
+
+    def _processes(self) -> Iterator[tuple[str, Process]]:
+        yield "gateway", self.arena.cluster.gateway
+        yield "broker", self.arena.cluster.broker
+
+
+def play_all(attacks: list[Attack], code: Path | None = None) -> Iterator[Row]:
+    """Play attacks in order, on as few clusters as possible."""
+    stages = Stages(code)
+    try:
+        for attack in attacks:
+            yield stages.play(attack)
+    finally:
+        stages.close()
+
+
+class Stages:
+    """The stage of the last attack, kept for the next one where that can use it."""
+
+    def __init__(self, code: Path | None = None) -> None:
+        self._code = code
+        self._stage: Stage | None = None
+
+    def play(self, attack: Attack) -> Row:
+        """Play it on the stage that there is, or on a new one."""
+        stage = self._stage
+        arguments = (attack.broker, attack.gateway)
+        if stage is None or stage.arguments != arguments or not stage.usable:
+            self.close()
+            stage = self._stage = Stage(attack, self._code).__enter__()
+        row = stage.play(attack)
+        if row.problems:
+            self.close()  # what this attack broke must not fail the next one
+        return row
+
+    def close(self) -> None:
+        """End the cluster."""
+        if self._stage is not None:
+            self._stage.__exit__(None, None, None)
+            self._stage = None
+
+
+def _judge(row: Row) -> None:
+    account, limit = row.account, row.attack.loop_seconds
+    if account.lost:
+        row.problems.append(f"{len(account.lost)} records of the bystander are lost")
+    if account.doubled:
+        row.problems.append(f"{len(account.doubled)} records of the bystander are there twice")
+    row.problems += [f"the bystander: {error}" for error in account.errors]
+    if limit is not None:
+        row.slow_loops = [
+            f"the {name}'s loop had a turn of {seconds * 1000:.0f} ms"
+            for name, seconds in row.turns.items()
+            if seconds > limit
+        ]
+
+
+def _environment(code: Path | None) -> dict[str, str]:
+    """For the processes of the cluster: the code of another checkout."""
+    if code is None:
+        return {}
+    paths = [str(_HERE / "inject"), *(str(code / package) for package in _PACKAGES)]
+    import quafka_mesh_ops.loop_turns as probe
+
+    return {"PYTHONPATH": os.pathsep.join(paths), "HOSTILE_LOOP_TURNS": str(probe.__file__)}
+
+
+@contextmanager
+def _killed(cluster: Cluster) -> Iterator[None]:
+    """At the end, whatever has happened to them."""
+    yield
+    for running in ("_gateway", "_broker"):
+        process = getattr(cluster, running)
+        if process is not None and process.popen.poll() is None:
+            process.kill()
+
+
+@contextmanager
+def _deadline(seconds: int) -> Iterator[None]:
+    def too_late(_number: int, _frame: Any) -> None:
+        raise TimeoutError(f"not over within {seconds} s")
+
+    before = signal.signal(signal.SIGALRM, too_late)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def _short(e: BaseException) -> str:
+    """The error, and where the attack was."""
+    at = next(
+        (f for f in reversed(traceback.extract_tb(e.__traceback__)) if "attacks_" in f.filename),
+        None,
+    )
+    where = f" ({Path(at.filename).name}:{at.lineno})" if at else ""
+    return f"{type(e).__name__}: {str(e)[:300]}{where}"
+
+
+def _resident(process: Process, field: str = "VmRSS") -> float:
+    """In MiB. Raises AssertionError: the process has ended."""
+    for line in Path(f"/proc/{process.pid}/status").read_text().splitlines():
+        if line.startswith(f"{field}:"):
+            return int(line.split()[1]) / 1024
+    raise AssertionError("a process has ended")
+
+
+def _starved(process: Process) -> float:
+    """Seconds that its first thread was runnable without a core (proc(5), schedstat)."""
+    return int(Path(f"/proc/{process.pid}/schedstat").read_text().split()[1]) / 1e9

@@ -1,0 +1,34 @@
+"""The part of the catalogue that takes seconds; `make hostile` runs all of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.hostile.catalogue import Attack, load
+from tests.hostile.runner import Stages
+
+_PLAYS = 3
+"""How often an attack may be played where only the loop was slow: other work on the machine makes
+a turn longer, but not three times in a row."""
+SHORT = [one for one in load() if one.part_of_make_test]
+
+
+@pytest.fixture(scope="module")
+def stages() -> Iterator[Stages]:
+    opened = Stages()
+    yield opened
+    opened.close()
+
+
+@pytest.mark.parametrize("attack", SHORT, ids=lambda one: one.name)
+def test_the_bystander_notices_nothing(stages: Stages, attack: Attack) -> None:
+    slow: list[str] = []
+    for _ in range(_PLAYS):
+        row = stages.play(attack)
+        assert not row.problems
+        if not row.slow_loops:
+            return
+        slow += row.slow_loops
+    pytest.fail(f"in each of {_PLAYS} plays: {slow}")
