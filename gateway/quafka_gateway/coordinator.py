@@ -55,7 +55,7 @@ class Coordinator:
         try:
             answer = cast(JoinGroupResp, await self._ask(op, trace, _GROUP_WAIT_SECONDS))
         except CoordinatorError as e:
-            return JoinGroupResp(e.code, op.member_id)
+            return JoinGroupResp(_of_group(e.code), op.member_id)
         parked.note(answer.parked_us / 1e6)
         return answer
 
@@ -64,7 +64,7 @@ class Coordinator:
         try:
             answer = cast(SyncGroupResp, await self._ask(op, trace, _GROUP_WAIT_SECONDS))
         except CoordinatorError as e:
-            return SyncGroupResp(e.code)
+            return SyncGroupResp(_of_group(e.code))
         parked.note(answer.parked_us / 1e6)
         return answer
 
@@ -87,7 +87,10 @@ class Coordinator:
         try:
             return cast(CommitOffsetsResp, await self._ask(op, trace)).partitions
         except CoordinatorError as e:
-            return [e.code] * len(op.offsets)
+            code = e.code
+            if code == ErrorCode.MESSAGE_TOO_LARGE:
+                code = ErrorCode.INVALID_COMMIT_OFFSET_SIZE
+            return [code] * len(op.offsets)
 
     async def committed_offsets(
         self, op: CommittedOffsets, trace: TraceContext | None
@@ -139,6 +142,12 @@ class Coordinator:
         except OpFailedError as e:
             late = e.error_code == ErrorCode.REQUEST_TIMED_OUT
             raise CoordinatorError(ErrorCode.NOT_COORDINATOR if late else e.error_code) from e
+
+
+def _of_group(code: int) -> int:
+    """What a member is told of an op that is too large for the mesh."""
+    too_large = code == ErrorCode.MESSAGE_TOO_LARGE
+    return ErrorCode.GROUP_MAX_SIZE_REACHED if too_large else code
 
 
 class CoordinatorError(Exception):

@@ -12,9 +12,10 @@ from aioquic.quic.packet import QuicErrorCode
 
 from quafka_mesh_ops import semconv
 from quafka_mesh_ops.counters import PeerCounters
-from quafka_mesh_ops.credit import BUDGETS, MAX_OPS, Credit, kind_of
+from quafka_mesh_ops.credit import BUDGETS, LARGEST, MAX_OPS, Credit, kind_of
 from quafka_mesh_ops.errors import (
     OpFailedError,
+    OpTooLargeError,
     OutcomeUnknownError,
     PeerUnavailableError,
     ProtocolError,
@@ -33,6 +34,7 @@ from quafka_mesh_ops.transport.broker_session import BrokerSession, Call, fail
 from quafka_mesh_ops.transport.connection import Connection
 from quafka_mesh_ops.transport.counters import read as transport_counters
 from quafka_mesh_ops.transport.endpoint import dial
+from quafka_mesh_ops.transport.log_limit import LimitedLog
 
 logger = logging.getLogger("quafka.mesh.client")
 
@@ -75,8 +77,9 @@ class MeshClient:
         self._connections = 0
         self._task: asyncio.Task[None] | None = None
         self._closed = False
+        self._limited = LimitedLog(logger)
         self._last_id = 0
-        self._credits = [Credit(*both) for both in zip(MAX_OPS, BUDGETS, strict=True)]
+        self._credits = [Credit(*each) for each in zip(MAX_OPS, BUDGETS, LARGEST, strict=True)]
 
     @property
     def connected(self) -> bool:
@@ -157,6 +160,7 @@ class MeshClient:
             PeerUnavailableError: it was not sent within the deadline.
             OutcomeUnknownError: it was sent, but the connection was lost or the deadline passed.
             OpFailedError: the broker answered an error.
+            OpTooLargeError: the op was not sent, nor will it ever be.
             TypeError, ValueError, OverflowError: the op cannot be encoded.
         """
         if self._closed:
@@ -179,6 +183,7 @@ class MeshClient:
                 span.context,
                 loop.create_future(),
             )
+            self._credits[call.kind].check(call)
             timer = loop.call_at(call.deadline, self._expire, call)
             self._credits[call.kind].waiting[call.request_id] = call
             self._flush()
@@ -218,7 +223,7 @@ class MeshClient:
                 max(0, round(left * 1000)),
                 call.body,
             )
-        except (TypeError, ValueError, OverflowError) as e:
+        except (OpTooLargeError, TypeError, ValueError, OverflowError) as e:
             fail(call, e)
             return
         call.body = []
@@ -244,7 +249,11 @@ class MeshClient:
         self._flush()
 
     def answered(self, call: Call, response: Response) -> None:
-        """Hand a response to its caller. Raises ProtocolError: it is not the answer to the op."""
+        """Hand a response to its caller.
+
+        One whose body cannot be read fails that call alone: the stream is intact behind it, and
+        the calls of others go on.
+        """
         if call.trace is not None:
             self._trace_answer(call.trace, response)
         if response.error_code:
@@ -252,9 +261,11 @@ class MeshClient:
             return
         try:
             answer = from_wire(call.op.response, response.body)
-        except ProtocolError:
+        except ProtocolError as e:
+            name = type(call.op).__name__
+            self._limited.warning(name, "an answer to %s could not be read: %s", name, e)
             fail(call, OutcomeUnknownError("the answer could not be read"))
-            raise
+            return
         if not call.future.done():
             call.future.set_result(answer)
 

@@ -27,8 +27,23 @@ class OpFailedError(MeshError):
         self.error_code = error_code
 
 
+class OpTooLargeError(OpFailedError):
+    """An op, or the answer to one, is larger than the mesh carries. It was not sent.
+
+    `error_code` is Kafka's MESSAGE_TOO_LARGE.
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(10)
+        self.args = (reason,)
+
+
 class ProtocolError(MeshError):
-    """The peer sent bytes that are not this protocol. Its connection is closed."""
+    """The peer sent bytes that are not this protocol. Its connection is closed.
+
+    The exception is the body of an op or of an answer, in an envelope that can be read: then only
+    that op fails.
+    """
 
 
 class PeerRefusedError(MeshError):

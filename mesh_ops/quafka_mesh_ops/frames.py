@@ -32,7 +32,7 @@ from typing import Any, cast
 import msgpack as untyped_msgpack  # type: ignore[import-untyped]  # pyright: ignore[reportMissingTypeStubs]
 
 from quafka_mesh_ops import by_reference
-from quafka_mesh_ops.errors import ProtocolError
+from quafka_mesh_ops.errors import OpTooLargeError, ProtocolError
 from quafka_mesh_ops.ops import FetchOpsResp, ProduceOps
 from quafka_mesh_ops.parts import Buffer, Part, to_wire, without_gc
 
@@ -54,6 +54,8 @@ _ARRAY_COST = 10
 how long msgpack takes for one. A fetch of 100,000 partitions, the most that a topic has, is within
 it. Of one byte each, msgpack makes up to 64 bytes of memory, and bounds each array but not their
 sum."""
+_ENVELOPE_COST = 2 * _ARRAY_COST + 16
+"""What the reader counts beside the body, with room for values that are added later."""
 _UNCOUNTED = 64 << 10
 """Bytes of a payload that cannot become much, whatever it is."""
 MAX_STREAMS = 64
@@ -100,8 +102,9 @@ class FrameReader:
 
     __slots__ = ("_held", "_length", "_length_bytes", "_limit", "_parts", "_tag")
 
-    def __init__(self, limit: int = MAX_FRAME) -> None:
-        self._limit = limit
+    def __init__(self, limit: int | None = None) -> None:
+        """`limit`: payload bytes of a frame; MAX_FRAME where none is given."""
+        self._limit = MAX_FRAME if limit is None else limit
         self._tag: Tag | None = None
         self._length = 0
         self._length_bytes = 0
@@ -183,7 +186,7 @@ class StreamFrames:
 
     __slots__ = ("_limit", "_readers", "_total_limit", "unfinished")
 
-    def __init__(self, total_limit: int, limit: int = MAX_FRAME) -> None:
+    def __init__(self, total_limit: int, limit: int | None = None) -> None:
         self._limit = limit
         self._total_limit = total_limit
         self._readers: dict[int, FrameReader] = {}
@@ -257,8 +260,8 @@ def encode_body(part: Part) -> list[Buffer]:
     """An op or its answer as msgpack, in pieces: record bytes are passed by reference.
 
     Raises:
-        TypeError, ValueError, OverflowError: a field has a value that its type does not allow, or
-            there are more of them than a reader would take.
+        OpTooLargeError: there are more values than a reader would take.
+        TypeError, ValueError, OverflowError: a field has a value that its type does not allow.
     """
     packer = msgpack.Packer(autoreset=False)
     pieces: list[Buffer] = []
@@ -282,7 +285,7 @@ def encode_request(
     deadline_ms: int,
     body: list[Buffer],
 ) -> list[Buffer]:
-    """A whole OP frame. `body` is what `encode_body` gave. Raises ValueError: too large."""
+    """A whole OP frame. `body` is what `encode_body` gave. Raises OpTooLargeError."""
     head = [request_id, op_code, org_id, traceparent, tracestate, deadline_ms]
     return _enveloped(Tag.OP, head, body, b"")
 
@@ -290,7 +293,7 @@ def encode_request(
 def encode_response(
     request_id: int, error_code: int, body: list[Buffer] | None, traceparent: str = ""
 ) -> list[Buffer]:
-    """A whole RESPONSE frame; `body` None where there is an error. Raises ValueError: too large."""
+    """A whole RESPONSE frame; `body` None where there is an error. Raises OpTooLargeError."""
     if body is None:
         body = [msgpack.packb(None)]
     return _enveloped(Tag.RESPONSE, [request_id, error_code], body, msgpack.packb(traceparent))
@@ -339,7 +342,7 @@ def _enveloped(tag: Tag, head: list[Any], body: list[Buffer], tail: bytes) -> li
     start = packer.bytes()
     length = len(start) + sum(map(len, body)) + len(tail)
     if length > MAX_FRAME:
-        raise ValueError(f"an op of {length} bytes; a frame carries at most {MAX_FRAME}")
+        raise OpTooLargeError(f"an op of {length} bytes; a frame carries at most {MAX_FRAME}")
     pieces: list[Buffer] = [frame_header(tag, length) + start + body[0], *body[1:]]
     if tail:
         pieces.append(tail)
@@ -348,7 +351,7 @@ def _enveloped(tag: Tag, head: list[Any], body: list[Buffer], tail: bytes) -> li
 
 def _check_cost(values: list[Any]) -> None:
     """Refuse here what would cost the whole connection there."""
-    counter = _Counter()
+    counter = _Counter(_ENVELOPE_COST)
 
     def look(values: list[Any]) -> None:
         if len(values) > _MAX_ARRAY:
@@ -358,7 +361,10 @@ def _check_cost(values: list[Any]) -> None:
             if isinstance(value, list):
                 look(cast("list[Any]", value))
 
-    look(values)
+    try:
+        look(values)
+    except ValueError as e:
+        raise OpTooLargeError(str(e)) from None
 
 
 def _may_be_long(value: Any) -> bool:
@@ -422,8 +428,8 @@ def _unpack_with(payload: Buffer, list_hook: Callable[[list[Any]], list[Any]] | 
 class _Counter:
     """Counts what a payload costs while its arrays are made."""
 
-    def __init__(self) -> None:
-        self._left = _MAX_COST
+    def __init__(self, spent: int = 0) -> None:
+        self._left = _MAX_COST - spent
 
     def count(self, values: list[Any]) -> list[Any]:
         """Hand an array on, if there were not too many values before."""

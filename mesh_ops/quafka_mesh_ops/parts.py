@@ -18,7 +18,11 @@ from typing import Any, ClassVar, TypeVar, cast, get_args, get_origin, get_type_
 from quafka_mesh_ops.errors import ProtocolError
 
 Buffer = bytes | bytearray | memoryview
-"""Record bytes travel by reference wherever they can."""
+"""Bytes that are passed on by reference: as a field's type, for record batches and files.
+
+A field of type `bytes` is a copy of its own. What is kept for long (metadata of members, ids) must
+be one: a view of a few bytes would keep the whole frame in memory that it was received in.
+"""
 
 
 class OpCode(IntEnum):
@@ -85,7 +89,6 @@ _SCALARS: dict[object, tuple[type, ...]] = {
     int: (int,),
     str: (str,),
     bool: (bool,),
-    bytes: (bytes,),
     Buffer: (bytes, memoryview, bytearray),
 }
 
@@ -188,7 +191,7 @@ def _plain_type(hint: Any) -> type:
         return list
     if type(None) in get_args(hint):
         return type(None)
-    return hint if hint in _SCALARS else Part
+    return hint if hint is bytes or hint in _SCALARS else Part
 
 
 def _has_parts(hint: Any) -> bool:
@@ -202,6 +205,8 @@ def _reader(hint: Any, name: str) -> _Read:
     scalar = _SCALARS.get(hint)
     if scalar is not None:
         return _scalar_reader(scalar, name)
+    if hint is bytes:
+        return _bytes_reader(name)
     if get_origin(hint) is list:
         (item_hint,) = get_args(hint)
         return _list_reader(_reader(item_hint, name), name)
@@ -219,6 +224,19 @@ def _scalar_reader(allowed: tuple[type, ...], name: str) -> _Read:
         if type(value) not in allowed:
             raise ProtocolError(f"{name} has type {type(value).__name__}")
         return value
+
+    return read
+
+
+def _bytes_reader(name: str) -> _Read:
+    """Takes what Buffer takes: how a payload was read (see by_reference) is no property of it."""
+
+    def read(value: Any) -> bytes:
+        if type(value) is bytes:
+            return value
+        if type(value) not in _SCALARS[Buffer]:
+            raise ProtocolError(f"{name} has type {type(value).__name__}")
+        return bytes(value)
 
     return read
 

@@ -15,9 +15,10 @@ from aioquic.quic.packet import QuicErrorCode
 
 from quafka_mesh_ops import semconv
 from quafka_mesh_ops.counters import PeerCounters
-from quafka_mesh_ops.errors import OpFailedError, ProtocolError
+from quafka_mesh_ops.errors import OpFailedError, OpTooLargeError, ProtocolError
 from quafka_mesh_ops.frames import (
     LANES,
+    MAX_FRAME,
     Request,
     StreamFrames,
     Tag,
@@ -56,14 +57,14 @@ SMALL_REPLY = 16 << 10
 """Bytes of a response that still goes on the stream of its request."""
 
 # Kafka error codes that the mesh itself answers.
-UNKNOWN_SERVER_ERROR, REQUEST_TIMED_OUT, UNSUPPORTED_VERSION = -1, 7, 35
+UNKNOWN_SERVER_ERROR, REQUEST_TIMED_OUT, UNSUPPORTED_VERSION, INVALID_REQUEST = -1, 7, 35, 42
 
 MAX_IN_FLIGHT = 32_768
-MAX_UNFINISHED = 128 << 20
-MAX_REQUEST_BYTES = 256 << 20
-"""Per connection: ops begun and unanswered; bytes of frames that are not complete; bytes of
-both, with what the ops take once decoded. A gateway keeps well below them (credit.py); above them
-its connection is closed."""
+MAX_UNFINISHED = 2 * MAX_FRAME
+MAX_REQUEST_BYTES = 384 << 20
+"""Per connection: ops begun and unanswered; bytes of frames that are not complete (one on the
+control stream, one on a lane); bytes of both, with what the ops take once decoded. A gateway keeps
+below them, whatever its clients send (credit.py); above them its connection is closed."""
 
 _REPLY_BACKLOG = 32 << 20
 """Above this many bytes of unread replies, further fetches wait before they read anything."""
@@ -306,7 +307,17 @@ class _Session:
                 stream_id, request_id, encode_response(request_id, UNSUPPORTED_VERSION, None)
             )
             return
-        op = from_wire(op_type, request.body)
+        try:
+            op = from_wire(op_type, request.body)
+        except ProtocolError as e:
+            # The stream is intact behind it: one op's body must not end the others.
+            self._server.limited.warning(
+                op_type.__name__, "%s of node %s could not be read: %s",
+                op_type.__name__, self._peer[:16], e,
+            )  # fmt: skip
+            refusal = encode_response(request_id, INVALID_REQUEST, None)
+            self._answer(stream_id, request_id, refusal)
+            return
         request.body = []
         size += weight(op)
         deadline = self._loop.time() + min(request.deadline_ms, _MAX_DEADLINE_MS) / 1000
@@ -402,6 +413,8 @@ class _Session:
             return 0, encode_body(answer)
         except OpFailedError as e:
             code = e.error_code
+            if isinstance(e, OpTooLargeError):
+                self._note_too_large(type(op).__name__, e)
         except TimeoutError:
             code = REQUEST_TIMED_OUT
             if not timeout.expired():
@@ -426,10 +439,15 @@ class _Session:
             traceparent = ack.context.traceparent if ack.context is not None else ""
             try:
                 frame = encode_response(request_id, code, body, traceparent)
-            except ValueError:
-                logger.exception("an answer could not be sent")
-                frame = encode_response(request_id, UNKNOWN_SERVER_ERROR, None, traceparent)
+            except OpTooLargeError as e:
+                self._note_too_large("an op", e)
+                frame = encode_response(request_id, e.error_code, None, traceparent)
             self._answer(stream_id, request_id, frame)
+
+    def _note_too_large(self, name: str, error: OpTooLargeError) -> None:
+        self._server.limited.warning(
+            name, "an answer to %s of node %s is not sent: %s", name, self._peer[:16], error
+        )
 
     def _answer(self, stream_id: int, request_id: int, frame: list[Buffer]) -> None:
         if not self.connection.is_ready:

@@ -62,7 +62,7 @@ class SessionOwner(Protocol):
         ...
 
     def answered(self, call: Call, response: Response) -> None:
-        """Hand a response to its caller. Raises ProtocolError: it is not the answer to the op."""
+        """Hand a response to its caller."""
         ...
 
 

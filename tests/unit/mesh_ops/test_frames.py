@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgpack  # type: ignore[import-untyped]
 import pytest
 
-from quafka_mesh_ops.errors import ProtocolError
+from quafka_mesh_ops.errors import OpTooLargeError, ProtocolError
 from quafka_mesh_ops.frames import (
     FrameReader,
     StreamFrames,
@@ -183,7 +183,7 @@ def test_control_frames() -> None:
 
 def test_a_frame_that_no_peer_would_take_is_not_sent() -> None:
     body = encode_body(ProduceOps([ProduceOp("t", 0, bytes(113 << 20))]))
-    with pytest.raises(ValueError, match="at most"):
+    with pytest.raises(OpTooLargeError, match="at most"):
         encode_request(1, 2, 1, "", "", 0, body)
 
 
@@ -200,5 +200,5 @@ def test_what_a_reader_would_refuse_is_not_sent() -> None:
     ((_, payload),) = FrameReader().feed(frame)
     assert len(decode_request(payload).body[0]) == 100_000
     for more, reason in ((12_000, "too many values"), (100_000, "a list of more than")):
-        with pytest.raises(ValueError, match=reason):
+        with pytest.raises(OpTooLargeError, match=reason):
             encode_body(FetchOps([*largest.partitions, *largest.partitions[:more]]))

@@ -25,7 +25,7 @@ from quafka_mesh_ops.ops import DescribeTopics, DescribeTopicsResp, ProduceOps
 from quafka_mesh_ops.parts import OpCode
 from quafka_mesh_ops.transport import connection as connection_module
 from tests.unit.mesh_ops.memory import MB, at_most
-from tests.unit.mesh_ops.mesh import Mesh, mesh
+from tests.unit.mesh_ops.mesh import Broker, Mesh, fetch_of, mesh
 from tests.unit.mesh_ops.raw_quic import RawClient, credentials, raw_client
 
 
@@ -53,8 +53,6 @@ HOSTILE: list[tuple[str, Callable[[RawClient], None]]] = [
     ("response", lambda c: c.send(0, framed(Tag.RESPONSE, [1, 0, [], ""]))),
     ("goaway", lambda c: c.send(0, encode_goaway())),
     ("envelope", lambda c: c.send(0, framed(Tag.OP, "x"))),
-    ("body", lambda c: c.send(0, framed(Tag.OP, [1, OpCode.FETCH, 1, "", "", 9, [1, 2]]))),
-    ("body type", lambda c: c.send(0, framed(Tag.OP, [1, OpCode.PRODUCE, 1, "", "", 9, [["t"]]]))),
     (
         "bomb",
         lambda c: c.send(0, frame_header(Tag.OP, 500_000) + b"\xdd\x00\x01\xff\xff" * 100_000),
@@ -81,6 +79,21 @@ async def test_a_hostile_client_loses_its_connection_and_disturbs_nobody(
     answer = await pair.client.call(DescribeTopics(), org_id=1, deadline=2)
     assert isinstance(answer, DescribeTopicsResp)
     assert len(pair.server.sessions) == 1
+
+
+@pytest.mark.parametrize(
+    ("code", "body"), [(OpCode.FETCH, [1, 2]), (OpCode.PRODUCE, [["t"]]), (OpCode.JOIN_GROUP, [])]
+)
+async def test_an_op_whose_body_cannot_be_read_fails_alone(
+    code: OpCode, body: list[object]
+) -> None:
+    async with mesh({OpCode.JOIN_GROUP: Broker().produce}) as m:
+        async with raw_client(m.port, credentials(m.client_identity)) as client:
+            client.send(0, framed(Tag.OP, [1, code, 1, "", "", 9, body]))
+            await asyncio.wait_for(client.data.wait(), 2)
+            assert bytes(client.received) == framed(Tag.RESPONSE, [1, 42, None, ""])
+            assert client.closed_with is None
+        assert await m.client.call(DescribeTopics(), org_id=1, deadline=2)
 
 
 async def test_the_server_holds_to_the_deadline_of_the_envelope(pair: Mesh) -> None:
@@ -167,19 +180,21 @@ async def test_a_broker_that_speaks_nonsense_loses_its_connection() -> None:
         call = asyncio.ensure_future(m.client.call(DescribeTopics(["park"]), org_id=1, deadline=3))
         await asyncio.wait_for(m.broker.parked.wait(), 2)
         (session,) = m.server.sessions
-        session.connection.write(0, [framed(Tag.RESPONSE, [1, 0, [5], ""])])
+        session.connection.write(0, [framed(Tag.RESPONSE, [1, 0, 5, ""])])
         with pytest.raises(OutcomeUnknownError):
             await call
         assert await m.client.call(DescribeTopics(), org_id=1, deadline=2)
 
 
-async def test_an_answer_of_another_shape_is_a_protocol_error() -> None:
+async def test_an_answer_of_another_shape_fails_its_call_alone() -> None:
     async def wrong(context: object, op: object) -> ProduceOps:
         return ProduceOps([])
 
     async with mesh({OpCode.DESCRIBE_TOPICS: wrong}) as m:
         with pytest.raises(OutcomeUnknownError, match="could not be read"):
             await m.client.call(DescribeTopics(), org_id=1, deadline=2)
+        assert await m.client.call(fetch_of(10), org_id=1, deadline=2)
+        assert m.client.counters().reconnects == 0
 
 
 async def test_small_values_that_become_large_are_counted_while_they_are_made(

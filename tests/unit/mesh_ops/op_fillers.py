@@ -1,0 +1,101 @@
+"""Ops of any type and any size, made from the types alone: a new op is covered by being there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import MISSING, fields, replace
+from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
+
+import msgpack  # type: ignore[import-untyped]
+
+from quafka_mesh_ops.parts import Buffer, Part, to_wire
+
+
+class Filled(NamedTuple):
+    """A part with one of its fields made large. `many`: by its number of items."""
+
+    field: str
+    part: Any
+    many: bool
+
+
+def least(hint: Any) -> Any:
+    """The smallest value of a type. Optional fields are there."""
+    if isinstance(hint, type) and issubclass(hint, Part):
+        return _least_part(hint)
+    if get_origin(hint) is list:
+        return []
+    simple = {int: 0, bool: False, str: "", bytes: b"", Buffer: b""}
+    return simple[hint] if hint in simple else least(_present(hint))
+
+
+def _least_part(part_type: type[Part]) -> Part:
+    hints = get_type_hints(part_type)
+    return part_type(
+        **{
+            each.name: least(hints[each.name])
+            for each in fields(part_type)  # type: ignore[arg-type]
+            if each.default is MISSING
+        }
+    )
+
+
+def _present(hint: Any) -> Any:
+    (present,) = [arg for arg in get_args(hint) if arg is not type(None)]
+    return present
+
+
+def filled(
+    hint: Any, size: int, *, many: bool = True, items: int | None = None
+) -> Iterator[Filled]:
+    """One value for each place where a type can grow: about `size` bytes of it are there.
+
+    `many`: also of lists that become long, by their size or to so many `items`.
+    """
+    if hint in (bytes, Buffer):
+        yield Filled("", bytes(size), many=False)
+    elif hint is str:
+        yield Filled("", "x" * size, many=False)
+    elif get_origin(hint) is list:
+        (item,) = get_args(hint)
+        for name, value, is_many in filled(item, size, many=many, items=items):
+            yield Filled(f"[]{name}", [value], is_many)
+        if many:
+            one = least(item)
+            count = max(1, size // _packed_size(one)) if items is None else items
+            yield Filled("[*]", [one] * count, many=True)
+    elif isinstance(hint, type) and issubclass(hint, Part):
+        base: Any = _least_part(hint)
+        hints = get_type_hints(hint)
+        for each in fields(hint):  # type: ignore[arg-type]
+            for name, value, is_many in filled(hints[each.name], size, many=many, items=items):
+                yield Filled(f".{each.name}{name}", replace(base, **{each.name: value}), is_many)
+    elif hint not in (int, bool):
+        yield from filled(_present(hint), size, many=many, items=items)
+
+
+def _wire(value: Any) -> Any:
+    if isinstance(value, Part):
+        return to_wire(value)
+    return [_wire(item) for item in value] if isinstance(value, list) else value
+
+
+def _packed_size(value: Any) -> int:
+    return len(msgpack.packb(_wire(value)))
+
+
+def check_types(hint: Any, value: Any) -> None:
+    """Fields are exactly of their types: what is declared `bytes` is no view of a frame."""
+    if isinstance(hint, type) and issubclass(hint, Part):
+        for name, its in get_type_hints(hint).items():
+            if name in {each.name for each in fields(hint)}:  # type: ignore[arg-type]
+                check_types(its, getattr(value, name))
+    elif get_origin(hint) is list:
+        for item in value[:3]:
+            check_types(get_args(hint)[0], item)
+    elif hint == Buffer:
+        assert isinstance(value, bytes | bytearray | memoryview)
+    elif isinstance(hint, type):
+        assert type(value) is hint, (hint, type(value))
+    elif value is not None:
+        check_types(_present(hint), value)
