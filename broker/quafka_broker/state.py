@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from time import time_ns
 from typing import Any, TypeVar
 
-from quafka_broker import topic_configs, topics
+from quafka_broker import event_batches, topic_configs, topics
 from quafka_broker.config import BrokerConfig
 from quafka_broker.groups.coordinator import Coordinator
 from quafka_broker.groups.group import Limits
@@ -25,8 +25,7 @@ from quafka_broker.wal.log import Log
 from quafka_mesh_ops.ops import Change
 from quafka_mesh_ops.slices import Slices
 from quafka_mesh_ops.tracing import ProducedBy
-from quafka_proto.record_codec import Record, build_batch, iter_records
-from quafka_proto.records import BatchHeader, read_header, split_batches
+from quafka_proto.records import BatchHeader, read_header
 
 _READ_BYTES = 1 << 20
 _EVENTS_PER_SLICE = 100  # of work on the loop, and of the log
@@ -144,7 +143,7 @@ class BrokerState:
             for batch in await self.log.read(virtual, offset, _READ_BYTES, at_least_one=True):
                 offset = read_header(batch).base_offset
                 with _understood(offset):
-                    for record in iter_records(batch):
+                    for record in event_batches.records_of(batch):
                         found.append((offset, topics.decode_event(record.value or b"")))
                         offset += 1
         return found
@@ -179,12 +178,10 @@ class BrokerState:
 
     async def _append(self, events: Sequence[Event], per_batch: int = _EVENTS_PER_SLICE) -> int:
         """Events to the log, all or none of them; returns the first one's offset."""
-        now = time_ns() // 1_000_000
+        values = map(topics.encode_event, events)
         batches: list[tuple[BatchHeader, memoryview]] = []
-        for at in range(0, len(events), per_batch):
-            some = events[at : at + per_batch]
-            records = [Record(0, now, None, topics.encode_event(event), []) for event in some]
-            batches += split_batches(build_batch(records))
+        for some in event_batches.batches(values, time_ns() // 1_000_000, per_batch):
+            batches += some
             await asyncio.sleep(0)
         # What makes room on a full disk is an event.
         registry = self.log.topic(topics.REGISTRY)
@@ -283,7 +280,7 @@ class BrokerState:
                     continue
                 ahead = self._ahead(topic, wanted)
                 if ahead:
-                    events.append(topics.log_start(topic, ahead))
+                    events += topics.log_start_events(topic, ahead)
                     moves.update((topic.virtual(p), offset) for p, offset in ahead.items())
             if not events:
                 return

@@ -83,6 +83,9 @@ def _decimal(text: str) -> bool:
     return re.fullmatch(r"[01]|0?\.[0-9]{1,9}|1\.0{1,9}", text) is not None
 
 
+_LONGEST_VALUE = 1_000  # characters: "delete,delete,..." is as good a list as any, and no end
+
+
 def _one_of(*allowed: str) -> Check:
     return lambda text: text in allowed
 
@@ -227,8 +230,9 @@ def check(configs: Mapping[str, str | None]) -> dict[str, str]:
         if known is None:
             raise ConfigError(f"unknown topic config {name!r}")
         value = None if value is None else value.strip()
-        if value is None or not known.check(value):
-            raise ConfigError(f"{name} cannot be {value!r}; allowed: {known.allowed}")
+        if value is None or len(value) > _LONGEST_VALUE or not known.check(value):
+            shown = value if value is None else value[:_LONGEST_VALUE]
+            raise ConfigError(f"{name} cannot be {shown!r}; allowed: {known.allowed}")
         checked[name] = value
     return checked
 

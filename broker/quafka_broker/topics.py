@@ -30,7 +30,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from itertools import chain, count
+from itertools import chain, count, islice
 from typing import Any, cast
 
 from quafka_broker.org_topics import OrgTopics
@@ -43,6 +43,8 @@ REGISTRY = VirtualTopicId(REGISTRY_ORG, topic_hash(REGISTRY_ORG, REGISTRY_NAME),
 MAX_PARTITIONS = 100_000
 """The most that `max.partitions.per.topic` may be."""
 PRODUCER_ID_BLOCK = 1_000
+_STARTS_PER_EVENT = 10_000
+_STARTS_PER_WEIGHT = 20  # they take as many bytes as one topic
 _PRODUCER_IDS = 1 << 32
 
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}", re.ASCII)
@@ -220,8 +222,7 @@ class Registry:
         yield {"event": "generations", "from": max([*gone, self._least_generation])}
         for topic in self._by_name.values():
             yield created(topic)
-            if starts := self.log_starts(topic):
-                yield log_start(topic, starts)
+            yield from log_start_events(topic, self.log_starts(topic))
 
     def _stage(self, part: Event) -> None:
         if part["part"] == 0:
@@ -239,9 +240,18 @@ class Registry:
 
 
 def snapshot_parts(events: Iterable[Event], per_part: int = 500) -> list[Event]:
-    """A snapshot of those events, ready to be recorded in one append."""
-    every = list(events)
-    parts = [every[at : at + per_part] for at in range(0, len(every), per_part)]
+    """A snapshot of those events, ready to be recorded in one append.
+
+    A part is an event itself, so it is bounded in bytes: about as many as `per_part` topics take.
+    """
+    parts: list[list[Event]] = []
+    weight = per_part
+    for event in events:
+        if weight >= per_part:
+            parts.append([])
+            weight = 0
+        parts[-1].append(event)
+        weight += 1 + len(event.get("starts", ())) // _STARTS_PER_WEIGHT
     return [
         {"event": "snapshot", "part": number, "of": len(parts), "events": part}
         for number, part in enumerate(parts)
@@ -281,13 +291,15 @@ def deleted(topic: Topic) -> Event:
     return {"event": "topic_deleted", "org": topic.org, "name": topic.name}
 
 
-def log_start(topic: Topic, starts: Mapping[int, int]) -> Event:
-    """The event that deletes the records below these offsets, by partition."""
-    by_partition = {str(partition): offset for partition, offset in starts.items()}
-    return {
-        "event": "log_start", "org": topic.org, "name": topic.name,
-        "generation": topic.generation, "starts": by_partition,
-    }  # fmt: skip
+def log_start_events(topic: Topic, starts: Mapping[int, int]) -> Iterator[Event]:
+    """Events that delete the records below these offsets, by partition."""
+    every = iter(starts.items())
+    while some := dict(islice(every, _STARTS_PER_EVENT)):
+        yield {
+            "event": "log_start", "org": topic.org, "name": topic.name,
+            "generation": topic.generation,
+            "starts": {str(partition): offset for partition, offset in some.items()},
+        }  # fmt: skip
 
 
 def producer_id_space(cluster_id: str) -> range:
