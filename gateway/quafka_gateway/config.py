@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from quafka_gateway import routes
+from quafka_gateway import connection_limits, routes
+from quafka_gateway.connection_limits import AddressLimit
 from quafka_gateway.routes import Route
 from quafka_mesh_ops import sampling, settings
 from quafka_mesh_ops.identity import NodeId
@@ -37,6 +38,19 @@ class EdgeSettings(OpsSettings):
         104_857_600, "largest request accepted, in bytes", settings.whole(1_024, 100 << 20),
         "1024 to 104857600",
     )  # fmt: skip
+    socket_request_stall_ms: int = setting(
+        60_000, "a client that has begun to send a request may pause for so long, in ms",
+        settings.whole(1_000, 86_400_000), "1000 to 86400000",
+    )  # fmt: skip
+    socket_response_stall_ms: int = setting(
+        600_000, "a client may leave an answer unread for so long, in ms; only seconds while "
+        "queued.max.response.bytes are held", settings.whole(1_000, 86_400_000),
+        "1000 to 86400000",
+    )  # fmt: skip
+    socket_min_bytes_per_second: int = setting(
+        16_384, "a client must send a request, and read an answer, at so many bytes a second",
+        settings.whole(1, 1 << 30), "1 to 1073741824",
+    )  # fmt: skip
     max_partitions_per_request: int = setting(
         20_000, "most partitions that one CreateTopics request may ask for; a topic without a "
         "number counts as one", settings.whole(1, 10_000_000), "1 to 10000000",
@@ -44,6 +58,13 @@ class EdgeSettings(OpsSettings):
     queued_max_request_bytes: int = setting(
         512 << 20,
         "bytes of requests held at a time, of all clients together; above it nobody is read from",
+        settings.whole(1 << 20, 1 << 40),
+        "1048576 to 1099511627776",
+    )
+    queued_max_request_bytes_per_ip: int = setting(
+        256 << 20,
+        "bytes of requests held at a time of the clients at one address, but at least "
+        "socket.request.max.bytes",
         settings.whole(1 << 20, 1 << 40),
         "1048576 to 1099511627776",
     )
@@ -69,6 +90,18 @@ class EdgeSettings(OpsSettings):
     max_connections: int = setting(
         4_096, "clients at a time", settings.whole(1, 1_000_000), "1 to 1000000"
     )
+    max_connections_per_ip: int = setting(
+        2_048, "clients at a time from one address", settings.whole(0, (1 << 31) - 1),
+        "0 to 2147483647",
+    )  # fmt: skip
+    max_connections_per_ip_overrides: tuple[AddressLimit, ...] = setting(
+        (), "the same for some addresses", connection_limits.parse_overrides,
+        "address:number, separated by commas",
+    )  # fmt: skip
+    connections_max_idle_ms: int = setting(
+        600_000, "a connection without a request for so long is closed, in ms",
+        settings.whole(1_000, (1 << 31) - 1), "1000 to 2147483647",
+    )  # fmt: skip
     trace_org_ratios: tuple[OrgRatio, ...] = setting(
         (),
         "which share of an org's requests is traced, where not that of OTEL_TRACES_SAMPLER_ARG",

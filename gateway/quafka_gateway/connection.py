@@ -23,9 +23,10 @@ from quafka_gateway import parked, quirks
 from quafka_gateway.answer_size import is_long
 from quafka_gateway.api import Api
 from quafka_gateway.context import RequestContext, Services
-from quafka_gateway.framing import RequestFramer
 from quafka_gateway.handlers import api_versions
 from quafka_gateway.mesh import BrokerAwayError
+from quafka_gateway.progress import Progress
+from quafka_gateway.request_intake import RequestIntake
 from quafka_gateway.request_stats import SlowRequest, error_codes
 from quafka_gateway.request_trace import ConnectionTracing, RequestTrace
 from quafka_gateway.response_writer import ResponseWriter
@@ -40,9 +41,6 @@ from quafka_proto.schema.api_versions import ApiVersionsRequest
 log = logging.getLogger("quafka.gateway.connection")
 
 _PIPELINE = 64
-# A request that began to arrive must go on arriving, at so many bytes a second.
-_STALL_SECONDS = 60.0
-_SLOWEST = 1_024
 
 
 @dataclass(slots=True, eq=False)
@@ -63,23 +61,28 @@ class KafkaConnection(asyncio.Protocol):
     """Serves one client until it goes, misbehaves or the gateway drains."""
 
     def __init__(
-        self, services: Services, serial: int, on_close: Callable[[KafkaConnection], None]
+        self,
+        services: Services,
+        serial: int,
+        on_close: Callable[[KafkaConnection], None],
+        may_open: Callable[[KafkaConnection], bool] = lambda _: True,
     ) -> None:
+        """`may_open` is asked once the client's address is known; False: refuse it."""
         self._services = services
         self._serial = serial
         self._on_close = on_close
-        self._framer = RequestFramer(services.request_max_bytes)
-        self._frames: deque[bytes] = deque()  # whole, not yet begun
-        self._part = 0  # bytes of the request that is arriving
-        self._part_since = 0.0  # loop time when it began to
+        self._may_open = may_open
+        self._intake: RequestIntake  # from `connection_made` on, which is called first
         self._line: deque[_Slot] = deque()  # begun, not yet answered
         self._tasks: set[asyncio.Task[None]] = set()
         self._transport: asyncio.Transport | None = None
         self._peer = "?"
+        self.host = "?"
+        """The client's address, without the port."""
         self._reading = True
         self._writer: ResponseWriter | None = None
         self._draining = False
-        self._tracing: ConnectionTracing  # from `connection_made` on, which is called first
+        self._tracing: ConnectionTracing  # the same
         self._writing: RequestTrace | None = None  # whose answer was not handed over whole
         self.last_active = 0.0
         """Loop time of the last byte from or to the client."""
@@ -87,30 +90,33 @@ class KafkaConnection(asyncio.Protocol):
     # --- asyncio.Protocol -------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)
-        self._writer = ResponseWriter(
-            self._transport, self._services.responses, self._services.stats
-        )
         peer = transport.get_extra_info("peername")
-        self._peer = f"{peer[0]}:{peer[1]}" if peer else "?"
+        if peer:
+            self.host, self._peer = str(peer[0]), f"{peer[0]}:{peer[1]}"
+        if not self._may_open(self):
+            cast(asyncio.Transport, transport).abort()
+            return
+        self._transport = cast(asyncio.Transport, transport)
+        self._begin()
         self.last_active = asyncio.get_running_loop().time()
         self._tracing = ConnectionTracing(self._services, self._peer, self._serial)
+
+    def _begin(self) -> None:
+        services, config = self._services, self._services.config
+        rate = config.socket_min_bytes_per_second
+        reads = Progress(config.socket_response_stall_ms / 1000, rate)
+        assert self._transport is not None
+        self._writer = ResponseWriter(self._transport, services.responses, services.stats, reads)
+        sends = Progress(config.socket_request_stall_ms / 1000, rate)
+        self._held = services.memory.holder(self.host, self._evict, self._balance_reading)
+        self._intake = RequestIntake(services.request_max_bytes, self._held, sends)
+        self._frames = self._intake.frames  # whole, not yet begun
 
     def data_received(self, data: bytes) -> None:
         self.last_active = asyncio.get_running_loop().time()
         self._services.stats.received += len(data)
         try:
-            frames = self._framer.feed(data)
-            for frame in frames:
-                self._services.memory.take(len(frame))
-            self._frames.extend(frames)
-            if frames or not self._part:
-                self._part_since = self.last_active
-            change = self._framer.partial - self._part
-            self._part += change
-            if not self._services.memory.part(change):
-                self._refuse("too much of unfinished requests is held for all clients together")
-                return
+            self._intake.feed(data, self.last_active)
             self._begin_requests()
         except Malformed as e:
             self._refuse(str(e))
@@ -126,13 +132,13 @@ class KafkaConnection(asyncio.Protocol):
         self._advance()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        if self._transport is None:
+            return  # it was refused
         self._transport = None
         if self._writer is not None:
             self._writer.close()
             self._writer = None
-        self._services.memory.forget(self)
-        self._services.memory.part(-self._part)
-        self._drop_frames()
+        self._intake.gone(asyncio.get_running_loop().time())
         # A long poll is dropped with its client. Writes go on to their end: a client that sent
         # with acks=0 and left has done nothing wrong.
         self._handed_over()
@@ -154,17 +160,22 @@ class KafkaConnection(asyncio.Protocol):
         return any(not slot.api.long_poll for slot in self._line)
 
     def stalled(self, now: float) -> bool:
-        """Whether a request has begun to arrive, and does not go on or does so by drops."""
-        if not self._part:
-            return False
-        age = now - self._part_since
-        slow = age > _STALL_SECONDS and self._part < age * _SLOWEST
-        return slow or now - self.last_active > _STALL_SECONDS
+        """Whether a request has begun to arrive, and does not go on or does so too slowly."""
+        return self._reading and self._intake.stalled(now)
+
+    def idle_since(self, now: float) -> float:
+        """Seconds since the last byte from or to the client; 0 while it waits, or is waited for."""
+        unread = self._writer is not None and self._writer.unread
+        return 0.0 if self._line or unread else now - self.last_active
+
+    def unread(self, now: float) -> tuple[int, float]:
+        """Bytes of answers that the client has not read, and `ResponseWriter.stuck`."""
+        return (0, 0.0) if self._writer is None else (self._writer.unread, self._writer.stuck(now))
 
     def drain(self) -> None:
         """Take no more requests; close as soon as those under way are answered."""
         self._draining = True
-        self._drop_frames()
+        self._intake.drop(asyncio.get_running_loop().time())
         if self._transport is not None:
             self._transport.pause_reading()
             self._advance()
@@ -188,7 +199,7 @@ class KafkaConnection(asyncio.Protocol):
             try:
                 slot = self._decode(frame)
             except Malformed:
-                self._services.memory.give(len(frame))
+                self._held.give(len(frame), asyncio.get_running_loop().time())
                 raise
             self._line.append(slot)
             if not slot.api.long_poll:
@@ -197,24 +208,24 @@ class KafkaConnection(asyncio.Protocol):
         self._balance_reading()
 
     def _balance_reading(self) -> None:
-        if self._transport is None or self._draining:
+        if self._transport is None or self._draining or self._transport.is_closing():
             return
-        memory = self._services.memory
-        full = bool(self._frames) or memory.full
+        full = bool(self._frames) or self._held.full
         if full and self._reading:
             self._reading = False
             self._transport.pause_reading()
         elif not full and not self._reading:
             self._reading = True
+            self._intake.resumed(asyncio.get_running_loop().time())
             self._transport.resume_reading()
-        if not self._reading and memory.full:
-            memory.pause(self, self._balance_reading)
+        if not self._reading and self._held.full:
+            self._held.wait()
 
-    def _drop_frames(self) -> None:
-        """Nobody waits for the answers to what has not been begun."""
-        memory = self._services.memory
-        while self._frames:
-            memory.give(len(self._frames.popleft()))
+    def _evict(self, reason: str) -> None:
+        """Make room for others: this one holds the most."""
+        if self._transport is not None and not self._transport.is_closing():
+            log.warning("closing %s: %s", self._peer, reason)
+            self._transport.abort()
 
     def _decode(self, frame: bytes) -> _Slot:
         """Read header and body. Raises Malformed for anything this gateway does not serve."""
@@ -268,7 +279,7 @@ class KafkaConnection(asyncio.Protocol):
             header.client_id,
             self._serial,
             NO_SPAN if slot.trace is None else slot.trace.request,
-            "/" + self._peer.rpartition(":")[0],
+            "/" + self.host,
             header.correlation_id,
         )
         CURRENT.set(context)
@@ -339,7 +350,7 @@ class KafkaConnection(asyncio.Protocol):
         """The request's bytes are not needed any more."""
         if slot.request is not None:
             slot.request = None
-            self._services.memory.give(slot.size)
+            self._held.give(slot.size, asyncio.get_running_loop().time())
 
     # --- answers ----------------------------------------------------------------------------
 

@@ -5,20 +5,24 @@ from __future__ import annotations
 from quafka_proto.errors import Malformed
 
 _LENGTH_SIZE = 4
+_SMALL = 4 << 10
+_MANY = 256
 
 
 class RequestFramer:
     """Cuts a byte stream into request frames.
 
-    Holds no more memory than has really arrived: a forged length costs nothing until its bytes
-    come, and lengths above `limit` bytes are refused outright.
+    Holds little more memory than has really arrived: a forged length costs nothing until its bytes
+    come, lengths above `limit` bytes are refused outright, and small pieces are joined as they
+    come. A large frame is copied once, when it is whole.
     """
 
-    __slots__ = ("_chunks", "_have", "_limit", "_want")
+    __slots__ = ("_chunks", "_have", "_limit", "_small", "_want")
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._chunks: list[bytes] = []
+        self._small = 0  # so many of the last chunks are small
         self._have = 0
         self._want = 0  # bytes of the frame being read; 0: its length is not known yet
 
@@ -33,15 +37,29 @@ class RequestFramer:
         Raises:
             Malformed: a length that is not positive or above the limit.
         """
+        missing = (self._want or _LENGTH_SIZE) - self._have
+        if len(data) < missing:
+            self._keep(data)
+            return []
+        if not self._chunks:
+            return self._cut(data, 0)
+        if not self._want:  # some bytes of a length have come before
+            return self._cut(b"".join([*self._chunks, data]), 0)
+        frame = b"".join([*self._chunks, memoryview(data)[:missing]])
+        self._want = 0
+        return [frame, *self._cut(data, missing)]
+
+    def _keep(self, data: bytes) -> None:
         self._chunks.append(data)
         self._have += len(data)
-        if self._have < (self._want or _LENGTH_SIZE):
-            return []
-        return self._cut(b"".join(self._chunks) if len(self._chunks) > 1 else data)
+        self._small = self._small + 1 if len(data) < _SMALL else 0
+        if self._small == _MANY:
+            self._chunks[-_MANY:] = [b"".join(self._chunks[-_MANY:])]
+            self._small = 0
 
-    def _cut(self, data: bytes) -> list[bytes]:
+    def _cut(self, data: bytes, at: int) -> list[bytes]:
         frames: list[bytes] = []
-        at, end = 0, len(data)
+        end = len(data)
         want = self._want
         while True:
             if not want:
@@ -56,6 +74,7 @@ class RequestFramer:
             want = 0
         rest = data[at:]
         self._chunks = [rest] if rest else []
+        self._small = 0
         self._have = len(rest)
         self._want = want
         return frames

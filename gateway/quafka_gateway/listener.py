@@ -4,25 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import os
 from itertools import count
 
 from quafka_gateway.connection import KafkaConnection
+from quafka_gateway.connection_limits import ConnectionLimits
 from quafka_gateway.context import Services
 from quafka_mesh_ops.errors import StartupError
 
 log = logging.getLogger("quafka.gateway.listener")
 
 _SWEEP_SECONDS = 5.0
-_IDLE_SECONDS = 600.0  # Kafka's connections.max.idle.ms
+_PATIENCE_SECONDS = 5.0
 _BACKLOG = 1024
 
 
 class Listener:
     """Accepts Kafka clients on one address: first `bind`, then `serve`, at last `close`."""
 
-    def __init__(self, max_connections: int) -> None:
-        self.max_connections = max_connections
+    def __init__(self, limits: ConnectionLimits, idle_seconds: float) -> None:
+        """Connections without a request for `idle_seconds` are closed."""
+        self._limits = limits
+        self._idle_seconds = idle_seconds
         self._services: Services | None = None
         self._connections: set[KafkaConnection] = set()
         self._serials = count()
@@ -33,6 +37,11 @@ class Listener:
     def connections(self) -> int:
         """How many clients are connected."""
         return len(self._connections)
+
+    @property
+    def max_connections(self) -> int:
+        """How many may be."""
+        return self._limits.most
 
     async def bind(self, host: str, port: int, *, shared: bool = False) -> tuple[str, int]:
         """Take the address (port 0: any free one) and return the one taken. No client is accepted.
@@ -86,29 +95,49 @@ class Listener:
 
     def _accept(self) -> asyncio.Protocol:
         assert self._services is not None, "serve() comes first"
+        return KafkaConnection(self._services, next(self._serials), self._closed, self._may_open)
+
+    def _may_open(self, connection: KafkaConnection) -> bool:
+        assert self._services is not None, "serve() comes first"
         stats = self._services.stats
-        if len(self._connections) >= self.max_connections:
-            log.warning("refusing a client: max.connections=%d are open", self.max_connections)
+        refusal = self._limits.open(connection.host)
+        if refusal:
+            log.warning("refusing a client: %s", refusal)
             stats.refused += 1
-            return _Refusal()
+            return False
         stats.accepted += 1
-        connection = KafkaConnection(self._services, next(self._serials), self._connections.discard)
         self._connections.add(connection)
-        return connection
+        return True
+
+    def _closed(self, connection: KafkaConnection) -> None:
+        self._connections.discard(connection)
+        self._limits.close(connection.host)
 
     async def _sweep(self) -> None:
         """Close connections that stopped talking: one timer for all of them."""
         loop = asyncio.get_running_loop()
+        assert self._services is not None, "serve() comes first"
         while True:
             await asyncio.sleep(_SWEEP_SECONDS)
             now = loop.time()
             for connection in list(self._connections):
                 if connection.stalled(now):
-                    connection.close("a request stopped arriving midway")
-                elif now - connection.last_active > _IDLE_SECONDS:
+                    connection.close("a request stopped arriving midway, or arrives too slowly")
+                elif connection.unread(now)[1] == math.inf:
+                    connection.close("an answer is not read, or is read too slowly")
+                elif connection.idle_since(now) > self._idle_seconds:
                     connection.close("idle")
+            self._services.memory.relieve(now)
+            self._relieve(self._services.responses.excess, now)
 
-
-class _Refusal(asyncio.Protocol):
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        transport.close()
+    def _relieve(self, excess: int, now: float) -> None:
+        """Above the limit, close who holds the most of answers that were not read for longest."""
+        if excess <= 0:
+            return
+        unread = [(connection, *connection.unread(now)) for connection in self._connections]
+        stuck = [each for each in unread if each[2] >= _PATIENCE_SECONDS]
+        for connection, size, _ in sorted(stuck, key=lambda each: each[1] * each[2], reverse=True):
+            if excess <= 0:
+                break
+            excess -= size
+            connection.close("too much is held of answers, and it reads none")

@@ -1,7 +1,8 @@
 """A bound on the response bytes that all connections of a gateway hold together. Pure.
 
-Nobody waits for room: as it becomes scarce, answers become smaller, down to a floor that keeps
-everybody served. A client that reads slowly holds one answer, and is not read from.
+No fetch waits for room: as it becomes scarce, answers become smaller, down to a floor that keeps
+everybody served. A client that reads slowly holds one answer, and is not read from; above the
+limit, clients that read nothing for some seconds lose their connections.
 """
 
 from __future__ import annotations
@@ -18,6 +19,11 @@ class ResponseMemory:
         self._limit = limit
         self.held = 0
         """Bytes asked for and not yet here, or here and not yet handed to the system."""
+
+    @property
+    def excess(self) -> int:
+        """Bytes held above the limit; negative below it."""
+        return self.held - self._limit
 
     def allowance(self, wanted: int) -> int:
         """How large an answer may be: a share of what is left, a power of two or `wanted`."""

@@ -7,8 +7,10 @@ record batches of a large answer stay where they are, in the cache or in what th
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import deque
 
+from quafka_gateway.progress import Progress
 from quafka_gateway.request_stats import GatewayStats
 from quafka_gateway.response_memory import ResponseMemory
 from quafka_proto.message import Buffer
@@ -20,7 +22,11 @@ class ResponseWriter:
     """Writes answers in their order; counts what is not written yet."""
 
     def __init__(
-        self, transport: asyncio.Transport, memory: ResponseMemory, stats: GatewayStats
+        self,
+        transport: asyncio.Transport,
+        memory: ResponseMemory,
+        stats: GatewayStats,
+        progress: Progress,
     ) -> None:
         transport.set_write_buffer_limits(high=0)  # told as soon as the system takes no more
         self._transport = transport
@@ -30,6 +36,31 @@ class ResponseWriter:
         self._size = 0
         self._counted = 0
         self._writable = True
+        self._progress = progress
+        self._total = 0  # bytes of all answers
+        self._taken = 0  # of these, known to be taken by the system
+        self._taken_at = 0.0
+
+    @property
+    def unread(self) -> int:
+        """Bytes that the system has not taken yet."""
+        return self._size + self._transport.get_write_buffer_size()
+
+    def stuck(self, now: float) -> float:
+        """For how many seconds the client has read nothing; infinite where it reads too slowly.
+
+        Called every few seconds: it finds out by comparison with the last call.
+        """
+        unread = self.unread
+        taken = self._total - unread
+        if not unread:
+            self._progress.begin(now)
+            self._taken_at = now
+        elif taken > self._taken:
+            self._progress.made(taken - self._taken, now)
+            self._taken_at = now
+        self._taken = taken
+        return math.inf if self._progress.late(now) else now - self._taken_at
 
     @property
     def ready(self) -> bool:
@@ -46,6 +77,7 @@ class ResponseWriter:
         self._unsent.extend(answer)
         size = sum(map(len, answer))
         self._size += size
+        self._total += size
         self._stats.sent += size
         self._push()
 

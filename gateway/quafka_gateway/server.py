@@ -12,6 +12,7 @@ from quafka_gateway.brokers import Brokers
 from quafka_gateway.brokers_coordinator import BrokersCoordinator
 from quafka_gateway.brokers_reader import BrokersReader
 from quafka_gateway.config import GatewayConfig
+from quafka_gateway.connection_limits import ConnectionLimits
 from quafka_gateway.context import Services
 from quafka_gateway.coordinator import Coordinator
 from quafka_gateway.fetch_reader import FetchReader
@@ -79,7 +80,12 @@ class Gateway:
         self._operations.add("/mesh", mesh_page(self._peers))
         self.metrics.add(lambda: mesh_families(self._peers))
         self._allowed.watch(self._enforce)
-        self._listener = Listener(config.max_connections)
+        limits = ConnectionLimits(
+            config.max_connections,
+            config.max_connections_per_ip,
+            config.max_connections_per_ip_overrides,
+        )
+        self._listener = Listener(limits, config.connections_max_idle_ms / 1000)
         self._address = await self._listener.bind(
             *split_address(config.listen), shared=config.listen_shared
         )
@@ -95,7 +101,10 @@ class Gateway:
             advertised=self._advertised,
             tracer=self._tracer,
             request_max_bytes=config.socket_request_max_bytes,
-            memory=RequestMemory(config.queued_max_request_bytes),
+            memory=RequestMemory(
+                config.queued_max_request_bytes,
+                max(config.queued_max_request_bytes_per_ip, config.socket_request_max_bytes),
+            ),
             fetch_sessions=FetchSessions(
                 config.max_incremental_fetch_session_cache_slots,
                 _MAX_ALL_SESSIONS_PARTITIONS,

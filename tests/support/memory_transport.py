@@ -14,6 +14,7 @@ class MemoryTransport(asyncio.Transport):
         self.written = b""
         self.paused = 0
         self.gone = False
+        self.buffered = 0
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         return ("192.0.2.1", 5) if name == "peername" else default
@@ -22,7 +23,7 @@ class MemoryTransport(asyncio.Transport):
         pass
 
     def get_write_buffer_size(self) -> int:
-        return 0
+        return self.buffered
 
     def write(self, data: bytes | bytearray | memoryview[Any]) -> None:
         self.written += data

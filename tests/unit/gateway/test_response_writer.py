@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from typing import Any
 
+from quafka_gateway.progress import Progress
 from quafka_gateway.request_stats import GatewayStats
 from quafka_gateway.response_memory import ResponseMemory
 from quafka_gateway.response_writer import ResponseWriter
@@ -25,7 +27,7 @@ class Breaking(MemoryTransport):
 
 def writer(transport: asyncio.Transport) -> tuple[ResponseWriter, ResponseMemory]:
     memory = ResponseMemory(64 * MIB)
-    return ResponseWriter(transport, memory, GatewayStats()), memory
+    return ResponseWriter(transport, memory, GatewayStats(), Progress(60, 1_000)), memory
 
 
 def test_an_answer_leaves_whole_and_in_order() -> None:
@@ -55,3 +57,26 @@ def test_nothing_more_is_written_once_the_client_has_gone() -> None:
     assert transport.writes == 1
     writing.close()
     assert memory.held == 0
+
+
+def test_a_client_that_reads_nothing_or_too_slowly_is_found_out() -> None:
+    transport = MemoryTransport()
+    writing, _ = writer(transport)
+    assert writing.stuck(1_000.0) == 0
+    writing.pause()
+    writing.write([bytes(5 * MIB)])
+    assert writing.stuck(1_030.0) == 30
+    assert writing.stuck(1_061.0) == math.inf
+
+
+def test_a_client_that_goes_on_reading_has_all_the_time() -> None:
+    transport = MemoryTransport()
+    writing, _ = writer(transport)
+    assert writing.stuck(0.0) == 0
+    transport.buffered = MIB
+    writing.write([bytes(MIB)])
+    for second in range(5, 1_000, 5):
+        transport.buffered -= 5_000
+        assert writing.stuck(float(second)) == 0
+    assert writing.stuck(1_050.0) == 55
+    assert writing.stuck(1_056.0) == math.inf

@@ -1,0 +1,63 @@
+"""How many connections there may be, in all and from one address. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from ipaddress import ip_address
+from typing import NamedTuple
+
+
+class AddressLimit(NamedTuple):
+    """How many connections one IP address may have."""
+
+    host: str
+    most: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.most}" if ":" in self.host else f"{self.host}:{self.most}"
+
+
+def parse_overrides(text: str) -> tuple[AddressLimit, ...]:
+    """Read "192.0.2.1:100,[2001:db8::1]:0".
+
+    Raises:
+        ValueError: a part is no IP address with a number of 0 or more.
+    """
+    return tuple(_override(part.strip()) for part in text.split(",") if part.strip())
+
+
+def _override(text: str) -> AddressLimit:
+    host, _, most = text.rpartition(":")
+    bare = host.removeprefix("[").removesuffix("]")
+    if not most.isdecimal():
+        raise ValueError(text)
+    return AddressLimit(str(ip_address(bare)), int(most))
+
+
+class ConnectionLimits:
+    """Counts connections by address."""
+
+    def __init__(self, most: int, per_address: int, overrides: Iterable[AddressLimit] = ()) -> None:
+        self.most = most
+        self._per_address = per_address
+        self._overrides = dict(overrides)
+        self._open: dict[str, int] = {}
+        self._count = 0
+
+    def open(self, host: str) -> str:
+        """One more from this address; or the reason why not: "" where it may be."""
+        most = self._overrides.get(host, self._per_address)
+        if self._count >= self.most:
+            return f"max.connections={self.most} are open"
+        if self._open.get(host, 0) >= most:
+            return f"max.connections.per.ip={most} are open from {host}"
+        self._open[host] = self._open.get(host, 0) + 1
+        self._count += 1
+        return ""
+
+    def close(self, host: str) -> None:
+        """One that was opened is closed."""
+        self._count -= 1
+        self._open[host] -= 1
+        if not self._open[host]:
+            del self._open[host]

@@ -1,0 +1,93 @@
+"""Who may be read from, and who loses a connection where requests hold too much."""
+
+from __future__ import annotations
+
+from quafka_gateway.request_memory import Holder, RequestMemory
+
+
+class Clients:
+    """Connections that share a memory; what becomes of them."""
+
+    def __init__(self, limit: int, per_address: int = 0) -> None:
+        self.memory = RequestMemory(limit, per_address)
+        self.closed: list[str] = []
+        self.resumed: list[str] = []
+
+    def connect(self, name: str, address: str = "192.0.2.1") -> Holder:
+        return self.memory.holder(
+            address, lambda _: self.closed.append(name), lambda: self.resumed.append(name)
+        )
+
+
+def test_the_largest_for_the_longest_makes_room_and_not_who_comes_next() -> None:
+    clients = Clients(1_000)
+    for number, size in enumerate((300, 290, 280)):
+        clients.connect(f"old {number}").part(size, 0.0, is_new=True)
+    honest = clients.connect("honest")
+    honest.part(150, 100.0, is_new=True)
+    assert clients.closed == ["old 0"]
+    assert clients.memory.held == 720
+    honest.part(400, 110.0, is_new=False)
+    assert clients.closed == ["old 0"]
+    honest.part(440, 110.0, is_new=False)
+    assert clients.closed == ["old 0", "old 1"]
+
+
+def test_six_unfinished_frames_from_one_address_cost_that_address_alone() -> None:
+    clients = Clients(1_000, per_address=500)
+    attackers = [clients.connect(f"attacker {n}", "198.51.100.7") for n in range(6)]
+    other = clients.connect("other", "192.0.2.2")
+    other.part(400, 0.0, is_new=True)
+    for second in range(10):
+        for attacker in attackers:
+            attacker.part(attacker.partial + 20, 100.0 + second, is_new=not second)
+    assert clients.closed
+    assert all(name.startswith("attacker") for name in clients.closed)
+    assert clients.memory.held <= 400 + 500
+
+
+def test_an_address_or_a_connection_with_too_many_whole_requests_alone_is_not_read_from() -> None:
+    clients = Clients(8_000, per_address=3_000)
+    first, second = clients.connect("first"), clients.connect("second")
+    other = clients.connect("other", "192.0.2.2")
+    first.take(1_001, 0.0)  # an eighth and more
+    assert [h.full for h in (first, second, other)] == [True, False, False]
+    first.wait()
+    second.take(2_000, 0.0)
+    assert [h.full for h in (first, second, other)] == [True, True, False]
+    second.wait()
+    first.give(1, 1.0)
+    assert clients.resumed == ["first"]
+    second.give(1_900, 2.0)
+    assert sorted(clients.resumed) == ["first", "second"]
+
+
+def test_everybody_goes_on_when_there_is_room_again() -> None:
+    clients = Clients(1_000)
+    big, small = clients.connect("big"), clients.connect("small", "192.0.2.2")
+    big.take(1_500, 0.0)
+    for holder in (big, small):
+        assert holder.full
+        holder.wait()
+    gone = clients.connect("gone")
+    gone.wait()
+    gone.gone()
+    big.give(1_500, 1.0)
+    assert sorted(clients.resumed) == ["big", "small"]
+    assert clients.memory.held == 0
+
+
+def test_requests_behind_a_parked_one_do_not_stop_everybody_for_long() -> None:
+    clients = Clients(1_000)
+    parked, busy = clients.connect("parked"), clients.connect("busy", "192.0.2.2")
+    parked.take(700, 0.0)
+    busy.take(600, 0.0)
+    clients.memory.relieve(5.0)
+    busy.give(100, 14.0)  # answers leave
+    clients.memory.relieve(14.0)
+    assert clients.closed == []
+    clients.memory.relieve(15.0)
+    assert clients.closed == ["parked"]
+    parked.give(700, 15.0)
+    clients.memory.relieve(40.0)
+    assert clients.closed == ["parked"]
