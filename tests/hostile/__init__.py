@@ -11,7 +11,8 @@ What it raises fails it. `arena` (`arena.py`) has the addresses, raw sockets, cl
 The runner (`runner.py`) adds the checks that hold for every attack: the bystander (`bystander.py`,
 a producer and a consumer at 100 records a second) loses no record and sees no error that is not
 retriable; neither process' event loop has a turn above 250 ms (`quafka_loop_longest_turn_seconds`,
-measured in the process); memory returns. An attack may state other limits, with a reason, and
+measured in the process, without the time for which it was runnable and had no core, see
+`inject/`); memory returns. An attack may state other limits, with a reason, and
 arguments of the broker and gateway it needs; attacks with the same arguments share a cluster.
 
 `make hostile` runs all of them and prints a table, `make hostile ARGS="--only NAME"` some, and

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
+from quafka_mesh_ops import loop_turns
 from tests.hostile.arena import Arena
 from tests.hostile.bystander import Account, Bystander
 from tests.hostile.catalogue import Attack
@@ -226,13 +227,12 @@ def _judge(row: Row) -> None:
 
 
 def _environment(code: Path | None) -> dict[str, str]:
-    """For the processes of the cluster: the code of another checkout."""
-    if code is None:
-        return {}
-    paths = [str(_HERE / "inject"), *(str(code / package) for package in _PACKAGES)]
-    import quafka_mesh_ops.loop_turns as probe
-
-    return {"PYTHONPATH": os.pathsep.join(paths), "HOSTILE_LOOP_TURNS": str(probe.__file__)}
+    """For the processes of the cluster: how turns are measured, and another checkout."""
+    paths = [_HERE / "inject"]
+    if code is not None:
+        paths += [code / package for package in _PACKAGES]
+    probe = str(loop_turns.__file__)
+    return {"PYTHONPATH": os.pathsep.join(map(str, paths)), "HOSTILE_LOOP_TURNS": probe}
 
 
 @contextmanager

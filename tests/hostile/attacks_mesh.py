@@ -1,0 +1,91 @@
+"""Datagrams to the broker from nobody that it knows."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import socket
+import ssl
+import threading
+import time
+
+from aioquic.quic.configuration import QuicConfiguration
+from aioquic.quic.connection import QuicConnection
+
+from tests.hostile.arena import Arena, run
+from tests.hostile.catalogue import attack
+from tests.unit.mesh_ops.raw_quic import credentials, raw_client
+
+_PER_SECOND = 1_800
+_SECONDS = 6.0
+
+
+def initial(address: tuple[str, int]) -> bytes:
+    """The first datagram of a handshake that nobody will go on with."""
+    configuration = QuicConfiguration(
+        alpn_protocols=["quafka-mesh/1"], verify_mode=ssl.CERT_NONE, is_client=True
+    )
+    connection = QuicConnection(configuration=configuration)
+    connection.connect(address, 0.0)
+    return connection.datagrams_to_send(0.0)[0][0]
+
+
+class Flood:
+    """Initials from many addresses of this machine, in a thread."""
+
+    def __init__(self, address: tuple[str, int]) -> None:
+        self._address = address
+        self._datagrams = [initial(address) for _ in range(1_000)]
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._send)
+        self.sent = 0
+
+    def __enter__(self) -> Flood:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _send(self) -> None:
+        chance = random.Random(7)
+        sockets = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(200)]
+        for number, one in enumerate(sockets):
+            one.bind((f"127.1.{number // 100}.{number % 100 + 1}", 0))
+        began = time.monotonic()
+        while not self._over.is_set():
+            for _ in range(20):
+                datagram = bytearray(chance.choice(self._datagrams))
+                chance.choice(sockets).sendto(datagram, self._address)
+                self.sent += 1
+            time.sleep(max(0.0, began + self.sent / _PER_SECOND - time.monotonic()))
+        for one in sockets:
+            one.close()
+
+
+@attack("QUIC Initials come from addresses that never answer; then a gateway connects", "12")
+def spoofed(arena: Arena) -> None:
+    """A gateway that the broker allows connects within three seconds during the flood."""
+    with Flood(arena.mesh_address):
+        time.sleep(_SECONDS / 2)
+        for _ in range(3):
+            began = time.monotonic()
+            run(_connects(arena))
+            assert time.monotonic() - began < 3, "a gateway waited longer than 3 s"
+
+
+async def _connects(arena: Arena) -> None:
+    shown = credentials(arena.gateway_identity)
+    async with asyncio.timeout(30), raw_client(arena.mesh_address[1], shown) as client:
+        await client.ping()
+
+
+@attack("garbage datagrams come to the mesh", part_of_make_test=True)
+def garbage(arena: Arena) -> None:
+    chance = random.Random(7)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
+        for _ in range(5_000):
+            one.sendto(chance.randbytes(chance.choice((1, 20, 1_200, 1_452))), arena.mesh_address)
+            if chance.random() < 0.05:
+                time.sleep(0.001)
