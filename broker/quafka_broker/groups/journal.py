@@ -1,4 +1,4 @@
-"""What is durable of consumer groups: JSON events in the internal virtual topic `__quafka_groups`.
+"""What is durable of consumer groups: events in the internal virtual topic `__quafka_groups`.
 
 Replaying them, the later one winning, gives the table of groups. An event is applied when it is
 durable, in the order of the log, whether or not anybody still waits for it.
@@ -6,25 +6,29 @@ durable, in the order of the log, whether or not anybody still waits for it.
 So that a restart does not grow with the commits, the log start follows: from time to time every
 fact that an old event holds is said once more, a few at a time, oldest first; what lies before is
 dead then. Events that delete are never said again: what they delete lies before them.
+
+No batch is written that holds much more than 1 MiB; a larger event is written in parts, of which
+a replay takes all or none (event_codec.py). Batches of earlier versions are read at any size.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator, Callable
+from itertools import chain
 from time import time_ns
-from typing import cast
+from typing import NamedTuple, cast
 
+from quafka_broker import event_batches
+from quafka_broker.groups.event_codec import EventReader, encode
 from quafka_broker.groups.table import Event, Fact, Key, Table
 from quafka_broker.topics import REGISTRY_ORG
 from quafka_broker.virtual_topics import VirtualTopicId, topic_hash
 from quafka_broker.wal.errors import CorruptError, StorageError
 from quafka_broker.wal.log import Log
-from quafka_proto.record_codec import Record, build_batch, iter_records
-from quafka_proto.records import read_header, split_batches
+from quafka_proto.records import BatchHeader, read_header
 
 log = logging.getLogger("quafka.broker.groups")
 
@@ -33,6 +37,18 @@ GROUPS = VirtualTopicId(REGISTRY_ORG, topic_hash(REGISTRY_ORG, GROUPS_NAME), 0, 
 
 _READ_BYTES = 1 << 20
 _WEIGHT_PER_SLICE = 200
+
+
+class _Written(NamedTuple):
+    """Events on their way to the log.
+
+    Attributes:
+        appended: gives the offset of each batch.
+        places: where each event begins, counted from the first batch's offset.
+    """
+
+    appended: asyncio.Future[list[int]]
+    places: list[int]
 
 
 class Journal:
@@ -73,6 +89,7 @@ class Journal:
 
     async def _events(self) -> AsyncIterator[tuple[int, Event]]:
         virtual = self._wal.topic(GROUPS)
+        reader = EventReader()
         offset = virtual.log_start
         while offset < virtual.high_watermark:
             try:
@@ -86,9 +103,11 @@ class Journal:
                 continue
             for batch in batches:
                 offset = read_header(batch).base_offset
-                for record in iter_records(batch):
-                    yield offset, cast(Event, json.loads(record.value or b""))
+                for record in event_batches.records_of(batch):
+                    event = reader.feed(offset, record.value or b"")
                     offset += 1
+                    if event is not None:
+                        yield event
 
     # --- writing ----------------------------------------------------------------------------
 
@@ -102,7 +121,7 @@ class Journal:
         key: Key = (event["org"], event["group"])
         self._queued.update(facts)
         self._queued_groups[key] += 1
-        pending = self._write([event])
+        pending = self._write([event]).appended
 
         def done(appended: asyncio.Future[list[int]]) -> None:
             for fact in facts:
@@ -134,12 +153,18 @@ class Journal:
             self._turn.cancel()
             await asyncio.gather(self._turn, return_exceptions=True)
 
-    def _write(self, events: list[Event]) -> asyncio.Future[list[int]]:
+    def _write(self, events: list[Event]) -> _Written:
+        places: list[int] = []
+        values: list[bytes] = []
+        for event in events:
+            places.append(len(values))
+            values += encode(event)
         now_ms = time_ns() // 1_000_000
-        records = [Record(0, now_ms, None, _encode(event), []) for event in events]
-        virtual = self._wal.topic(GROUPS)
-        self._last = self._wal.append(virtual, split_batches(build_batch(records)))
-        return self._last
+        batches: list[tuple[BatchHeader, memoryview]] = list(
+            chain.from_iterable(event_batches.batches(values, now_ms, most=len(values)))
+        )
+        self._last = self._wal.append(self._wal.topic(GROUPS), batches)
+        return _Written(self._last, places)
 
     def _note(self, facts: list[Fact], offset: int) -> None:
         for fact in facts:
@@ -188,10 +213,11 @@ class Journal:
 
     async def _say_again(self, some: list[tuple[Fact, int]]) -> None:
         events = self._table.restated(fact for fact, _ in some)
-        first = (await asyncio.shield(self._write(events)))[0]
-        for number, (fact, before) in enumerate(some):
+        written = self._write(events)
+        first = (await asyncio.shield(written.appended))[0]
+        for (fact, before), place in zip(some, written.places, strict=True):
             if self._places.get(fact) == before:  # else it was deleted, or said anew, meanwhile
-                self._note([fact], first + number)
+                self._note([fact], first + place)
 
     def _advance(self, offset: int) -> None:
         virtual = self._wal.topic(GROUPS)
@@ -215,7 +241,3 @@ def _seen(task: asyncio.Task[None]) -> None:
         log.warning("the journal of the consumer groups cannot be shortened: %s", error)
     else:
         log.error("the journal of the consumer groups cannot be shortened", exc_info=error)
-
-
-def _encode(event: Event) -> bytes:
-    return json.dumps(event, separators=(",", ":"), ensure_ascii=False).encode()

@@ -146,10 +146,10 @@ class Members:
                 "client_host": member.client_host,
                 "session": member.session,
                 "rebalance": member.rebalance,
-                "protocols": {name: data.hex() for name, data in member.protocols.items()},
+                "protocols": member.protocols,
                 "assignment": (
                     member.assignment if assignments is None else assignments.get(member.id, b"")
-                ).hex(),
+                ),
             }
             for member in self.by_id.values()
         ]
@@ -161,7 +161,6 @@ class Members:
             ValueError, KeyError, TypeError: it is something else.
         """
         for kept in stored:
-            protocols = {name: bytes.fromhex(data) for name, data in kept["protocols"].items()}
             member = Member(
                 kept["id"],
                 kept["instance_id"],
@@ -169,8 +168,8 @@ class Members:
                 kept["client_host"],
                 kept["session"],
                 kept["rebalance"],
-                protocols,
-                bytes.fromhex(kept["assignment"]),
+                dict(kept["protocols"]),
+                kept["assignment"],
             )
             self._put(member)
-            self._supported.update(protocols.keys())
+            self._supported.update(member.protocols.keys())

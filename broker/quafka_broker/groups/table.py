@@ -15,7 +15,7 @@ deleted are nobody's: no event says so.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -23,6 +23,8 @@ from quafka_broker.groups.group import Group
 from quafka_broker.groups.states import State
 from quafka_broker.groups.subscription import subscribed_by
 from quafka_broker.topics import Topic
+
+_BYTES_PER_WEIGHT = 1 << 10
 
 Event = dict[str, Any]
 Key = tuple[int, str]
@@ -104,9 +106,12 @@ class Table:
         return kept.stored is not None if fact[1] is None else fact[1] in kept.offsets
 
     def weight(self, fact: Fact) -> int:
-        """How much work it is to say this: an offset is 1, and so is a member."""
-        stored = self.kept[fact[0]].stored if fact[1] is None else None
-        return 1 + (len(stored["members"]) if stored is not None else 0)
+        """How much work it is to say this: an offset is 1, a member is 1, and so is each KiB."""
+        kept = self.kept[fact[0]]
+        if fact[1] is not None:
+            return 1 + len(kept.offsets[fact[1]].metadata) // _BYTES_PER_WEIGHT
+        members = kept.stored["members"] if kept.stored is not None else ()
+        return 1 + sum(1 + _bytes_of(member) // _BYTES_PER_WEIGHT for member in members)
 
     def apply(self, event: Event, *, replaying: bool) -> None:
         """Make an event's change. What a running group stores of itself, it is already.
@@ -180,6 +185,10 @@ class Table:
             return []
         used = subscribed_by(group)
         return [] if used is None else [place for place in old if place[0] not in used]
+
+
+def _bytes_of(member: Mapping[str, Any]) -> int:
+    return len(member["assignment"]) + sum(map(len, member["protocols"].values()))
 
 
 def offsets_event(key: Key, offsets: dict[Place, Committed]) -> Event:

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import json
+
+import pytest
+
 from quafka_broker import topics
 from quafka_broker.event_batches import BATCH_BYTES
+from quafka_broker.groups.event_codec import encode
+from quafka_broker.groups.journal import GROUPS
+from quafka_broker.groups.table import Committed
 from quafka_broker.ops import topics as topic_ops
 from quafka_broker.state import BrokerState
 from quafka_broker.virtual_topics import VirtualTopic
@@ -65,3 +72,94 @@ async def test_the_batches_of_the_registry_are_bounded() -> None:
         assert max(await batch_sizes(state, registry)) < BATCH_BYTES + 1_000
     async with running_state(disk, lease_seconds=0) as state:
         assert state.registry.log_starts(topic) == wanted
+
+
+# --- consumer groups ------------------------------------------------------------------------
+
+
+async def test_an_offset_commit_of_72_mb_from_an_earlier_version_is_read() -> None:
+    """One event of JSON in one batch, as one OffsetCommit of 18,000 partitions once made it."""
+    disk = MemoryDisk()
+    rows = [["t", 0, partition, 7, -1, "x" * 4_000, 1_000] for partition in range(18_000)]
+    event = {"event": "offsets", "org": ORG, "group": "g", "offsets": rows}
+    value = json.dumps(event, separators=(",", ":"), ensure_ascii=False).encode()
+    assert len(value) > DECOMPRESSED_LIMIT
+    async with running_state(disk, lease_seconds=0) as state:
+        await state.create_topic(ORG, "t", 18_000)
+        await append_as_before(state, state.log.topic(GROUPS), value)
+    async with running_state(disk, lease_seconds=0) as state:
+        kept = state.groups.find(ORG, "g")
+        assert kept is not None
+        assert len(kept.offsets) == 18_000
+        assert kept.offsets["t", 17_999] == Committed(0, 7, -1, "x" * 4_000, 1_000)
+        # What is said again is bounded, and then the old batch is dead.
+        virtual = state.log.topic(GROUPS)
+        old_end = virtual.high_watermark
+        await state.groups.journal._restate()
+        assert virtual.log_start >= old_end
+        assert max(await batch_sizes(state, virtual)) < BATCH_BYTES + 10_000
+    async with running_state(disk, lease_seconds=0) as state:
+        kept = state.groups.find(ORG, "g")
+        assert kept is not None
+        assert len(kept.offsets) == 18_000
+
+
+def _joined(members: int, metadata: bytes, *, in_hex: bool) -> dict[str, object]:
+    """What is stored of a group of so many members."""
+
+    def form(data: bytes) -> object:
+        return data.hex() if in_hex else data
+
+    return {
+        "event": "group", "org": ORG, "group": "g", "since_ms": 5, "state": "Stable",
+        "generation": 3, "protocol_type": "consumer", "protocol": "range", "leader": "m-0",
+        "members": [
+            {
+                "id": f"m-{number}", "instance_id": "", "client_id": "c", "client_host": "/h",
+                "session": 10.0, "rebalance": 10.0, "protocols": {"range": form(metadata)},
+                "assignment": form(b"%d" % number),
+            }
+            for number in range(members)
+        ],
+    }  # fmt: skip
+
+
+async def test_a_group_of_32_mb_is_read_in_the_old_form_and_in_the_new() -> None:
+    """2,000 members of 16 KB each: 64 MB of hex once, 32 MB in parts now."""
+    metadata = bytes(range(256)) * 64
+    old = json.dumps(_joined(2_050, metadata, in_hex=True), separators=(",", ":")).encode()
+    assert len(old) > DECOMPRESSED_LIMIT
+    disk = MemoryDisk()
+    async with running_state(disk, lease_seconds=0) as state:
+        await append_as_before(state, state.log.topic(GROUPS), old)
+    for _ in ("the old form", "the new one"):
+        async with running_state(disk, lease_seconds=0) as state:
+            kept = state.groups.find(ORG, "g")
+            assert kept is not None
+            assert kept.group.generation == 3
+            assert len(kept.group.members) == 2_050
+            member = kept.group.members["m-2049"]
+            assert (member.protocols, member.assignment) == ({"range": metadata}, b"2049")
+            virtual = state.log.topic(GROUPS)
+            old_end = virtual.high_watermark
+            await state.groups.journal._restate()
+            assert virtual.log_start == old_end
+            sizes = await batch_sizes(state, virtual)
+            assert max(sizes) < BATCH_BYTES + 1_000
+            assert sum(sizes) < 2_050 * (len(metadata) + 300)
+
+
+@pytest.mark.parametrize("missing", ["the last part", "a part in between", "nothing"])
+async def test_parts_are_taken_together_or_not_at_all(missing: str) -> None:
+    disk = MemoryDisk()
+    event = _joined(200, bytes(16_000), in_hex=False)
+    parts = encode(event)
+    assert len(parts) == 4
+    after = encode({**_joined(1, b"m", in_hex=False), "group": "h"})
+    if missing != "nothing":
+        del parts[-1 if missing == "the last part" else 1]
+    async with running_state(disk, lease_seconds=0) as state:
+        await append_as_before(state, state.log.topic(GROUPS), *parts, *after)
+    async with running_state(disk, lease_seconds=0) as state:
+        assert (state.groups.find(ORG, "g") is not None) == (missing == "nothing")
+        assert state.groups.find(ORG, "h") is not None

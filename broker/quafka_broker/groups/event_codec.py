@@ -1,0 +1,96 @@
+"""The bytes of one event of `__quafka_groups`: records' values, told apart by their first byte.
+
+    0x7B  "{"     the event as JSON, with the metadata and assignments of members in hex: written
+                  by the versions before 0x01, at any size
+    0x01          the event as a msgpack map (what table.py says), bytes as they are
+    0x02          a part of an event: its number (u32), how many there are (u32), and a piece of
+                  the 0x01 value; big-endian
+
+The parts of an event are consecutive records of one append. An event is its parts together, so
+after a crash all of it counts or nothing. All three are read for ever; 0x01 and 0x02 are written.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from typing import Any, cast
+
+import msgpack as untyped_msgpack  # type: ignore[import-untyped]  # pyright: ignore[reportMissingTypeStubs]
+
+from quafka_broker.event_batches import BATCH_BYTES
+from quafka_broker.groups.table import Event
+
+msgpack: Any = untyped_msgpack
+
+_WHOLE, _PART, _JSON = 0x01, 0x02, ord("{")
+_PART_HEADER = struct.Struct(">BII")
+_PART_BYTES = BATCH_BYTES - _PART_HEADER.size
+
+
+def encode(event: Event) -> list[bytes]:
+    """An event as records' values: one, or its parts."""
+    packer = msgpack.Packer(autoreset=False)
+    packer.pack(event)
+    value = bytes((_WHOLE,)) + packer.bytes()
+    if len(value) <= BATCH_BYTES:
+        return [value]
+    count = -(-len(value) // _PART_BYTES)
+    return [
+        _PART_HEADER.pack(_PART, number, count)
+        + value[number * _PART_BYTES : (number + 1) * _PART_BYTES]
+        for number in range(count)
+    ]
+
+
+class EventReader:
+    """Makes events of the values of consecutive records; holds the parts of at most one event."""
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+        self._first = 0
+
+    def feed(self, offset: int, value: bytes) -> tuple[int, Event] | None:
+        """The event that this record completes, and the offset at which it begins.
+
+        Parts that the others of their event do not follow, as after a crash or where damage took
+        some, are none.
+
+        Raises:
+            ValueError, KeyError, TypeError, AttributeError: it is not what `encode` wrote.
+        """
+        if value[:1] != bytes((_PART,)):
+            self._parts.clear()
+            return offset, _decode(value)
+        if len(value) < _PART_HEADER.size:
+            raise ValueError("a part of an event is cut short")
+        _, number, count = _PART_HEADER.unpack_from(value)
+        if number == 0:
+            self._parts, self._first = [], offset
+        elif number != len(self._parts) or offset != self._first + number:
+            self._parts.clear()
+            return None
+        self._parts.append(value[_PART_HEADER.size :])
+        if len(self._parts) < count:
+            return None
+        whole = b"".join(self._parts)
+        self._parts.clear()
+        return self._first, _decode(whole)
+
+
+def _decode(value: bytes) -> Event:
+    kind = value[0] if value else None
+    if kind == _WHOLE:
+        return cast(Event, msgpack.unpackb(memoryview(value)[1:], raw=False))
+    if kind == _JSON:
+        return _from_hex(cast(Event, json.loads(value)))
+    raise ValueError(f"a value of kind {kind}")
+
+
+def _from_hex(event: Event) -> Event:
+    """An event of the JSON form as it is now."""
+    for member in event.get("members", ()):
+        protocols: dict[str, str] = member["protocols"]
+        member["protocols"] = {name: bytes.fromhex(data) for name, data in protocols.items()}
+        member["assignment"] = bytes.fromhex(member["assignment"])
+    return event
