@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from quafka_mesh_ops import settings
-from quafka_mesh_ops.identity import NodeId
+from quafka_mesh_ops.grants import ALLOWED
 from quafka_mesh_ops.settings import OpsSettings, setting
 
 _MAX_LONG = (1 << 63) - 1
@@ -154,11 +154,12 @@ class BrokerConfig(LogSettings):
         "127.0.0.1:9192", "UDP address for gateways; port 0 takes a free one",
         settings.address, settings.ADDRESS,
     )  # fmt: skip
-    mesh_allow: tuple[NodeId, ...] = setting(
-        (), "node ids of the gateways that may connect, separated by commas",
-        settings.node_ids, "node ids, 64 hex digits each",
+    mesh_allow: tuple[str, ...] = setting(
+        (), "nodes that may connect, and what each may do, separated by commas; a bare node id "
+        "may do everything",
+        settings.allow_entries, ALLOWED,
     )  # fmt: skip
-    mesh_allowed_file: Path | None = settings.mesh_allowed_file_setting()
+    mesh_allowed_file: Path | None = settings.mesh_allowed_file_setting("entries")
     node_key: Path | None = setting(
         None, "file of this node's key, made if missing; default: node.key in data",
         settings.optional_path, "a path",

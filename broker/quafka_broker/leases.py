@@ -1,8 +1,9 @@
 """Leases: gateways answer fetches from memory, and no change that they must know of outruns them.
 
-A gateway that holds a lease may serve what it has read without asking again. So before a topic
-is deleted or a log start moves, every holder must have heard of it, or its lease have run out:
-the change itself waits. The proof that no stale byte is served is in docs/adr.
+A gateway that holds a lease may serve what it has read without asking again. So before a topic is
+deleted or a log start moves, every holder in its org must have heard of it, or its lease have run
+out: the change itself waits. Of other orgs' changes a holder learns only that the serial moved.
+The proof that no stale byte is served is in docs/adr.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import deque
-from collections.abc import AsyncGenerator, Collection
+from collections.abc import AsyncGenerator, Collection, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
@@ -19,6 +20,10 @@ from quafka_mesh_ops.ops import Change, HoldLease, HoldLeaseResp
 LEASE_SECONDS = 2.0
 _PARKED_PART = 4  # of a lease, so that a holder that asks again is never without
 _REMEMBERED = 1_000  # changes, for holders whose lease ran out meanwhile
+
+
+Changes = Mapping[int, Collection[Change]]
+"""What changes, by org."""
 
 
 @dataclass(slots=True, eq=False)
@@ -36,9 +41,9 @@ class Leases:
     def __init__(self, seconds: float = LEASE_SECONDS) -> None:
         self._seconds = seconds
         self._incarnation = os.urandom(8)
-        self._holders: dict[tuple[str, bytes], _Holder] = {}
+        self._holders: dict[tuple[int, str, bytes], _Holder] = {}
         self._serial = 0
-        self._changes: deque[tuple[int, Collection[Change]]] = deque(maxlen=_REMEMBERED)
+        self._changes: deque[tuple[int, Changes]] = deque(maxlen=_REMEMBERED)
         self._under_way = 0
         self._version = 0
         self._progress = asyncio.Event()
@@ -51,15 +56,17 @@ class Leases:
 
     # --- for holders ------------------------------------------------------------------------
 
-    async def hold(self, peer: str, op: HoldLease) -> HoldLeaseResp:
+    async def hold(self, org: int, peer: str, op: HoldLease) -> HoldLeaseResp:
         """Give or prolong a lease. Parked until there is news or it should be asked for again."""
         now = asyncio.get_running_loop().time()
         heard = min(op.heard, self._serial) if op.incarnation == self._incarnation else -1
         self._drop_ended(now)
-        holder = self._holders.get((peer, op.holder))
+        holder = self._holders.get((org, peer, op.holder))
         if holder is None:
             # It serves nothing from memory before it has our answer, with all changes in it.
-            holder = self._holders[peer, op.holder] = _Holder(now + self._seconds, self._serial)
+            holder = self._holders[org, peer, op.holder] = _Holder(
+                now + self._seconds, self._serial
+            )
         elif heard == self._serial:
             holder.until = now + self._seconds
             holder.heard = heard
@@ -69,8 +76,8 @@ class Leases:
         else:
             # Not prolonged: one that never listens must not hold changes up.
             holder.heard = heard
-            return self._answer(heard, 0.0)
-        return self._answer(heard, self._seconds)
+            return self._answer(org, heard, 0.0)
+        return self._answer(org, heard, self._seconds)
 
     def drain(self) -> None:
         """Park nobody any more."""
@@ -84,10 +91,15 @@ class Leases:
             async with asyncio.timeout(self._seconds / _PARKED_PART):
                 await holder.news.wait()
 
-    def _answer(self, heard: int, valid: float) -> HoldLeaseResp:
+    def _answer(self, org: int, heard: int, valid: float) -> HoldLeaseResp:
         oldest = self._changes[0][0] if self._changes else self._serial + 1
         forget = heard < oldest - 1
-        changes = [change for serial, some in self._changes if serial > heard for change in some]
+        changes = [
+            change
+            for serial, some in self._changes
+            if serial > heard
+            for change in some.get(org, ())
+        ]
         return HoldLeaseResp(
             self._incarnation,
             self._serial,
@@ -103,7 +115,7 @@ class Leases:
     # --- for changes ------------------------------------------------------------------------
 
     @asynccontextmanager
-    async def changing(self, changes: Collection[Change]) -> AsyncGenerator[None]:
+    async def changing(self, changes: Changes) -> AsyncGenerator[None]:
         """The body may change these partitions: nobody serves from memory what it takes away.
 
         Entering waits for the holders, for at most a lease's length.
@@ -115,16 +127,20 @@ class Leases:
         for holder in self._holders.values():
             holder.news.set()
         try:
-            await self._all_heard(self._serial)
+            await self._all_heard(changes, self._serial)
             yield
         finally:
             self._under_way -= 1
             self._version += 1
 
-    async def _all_heard(self, serial: int) -> None:
+    async def _all_heard(self, changes: Changes, serial: int) -> None:
         loop = asyncio.get_running_loop()
         while True:
-            ends = [holder.until for holder in self._holders.values() if holder.heard < serial]
+            ends = [
+                holder.until
+                for (whose, _, _), holder in self._holders.items()
+                if whose in changes and holder.heard < serial
+            ]
             until = max([self._others_until, *ends])
             if until <= loop.time():
                 return

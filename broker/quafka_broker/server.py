@@ -49,6 +49,7 @@ from quafka_broker.wal.writer import FsyncPolicy
 from quafka_mesh_ops.allow_list import AllowList
 from quafka_mesh_ops.counters import mesh_families, mesh_page
 from quafka_mesh_ops.errors import OpFailedError, StartupError
+from quafka_mesh_ops.grants import LAST_ORG
 from quafka_mesh_ops.identity import Identity
 from quafka_mesh_ops.operations import Operations
 from quafka_mesh_ops.parts import OpCode, Part, without_gc
@@ -65,7 +66,6 @@ log = logging.getLogger("quafka.broker")
 _DRAIN_SECONDS = 5.0
 _RESERVE_SHARE = 20  # of a small disk, no more than one part in so many is kept free
 _UNKNOWN_ERROR = ErrorCode.UNKNOWN_SERVER_ERROR
-_LAST_ORG = 0xFFFFFFFF  # org ids are stored in four bytes
 
 Handler = Callable[[BrokerState, OpContext, Any], Awaitable[Part]]
 
@@ -170,6 +170,7 @@ class Broker:
             allowed,
             handlers,
             self._tracer,
+            grants=allowed.grant,
             datagram_size=config.mesh_datagram_size,
             batched=config.mesh_batched,
         )
@@ -263,7 +264,7 @@ class Broker:
 
 async def _serve(handler: Handler, state: BrokerState, context: OpContext, op: Any) -> Part:
     """Run a handler for an org. Org 0 is the broker's own, and is nobody's to name."""
-    if not REGISTRY_ORG < context.org_id <= _LAST_ORG:
+    if not REGISTRY_ORG < context.org_id <= LAST_ORG:
         raise OpFailedError(ErrorCode.INVALID_REQUEST)
     return await handler(state, context, op)
 

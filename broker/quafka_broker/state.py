@@ -257,7 +257,8 @@ class BrokerState:
             self.purgatory.wake(gone)
             return True
 
-        return await self._change(delete, self.leases.changing([Change(topic.name, topic.uuid)]))
+        changes = {topic.org: [Change(topic.name, topic.uuid)]}
+        return await self._change(delete, self.leases.changing(changes))
 
     async def delete_records(
         self, starts: Mapping[Topic, Mapping[int, int]], *, if_unchanged: bool = False
@@ -290,11 +291,10 @@ class BrokerState:
             self.deletions += 1
             self.purgatory.wake(moves)
 
-        announced = [
-            Change(topic.name, topic.uuid, partition)
-            for topic, wanted in starts.items()
-            for partition in wanted
-        ]
+        announced: dict[int, list[Change]] = {}
+        for topic, wanted in starts.items():
+            moved = [Change(topic.name, topic.uuid, partition) for partition in wanted]
+            announced.setdefault(topic.org, []).extend(moved)
         await self._change(delete, self.leases.changing(announced) if announced else None)
 
     def _ahead(self, topic: Topic, starts: Mapping[int, int]) -> dict[int, int]:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from quafka_mesh_ops.errors import StartupError
 
 if TYPE_CHECKING:
+    from quafka_mesh_ops.grants import Entry
     from quafka_mesh_ops.identity import NodeId
 
 
-WHAT = "make a node's key, tell its id, say who may connect"
+WHAT = "make a node's key, print its id, say which nodes may connect and do what"
 
 
 def add_actions(parser: argparse.ArgumentParser) -> None:
@@ -26,7 +28,10 @@ def add_actions(parser: argparse.ArgumentParser) -> None:
         action = actions.add_parser(name, help=what, description=what)
         action.add_argument("path", type=Path, metavar="PATH", help="the key file")
     for name, what in (
-        ("allow", "let a node connect: put its id on the list in a mesh.allowed.file"),
+        (
+            "allow",
+            "let a node connect: put it in a mesh.allowed.file, or change what it may do",
+        ),
         ("revoke", "let it connect no more: programs that follow the file close its connections"),
     ):
         action = actions.add_parser(name, help=what, description=what)
@@ -34,6 +39,16 @@ def add_actions(parser: argparse.ArgumentParser) -> None:
         action.add_argument(
             "--file", type=Path, required=True, metavar="F", help="the allow-list's file"
         )
+        if name == "allow":
+            action.add_argument(
+                "--org", action="append", type=_orgs, metavar="ORGS",
+                help="orgs it may act for, e.g. 1,7-9; may be repeated; default: all",
+            )  # fmt: skip
+            action.add_argument(
+                "--may", action="append", type=_rights, metavar="RIGHTS",
+                help="what it may do: serve, administer, snapshot, separated by commas; default: "
+                "everything, with --org serve,administer",
+            )  # fmt: skip
 
 
 def run(options: argparse.Namespace) -> int:
@@ -50,17 +65,32 @@ def run(options: argparse.Namespace) -> int:
         print(make(options.path).node_id)
         return 0
     if options.action == "allow":
-        done = _change(allow_list.allow, options.file, options.node_id)
+        entry = _entry(options.node_id, options.org, options.may)
+        replace = bool(options.org or options.may)
+        done = _change(partial(allow_list.allow, options.file, entry, replace=replace), options)
         print("allowed" if done else "it was on the list")
         return 0
-    done = _change(allow_list.revoke, options.file, options.node_id)
+    done = _change(partial(allow_list.revoke, options.file, options.node_id), options)
     print("revoked" if done else "it was not on the list")
     return 0 if done else 1  # whoever mistook the id must not believe that it is shut out
 
 
-def _change(change: Callable[[Path, NodeId], bool], file: Path, node_id: NodeId) -> bool:
+def _entry(node_id: NodeId, orgs: list[str] | None, rights: list[str] | None) -> Entry:
+    """The entry that the options ask for."""
+    from quafka_mesh_ops.grants import parse_entry
+
+    words = [node_id]
+    if orgs:
+        words.append(f"orgs={'*' if '*' in orgs else ','.join(orgs)}")
+    if rights:
+        words.append(f"may={','.join(rights)}")
+    return parse_entry(" ".join(words))
+
+
+def _change(change: Callable[[], bool], options: argparse.Namespace) -> bool:
+    file = options.file
     try:
-        return change(file, node_id)
+        return change()
     except (OSError, ValueError) as e:
         reason = (e.strerror if isinstance(e, OSError) else None) or e
         raise StartupError(f"cannot change the allow-list {file}: {reason}") from e
@@ -73,3 +103,23 @@ def _node_id(text: str) -> NodeId:
         return parse_node_id(text)
     except ValueError as e:
         raise argparse.ArgumentTypeError(str(e)) from e
+
+
+def _orgs(text: str) -> str:
+    from quafka_mesh_ops.grants import parse_orgs
+
+    return _checked(parse_orgs, text)
+
+
+def _rights(text: str) -> str:
+    from quafka_mesh_ops.grants import parse_rights
+
+    return _checked(parse_rights, text)
+
+
+def _checked(parse: Callable[[str], object], text: str) -> str:
+    try:
+        parse(text)
+    except ValueError as e:
+        raise argparse.ArgumentTypeError(str(e)) from e
+    return "".join(text.split())

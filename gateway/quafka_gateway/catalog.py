@@ -17,6 +17,12 @@ from quafka_mesh_ops.ops import DescribeTopics, DescribeTopicsResp, TopicDescrip
 from quafka_mesh_ops.tracing import TraceContext
 from quafka_proto.errors import ErrorCode
 
+_GONE = (
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.UNKNOWN_TOPIC_ID,
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+)
+
 Ask = Callable[[int, DescribeTopics, TraceContext | None], Awaitable[DescribeTopicsResp | None]]
 """Describes topics of one broker; None: it is away."""
 
@@ -150,13 +156,13 @@ class Catalog:
         return answers
 
     def _learn(self, b: int, answer: DescribeTopicsResp) -> None:
-        if b == self._routes.home:
+        if b == self._routes.home and answer.cluster_id:
             self.cluster_id = answer.cluster_id
         belongs = self._belongs(b)
         for topic in answer.topics:
-            if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            if topic.error_code in _GONE and topic.topic:
                 self._book.forget(b, topic.topic)
-            elif topic.error_code == ErrorCode.UNKNOWN_TOPIC_ID:
+            elif topic.error_code in _GONE:
                 self._book.forget_id(b, topic.topic_id)
             elif belongs(topic):
                 self._book.learn(b, topic)

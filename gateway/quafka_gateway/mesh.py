@@ -36,6 +36,7 @@ from quafka_mesh_ops.ops import (
     ProduceOpResp,
     ProduceOps,
     ProduceOpsResp,
+    TopicDescription,
 )
 from quafka_mesh_ops.parts import Op
 from quafka_mesh_ops.probe_ops import Probe, ProbeResp
@@ -203,25 +204,39 @@ class BrokerLink:
         self, op: DescribeTopics, trace: TraceContext | None, seconds: float = SMALL_OP_SECONDS
     ) -> DescribeTopicsResp:
         """Topics, their ids and partition counts."""
-        return cast(DescribeTopicsResp, await self.ask(op, trace, seconds))
+        try:
+            return cast(DescribeTopicsResp, await self.ask(op, trace, seconds))
+        except OpFailedError as e:
+            if e.error_code != ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+                raise
+            return _refused(op)
 
     async def create_topic(
         self, op: CreateTopic, trace: TraceContext | None, seconds: float = SMALL_OP_SECONDS
     ) -> CreateTopicResp:
         """Create one topic, durably."""
-        return cast(CreateTopicResp, await self.ask(op, trace, seconds))
+        try:
+            return cast(CreateTopicResp, await self.ask(op, trace, seconds))
+        except OpFailedError as e:
+            return CreateTopicResp(b"", -1, e.error_code, ErrorCode.name_of(e.error_code))
 
     async def delete_topic(
         self, op: DeleteTopic, trace: TraceContext | None, seconds: float = SMALL_OP_SECONDS
     ) -> DeleteTopicResp:
         """Delete one topic, durably."""
-        return cast(DeleteTopicResp, await self.ask(op, trace, seconds))
+        try:
+            return cast(DeleteTopicResp, await self.ask(op, trace, seconds))
+        except OpFailedError as e:
+            return DeleteTopicResp(op.topic, op.topic_id, e.error_code)
 
     async def init_producer_id(
         self, op: InitProducerId, trace: TraceContext | None
     ) -> InitProducerIdResp:
         """A fresh producer id, or the next epoch of one."""
-        return cast(InitProducerIdResp, await self.ask(op, trace))
+        try:
+            return cast(InitProducerIdResp, await self.ask(op, trace))
+        except OpFailedError as e:
+            return InitProducerIdResp(-1, -1, e.error_code)
 
     async def probe(self, trace: TraceContext | None, seconds: float) -> ProbeResp:
         """How the broker is. Raises BrokerAwayError and OpFailedError."""
@@ -254,6 +269,15 @@ class BrokerLink:
 
 class BrokerAwayError(Exception):
     """The broker did not answer."""
+
+
+def _refused(op: DescribeTopics) -> DescribeTopicsResp:
+    """What a broker's refusal means to clients: an error for each topic named, none to list."""
+    code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    named = [TopicDescription(name, b"", 0, code) for name in op.topics or ()]
+    return DescribeTopicsResp(
+        "", [*named, *(TopicDescription("", topic_id, 0, code) for topic_id in op.topic_ids or ())]
+    )
 
 
 def _is_idempotent(op: ProduceOps) -> bool:

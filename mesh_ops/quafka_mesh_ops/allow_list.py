@@ -1,8 +1,8 @@
-"""Who may connect: the node ids of the settings, and those of a file that may change.
+"""Who may connect, and do what: the entries of the settings, and those of a file that may change.
 
-The file holds one node id a line; `#` begins a comment. A running program reads it again and
-again, and what it reads counts at once, for connections that exist, too. A file that is damaged
-or missing changes nothing: the last good list goes on.
+The file holds one entry a line (grants.py has the syntax); `#` begins a comment. A running program
+reads it again and again, and what it reads counts at once, also for connections that exist. A
+damaged or missing file changes nothing: the last good list stays in force.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ import fcntl
 import logging
 import os
 import stat
-from collections.abc import Callable, Collection, Generator, Iterator
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from quafka_mesh_ops.errors import StartupError
-from quafka_mesh_ops.identity import NodeId, parse_node_id, replace_file
+from quafka_mesh_ops.grants import Entry, Grant, by_node, parse_entry
+from quafka_mesh_ops.identity import NodeId, replace_file
 
 logger = logging.getLogger("quafka.mesh")
 
@@ -26,36 +27,41 @@ _MAX_FILE = 4 << 20
 
 
 class AllowList(Collection[NodeId]):
-    """The node ids that may connect now."""
+    """The node ids that may connect now, and what each may do."""
 
-    def __init__(self, fixed: Collection[NodeId], path: Path | None = None) -> None:
-        """`fixed` always count; `path`: the file with more of them.
+    def __init__(self, fixed: Iterable[str], path: Path | None = None) -> None:
+        """`fixed`: entries that always count; `path`: the file with more of them.
 
         Raises:
             StartupError: the file cannot be read, or is damaged.
+            ValueError: one of `fixed` is no entry.
         """
-        self._fixed = frozenset(fixed)
+        self._fixed = tuple(map(parse_entry, fixed))
         self._path = path
         self._changed: Callable[[], None] | None = None
         self._task: asyncio.Task[None] | None = None
         self._problem = ""
         self._content = b""
-        self._ids = self._fixed
+        self._grants = by_node(self._fixed)
         if path is not None:
             try:
                 self._content = _read(path)
-                self._ids |= parse(self._content)
+                self._grants = by_node((*self._fixed, *parse(self._content)))
             except (OSError, ValueError) as e:
                 raise StartupError(f"cannot use the allow-list {path}: {_reason(e)}") from e
 
     def __contains__(self, node_id: object) -> bool:
-        return node_id in self._ids
+        return node_id in self._grants
 
     def __iter__(self) -> Iterator[NodeId]:
-        return iter(self._ids)
+        return iter(self._grants)
 
     def __len__(self) -> int:
-        return len(self._ids)
+        return len(self._grants)
+
+    def grant(self, node_id: NodeId) -> Grant:
+        """What a node may do now; empty where it is not on the list."""
+        return self._grants.get(node_id, ())
 
     def watch(self, changed: Callable[[], None]) -> None:
         """Follow the file from now on, and call back when the list has changed."""
@@ -90,71 +96,94 @@ class AllowList(Collection[NodeId]):
                 self._problem = ""
                 return
             try:
-                ids = self._fixed | parse(found)
+                grants = by_node((*self._fixed, *parse(found)))
             except ValueError as e:
                 found = str(e)
             else:
-                self._accept(path, found, ids)
+                self._accept(path, found, grants)
                 return
         if found != self._problem:
             self._problem = found
             logger.error("the allow-list %s: %s; the last good one goes on", path, found)
 
-    def _accept(self, path: Path, content: bytes, ids: frozenset[NodeId]) -> None:
-        added, gone = len(ids - self._ids), len(self._ids - ids)
-        self._content, self._ids, self._problem = content, ids, ""
-        logger.info("the allow-list %s: %d added, %d revoked", path, added, gone)
-        if self._changed is not None and (added or gone):
+    def _accept(self, path: Path, content: bytes, grants: dict[NodeId, Grant]) -> None:
+        before = self._grants
+        added, gone = len(grants.keys() - before.keys()), len(before.keys() - grants.keys())
+        changed = sum(grants[node] != before[node] for node in grants.keys() & before.keys())
+        self._content, self._grants, self._problem = content, grants, ""
+        logger.info(
+            "the allow-list %s: %d added, %d revoked, %d changed", path, added, gone, changed
+        )
+        if self._changed is not None and (added or gone or changed):
             self._changed()
 
 
-def parse(content: bytes) -> frozenset[NodeId]:
-    """The node ids in a file's content.
+def parse(content: bytes) -> tuple[Entry, ...]:
+    """The entries in a file's content.
 
     Raises:
-        ValueError: a line is neither a node id, a comment nor blank.
+        ValueError: a line is neither an entry, a comment nor blank.
     """
-    return frozenset(
-        node_id for _, node_id in _lines(content.decode(errors="replace")) if node_id is not None
-    )
+    text = content.decode(errors="replace")
+    return tuple(entry for _, entry in _lines(text) if entry is not None)
 
 
-def allow(path: Path, node_id: NodeId) -> bool:
-    """Put a node id on the list in this file, made if missing; False: it was there.
+def allow(path: Path, entry: Entry, *, replace: bool = True) -> bool:
+    """Put an entry on the list in this file, made if missing; False: nothing had to change.
+
+    The entry takes the place of the node's others; with `replace` off, a node that has any keeps
+    them.
 
     Raises:
         OSError, ValueError: the file cannot be read or written, or is damaged.
     """
     with _changing(path) as real:
         content = _read(real).decode() if real.exists() else ""
-        if node_id in parse(content.encode()):
+        lines = list(_lines(content))
+        known = [found for _, found in lines if found and found.node_id == entry.node_id]
+        if known == [entry] or (known and not replace):
             return False
+        if known:
+            _write(real, "".join(_replaced(lines, entry)))
+            return True
         gap = "" if not content or content.endswith("\n") else "\n"
-        _write(real, f"{content}{gap}{node_id}\n")
+        _write(real, f"{content}{gap}{entry}\n")
     return True
 
 
+def _replaced(lines: list[tuple[str, Entry | None]], entry: Entry) -> Iterator[str]:
+    """The lines with `entry` in place of the node's first one, whose comment stays."""
+    done = False
+    for line, found in lines:
+        if found is None or found.node_id != entry.node_id:
+            yield line
+        elif not done:
+            done = True
+            _, mark, comment = line.partition("#")
+            yield f"{entry}  #{comment}" if mark else f"{entry}\n"
+
+
 def revoke(path: Path, node_id: NodeId) -> bool:
-    """Take a node id off the list in this file, with its line; False: it was not there.
+    """Take a node off the list in this file, with all its lines; False: it was not there.
 
     Raises:
         OSError, ValueError: as `allow`, or there is no file.
     """
     with _changing(path) as real:
         lines = list(_lines(_read(real).decode()))
-        kept = [line for line, found in lines if found != node_id]
+        kept = [line for line, found in lines if found is None or found.node_id != node_id]
         if len(kept) == len(lines):
             return False
         _write(real, "".join(kept))
     return True
 
 
-def _lines(text: str) -> Iterator[tuple[str, NodeId | None]]:
-    """Each line and its node id. Raises ValueError."""
+def _lines(text: str) -> Iterator[tuple[str, Entry | None]]:
+    """Each line and its entry. Raises ValueError."""
     for number, line in enumerate(text.splitlines(keepends=True), 1):
-        word = line.partition("#")[0].strip()
+        words = line.partition("#")[0].strip()
         try:
-            yield line, parse_node_id(word) if word else None
+            yield line, parse_entry(words) if words else None
         except ValueError as e:
             raise ValueError(f"line {number}: {e}") from e
 

@@ -131,6 +131,7 @@ class MeshClient:
             credit_used_bytes=sum(credit.used for credit in self._credits),
             credit_bytes=sum(credit.budget for credit in self._credits),
             backlog_bytes=0,
+            refused_ops=0,  # a gateway takes no ops
             transport=None if session is None else transport_counters(session.connection.quic),
         )
 

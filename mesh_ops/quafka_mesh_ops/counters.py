@@ -25,6 +25,7 @@ class PeerCounters:
         ops: sent, or received, and unanswered.
         credit_used_bytes: of requests that are unanswered, of `credit_bytes` at most.
         backlog_bytes: of replies that the peer has not acknowledged.
+        refused_ops: that the peer may not send by our allow-list, since this process began.
         transport: of the present connection; None without one.
     """
 
@@ -36,6 +37,7 @@ class PeerCounters:
     credit_used_bytes: int
     credit_bytes: int
     backlog_bytes: int
+    refused_ops: int
     transport: TransportCounters | None
 
 
@@ -59,7 +61,7 @@ def mesh_families(read: Callable[[], Iterable[PeerCounters]]) -> Iterator[Family
     labels = ("peer", "address")
     for name in _OWN:
         samples = [(_labels(peer), int(getattr(peer, name))) for peer in peers]
-        kind = Kind.COUNTER if name == "reconnects" else Kind.GAUGE
+        kind = Kind.COUNTER if name in _COUNTED else Kind.GAUGE
         yield Family(f"quafka_mesh_{name}", kind, f"Of a peer: {_in_words(name)}", samples, labels)
     for name in _TRANSPORT:
         kind = Kind.COUNTER if name.startswith(("bytes_", "packets_")) else Kind.GAUGE
@@ -69,6 +71,7 @@ def mesh_families(read: Callable[[], Iterable[PeerCounters]]) -> Iterator[Family
 
 
 _OWN = [field.name for field in fields(PeerCounters)[2:-1]]
+_COUNTED = ("reconnects", "refused_ops")
 _TRANSPORT = [field.name for field in fields(TransportCounters)]
 
 

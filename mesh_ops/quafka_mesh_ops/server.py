@@ -29,6 +29,7 @@ from quafka_mesh_ops.frames import (
     encode_number,
     encode_response,
 )
+from quafka_mesh_ops.grants import Gatekeeper, Grant, everything
 from quafka_mesh_ops.identity import REVOKED, Identity, NodeId
 from quafka_mesh_ops.log_context import CURRENT, trace_fields
 from quafka_mesh_ops.ops import OPS
@@ -117,8 +118,11 @@ class MeshServer:
     before the next begins; only fetches may have to wait for the peer to read earlier replies. A
     handler's OpFailedError is answered as its code, any other exception as UNKNOWN_SERVER_ERROR, a
     passed deadline as REQUEST_TIMED_OUT. A handler is cancelled when the caller cancels the op and
-    when the connection is lost. `allowed` is looked at for each connection; `enforce` applies its
-    changes to those there are.
+    when the connection is lost.
+
+    `allowed` is looked at for each connection, `grants` for each op before its body is decoded:
+    what the node may not do is answered with the error code of `rights.NEEDS`. `enforce` applies
+    changes of both to connections and ops that there are.
     """
 
     def __init__(
@@ -128,12 +132,14 @@ class MeshServer:
         handlers: Mapping[OpCode, Handler],
         tracer: Tracer,
         *,
+        grants: Callable[[NodeId], Grant] = everything,
         datagram_size: int | None = None,
         batched: bool = True,
         handshake_deadline: float = HANDSHAKE_DEADLINE,
     ) -> None:
         self.handlers = dict(handlers)
         self.allowed = allowed
+        self.gatekeeper = Gatekeeper(grants, logger)
         self.tracer = tracer
         self.limited = LimitedLog(logger)
         self.sessions: set[_Session] = set()
@@ -156,7 +162,7 @@ class MeshServer:
         return [session.counters() for session in self.sessions]
 
     def enforce(self) -> None:
-        """Close the connections of nodes that are not allowed any more."""
+        """Close the connections of nodes that are not allowed any more; end ops likewise."""
         for session in list(self.sessions):
             session.enforce()
 
@@ -192,6 +198,8 @@ class _Session:
         self._waiting: OrderedDict[int, Callable[[], None]] = OrderedDict()
         self._request_bytes = 0
         self._turns = Turns(_READING, lambda: self._replies.backlog > _REPLY_BACKLOG)
+        self._asked: dict[int, tuple[int, int]] = {}  # op code and org of each running op
+        self._stopped: dict[int, int] = {}  # running ops that lost their right: the error code
         self._streams: set[int] = set()
         self._liveness: Liveness | None = None
         self._loop = asyncio.get_running_loop()
@@ -239,14 +247,21 @@ class _Session:
             credit_used_bytes=self._request_bytes + self._frames.unfinished,
             credit_bytes=MAX_REQUEST_BYTES,
             backlog_bytes=self._replies.backlog,
+            refused_ops=self._server.gatekeeper.refused[self._peer],
             transport=transport_counters(self.connection.quic),
         )
 
     def enforce(self) -> None:
-        """Close the connection if the gateway is not allowed any more."""
+        """Close the connection if the gateway is not allowed any more, or end ops that are not."""
         if self._peer not in self._server.allowed:
             logger.warning("closed node %s: it was taken off the allow-list", self._peer[:16])
             self.connection.close(REVOKED, QuicErrorCode.CONNECTION_REFUSED)
+            return
+        for request_id, task in self.tasks.items():
+            refusal = self._server.gatekeeper.refusal(self._peer, *self._asked[request_id])
+            if refusal is not None and request_id not in self._stopped:
+                self._stopped[request_id] = refusal
+                task.cancel()
 
     def stream_data(self, stream_id: int, data: bytes, end_stream: bool) -> None:
         """Act on every frame that is complete."""
@@ -300,6 +315,8 @@ class _Session:
             raise ProtocolError("a request id that is in use")
         if len(self.tasks) + len(self._waiting) >= MAX_IN_FLIGHT:
             raise ProtocolError(f"more than {MAX_IN_FLIGHT} ops at once")
+        if self._is_refused(stream_id, request):
+            return
         op_type = OPS.get(request.op_code)
         handler = self._server.handlers.get(op_type.code) if op_type is not None else None
         if op_type is None or handler is None:
@@ -324,15 +341,30 @@ class _Session:
 
         def start() -> None:
             self._request_bytes += size
+            self._asked[request_id] = request.op_code, request.org_id
             self.tasks[request_id] = self._loop.create_task(
                 self._run(stream_id, request, handler, op, deadline, size)
             )
 
+        def start_late() -> None:
+            if not self._is_refused(stream_id, request):  # the right may have been lost meanwhile
+                start()
+
         if op_type.code is OpCode.FETCH and self._must_wait():
             request.came = time.time_ns()
-            self._waiting[request_id] = start
+            self._waiting[request_id] = start_late
         else:
             start()
+
+    def _is_refused(self, stream_id: int, request: Request) -> bool:
+        """Answer an op that the peer may not send."""
+        gatekeeper = self._server.gatekeeper
+        refusal = gatekeeper.refusal(self._peer, request.op_code, request.org_id)
+        if refusal is None:
+            return False
+        frame = encode_response(request.request_id, refusal, None)
+        self._answer(stream_id, request.request_id, frame)
+        return True
 
     def _cancel(self, request_id: int) -> None:
         task = self.tasks.get(request_id)
@@ -397,7 +429,8 @@ class _Session:
             self._respond(stream_id, request.request_id, code, body, context.ack_parent)
         finally:
             self._request_bytes -= size
-            del self.tasks[request.request_id]
+            del self.tasks[request.request_id], self._asked[request.request_id]
+            self._stopped.pop(request.request_id, None)
             self._turns.give(request.request_id)
 
     async def _handle(
@@ -415,6 +448,11 @@ class _Session:
             code = e.error_code
             if isinstance(e, OpTooLargeError):
                 self._note_too_large(type(op).__name__, e)
+        except asyncio.CancelledError:
+            stopped = self._stopped.get(context.request_id)
+            if stopped is None:
+                raise
+            code = stopped
         except TimeoutError:
             code = REQUEST_TIMED_OUT
             if not timeout.expired():

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
+from quafka_mesh_ops.grants import parse_entries
 from quafka_mesh_ops.identity import NodeId, parse_node_id
 
 
@@ -94,6 +95,11 @@ def node_ids(text: str) -> tuple[NodeId, ...]:
     return tuple(parse_node_id(part) for part in text.split(",") if part.strip())
 
 
+def allow_entries(text: str) -> tuple[str, ...]:
+    """Entries of an allow-list, separated by commas, as grants.py writes them."""
+    return tuple(map(str, parse_entries(text)))
+
+
 def boolean(text: str) -> bool:
     """true or false."""
     return {"true": True, "false": False}[text.lower()]
@@ -149,12 +155,12 @@ def choice(*allowed: str) -> Callable[[str], str]:
     return parse
 
 
-def mesh_allowed_file_setting() -> Any:
+def mesh_allowed_file_setting(what: str = "node ids") -> Any:
     """Every program that speaks on the mesh has it, beside `mesh.allow`.
 
     It is not called mesh.allow.file: in TOML a name cannot be a list and a table at once.
     """
-    help_ = "file of more such node ids, one a line; read again while the program runs"
+    help_ = f"file of more such {what}, one a line; read again while the program runs"
     return setting(None, help_, optional_path, "a path")
 
 

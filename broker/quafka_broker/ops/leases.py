@@ -9,4 +9,4 @@ from quafka_mesh_ops.server import OpContext
 
 async def handle(state: BrokerState, context: OpContext, op: HoldLease) -> HoldLeaseResp:
     """Give or prolong a gateway's lease."""
-    return await state.leases.hold(context.peer, op)
+    return await state.leases.hold(context.org_id, context.peer, op)

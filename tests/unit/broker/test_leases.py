@@ -27,13 +27,15 @@ class Gateway:
         self.heard = -1
 
     async def ask(self) -> HoldLeaseResp:
-        answer = await self.leases.hold("peer", HoldLease(self.name, self.incarnation, self.heard))
+        answer = await self.leases.hold(
+            1, "peer", HoldLease(self.name, self.incarnation, self.heard)
+        )
         self.incarnation, self.heard = answer.incarnation, answer.serial
         return answer
 
 
 async def change(leases: Leases, done: list[str], what: Change = GONE) -> None:
-    async with leases.changing([what]):
+    async with leases.changing({1: [what]}):
         done.append("changed")
 
 
@@ -78,7 +80,7 @@ async def test_a_holder_that_never_listens_is_not_given_more_time() -> None:
     await asyncio.sleep(0)
     while not changing.done():
         deaf = HoldLease(gateway.name, gateway.incarnation, 0)
-        assert (await all_leases.hold("peer", deaf)).valid_ms == 0
+        assert (await all_leases.hold(1, "peer", deaf)).valid_ms == 0
         await asyncio.sleep(0.02)
     assert done
 
@@ -120,6 +122,19 @@ async def test_leases_of_the_run_before_are_waited_for() -> None:
     assert asyncio.get_running_loop().time() - began > 0.35
 
 
+async def test_a_change_in_another_org_is_neither_told_nor_waited_for() -> None:
+    all_leases, done = Leases(SECONDS), list[str]()
+    gateway = Gateway(all_leases)
+    await gateway.ask()
+    async with asyncio.timeout(0.05):
+        async with all_leases.changing({2: [GONE]}):
+            done.append("changed")
+    assert done
+    answer = await gateway.ask()
+    assert (answer.forget, answer.changes) == (False, [])
+    assert (await asyncio.wait_for(gateway.ask(), 1)).valid_ms == 400
+
+
 async def test_a_cancelled_change_leaves_nobody_waiting() -> None:
     all_leases, done = Leases(SECONDS), list[str]()
     gateway = Gateway(all_leases)
@@ -138,10 +153,10 @@ async def test_what_is_read_while_something_changes_may_not_be_kept() -> None:
         await state.create_topic(1, "t", 1)
         op = FetchOps([FetchOp("t", 0, 0, 100)])
         assert (await fetch.handle(state, context(), op)).leased
-        async with state.leases.changing([Change("another", b"")]):
+        async with state.leases.changing({1: [Change("another", b"")]}):
             assert not (await fetch.handle(state, context(), op)).leased
         stamp = state.leases.stamp()
-        async with state.leases.changing([Change("another", b"")]):
+        async with state.leases.changing({1: [Change("another", b"")]}):
             pass
         assert not state.leases.unchanged_since(stamp)
 

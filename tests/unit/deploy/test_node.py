@@ -10,6 +10,7 @@ import pytest
 
 from quafka.cli import main
 from quafka_mesh_ops.allow_list import allow, parse
+from quafka_mesh_ops.grants import Entry
 
 ONE, TWO = "1" * 64, "2" * 64
 Output = pytest.CaptureFixture[str]
@@ -63,6 +64,45 @@ def test_allow_and_revoke_change_one_line(capsys: Output, tmp_path: Path) -> Non
     assert [path.name for path in tmp_path.iterdir()] == ["allowed"]
 
 
+def test_allow_sets_what_a_node_may_do(capsys: Output, tmp_path: Path) -> None:
+    file = tmp_path / "allowed"
+    file.write_text(f"{ONE}  # Berlin\n{TWO} orgs=2\n{ONE} orgs=5 may=snapshot\n")
+
+    def allow_one(*options: str) -> str:
+        assert main(["node", "allow", ONE, "--file", str(file), *options]) == 0
+        return file.read_text()
+
+    assert allow_one("--org", "7-9", "--org", "1, 8", "--may", "serve") == (
+        f"{ONE} orgs=1,7-9 may=serve  # Berlin\n{TWO} orgs=2\n"
+    )
+    assert allow_one("--may", "serve", "--org", "1,7-9").startswith(f"{ONE} orgs=1,7-9 may=serve")
+    assert allow_one().startswith(f"{ONE} orgs=1,7-9 may=serve")  # not widened by accident
+    assert allow_one("--may", "snapshot,serve").startswith(f"{ONE} orgs=* may=serve,snapshot  #")
+    assert main(["node", "allow", "3" * 64, "--org", "4", "--file", str(file)]) == 0
+    assert file.read_text().endswith(f"{'3' * 64} orgs=4 may=serve,administer\n")
+    said = capsys.readouterr().out.splitlines()
+    assert said == ["allowed", "it was on the list", "it was on the list", "allowed", "allowed"]
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "reason"),
+    [
+        ("--org", "0", "neither an org (1 to 4294967295) nor a range"),
+        ("--org", "9-7", "neither an org"),
+        ("--org", "", "neither an org"),
+        ("--may", "fly", "allowed are serve, administer, snapshot"),
+    ],
+)
+def test_wrong_orgs_and_rights_are_wrong_arguments(
+    option: str, value: str, reason: str, capsys: Output, tmp_path: Path
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["node", "allow", ONE, "--file", str(tmp_path / "allowed"), option, value])
+    assert ended.value.code == 2
+    assert reason in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_link_is_followed(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("allowed")
     assert main(["node", "allow", ONE, "--file", str(tmp_path / "link")]) == 0
@@ -93,5 +133,6 @@ def test_changes_at_once_are_all_kept(tmp_path: Path) -> None:
     file = tmp_path / "allowed"
     ids = [f"{n:064x}" for n in range(24)]
     with ThreadPoolExecutor(8) as pool:
-        assert all(pool.map(lambda node_id: allow(file, node_id), ids))
-    assert parse(file.read_bytes()) == frozenset(ids)
+        entries = [Entry(node_id) for node_id in ids]
+        assert all(pool.map(lambda entry: allow(file, entry), entries))
+    assert set(parse(file.read_bytes())) == set(entries)

@@ -57,6 +57,19 @@ def test_tables_and_dotted_keys_are_the_same_in_toml(tmp_path: Path) -> None:
     )  # fmt: skip
 
 
+def test_what_a_node_may_do_survives_every_source(tmp_path: Path) -> None:
+    other = "b" * 64
+    entries = (f"{NODE} orgs=1,7-9 may=serve,snapshot", other, f"{NODE} orgs=5 may=administer")
+    file = tmp_path / "quafka.toml"
+    file.write_text(f"mesh.allow = {list(entries)}")
+    assert broker(file=file).config.mesh_allow == entries
+    shown = ",".join(entries)
+    assert broker({"mesh_allow": shown}).config.mesh_allow == entries
+    assert broker({"mesh_allow": f"{NODE.upper()} orgs=9,1-8 , {other}"}).config.mesh_allow == (
+        f"{NODE} orgs=1-9 may=serve,administer", other,
+    )  # fmt: skip
+
+
 def test_the_file_may_be_named_in_the_environment(tmp_path: Path) -> None:
     file = tmp_path / "quafka.toml"
     file.write_text("auto.create.topics.enable = false")
@@ -82,6 +95,9 @@ def test_one_file_serves_both_programs(tmp_path: Path) -> None:
         ("mesh_listen", "9192", "host:port"),
         ("mesh_listen", "localhost:99999", "host:port"),
         ("mesh_allow", "me", "64 hex digits"),
+        ("mesh_allow", f"{NODE},me", "64 hex digits"),
+        ("mesh_allow", f"{NODE} orgs=1,me", "orgs=1,7-9"),
+        ("mesh_allow", f"{NODE} can=serve", "may=serve"),
         ("mesh_datagram_size", "9", "1200 to 60000"),
         ("log_level", "loud", "debug, info, warning, error"),
         ("data", "", "a path"),

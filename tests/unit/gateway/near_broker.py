@@ -48,7 +48,7 @@ class NearBroker:
         return answer
 
     async def hold_lease(self, op: HoldLease) -> HoldLeaseResp:
-        answer = await self.state.leases.hold("gateway", op)
+        answer = await self.state.leases.hold(ORG, "gateway", op)
         if self.lose_leases:
             await asyncio.Event().wait()
         return answer

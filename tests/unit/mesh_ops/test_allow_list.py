@@ -11,10 +11,17 @@ import pytest
 
 from quafka_mesh_ops.allow_list import AllowList, allow, revoke
 from quafka_mesh_ops.client import MeshClient
-from quafka_mesh_ops.errors import OutcomeUnknownError, PeerUnavailableError, StartupError
+from quafka_mesh_ops.errors import (
+    OpFailedError,
+    OutcomeUnknownError,
+    PeerUnavailableError,
+    StartupError,
+)
+from quafka_mesh_ops.grants import Entry, parse_entry
 from quafka_mesh_ops.ops import DescribeTopics
 from quafka_mesh_ops.server import MeshServer
 from quafka_mesh_ops.tracing import Tracer
+from quafka_proto.errors import ErrorCode
 from tests.unit.mesh_ops.mesh import Broker, new_identity
 
 ONE, TWO, THREE = "1" * 64, "2" * 64, "3" * 64
@@ -42,7 +49,7 @@ async def test_settings_and_file_count_together(
 ) -> None:
     allowed, file, calls = followed
     assert set(allowed) == {ONE, TWO}
-    allow(file, THREE)
+    allow(file, Entry(THREE))
     await until(lambda: THREE in allowed)
     assert calls == [3]
     revoke(file, TWO)
@@ -87,7 +94,7 @@ async def test_a_revoked_gateway_loses_its_connection_until_it_is_allowed_again(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     ours, theirs, file = new_identity(), new_identity(), tmp_path / "allowed"
-    allow(file, ours.node_id)
+    allow(file, Entry(ours.node_id))
     allowed = AllowList((), file)
     broker = Broker()
     server = MeshServer(theirs, allowed, broker.handlers(), Tracer())
@@ -107,9 +114,44 @@ async def test_a_revoked_gateway_loses_its_connection_until_it_is_allowed_again(
         assert "closed node" in caplog.text
         with pytest.raises(PeerUnavailableError):
             await client.call(DescribeTopics(), org_id=1, deadline=0.3)
-        allow(file, ours.node_id)
+        allow(file, Entry(ours.node_id))
         assert await client.wait_connected(5)
         assert await client.call(DescribeTopics(), org_id=1, deadline=2)
+    finally:
+        await client.close()
+        await allowed.close()
+        await server.close(0)
+
+
+async def test_rights_that_a_node_loses_end_its_running_ops_and_no_others(tmp_path: Path) -> None:
+    ours, theirs, file = new_identity(), new_identity(), tmp_path / "allowed"
+    allow(file, Entry(ours.node_id))
+    allowed = AllowList((), file)
+    broker = Broker()
+    server = MeshServer(theirs, allowed, broker.handlers(), Tracer(), grants=allowed.grant)
+    _, port = await server.start("127.0.0.1", 0)
+    allowed.watch(server.enforce)
+    client = MeshClient("127.0.0.1", port, ours, {theirs.node_id}, Tracer())
+    await client.start()
+    try:
+        park = DescribeTopics(["park"])
+        kept, lost = [
+            asyncio.create_task(client.call(park, org_id=org, deadline=9)) for org in (1, 2)
+        ]
+        await until(lambda: sum(len(session.tasks) for session in server.sessions) == 2)
+        allow(file, parse_entry(f"{ours.node_id} orgs=1"))
+        with pytest.raises(OpFailedError) as refused:
+            await asyncio.wait_for(lost, 2)
+        assert refused.value.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        assert broker.cancelled == ["park"]
+        broker.release.set()
+        assert await kept
+        assert client.counters().reconnects == 0
+        with pytest.raises(OpFailedError):
+            await client.call(DescribeTopics(), org_id=2, deadline=2)
+        allow(file, Entry(ours.node_id))
+        await until(lambda: allowed.grant(ours.node_id) == (Entry(ours.node_id),))
+        assert await client.call(DescribeTopics(), org_id=2, deadline=2)
     finally:
         await client.close()
         await allowed.close()

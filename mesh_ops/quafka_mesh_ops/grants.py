@@ -1,0 +1,200 @@
+"""What an allow-list's entry gives a node, and how it is written.
+
+    NODE_ID [orgs=ORGS] [may=RIGHTS]
+
+`ORGS` are org ids and ranges of them, separated by commas (`1,7-9`), or `*`. `RIGHTS` are serve,
+administer and snapshot, separated by commas. Without both the node may do everything in every
+org, which is what a bare node id has always meant. With only one of them, `orgs` defaults to `*`
+and `may` to serve and administer: what a gateway needs.
+
+A node may have several entries; it may do what any of them allows.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from quafka_mesh_ops.identity import NodeId, parse_node_id
+from quafka_mesh_ops.parts import OpCode
+from quafka_mesh_ops.rights import NEEDS, Need, Right
+from quafka_mesh_ops.transport.log_limit import LimitedLog
+
+LAST_ORG = 0xFFFFFFFF
+"""Org ids are stored in four bytes; org 0 is the broker's own."""
+
+Orgs = tuple[tuple[int, int], ...]
+"""Ranges of org ids, both ends included."""
+
+EVERY_ORG: Orgs = ((1, LAST_ORG),)
+EVERY_RIGHT = frozenset(Right)
+GATEWAY_RIGHTS = frozenset({Right.SERVE, Right.ADMINISTER})
+
+_LOGGED_EVERY = 60.0  # seconds: its clients will ask again
+_NAMES = frozenset(right.value for right in Right)
+_ORGS = re.compile(r"([0-9]{1,10})(?:-([0-9]{1,10}))?", re.ASCII)
+ALLOWED = "NODE_ID [orgs=1,7-9] [may=serve,administer,snapshot]; a node id is 64 hex digits"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One line of an allow-list."""
+
+    node_id: NodeId
+    orgs: Orgs = EVERY_ORG
+    rights: frozenset[Right] = EVERY_RIGHT
+
+    def __str__(self) -> str:
+        """The entry as it is written; `parse_entry` reads it back."""
+        if self.orgs == EVERY_ORG and self.rights == EVERY_RIGHT:
+            return self.node_id
+        may = ",".join(right for right in Right if right in self.rights)
+        return f"{self.node_id} orgs={show_orgs(self.orgs)} may={may}"
+
+    def covers(self, need: Need, org: int) -> bool:
+        """Whether it allows an op of this org."""
+        if need.right not in self.rights:
+            return False
+        if need.every_org:
+            return self.orgs == EVERY_ORG
+        return any(first <= org <= last for first, last in self.orgs)
+
+
+Grant = tuple[Entry, ...]
+"""Everything that a node may do; empty: nothing, not even connect."""
+
+
+def permits(grant: Grant, need: Need, org: int) -> bool:
+    """Whether a node with this grant may do that in this org."""
+    return any(entry.covers(need, org) for entry in grant)
+
+
+def everything(node_id: NodeId) -> Grant:
+    """What a bare node id grants."""
+    return (Entry(node_id),)
+
+
+def by_node(entries: Iterable[Entry]) -> dict[NodeId, Grant]:
+    """The grant of each node that has an entry."""
+    found: dict[NodeId, Grant] = {}
+    for entry in dict.fromkeys(entries):
+        found[entry.node_id] = (*found.get(entry.node_id, ()), entry)
+    return found
+
+
+def parse_entry(text: str) -> Entry:
+    """Read an entry.
+
+    Raises:
+        ValueError: the message says what is wrong with it.
+    """
+    head, *fields = text.split() or [""]
+    node_id = parse_node_id(head)
+    found: dict[str, str] = {}
+    for field in fields:
+        key, equals, value = field.partition("=")
+        if key not in ("orgs", "may") or not equals:
+            raise ValueError(f"{field!r} is unknown: allowed is {ALLOWED}")
+        if key in found:
+            raise ValueError(f"{key}= is there twice")
+        found[key] = value
+    orgs = parse_orgs(found["orgs"]) if "orgs" in found else EVERY_ORG
+    default = GATEWAY_RIGHTS if "orgs" in found else EVERY_RIGHT
+    return Entry(node_id, orgs, parse_rights(found["may"]) if "may" in found else default)
+
+
+def parse_entries(text: str) -> tuple[Entry, ...]:
+    """Entries that are separated by commas, which also separate the values in an entry.
+
+    Raises:
+        ValueError: as `parse_entry`.
+    """
+    found: list[str] = []
+    for part in text.split(","):
+        if found and "=" in found[-1] and not _begins_entry(part):
+            found[-1] += f",{part.strip()}"
+        elif part.strip():
+            found.append(part)
+    return tuple(map(parse_entry, found))
+
+
+def _begins_entry(text: str) -> bool:
+    words = text.split()
+    try:
+        return bool(words) and bool(parse_node_id(words[0]))
+    except ValueError:
+        return False
+
+
+def parse_orgs(text: str) -> Orgs:
+    """Read `*`, or org ids and ranges; the result is sorted and has no overlaps.
+
+    Raises:
+        ValueError: the message says what is allowed.
+    """
+    if text == "*":
+        return EVERY_ORG
+    ranges: list[tuple[int, int]] = []
+    for part in text.split(","):
+        found = _ORGS.fullmatch(part.strip())
+        first, last = (int(found[1]), int(found[2] or found[1])) if found else (0, 0)
+        if not 1 <= first <= last <= LAST_ORG:
+            raise ValueError(
+                f"orgs={text}: {part!r} is neither an org (1 to {LAST_ORG}) nor a range like 7-9"
+            )
+        ranges.append((first, last))
+    merged: list[tuple[int, int]] = []
+    for first, last in sorted(ranges):
+        if merged and first <= merged[-1][1] + 1:
+            merged[-1] = (merged[-1][0], max(merged[-1][1], last))
+        else:
+            merged.append((first, last))
+    return tuple(merged)
+
+
+def show_orgs(orgs: Orgs) -> str:
+    """The text that `parse_orgs` reads."""
+    if orgs == EVERY_ORG:
+        return "*"
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in orgs)
+
+
+def parse_rights(text: str) -> frozenset[Right]:
+    """Read names of rights. Raises ValueError: the message says which there are."""
+    names = [part.strip() for part in text.split(",")]
+    for name in names:
+        if name not in _NAMES:
+            raise ValueError(f"may={text}: {name!r} is no right: allowed are {', '.join(Right)}")
+    return frozenset(map(Right, names))
+
+
+class Gatekeeper:
+    """Decides whether a node may send an op, by what it is granted at that moment."""
+
+    def __init__(self, grants: Callable[[NodeId], Grant], logger: logging.Logger) -> None:
+        self._grants = grants
+        self._limited = LimitedLog(logger, _LOGGED_EVERY)
+        self.refused: Counter[NodeId] = Counter()
+
+    def refusal(self, node_id: NodeId, op_code: int, org: int) -> int | None:
+        """The error code for an op that the node may not send, which is counted and logged.
+
+        None: it may, or no op has this code.
+        """
+        need = NEEDS.get(op_code)
+        if need is None or permits(self._grants(node_id), need, org):
+            return None
+        self.refused[node_id] += 1
+        whose = "every org" if need.every_org else f"org {org}"
+        self._limited.warning(
+            f"{node_id} {need.right} {whose}",
+            "refused %s of node %s: its entry on the allow-list does not let it %s %s",
+            OpCode(op_code).name.lower(),
+            node_id[:16],
+            need.right,
+            whose,
+        )
+        return need.refusal

@@ -1,0 +1,108 @@
+"""What an allow-list gives a gateway, as Kafka clients behind it see it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from quafka.cli import main
+from quafka_broker.config import BrokerConfig
+from quafka_broker.server import Broker
+from quafka_mesh_ops.client import MeshClient
+from quafka_mesh_ops.errors import OpFailedError
+from quafka_mesh_ops.identity import Identity
+from quafka_mesh_ops.ops import CreateTopic, DescribeTopics
+from quafka_mesh_ops.snapshot_ops import PinSnapshot
+from quafka_mesh_ops.tracing import Tracer
+from quafka_proto.errors import ErrorCode
+from tests.support.cluster import Cluster
+from tests.support.confluent import consume
+
+
+def error_of(future: object) -> object:
+    with pytest.raises(KafkaException) as caught:
+        future.result(10)  # type: ignore[attr-defined]
+    return caught.value.args[0].code()
+
+
+def test_clients_of_a_gateway_see_which_right_it_lacks(tmp_path: Path) -> None:
+    """The gateway serves org 1; it loses that org, and later only the right to administer."""
+    file = tmp_path / "allowed"
+    gateway = Identity.load_or_create(tmp_path / "gateway.key").node_id
+
+    def allow(*options: str) -> None:
+        assert main(["node", "allow", gateway, "--file", str(file), *options]) == 0
+
+    allow("--org", "1")
+    with Cluster(tmp_path, ("--mesh-allow", "", "--mesh-allowed-file", str(file))) as cluster:
+        settings: dict[str, str | int | float | bool] = {"bootstrap.servers": cluster.bootstrap}
+        producer, admin = Producer(settings), AdminClient(settings)
+        producer.produce("t", b"first")
+        assert producer.flush(20) == 0
+        allow("--org", "2")
+        time.sleep(1.0)  # the file is read every 0.3 s, twice
+        failed: list[KafkaError | None] = []
+        producer.produce("t", b"refused", on_delivery=lambda error, _: failed.append(error))
+        assert producer.flush(20) == 0
+        (error,) = failed
+        assert error is not None
+        assert error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
+        listed = admin.list_topics("t", timeout=10).topics["t"].error
+        assert listed is not None
+        assert listed.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
+        assert admin.list_topics(timeout=10).topics == {}
+        (described,) = admin.describe_consumer_groups(["g"]).values()
+        assert error_of(described) == KafkaError.GROUP_AUTHORIZATION_FAILED
+        allow("--org", "1", "--may", "serve")
+        time.sleep(1.0)
+        (created,) = admin.create_topics([NewTopic("u", 1)]).values()
+        assert error_of(created) == KafkaError.TOPIC_AUTHORIZATION_FAILED
+        producer = Producer(settings)  # the first one remembers that it was refused
+        producer.produce("t", b"second")
+        assert producer.flush(20) == 0
+        found = [message.value() for message in consume(cluster.bootstrap, "t", 2)]
+        assert found == [b"first", b"second"]
+        assert "does not let it serve org 1" in cluster.logs
+        assert "does not let it administer org 1" in cluster.logs
+
+
+async def test_a_broker_serves_each_node_its_orgs_and_nothing_of_others(tmp_path: Path) -> None:
+    one, two = (Identity.load_or_create(tmp_path / f"{name}.key") for name in ("one", "two"))
+    settings = BrokerConfig(
+        data=tmp_path / "data",
+        mesh_listen="127.0.0.1:0",
+        mesh_allow=(f"{one.node_id} orgs=1", f"{two.node_id} orgs=2 may=serve,snapshot"),
+        ops_listen="127.0.0.1:0",
+    )
+    broker = Broker(settings, Tracer())
+    await broker.start()
+    described = broker.describe()
+    host, port = described["mesh"].rsplit(":", 1)
+    clients = [
+        MeshClient(host, int(port), who, {described["node_id"]}, Tracer()) for who in (one, two)
+    ]
+    try:
+        for client in clients:
+            await client.start()
+        first, second = clients
+        await first.call(CreateTopic("secret"), org_id=1, deadline=5)
+        for client, op, org, code in (
+            (first, CreateTopic("x"), 2, ErrorCode.TOPIC_AUTHORIZATION_FAILED),
+            (second, DescribeTopics(), 1, ErrorCode.TOPIC_AUTHORIZATION_FAILED),
+            (second, CreateTopic("x"), 2, ErrorCode.TOPIC_AUTHORIZATION_FAILED),
+            (first, PinSnapshot(), 1, ErrorCode.CLUSTER_AUTHORIZATION_FAILED),
+            (second, PinSnapshot(), 2, ErrorCode.CLUSTER_AUTHORIZATION_FAILED),
+        ):
+            with pytest.raises(OpFailedError) as caught:
+                await client.call(op, org_id=org, deadline=5)
+            assert caught.value.error_code == code
+        assert (await second.call(DescribeTopics(), org_id=2, deadline=5)).topics == []
+    finally:
+        await asyncio.gather(*(client.close() for client in clients))
+        await broker.close()
