@@ -15,6 +15,7 @@ from typing import Any
 
 from quafka_broker import status
 from quafka_broker.config import BrokerConfig
+from quafka_broker.leases import LEASE_SECONDS
 from quafka_broker.metrics import BrokerMetrics
 from quafka_broker.op_stats import BrokerStats, OpStats
 from quafka_broker.ops import (
@@ -140,6 +141,7 @@ class Broker:
         """
         config = self._config
         self._folder.hold()
+        held = asyncio.get_running_loop().time()
         # First of all, so that a long recovery can be told from a broker that hangs.
         self._operations_address = await self._operations.start(*split_address(config.ops_listen))
         self._identity = Identity.load_or_create(config.node_key or config.data / "node.key")
@@ -159,6 +161,8 @@ class Broker:
             wal.start()
             await state.replay_registry()
             await state.start_groups()
+            if wal.began_epoch:
+                await self._outlive_leases(held)
         except (DamagedLogError, StorageError, OSError, BadRegistryError) as e:
             raise StartupError(f"cannot open the log in {self._folder.wal}: {e}") from e
         handlers = {
@@ -194,6 +198,14 @@ class Broker:
         except OSError as e:
             raise StartupError(f"cannot listen in {config.data}: {e.strerror or e}") from e
         self._busy_with = ""
+
+    async def _outlive_leases(self, held: float) -> None:
+        """Wait until no gateway serves from memory what the log had before this start.
+
+        Whoever had the data folder has given no lease since it was `held` (loop time).
+        """
+        self._busy_with = "waiting for the leases that the last run has given"
+        await asyncio.sleep(held + LEASE_SECONDS - asyncio.get_running_loop().time())
 
     def _add_metrics(self, state: BrokerState, mesh: MeshServer) -> None:
         figures = self._figures = BrokerMetrics(state, self._stats, self._config.data)

@@ -134,6 +134,11 @@ class VirtualTopic:
         below = ids.rank(first_id - 1) if first_id else 0
         return base + below, base + (ids.rank(end_id - 1) if end_id else 0)
 
+    def first_offset_from(self, global_id: int) -> int:
+        """The offset of its first record with at least this id; the high watermark if none has."""
+        base, ids = self._start
+        return base + (ids.rank(global_id - 1) if global_id else 0)
+
     @property
     def first_id(self) -> int | None:
         """The id of its first record; None where there is none."""

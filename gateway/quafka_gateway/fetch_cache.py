@@ -1,8 +1,9 @@
 """Record batches that were read before, and what is known of their partitions. Pure.
 
 Batches are immutable: a topic's id, a partition and an offset name the same bytes for as long as
-the broker's process lives. Whether they may still be *served* is another question, which only the
-broker answers (`read_lease`): the caller asks the lease before it asks this.
+the leader epoch is the same; with a new one, nothing that was known of a partition counts. Whether
+they may still be *served* is another question, which only the broker answers (`read_lease`): the
+caller asks the lease before it asks this.
 
 What was read once, as all that a catch-up reads, goes before what was read again: a catch-up of
 gigabytes does not drive out what many consumers read.
@@ -56,14 +57,15 @@ class Chunk:
 class CachedPartition:
     """What is known of one partition.
 
-    The watermarks only grow (as long as the broker's process lives), so that answers may come in
-    any order; `heard` is when one came last (loop time). `epochs`: the leader epochs with which
-    the broker has let consumers read. `readers`: the offset where a reader is expected next, and
-    how far ahead is read for it.
+    The watermarks only grow (within a leader epoch), so that answers may come in any order;
+    `heard` is when one came last (loop time). `epochs`: what consumers may believe to be the
+    leader epoch, because the broker has let them read with it. `readers`: the offset where a
+    reader is expected next, and how far ahead is read for it.
     """
 
     key: PartitionKey
     name: str = ""
+    leader_epoch: int = -1
     heard: float = -1.0
     high_watermark: int = 0
     last_stable_offset: int = 0
@@ -132,8 +134,14 @@ class FetchCache:
             return
         key = PartitionKey(topic_id, op.partition)
         partition = self._partitions.get(key)
+        if partition is not None and answer.leader_epoch != partition.leader_epoch:
+            if answer.leader_epoch < partition.leader_epoch:
+                return  # it was under way while the epoch changed
+            self._forget(partition)
+            partition = None
         if partition is None:
-            partition = self._partitions[key] = CachedPartition(key)
+            partition = CachedPartition(key, leader_epoch=answer.leader_epoch)
+            self._partitions[key] = partition
         if op.topic:
             partition.name = op.topic
             self._names[op.topic, op.partition] = partition

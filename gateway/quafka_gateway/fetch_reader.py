@@ -299,6 +299,7 @@ def _answer(
         log_start_offset=partition.log_start,
         last_stable_offset=partition.last_stable_offset,
         aborted_transactions=[] if isolation_level else None,
+        leader_epoch=partition.leader_epoch,
     )
 
 

@@ -127,12 +127,13 @@ class AlterTopicConfigs(Op):
 
 @dataclass(frozen=True, slots=True)
 class DescribeBrokerResp(Part):
-    """The broker: its settings, and where the registry of its topics begins and ends."""
+    """The broker: its settings, where the registry of its topics begins and ends, its epoch."""
 
     cluster_id: str
     settings: list[ConfigDescription]
     registry_start: int = 0
     registry_end: int = 0
+    leader_epoch: int = 0
 
 
 @dataclass(frozen=True, slots=True)

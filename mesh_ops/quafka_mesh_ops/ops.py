@@ -109,7 +109,8 @@ class FetchOpResp(Part):
     `diverging_epoch`: the log has less of the client's last fetched epoch than the client, who is
     to cut off what lies behind; then there are no records.
     `topic_id` is set where the op named the topic by its name. `produced_by`: which traces wrote
-    some of the batches, as far as the broker knows.
+    some of the batches, as far as the broker knows. `leader_epoch`: the partition's current one,
+    -1 where it is not known.
     """
 
     records: list[Buffer]
@@ -121,6 +122,7 @@ class FetchOpResp(Part):
     diverging_epoch: EpochEnd | None = None
     topic_id: bytes = b""
     produced_by: list[BatchTrace] | None = None
+    leader_epoch: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,12 +224,16 @@ class DeleteTopic(Op):
 
 @dataclass(frozen=True, slots=True)
 class TopicDescription(Part):
-    """A topic as Kafka's Metadata shows it, or the error for the one that was asked for."""
+    """A topic as Kafka's Metadata shows it, or the error for the one that was asked for.
+
+    `leader_epoch`: of all its partitions.
+    """
 
     topic: str
     topic_id: bytes
     partitions: int
     error_code: int = 0
+    leader_epoch: int = 0
 
 
 @dataclass(frozen=True, slots=True)

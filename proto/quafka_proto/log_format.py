@@ -55,7 +55,9 @@ order of global ids:
        76   4 length of the record batch
        80   2 producer epoch
        82   2 flags: 1 the entry was found damaged
-       84   8 zero
+       84   4 leader epoch of the record batch; zero in rows from before there were any, and right:
+              all batches had epoch 0 then
+       88   4 zero
        92   4 CRC-32C of bytes 0-91
 """
 
@@ -86,7 +88,7 @@ ROW_DAMAGED = 1
 _FILE_HEADER = struct.Struct(">8sBB6xQI")
 _ENTRY_HEAD = struct.Struct(">4sI")
 _ENTRY_BODY = struct.Struct(">QQQ16sIIII")
-_ROW = struct.Struct(">QQQ16sqqiIIIIIhH8x")
+_ROW = struct.Struct(">QQQ16sqqiIIIIIhHi4x")
 _CRC = struct.Struct(">I")
 _BODY_AT = 12
 
@@ -134,6 +136,7 @@ class IndexRow(NamedTuple):
     length: int
     producer_epoch: int
     flags: int = 0
+    leader_epoch: int = 0
 
     @property
     def end(self) -> int:
@@ -267,6 +270,8 @@ def row_of(entry: Entry, position: int, batch: bytes | bytearray | memoryview) -
         entry.record_count,
         entry.length,
         header.producer_epoch,
+        0,
+        header.leader_epoch,
     )
 
 

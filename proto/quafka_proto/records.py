@@ -181,11 +181,13 @@ def stamp(batch: Buffer, now_ms: int) -> bytearray:
     return stamped
 
 
-def empty_batch(base_offset: int, offsets: int) -> bytes:
+def empty_batch(base_offset: int, offsets: int, leader_epoch: int = 0) -> bytes:
     """A batch that covers so many offsets and has no record, as compaction leaves them in Kafka.
 
     Consumers go on behind it.
     """
     checked = struct.pack(">hiqqqhii", 0, offsets - 1, -1, -1, -1, -1, -1, 0)
     length = BATCH_HEADER_SIZE - _PREFIX
-    return struct.pack(">qiibI", base_offset, length, 0, MAGIC, crc32c(checked)) + checked
+    return (
+        struct.pack(">qiibI", base_offset, length, leader_epoch, MAGIC, crc32c(checked)) + checked
+    )

@@ -37,7 +37,8 @@ _ROW = np.dtype(
         ("global_id", ">u8"), ("base_offset", ">i8"), ("position", ">i8"), ("topic_hash", "V16"),
         ("max_timestamp", ">i8"), ("producer_id", ">i8"), ("base_sequence", ">i4"),
         ("org_id", ">u4"), ("partition", ">u4"), ("generation", ">u4"), ("record_count", ">u4"),
-        ("length", ">u4"), ("producer_epoch", ">i2"), ("flags", ">u2"), ("zero", "V8"),
+        ("length", ">u4"), ("producer_epoch", ">i2"), ("flags", ">u2"),
+        ("leader_epoch", ">i4"), ("zero", "V4"),
         ("crc", ">u4"),
     ]
 )  # fmt: skip

@@ -39,6 +39,10 @@ class OutOfRange(Exception):  # noqa: N818 - a clients' answer, not an error of 
     """There is nothing at the offset, and the consumer was told to say so."""
 
 
+class Truncated(Exception):  # noqa: N818 - likewise
+    """What it has read is not in the log any more; Java says from which offset on."""
+
+
 class Consumer(Protocol):
     """What the tests do with each of them."""
 
@@ -101,6 +105,10 @@ class Confluent:
             error = message.error()
             if error is not None and error.code() == confluent_kafka.KafkaError._AUTO_OFFSET_RESET:
                 raise OutOfRange(error)
+            if error is not None and error.code() == confluent_kafka.KafkaError._LOG_TRUNCATION:
+                raise Truncated
+            if error is not None and error.retriable():
+                continue
             assert error is None, error
             found.append((message.partition() or 0, message.offset() or 0, message.value() or b""))
         return found
@@ -266,6 +274,8 @@ class Java:
         lines = self._tell("poll")
         if lines == ["out of range"]:
             raise OutOfRange
+        if lines and lines[0].startswith("truncated "):
+            raise Truncated(int(lines[0].split()[1]))
         parts = [line.split(" ", 2) for line in lines]
         return [(int(p), int(offset), value.encode()) for p, offset, value in parts]
 

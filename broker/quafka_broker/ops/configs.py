@@ -91,5 +91,9 @@ async def describe_broker(
     registry = state.log.topic(topics.REGISTRY)
     settings = described_settings.describe(state.config, LogSettings)
     return DescribeBrokerResp(
-        state.registry.cluster_id, settings, registry.log_start, registry.high_watermark
+        state.registry.cluster_id,
+        settings,
+        registry.log_start,
+        registry.high_watermark,
+        state.log.epochs.current,
     )

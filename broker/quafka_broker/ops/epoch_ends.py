@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from quafka_broker import leader_epochs
+from quafka_broker.leader_epochs import UNDEFINED
 from quafka_broker.state import BrokerState
 from quafka_mesh_ops.ops import EpochEndOp, EpochEndOpResp, EpochEndOps, EpochEndOpsResp
 from quafka_mesh_ops.server import OpContext
@@ -17,9 +17,10 @@ async def handle(state: BrokerState, context: OpContext, op: EpochEndOps) -> Epo
 def _end(state: BrokerState, org: int, op: EpochEndOp) -> EpochEndOpResp:
     topic = state.registry.by_name(org, op.topic)
     if topic is None or not topic.has(op.partition):
-        return EpochEndOpResp(leader_epochs.UNDEFINED, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    error = leader_epochs.check(op.current_leader_epoch)
+        return EpochEndOpResp(UNDEFINED, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    epochs = state.log.epochs
+    error = epochs.check(op.current_leader_epoch)
     if error:
-        return EpochEndOpResp(leader_epochs.UNDEFINED, error)
+        return EpochEndOpResp(UNDEFINED, error)
     virtual = state.log.topic(topic.virtual(op.partition))
-    return EpochEndOpResp(leader_epochs.end_of(op.leader_epoch, virtual.high_watermark))
+    return EpochEndOpResp(epochs.end_of(virtual, op.leader_epoch))

@@ -15,7 +15,7 @@ import asyncio
 import time
 from dataclasses import dataclass
 
-from quafka_broker import leader_epochs
+from quafka_broker.leader_epochs import UNDEFINED
 from quafka_broker.state import BrokerState
 from quafka_broker.topics import unknown_topic
 from quafka_broker.virtual_topics import OffsetGoneError, VirtualTopic, VirtualTopicId
@@ -161,14 +161,15 @@ def _target(state: BrokerState, org: int, op: FetchOp) -> _Target:
     if not topic.has(op.partition):
         return _Target(op, None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     virtual = state.log.topic(topic.virtual(op.partition))
-    error = leader_epochs.check(op.current_leader_epoch)
+    epochs = state.log.epochs
+    error = epochs.check(op.current_leader_epoch)
     if error:
         return _Target(op, virtual, error)
-    if op.last_fetched_epoch >= 0:
-        end = leader_epochs.end_of(op.last_fetched_epoch, virtual.high_watermark)
-        if end == leader_epochs.UNDEFINED:
+    if op.last_fetched_epoch >= 0 and op.fetch_offset >= virtual.log_start:
+        end = epochs.end_of(virtual, op.last_fetched_epoch)
+        if end == UNDEFINED:
             return _Target(op, virtual, ErrorCode.OFFSET_OUT_OF_RANGE)
-        if op.fetch_offset > end.end_offset:
+        if op.last_fetched_epoch > end.leader_epoch or op.fetch_offset > end.end_offset:
             return _Target(op, virtual, diverging=end)
     if not virtual.log_start <= op.fetch_offset <= virtual.high_watermark:
         return _Target(op, virtual, ErrorCode.OFFSET_OUT_OF_RANGE)
@@ -207,6 +208,7 @@ async def _read(
                 diverging_epoch=target.diverging,
                 topic_id=b"" if target.op.topic_id else target.uuid,
                 produced_by=_produced_by(state, topic, batches) if batches else None,
+                leader_epoch=state.log.epochs.current,
             )
         )
     return answers

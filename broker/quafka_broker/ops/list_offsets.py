@@ -13,10 +13,9 @@ Where there is no such record the offset is -1, with no error (Kafka).
 
 from __future__ import annotations
 
-from quafka_broker import leader_epochs, time_search
-from quafka_broker.leader_epochs import LEADER_EPOCH
+from quafka_broker import time_search
 from quafka_broker.state import BrokerState
-from quafka_broker.virtual_topics import VirtualTopic
+from quafka_broker.virtual_topics import OffsetGoneError, VirtualTopic
 from quafka_broker.wal.errors import CorruptError, StorageError
 from quafka_mesh_ops import semconv
 from quafka_mesh_ops.ops import (
@@ -47,14 +46,16 @@ async def _find(state: BrokerState, org: int, op: ListOffsetsOp) -> ListOffsetsO
     topic = state.registry.by_name(org, op.topic)
     if topic is None or not topic.has(op.partition):
         return ListOffsetsOpResp(-1, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    error = leader_epochs.check(op.current_leader_epoch)
+    epochs = state.log.epochs
+    error = epochs.check(op.current_leader_epoch)
     if error:
         return ListOffsetsOpResp(-1, error_code=error)
     virtual = state.log.topic(topic.virtual(op.partition))
     if op.timestamp in (_EARLIEST, _EARLIEST_LOCAL):
-        return ListOffsetsOpResp(virtual.log_start, leader_epoch=LEADER_EPOCH)
+        start = virtual.log_start
+        return ListOffsetsOpResp(start, leader_epoch=epochs.at(virtual, start))
     if op.timestamp == _LATEST:
-        return ListOffsetsOpResp(virtual.high_watermark, leader_epoch=LEADER_EPOCH)
+        return ListOffsetsOpResp(virtual.high_watermark, leader_epoch=epochs.current)
     if op.timestamp in _TIERED:
         return ListOffsetsOpResp(-1)
     return await _search(state, virtual, op.timestamp)
@@ -74,4 +75,8 @@ async def _search(state: BrokerState, virtual: VirtualTopic, timestamp: int) -> 
         return ListOffsetsOpResp(-1, error_code=ErrorCode.KAFKA_STORAGE_ERROR)
     if found is None:
         return ListOffsetsOpResp(-1)
-    return ListOffsetsOpResp(found.offset, timestamp=found.timestamp, leader_epoch=LEADER_EPOCH)
+    try:
+        epoch = state.log.epochs.at(virtual, found.offset)
+    except OffsetGoneError:  # while it was looked for: a fetch there will say so
+        epoch = -1
+    return ListOffsetsOpResp(found.offset, timestamp=found.timestamp, leader_epoch=epoch)

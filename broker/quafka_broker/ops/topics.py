@@ -44,14 +44,14 @@ async def describe(
     org = context.org_id
     cluster = state.registry.cluster_id
     if op.topics is None and not op.topic_ids:
-        every = [_description(topic) for topic in state.registry.topics(org)]
+        every = [_description(state, topic) for topic in state.registry.topics(org)]
         return DescribeTopicsResp(cluster, every)
     create = op.auto_create and state.config.auto_create_topics_enable
     found = [await _named(state, org, name, create) for name in op.topics or []]
     for uuid in op.topic_ids or []:
         topic = state.registry.by_id(org, uuid)
         missing = TopicDescription("", uuid, 0, ErrorCode.UNKNOWN_TOPIC_ID)
-        found.append(_description(topic) if topic else missing)
+        found.append(_description(state, topic) if topic else missing)
     return DescribeTopicsResp(cluster, found)
 
 
@@ -120,7 +120,7 @@ def _exists(name: str) -> CreateTopicResp:
 async def _named(state: BrokerState, org: int, name: str, create: bool) -> TopicDescription:
     topic = state.registry.by_name(org, name)
     if topic is not None:
-        return _description(topic)
+        return _description(state, topic)
     if not legal_name(name):
         return TopicDescription(name, b"", 0, ErrorCode.INVALID_TOPIC_EXCEPTION)
     if not create:
@@ -131,8 +131,9 @@ async def _named(state: BrokerState, org: int, name: str, create: bool) -> Topic
         return TopicDescription(name, b"", 0, ErrorCode.POLICY_VIOLATION)
     except StorageError:
         return TopicDescription(name, b"", 0, ErrorCode.LEADER_NOT_AVAILABLE)
-    return _description(topic)
+    return _description(state, topic)
 
 
-def _description(topic: Topic) -> TopicDescription:
-    return TopicDescription(topic.name, topic.uuid, topic.partitions)
+def _description(state: BrokerState, topic: Topic) -> TopicDescription:
+    epoch = state.log.epochs.current
+    return TopicDescription(topic.name, topic.uuid, topic.partitions, leader_epoch=epoch)

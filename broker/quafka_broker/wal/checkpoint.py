@@ -6,6 +6,7 @@ File `checkpoint-<n>`: 12 bytes, b"QUAFKACP" and the version (4, big-endian), th
     "begin"     next id when it was begun
     "segment"   SegmentState; the last one was the active segment
     "damage"    Damage
+    "epochs"    list of [leader epoch, first id in it]; not in checkpoints from before epochs
     "topics"    list of [id, covered, VirtualTopicState, list of ProducerState]
     "end"       durable segment, durable position, end id, number of blocks before
 
@@ -59,6 +60,7 @@ class Checkpoint(NamedTuple):
         segments: oldest first; the last one goes on behind its `end`.
         durable: segment number and position up to where the log was fsynced.
         end_id: no virtual topic has an id from there on.
+        epochs: leader epochs and the first id in each; None where the checkpoint has none.
     """
 
     next_id: int
@@ -67,6 +69,7 @@ class Checkpoint(NamedTuple):
     topics: list[TopicState]
     durable: tuple[int, int]
     end_id: int
+    epochs: list[tuple[int, int]] | None = None
 
 
 class CheckpointWriter:
@@ -87,13 +90,18 @@ class CheckpointWriter:
         self._file = disk.create(self._name + _TEMPORARY)
 
     def begin(
-        self, next_id: int, segments: Iterable[SegmentState], damages: Iterable[Damage]
+        self,
+        next_id: int,
+        segments: Iterable[SegmentState],
+        damages: Iterable[Damage],
+        epochs: list[tuple[int, int]],
     ) -> None:
         """What is known before the virtual topics. Raises OSError."""
         blocks = [("begin", next_id)]
         self._write(_MAGIC, blocks)
         self._write(b"", [("segment", state) for state in segments])
         self._write(b"", [("damage", damage) for damage in damages])
+        self._write(b"", [("epochs", epochs)])
 
     def topics(self, packed: bytes) -> None:
         """Some virtual topics, as `pack_topics` gave them. Raises OSError."""
@@ -183,6 +191,7 @@ def read_checkpoint(file: File) -> Checkpoint:
     segments: list[SegmentState] = []
     damages: list[Damage] = []
     topics: list[TopicState] = []
+    epochs: list[tuple[int, int]] | None = None
     next_id = 0
     try:
         for number, (kind, *values) in enumerate(_blocks(file)):
@@ -192,11 +201,13 @@ def read_checkpoint(file: File) -> Checkpoint:
                 segments.append(SegmentState(*values[0]))
             elif kind == "damage":
                 damages.append(_damage(values[0]))
+            elif kind == "epochs":
+                epochs = [(epoch, first_id) for epoch, first_id in values[0]]
             elif kind == "topics":
                 topics += map(_topic, values[0])
             elif kind == "end" and values[3] == number:
                 durable = values[0], values[1]
-                return Checkpoint(next_id, segments, damages, topics, durable, values[2])
+                return Checkpoint(next_id, segments, damages, topics, durable, values[2], epochs)
     except (TypeError, LookupError) as e:
         raise ValueError(f"it cannot be understood: {e!r}") from e
     raise ValueError("it has no end")

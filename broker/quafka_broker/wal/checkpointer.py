@@ -71,7 +71,8 @@ class Checkpointer:
             contents = self._contents
             segments = [segment.state() for segment in contents.segments]
             damages = list(contents.quarantine.damages)
-            begin = partial(writer.begin, contents.next_id, segments, damages)
+            epochs = contents.epochs.dump()
+            begin = partial(writer.begin, contents.next_id, segments, damages, epochs)
             topics = list(contents.topics)
             await self._in_thread(begin)
             for packed in self._slices(topics):

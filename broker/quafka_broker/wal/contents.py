@@ -11,6 +11,7 @@ import threading
 from bisect import bisect_right
 from collections.abc import Mapping
 
+from quafka_broker.leader_epochs import LeaderEpochs
 from quafka_broker.producers import Producers
 from quafka_broker.virtual_topics import VirtualTopic, VirtualTopicId
 from quafka_broker.wal.checkpoint import Checkpoint
@@ -34,6 +35,7 @@ class Contents:
         """Held while a sealed segment's files get or lose their names."""
         self.topics: dict[VirtualTopicId, VirtualTopic] = {}
         self.quarantine = Quarantine()
+        self.epochs = LeaderEpochs()
         self.next_id = 0
         # While recovering: up to which id each virtual topic, and all of them, are known already.
         self._covered: dict[VirtualTopicId, int] = {}
@@ -75,6 +77,8 @@ class Contents:
             self.topics[saved.id] = VirtualTopic.load(saved.id, saved.state)
             self.producers.load(saved.id, saved.producers)
             self._covered[saved.id] = saved.covered
+        if checkpoint.epochs is not None:
+            self.epochs.load(checkpoint.epochs)
         for damage in checkpoint.damages:
             self.quarantine.add(damage)
         self._all_covered = checkpoint.next_id
@@ -91,6 +95,7 @@ class Contents:
         Raises:
             DamagedLogError: its offsets contradict those of an earlier one.
         """
+        self.epochs.begin(row.leader_epoch, row.global_id)
         topic = VirtualTopicId(row.org_id, row.topic_hash, row.partition, row.generation)
         if row.global_id < max(self._all_covered, self._covered.get(topic, 0)):
             return

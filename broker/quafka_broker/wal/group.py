@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from quafka_broker.leader_epochs import LEADER_EPOCH
 from quafka_broker.virtual_topics import VirtualTopic, VirtualTopicId
 from quafka_broker.wal.disk import Buffer
 from quafka_proto.log_format import ENTRY_HEADER_SIZE, IndexRow, encode_entry_header
@@ -52,6 +51,7 @@ class Group:
         next_id: the next global message id.
         position: where the next entry begins in the segment file.
         durable: up to where that file is known fsynced before this write.
+        leader_epoch: what its batches are stamped with.
         began: when it began to be written, `written` and `synced` when that was done (ns).
     """
 
@@ -59,6 +59,7 @@ class Group:
     next_id: int
     position: int
     durable: int
+    leader_epoch: int
     appends: list[Append] = field(default_factory=list[Append])
     offsets: list[list[int]] = field(default_factory=list[list[int]])
     buffers: list[Buffer] = field(default_factory=list[Buffer])
@@ -98,7 +99,7 @@ class Group:
     ) -> None:
         # Only the patched bytes are copied; the producer's buffer is written as it is.
         patched = bytearray(batch[:PATCHED_SIZE])
-        rebase(patched, offset, LEADER_EPOCH)
+        rebase(patched, offset, self.leader_epoch)
         entry = encode_entry_header(
             patched,
             salt=self.salt,
@@ -128,6 +129,8 @@ class Group:
                 header.record_count,
                 header.length,
                 header.producer_epoch,
+                0,
+                self.leader_epoch,
             )
         )
         self.next_id += header.record_count

@@ -15,17 +15,19 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
+from quafka_broker.leader_epochs import LeaderEpochs
 from quafka_broker.producers import Producers
 from quafka_broker.virtual_topics import VirtualTopic, VirtualTopicId
 from quafka_broker.wal.checkpoint import Checkpoint, load_newest
 from quafka_broker.wal.checkpointer import Checkpointer
 from quafka_broker.wal.contents import Contents
 from quafka_broker.wal.disk import Disk
+from quafka_broker.wal.epoch_file import EpochFile, Evidence
 from quafka_broker.wal.errors import CorruptError, StorageError
 from quafka_broker.wal.group import WriteTimes
 from quafka_broker.wal.quarantine import Damage
 from quafka_broker.wal.reading import Reader, ReadTimes
-from quafka_broker.wal.recovery import recover
+from quafka_broker.wal.recovery import Recovered, recover
 from quafka_broker.wal.repair import repair
 from quafka_broker.wal.reserve import Reserve
 from quafka_broker.wal.rewriter import RewritePolicy, Rewriter
@@ -115,6 +117,7 @@ class Log:
         self._segment_bytes = segment_bytes
         self._checkpoint_bytes = checkpoint_bytes
         self._reserve = Reserve(disk, reserve_bytes)
+        self._epoch_file = EpochFile(disk, self._reserve, syncs_first=fsync.every_commit)
         self._contents = Contents(Producers())
         self._reader = Reader(self._contents)
         self._writer: Writer | None = None
@@ -143,15 +146,16 @@ class Log:
         number, checkpoint = load_newest(self._disk)
         if checkpoint is not None:
             self._contents.load(checkpoint)
-        active = recover(self._disk, checkpoint, self._contents)
+        recovered = recover(self._disk, checkpoint, self._contents)
         segments = self._contents.segments
-        if not segments or segments[-1].number != active:
-            self._contents.append(Segment.create(self._disk, active))
+        if not segments or segments[-1].number != recovered.active:
+            self._contents.append(Segment.create(self._disk, recovered.active))
             segments = self._contents.segments
         # After recovery everything that is left has been synced or verified; sync once more, so
         # that what is served from now on cannot be lost any more.
         segments[-1].sync()
         self._reserve.hold()
+        self._begin_epoch(recovered, checkpoint)
         self._unsaved = self._behind = _bytes_behind(checkpoint, segments)
         writer = self._writer = Writer(
             self._disk, self._contents, self._reserve, self._fsync, self._segment_bytes
@@ -160,6 +164,15 @@ class Log:
         self._checkpointer = Checkpointer(
             self._disk, self._contents, self._reserve, number, writer.make_durable
         )
+
+    def _begin_epoch(self, recovered: Recovered, checkpoint: Checkpoint | None) -> None:
+        epochs, first = self._contents.epochs, self._contents.segments[0].first_id
+        known = checkpoint is not None and checkpoint.epochs is not None
+        evidence = Evidence(
+            epochs.current, known, recovered.empty, recovered.damaged, recovered.torn
+        )
+        epochs.begin(self._epoch_file.begin(evidence), self._contents.next_id)
+        epochs.forget_below(self._contents.next_id if first is None else first)
 
     def start(self) -> None:
         """Begin to write."""
@@ -191,12 +204,20 @@ class Log:
                 await asyncio.wait([self._checkpointing])
             if self._settled and self._writer.failure is None:
                 await self._save()
+            if self._writer.failure is None:
+                self._note_end()
             self._writer.release()
         if self._checkpointer is not None:
             self._checkpointer.close()
         self._reader.close()
         while self._contents.segments:
             self._contents.segments.pop().close()
+
+    def _note_end(self) -> None:
+        try:
+            self._epoch_file.closed()
+        except OSError as e:
+            log.warning("the next start begins a new leader epoch: %s", e.strerror or e)
 
     async def repair(self, found: Sequence[Damage] = ()) -> list[int]:
         """Settle all damage, also what was `found` by reading; the segments written anew.
@@ -213,6 +234,8 @@ class Log:
                 quarantine.add(damage)
         quarantine.settle(self._contents.topics.values())
         self._settled = False  # no checkpoint of what will not be any more
+        if quarantine.lost():
+            self._epoch_file.gave_up_records()
         try:
             return await asyncio.to_thread(repair, self._disk, self._contents)
         finally:
@@ -252,6 +275,16 @@ class Log:
     def failure(self) -> str | None:
         """Why the log takes no more writes; None while it does."""
         return self._writer.failure if self._writer is not None else None
+
+    @property
+    def epochs(self) -> LeaderEpochs:
+        """The leader epochs of all virtual topics."""
+        return self._contents.epochs
+
+    @property
+    def began_epoch(self) -> bool:
+        """Whether a new leader epoch began when it was opened: it may have been longer before."""
+        return self._epoch_file.began_new
 
     @property
     def stats(self) -> WriterStats:

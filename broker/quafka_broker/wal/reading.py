@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import NamedTuple, TypeVar
 
-from quafka_broker.leader_epochs import LEADER_EPOCH
 from quafka_broker.virtual_topics import VirtualTopic, VirtualTopicId
 from quafka_broker.wal.contents import Contents
 from quafka_broker.wal.disk import File
@@ -227,7 +226,7 @@ def _fault(batch: memoryview, row: IndexRow) -> str | None:
     if (base, length + _LENGTH_FROM, epoch, magic) != (
         row.base_offset,
         row.length,
-        LEADER_EPOCH,
+        row.leader_epoch,
         MAGIC,
     ):
         return "the record batch is not the one that the index has"

@@ -16,6 +16,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import suppress
+from typing import NamedTuple
 
 from quafka_broker.wal.checkpoint import Checkpoint
 from quafka_broker.wal.contents import Contents
@@ -48,10 +49,25 @@ TEMPORARY = ".new"
 _ROWS_PER_READ = 4096
 
 
-def recover(disk: Disk, checkpoint: Checkpoint | None, contents: Contents) -> int:
-    """Open all segments and fill `contents`; returns the number of the active segment.
+class Recovered(NamedTuple):
+    """What recovery has found.
 
-    That one is not there yet where nothing can be appended to the last. Blocks.
+    Attributes:
+        active: the segment to append to; it is not there yet where that cannot be the last.
+        empty: no record was ever in the log.
+        torn: unfinished writes were cut off.
+        damaged: there is damage that the checkpoint did not know, in what it does not cover:
+            whose records are lost is not certain.
+    """
+
+    active: int
+    empty: bool
+    torn: bool
+    damaged: bool
+
+
+def recover(disk: Disk, checkpoint: Checkpoint | None, contents: Contents) -> Recovered:
+    """Open all segments and fill `contents`. Blocks.
 
     Raises:
         DamagedLogError: the log contradicts itself.
@@ -74,8 +90,9 @@ class _Recovery:
         # Damage of which it is not known yet which ids were in it: the next entry tells.
         self._open_damage: list[Damage] = []
         self._unborn = -1  # a segment that a crash left without a header
+        self._torn = False
 
-    def run(self) -> int:
+    def run(self) -> Recovered:
         self._remove_leftovers()
         names = self._disk.names()
         logs = {int(name[:-4]) for name in names if _is_numbered(name, ".log")}
@@ -91,7 +108,16 @@ class _Recovery:
         self._close_damage(max(self._next_id, end_id))
         self._reach(end_id)
         self._contents.next_id = self._next_id
-        return self._active_number([number for number in numbers if number != self._unborn])
+        active = self._active_number([number for number in numbers if number != self._unborn])
+        return Recovered(active, not self._next_id, self._torn, self._is_newly_damaged())
+
+    def _is_newly_damaged(self) -> bool:
+        known = {damage[:3] for damage in self._checkpoint.damages} if self._checkpoint else set()
+        covered = self._checkpoint.next_id if self._checkpoint is not None else 0
+        return any(
+            damage.end_id > covered and damage[:3] not in known
+            for damage in self._contents.quarantine.damages
+        )
 
     def _active_number(self, numbers: list[int]) -> int:
         if not numbers:
@@ -175,6 +201,7 @@ class _Recovery:
 
     def _remove_unborn(self, number: int) -> None:
         self._unborn = number
+        self._torn = True
         log.warning("removing %s: a crash left it without a header", log_name(number))
         for name in {log_name(number), index_name(number)} & set(self._disk.names()):
             self._disk.remove(name)
@@ -257,6 +284,7 @@ class _Recovery:
 
     def _cut_torn(self, segment: Segment, torn: Torn, ends: list[int]) -> None:
         size = segment.log.size()
+        self._torn = True
         log.warning(
             "%s: cut off %d bytes of unfinished writes at position %d: %s",
             log_name(segment.number),

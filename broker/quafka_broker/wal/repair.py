@@ -50,7 +50,11 @@ def repair(disk: Disk, contents: Contents) -> list[int]:
     segments = {segment.number: segment for segment in contents.segments}
     for number, damages in by_segment.items():
         lost = [part for damage in damages for part in damage.lost]
-        fillers = [row for part in lost for row in _fillers(contents.topics[part.topic], part)]
+        fillers = [
+            row._replace(leader_epoch=contents.epochs.of(row.global_id))
+            for part in lost
+            for row in _fillers(contents.topics[part.topic], part)
+        ]
         _rewrite(disk, number, segments.get(number), damages, fillers)
     return sorted(by_segment)
 
@@ -86,7 +90,7 @@ def _rewrite(
     if segment is not None:
         copy.good_entries(segment, damages)
     for row in fillers:
-        copy.add(row, empty_batch(row.base_offset, row.record_count))
+        copy.add(row, empty_batch(row.base_offset, row.record_count, row.leader_epoch))
     copy.finish()
     index = disk.create(index_name(number) + TEMPORARY)
     rows = sorted(copy.rows)

@@ -28,6 +28,7 @@ from quafka_proto.records import BATCH_HEADER_SIZE
 
 _CHUNK = 8 << 20
 _HEAD_SIZE = CHECKED_SIZE + BATCH_HEADER_SIZE
+_EPOCH_AT = ENTRY_HEADER_SIZE + 12
 
 
 class Bad(NamedTuple):
@@ -169,7 +170,9 @@ def _bad_at(window: _Window, salt: int, position: int, reason: str, next_id: int
     """How far the damage goes: to the end of its entry, or to the next header that is good."""
     data, at = window.at(position, _HEAD_SIZE)
     try:
-        row = damaged_row(check_entry_header(data, at, salt), position)
+        row = damaged_row(
+            check_entry_header(data, at, salt), position, data[at : at + CHECKED_SIZE]
+        )
     except Malformed:
         row = None
     if row is None or row.global_id < next_id:
@@ -182,8 +185,8 @@ def _bad_at(window: _Window, salt: int, position: int, reason: str, next_id: int
     return Bad(position, min(row.end, window.size), reason, row)
 
 
-def damaged_row(entry: Entry, position: int) -> IndexRow:
-    """The row of an entry whose batch cannot be believed."""
+def damaged_row(entry: Entry, position: int, checked: memoryview) -> IndexRow:
+    """The row of an entry whose batch cannot be believed, but for its `checked` first bytes."""
     return IndexRow(
         entry.global_id,
         entry.base_offset,
@@ -199,4 +202,5 @@ def damaged_row(entry: Entry, position: int) -> IndexRow:
         entry.length,
         -1,
         ROW_DAMAGED,
+        int.from_bytes(checked[_EPOCH_AT : _EPOCH_AT + 4], "big", signed=True),
     )

@@ -234,7 +234,10 @@ class Writer:
             if self._active.end >= self._segment_bytes:
                 await self._in_thread(self._roll)
             active = self._active
-            group = Group(active.salt, self._contents.next_id, active.end, self._durable)
+            contents = self._contents
+            group = Group(
+                active.salt, contents.next_id, active.end, self._durable, contents.epochs.current
+            )
             while self._pending and group.size < self._segment_bytes:
                 group.add(self._pending.popleft())
             self._writing = appends = group.appends

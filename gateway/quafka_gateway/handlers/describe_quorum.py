@@ -10,6 +10,7 @@ from time import time_ns
 
 from quafka_gateway.admin import AdminError
 from quafka_gateway.context import NODE_ID, RequestContext
+from quafka_mesh_ops.admin_ops import DescribeBrokerResp
 from quafka_proto.errors import ErrorCode
 from quafka_proto.schema.quorum import (
     DescribeQuorumPartitionData,
@@ -22,14 +23,13 @@ from quafka_proto.schema.quorum import (
 )
 
 _TOPIC = "__cluster_metadata"
-_LEADER_EPOCH = 0
 
 
 async def handle(request: DescribeQuorumRequest, context: RequestContext) -> DescribeQuorumResponse:
     """Describe the quorum of the one topic that has any."""
     with context.child("gateway.kafka.describe_quorum") as span:
         try:
-            end = (await context.admin.describe_broker(span.context)).registry_end
+            broker = await context.admin.describe_broker(span.context)
         except AdminError as e:
             return DescribeQuorumResponse(error_code=e.code, error_message=str(e))
     host, port = context.services.advertised
@@ -38,7 +38,7 @@ async def handle(request: DescribeQuorumRequest, context: RequestContext) -> Des
             DescribeQuorumTopicData(
                 topic_name=topic.topic_name,
                 partitions=[
-                    _partition(topic.topic_name, partition.partition_index, end)
+                    _partition(topic.topic_name, partition.partition_index, broker)
                     for partition in topic.partitions
                 ],
             )
@@ -48,7 +48,7 @@ async def handle(request: DescribeQuorumRequest, context: RequestContext) -> Des
     )
 
 
-def _partition(topic: str, index: int, end: int) -> DescribeQuorumPartitionData:
+def _partition(topic: str, index: int, broker: DescribeBrokerResp) -> DescribeQuorumPartitionData:
     if (topic, index) != (_TOPIC, 0):
         return DescribeQuorumPartitionData(
             partition_index=index, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -56,14 +56,14 @@ def _partition(topic: str, index: int, end: int) -> DescribeQuorumPartitionData:
     now = time_ns() // 1_000_000
     leader = ReplicaState(
         replica_id=NODE_ID,
-        log_end_offset=end,
+        log_end_offset=broker.registry_end,
         last_fetch_timestamp=now,
         last_caught_up_timestamp=now,
     )
     return DescribeQuorumPartitionData(
         partition_index=index,
         leader_id=NODE_ID,
-        leader_epoch=_LEADER_EPOCH,
-        high_watermark=end,
+        leader_epoch=broker.leader_epoch,
+        high_watermark=broker.registry_end,
         current_voters=[leader],
     )

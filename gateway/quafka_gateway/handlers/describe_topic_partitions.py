@@ -23,7 +23,6 @@ from quafka_proto.schema.partitions import (
 
 _MOST = 2_000
 """Partitions an answer; Kafka's `max.request.partition.size.limit`."""
-_LEADER_EPOCH = 0
 
 
 async def handle(
@@ -81,7 +80,7 @@ def _topic(topic: TopicDescription, partitions: range) -> DescribeTopicPartition
             DescribeTopicPartitionsResponsePartition(
                 partition_index=index,
                 leader_id=NODE_ID,
-                leader_epoch=_LEADER_EPOCH,
+                leader_epoch=topic.leader_epoch,
                 replica_nodes=[NODE_ID],
                 isr_nodes=[NODE_ID],
                 # Never null: Java's AdminClient fails on it.

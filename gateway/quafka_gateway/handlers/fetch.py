@@ -10,15 +10,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from itertools import groupby, islice
+from itertools import chain, groupby, islice
 
 from quafka_gateway import message_sets
 from quafka_gateway.client_context import client_context
-from quafka_gateway.context import RequestContext
+from quafka_gateway.context import NODE_ID, RequestContext
 from quafka_gateway.fetch_session import replica_id
 from quafka_mesh_ops import semconv
 from quafka_mesh_ops.ops import FetchOp, FetchOpResp, FetchOps
 from quafka_mesh_ops.tracing import MAX_LINKS, Span, TraceContext, fail_with
+from quafka_proto.errors import ErrorCode
 from quafka_proto.schema.fetch import (
     AbortedTransaction,
     EpochEndOffset,
@@ -28,9 +29,10 @@ from quafka_proto.schema.fetch import (
     PartitionData,
     SnapshotId,
 )
-from quafka_proto.schema.produce import LeaderIdAndEpoch
+from quafka_proto.schema.produce import LeaderIdAndEpoch, NodeEndpoint
 
 _FIRST_WITH_BATCHES = 4
+_FIRST_WITH_LEADERS = 16
 _MAX_WAIT_MS = 60_000
 _MAX_BYTES = 57_671_680  # Kafka's fetch.max.bytes, 55 MiB: what one response may hold
 _NO_ID = bytes(16)
@@ -54,7 +56,10 @@ async def handle(request: FetchRequest, context: RequestContext) -> FetchRespons
     if context.version < _FIRST_WITH_BATCHES:
         answers = await message_sets.for_consumer(fetch.ops, answers, context.version)
     error, session_id, partitions = fetch.finish(answers, now())
-    return FetchResponse(error_code=error, session_id=session_id, responses=_topics(partitions))
+    response = FetchResponse(error_code=error, session_id=session_id, responses=_topics(partitions))
+    if context.version >= _FIRST_WITH_LEADERS:
+        _tell_leaders(response, partitions, context)
+    return response
 
 
 async def read(op: FetchOps, context: RequestContext, span: Span) -> list[FetchOpResp]:
@@ -73,6 +78,20 @@ def _op(request: FetchRequest, partitions: list[FetchOp]) -> FetchOps:
         isolation_level=request.isolation_level,
         replica_id=replica_id(request),
     )
+
+
+def _tell_leaders(
+    response: FetchResponse, partitions: list[_Pair], context: RequestContext
+) -> None:
+    """Spare clients with an old leader epoch a Metadata request (KIP-951)."""
+    fenced = ErrorCode.FENCED_LEADER_EPOCH
+    if not any(answer.error_code == fenced for _, answer in partitions):
+        return
+    found = chain.from_iterable(topic.partitions for topic in response.responses)
+    for (_, answer), told in zip(partitions, found, strict=True):
+        if answer.error_code == fenced and answer.leader_epoch >= 0:
+            told.current_leader = LeaderIdAndEpoch(NODE_ID, answer.leader_epoch)
+    response.node_endpoints = [NodeEndpoint(NODE_ID, *context.services.advertised)]
 
 
 def _topics(partitions: list[_Pair]) -> list[FetchableTopicResponse]:

@@ -23,7 +23,6 @@ from quafka_proto.schema.metadata import (
 )
 
 _ZERO_ID = bytes(16)
-_LEADER_EPOCH = 0
 _PARTITIONS_PER_SLICE = 2_000
 
 
@@ -73,7 +72,7 @@ def _topic(topic: TopicDescription, operations: int) -> MetadataResponseTopic:
             MetadataResponsePartition(
                 partition_index=index,
                 leader_id=NODE_ID,
-                leader_epoch=_LEADER_EPOCH,
+                leader_epoch=topic.leader_epoch,
                 replica_nodes=[NODE_ID],
                 isr_nodes=[NODE_ID],
             )

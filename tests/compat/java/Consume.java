@@ -3,7 +3,8 @@
 //   assign P,P,…    begin at offset 0 where a partition is new
 //   pause P,P,…     resume P,P,…     seek P OFFSET
 //   at P TIMESTAMP  the offset of the first record that is as late, if there is one
-//   poll            one line "PARTITION OFFSET VALUE" for each record, or "out of range"
+//   poll            one line "PARTITION OFFSET VALUE" for each record, "out of range" or
+//                   "truncated OFFSET": the first offset that differs
 //   close
 
 import java.io.BufferedReader;
@@ -17,6 +18,7 @@ import java.util.Properties;
 import java.util.Set;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
+import org.apache.kafka.clients.consumer.LogTruncationException;
 import org.apache.kafka.clients.consumer.OffsetAndTimestamp;
 import org.apache.kafka.clients.consumer.OffsetOutOfRangeException;
 import org.apache.kafka.common.TopicPartition;
@@ -74,6 +76,9 @@ public class Consume {
                     for (ConsumerRecord<String, String> r : consumer.poll(Duration.ofMillis(100))) {
                         System.out.println(r.partition() + " " + r.offset() + " " + r.value());
                     }
+                } catch (LogTruncationException e) {
+                    e.divergentOffsets().values().forEach(found ->
+                            System.out.println("truncated " + found.offset()));
                 } catch (OffsetOutOfRangeException e) {
                     System.out.println("out of range");
                 }

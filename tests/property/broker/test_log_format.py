@@ -31,7 +31,7 @@ u16, u32, u64 = (st.integers(0, 2**bits - 1) for bits in (16, 32, 64))
 i16, i32, i64 = (st.integers(-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) for bits in (16, 32, 64))
 hashes = st.binary(min_size=16, max_size=16)
 rows = st.builds(
-    IndexRow, u64, u64, u64, hashes, i64, i64, i32, u32, u32, u32, u32, u32, i16, u16
+    IndexRow, u64, u64, u64, hashes, i64, i64, i32, u32, u32, u32, u32, u32, i16, u16, i32
 )  # fmt: skip
 flips = st.tuples(st.integers(0, 2**16), st.integers(0, 7))
 

@@ -122,3 +122,24 @@ def test_what_is_forgotten_is_gone(steps: list[tuple[int, int]]) -> None:
     assert cache.size == 0
     assert cache.find(OP) is None
     assert cache.find(FetchOp("t", 0, 0, 0)) is None
+
+
+def test_a_new_leader_epoch_leaves_nothing_of_the_one_before() -> None:
+    cache = FetchCache(1 << 20)
+    (_, first), (start, second), *_ = LOG
+
+    def answer(batches: list[bytes], end: int, epoch: int) -> FetchOpResp:
+        return FetchOpResp([*batches], end, 0, 0, end, leader_epoch=epoch)
+
+    cache.learn(OP, answer([first, second], END, 1), 0.0)
+    before = cache.find(OP)
+    assert before is not None
+    cache.learn(OP, answer([first], start, 2), 0.0)
+    now = cache.find(OP)
+    assert now is not None
+    assert before.dropped
+    assert (now.high_watermark, now.leader_epoch, now.epochs) == (start, 2, {-1})
+    cache.learn(OP, answer([first, second], END, 1), 0.0)  # it was under way meanwhile
+    assert cache.find(OP) is now
+    assert now.high_watermark == start
+    assert cache.take(now, 0, END, 1 << 20, at_least_one=True)[0] == [first]

@@ -23,6 +23,7 @@ from tests.unit.broker.tools import append, open_log, topic_id, values_of
 
 SEGMENTS = [SegmentState(3, 7, 1, 1_000, 65, 90, bytes(16)), SegmentState(4, 8, 0, 32, 0, 0, b"")]
 DAMAGES = [Damage(3, 40, 90, "why", 5, 9, (Lost(topic_id("a"), 2, 4), Lost(topic_id("b"), 0, 2)))]
+EPOCHS = [(0, 0), (2, 70)]
 TOPICS = [
     TopicState(
         topic_id(name),
@@ -36,7 +37,7 @@ TOPICS = [
 
 def write(disk: MemoryDisk, number: int) -> None:
     writer = CheckpointWriter(disk, number)
-    writer.begin(90, SEGMENTS, DAMAGES)
+    writer.begin(90, SEGMENTS, DAMAGES, EPOCHS)
     writer.topics(pack_topics(TOPICS[:2]))
     writer.topics(pack_topics(TOPICS[2:]))
     writer.finish((4, 500), 99)
@@ -47,7 +48,7 @@ def test_it_is_read_back() -> None:
     write(disk, 4)
     number, found = load_newest(disk)
     assert number == 4
-    assert found == (90, SEGMENTS, DAMAGES, TOPICS, (4, 500), 99)
+    assert found == (90, SEGMENTS, DAMAGES, TOPICS, (4, 500), 99, EPOCHS)
     write(disk, 11)
     assert disk.names() == ["checkpoint-11"], "the older one goes when the newer one is durable"
 
@@ -80,7 +81,7 @@ def test_one_that_could_not_be_written_leaves_nothing() -> None:
     disk.room = 20
     writer = CheckpointWriter(disk, 1)
     with pytest.raises(OSError, match="space"):
-        writer.begin(90, SEGMENTS, DAMAGES)
+        writer.begin(90, SEGMENTS, DAMAGES, EPOCHS)
     writer.abandon()
     assert disk.names() == []
 

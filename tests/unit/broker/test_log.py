@@ -145,7 +145,7 @@ async def test_a_full_disk_while_a_new_segment_is_begun() -> None:
             disk.room = room
             with pytest.raises(StorageError):
                 await append(log, "a", b"2")
-            assert disk.names() == ["000000000000.log", "000000000000.oidx"]
+            assert disk.names() == ["000000000000.log", "000000000000.oidx", "leader-epoch"]
         disk.room = None
         assert await append(log, "a", b"3") == 1
     async with open_log(disk.copy()) as log:
