@@ -30,7 +30,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from itertools import chain, count, islice
+from itertools import count, islice
 from typing import Any, cast
 
 from quafka_broker.org_topics import OrgTopics
@@ -98,6 +98,8 @@ class Registry:
         self._by_id: dict[tuple[int, bytes], Topic] = {}
         self._orgs: dict[int, OrgTopics] = {}
         self._slugs: set[tuple[int, str]] = set()
+        # By org and base: every number from 2 to below this one is taken.
+        self._slug_numbers: dict[tuple[int, str], int] = {}
         self._log_starts: dict[tuple[int, str], dict[int, int]] = {}
         self._next_generation: dict[tuple[int, str], int] = {}
         self._least_generation = 0
@@ -142,8 +144,18 @@ class Registry:
         )  # fmt: skip
 
     def _free_slug(self, org: int, slug: str) -> str:
-        numbered = (f"{slug}-{number}" for number in count(2))
-        return next(s for s in chain([slug], numbered) if (org, s) not in self._slugs)
+        if (org, slug) not in self._slugs:
+            return slug
+        first = self._slug_numbers.get((org, slug), 2)
+        free = next(n for n in count(first) if (org, f"{slug}-{n}") not in self._slugs)
+        self._slug_numbers[org, slug] = free
+        return f"{slug}-{free}"
+
+    def _release_slug(self, org: int, slug: str) -> None:
+        self._slugs.discard((org, slug))
+        base, _, number = slug.rpartition("-")
+        if number.isdecimal() and int(number) < self._slug_numbers.get((org, base), 0):
+            self._slug_numbers[org, base] = max(2, int(number))
 
     def apply(self, event: Event) -> None:
         """Make one event's change.
@@ -170,7 +182,7 @@ class Registry:
             topic = self._by_name.pop((event["org"], event["name"]))
             del self._by_id[topic.org, topic.uuid]
             self._orgs[topic.org].remove(topic)
-            self._slugs.discard((topic.org, topic.slug))
+            self._release_slug(topic.org, topic.slug)
             self._log_starts.pop((topic.org, topic.name), None)
         elif kind == "log_start":
             self._move(event)

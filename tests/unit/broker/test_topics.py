@@ -12,7 +12,15 @@ import pytest
 from quafka_broker.config import BrokerConfig
 from quafka_broker.ops import producer_ids, topics
 from quafka_broker.state import BadRegistryError, BrokerState
-from quafka_broker.topics import REGISTRY, Registry, legal_name, new_cluster, ulid
+from quafka_broker.topics import (
+    REGISTRY,
+    Registry,
+    created,
+    deleted,
+    legal_name,
+    new_cluster,
+    ulid,
+)
 from quafka_broker.wal.errors import StorageError
 from quafka_mesh_ops.ops import CreateTopic, DeleteTopic, DescribeTopics, InitProducerId
 from quafka_proto.errors import ErrorCode
@@ -42,6 +50,43 @@ def test_a_planned_topic() -> None:
     assert topic.slug == "orders-eu-v2"
     assert re.fullmatch(r"top_[0-9A-HJKMNP-TV-Z]{26}", topic.ulid)
     assert Registry().plan_topic(ORG, "_", 1).slug == "topic"
+
+
+def test_slugs_that_collide_get_the_lowest_free_number() -> None:
+    registry = Registry()
+
+    def add(name: str) -> str:
+        topic = registry.plan_topic(ORG, name, 1)
+        registry.apply(created(topic))
+        return topic.slug
+
+    assert [add(name) for name in ("a.b", "a-b", "a_b", "a-b-4", "a+b")] == [
+        "a-b", "a-b-2", "a-b-3", "a-b-4", "a-b-5",
+    ]  # fmt: skip
+    for name, slug in (("a-b", "a-b-2"), ("a.b", "a-b"), ("a-b-4", "a-b-4")):
+        topic = registry.by_name(ORG, name)
+        assert topic is not None
+        assert topic.slug == slug
+        registry.apply(deleted(topic))
+        assert add(f"{name}.") == slug
+    assert add("a*b") == "a-b-6"
+
+
+def test_many_slugs_that_collide_take_linear_time() -> None:
+    registry = Registry()
+    looked_up = 0
+
+    class Counting(set[tuple[int, str]]):
+        def __contains__(self, slug: object) -> bool:
+            nonlocal looked_up
+            looked_up += 1
+            return super().__contains__(slug)
+
+    registry._slugs = Counting()
+    for n in range(1_000):
+        name = f"{n:010b}".replace("0", "_").replace("1", ".")  # every one's slug is "topic"
+        registry.apply(created(registry.plan_topic(ORG, name, 1)))
+    assert looked_up < 10 * 1_000
 
 
 def test_the_cluster_id_looks_like_kafkas() -> None:
