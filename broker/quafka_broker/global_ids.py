@@ -55,6 +55,26 @@ class GlobalIds:
                 count += ids.rank(low)
         return count
 
+    def next_from(self, global_id: int) -> int | None:
+        """The first id that is not below this one; None where there is none."""
+        above, low = divmod(global_id, _WINDOW)
+        for high, ids in self._windows:
+            if high > above:
+                return (high << 32) + ids.min()
+            if high == above and ids.max() >= low:
+                return (high << 32) + ids.next_set_bit(low)
+        return None
+
+    def count_between(self, first: int, end: int) -> int:
+        """How many ids are in [first, end). Costs what lies between, not what lies before."""
+        count = 0
+        for high, ids in self._windows:
+            base = high << 32
+            low, above = max(0, first - base), min(_WINDOW, end - base)
+            if low < above:
+                count += ids.range_cardinality(low, above)
+        return count
+
     def add_range(self, first: int, end: int) -> None:
         """Add the ids in [first, end)."""
         while first < end:

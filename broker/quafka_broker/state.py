@@ -172,7 +172,7 @@ class BrokerState:
             first = await self._append(topics.snapshot_parts(events), per_batch=1)
         except StorageError:
             return  # the events are still there; the next change tries again
-        self.log.topic(topics.REGISTRY).advance_log_start(first)
+        self.log.advance_log_start(topics.REGISTRY, first)
         self.deletions += 1
         self._superseded = 0
 
@@ -287,7 +287,7 @@ class BrokerState:
                 return
             await self._record(*events)
             for virtual, offset in moves.items():
-                self.log.topic(virtual).advance_log_start(offset)
+                self.log.advance_log_start(virtual, offset)
             self.deletions += 1
             self.purgatory.wake(moves)
 

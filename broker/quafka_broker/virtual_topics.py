@@ -140,6 +140,11 @@ class VirtualTopic:
         return base + (ids.rank(global_id - 1) if global_id else 0)
 
     @property
+    def ids(self) -> GlobalIds:
+        """The ids of its records. Appending changes the set; moving the log start replaces it."""
+        return self._start[1]
+
+    @property
     def first_id(self) -> int | None:
         """The id of its first record; None where there is none."""
         ids = self._start[1]

@@ -222,7 +222,7 @@ class Journal:
     def _advance(self, offset: int) -> None:
         virtual = self._wal.topic(GROUPS)
         if offset > virtual.log_start:
-            virtual.advance_log_start(offset)
+            self._wal.advance_log_start(GROUPS, offset)
             self._moved()
 
 

@@ -16,6 +16,7 @@ from quafka_broker.producers import Producers
 from quafka_broker.virtual_topics import VirtualTopic, VirtualTopicId
 from quafka_broker.wal.checkpoint import Checkpoint
 from quafka_broker.wal.errors import DamagedLogError
+from quafka_broker.wal.live_records import LiveRecords
 from quafka_broker.wal.quarantine import Damage, Lost, Quarantine
 from quafka_broker.wal.segment import Segment
 from quafka_proto.log_format import IndexRow
@@ -34,6 +35,7 @@ class Contents:
         self.naming = asyncio.Lock()
         """Held while a sealed segment's files get or lose their names."""
         self.topics: dict[VirtualTopicId, VirtualTopic] = {}
+        self.live = LiveRecords()
         self.quarantine = Quarantine()
         self.epochs = LeaderEpochs()
         self.next_id = 0
@@ -64,6 +66,30 @@ class Contents:
             at = self.segments.index(old)
             between = [new] if new is not None else []
             self.segments = [*self.segments[:at], *between, *self.segments[at + 1 :]]
+        if new is None:
+            self.live.removed(old.number)
+
+    # --- virtual topics ---------------------------------------------------------------------
+
+    def log_start(self, topic: VirtualTopicId) -> int | None:
+        """Where a virtual topic begins; None where there is none. In any thread."""
+        found = self.topics.get(topic)
+        return None if found is None else found.log_start
+
+    def advance_log_start(self, topic: VirtualTopic, offset: int) -> None:
+        """Records of a virtual topic below an offset are dead."""
+        before = topic.ids
+        topic.advance_log_start(offset)
+        if topic.ids is not before:
+            first = topic.first_id
+            end_id = first if first is not None else self.next_id
+            self.live.died(topic.id, before, end_id)
+
+    def forget(self, topic: VirtualTopicId) -> None:
+        """A virtual topic was deleted: all of its records are dead."""
+        dead = self.topics.pop(topic, None)
+        if dead is not None:
+            self.live.dropped(dead)
 
     # --- recovery ---------------------------------------------------------------------------
 
@@ -165,6 +191,8 @@ class Contents:
         self.quarantine.settle(self.topics.values())
         for damage in self.quarantine.damages:
             log.error("damaged: %s", damage)
+        found = [(s.number, s.first_id) for s in self.segments if s.first_id is not None]
+        self.live.begin(found, self.topics.values(), self.next_id)
 
     def _begin_at(self, id_: VirtualTopicId, log_start: int) -> None:
         topic = self.topics.get(id_)

@@ -314,9 +314,13 @@ class Log:
         """All virtual topics that are known."""
         return list(self._contents.topics)
 
+    def advance_log_start(self, topic: VirtualTopicId, offset: int) -> None:
+        """Serve no record below `offset` any more; see `VirtualTopic.advance_log_start`."""
+        self._contents.advance_log_start(self.topic(topic), offset)
+
     def forget(self, topic: VirtualTopicId) -> None:
         """A deleted partition's index is not needed any more."""
-        self._contents.topics.pop(topic, None)
+        self._contents.forget(topic)
 
     # --- cut --------------------------------------------------------------------------------
 

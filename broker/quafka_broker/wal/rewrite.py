@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import os
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from quafka_broker.virtual_topics import VirtualTopicId
@@ -48,8 +48,8 @@ _GAP_BYTES = 16 << 10  # cheaper to read than to skip
 _WRITE_BYTES = 256 << 10
 _SYNC_BYTES = 8 << 20  # so that no commit waits for a gigabyte of ours
 
-LogStarts = Mapping[VirtualTopicId, int]
-"""Where each virtual topic that exists begins. All else is dead."""
+LogStart = Callable[[VirtualTopicId], int | None]
+"""Where a virtual topic begins; None for one that does not exist. Called in another thread."""
 
 Steps = Iterator[int]
 """Work in small steps, each of which gives the bytes that it read or wrote: the caller paces."""
@@ -79,7 +79,7 @@ class Examined:
         return self.live_bytes / self.runs if self.runs else 0.0
 
 
-def examine(segment: Segment, starts: LogStarts, found: Examined) -> Steps:
+def examine(segment: Segment, log_start: LogStart, found: Examined) -> Steps:
     """Read a sealed segment's index into `found`.
 
     Raises:
@@ -91,7 +91,8 @@ def examine(segment: Segment, starts: LogStarts, found: Examined) -> Steps:
         topic = topic_of(row)
         size = ENTRY_HEADER_SIZE + row.length
         found.lengths.append(size)
-        if row.base_offset + row.record_count > starts.get(topic, row.base_offset + (1 << 63)):
+        start = log_start(topic)
+        if start is not None and row.base_offset + row.record_count > start:
             if topic not in found.live:
                 found.live[topic] = array("I")
             found.live[topic].append(number)

@@ -20,7 +20,6 @@ from quafka_broker.wal.contents import Contents
 from quafka_broker.wal.disk import Disk
 from quafka_broker.wal.rewrite import Examined, Rewrite, Steps, examine
 from quafka_broker.wal.segment import Segment, index_name, log_name
-from quafka_mesh_ops.slices import Slices
 from quafka_proto.errors import Malformed
 from quafka_proto.log_format import APPENDED, FILE_HEADER_SIZE
 
@@ -32,7 +31,6 @@ _FINE_BYTES = 256 << 10  # a reader that finds this much side by side hardly see
 _CPU_SHARE = 0.25
 _STEP_BACK_SECONDS = 0.001
 _STEPS_BACK = 50
-_TOPICS_PER_SLICE = 500
 
 T = TypeVar("T")
 
@@ -154,17 +152,8 @@ class Rewriter:
         return [s for s in self._contents.segments[:-1] if s.number not in damaged]
 
     async def _live_records(self, segment: Segment) -> int:
-        """How many records of a segment's ids belong to a virtual topic."""
-        first = segment.first_id
-        if first is None:
-            return 0
-        count = 0
-        slices = Slices(_TOPICS_PER_SLICE)
-        for topic in list(self._contents.topics.values()):
-            start, end = topic.offsets_between(first, segment.next_id)
-            count += end - start
-            await slices.done()
-        return count
+        await self._contents.live.settle()
+        return self._contents.live.count(segment.number)
 
     async def _remove(self, segment: Segment) -> int:
         """The index goes first: a log without one is whole, an index without a log is a loss."""
@@ -191,9 +180,8 @@ class Rewriter:
         if seen is not None and same and live > seen.live_records * _DEAD_SHARE:
             return 0
         self._seen[segment.number] = _Seen(segment.salt, live)
-        starts = {id_: topic.log_start for id_, topic in self._contents.topics.items()}
         found = Examined()
-        await self._paced(examine(segment, starts, found))
+        await self._paced(examine(segment, self._contents.log_start, found))
         if not found.live:  # it has died meanwhile; a segment in the middle is never empty
             return await self._remove(segment)
         return await self._rewrite(segment, found) if _worth_it(segment, found) else 0

@@ -290,6 +290,8 @@ class Writer:
     def _publish(self, group: Group) -> None:
         """The group is in the log: show it to readers, answer, wake."""
         self._active.note(group.rows)
+        first_id = self._contents.next_id
+        self._contents.live.added(self._active.number, first_id, group.next_id - first_id)
         self._contents.next_id = group.next_id
         self._pending_bytes -= group.size
         self._count(group)

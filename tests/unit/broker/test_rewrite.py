@@ -53,13 +53,10 @@ def written(disk: MemoryDisk, count: int = 300) -> tuple[Segment, Topics]:
     return segment, topics
 
 
-def starts(topics: Topics) -> dict[VirtualTopicId, int]:
-    return {topic.id: topic.log_start for topic in topics.values()}
-
-
 def examined(segment: Segment, topics: Topics) -> Examined:
     contents = Examined()
-    for _ in examine(segment, starts(topics), contents):
+    starts = {topic.id: topic.log_start for topic in topics.values()}
+    for _ in examine(segment, starts.get, contents):
         pass
     return contents
 

@@ -94,8 +94,8 @@ async def test_what_is_dead_is_freed() -> None:
         size = log_size(disk)
         segments = len(kinds(log))
         log.forget(topic_id("a"))
-        log.topic(topic_id("b")).advance_log_start(55)
-        log.topic(topic_id("c")).advance_log_start(50)
+        log.advance_log_start(topic_id("b"), 55)
+        log.advance_log_start(topic_id("c"), 50)
         freed = await turn(log)
         assert log_size(disk) == size - freed
         assert freed > 0.8 * size * (segments - 1) / segments
@@ -109,7 +109,7 @@ async def test_segments_without_anything_live_go_also_where_nothing_is_rewritten
         await fill(log)
         old = [segment.number for segment in log._contents.segments[:2]]
         for name in NAMES:
-            log.topic(topic_id(name)).advance_log_start(40)
+            log.advance_log_start(topic_id(name), 40)
         assert await turn(log, RewritePolicy(rewrite=False)) > 0
         assert not {log_name(number) for number in old} & set(disk.files)
         assert set(kinds(log)) == {APPENDED}
@@ -247,7 +247,7 @@ async def test_it_looks_again_when_something_has_died(monkeypatch: pytest.Monkey
                 await asyncio.sleep(0.01)
             segments = len(kinds(log))
             for name in NAMES:
-                log.topic(topic_id(name)).advance_log_start(60)
+                log.advance_log_start(topic_id(name), 60)
             await asyncio.sleep(0.05)
             assert len(kinds(log)) == segments, "nobody has said so"
             deletions += 1
@@ -270,7 +270,7 @@ async def test_what_dies_at_the_last_moment(monkeypatch: pytest.MonkeyPatch) -> 
         async def count_and_delete(segment: Segment) -> int:
             live = await count(segment)
             for name in NAMES:
-                log.topic(topic_id(name)).advance_log_start(59)
+                log.advance_log_start(topic_id(name), 59)
             return live
 
         monkeypatch.setattr(work, "_live_records", count_and_delete)
