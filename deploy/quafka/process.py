@@ -7,6 +7,7 @@ import gc
 import json
 import logging
 import os
+import resource
 import signal
 import sys
 from typing import Any, Protocol
@@ -64,6 +65,7 @@ def run(
     A second SIGINT does not wait for the program to drain.
     """
     sys.setswitchinterval(_SWITCH_SECONDS)
+    _raise_open_files_limit()
     turns = LoopTurns()
     program.metrics.add(turns.collect)
     try:
@@ -108,6 +110,15 @@ async def _run(
     if push is not None:
         await push.close()
     return 0
+
+
+def _raise_open_files_limit() -> None:
+    """Raise the soft limit of open files to the hard one.
+
+    It is 1,024 by default only for the sake of programs that call select(2).
+    """
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _say_ready(program: Program, tracer: Tracer, ready_fd: int | None) -> None:

@@ -163,6 +163,10 @@ class RecordedDisk:
         with self._lock:
             return sorted(self._names)
 
+    def exists(self, name: str) -> bool:
+        with self._lock:
+            return name in self._names
+
     def remove(self, name: str) -> None:
         with self._lock:
             self._inode(name)

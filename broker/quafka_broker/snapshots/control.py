@@ -16,6 +16,7 @@ import json
 import logging
 import os
 import socket
+import threading
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -51,6 +52,7 @@ class Control:
         self._data = data
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._stopped = threading.Event()
 
     async def start(self) -> None:
         """Listen.
@@ -75,6 +77,7 @@ class Control:
 
     async def close(self) -> None:
         """Answer no more."""
+        self._stopped.set()  # cancelling a task does not end its thread
         if self._server is not None:
             self._server.close()
             with contextlib.suppress(FileNotFoundError):
@@ -91,7 +94,8 @@ class Control:
         while True:
             try:
                 await asyncio.to_thread(sweep, self._data)
-                await asyncio.to_thread(make_ahead, self._data, self._state.log.segments())
+                segments = self._state.log.segments()
+                await asyncio.to_thread(make_ahead, self._data, segments, self._stopped)
             except OSError as e:
                 log.warning("pins and zones cannot be put in order: %s", e)
             await asyncio.sleep(_SWEEP_SECONDS)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -45,10 +46,13 @@ def check(data: bytes, segment: SegmentCut) -> bool:
     return sum(zone.batches for zone in zones) == segment.rows
 
 
-def make_ahead(data: Path, segments: Sequence[SegmentCut]) -> int:
+def make_ahead(
+    data: Path, segments: Sequence[SegmentCut], stopped: threading.Event | None = None
+) -> int:
     """Make the zones that are missing, and remove those of segments that are gone. Blocks.
 
-    Returns how many were made.
+    Returns how many were made. Setting `stopped` ends it early, with the rest left to the next
+    call: a large log has thousands of segments.
 
     Raises:
         OSError: not all of it could be done.
@@ -60,17 +64,21 @@ def make_ahead(data: Path, segments: Sequence[SegmentCut]) -> int:
     for name in there - wanted.keys():
         (folder / name).unlink()
     made = 0
+    stopped = stopped or threading.Event()
     for name in sorted(wanted.keys() - there):
         # Rewritten or freed meanwhile: the next turn knows.
         with contextlib.suppress(FileNotFoundError, Malformed):
-            _make(data, folder / name, wanted[name])
-            made += 1
+            made += _make(data, folder / name, wanted[name], stopped)
+        if stopped.is_set():
+            break
     return made
 
 
-def _make(data: Path, path: Path, segment: SegmentCut) -> None:
+def _make(data: Path, path: Path, segment: SegmentCut, stopped: threading.Event) -> bool:
     builder = ZoneBuilder()
     for rows in _rows(data / "wal" / index_name(segment.number), segment):
+        if stopped.is_set():
+            return False
         begun = time.thread_time()
         builder.add(rows)
         time.sleep((time.thread_time() - begun) * _REST)
@@ -80,6 +88,7 @@ def _make(data: Path, path: Path, segment: SegmentCut) -> None:
         file.flush()
         os.fsync(file.fileno())  # snapshots link to it
     part.replace(path)
+    return True
 
 
 def _rows(path: Path, segment: SegmentCut) -> Iterator[bytes]:

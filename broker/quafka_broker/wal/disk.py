@@ -8,9 +8,12 @@ from __future__ import annotations
 import errno
 import os
 import weakref
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
+
+from quafka_broker.wal.descriptors import Descriptor, Descriptors
 
 Buffer = bytes | bytearray | memoryview
 
@@ -76,6 +79,10 @@ class Disk(Protocol):
         """The files there are."""
         ...
 
+    def exists(self, name: str) -> bool:
+        """Whether there is a file of that name."""
+        ...
+
     def remove(self, name: str) -> None:
         """Delete a file; durable after `sync_names`."""
         ...
@@ -90,62 +97,93 @@ class Disk(Protocol):
 
 
 class RealFile:
-    """A file of the operating system. It is open for as long as somebody has it."""
+    """A file of the operating system, which can be read for as long as somebody has this object."""
 
-    def __init__(self, path: Path, flags: int) -> None:
-        self._fd = os.open(path, flags | os.O_RDWR | os.O_APPEND | os.O_CLOEXEC, 0o640)
-        self._close = weakref.finalize(self, os.close, self._fd)
+    def __init__(self, descriptor: Descriptor) -> None:
+        self._descriptor = descriptor
+        self._close = weakref.finalize(self, descriptor.close)
 
     def append(self, buffers: Sequence[Buffer]) -> None:
         queue = [memoryview(buffer).cast("B") for buffer in buffers if len(buffer)]
         at = 0
-        while at < len(queue):
-            written = os.writev(self._fd, queue[at : at + _IOV_MAX])
-            if not written:
-                raise OSError(errno.EIO, "a write wrote nothing")
-            while at < len(queue) and written >= len(queue[at]):
-                written -= len(queue[at])
-                at += 1
-            if written:
-                queue[at] = queue[at][written:]
+        with self._changed() as fd:
+            while at < len(queue):
+                written = os.writev(fd, queue[at : at + _IOV_MAX])
+                if not written:
+                    raise OSError(errno.EIO, "a write wrote nothing")
+                while at < len(queue) and written >= len(queue[at]):
+                    written -= len(queue[at])
+                    at += 1
+                if written:
+                    queue[at] = queue[at][written:]
 
     def read(self, position: int, size: int) -> bytes:
-        return os.pread(self._fd, size, position)
+        fd = self._descriptor.acquire()
+        try:
+            return os.pread(fd, size, position)
+        finally:
+            self._descriptor.release()
 
     def read_cached(self, position: int, size: int) -> bytearray | None:
+        fd = self._descriptor.acquire_open()
+        if fd is None:
+            return None
         buffer = bytearray(size)
         try:
-            count = os.preadv(self._fd, [buffer], position, os.RWF_NOWAIT)
+            count = os.preadv(fd, [buffer], position, os.RWF_NOWAIT)
         except OSError as e:
             if e.errno in (errno.EAGAIN, errno.EOPNOTSUPP, errno.EINVAL):
                 return None
             raise
+        finally:
+            self._descriptor.release()
         return buffer if count == size else None
 
     def sync(self) -> None:
-        os.fdatasync(self._fd)
+        fd = self._descriptor.acquire()
+        try:
+            os.fdatasync(fd)
+            self._descriptor.set_unsynced(False)
+        finally:
+            self._descriptor.release()
 
     def truncate(self, size: int) -> None:
-        os.ftruncate(self._fd, size)
+        with self._changed() as fd:
+            os.ftruncate(fd, size)
 
     def size(self) -> int:
-        return os.fstat(self._fd).st_size
+        fd = self._descriptor.acquire()
+        try:
+            return os.fstat(fd).st_size
+        finally:
+            self._descriptor.release()
 
     def close(self) -> None:
         self._close()
 
+    @contextmanager
+    def _changed(self) -> Generator[int]:
+        fd = self._descriptor.acquire()
+        self._descriptor.set_unsynced(True)
+        try:
+            yield fd
+        finally:
+            self._descriptor.release()
+
 
 class RealDisk:
-    """A folder of the operating system."""
+    """A folder of the operating system. `open_files` bounds the descriptors that it keeps open."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, open_files: int | None = None) -> None:
         self._folder = folder
+        self._descriptors = Descriptors(open_files)
+        self._by_name: dict[str, weakref.WeakSet[Descriptor]] = {}
 
     def create(self, name: str) -> File:
-        return RealFile(self._folder / name, os.O_CREAT | os.O_EXCL)
+        return self._open(name, os.O_CREAT | os.O_EXCL)
 
     def open(self, name: str) -> File:
-        return RealFile(self._folder / name, 0)
+        return self._open(name, 0)
 
     def allocate(self, name: str, size: int) -> None:
         path = self._folder / name
@@ -159,16 +197,36 @@ class RealDisk:
             os.close(fd)
 
     def names(self) -> list[str]:
-        return sorted(entry.name for entry in self._folder.iterdir())
+        return sorted(os.listdir(self._folder))  # noqa: PTH208 - six times as fast, for thousands
+
+    def exists(self, name: str) -> bool:
+        return (self._folder / name).exists()
 
     def remove(self, name: str) -> None:
+        self._lose(name)
         (self._folder / name).unlink()
+        self._by_name.pop(name, None)
 
     def rename(self, name: str, to: str) -> None:
+        self._lose(to)
         (self._folder / name).replace(self._folder / to)
+        self._by_name.pop(to, None)
+        if (moved := self._by_name.pop(name, None)) is not None:
+            self._by_name[to] = moved
+            for descriptor in moved:
+                descriptor.rename(self._folder / to)
 
     def sync_names(self) -> None:
         sync_folder(self._folder)
+
+    def _open(self, name: str, flags: int) -> File:
+        descriptor = Descriptor(self._descriptors, self._folder / name, flags)
+        self._by_name.setdefault(name, weakref.WeakSet()).add(descriptor)
+        return RealFile(descriptor)
+
+    def _lose(self, name: str) -> None:
+        for descriptor in self._by_name.get(name, ()):
+            descriptor.lose_name()
 
 
 def sync_folder(folder: Path) -> None:

@@ -187,7 +187,7 @@ class _Recovery:
         except Malformed as e:
             reason = str(e)
         name = index_name(number)
-        if file_is_unborn(file) or name not in self._disk.names():
+        if file_is_unborn(file) or not self._disk.exists(name):
             return None
         index = self._disk.open(name)
         try:
@@ -344,7 +344,7 @@ class _Recovery:
         if first is None:
             if size:
                 self._open_damage.append(damage)
-            elif index_name(number) in self._disk.names():
+            elif self._disk.exists(index_name(number)):
                 self._disk.remove(index_name(number))
             return
         first = max(first, self._next_id)
@@ -358,7 +358,7 @@ class _Recovery:
         self._lose(damage._replace(first_id=first, end_id=self._next_id))
 
     def _orphan_rows(self, number: int) -> list[IndexRow]:
-        if index_name(number) not in self._disk.names():
+        if not self._disk.exists(index_name(number)):
             return []
         index = self._disk.open(index_name(number))
         try:
@@ -380,7 +380,7 @@ def _open_index(disk: Disk, number: int, header: FileHeader) -> File | None:
     """A segment's index file; None where it has to be made again."""
     name = index_name(number)
     reason = "it is missing"
-    if name in disk.names():
+    if disk.exists(name):
         index = disk.open(name)
         try:
             if check_file_header(index.read(0, FILE_HEADER_SIZE), INDEX_MAGIC, number) == header:

@@ -93,7 +93,7 @@ def _header(disk: Disk, number: int, file: File) -> tuple[FileHeader, str | None
     try:
         return check_file_header(file.read(0, FILE_HEADER_SIZE), LOG_MAGIC, number), None
     except Malformed as e:
-        if index_name(number) not in disk.names():
+        if not disk.exists(index_name(number)):
             raise
         index = disk.open(index_name(number))
         try:
@@ -147,7 +147,7 @@ class _Index:
     def __init__(self, disk: Disk, number: int, header: FileHeader) -> None:
         self._data = b""
         self._fault: str | None = None
-        if index_name(number) not in disk.names():
+        if not disk.exists(index_name(number)):
             self._fault = "it is missing"
             return
         file = disk.open(index_name(number))

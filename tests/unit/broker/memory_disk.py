@@ -149,6 +149,9 @@ class MemoryDisk:
     def names(self) -> list[str]:
         return sorted(self.files)
 
+    def exists(self, name: str) -> bool:
+        return name in self.files
+
     def remove(self, name: str) -> None:
         if self.room is not None:
             self.room += self.files[name].size()

@@ -635,6 +635,9 @@ async def test_zones_are_made_ahead_and_are_those_of_the_rows(tmp_path: Path, de
         for n in range(90):
             await put(state, topic, *named("t", range(n, n + 1)))
         sealed = [segment for segment in state.log.segments() if segment.sealed]
+        stopped = threading.Event()
+        stopped.set()
+        assert make_ahead(data, state.log.segments(), stopped) == 0
         assert make_ahead(data, state.log.segments()) == len(sealed) > 2
         assert make_ahead(data, state.log.segments()) == 0
         with patch("quafka_broker.snapshots.create.ZoneBuilder.add", side_effect=ZoneBuilder.add,

@@ -1,0 +1,138 @@
+"""Descriptors of many files, of which only some are open at a time.
+
+A log of a terabyte has two thousand files; a process may have 1,024 descriptors, and its sockets
+need some of them. So a descriptor is opened when its file is used, and the one that has not been
+used for the longest time is closed when too many are open.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import threading
+from collections import OrderedDict
+from pathlib import Path
+
+_FLAGS = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC
+_MOST = 4_096
+_LEAST = 16
+_SHARE = 4  # a pool takes one in so many of the process's descriptors
+
+
+class Descriptors:
+    """A bounded pool of idle descriptors. Thread-safe.
+
+    Not counted against the bound: descriptors in use, and those that cannot be closed now because
+    their file has unsynced writes or no name any more.
+    """
+
+    def __init__(self, most: int | None = None) -> None:
+        """`most` is how many may be idle; by default a quarter of the process's soft limit."""
+        if most is None:
+            soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+            most = _MOST if soft == resource.RLIM_INFINITY else soft // _SHARE
+        self.most = min(_MOST, max(_LEAST, most))
+        # Re-entrant: a garbage collection may close a descriptor while this thread holds it.
+        self.lock = threading.RLock()
+        self.idle: OrderedDict[Descriptor, None] = OrderedDict()  # the longest unused first
+
+
+class Descriptor:
+    """One file's place in a pool.
+
+    It stands for the file that had the name when this was made. Where another file has taken the
+    name since, opening it again fails with ESTALE: no reader gets another file's bytes.
+    """
+
+    def __init__(self, pool: Descriptors, path: Path, flags: int = 0) -> None:
+        """Open the file. Raises OSError."""
+        self._pool = pool
+        self._path = path
+        self._uses = 0
+        self._unsynced = False
+        self._nameless = False
+        self._closed = False
+        self._fd = os.open(path, flags | _FLAGS, 0o640)
+        status = os.fstat(self._fd)
+        self._inode = status.st_dev, status.st_ino
+        with pool.lock:
+            self._make_idle()
+
+    def acquire(self) -> int:
+        """The descriptor, which stays open until `release`.
+
+        Raises:
+            OSError: the file cannot be opened again; nothing is to be released.
+        """
+        with self._pool.lock:
+            if self._fd < 0:
+                self._open()
+            self._pool.idle.pop(self, None)
+            self._uses += 1
+            return self._fd
+
+    def acquire_open(self) -> int | None:
+        """The same without waiting for the device: None where the file is not open now."""
+        with self._pool.lock:
+            return self.acquire() if self._fd >= 0 else None
+
+    def release(self) -> None:
+        """Ends what `acquire` began."""
+        with self._pool.lock:
+            self._uses -= 1
+            self._make_idle()
+
+    def set_unsynced(self, unsynced: bool) -> None:
+        """Whether the file has writes that are not synced; called while it is acquired.
+
+        The kernel reports a failed write-back to descriptors that were open at the time.
+        """
+        self._unsynced = unsynced
+
+    def lose_name(self) -> None:
+        """The file's name is about to go. Whoever reads it goes on with the open descriptor.
+
+        Raises:
+            OSError: it cannot be opened again.
+        """
+        with self._pool.lock:
+            if not self._closed:
+                self.acquire()
+                self._nameless = True
+                self.release()
+
+    def rename(self, path: Path) -> None:
+        """The file has another name."""
+        self._path = path
+
+    def close(self) -> None:
+        """Close it for good; nobody uses it."""
+        with self._pool.lock:
+            self._pool.idle.pop(self, None)
+            self._closed = True
+            self.shut()
+
+    def _make_idle(self) -> None:
+        if self._uses or self._unsynced or self._nameless or self._fd < 0:
+            return
+        idle = self._pool.idle
+        idle[self] = None
+        while len(idle) > self._pool.most:
+            idle.popitem(last=False)[0].shut()
+
+    def _open(self) -> None:
+        if self._closed:
+            raise OSError(errno.EBADF, "the file was closed", str(self._path))
+        fd = os.open(self._path, _FLAGS)
+        status = os.fstat(fd)
+        if (status.st_dev, status.st_ino) != self._inode:
+            os.close(fd)
+            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), str(self._path))
+        self._fd = fd
+
+    def shut(self) -> None:
+        """Close it until it is used again. Called by the pool, with its lock held."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
