@@ -1,4 +1,4 @@
-"""The one table of Kafka APIs: dispatch, the ApiVersions answer and the version check at once.
+"""The one table of Kafka APIs: dispatch, the ApiVersions answer, the version check and the order.
 
 An API that is not in the table does not exist; one that is in it cannot be advertised wrongly.
 """
@@ -48,6 +48,7 @@ from quafka_gateway.handlers import (
     replicas,
     sync_group,
 )
+from quafka_gateway.order import Order, State
 from quafka_proto.message import Message
 from quafka_proto.schema.acls import CreateAclsRequest, DeleteAclsRequest, DescribeAclsRequest
 from quafka_proto.schema.api_versions import ApiVersionsRequest
@@ -117,9 +118,8 @@ class Api:
         handler: gives the response message, or None where the protocol has none (acks=0).
         min_version: lowest version accepted and advertised.
         max_version: highest.
-        long_poll: may wait for data, or for others, and its reply may be large. Started only
-            once every earlier request of the connection is answered and the client reads;
-            dropped when the client goes.
+        order: the state that it reads and writes, which decides what it waits for on its
+            connection. It has no default: a new API has to declare it.
         describes_many: its answer may be of thousands of things; such a one is encoded in a
             thread, that others have their turn.
         ours: none of Kafka's; only our own tools are told of it.
@@ -130,67 +130,228 @@ class Api:
     handler: Handler
     min_version: int
     max_version: int
-    long_poll: bool = False
+    order: Order
     describes_many: bool = False
     ours: bool = False
 
+    @property
+    def long_poll(self) -> bool:
+        """Whether it may wait for data or for other clients, and its reply may be large.
+
+        A long poll begins once every earlier request of the connection is answered and the
+        client reads. It is dropped when the client goes.
+        """
+        return self.order.long_poll
+
+
+RECORDS, TOPICS, CONFIGS = State.RECORDS, State.TOPICS, State.CONFIGS
+PRODUCERS, TRANSACTIONS = State.PRODUCERS, State.TRANSACTIONS
+GROUPS, OFFSETS, FETCH_SESSIONS = State.GROUPS, State.OFFSETS, State.FETCH_SESSIONS
+REPLICAS, ACLS, QUOTAS, USERS, ALL = (
+    State.REPLICAS,
+    State.ACLS,
+    State.QUOTAS,
+    State.USERS,
+    State.ALL,
+)
 
 APIS: dict[int, Api] = {
-    0: Api("Produce", ProduceRequest, produce.handle, 0, 13),
-    1: Api("Fetch", FetchRequest, fetch.handle, 0, 18, long_poll=True),
-    2: Api("ListOffsets", ListOffsetsRequest, list_offsets.handle, 0, 11, describes_many=True),
-    3: Api("Metadata", MetadataRequest, metadata.handle, 0, 13, describes_many=True),
-    8: Api("OffsetCommit", OffsetCommitRequest, offset_commit.handle, 0, 10),
-    9: Api("OffsetFetch", OffsetFetchRequest, offset_fetch.handle, 0, 10, describes_many=True),
-    10: Api("FindCoordinator", FindCoordinatorRequest, find_coordinator.handle, 0, 6),
-    11: Api("JoinGroup", JoinGroupRequest, join_group.handle, 0, 9, long_poll=True),
-    12: Api("Heartbeat", HeartbeatRequest, heartbeat.handle, 0, 4),
-    13: Api("LeaveGroup", LeaveGroupRequest, leave_group.handle, 0, 5),
-    14: Api("SyncGroup", SyncGroupRequest, sync_group.handle, 0, 5, long_poll=True),
+    0: Api(
+        "Produce",
+        ProduceRequest,
+        produce.handle,
+        0,
+        13,
+        Order(reads=TOPICS | CONFIGS, writes=RECORDS | PRODUCERS, in_lane=True),
+    ),
+    1: Api(
+        "Fetch",
+        FetchRequest,
+        fetch.handle,
+        0,
+        18,
+        Order(reads=RECORDS | TOPICS, writes=FETCH_SESSIONS, long_poll=True),
+    ),
+    2: Api(
+        "ListOffsets",
+        ListOffsetsRequest,
+        list_offsets.handle,
+        0,
+        11,
+        Order(reads=RECORDS | TOPICS),
+        describes_many=True,
+    ),
+    3: Api(
+        "Metadata",
+        MetadataRequest,
+        metadata.handle,
+        0,
+        13,
+        Order(writes=TOPICS),
+        describes_many=True,
+    ),
+    8: Api(
+        "OffsetCommit",
+        OffsetCommitRequest,
+        offset_commit.handle,
+        0,
+        10,
+        Order(reads=TOPICS, writes=OFFSETS | GROUPS),
+    ),
+    9: Api(
+        "OffsetFetch",
+        OffsetFetchRequest,
+        offset_fetch.handle,
+        0,
+        10,
+        Order(reads=OFFSETS | GROUPS | TOPICS),
+        describes_many=True,
+    ),
+    10: Api("FindCoordinator", FindCoordinatorRequest, find_coordinator.handle, 0, 6, Order()),
+    11: Api(
+        "JoinGroup", JoinGroupRequest, join_group.handle, 0, 9, Order(writes=GROUPS, long_poll=True)
+    ),
+    12: Api("Heartbeat", HeartbeatRequest, heartbeat.handle, 0, 4, Order(writes=GROUPS)),
+    13: Api("LeaveGroup", LeaveGroupRequest, leave_group.handle, 0, 5, Order(writes=GROUPS)),
+    14: Api(
+        "SyncGroup", SyncGroupRequest, sync_group.handle, 0, 5, Order(writes=GROUPS, long_poll=True)
+    ),
     15: Api(
-        "DescribeGroups", DescribeGroupsRequest, describe_groups.handle, 0, 6, describes_many=True
+        "DescribeGroups",
+        DescribeGroupsRequest,
+        describe_groups.handle,
+        0,
+        6,
+        Order(reads=GROUPS),
+        describes_many=True,
     ),
-    16: Api("ListGroups", ListGroupsRequest, list_groups.handle, 0, 5, describes_many=True),
-    17: Api("SaslHandshake", SaslHandshakeRequest, absent.sasl_handshake, 0, 1),
-    18: Api("ApiVersions", ApiVersionsRequest, api_versions.handle, 0, 4),
-    19: Api("CreateTopics", CreateTopicsRequest, create_topics.handle, 0, 7),
-    20: Api("DeleteTopics", DeleteTopicsRequest, delete_topics.handle, 0, 6),
-    21: Api("DeleteRecords", DeleteRecordsRequest, delete_records.handle, 0, 2),
-    22: Api("InitProducerId", InitProducerIdRequest, init_producer_id.handle, 0, 5),
+    16: Api(
+        "ListGroups",
+        ListGroupsRequest,
+        list_groups.handle,
+        0,
+        5,
+        Order(reads=GROUPS | OFFSETS),
+        describes_many=True,
+    ),
+    17: Api("SaslHandshake", SaslHandshakeRequest, absent.sasl_handshake, 0, 1, Order(writes=ALL)),
+    18: Api("ApiVersions", ApiVersionsRequest, api_versions.handle, 0, 4, Order()),
+    19: Api(
+        "CreateTopics",
+        CreateTopicsRequest,
+        create_topics.handle,
+        0,
+        7,
+        Order(writes=TOPICS | CONFIGS),
+    ),
+    20: Api(
+        "DeleteTopics",
+        DeleteTopicsRequest,
+        delete_topics.handle,
+        0,
+        6,
+        Order(writes=TOPICS | CONFIGS | RECORDS | PRODUCERS | OFFSETS),
+    ),
+    21: Api(
+        "DeleteRecords",
+        DeleteRecordsRequest,
+        delete_records.handle,
+        0,
+        2,
+        Order(reads=TOPICS, writes=RECORDS),
+    ),
+    22: Api(
+        "InitProducerId",
+        InitProducerIdRequest,
+        init_producer_id.handle,
+        0,
+        5,
+        Order(writes=PRODUCERS | TRANSACTIONS),
+    ),
     23: Api(
-        "OffsetForLeaderEpoch", OffsetForLeaderEpochRequest, offset_for_leader_epoch.handle, 0, 4
+        "OffsetForLeaderEpoch",
+        OffsetForLeaderEpochRequest,
+        offset_for_leader_epoch.handle,
+        0,
+        4,
+        Order(reads=RECORDS | TOPICS),
     ),
-    29: Api("DescribeAcls", DescribeAclsRequest, absent.describe_acls, 0, 3),
-    30: Api("CreateAcls", CreateAclsRequest, absent.create_acls, 0, 3),
-    31: Api("DeleteAcls", DeleteAclsRequest, absent.delete_acls, 0, 3),
+    29: Api("DescribeAcls", DescribeAclsRequest, absent.describe_acls, 0, 3, Order(reads=ACLS)),
+    30: Api("CreateAcls", CreateAclsRequest, absent.create_acls, 0, 3, Order(writes=ACLS)),
+    31: Api("DeleteAcls", DeleteAclsRequest, absent.delete_acls, 0, 3, Order(writes=ACLS)),
     32: Api(
         "DescribeConfigs",
         DescribeConfigsRequest,
         describe_configs.handle,
         0,
         4,
+        Order(reads=CONFIGS | TOPICS),
         describes_many=True,
     ),
-    33: Api("AlterConfigs", AlterConfigsRequest, alter_configs.handle, 0, 2),
-    34: Api("AlterReplicaLogDirs", AlterReplicaLogDirsRequest, alter_replica_log_dirs.handle, 0, 2),
+    33: Api(
+        "AlterConfigs",
+        AlterConfigsRequest,
+        alter_configs.handle,
+        0,
+        2,
+        Order(reads=TOPICS, writes=CONFIGS),
+    ),
+    34: Api(
+        "AlterReplicaLogDirs",
+        AlterReplicaLogDirsRequest,
+        alter_replica_log_dirs.handle,
+        0,
+        2,
+        Order(reads=TOPICS | RECORDS, writes=REPLICAS),
+    ),
     35: Api(
         "DescribeLogDirs",
         DescribeLogDirsRequest,
         describe_log_dirs.handle,
         0,
         5,
+        Order(reads=RECORDS | TOPICS | REPLICAS),
         describes_many=True,
     ),
-    36: Api("SaslAuthenticate", SaslAuthenticateRequest, absent.sasl_authenticate, 0, 2),
-    37: Api("CreatePartitions", CreatePartitionsRequest, create_partitions.handle, 0, 3),
-    42: Api("DeleteGroups", DeleteGroupsRequest, delete_groups.handle, 0, 2),
-    43: Api("ElectLeaders", ElectLeadersRequest, replicas.elect_leaders, 0, 2),
+    36: Api(
+        "SaslAuthenticate",
+        SaslAuthenticateRequest,
+        absent.sasl_authenticate,
+        0,
+        2,
+        Order(writes=ALL),
+    ),
+    37: Api(
+        "CreatePartitions",
+        CreatePartitionsRequest,
+        create_partitions.handle,
+        0,
+        3,
+        Order(writes=TOPICS),
+    ),
+    42: Api(
+        "DeleteGroups",
+        DeleteGroupsRequest,
+        delete_groups.handle,
+        0,
+        2,
+        Order(writes=GROUPS | OFFSETS),
+    ),
+    43: Api(
+        "ElectLeaders",
+        ElectLeadersRequest,
+        replicas.elect_leaders,
+        0,
+        2,
+        Order(reads=TOPICS, writes=REPLICAS),
+    ),
     44: Api(
         "IncrementalAlterConfigs",
         IncrementalAlterConfigsRequest,
         incremental_alter_configs.handle,
         0,
         1,
+        Order(reads=TOPICS, writes=CONFIGS),
     ),
     45: Api(
         "AlterPartitionReassignments",
@@ -198,6 +359,7 @@ APIS: dict[int, Api] = {
         replicas.alter_reassignments,
         0,
         1,
+        Order(reads=TOPICS, writes=REPLICAS),
     ),
     46: Api(
         "ListPartitionReassignments",
@@ -205,10 +367,23 @@ APIS: dict[int, Api] = {
         replicas.list_reassignments,
         0,
         0,
+        Order(reads=TOPICS | REPLICAS),
     ),
-    47: Api("OffsetDelete", OffsetDeleteRequest, offset_delete.handle, 0, 0),
+    47: Api(
+        "OffsetDelete",
+        OffsetDeleteRequest,
+        offset_delete.handle,
+        0,
+        0,
+        Order(reads=TOPICS | GROUPS, writes=OFFSETS),
+    ),
     48: Api(
-        "DescribeClientQuotas", DescribeClientQuotasRequest, absent.describe_client_quotas, 0, 1
+        "DescribeClientQuotas",
+        DescribeClientQuotasRequest,
+        absent.describe_client_quotas,
+        0,
+        1,
+        Order(reads=QUOTAS),
     ),
     50: Api(
         "DescribeUserScramCredentials",
@@ -216,28 +391,64 @@ APIS: dict[int, Api] = {
         absent.describe_scram_credentials,
         0,
         0,
+        Order(reads=USERS),
     ),
-    55: Api("DescribeQuorum", DescribeQuorumRequest, describe_quorum.handle, 0, 2),
-    60: Api("DescribeCluster", DescribeClusterRequest, describe_cluster.handle, 0, 2),
+    55: Api(
+        "DescribeQuorum",
+        DescribeQuorumRequest,
+        describe_quorum.handle,
+        0,
+        2,
+        Order(reads=TOPICS | CONFIGS),
+    ),
+    60: Api(
+        "DescribeCluster",
+        DescribeClusterRequest,
+        describe_cluster.handle,
+        0,
+        2,
+        Order(reads=TOPICS),
+    ),
     61: Api(
         "DescribeProducers",
         DescribeProducersRequest,
         describe_producers.handle,
         0,
         0,
+        Order(reads=PRODUCERS | RECORDS | TOPICS),
         describes_many=True,
     ),
     65: Api(
-        "DescribeTransactions", DescribeTransactionsRequest, absent.describe_transactions, 0, 0
+        "DescribeTransactions",
+        DescribeTransactionsRequest,
+        absent.describe_transactions,
+        0,
+        0,
+        Order(reads=TRANSACTIONS),
     ),
-    66: Api("ListTransactions", ListTransactionsRequest, absent.list_transactions, 0, 2),
-    74: Api("ListConfigResources", ListConfigResourcesRequest, list_config_resources.handle, 0, 1),
+    66: Api(
+        "ListTransactions",
+        ListTransactionsRequest,
+        absent.list_transactions,
+        0,
+        2,
+        Order(reads=TRANSACTIONS),
+    ),
+    74: Api(
+        "ListConfigResources",
+        ListConfigResourcesRequest,
+        list_config_resources.handle,
+        0,
+        1,
+        Order(reads=TOPICS | CONFIGS | GROUPS),
+    ),
     75: Api(
         "DescribeTopicPartitions",
         DescribeTopicPartitionsRequest,
         describe_topic_partitions.handle,
         0,
         0,
+        Order(reads=TOPICS),
         describes_many=True,
     ),
     20550: Api(
@@ -246,8 +457,17 @@ APIS: dict[int, Api] = {
         describe_group_lag.handle,
         0,
         0,
+        Order(reads=GROUPS | OFFSETS | RECORDS | TOPICS),
         describes_many=True,
         ours=True,
     ),
-    20551: Api("DescribeGateway", DescribeGatewayRequest, describe_gateway.handle, 0, 0, ours=True),
+    20551: Api(
+        "DescribeGateway",
+        DescribeGatewayRequest,
+        describe_gateway.handle,
+        0,
+        0,
+        Order(reads=ALL),
+        ours=True,
+    ),
 }

@@ -1,8 +1,10 @@
 """One client's TCP connection: requests in, answers out, in the order of the requests.
 
-Kafka's ordering rule is per connection: responses leave in request order. Within it requests
-run concurrently, so that a client that pipelines produces shares group commits; fetches wait for
-their turn, so that a connection never holds more than one large reply.
+Kafka finishes one request of a connection before it begins the next. So does this gateway, as far
+as a client can see: a request waits for earlier ones that touch the same state (`order.py`), and
+responses leave in request order. What remains runs concurrently, so that pipelined produces share
+group commits. Long polls begin at the head of the line, so that a connection never holds more
+than one large reply, and later requests wait for them.
 
 Back-pressure is by not reading: at most `_PIPELINE` requests of a connection are under way, a
 client that does not read its answers is not read from, and nobody is while the requests of all
@@ -15,8 +17,9 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Coroutine
+from collections.abc import Callable, Collection, Coroutine, Iterable
 from dataclasses import dataclass
+from itertools import dropwhile
 from typing import Any, cast
 
 from quafka_gateway import parked, quirks
@@ -25,6 +28,7 @@ from quafka_gateway.api import Api
 from quafka_gateway.context import RequestContext, Services
 from quafka_gateway.handlers import api_versions
 from quafka_gateway.mesh import BrokerAwayError
+from quafka_gateway.order import Order, Turns
 from quafka_gateway.progress import Progress
 from quafka_gateway.request_intake import RequestIntake
 from quafka_gateway.request_stats import SlowRequest, error_codes
@@ -54,7 +58,14 @@ class _Slot:
     trace: RequestTrace | None  # None: not sampled
     task: asyncio.Task[None] | None = None
     answer: list[Buffer] | None = None
+    begun: bool = False
+    forgotten: bool = False  # by `_turns`
     done: bool = False
+
+    @property
+    def order(self) -> Order:
+        """What the request reads and writes."""
+        return self.api.order
 
 
 class KafkaConnection(asyncio.Protocol):
@@ -73,7 +84,8 @@ class KafkaConnection(asyncio.Protocol):
         self._on_close = on_close
         self._may_open = may_open
         self._intake: RequestIntake  # from `connection_made` on, which is called first
-        self._line: deque[_Slot] = deque()  # begun, not yet answered
+        self._line: deque[_Slot] = deque()  # decoded, not yet answered
+        self._turns = Turns(self._line)
         self._tasks: set[asyncio.Task[None]] = set()
         self._transport: asyncio.Transport | None = None
         self._peer = "?"
@@ -139,17 +151,15 @@ class KafkaConnection(asyncio.Protocol):
             self._writer.close()
             self._writer = None
         self._intake.gone(asyncio.get_running_loop().time())
-        # A long poll is dropped with its client. Writes go on to their end: a client that sent
-        # with acks=0 and left has done nothing wrong.
+        # Long polls, and reads that have not begun, are dropped with their client. Writes go on to
+        # their end: a client that sent with acks=0 and left has done nothing wrong.
         self._handed_over()
-        for slot in self._line:
-            if slot.trace is not None and (slot.done or slot.api.long_poll):
-                slot.trace.over()
-            if slot.api.long_poll:
-                self._release(slot)
-                if slot.task is not None:
-                    slot.task.cancel()
-        self._line.clear()
+        self._drop(
+            slot
+            for slot in self._line
+            if slot.done or slot.order.long_poll or not (slot.begun or slot.order.writes)
+        )
+        self._start_ready()
         self._on_close(self)
 
     # --- for the listener -------------------------------------------------------------------
@@ -176,6 +186,8 @@ class KafkaConnection(asyncio.Protocol):
         """Take no more requests; close as soon as those under way are answered."""
         self._draining = True
         self._intake.drop(asyncio.get_running_loop().time())
+        # A client that loses a long poll asks again. What is behind one has not begun.
+        self._drop(dropwhile(lambda slot: not slot.order.long_poll, self._line))
         if self._transport is not None:
             self._transport.pause_reading()
             self._advance()
@@ -188,7 +200,7 @@ class KafkaConnection(asyncio.Protocol):
 
     async def wait_tasks(self) -> None:
         """Wait until nothing of this connection is running."""
-        if self._tasks:
+        while self._tasks:  # one that ends may begin the next
             await asyncio.wait(self._tasks)
 
     # --- requests ---------------------------------------------------------------------------
@@ -202,7 +214,7 @@ class KafkaConnection(asyncio.Protocol):
                 self._held.give(len(frame), asyncio.get_running_loop().time())
                 raise
             self._line.append(slot)
-            if not slot.api.long_poll:
+            if self._turns.add(slot):
                 self._start(slot)
         self._advance()
         self._balance_reading()
@@ -260,7 +272,32 @@ class KafkaConnection(asyncio.Protocol):
         return _Slot(header, api, request, len(frame), trace)
 
     def _start(self, slot: _Slot) -> None:
+        slot.begun = True
         slot.task = self._spawn(self._serve(slot))
+
+    def _finish(self, slot: _Slot) -> None:
+        """The handler is done: requests that waited for it may begin."""
+        slot.done = True
+        if self._transport is None:
+            self._drop([slot])
+        else:
+            self._turns.forget(slot)
+        self._start_ready()
+
+    def _start_ready(self) -> None:
+        for slot in self._turns.ready():
+            self._start(slot)
+
+    def _drop(self, slots: Iterable[_Slot]) -> None:
+        """Take requests out of the line: nobody waits for their answers."""
+        for slot in list(slots):
+            self._line.remove(slot)
+            self._release(slot)
+            self._turns.forget(slot)
+            if slot.trace is not None:
+                slot.trace.over()
+            if slot.task is not None and not slot.done:
+                slot.task.cancel()
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
@@ -299,9 +336,7 @@ class KafkaConnection(asyncio.Protocol):
         finally:
             self._release(slot)
         self._count(slot, error_codes(response), began, waited)
-        slot.done = True
-        if slot.trace is not None and self._transport is None:
-            slot.trace.over()
+        self._finish(slot)
         self._advance()
 
     async def _encode(self, slot: _Slot, response: Message | None) -> None:
@@ -318,6 +353,8 @@ class KafkaConnection(asyncio.Protocol):
                 slot.answer = encode_response(correlation_id, response, version)
 
     def _give_up(self, slot: _Slot, reason: str) -> None:
+        # What waits for this request must not run as if it had been answered.
+        self._drop(waiting for waiting in self._line if not waiting.begun)
         if slot.trace is not None:
             slot.trace.over()
         self.close(reason)

@@ -31,10 +31,17 @@ class RawClient:
 
     def send(self, request: Message, version: int) -> int:
         """Send a request; return its correlation id."""
-        correlation_id = next(self._correlation_ids)
-        frame = encode_request(correlation_id, self._client_id, request, version)
-        self.socket.sendall(b"".join(frame))
-        return correlation_id
+        return self.send_together((request, version))[0]
+
+    def send_together(self, *requests: tuple[Message, int]) -> list[int]:
+        """Send requests and their versions by one system call; return their correlation ids."""
+        ids = [next(self._correlation_ids) for _ in requests]
+        frames = [
+            b"".join(encode_request(number, self._client_id, request, version))
+            for number, (request, version) in zip(ids, requests, strict=True)
+        ]
+        self.socket.sendall(b"".join(frames))
+        return ids
 
     def receive(self, response_type: type[M], version: int) -> tuple[int, M]:
         """The next answer: its correlation id and its message."""

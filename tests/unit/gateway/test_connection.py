@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Mapping
 from typing import cast
 
 import pytest
 
 from quafka_gateway import connection
 from quafka_gateway.admin import Admin
-from quafka_gateway.api import APIS
+from quafka_gateway.api import APIS, Api
 from quafka_gateway.config import EdgeSettings
 from quafka_gateway.connection import KafkaConnection
 from quafka_gateway.context import Services
@@ -81,7 +82,7 @@ class HeldBroker:
 class Client:
     """A connection under test, and its two sides."""
 
-    def __init__(self, memory: RequestMemory | None = None) -> None:
+    def __init__(self, memory: RequestMemory | None = None, apis: Mapping[int, Api] = APIS) -> None:
         self.broker = HeldBroker()
         self.transport = MemoryTransport()
         self.memory = memory or RequestMemory(1 << 20)
@@ -89,7 +90,7 @@ class Client:
         responses = ResponseMemory(1 << 20)
         reader = FetchReader(broker, responses, cache_bytes=0, backfill_bytes=1 << 20)
         services = Services(
-            APIS,
+            apis,
             broker,
             Coordinator(broker),
             ("localhost", 1),

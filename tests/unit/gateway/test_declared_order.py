@@ -1,0 +1,435 @@
+"""What each API declares that it reads and writes, against the ops that its handler sends.
+
+Every handler answers a request of its kind over a real broker's ops; each op is known to touch
+some state. An API that touches more than it declares could be overtaken, or overtake.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+from typing import Any, cast
+
+from quafka_broker.server import OPS
+from quafka_broker.state import BrokerState
+from quafka_gateway.admin import Admin
+from quafka_gateway.api import APIS
+from quafka_gateway.config import EdgeSettings
+from quafka_gateway.context import RequestContext, Services
+from quafka_gateway.coordinator import Coordinator
+from quafka_gateway.fetch_reader import FetchReader
+from quafka_gateway.fetch_session import FetchSessions
+from quafka_gateway.mesh import BrokerLink
+from quafka_gateway.order import Order, State
+from quafka_gateway.request_memory import RequestMemory
+from quafka_gateway.response_memory import ResponseMemory
+from quafka_gateway.routes import OrgRoutes, to_one
+from quafka_mesh_ops.client import MeshClient
+from quafka_mesh_ops.ops import DescribeTopics
+from quafka_mesh_ops.parts import Op, OpCode
+from quafka_mesh_ops.tracing import NO_SPAN, Tracer
+from quafka_proto.config_kinds import ConfigOperation, ResourceType
+from quafka_proto.message import Message
+from quafka_proto.schema import (
+    acls,
+    api_versions,
+    cluster,
+    configs,
+    fetch,
+    group_admin,
+    groups,
+    leader_epochs,
+    list_offsets,
+    log_dirs,
+    metadata,
+    offsets,
+    partitions,
+    produce,
+    producer_id,
+    quafka,
+    quorum,
+    quotas,
+    replicas,
+    sasl,
+    scram,
+    topics,
+    transaction_admin,
+)
+from tests.unit.broker.memory_disk import MemoryDisk
+from tests.unit.broker.tools import ORG, batch_of, context, running_state
+
+RECORDS, TOPICS, CONFIGS = State.RECORDS, State.TOPICS, State.CONFIGS
+PRODUCERS, GROUPS, OFFSETS = State.PRODUCERS, State.GROUPS, State.OFFSETS
+
+EFFECTS = {
+    OpCode.PRODUCE: Order(reads=TOPICS | CONFIGS, writes=RECORDS | PRODUCERS),
+    OpCode.FETCH: Order(reads=RECORDS | TOPICS),
+    OpCode.LIST_OFFSETS: Order(reads=RECORDS | TOPICS),
+    OpCode.DELETE_TOPIC: Order(writes=TOPICS | CONFIGS | RECORDS | PRODUCERS | OFFSETS),
+    OpCode.DESCRIBE_TOPICS: Order(reads=TOPICS),
+    OpCode.CREATE_TOPIC: Order(writes=TOPICS | CONFIGS),
+    OpCode.INIT_PRODUCER_ID: Order(writes=PRODUCERS),
+    OpCode.DELETE_RECORDS: Order(reads=TOPICS, writes=RECORDS),
+    OpCode.EPOCH_ENDS: Order(reads=RECORDS | TOPICS),
+    OpCode.HOLD_LEASE: Order(),
+    OpCode.JOIN_GROUP: Order(writes=GROUPS),
+    OpCode.SYNC_GROUP: Order(writes=GROUPS),
+    OpCode.HEARTBEAT: Order(writes=GROUPS),
+    OpCode.LEAVE_GROUP: Order(writes=GROUPS),
+    OpCode.COMMIT_OFFSETS: Order(reads=TOPICS, writes=OFFSETS | GROUPS),
+    OpCode.COMMITTED_OFFSETS: Order(reads=OFFSETS | GROUPS | TOPICS),
+    OpCode.DELETE_OFFSETS: Order(reads=GROUPS | TOPICS, writes=OFFSETS),
+    OpCode.LIST_GROUPS: Order(reads=GROUPS | OFFSETS),
+    OpCode.DESCRIBE_GROUPS: Order(reads=GROUPS),
+    OpCode.DELETE_GROUPS: Order(writes=GROUPS | OFFSETS),
+    OpCode.PROBE: Order(),
+    OpCode.CREATE_PARTITIONS: Order(writes=TOPICS),
+    OpCode.DESCRIBE_TOPIC_CONFIGS: Order(reads=CONFIGS | TOPICS),
+    OpCode.ALTER_TOPIC_CONFIGS: Order(reads=TOPICS, writes=CONFIGS),
+    OpCode.DESCRIBE_BROKER: Order(reads=CONFIGS),
+    OpCode.DESCRIBE_LOG_DIR: Order(reads=RECORDS | TOPICS),
+    OpCode.DESCRIBE_PRODUCERS: Order(reads=PRODUCERS | TOPICS),
+    OpCode.FORGET_TOPIC: Order(writes=OFFSETS),
+    OpCode.GROUP_LAG: Order(reads=GROUPS | OFFSETS | RECORDS | TOPICS),
+    OpCode.LAG_OF_OFFSETS: Order(reads=RECORDS | TOPICS),
+}
+"""What clients can see that an op reads and writes."""
+
+_NO_API = {OpCode.PIN_SNAPSHOT, OpCode.READ_PINNED, OpCode.UNPIN_SNAPSHOT}
+_BETWEEN_SEVERAL_BROKERS = {OpCode.FORGET_TOPIC, OpCode.LAG_OF_OFFSETS}
+
+_TOPIC, _GROUP = "t", "g"
+
+
+def _offsets(part: Any) -> list[Any]:
+    return [offsets.OffsetCommitRequestTopic(name=_TOPIC, partitions=[part])]
+
+
+def _reassigned() -> list[replicas.ReassignableTopic]:
+    part = replicas.ReassignablePartition(partition_index=0, replicas=[0])
+    return [replicas.ReassignableTopic(name=_TOPIC, partitions=[part])]
+
+
+SAMPLES: dict[int, tuple[Message, int]] = {
+    0: (
+        produce.ProduceRequest(
+            acks=-1,
+            timeout_ms=1_000,
+            topic_data=[
+                produce.TopicProduceData(
+                    name=_TOPIC,
+                    partition_data=[produce.PartitionProduceData(index=0, records=batch_of(b"v"))],
+                )
+            ],
+        ),
+        9,
+    ),
+    1: (
+        fetch.FetchRequest(
+            max_bytes=1 << 20,
+            topics=[
+                fetch.FetchTopic(
+                    topic=_TOPIC,
+                    partitions=[fetch.FetchPartition(partition=0, partition_max_bytes=1 << 20)],
+                )
+            ],
+        ),
+        12,
+    ),
+    2: (
+        list_offsets.ListOffsetsRequest(
+            topics=[
+                list_offsets.ListOffsetsTopic(
+                    name=_TOPIC,
+                    partitions=[list_offsets.ListOffsetsPartition(partition_index=0, timestamp=-1)],
+                )
+            ]
+        ),
+        7,
+    ),
+    3: (
+        metadata.MetadataRequest(
+            topics=[metadata.MetadataRequestTopic(name="made-by-metadata")],
+            allow_auto_topic_creation=True,
+        ),
+        12,
+    ),
+    8: (
+        offsets.OffsetCommitRequest(
+            group_id=_GROUP,
+            topics=_offsets(
+                offsets.OffsetCommitRequestPartition(partition_index=0, committed_offset=1)
+            ),
+        ),
+        8,
+    ),
+    9: (
+        offsets.OffsetFetchRequest(
+            groups=[offsets.OffsetFetchRequestGroup(group_id=_GROUP, topics=None)]
+        ),
+        8,
+    ),
+    10: (groups.FindCoordinatorRequest(coordinator_keys=[_GROUP]), 6),
+    11: (
+        groups.JoinGroupRequest(
+            group_id="joined",
+            session_timeout_ms=10_000,
+            rebalance_timeout_ms=10_000,
+            protocol_type="consumer",
+            protocols=[groups.JoinGroupRequestProtocol(name="range", metadata=b"")],
+        ),
+        5,
+    ),
+    12: (groups.HeartbeatRequest(group_id=_GROUP, generation_id=1, member_id="m"), 4),
+    13: (
+        groups.LeaveGroupRequest(group_id=_GROUP, members=[groups.MemberIdentity(member_id="m")]),
+        5,
+    ),
+    14: (groups.SyncGroupRequest(group_id=_GROUP, generation_id=1, member_id="m"), 5),
+    15: (group_admin.DescribeGroupsRequest(groups=[_GROUP]), 5),
+    16: (group_admin.ListGroupsRequest(), 4),
+    17: (sasl.SaslHandshakeRequest(mechanism="PLAIN"), 1),
+    18: (api_versions.ApiVersionsRequest(), 3),
+    19: (
+        topics.CreateTopicsRequest(
+            topics=[topics.CreatableTopic(name="made", num_partitions=1, replication_factor=1)]
+        ),
+        7,
+    ),
+    20: (topics.DeleteTopicsRequest(topic_names=[_TOPIC]), 5),
+    21: (
+        partitions.DeleteRecordsRequest(
+            topics=[
+                partitions.DeleteRecordsTopic(
+                    name=_TOPIC,
+                    partitions=[partitions.DeleteRecordsPartition(partition_index=0, offset=0)],
+                )
+            ]
+        ),
+        2,
+    ),
+    22: (producer_id.InitProducerIdRequest(transactional_id=None), 4),
+    23: (
+        leader_epochs.OffsetForLeaderEpochRequest(
+            topics=[
+                leader_epochs.OffsetForLeaderTopic(
+                    topic=_TOPIC,
+                    partitions=[
+                        leader_epochs.OffsetForLeaderPartition(partition=0, leader_epoch=0)
+                    ],
+                )
+            ]
+        ),
+        4,
+    ),
+    29: (acls.DescribeAclsRequest(), 3),
+    30: (acls.CreateAclsRequest(creations=[acls.AclCreation()]), 3),
+    31: (acls.DeleteAclsRequest(filters=[acls.DeleteAclsFilter()]), 3),
+    32: (
+        configs.DescribeConfigsRequest(
+            resources=[
+                configs.DescribeConfigsResource(
+                    resource_type=kind, resource_name=name, configuration_keys=None
+                )
+                for kind, name in ((ResourceType.TOPIC, _TOPIC), (ResourceType.BROKER, "0"))
+            ]
+        ),
+        4,
+    ),
+    33: (
+        configs.AlterConfigsRequest(
+            resources=[
+                configs.AlterConfigsResource(
+                    resource_type=ResourceType.TOPIC,
+                    resource_name=_TOPIC,
+                    configs=[configs.AlterableConfig(name="retention.ms", value="1000")],
+                )
+            ]
+        ),
+        2,
+    ),
+    34: (
+        log_dirs.AlterReplicaLogDirsRequest(
+            dirs=[
+                log_dirs.AlterReplicaLogDir(
+                    path="/elsewhere",
+                    topics=[log_dirs.AlterReplicaLogDirTopic(name=_TOPIC, partitions=[0])],
+                )
+            ]
+        ),
+        2,
+    ),
+    35: (log_dirs.DescribeLogDirsRequest(topics=None), 4),
+    36: (sasl.SaslAuthenticateRequest(auth_bytes=b""), 2),
+    37: (
+        partitions.CreatePartitionsRequest(
+            topics=[partitions.CreatePartitionsTopic(name=_TOPIC, count=2, assignments=None)]
+        ),
+        3,
+    ),
+    42: (group_admin.DeleteGroupsRequest(groups_names=[_GROUP]), 2),
+    43: (
+        replicas.ElectLeadersRequest(
+            topic_partitions=[replicas.TopicPartitions(topic=_TOPIC, partitions=[0])]
+        ),
+        2,
+    ),
+    44: (
+        configs.IncrementalAlterConfigsRequest(
+            resources=[
+                configs.IncrementalAlterConfigsResource(
+                    resource_type=ResourceType.TOPIC,
+                    resource_name=_TOPIC,
+                    configs=[
+                        configs.IncrementalAlterableConfig(
+                            name="retention.ms",
+                            config_operation=ConfigOperation.SET,
+                            value="1000",
+                        )
+                    ],
+                )
+            ]
+        ),
+        1,
+    ),
+    45: (replicas.AlterPartitionReassignmentsRequest(topics=_reassigned()), 0),
+    46: (replicas.ListPartitionReassignmentsRequest(topics=None), 0),
+    47: (
+        offsets.OffsetDeleteRequest(
+            group_id=_GROUP,
+            topics=[
+                offsets.OffsetDeleteRequestTopic(
+                    name=_TOPIC,
+                    partitions=[offsets.OffsetDeleteRequestPartition(partition_index=0)],
+                )
+            ],
+        ),
+        0,
+    ),
+    48: (quotas.DescribeClientQuotasRequest(), 1),
+    50: (scram.DescribeUserScramCredentialsRequest(users=None), 0),
+    55: (
+        quorum.DescribeQuorumRequest(
+            topics=[
+                quorum.TopicData(
+                    topic_name="__cluster_metadata",
+                    partitions=[quorum.PartitionData(partition_index=0)],
+                )
+            ]
+        ),
+        2,
+    ),
+    60: (cluster.DescribeClusterRequest(), 1),
+    61: (
+        transaction_admin.DescribeProducersRequest(
+            topics=[transaction_admin.TopicRequest(name=_TOPIC, partition_indexes=[0])]
+        ),
+        0,
+    ),
+    65: (transaction_admin.DescribeTransactionsRequest(transactional_ids=["x"]), 0),
+    66: (transaction_admin.ListTransactionsRequest(), 1),
+    74: (configs.ListConfigResourcesRequest(), 1),
+    75: (
+        partitions.DescribeTopicPartitionsRequest(
+            topics=[partitions.TopicRequest(name=_TOPIC)], response_partition_limit=10
+        ),
+        0,
+    ),
+    20550: (quafka.DescribeGroupLagRequest(groups=[_GROUP]), 0),
+    20551: (quafka.DescribeGatewayRequest(), 0),
+}
+"""A request of each API that makes its handler do all that it can do, and the version of it."""
+
+
+class DirectClient:
+    """A mesh client whose ops go straight to a broker's handlers, and are noted."""
+
+    connected = True
+    seconds_away = 0.0
+
+    def __init__(self, state: BrokerState) -> None:
+        self._state = state
+        self.called: list[Op] = []
+
+    async def call(self, op: Op, **_: Any) -> object:
+        if op.code != OpCode.HOLD_LEASE:
+            self.called.append(op)
+        return await OPS[op.code](self._state, context(), op)
+
+    def counters(self) -> Any:
+        raise NotImplementedError
+
+
+@asynccontextmanager
+async def _served() -> AsyncGenerator[tuple[DirectClient, RequestContext]]:
+    async with running_state(MemoryDisk()) as state:
+        await state.create_topic(ORG, _TOPIC, 1)
+        client = DirectClient(state)
+        link = BrokerLink(cast(MeshClient, client), ORG)
+        responses = ResponseMemory(1 << 20)
+        reader = FetchReader(link, responses, cache_bytes=1 << 20, backfill_bytes=1 << 20)
+        services = Services(
+            APIS,
+            link,
+            Coordinator(link),
+            ("localhost", 1),
+            Tracer(),
+            1 << 20,
+            RequestMemory(1 << 20),
+            FetchSessions(slots=0, max_partitions=0, session_partitions=0),
+            responses,
+            reader,
+            Admin([link], OrgRoutes(to_one("broker:1"), ORG)),
+            EdgeSettings(),
+        )
+        try:
+            yield client, RequestContext(services, 0, "test", 0, NO_SPAN, "/127.0.0.1")
+        finally:
+            await reader.close()
+
+
+async def _ops_of(key: int) -> list[Op]:
+    """What the API's handler asks the broker."""
+    request, version = SAMPLES[key]
+    async with _served() as (client, about):
+        handling = asyncio.ensure_future(
+            APIS[key].handler(request, replace(about, version=version))
+        )
+        with suppress(TimeoutError, NotImplementedError):
+            # A JoinGroup is parked until its group is complete: what it asks is known before.
+            async with asyncio.timeout(0.1 if APIS[key].long_poll else 10.0):
+                await handling
+        return client.called
+
+
+def _effects(op: Op) -> Order:
+    effects = EFFECTS[op.code]
+    if isinstance(op, DescribeTopics) and op.auto_create:
+        return Order(writes=State.TOPICS)
+    return effects
+
+
+async def test_handlers_touch_no_more_than_their_apis_declare() -> None:
+    reached = {OpCode.HOLD_LEASE}
+    for key, api in APIS.items():
+        declared = api.order
+        for op in await _ops_of(key):
+            reached.add(op.code)
+            effects = _effects(op)
+            undeclared = effects.writes & ~declared.writes
+            undeclared |= effects.reads & ~(declared.reads | declared.writes)
+            assert not undeclared, (api.name, op)
+    assert set(OPS) - reached == _NO_API | _BETWEEN_SEVERAL_BROKERS
+
+
+def test_ops_that_only_read_write_nothing() -> None:
+    assert set(EFFECTS) == set(OPS) - _NO_API
+    for kind in _every_op():
+        if kind.reads and kind is not DescribeTopics:
+            assert not EFFECTS[kind.code].writes, kind
+
+
+def _every_op() -> list[type[Op]]:
+    return [kind for kind in Op.__subclasses__() if kind.code in EFFECTS]
