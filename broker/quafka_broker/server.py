@@ -252,6 +252,7 @@ class Broker:
         if self._state is not None:
             await self._state.groups.close()
         if self._state is not None:
+            self._state.admissions.close()
             await self._state.log.close()
         await self._operations.close()
         self._folder.release()

@@ -10,6 +10,7 @@ from time import time_ns
 from typing import Any, TypeVar
 
 from quafka_broker import event_batches, topic_configs, topics
+from quafka_broker.admissions import Admissions
 from quafka_broker.config import BrokerConfig
 from quafka_broker.groups.coordinator import Coordinator
 from quafka_broker.groups.group import Limits
@@ -49,6 +50,7 @@ class BrokerState:
     deletions: int = 0
     """Counts what has died; the log's rewriter looks at it."""
     leases: Leases = field(default_factory=Leases)
+    admissions: Admissions = field(default_factory=Admissions)
     produced_by: ProducedBy = field(default_factory=ProducedBy)
     retention_changed: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when a topic's retention has been changed."""

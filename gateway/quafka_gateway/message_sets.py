@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from quafka_mesh_ops.ops import FetchOp, FetchOpResp
 from quafka_proto.errors import BatchError
-from quafka_proto.legacy import from_batches, to_batches
+from quafka_proto.legacy import from_batches, to_batch
 from quafka_proto.message import Buffer
 
 _R = TypeVar("_R")
@@ -27,12 +27,12 @@ _RESPONSE_LIMIT = 57_671_680  # bytes of one response, as of newer ones
 _thread = ThreadPoolExecutor(1, "message-sets")
 
 
-async def from_producer(message_sets: Sequence[Buffer]) -> list[bytes | BatchError]:
-    """The batches of each partition's message set, or what is wrong with it."""
+async def from_producer(message_sets: Sequence[Buffer]) -> list[bytearray | BatchError]:
+    """The batch of each partition's message set, or what is wrong with it."""
     limit = max(_REQUEST_LIMIT // max(1, len(message_sets)), _PARTITION_LIMIT)
 
-    def convert() -> list[bytes | BatchError]:
-        return [_batches(message_set, limit) for message_set in message_sets]
+    def convert() -> list[bytearray | BatchError]:
+        return [_batch(message_set, limit) for message_set in message_sets]
 
     return await _beside(convert)
 
@@ -68,9 +68,9 @@ async def _beside(work: Callable[[], _R]) -> _R:
     return await asyncio.get_running_loop().run_in_executor(_thread, work)
 
 
-def _batches(message_set: Buffer, limit: int) -> bytes | BatchError:
+def _batch(message_set: Buffer, limit: int) -> bytearray | BatchError:
     try:
-        return b"".join(to_batches(message_set, limit))
+        return to_batch(message_set, limit)
     except BatchError as e:
         return e
 

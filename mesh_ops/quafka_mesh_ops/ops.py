@@ -22,7 +22,7 @@ from quafka_mesh_ops.parts import Buffer, Op, OpCode, Part
 
 @dataclass(frozen=True, slots=True)
 class ProduceOp(Part):
-    """Record batches for one partition, as the client sent them."""
+    """The record batch for one partition, as the client sent it. The broker checks it."""
 
     topic: str
     partition: int
@@ -31,14 +31,26 @@ class ProduceOp(Part):
 
 
 @dataclass(frozen=True, slots=True)
+class RecordError(Part):
+    """What is wrong with one record of a batch, the first having index 0."""
+
+    index: int
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class ProduceOpResp(Part):
-    """Where the first record went. Answered after the group commit that holds the batches."""
+    """Where the first record went. Answered after the group commit that holds the batch.
+
+    `record_errors`: the records that are to blame for the error, where some are (KIP-467).
+    """
 
     base_offset: int
     error_code: int = 0
     log_append_time: int = -1
     log_start_offset: int = 0
     error_message: str = ""
+    record_errors: list[RecordError] | None = None
 
 
 @dataclass(frozen=True, slots=True)

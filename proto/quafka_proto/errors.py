@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import IntEnum
 
 
@@ -20,11 +21,17 @@ class UnsupportedVersion(ValueError):  # noqa: N818
 
 
 class BatchError(ValueError):
-    """A record batch that cannot be stored; `code` is what Kafka answers."""
+    """A record batch that cannot be stored; `code` is what Kafka answers.
 
-    def __init__(self, code: ErrorCode, message: str) -> None:
+    `records`: index and message of the records that are to blame (KIP-467); mostly none is named.
+    """
+
+    def __init__(
+        self, code: ErrorCode, message: str, records: Sequence[tuple[int, str]] = ()
+    ) -> None:
         super().__init__(message)
         self.code = code
+        self.records = records
 
 
 class ErrorCode(IntEnum):

@@ -22,7 +22,7 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Iterator, Sequence
-from itertools import groupby
+from itertools import chain
 from typing import NamedTuple
 
 from quafka_proto.compression import DECOMPRESSED_LIMIT, Codec, TooLarge, decompress, mend_lz4
@@ -40,6 +40,7 @@ _CRC_SIZE = 4
 _CODEC_MASK, _APPEND_TIME = 0x07, 0x08
 _NO_TIMESTAMP = -1
 _LAST_TIMESTAMP = 1 << 62  # so that the difference of any two fits 64 bits
+_NOT_ALONE = "a compressed message beside another message"
 
 
 class _Message(NamedTuple):
@@ -68,40 +69,45 @@ class _Message(NamedTuple):
 # --- from old producers ---------------------------------------------------------------------
 
 
-def to_batches(message_set: Buffer, limit: int = DECOMPRESSED_LIMIT) -> list[bytearray]:
-    """What an old producer sent, as batches of format 2 that `split_batches` accepts.
+def to_batch(message_set: Buffer, limit: int = DECOMPRESSED_LIMIT) -> bytearray:
+    """What an old producer sent, as one batch of format 2 with base offset 0.
 
-    Each compressed message becomes a batch compressed alike, and so does each run of uncompressed
-    ones. Every CRC is checked. Messages of magic 0 have no timestamp, -1. Base offsets are 0.
-    All of it decompresses to at most `limit` bytes; as much again is in use.
+    It is either one compressed message, which becomes a batch compressed alike, or messages that
+    are not compressed; as in Kafka, nothing else. Every CRC is checked. Messages of magic 0 have
+    no timestamp, -1. A compressed message decompresses to at most `limit` bytes; as much again is
+    in use.
 
     Raises:
         BatchError: CORRUPT_MESSAGE, UNSUPPORTED_FOR_MESSAGE_FORMAT (another format among them),
             UNSUPPORTED_COMPRESSION_TYPE (also zstd, which these formats do not have),
-            INVALID_TIMESTAMP, INVALID_RECORD (none at all, or compressed ones within compressed
-            ones), MESSAGE_TOO_LARGE (above the limit).
+            INVALID_TIMESTAMP, INVALID_RECORD (no message at all, a compressed one beside others or
+            within one), MESSAGE_TOO_LARGE (above the limit).
     """
-    batches: list[bytearray] = []
-    for codec, messages in groupby(_messages(memoryview(message_set)), lambda m: m.codec):
-        if codec == Codec.NONE:
-            batches.append(build_batch(_produced(message) for message in messages))
-            continue
-        for message in messages:
-            inner = _unwrapped(message, limit)
-            limit -= len(inner)
-            batches.append(
-                build_batch(map(_produced, _inner_messages(message, inner)), codec=codec)
-            )
-    if not batches:
+    messages = _messages(memoryview(message_set))
+    first = next(messages, None)
+    if first is None:
         raise BatchError(ErrorCode.INVALID_RECORD, "the request has no records")
-    return batches
+    if first.codec == Codec.NONE:
+        return build_batch(map(_produced, _uncompressed(chain([first], messages))))
+    if next(messages, None) is not None:
+        raise BatchError(ErrorCode.INVALID_RECORD, _NOT_ALONE)
+    inner = _unwrapped(first, limit)
+    return build_batch(map(_produced, _inner_messages(first, inner)), codec=first.codec)
+
+
+def _uncompressed(messages: Iterator[_Message]) -> Iterator[_Message]:
+    for message in messages:
+        if message.codec != Codec.NONE:
+            raise BatchError(ErrorCode.INVALID_RECORD, _NOT_ALONE)
+        yield message
 
 
 def iter_messages(message_set: Buffer, limit: int = DECOMPRESSED_LIMIT) -> Iterator[Record]:
     """The messages of a set as a consumer sees them: decompressed, with absolute offsets.
 
     Raises:
-        BatchError: as `to_batches`, but an empty set has no messages.
+        BatchError: as `to_batch`, but an empty set has no messages, and compressed messages may
+            stand beside others.
     """
     for message in _messages(memoryview(message_set)):
         if message.codec == Codec.NONE:

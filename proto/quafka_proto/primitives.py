@@ -41,7 +41,7 @@ def write_uvarint(out: bytearray, value: int) -> None:
     out.append(value)
 
 
-def read_varint(data: bytes | memoryview, at: int) -> tuple[int, int]:
+def read_varint(data: bytes | bytearray | memoryview, at: int) -> tuple[int, int]:
     """A zigzag varint of at most 64 bits, as records have them.
 
     Raises:

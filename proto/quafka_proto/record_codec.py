@@ -1,4 +1,4 @@
-"""The records inside a record batch: built, iterated and checked.
+"""The records inside a record batch: built and iterated; `record_check` checks them.
 
     attributes, unused             1 byte
     timestamp - base timestamp     varint
@@ -22,8 +22,8 @@ from collections.abc import Iterable, Iterator
 from enum import IntEnum
 from typing import NamedTuple
 
-from quafka_proto.compression import DECOMPRESSED_LIMIT, Codec, TooLarge, compress, decompress
-from quafka_proto.errors import BatchError, ErrorCode, Malformed
+from quafka_proto.compression import DECOMPRESSED_LIMIT, Codec, compress, decompress
+from quafka_proto.errors import Malformed
 from quafka_proto.message import Buffer
 from quafka_proto.primitives import read_varint, write_varint
 from quafka_proto.records import (
@@ -38,11 +38,12 @@ from quafka_proto.records import (
 
 _TIMESTAMP_RANGE = 1 << 63
 _LEAST_RECORD = 7  # its length, and six fields of one byte
-_GARBLED = (IndexError, UnicodeDecodeError)
+_GARBLED = (IndexError,)
 
 
 class Record(NamedTuple):
-    """One record. Key and value may be null; header values too. Names of headers may repeat."""
+    """One record. Key and value may be null; header values too. Names of headers may repeat; one
+    that is not UTF-8 has replacement characters, as Java's clients read it."""
 
     offset: int
     timestamp: int
@@ -216,7 +217,7 @@ def _read_headers(data: bytes, at: int) -> tuple[list[tuple[str, bytes | None]],
         if name is None:
             raise Malformed("a record header has no name")
         value, at = _read_bytes(data, at)
-        headers.append((name.decode(), value))
+        headers.append((name.decode(errors="replace"), value))
     return headers, at
 
 
@@ -242,80 +243,11 @@ def first_headers(batch: Buffer) -> list[tuple[str, bytes | None]]:
         return []
 
 
-# --- checking -------------------------------------------------------------------------------
-
-
-class Times(NamedTuple):
-    """The least and the greatest timestamp of a batch's records; -1, none, counts as one."""
-
-    oldest: int
-    newest: int
-
-
-def check_records(batch: Buffer, limit: int = DECOMPRESSED_LIMIT) -> Times:
-    """Look at every record of a batch that a producer sent; what `split_batches` does not do.
-
-    Checked: that the records decompress, that their number, their lengths and those of what is in
-    them are as they say, that offsets ascend by one from the base offset, that attributes are 0,
-    that names of headers are text, and that nothing follows. The CRC is not checked, and whether
-    the header's max timestamp is the newest is left to the caller: Kafka corrects it.
-
-    Raises:
-        BatchError: INVALID_RECORD; INVALID_TIMESTAMP where one does not fit 64 bits;
-            CORRUPT_MESSAGE where the batch is cut short or does not decompress; MESSAGE_TOO_LARGE
-            where it decompresses to more than `limit` bytes.
-    """
-    try:
-        header = read_header(batch)
-        data = _body(batch, header, limit)
-    except TooLarge as e:
-        raise BatchError(ErrorCode.MESSAGE_TOO_LARGE, str(e)) from e
-    except Malformed as e:
-        raise BatchError(ErrorCode.CORRUPT_MESSAGE, str(e)) from e
-    try:
-        oldest, newest = _checked(data, header.record_count)
-    except (Malformed, *_GARBLED) as e:
-        raise BatchError(ErrorCode.INVALID_RECORD, f"a record is garbled: {e}") from e
-    times = Times(header.base_timestamp + oldest, header.base_timestamp + newest)
-    if not -_TIMESTAMP_RANGE <= times.oldest <= times.newest < _TIMESTAMP_RANGE:
-        raise BatchError(ErrorCode.INVALID_TIMESTAMP, f"timestamps from {times[0]} to {times[1]}")
-    return times
-
-
-def _checked(data: bytes, count: int) -> tuple[int, int]:
-    """The least and the greatest timestamp delta."""
-    at = 0
-    oldest, newest = 1 << 63, -1 << 63
-    for expected in range(count):
-        size, at = read_varint(data, at)
-        end = at + size
-        if data[at]:
-            raise Malformed(f"its attributes are {data[at]}")
-        timestamp, at = read_varint(data, at + 1)
-        if timestamp > newest:
-            newest = timestamp
-        if timestamp < oldest:
-            oldest = timestamp
-        delta, at = read_varint(data, at)
-        if delta != expected:
-            raise Malformed(f"its offset delta is {delta}, not {expected}")
-        at = _skip_bytes(data, _skip_bytes(data, at))
-        if data[at]:
-            _, at = _read_headers(data, at)
-        else:
-            at += 1
-        if at != end:
-            raise Malformed("it is not as long as it says")
-    if at != len(data):
-        raise Malformed(f"{len(data) - at} bytes follow the last one")
-    return oldest, newest
-
-
-def _skip_bytes(data: bytes | memoryview, at: int) -> int:
+def _skip_bytes(data: memoryview, at: int) -> int:
     size, at = read_varint(data, at)
     if size < -1:
         raise Malformed(f"a key or value of {size} bytes")
-    return at + size if size > 0 else at
+    return at + max(size, 0)
 
 
 # --- control records ------------------------------------------------------------------------

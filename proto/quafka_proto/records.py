@@ -94,12 +94,52 @@ def read_header(batch: Buffer) -> BatchHeader:
     return BatchHeader(base, length + _PREFIX, *rest)
 
 
-def split_batches(records: Buffer) -> list[tuple[BatchHeader, memoryview]]:
-    """Check what a producer sent and cut it into batches.
+def whole_batch(records: Buffer) -> BatchHeader:
+    """The header of the one batch that a producer sent for a partition, as Kafka demands.
 
-    Checked: lengths, magic, CRC-32C, compression type, and that the record count agrees with
-    the offsets the batch claims (a producer's batch is dense). The records themselves are not
-    looked at.
+    Checked: that it is one, of format 2, and just as long as it says. `checked_part` does the rest.
+
+    Raises:
+        BatchError: CORRUPT_MESSAGE or INVALID_RECORD.
+    """
+    size = len(records)
+    if size < _LENGTH_AND_MAGIC.size:
+        raise BatchError(ErrorCode.INVALID_RECORD, f"{size} bytes are no record batch")
+    length, magic = _LENGTH_AND_MAGIC.unpack_from(records)
+    if magic in (0, 1):
+        raise BatchError(ErrorCode.INVALID_RECORD, f"message format {magic} where 2 is asked for")
+    if magic != MAGIC or length + _PREFIX < BATCH_HEADER_SIZE:
+        raise BatchError(
+            ErrorCode.CORRUPT_MESSAGE, f"a batch of format {magic} and length {length}"
+        )
+    if length + _PREFIX > size:
+        raise BatchError(ErrorCode.INVALID_RECORD, "the record batch is cut short")
+    if length + _PREFIX < size:
+        raise BatchError(
+            ErrorCode.INVALID_RECORD, "a produce has one record batch for each partition"
+        )
+    return read_header(records)
+
+
+def checked_part(records: Buffer, header: BatchHeader) -> bytes:
+    """The bytes of a `whole_batch` from PATCHED_SIZE on; its CRC and what its header claims are
+    right. The records are checked by `record_check`.
+
+    Raises:
+        BatchError: CORRUPT_MESSAGE, UNSUPPORTED_COMPRESSION_TYPE, INVALID_TXN_STATE,
+            INVALID_TIMESTAMP or INVALID_RECORD.
+    """
+    part = bytes(memoryview(records)[PATCHED_SIZE:])
+    if crc32c(part) != header.crc:
+        raise BatchError(ErrorCode.CORRUPT_MESSAGE, "the batch's CRC does not match")
+    if header.base_offset:
+        raise BatchError(ErrorCode.INVALID_RECORD, f"base offset {header.base_offset}, not 0")
+    _check_claims(header)
+    return part
+
+
+def split_batches(records: Buffer) -> list[tuple[BatchHeader, memoryview]]:
+    """Cut our own batches, of the registry and the groups, and check their headers and CRCs.
 
     Raises:
         BatchError: with CORRUPT_MESSAGE, UNSUPPORTED_FOR_MESSAGE_FORMAT (an older format),
@@ -171,12 +211,16 @@ def assemble(header: BatchHeader, body: Buffer) -> bytearray:
     return batch
 
 
-def stamp(batch: Buffer, now_ms: int) -> bytearray:
-    """A copy of a batch whose records all carry the time of the append (LogAppendTime)."""
+def stamp(batch: Buffer, max_timestamp: int, *, append_time: bool) -> bytearray:
+    """A copy of a batch with another max timestamp, its CRC made right.
+
+    With `append_time` it is the time of all records (LogAppendTime).
+    """
     stamped = bytearray(batch)
-    (attributes,) = struct.unpack_from(">h", stamped, _ATTRIBUTES_AT)
-    struct.pack_into(">h", stamped, _ATTRIBUTES_AT, attributes | LOG_APPEND_TIME)
-    struct.pack_into(">q", stamped, _MAX_TIMESTAMP_AT, now_ms)
+    if append_time:
+        (attributes,) = struct.unpack_from(">h", stamped, _ATTRIBUTES_AT)
+        struct.pack_into(">h", stamped, _ATTRIBUTES_AT, attributes | LOG_APPEND_TIME)
+    struct.pack_into(">q", stamped, _MAX_TIMESTAMP_AT, max_timestamp)
     struct.pack_into(">I", stamped, _CRC_AT, crc32c(memoryview(stamped)[PATCHED_SIZE:]))
     return stamped
 

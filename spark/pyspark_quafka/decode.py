@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from pyspark_quafka.arrow import HEADER_FIELDS, arrow_schema
 from pyspark_quafka.columns import FROM_BATCH_HEADERS, HEADERS
 from pyspark_quafka.record_starts import find_records
-from pyspark_quafka.varints import Bytes, Flags, Longs, read_varints
 from quafka_proto.compression import TooLarge, decompress_into
 from quafka_proto.errors import Malformed
 from quafka_proto.message import Buffer
@@ -31,6 +30,7 @@ from quafka_proto.records import (
     TRANSACTIONAL,
     crc32c,
 )
+from quafka_proto.varints import Bytes, Flags, Longs, read_varints
 
 _LEAST_RECORD = 7
 BATCH_LIMIT = 1 << 30

@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from pyspark_quafka.varints import Bytes, Flags, Longs, read_varints
+from quafka_proto.varints import Bytes, Flags, Longs, read_varints
 
 FEWEST_LANES = 40
 """Below so many lanes side by side a step of numpy costs more than a loop over them."""

@@ -14,10 +14,10 @@ from pyspark_quafka.errors import QuafkaError
 from pyspark_quafka.options import FAILFAST
 from pyspark_quafka.snapshot import Rows, Source, keys_of, read_rows, which_source
 from pyspark_quafka.store import Store, open_store
-from pyspark_quafka.varints import Longs
 from quafka_proto.errors import Malformed
 from quafka_proto.log_format import ENTRY_HEADER_SIZE, ROW_DAMAGED, check_entry_header
 from quafka_proto.snapshot_format import Piece
+from quafka_proto.varints import Longs
 
 _CHUNK_BYTES = 4 << 20
 """Bytes of stored batches that are decoded together."""

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from pyspark_quafka.errors import QuafkaError, QuafkaOptionError, SnapshotNotFoundError
 from pyspark_quafka.store import Store
-from pyspark_quafka.varints import Bytes, Longs
 from quafka_proto.errors import Malformed
 from quafka_proto.log_format import INDEX_ROW_SIZE
 from quafka_proto.records import crc32c
@@ -31,6 +30,7 @@ from quafka_proto.snapshot_format import (
     is_snapshot_id,
     manifest_path,
 )
+from quafka_proto.varints import Bytes, Longs
 
 _ROW = np.dtype(
     [

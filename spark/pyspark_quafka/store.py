@@ -19,7 +19,7 @@ from urllib.parse import unquote, urlsplit
 import numpy as np
 
 from pyspark_quafka.errors import QuafkaError, QuafkaOptionError
-from pyspark_quafka.varints import Bytes
+from quafka_proto.varints import Bytes
 
 _OBJECT_STORES = ("s3", "s3a", "gs", "az", "abfs", "abfss")
 

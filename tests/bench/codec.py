@@ -24,7 +24,8 @@ from kio.serial import entity_reader, entity_writer
 
 from quafka_proto.codec import decode, encode
 from quafka_proto.message import Message
-from quafka_proto.record_codec import Record, build_batch, check_records, iter_records
+from quafka_proto.record_check import check_records
+from quafka_proto.record_codec import Record, build_batch, iter_records
 from quafka_proto.records import split_batches
 from quafka_proto.schema.fetch import (
     EpochEndOffset,

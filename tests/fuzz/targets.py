@@ -26,9 +26,10 @@ from quafka_proto.codec import decode
 from quafka_proto.compression import Codec, decompress, mend_lz4
 from quafka_proto.errors import BatchError, Malformed, UnsupportedVersion
 from quafka_proto.headers import decode_request_header, decode_response_header
-from quafka_proto.legacy import from_batches, iter_messages, to_batches
+from quafka_proto.legacy import from_batches, iter_messages, to_batch
 from quafka_proto.message import REQUESTS
-from quafka_proto.record_codec import check_records, iter_records, read_marker
+from quafka_proto.record_check import check_records
+from quafka_proto.record_codec import iter_records, read_marker
 from quafka_proto.records import (
     BATCH_HEADER_SIZE,
     CONTROL,
@@ -116,9 +117,9 @@ def sealed_batch(data: bytes) -> bool:
 def message_set(data: bytes) -> bool:
     """What an old producer sends, stored, and fetched by an old consumer."""
     try:
-        stored = to_batches(data, LIMIT)
+        stored = to_batch(data, LIMIT)
         for magic in (0, 1):
-            from_batches(stored, magic, 0, LIMIT)
+            from_batches([stored], magic, 0, LIMIT)
     except REFUSED:
         accepted = False
     else:

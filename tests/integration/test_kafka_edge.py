@@ -7,7 +7,9 @@ import time
 
 import pytest
 
+from quafka_proto.compression import Codec
 from quafka_proto.errors import ErrorCode
+from quafka_proto.record_codec import Record, build_batch
 from quafka_proto.schema.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from quafka_proto.schema.fetch import (
     FetchResponse,
@@ -174,12 +176,41 @@ def test_corrupt_batch_is_refused_and_its_neighbour_stored(client: RawClient, to
             name="no-such", partition_data=[PartitionProduceData(index=0, records=corrupt)]
         )
     )
+    metadata(client, f"{topic}-beside")  # creates it
     bad = PartitionProduceData(index=0, records=corrupt)
-    request.topic_data.append(TopicProduceData(name=topic, partition_data=[bad]))
+    request.topic_data.append(TopicProduceData(name=f"{topic}-beside", partition_data=[bad]))
     answer = client.call(request, ProduceResponse, VERSION["produce"])
     codes = [t.partition_responses[0].error_code for t in answer.responses]
     assert codes == [0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.CORRUPT_MESSAGE]
     assert values(fetch(client, topic, 0)) == [b"a"]
+
+
+@pytest.mark.parametrize("version", [3, 7, 8, 12])
+def test_a_partition_has_one_batch(client: RawClient, topic: str, version: int) -> None:
+    request = produce_request(topic, b"a")
+    partition = request.topic_data[0].partition_data[0]
+    whole = bytes(partition.records or b"")
+    partition.records = whole * 2
+    (refused,) = client.call(request, ProduceResponse, version).responses[0].partition_responses
+    assert refused.error_code == ErrorCode.INVALID_RECORD
+    if version >= 8:
+        assert refused.error_message == "a produce has one record batch for each partition"
+    partition.records = whole
+    request.topic_data *= 2
+    answers = client.call(request, ProduceResponse, version).responses
+    codes = {answer.partition_responses[0].error_code for answer in answers}
+    assert codes == {ErrorCode.INVALID_REQUEST}
+    assert values(fetch(client, topic, 0)) == []
+
+
+@pytest.mark.parametrize("version", [3, 6, 7])
+def test_zstd_needs_version_7(client: RawClient, topic: str, version: int) -> None:
+    request = produce_request(topic, b"a")
+    batch = build_batch([Record(0, 1_000, None, b"zstd", [])], codec=Codec.ZSTD)
+    request.topic_data[0].partition_data[0].records = batch
+    (answer,) = client.call(request, ProduceResponse, version).responses[0].partition_responses
+    expected = 0 if version >= 7 else ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+    assert answer.error_code == expected
 
 
 def test_pipelined_requests_are_answered_in_order(client: RawClient, topic: str) -> None:

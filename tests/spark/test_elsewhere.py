@@ -26,8 +26,8 @@ from pyspark_quafka.planner import plan
 from pyspark_quafka.scan import run
 from pyspark_quafka.snapshot import open_snapshot
 from pyspark_quafka.store import Store, open_store
-from pyspark_quafka.varints import Bytes
 from quafka_proto.record_codec import Record
+from quafka_proto.varints import Bytes
 from tests.spark.conftest import needs_java
 from tests.support.java import QUICK_START
 from tests.support.s3 import S3, s3_server

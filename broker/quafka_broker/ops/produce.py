@@ -1,31 +1,41 @@
-"""Op 0x02, produce: check batches, append them, answer when they are durable.
+"""Op 0x02, produce: check each partition's batch, append it, answer when it is durable.
 
-A failing partition never spoils the others. Ops of one stream reach the log in the order in which
-they arrived: nothing is awaited before the append, but room for it.
+A failing partition never spoils the others. Batches of one partition reach the log in the order in
+which their ops arrived, also where checking them takes long.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from time import time_ns
 
-from quafka_broker.admission import admit
+from quafka_broker.admission import Admitted
+from quafka_broker.admissions import SHORT_BYTES, SHORT_RECORDS, Verdict, claimed_records
 from quafka_broker.producers import NO_PRODUCER, Batch, SequenceError
 from quafka_broker.state import BrokerState
-from quafka_broker.topics import unknown_topic
-from quafka_broker.virtual_topics import VirtualTopic
+from quafka_broker.topics import Topic, unknown_topic
+from quafka_broker.virtual_topics import VirtualTopic, VirtualTopicId
 from quafka_broker.wal.errors import InDoubtError, StorageError
 from quafka_broker.wal.group import WriteTimes
 from quafka_mesh_ops import semconv
-from quafka_mesh_ops.ops import ProduceOp, ProduceOpResp, ProduceOps, ProduceOpsResp
+from quafka_mesh_ops.ops import (
+    ProduceOp,
+    ProduceOpResp,
+    ProduceOps,
+    ProduceOpsResp,
+    RecordError,
+)
 from quafka_mesh_ops.server import OpContext
+from quafka_mesh_ops.slices import Slices
 from quafka_mesh_ops.tracing import MAX_LINKS, Span, TraceContext, Tracer, fail_with
 from quafka_proto.errors import BatchError, ErrorCode
-from quafka_proto.records import BatchHeader, split_batches
 
 _WRITES_TRACED = 4
+_APPENDS_A_SLICE = 64
+_PER_BATCH = 16  # what a batch costs beside its records, in records
 
 
 @dataclass(slots=True)
@@ -38,7 +48,7 @@ class _RefusedError(Exception):
 
 @dataclass(slots=True, eq=False)
 class _Write:
-    """One partition's batches on their way: new ones, and repeats of earlier ones."""
+    """One partition's batch on its way: a new one, or the repeat of an earlier one."""
 
     topic: VirtualTopic
     records: int
@@ -49,12 +59,12 @@ class _Write:
 
 
 async def handle(state: BrokerState, context: OpContext, op: ProduceOps) -> ProduceOpsResp:
-    """Append every partition's batches."""
+    """Append every partition's batch."""
     await state.log.wait_for_room()
     with context.tracer.start(semconv.STORE, context.trace) as span:
         context.ack_parent = span.context
         writes: list[WriteTimes] | None = None if span.context is None else []
-        begun = [_begin(state, context.org_id, part, writes) for part in op.partitions]
+        begun = await _Request(state, context.org_id, op, writes).begin()
         with context.tracer.start(semconv.COMMIT, span.context) as commit:
             answers = [await _finish(state, write) for write in begun]
         if span.context is not None:
@@ -64,55 +74,129 @@ async def handle(state: BrokerState, context: OpContext, op: ProduceOps) -> Prod
     return ProduceOpsResp(answers)
 
 
-def _begin(
-    state: BrokerState, org: int, part: ProduceOp, writes: list[WriteTimes] | None
-) -> _Write | ProduceOpResp:
-    try:
-        return _queue(state, org, part, writes)
-    except (BatchError, SequenceError, _RefusedError) as e:
-        message = e.message if isinstance(e, _RefusedError) else str(e)
-        return _refusal(e.code, message)
+class _Request:
+    """All partitions of an op on their way to the log."""
+
+    def __init__(
+        self, state: BrokerState, org: int, op: ProduceOps, writes: list[WriteTimes] | None
+    ) -> None:
+        self._state = state
+        self._org = org
+        self._op = op
+        self._writes = writes
+        self._now_ms = time_ns() // 1_000_000
+
+    async def begin(self) -> list[_Write | ProduceOpResp]:
+        """Check the batches and give them to the log.
+
+        Up to the first await no other op comes between; then the places in the order keep it.
+        """
+        parts, admissions = self._op.partitions, self._state.admissions
+        verdicts: list[Verdict | ProduceOpResp | None] = [None] * len(parts)
+        if self._is_short():
+            verdicts = [self._check(part) for part in parts]
+            if None not in verdicts and admissions.is_clear(self._topics()):
+                return [self._append(*each) for each in zip(parts, verdicts, strict=True)]
+        with admissions.in_order(self._topics()) as ahead:
+            await self._check_rest(verdicts)
+            if ahead:
+                await asyncio.wait(ahead)
+            begun: list[_Write | ProduceOpResp] = []
+            slices = Slices(_APPENDS_A_SLICE)
+            for part, verdict in zip(parts, verdicts, strict=True):
+                begun.append(self._append(part, verdict))
+                await slices.done()
+        return begun
+
+    def _is_short(self) -> bool:
+        """Whether all of it can be checked without a turn for others."""
+        parts = self._op.partitions
+        if len(parts) > _APPENDS_A_SLICE or sum(len(p.records) for p in parts) > SHORT_BYTES:
+            return False
+        return sum(claimed_records(part.records) for part in parts) <= SHORT_RECORDS
+
+    def _topics(self) -> Iterator[VirtualTopicId]:
+        """The partitions of the op, as far as they exist."""
+        for part in self._op.partitions:
+            topic = self._state.find(self._org, part.topic, part.topic_id)
+            if topic is not None:
+                yield topic.virtual(part.partition)
+
+    def _check(self, part: ProduceOp) -> Verdict | ProduceOpResp | None:
+        """The verdict on a partition's batch; None: that takes long."""
+        try:
+            topic = _find(self._state, self._org, part)
+        except _RefusedError as e:
+            return _refusal(e)
+        policy = self._state.policy(topic)
+        return self._state.admissions.at_once(policy, part.records, self._now_ms)
+
+    async def _check_rest(self, verdicts: list[Verdict | ProduceOpResp | None]) -> None:
+        """Check what is not checked yet: the short batches here, with turns for others."""
+        later: list[tuple[int, asyncio.Future[Verdict]]] = []
+        slices = Slices(SHORT_RECORDS)
+        try:
+            for at, part in enumerate(self._op.partitions):
+                if verdicts[at] is not None:
+                    continue
+                verdicts[at] = self._check(part)
+                if verdicts[at] is None:
+                    later.append((at, self._check_later(part)))
+                await slices.done(_PER_BATCH + claimed_records(part.records))
+            for at, checked in later:
+                verdicts[at] = await checked
+        finally:
+            for _, checked in later:
+                checked.cancel()
+
+    def _check_later(self, part: ProduceOp) -> asyncio.Future[Verdict]:
+        policy = self._state.policy(_find(self._state, self._org, part))
+        return self._state.admissions.later(self._org, policy, part.records, self._now_ms)
+
+    def _append(
+        self, part: ProduceOp, verdict: Verdict | ProduceOpResp | None
+    ) -> _Write | ProduceOpResp:
+        assert verdict is not None, "every batch has been checked"
+        if isinstance(verdict, ProduceOpResp):
+            return verdict
+        state = self._state
+        try:
+            if isinstance(verdict, BatchError):
+                raise verdict
+            topic = _find(state, self._org, part)  # it may have gone meanwhile
+            virtual = state.log.topic(topic.virtual(part.partition))
+            write = _append(state, virtual, verdict, self._writes)
+        except (BatchError, SequenceError, _RefusedError) as e:
+            return _refusal(e)
+        if state.policy(topic).log_append_time:
+            write.append_time = self._now_ms if write.repeated is None else write.repeated.timestamp
+        return write
 
 
-def _queue(
-    state: BrokerState, org: int, part: ProduceOp, writes: list[WriteTimes] | None
-) -> _Write:
+def _find(state: BrokerState, org: int, part: ProduceOp) -> Topic:
     topic = state.find(org, part.topic, part.topic_id)
     if topic is None:
         raise _RefusedError(unknown_topic(part.topic, part.topic_id))
     if not topic.has(part.partition):
         raise _RefusedError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    policy = state.policy(topic)
-    batches = admit(policy, split_batches(part.records), now_ms := time_ns() // 1_000_000)
-    write = _append(state, state.log.topic(topic.virtual(part.partition)), batches, writes)
-    if policy.log_append_time:
-        write.append_time = now_ms if write.repeated is None else write.repeated.timestamp
-    return write
+    return topic
 
 
 def _append(
-    state: BrokerState,
-    virtual: VirtualTopic,
-    batches: list[tuple[BatchHeader, memoryview]],
-    writes: list[WriteTimes] | None,
+    state: BrokerState, virtual: VirtualTopic, admitted: Admitted, writes: list[WriteTimes] | None
 ) -> _Write:
-    write = _Write(virtual, sum(header.record_count for header, _ in batches))
-    idempotent = [header for header, _ in batches if header.producer_id != NO_PRODUCER]
-    if not idempotent:
-        write.pending = state.log.append(virtual, batches, writes=writes)
+    header = admitted.header
+    write = _Write(virtual, header.record_count)
+    if header.producer_id == NO_PRODUCER:
+        write.pending = state.log.append(virtual, [admitted], writes=writes)
         return write
-    if len(batches) > 1:
-        raise _RefusedError(
-            ErrorCode.INVALID_RECORD, "an idempotent producer sends one batch a request"
-        )
-    header = idempotent[0]
     if header.producer_id < 0 or header.producer_epoch < 0 or header.base_sequence < 0:
         raise _RefusedError(
             ErrorCode.INVALID_RECORD, "an idempotent producer's id, epoch or sequence is negative"
         )
     write.repeated = state.producers.duplicate_of(virtual.id, header)
     if write.repeated is None:
-        write.pending = state.log.append(virtual, batches, writes=writes)
+        write.pending = state.log.append(virtual, [admitted], writes=writes)
         state.producers.begin(virtual.id, header, write.pending)
     return write
 
@@ -128,10 +212,8 @@ async def _finish(state: BrokerState, write: _Write | ProduceOpResp) -> ProduceO
             offsets = await asyncio.shield(write.pending)
             write.offsets = offsets
             offset = offsets[0]
-    except InDoubtError as e:
-        return _refusal(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, str(e))
     except StorageError as e:
-        return _refusal(ErrorCode.KAFKA_STORAGE_ERROR, str(e))
+        return _refusal(e)
     return ProduceOpResp(
         offset, log_append_time=write.append_time, log_start_offset=write.topic.log_start
     )
@@ -145,8 +227,22 @@ async def _offset_of(batch: Batch) -> int:
     return (await asyncio.shield(batch.pending))[0]
 
 
-def _refusal(code: ErrorCode, message: str) -> ProduceOpResp:
-    return ProduceOpResp(-1, error_code=code, log_start_offset=-1, error_message=message)
+def _refusal(error: BatchError | SequenceError | _RefusedError | StorageError) -> ProduceOpResp:
+    message = error.message if isinstance(error, _RefusedError) else str(error)
+    named = error.records if isinstance(error, BatchError) else ()
+    return ProduceOpResp(
+        -1,
+        error_code=_code_of(error),
+        log_start_offset=-1,
+        error_message=message,
+        record_errors=[RecordError(*each) for each in named] or None,
+    )
+
+
+def _code_of(error: BatchError | SequenceError | _RefusedError | StorageError) -> ErrorCode:
+    if isinstance(error, InDoubtError):
+        return ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+    return ErrorCode.KAFKA_STORAGE_ERROR if isinstance(error, StorageError) else error.code
 
 
 def _describe(

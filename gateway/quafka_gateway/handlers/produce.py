@@ -1,13 +1,15 @@
 """Produce (key 0), versions 0-13.
 
-Versions 0 to 2 carry message sets, which become batches here. Kafka 4 refuses them, and still
-advertises them, or librdkafka turns features off (KAFKA-18659). Batches go to the broker as
-they came; it validates and stores them. With acks=0 there is no response at all. Versions 13 and
-up name topics by id. Transactions are not served.
+Versions 0 to 2 carry message sets, each of which becomes one batch here. Kafka 4 refuses them, and
+still advertises them, or librdkafka turns features off (KAFKA-18659). From version 3 on a partition
+has one batch, which goes to the broker as it came: it checks all of it, for it need not trust a
+gateway. Here is checked only what depends on the version. With acks=0 there is no response at all.
+Versions 13 and up name topics by id. Transactions are not served.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 
 from quafka_gateway import message_sets
@@ -15,15 +17,18 @@ from quafka_gateway.context import RequestContext
 from quafka_mesh_ops import semconv
 from quafka_mesh_ops.ops import ProduceOp, ProduceOpResp, ProduceOps
 from quafka_mesh_ops.tracing import Span, fail_with
-from quafka_proto.errors import BatchError, ErrorCode
+from quafka_proto.compression import Codec
+from quafka_proto.errors import BatchError, ErrorCode, Malformed
+from quafka_proto.records import read_header
 from quafka_proto.schema.produce import (
+    BatchIndexAndErrorMessage,
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
     TopicProduceResponse,
 )
 
-_FIRST_WITH_BATCHES = 3
+_FIRST_WITH_BATCHES, _FIRST_WITH_ZSTD = 3, 7
 
 
 async def handle(request: ProduceRequest, context: RequestContext) -> ProduceResponse | None:
@@ -60,8 +65,30 @@ async def handle(request: ProduceRequest, context: RequestContext) -> ProduceRes
 async def _append(
     request: ProduceRequest, partitions: list[ProduceOp], context: RequestContext, span: Span
 ) -> list[ProduceOpResp]:
+    if context.version < _FIRST_WITH_ZSTD and any(map(_is_zstd, partitions)):
+        return await _append_but_zstd(request, partitions, context, span)
     op = ProduceOps(partitions, acks=request.acks)
     return await context.broker.produce(op, context.lane, request.timeout_ms / 1000, span.context)
+
+
+async def _append_but_zstd(
+    request: ProduceRequest, partitions: list[ProduceOp], context: RequestContext, span: Span
+) -> list[ProduceOpResp]:
+    good = [part for part in partitions if not _is_zstd(part)]
+    stored = iter(await _append(request, good, context, span) if good else ())
+    message = f"zstd needs version {_FIRST_WITH_ZSTD} of Produce (KIP-110)"
+    return [
+        _refused(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, message)
+        if _is_zstd(part)
+        else next(stored)
+        for part in partitions
+    ]
+
+
+def _is_zstd(part: ProduceOp) -> bool:
+    with suppress(Malformed):  # for the broker to refuse
+        return read_header(part.records).codec == Codec.ZSTD
+    return False
 
 
 async def _append_message_sets(
@@ -99,10 +126,21 @@ def _refusal(request: ProduceRequest) -> list[ProduceOpResp] | None:
         code = ErrorCode.INVALID_REQUIRED_ACKS
     elif request.transactional_id is not None:
         code = ErrorCode.INVALID_TXN_STATE
+    elif _names_a_partition_twice(request):
+        code = ErrorCode.INVALID_REQUEST
     else:
         return None
     count = sum(len(topic.partition_data) for topic in request.topic_data)
     return [_refused(code)] * count
+
+
+def _names_a_partition_twice(request: ProduceRequest) -> bool:
+    """It would have as many batches as fit the request; clients never do that."""
+    topics = request.topic_data
+    if len(topics) == 1 and len(topics[0].partition_data) == 1:
+        return False
+    named = {(t.name, t.topic_id, p.index) for t in topics for p in t.partition_data}
+    return len(named) < sum(len(topic.partition_data) for topic in topics)
 
 
 def _topic_id(topic_id: bytes) -> bytes:
@@ -116,5 +154,9 @@ def _partition(index: int, answer: ProduceOpResp) -> PartitionProduceResponse:
         base_offset=answer.base_offset,
         log_append_time_ms=answer.log_append_time,
         log_start_offset=answer.log_start_offset,
+        record_errors=[
+            BatchIndexAndErrorMessage(each.index, each.message)
+            for each in answer.record_errors or ()
+        ],
         error_message=answer.error_message or None,
     )

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from quafka_proto.compression import Codec
 from quafka_proto.errors import BatchError, Malformed
 from quafka_proto.primitives import read_uvarint, read_varint, write_uvarint, write_varint
-from quafka_proto.record_codec import Record, build_batch, check_records, iter_records
+from quafka_proto.record_check import check_records
+from quafka_proto.record_codec import Record, build_batch, iter_records
 from quafka_proto.records import PATCHED_SIZE, crc32c, split_batches
 
 NOW = 1_700_000_000_000

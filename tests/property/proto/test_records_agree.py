@@ -13,7 +13,8 @@ from kafka.record.default_records import DefaultRecordBatch as KafkaPythonBatch
 from kafka.record.default_records import DefaultRecordBatchBuilder as KafkaPythonBuilder
 
 from quafka_proto.compression import Codec
-from quafka_proto.record_codec import Record, build_batch, check_records, iter_records
+from quafka_proto.record_check import check_records
+from quafka_proto.record_codec import Record, build_batch, iter_records
 from quafka_proto.records import read_header, rebase, split_batches
 from tests.property.proto.test_records import RECORDS
 

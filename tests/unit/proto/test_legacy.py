@@ -17,14 +17,14 @@ from kafka.record.legacy_records import LegacyRecordBatchBuilder as KafkaPythonB
 
 from quafka_proto.compression import Codec, compress
 from quafka_proto.errors import BatchError, ErrorCode
-from quafka_proto.legacy import encode_message, from_batches, iter_messages, to_batches
+from quafka_proto.legacy import encode_message, from_batches, iter_messages, to_batch
+from quafka_proto.record_check import check_records
 from quafka_proto.record_codec import (
     Marker,
     MarkerType,
     Record,
     build_batch,
     build_marker,
-    check_records,
     iter_records,
 )
 from quafka_proto.records import read_header, split_batches
@@ -80,7 +80,7 @@ def test_what_old_clients_produce(
         made.append(r.offset, r.timestamp, r.key, r.value)
     data = bytes(made.build())
     expected = as_magic(records, magic)
-    (batch,) = to_batches(data)
+    batch = to_batch(data)
     assert list(iter_records(batch)) == expected
     assert read_header(batch).codec == codec
     assert len(split_batches(batch)) == 1
@@ -164,17 +164,19 @@ def test_append_time_is_passed_on(reader: Any) -> None:
         assert message[17] == 0
 
 
-def test_runs_and_compressed_messages_keep_their_order() -> None:
+@pytest.mark.parametrize("order", [(0, 1), (1, 0), (1, 1)])
+def test_a_compressed_message_stands_alone(order: tuple[int, int]) -> None:
     plain = message_set(SOME[:2])
     packed = wrapped(compress(Codec.SNAPPY, message_set(SOME)), 1, Codec.SNAPPY)
-    batches = to_batches(plain + packed + packed + plain)
-    assert [read_header(batch).codec for batch in batches] == [0, 2, 2, 0]
-    assert [read_header(batch).record_count for batch in batches] == [2, 3, 3, 2]
-    assert all(read_header(batch).base_offset == 0 for batch in batches)
+    header = read_header(to_batch(packed))
+    assert (header.codec, header.record_count, header.base_offset) == (Codec.SNAPPY, 3, 0)
+    with pytest.raises(BatchError) as caught:
+        to_batch(b"".join((plain, packed)[which] for which in order))
+    assert caught.value.code == ErrorCode.INVALID_RECORD
 
 
 def test_both_formats_in_one_set() -> None:
-    (batch,) = to_batches(message_set(SOME[:1], 0) + message_set(SOME[1:], 1))
+    batch = to_batch(message_set(SOME[:1], 0) + message_set(SOME[1:], 1))
     assert [r.timestamp for r in iter_records(batch)] == [-1, NOW + 7, NOW - 9]
 
 
@@ -270,11 +272,11 @@ PACKED = compress(Codec.GZIP, message_set(SOME))
 )
 def test_refused(data: bytes, code: ErrorCode) -> None:
     with pytest.raises(BatchError) as caught:
-        to_batches(data)
+        to_batch(data)
     assert caught.value.code == code
     if data:
         with pytest.raises(BatchError):
-            to_batches(ONE + data)
+            to_batch(ONE + data)
 
 
 @pytest.mark.parametrize("magic", [0, 1])
@@ -285,22 +287,22 @@ def test_every_truncation_and_every_changed_byte_is_corrupt(magic: int) -> None:
         ends.add(max(ends) + len(message))
     for size in set(range(len(data))) - ends:
         with pytest.raises(BatchError) as caught:
-            to_batches(data[:size])
+            to_batch(data[:size])
         assert caught.value.code == ErrorCode.CORRUPT_MESSAGE
     one = message_set(SOME[:1], magic)
     for at in range(12, len(one)):
         with pytest.raises(BatchError):
-            to_batches(one[:at] + bytes([one[at] ^ 0x10]) + one[at + 1 :])
+            to_batch(one[:at] + bytes([one[at] ^ 0x10]) + one[at + 1 :])
 
 
 @pytest.mark.parametrize("codec", CODECS[1:])
-def test_the_limit_is_one_for_the_whole_set(codec: int) -> None:
+def test_the_limit_is_for_the_uncompressed_messages(codec: int) -> None:
     inner = message_set(SOME)
     packed = wrapped(compress(codec, inner), 1, codec, 2)
-    assert len(to_batches(packed * 3, 3 * len(inner))) == 3
+    assert read_header(to_batch(packed, len(inner))).record_count == 3
     assert len(list(iter_messages(packed * 3, 3 * len(inner)))) == 9
     with pytest.raises(BatchError) as caught:
-        to_batches(packed * 3, 3 * len(inner) - 1)
+        to_batch(packed, len(inner) - 1)
     assert caught.value.code == ErrorCode.MESSAGE_TOO_LARGE
 
 
@@ -310,7 +312,7 @@ def test_decompression_bomb(codec: int) -> None:
     tracemalloc.start()
     try:
         with pytest.raises(BatchError) as caught:
-            to_batches(packed, LIMIT)
+            to_batch(packed, LIMIT)
         assert tracemalloc.get_traced_memory()[1] < LIMIT + 2 * len(packed) + (64 << 10)
     finally:
         tracemalloc.stop()
@@ -322,7 +324,7 @@ def test_many_empty_messages_take_little_more_than_their_size() -> None:
     packed = wrapped(compress(Codec.GZIP, inner))
     tracemalloc.start()
     try:
-        (batch,) = to_batches(packed, len(inner))
+        batch = to_batch(packed, len(inner))
         assert tracemalloc.get_traced_memory()[1] < 3 * len(inner)
     finally:
         tracemalloc.stop()

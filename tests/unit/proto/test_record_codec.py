@@ -11,13 +11,12 @@ from kafka.record.default_records import DefaultRecordBatch as KafkaPythonBatch
 
 from quafka_proto.compression import Codec, TooLarge
 from quafka_proto.errors import BatchError, ErrorCode, Malformed
+from quafka_proto.record_check import Times, check_records
 from quafka_proto.record_codec import (
     Marker,
     MarkerType,
     Record,
-    Times,
     build_marker,
-    check_records,
     iter_records,
     read_marker,
 )
@@ -128,7 +127,7 @@ def test_records_that_do_not_decompress(codec: int) -> None:
         iter_records(batch)
     with pytest.raises(BatchError) as caught:
         check_records(batch)
-    assert caught.value.code == ErrorCode.CORRUPT_MESSAGE
+    assert caught.value.code == ErrorCode.INVALID_RECORD
 
 
 @pytest.mark.parametrize("count", [(1 << 31) - 1, 1 << 16, -1, -(1 << 31)])
@@ -148,7 +147,6 @@ def test_an_empty_batch_is_what_compaction_leaves() -> None:
 @pytest.mark.parametrize(
     "body",
     [
-        b"\x0c\x01\x00\x00\x01\x01\x00",  # attributes
         EMPTY + EMPTY,  # the same offset twice
         b"\x0c\x00\x00\x02\x01\x01\x00" + EMPTY,  # 1 before 0
     ],
@@ -159,6 +157,20 @@ def test_what_only_the_check_refuses(body: bytes) -> None:
     with pytest.raises(BatchError) as caught:
         check_records(batch)
     assert caught.value.code == ErrorCode.INVALID_RECORD
+
+
+@pytest.mark.parametrize(
+    ("body", "names"),
+    [
+        (b"\x0c\x01\x00\x00\x01\x01\x00", []),  # attributes, which are unused
+        (b"\x14\x00\x00\x00\x01\x01\x02\x04\xc3\x28\x01", ["\ufffd("]),  # a name not in UTF-8
+    ],
+)
+def test_what_kafka_takes_is_taken(body: bytes, names: list[str]) -> None:
+    batch = with_body(body)
+    assert check_records(batch).oldest == RECORDS[0].timestamp
+    (record,) = iter_records(batch)
+    assert [name for name, _ in record.headers] == names
 
 
 def test_the_hostile_bodies_begin_as_a_real_one_does() -> None:
@@ -190,7 +202,6 @@ def test_the_hostile_bodies_begin_as_a_real_one_does() -> None:
         with_body(b"\x0c\x00\x00\x00\x01\x01\x7e"),  # 63 headers
         with_body(b"\x0e\x00\x00\x00\x01\x01\x00\x00"),  # a byte after the headers
         with_body(b"\x10\x00\x00\x00\x01\x01\x02\x01\x01"),  # a header without a name
-        with_body(b"\x14\x00\x00\x00\x01\x01\x02\x04\xc3\x28\x01"),  # a name that is not UTF-8
         with_body(b"\x1e\x00" + b"\xff" * 9 + b"\x02\x00\x01\x01\x00"),  # a delta above 64 bits
     ],
 )

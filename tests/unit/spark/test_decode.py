@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyspark_quafka import varints
 from pyspark_quafka.arrow import arrow_schema
 from pyspark_quafka.columns import COLUMNS
 from pyspark_quafka.decode import Arena, Batches, Damage, Wanted, decode
+from quafka_proto import varints
 from quafka_proto.compression import Codec
 from quafka_proto.primitives import write_varint
 from quafka_proto.record_codec import Record, build_batch, iter_records

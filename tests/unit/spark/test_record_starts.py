@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from pyspark_quafka import record_starts
 from pyspark_quafka.record_starts import find_records
-from pyspark_quafka.varints import Longs
 from quafka_proto.primitives import write_varint
 from quafka_proto.record_codec import Record, build_batch
 from quafka_proto.records import BATCH_HEADER_SIZE
+from quafka_proto.varints import Longs
 
 NOW = 1_700_000_000_000
 PAYLOADS = st.none() | st.binary(max_size=30) | st.integers(0, 40).map(bytes)

@@ -1,0 +1,307 @@
+"""Whether the records of a batch are what its header says, as Kafka's LogValidator checks them.
+
+Checked: the number of records, their lengths and those of keys, values and headers, offset deltas
+0, 1, 2, ..., timestamps of 64 bits, and that nothing follows the last record. As in Kafka, the
+unused attributes of a record may be anything, and header names need not be UTF-8.
+
+Few records are checked one by one. Of many, Python walks the lengths only; the other fields are
+read for thousands of records at once by numpy (`record_columns`), which is imported at the first
+such batch. What numpy finds wrong is checked again one by one, so there is one source of errors.
+Memory is bounded by the window of records that is checked at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib import import_module
+from typing import NamedTuple, Protocol, cast
+
+from quafka_proto.compression import DECOMPRESSED_LIMIT, TooLarge, decompress
+from quafka_proto.errors import BatchError, ErrorCode, Malformed
+from quafka_proto.message import Buffer
+from quafka_proto.primitives import read_varint
+from quafka_proto.records import BATCH_HEADER_SIZE, BatchHeader, read_header
+
+LEAST_RECORD = 7
+"""Bytes of the smallest record: its length, and six fields of one byte."""
+FEW = 100
+"""Up to so many records are checked one by one: numpy's calls would cost more."""
+WINDOW = 4_096
+"""Records that are checked at a time; about half a millisecond."""
+_PAUSE_RECORDS, _PAUSE_HEADERS = 512, 2_048
+_TIMESTAMP_RANGE = 1 << 63
+_NO_TIMESTAMP = -1
+_ONE_BYTE = 64  # numbers below have a varint of one byte
+_NULL = 1  # a length of -1, as a varint
+
+Body = bytes | bytearray
+"""Uncompressed records. Reading single bytes of a memoryview takes twice as long."""
+
+
+class Times(NamedTuple):
+    """The least and the greatest timestamp of a batch's records; -1, none, counts as one."""
+
+    oldest: int
+    newest: int
+
+
+class _Columns(Protocol):
+    """The module `record_columns`; it needs numpy."""
+
+    def check(
+        self, data: Body, starts: list[int], end: int, first: int, stop: int
+    ) -> tuple[int, int] | None: ...
+
+
+@dataclass(slots=True)
+class Effort:
+    """What a check may take before it raises TooLongError.
+
+    `headers`: record headers that are left. `vectors`: whether numpy may be imported, for 150 ms.
+    `pause`: called after about half a millisecond of Python, for a thread that must let an event
+    loop have the interpreter: without it each of the loop's system calls would cost 5 ms.
+    """
+
+    headers: int = 1 << 62
+    vectors: bool = True
+    pause: Callable[[], None] | None = None
+
+
+class TooLongError(Exception):
+    """The check would take longer than the caller allows."""
+
+
+_columns: _Columns | None = None
+
+
+def vectors_loaded() -> bool:
+    """Whether numpy has been imported for checks."""
+    return _columns is not None
+
+
+def check_records(batch: Buffer, limit: int = DECOMPRESSED_LIMIT) -> Times:
+    """Check all records of a batch, also a compressed one; its CRC is not checked.
+
+    Raises:
+        BatchError: as `check_body`; CORRUPT_MESSAGE where the batch is cut short, INVALID_RECORD
+            where it does not decompress, MESSAGE_TOO_LARGE where it decompresses to more than
+            `limit` bytes.
+    """
+    try:
+        header = read_header(batch)
+    except Malformed as e:
+        raise BatchError(ErrorCode.CORRUPT_MESSAGE, str(e)) from e
+    if not BATCH_HEADER_SIZE <= header.length <= len(batch):
+        raise BatchError(ErrorCode.CORRUPT_MESSAGE, f"batch length {header.length} does not fit")
+    packed = memoryview(batch)[BATCH_HEADER_SIZE : header.length]
+    try:
+        data = decompress(header.codec, packed, limit)
+    except TooLarge as e:
+        raise BatchError(ErrorCode.MESSAGE_TOO_LARGE, str(e)) from e
+    except Malformed as e:
+        raise BatchError(ErrorCode.INVALID_RECORD, str(e)) from e
+    body = bytes(data) if isinstance(data, memoryview) else data
+    return check_body(header, body, 0, len(body))
+
+
+def check_body(
+    header: BatchHeader, data: Body, start: int, end: int, effort: Effort | None = None
+) -> Times:
+    """Check the records in `data[start:end]`, uncompressed, of a batch with this header.
+
+    Whether the header's max timestamp is the newest is left to the caller: Kafka corrects it.
+
+    Raises:
+        BatchError: INVALID_RECORD; INVALID_TIMESTAMP where one does not fit 64 bits.
+        TooLongError: not within this effort.
+    """
+    count = header.record_count
+    if not 0 < count * LEAST_RECORD <= end - start:
+        raise BatchError(ErrorCode.INVALID_RECORD, f"{end - start} bytes are not {count} records")
+    check = _Check(data, end, effort or Effort())
+    at = check.one_by_one(start, 0, count) if count <= FEW else check.by_windows(start, count)
+    if at != end:
+        raise BatchError(ErrorCode.INVALID_RECORD, f"{end - at} bytes follow the last record")
+    times = Times(header.base_timestamp + check.oldest, header.base_timestamp + check.newest)
+    if not -_TIMESTAMP_RANGE <= times.oldest <= times.newest < _TIMESTAMP_RANGE:
+        raise BatchError(ErrorCode.INVALID_TIMESTAMP, f"timestamps from {times[0]} to {times[1]}")
+    return times
+
+
+def out_of_range(
+    header: BatchHeader, data: Body, start: int, oldest: int, newest: int
+) -> Iterator[tuple[int, int]]:
+    """The index and timestamp of each record that has one outside the range.
+
+    The records have been checked.
+    """
+    at = start
+    for index in range(header.record_count):
+        size, at = read_varint(data, at)
+        delta, _ = read_varint(data, at + 1)
+        timestamp = header.base_timestamp + delta
+        if timestamp != _NO_TIMESTAMP and not oldest <= timestamp <= newest:
+            yield index, timestamp
+        at += size
+
+
+class _Check:
+    """One batch's records, and the least and greatest timestamp delta so far."""
+
+    def __init__(self, data: Body, end: int, effort: Effort) -> None:
+        self.oldest, self.newest = _TIMESTAMP_RANGE, -_TIMESTAMP_RANGE
+        self._data = data
+        self._end = end
+        self._effort = effort
+
+    def by_windows(self, at: int, count: int) -> int:
+        """Check all records; returns the position behind them."""
+        columns = self._load()
+        for first in range(0, count, WINDOW):
+            self._pause()
+            some = min(WINDOW, count - first)
+            starts, stop = _walk(self._data, at, some)
+            found = None
+            if len(starts) == some and stop <= self._end:
+                found = columns.check(self._data, starts, stop, first, self._end)
+            if found is None:  # something is wrong, or takes a closer look
+                at = self.one_by_one(at, first, some)
+                continue
+            self.oldest, self.newest = min(self.oldest, found[0]), max(self.newest, found[1])
+            at = stop
+        return at
+
+    def _pause(self) -> None:
+        if self._effort.pause is not None:
+            self._effort.pause()
+
+    def _load(self) -> _Columns:
+        global _columns  # noqa: PLW0603 - an import that costs 150 ms and 11 MB is made once
+        if _columns is None:
+            if not self._effort.vectors:
+                raise TooLongError
+            _columns = cast("_Columns", import_module("quafka_proto.record_columns"))
+        return _columns
+
+    def one_by_one(self, at: int, first: int, count: int) -> int:
+        """Check so many records; returns the position behind them.
+
+        Raises:
+            BatchError: INVALID_RECORD, with the number of the record.
+        """
+        expected = first - 1
+        try:
+            for expected in range(first, first + count):
+                if not expected % _PAUSE_RECORDS:
+                    self._pause()
+                at = self._one(at, expected)
+        except (Malformed, IndexError) as e:
+            reason = "it is cut short" if isinstance(e, IndexError) else e
+            raise BatchError(ErrorCode.INVALID_RECORD, f"record {expected}: {reason}") from e
+        return at
+
+    def _one(self, at: int, expected: int) -> int:
+        """Check one record; returns the position behind it.
+
+        Most fields have one byte, or two; those are read here, for a call would take longer.
+        """
+        data = self._data
+        size = data[at]
+        if size < 0x80:
+            at += 1
+        elif data[at + 1] < 0x80:
+            size = size & 0x7F | data[at + 1] << 7
+            at += 2
+        else:
+            size, at = _long_size(data, at)
+        end = at + (size >> 1)
+        timestamp = data[at + 1]  # behind the attributes, unused
+        if timestamp < 0x80:
+            timestamp = timestamp >> 1 ^ -(timestamp & 1)
+            at += 2
+        else:
+            timestamp, at = read_varint(data, at + 1)
+        if not self.oldest <= timestamp <= self.newest:
+            self.oldest, self.newest = min(self.oldest, timestamp), max(self.newest, timestamp)
+        if expected < _ONE_BYTE and data[at] == expected << 1:
+            at += 1
+        else:
+            at = _skip_delta(data, at, expected)
+        at = at + 1 if data[at] == _NULL else _skip_bytes(data, at)
+        at = at + 1 if data[at] == _NULL else _skip_bytes(data, at)
+        at = self._skip_headers(at, end) if data[at] else at + 1
+        if at != end or at > self._end or size & 1:
+            raise Malformed("it is not as long as it says")
+        return at
+
+    def _skip_headers(self, at: int, end: int) -> int:
+        data = self._data
+        count, at = read_varint(data, at)
+        if not 0 <= 2 * count <= end - at:
+            raise Malformed(f"{count} headers")
+        self._effort.headers -= count
+        if self._effort.headers < 0:
+            raise TooLongError
+        for number in range(count):
+            if not number % _PAUSE_HEADERS:
+                self._pause()
+            size, at = read_varint(data, at)
+            if size < 0:
+                raise Malformed("a header has no name")
+            at = _skip_bytes(data, at + size)
+            if at > end:
+                raise Malformed("a header does not fit")
+        return at
+
+
+def _long_size(data: Body, at: int) -> tuple[int, int]:
+    """A record's length and the position behind it; the length is doubled, as varints of one and
+    two bytes have it."""
+    size, at = read_varint(data, at)
+    if size < 0:
+        raise Malformed(f"a length of {size} bytes")
+    return size << 1, at
+
+
+def _skip_delta(data: Body, at: int, expected: int) -> int:
+    delta, at = read_varint(data, at)
+    if delta != expected:
+        raise Malformed(f"its offset delta is {delta}, not {expected}")
+    return at
+
+
+def _skip_bytes(data: Body, at: int) -> int:
+    size = data[at]
+    if not size & 1:
+        if size < 0x80:
+            return at + 1 + (size >> 1)
+        more = data[at + 1]
+        if more < 0x80:
+            return at + 2 + ((size & 0x7F | more << 7) >> 1)
+    size, at = read_varint(data, at)
+    if size < -1:
+        raise Malformed(f"a key or value of {size} bytes")
+    return at + max(size, 0)
+
+
+def _walk(data: Body, at: int, most: int) -> tuple[list[int], int]:
+    """Where so many records begin, as far as there are bytes; and the position behind them."""
+    starts: list[int] = []
+    append = starts.append
+    try:
+        for _ in range(most):
+            append(at)
+            size = data[at]
+            if size < 0x80:
+                at += 1 + (size >> 1)
+                continue
+            more = data[at + 1]
+            if more < 0x80:
+                at += 2 + ((size & 0x7F | more << 7) >> 1)
+            else:
+                length, at = read_varint(data, at)
+                at += max(length, 0)
+    except (IndexError, Malformed):
+        starts.pop()
+    return starts, at
