@@ -48,7 +48,7 @@ from quafka_broker.wal.log import Log
 from quafka_broker.wal.rewriter import RewritePolicy, Rewriter
 from quafka_broker.wal.writer import FsyncPolicy
 from quafka_mesh_ops.allow_list import AllowList
-from quafka_mesh_ops.counters import mesh_families, mesh_page
+from quafka_mesh_ops.counters import handshake_families, mesh_families, mesh_page
 from quafka_mesh_ops.errors import OpFailedError, StartupError
 from quafka_mesh_ops.grants import LAST_ORG
 from quafka_mesh_ops.identity import Identity
@@ -212,6 +212,7 @@ class Broker:
         self.metrics.before(figures.read)
         self.metrics.add(figures.collect)
         self.metrics.add(lambda: mesh_families(mesh.counters))
+        self.metrics.add(lambda: handshake_families(mesh.first_packets))
         self.metrics.before_detail(figures.read_lags)
         self.metrics.add(figures.detail, detail=True)
 

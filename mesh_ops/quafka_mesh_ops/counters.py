@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
 
 from quafka_mesh_ops.identity import NodeId
@@ -68,6 +68,13 @@ def mesh_families(read: Callable[[], Iterable[PeerCounters]]) -> Iterator[Family
         base = re.sub("_us$", "_seconds", name)
         help_ = f"Of the connection to a peer: {_in_words(base)}"
         yield Family(f"quafka_mesh_{base}", kind, help_, list(_of_transport(name, peers)), labels)
+
+
+def handshake_families(read: Callable[[], Mapping[str, int]]) -> Iterator[Family]:
+    """What became of the first packets of strangers (transport/strangers.py)."""
+    samples = [((outcome,), count) for outcome, count in sorted(read().items())]
+    help_ = "First packets of peers that were not connected, by what became of them"
+    yield Family("quafka_mesh_first_packets", Kind.COUNTER, help_, samples, ("outcome",))
 
 
 _OWN = [field.name for field in fields(PeerCounters)[2:-1]]

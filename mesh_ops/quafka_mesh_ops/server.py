@@ -161,6 +161,10 @@ class MeshServer:
         """What is known of each gateway that is connected now."""
         return [session.counters() for session in self.sessions]
 
+    def first_packets(self) -> Mapping[str, int]:
+        """What became of the first packets of strangers, by outcome."""
+        return self._listener.outcomes
+
     def enforce(self) -> None:
         """Close the connections of nodes that are not allowed any more; end ops likewise."""
         for session in list(self.sessions):

@@ -66,9 +66,15 @@ class BatchedQuic(MeshQuic):
         original_destination_connection_id: bytes | None = None,
         reset_secret: bytes | None = None,
         ladder: DatagramLadder | None = None,
+        retry_cid: bytes | None = None,
     ) -> None:
         super().__init__(
-            configuration, verify, original_destination_connection_id, reset_secret, ladder
+            configuration,
+            verify,
+            original_destination_connection_id,
+            reset_secret,
+            ladder,
+            retry_cid,
         )
         self._loss.__class__ = BurstRecovery
         self._send_keys = KeyRing()

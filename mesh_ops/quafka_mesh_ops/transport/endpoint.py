@@ -6,38 +6,33 @@ import asyncio
 import errno
 import logging
 import socket
-from collections.abc import Callable, Collection
+import time
+from collections.abc import Callable, Collection, Mapping
+from typing import NamedTuple
 
-from aioquic._buffer import Buffer as QuicBuffer
-from aioquic.quic.packet import (
-    QuicHeader,
-    QuicPacketType,
-    QuicProtocolVersion,
-    encode_quic_version_negotiation,
-    pull_quic_header,
-)
 from cryptography import x509
 
 from quafka_mesh_ops.identity import Identity, NodeId, utc_now, verify_peer
+from quafka_mesh_ops.transport.admission import Kind
 from quafka_mesh_ops.transport.batched import quic_class
 from quafka_mesh_ops.transport.connection import Connection, ConnectionUser
+from quafka_mesh_ops.transport.initial import destination_of
 from quafka_mesh_ops.transport.ladder import FLOOR, RUNGS, DatagramLadder, largest
 from quafka_mesh_ops.transport.log_limit import LimitedLog
 from quafka_mesh_ops.transport.quic import (
-    SMALLEST_DATAGRAM,
     MeshQuic,
     VerifyPeer,
     quic_configuration,
     stateless_reset,
 )
+from quafka_mesh_ops.transport.strangers import Strangers, Welcome
 from quafka_mesh_ops.transport.udp import Address, UdpSocket, bind_udp, route_mtu
 
 logger = logging.getLogger("quafka.mesh")
 
 HANDSHAKE_DEADLINE = 5.0
 MAX_CONNECTIONS = 256
-MAX_HANDSHAKES = 64
-"""Connections that have not proven who they are. Strangers cannot take up more than this."""
+_PRESSURE_LOGGED_EVERY = 60.0
 
 _CID_LENGTH = 8
 _LONG_HEADER = 0x80
@@ -122,6 +117,14 @@ class _Dialled:
             self.connection.abort(error.strerror or str(error))
 
 
+class _Handshake(NamedTuple):
+    """A connection that has not proven who it is."""
+
+    timer: asyncio.TimerHandle
+    kind: Kind
+    host: str
+
+
 class Listener:
     """Takes connections from allowed peers on one UDP socket.
 
@@ -147,9 +150,12 @@ class Listener:
         self._handshake_deadline = handshake_deadline
         self._cids: dict[bytes, Connection] = {}
         self._connections: dict[Connection, set[bytes]] = {}
-        self._handshakes: dict[Connection, asyncio.TimerHandle] = {}
+        self._handshakes: dict[Connection, _Handshake] = {}
         self._reset_secret = identity.secret("stateless reset")
+        self._strangers = Strangers(identity.secret("retry tokens"))
         self._limited = LimitedLog(logger)
+        self._pressure = LimitedLog(logger, _PRESSURE_LOGGED_EVERY)
+        self._loop = asyncio.get_running_loop()
         self._udp: UdpSocket | None = None
         self._accepting = True
 
@@ -158,6 +164,11 @@ class Listener:
         self._udp = UdpSocket(bind_udp(host, port), self._received, self._writable, self._failed)
         address = self._udp.address
         return address[0], address[1]
+
+    @property
+    def outcomes(self) -> Mapping[str, int]:
+        """What became of the first packets of strangers, by outcome."""
+        return self._strangers.outcomes
 
     def stop_accepting(self) -> None:
         """Ignore new connections from now on; those that exist live on."""
@@ -213,23 +224,23 @@ class Listener:
     def _unknown_connection(self, cid: bytes, size: int, address: Address) -> None:
         """Tell a peer of our past life that it is over (RFC 9000 section 10.3)."""
         assert self._udp is not None
-        reset = stateless_reset(self._reset_secret, cid, size)
-        if reset is not None:
-            self._udp.send([(reset, address)])
+        if self._strangers.admission.may_answer(address[0], self._loop.time()):
+            reset = stateless_reset(self._reset_secret, cid, size)
+            if reset is not None:
+                self._udp.send_or_drop(reset, address)
 
     def _received_long_header(self, data: bytes, address: Address) -> None:
         """A handshake packet, or the first one of a stranger (RFC 9000 section 5.2.2)."""
-        try:
-            header = pull_quic_header(QuicBuffer(data=data), host_cid_length=_CID_LENGTH)
-        except ValueError:
-            return
-        connection = self._cids.get(header.destination_cid)
-        if connection is None:
-            connection = self._stranger(header, len(data), address)
-            if connection is None:
-                return
+        connection = self._cids.get(destination_of(data))
+        if connection is not None:
+            self._feed(connection, data, address)
+        elif self._accepting:
+            self._stranger(data, address)
+
+    def _feed(self, connection: Connection, data: bytes, address: Address) -> None:
         connection.receive([data], address)
-        if connection.is_ready or connection.is_over:
+        if connection.is_ready and connection in self._handshakes:
+            self._strangers.admission.remember(address[0], self._loop.time())
             self._handshake_over(connection)
         refusal = connection.quic.refusal
         if refusal is not None:
@@ -237,35 +248,31 @@ class Listener:
             self._limited.warning(reason, "refused %s: %s", address[0], refusal)
             connection.quic.refusal = None  # said once, however often it sends again
 
-    def _stranger(self, header: QuicHeader, size: int, address: Address) -> Connection | None:
-        """A connection for a client's first packet, if it is one that we may answer."""
-        if size < SMALLEST_DATAGRAM or not self._accepting:
-            return None
-        if header.packet_type == QuicPacketType.VERSION_NEGOTIATION:
-            return None
-        if header.version != QuicProtocolVersion.VERSION_1:
-            assert self._udp is not None
-            offer = encode_quic_version_negotiation(
-                source_cid=header.destination_cid,
-                destination_cid=header.source_cid,
-                supported_versions=[QuicProtocolVersion.VERSION_1],
-            )
-            self._udp.send([(offer, address)])
-            return None
-        if header.packet_type != QuicPacketType.INITIAL:
-            return None
-        if len(self._handshakes) >= MAX_HANDSHAKES or len(self._connections) >= MAX_CONNECTIONS:
-            self._limited.warning(
-                "too many",
-                "ignored %s: %d connections, %d of them in the handshake",
-                address[0],
-                len(self._connections),
-                len(self._handshakes),
-            )
-            return None
-        return self._new_connection(header.destination_cid, size, address)
+    def _stranger(self, data: bytes, address: Address) -> None:
+        assert self._udp is not None
+        if len(self._connections) - len(self._handshakes) >= MAX_CONNECTIONS:
+            self._limited.warning("full", "ignored %s: %d nodes", address[0], MAX_CONNECTIONS)
+            return
+        found = self._strangers.arrived(data, address, self._loop.time(), time.time())
+        if found is None:
+            return
+        if not isinstance(found, Welcome):
+            self._udp.send_or_drop(found, address)
+            if self._strangers.outcomes["retried"]:
+                self._pressure.warning(
+                    "retry",
+                    "many connections begin at once: senders have to prove their addresses (%d so "
+                    "far were asked to), which costs a gateway one round trip",
+                    self._strangers.outcomes["retried"],
+                )
+            return
+        connection = self._new_connection(found, len(data), address)
+        self._feed(connection, data, address)
+        if not connection.is_over and not connection.quic.is_open:
+            self._strangers.outcomes["unreadable"] += 1
+            connection.abort("its first packet could not be opened")
 
-    def _new_connection(self, cid: bytes, size: int, address: Address) -> Connection:
+    def _new_connection(self, welcome: Welcome, size: int, address: Address) -> Connection:
         assert self._udp is not None
         # A client pads its first datagram to its full size. Above the least, that was configured.
         fixed = self._datagram_size or (min(size, RUNGS[0]) if size > FLOOR else None)
@@ -276,25 +283,29 @@ class Listener:
         quic = self._quic_class(
             configuration,
             self._verify,
-            original_destination_connection_id=cid,
+            original_destination_connection_id=welcome.original_cid,
             reset_secret=self._reset_secret,
             ladder=ladder,
+            retry_cid=welcome.retry_cid,
         )
         connection = Connection(
             quic, self._udp, lambda connection: self._make_user(connection, address), self
         )
         self._connections[connection] = set()
-        self.cid_issued(cid, connection)
+        self.cid_issued(welcome.cid, connection)
         self.cid_issued(quic.host_cid, connection)
-        self._handshakes[connection] = asyncio.get_running_loop().call_later(
+        timer = self._loop.call_later(
             self._handshake_deadline, connection.abort, "the handshake took too long"
         )
+        self._handshakes[connection] = _Handshake(timer, welcome.kind, address[0])
         return connection
 
     def _handshake_over(self, connection: Connection) -> None:
-        timer = self._handshakes.pop(connection, None)
-        if timer is not None:
-            timer.cancel()
+        """Give its slot back. A refused peer keeps it until its connection is forgotten."""
+        handshake = self._handshakes.pop(connection, None)
+        if handshake is not None:
+            handshake.timer.cancel()
+            self._strangers.admission.release(handshake.kind, handshake.host)
 
     def _writable(self) -> None:
         for connection in list(self._connections):

@@ -165,14 +165,17 @@ class MeshQuic(QuicConnection):
         original_destination_connection_id: bytes | None = None,
         reset_secret: bytes | None = None,
         ladder: DatagramLadder | None = None,
+        retry_cid: bytes | None = None,
     ) -> None:
-        """Server side: `reset_secret` is what `reset_token` is made from.
+        """Server side: `reset_secret` is what `reset_token` is made from; `retry_cid` the
+        connection id of the Retry that the client was sent.
 
         Without a `ladder`, datagrams keep the size that is configured.
         """
         super().__init__(
             configuration=configuration,
             original_destination_connection_id=original_destination_connection_id,
+            retry_source_connection_id=retry_cid,
         )
         self.peer: NodeId | None = None
         self.refusal: PeerRefusedError | None = None
@@ -210,6 +213,11 @@ class MeshQuic(QuicConnection):
     def is_closed(self) -> bool:
         """No more data will be sent or received; said as soon as either side has closed."""
         return self._close_pending or self._state in END_STATES
+
+    @property
+    def is_open(self) -> bool:
+        """Server side: whether the client's first packet could be opened."""
+        return self._state is not QuicConnectionState.FIRSTFLIGHT
 
     @property
     def close_reason(self) -> str:
@@ -421,6 +429,9 @@ class MeshQuic(QuicConnection):
             self._congestion.resize(size, now)
 
     def _initialize(self, peer_cid: bytes) -> None:
+        for space in self._spaces.values():
+            # After a Retry: what was sent before it will not be acknowledged.
+            self._loss.discard_space(space)
         super()._initialize(peer_cid)
         self._space = self._spaces[tls.Epoch.ONE_RTT]
         # aioquic makes its Context itself; the subclass adds no state but what is set here.

@@ -123,6 +123,16 @@ class UdpSocket:
             if self._kept:
                 self._loop.add_writer(self._sock.fileno(), self._resume)
 
+    def send_or_drop(self, data: bytes, address: Address) -> None:
+        """Send one datagram that nobody misses, if the kernel takes it now."""
+        if self.blocked or self._sock.fileno() < 0:
+            return
+        try:
+            self._sock.sendto(data, address)
+        except OSError as e:
+            if e.errno not in _RETRY:
+                self._tell_errors()  # of datagrams sent before, most likely
+
     def _resume(self) -> None:
         self._flush()
         if not self._kept and self._sock.fileno() >= 0:

@@ -15,7 +15,6 @@ import pytest
 from aioquic.asyncio.client import connect
 from aioquic.asyncio.server import serve
 from aioquic.quic.configuration import QuicConfiguration
-from aioquic.quic.connection import QuicConnection
 from aioquic.tls import SessionTicket
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -28,10 +27,10 @@ from quafka_mesh_ops.client import MeshClient
 from quafka_mesh_ops.errors import PeerUnavailableError
 from quafka_mesh_ops.frames import Tag, encode_number
 from quafka_mesh_ops.identity import Identity, make_certificate, utc_now
-from quafka_mesh_ops.ops import DescribeTopics, DescribeTopicsResp
+from quafka_mesh_ops.ops import DescribeTopics
 from quafka_mesh_ops.server import MeshServer
 from quafka_mesh_ops.tracing import Tracer
-from quafka_mesh_ops.transport import endpoint
+from tests.support.quic_flood import client_hello
 from tests.unit.mesh_ops.mesh import Broker, mesh, new_identity
 from tests.unit.mesh_ops.raw_quic import Credentials, RawClient, credentials, raw_client
 
@@ -160,7 +159,7 @@ async def test_there_is_no_resumption_and_so_no_0_rtt(server_port: int) -> None:
 async def test_a_0_rtt_packet_opens_nothing() -> None:
     server = MeshServer(new_identity(), {ALLOWED.node_id}, Broker().handlers(), Tracer())
     _, port = await server.start("127.0.0.1", 0)
-    packet = bytearray(first_datagrams(1)[0])
+    packet = bytearray(client_hello())
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         for kind, connections in ((0xD0, 0), (0xC0, 1)):  # RFC 9000 section 17.2: 0-RTT, Initial
             packet[0] = kind | packet[0] & 0x0F
@@ -215,46 +214,6 @@ async def test_a_client_that_is_refused_never_counts_as_connected(server_port: i
     with pytest.raises(PeerUnavailableError):
         await with_stranger.call(DescribeTopics(), org_id=1, deadline=0.3)
     await with_stranger.close()
-
-
-async def test_strangers_cannot_use_up_the_handshakes(
-    server_port: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(endpoint, "MAX_HANDSHAKES", 3)
-    server = MeshServer(
-        identity := new_identity(),
-        {ALLOWED.node_id},
-        Broker().handlers(),
-        Tracer(),
-        handshake_deadline=0.5,
-    )
-    _, port = await server.start("127.0.0.1", 0)
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-        for datagram in first_datagrams(10):
-            sock.sendto(datagram, ("127.0.0.1", port))
-    async with asyncio.timeout(0.5):
-        while len(server._listener._connections) < 3:
-            await asyncio.sleep(0.005)
-    await asyncio.sleep(0.05)
-    assert len(server._listener._connections) == 3
-    client = MeshClient("127.0.0.1", port, ALLOWED, {identity.node_id}, Tracer())
-    await client.start()
-    assert await client.wait_connected(3)
-    answer = await client.call(DescribeTopics(), org_id=1, deadline=1)
-    assert isinstance(answer, DescribeTopicsResp)
-    assert len(server._listener._connections) == 1
-    await client.close()
-    await server.close(0)
-
-
-def first_datagrams(count: int) -> list[bytes]:
-    """ClientHellos that nobody follows up."""
-    datagrams = []
-    for _ in range(count):
-        quic = QuicConnection(configuration=QuicConfiguration(alpn_protocols=["quafka-mesh/1"]))
-        quic.connect(("127.0.0.1", 1), now=0.0)
-        datagrams.append(quic.datagrams_to_send(now=0.0)[0][0])
-    return datagrams
 
 
 async def test_no_log_line_has_a_key_in_it(caplog: pytest.LogCaptureFixture) -> None:

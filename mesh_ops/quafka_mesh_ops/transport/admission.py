@@ -1,0 +1,113 @@
+"""Which strangers may begin a handshake, and how many at a time. Pure.
+
+A handshake costs milliseconds and memory, and anybody can forge the sender of a first packet. So
+there are three kinds of slots, none of which can be taken by what fills another:
+
+- for senders that have not proven their address: few, and so many a second. Where there is none,
+  a sender gets a Retry (retry.py), which costs microseconds and no memory.
+- for senders that have: a bounded number at a time from each address.
+- for senders that have, at an address from which an allowed node was connected lately. Only a node
+  at the same address can take these.
+
+Answers that need no slot (Retry, version negotiation, resets) are bounded by the second.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict
+from enum import Enum
+
+MAX_UNPROVEN, UNPROVEN_A_SECOND, UNPROVEN_AT_ONCE = 16, 16.0, 32.0
+MAX_PROVEN, MAX_PROVEN_OF_ADDRESS = 48, 8
+MAX_KNOWN = 64
+ANSWERS_A_SECOND, ANSWERS_AT_ONCE = 5_000.0, 1_000.0
+"""At some 20 microseconds each."""
+KNOWN_SECONDS = 86_400.0
+_MAX_KNOWN_ADDRESSES = 1_024
+
+Host = str
+
+
+class Kind(Enum):
+    """Which slots a handshake counts in."""
+
+    UNPROVEN = "unproven"
+    PROVEN = "proven"
+    KNOWN = "known"
+
+
+class Bucket:
+    """So many a second on average, and so many at once."""
+
+    def __init__(self, a_second: float, at_once: float) -> None:
+        self._a_second = a_second
+        self._at_once = at_once
+        self._left = at_once
+        self._at = 0.0
+
+    def take(self, now: float) -> bool:
+        """Whether there is one left, which is taken."""
+        self._left = min(self._at_once, self._left + (now - self._at) * self._a_second)
+        self._at = now
+        if self._left < 1.0:
+            return False
+        self._left -= 1.0
+        return True
+
+
+class Admission:
+    """The slots of one listener. Times are any clock's that does not go back, in seconds."""
+
+    def __init__(self) -> None:
+        self._used: Counter[Kind] = Counter()
+        self._by_host: Counter[Host] = Counter()
+        self._known: OrderedDict[Host, float] = OrderedDict()
+        self._unproven = Bucket(UNPROVEN_A_SECOND, UNPROVEN_AT_ONCE)
+        self._answers = Bucket(ANSWERS_A_SECOND, ANSWERS_AT_ONCE)
+
+    @property
+    def handshakes(self) -> int:
+        """How many slots are taken."""
+        return self._used.total()
+
+    def admit(self, host: Host, *, proven: bool, now: float) -> Kind | None:
+        """Take a slot for a handshake; None: there is none.
+
+        A sender that is not proven may then be sent a Retry.
+        """
+        if not proven:
+            free = self._used[Kind.UNPROVEN] < MAX_UNPROVEN and self._unproven.take(now)
+            return self._take(Kind.UNPROVEN, host) if free else None
+        if self._is_known(host, now) and self._used[Kind.KNOWN] < MAX_KNOWN:
+            return self._take(Kind.KNOWN, host)
+        if self._used[Kind.PROVEN] < MAX_PROVEN and self._by_host[host] < MAX_PROVEN_OF_ADDRESS:
+            return self._take(Kind.PROVEN, host)
+        return None
+
+    def release(self, kind: Kind, host: Host) -> None:
+        """Give a slot back."""
+        self._used[kind] -= 1
+        if kind is Kind.PROVEN:
+            self._by_host[host] -= 1
+            if not self._by_host[host]:
+                del self._by_host[host]
+
+    def may_answer(self, host: Host, now: float) -> bool:
+        """Whether a packet may be answered that needs no slot. Known addresses always may."""
+        return self._is_known(host, now) or self._answers.take(now)
+
+    def remember(self, host: Host, now: float) -> None:
+        """An allowed node is connected from there."""
+        self._known[host] = now + KNOWN_SECONDS
+        self._known.move_to_end(host)
+        if len(self._known) > _MAX_KNOWN_ADDRESSES:
+            self._known.popitem(last=False)
+
+    def _take(self, kind: Kind, host: Host) -> Kind:
+        self._used[kind] += 1
+        if kind is Kind.PROVEN:
+            self._by_host[host] += 1
+        return kind
+
+    def _is_known(self, host: Host, now: float) -> bool:
+        return self._known.get(host, 0.0) > now

@@ -1,0 +1,171 @@
+"""First packets from everywhere at once: gateways connect beside them, and work goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import sys
+from asyncio.subprocess import PIPE
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any
+
+import pytest
+
+from quafka_mesh_ops.client import MeshClient
+from quafka_mesh_ops.ops import DescribeTopics, DescribeTopicsResp
+from quafka_mesh_ops.server import MeshServer
+from quafka_mesh_ops.tracing import Tracer
+from quafka_mesh_ops.transport import admission
+from quafka_mesh_ops.transport.admission import MAX_UNPROVEN
+from tests.support.quic_flood import client_hello, garbage
+from tests.unit.mesh_ops.mesh import Broker, fetch_of, new_identity
+
+RATE, SECONDS = 2_000, 2.5
+OURS = new_identity()
+
+
+class Served:
+    """A broker's end, and gateways that connect to it."""
+
+    def __init__(self, handshake_deadline: float = 5.0) -> None:
+        self._identity = new_identity()
+        self.server = MeshServer(
+            self._identity, {OURS.node_id}, Broker().handlers(), Tracer(),
+            handshake_deadline=handshake_deadline,
+        )  # fmt: skip
+        self.port = 0
+
+    @property
+    def connections(self) -> int:
+        return len(self.server._listener._connections)
+
+    @asynccontextmanager
+    async def gateway(self, batched: bool = True) -> AsyncIterator[MeshClient]:
+        client = MeshClient(
+            "127.0.0.1", self.port, OURS, {self._identity.node_id}, Tracer(), batched=batched
+        )
+        await client.start()
+        try:
+            assert await client.wait_connected(5)
+            yield client
+        finally:
+            await client.close()
+
+
+@asynccontextmanager
+async def served(handshake_deadline: float = 5.0) -> AsyncIterator[Served]:
+    found = Served(handshake_deadline)
+    _, found.port = await found.server.start("127.0.0.1", 0)
+    yield found
+    await found.server.close(0)
+
+
+@contextmanager
+def stranger(address: str = "127.0.0.1") -> Iterator[socket.socket]:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.bind((address, 0))
+        sock.setblocking(False)
+        yield sock
+
+
+async def test_gateways_connect_and_work_during_a_flood() -> None:
+    """It locked every gateway out for as long as it lasted."""
+    loop = asyncio.get_running_loop()
+    async with served() as s, s.gateway() as existing:
+        arguments = ("127.0.0.1", str(s.port), str(RATE), str(SECONDS))
+        flood = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "tests.support.quic_flood", *arguments, stdout=PIPE
+        )
+        assert flood.stdout is not None
+        await flood.stdout.readline()
+        end = loop.time() + SECONDS
+        await asyncio.sleep(0.2)  # it holds every slot that needs no proof
+        connected: list[float] = []
+        slow = 0
+        while loop.time() < end - 0.5:
+            began = loop.time()
+            async with s.gateway() as another:
+                connected.append(loop.time() - began)
+                assert await another.call(DescribeTopics(), org_id=1, deadline=2)
+            began = loop.time()
+            await existing.call(fetch_of(100_000), org_id=1, deadline=5)
+            slow += loop.time() - began > 0.5
+        said: dict[str, Any] = json.loads(await flood.stdout.read())
+        await flood.wait()
+        outcomes = s.server.first_packets()
+        assert len(connected) >= 2
+        assert sorted(connected)[len(connected) // 2] < 1.0
+        assert not slow
+        assert existing.counters().reconnects == 0
+        assert outcomes["admitted_known"] >= len(connected) - 1  # they proved their address
+        assert outcomes["retried"] > said["sent"] / 4
+        assert said["received_bytes"] < said["sent_bytes"] / 4
+        assert s.connections <= MAX_UNPROVEN + 2
+
+
+@pytest.mark.parametrize("batched", [True, False])
+async def test_a_gateway_that_is_asked_for_proof_connects_and_moves_bulk(
+    batched: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(admission, "MAX_UNPROVEN", 0)
+    async with served() as s, s.gateway(batched) as client:
+        assert s.server.first_packets() == {"retried": 1, "admitted_proven": 1}
+        answer = await client.call(fetch_of(3_000_000), org_id=1, deadline=5)
+        assert sum(len(part.records[0]) for part in answer.partitions) == 3_000_000
+        quic = client._session.connection.quic  # type: ignore[union-attr]
+        async with asyncio.timeout(5):
+            while quic._loss.bytes_in_flight:
+                await asyncio.sleep(0.01)
+        async with s.gateway():
+            assert s.server.first_packets()["admitted_known"] == 1
+
+
+async def test_what_cannot_be_opened_holds_no_slot() -> None:
+    async with served() as s:
+        with stranger() as sock:
+            for _ in range(MAX_UNPROVEN - 1):
+                sock.sendto(garbage(), ("127.0.0.1", s.port))
+        async with s.gateway() as client:
+            outcomes = s.server.first_packets()
+            assert outcomes == {"admitted_unproven": MAX_UNPROVEN, "unreadable": MAX_UNPROVEN - 1}
+            assert s.connections == 1
+            assert await client.call(DescribeTopics(), org_id=1, deadline=1)
+
+
+async def test_silent_senders_hold_slots_for_as_long_as_a_handshake_may_take() -> None:
+    async with served(handshake_deadline=0.3) as s, s.gateway():
+        with stranger() as sock:
+            for _ in range(MAX_UNPROVEN + 4):
+                sock.sendto(client_hello(), ("127.0.0.1", s.port))
+            async with asyncio.timeout(2):
+                while s.server.first_packets()["retried"] < 4:
+                    await asyncio.sleep(0.01)
+            assert s.connections == MAX_UNPROVEN + 1
+            async with s.gateway() as client:
+                assert isinstance(
+                    await client.call(DescribeTopics(), org_id=1, deadline=1), DescribeTopicsResp
+                )
+            async with asyncio.timeout(2):
+                while s.connections > 2:
+                    await asyncio.sleep(0.01)
+
+
+async def test_a_sender_that_proves_nothing_gets_three_times_its_bytes_at_most() -> None:
+    async with served(handshake_deadline=1.0) as s:
+        with stranger() as sock:
+            hello = client_hello()
+            sock.sendto(hello, ("127.0.0.1", s.port))
+            async with asyncio.timeout(5):
+                while not s.connections:
+                    await asyncio.sleep(0.01)
+                while s.connections:  # it is sent again and again until then
+                    await asyncio.sleep(0.01)
+            received = 0
+            while True:
+                try:
+                    received += len(sock.recv(65_536))
+                except BlockingIOError:
+                    break
+            assert len(hello) < received <= 3 * len(hello)
