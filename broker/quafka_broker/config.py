@@ -108,6 +108,21 @@ class LogSettings(OpsSettings):
     group_max_size: int = setting(
         10_000, "most members of a consumer group", settings.whole(1, 1_000_000), "1 to 1000000"
     )
+    group_max_bytes: int = setting(
+        96 << 20, "most memory that the members of a consumer group take, with their metadata and "
+        "assignments, in bytes", settings.whole(1 << 20, 1 << 30), "1048576 to 1073741824",
+    )  # fmt: skip
+    group_max_groups: int = setting(
+        10_000, "most consumer groups of an org", settings.whole(1, 1_000_000), "1 to 1000000"
+    )
+    group_max_members: int = setting(
+        50_000, "most members of all consumer groups of an org",
+        settings.whole(1, 10_000_000), "1 to 10000000",
+    )  # fmt: skip
+    group_total_max_bytes: int = setting(
+        256 << 20, "most memory that the members of all consumer groups of an org take, in bytes",
+        settings.whole(1 << 20, 1 << 40), "1048576 to 1099511627776",
+    )  # fmt: skip
     offsets_retention_minutes: int = setting(
         10_080,
         "how long the offsets of a consumer group without members, or in topics that no member is "
@@ -117,6 +132,14 @@ class LogSettings(OpsSettings):
     offset_metadata_max_bytes: int = setting(
         4_096, "longest metadata of a committed offset, in bytes",
         settings.whole(0, 1 << 20), "0 to 1048576",
+    )  # fmt: skip
+    offset_commit_max_bytes: int = setting(
+        16 << 20, "largest OffsetCommit, its topics' names and its metadata, in bytes",
+        settings.whole(1 << 20, 64 << 20), "1048576 to 67108864",
+    )  # fmt: skip
+    offsets_max_bytes: int = setting(
+        512 << 20, "most memory that the committed offsets of an org take, in bytes; an offset "
+        "takes about 700", settings.whole(1 << 20, 1 << 40), "1048576 to 1099511627776",
     )  # fmt: skip
     wal_fsync: str = setting(
         "commit", "when a record is durable: before it is acknowledged, at most so much later, or "

@@ -13,8 +13,8 @@ from quafka_broker import event_batches, topic_configs, topics
 from quafka_broker.admissions import Admissions
 from quafka_broker.config import BrokerConfig
 from quafka_broker.groups.coordinator import Coordinator
-from quafka_broker.groups.group import Limits
 from quafka_broker.groups.journal import GROUPS
+from quafka_broker.groups.limits import Limits
 from quafka_broker.leases import Leases
 from quafka_broker.producers import Producers
 from quafka_broker.purgatory import Purgatory
@@ -72,6 +72,11 @@ class BrokerState:
             config.group_max_session_timeout_ms / 1000,
             config.group_initial_rebalance_delay_ms / 1000,
             config.group_max_size,
+            config.group_max_bytes,
+            config.group_max_groups,
+            config.group_max_members,
+            config.group_total_max_bytes,
+            config.offsets_max_bytes,
         )
         self.groups = Coordinator(self.log, limits, self.registry.by_name, self._died)
 

@@ -9,18 +9,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import OrderedDict, defaultdict
 from collections.abc import AsyncIterator, Callable
 from functools import partial
-from heapq import heappop, heappush
 from time import time_ns
 from typing import Any
 
-from quafka_broker.groups.deadlines import NEVER
-from quafka_broker.groups.group import Group, Limits, Saved
+from quafka_broker.groups.deadlines import NEVER, Deadlines
+from quafka_broker.groups.group import Group, Saved
 from quafka_broker.groups.journal import Journal
 from quafka_broker.groups.lag import Lags, PartitionLag
+from quafka_broker.groups.limits import Limits, refusal_of_any
 from quafka_broker.groups.states import State
 from quafka_broker.groups.table import Committed, Kept, Key, Place, Table, offsets_event
+from quafka_broker.groups.usage import Usage, offset_cost
 from quafka_broker.topics import Topic
 from quafka_broker.wal.log import Log
 from quafka_mesh_ops.group_ops import (
@@ -32,6 +34,7 @@ from quafka_mesh_ops.group_ops import (
     SyncGroupResp,
 )
 from quafka_mesh_ops.slices import Slices
+from quafka_mesh_ops.transport.log_limit import LimitedLog
 from quafka_proto.errors import ErrorCode
 
 log = logging.getLogger("quafka.broker.groups")
@@ -57,19 +60,17 @@ class Coordinator:
         find_topic: Callable[[int, str], Topic | None],
         moved: Callable[[], None],
         *,
-        max_groups: int = 100_000,
         now_ms: Callable[[], int] = _now_ms,
     ) -> None:
         self.limits = limits
-        self._max_groups = max_groups
         self.now_ms = now_ms
         """The wall clock, by which commits are dated."""
         self._table = Table(self._new_group, find_topic, _now)
         self.journal = Journal(wal, self._table, moved)
         self._lags = Lags(wal, find_topic)
-        self._due: list[tuple[float, int, Key]] = []
-        self._due_at: dict[Key, float] = {}
-        self._serial = 0
+        self._due: Deadlines[Key] = Deadlines()
+        self._young: defaultdict[int, OrderedDict[str, None]] = defaultdict(OrderedDict)
+        self._limited = LimitedLog(log)
         self._timer: asyncio.TimerHandle | None = None
         self._running = False
 
@@ -84,8 +85,9 @@ class Coordinator:
         """
         await self.journal.replay()
         self._running = True
-        for key, kept in self._table.kept.items():
+        for key, kept in list(self._table.kept.items()):
             self._changed(key, kept.group)
+            self._drop_if_nothing(key)
 
     def drain(self) -> None:
         """Answer what is parked, and park nothing more."""
@@ -105,6 +107,10 @@ class Coordinator:
         """A group, if it is known."""
         return self._table.kept.get((org, name))
 
+    def usage(self, org: int) -> Usage:
+        """What an org's groups hold."""
+        return self._table.usage(org)
+
     def every_group(self) -> list[tuple[Key, Kept]]:
         """All groups of all orgs."""
         return list(self._table.kept.items())
@@ -118,27 +124,67 @@ class Coordinator:
         return [(key, list(k.offsets.items())) for key, k in self._table.kept.items() if k.offsets]
 
     def _new_group(self, key: Key) -> Group:
-        return Group(key[1], self.limits, partial(self._save, key))
+        usage = self._table.usage(key[0])
+        return Group(key[1], self.limits, partial(self._save, key), usage=usage)
 
-    def _may_make(self, key: Key) -> bool:
-        return key in self._table.kept or len(self._table.kept) < self._max_groups
+    def _may_make(self, org: int) -> bool:
+        """Whether an org may have one group more.
+
+        The oldest group of which there is nothing but ids that were handed out gives way: who
+        comes with such an id is told to begin anew, and does.
+        """
+        if self._table.usage(org).groups < self.limits.org_groups:
+            return True
+        young = self._young[org]
+        while young:
+            key = (org, young.popitem(last=False)[0])
+            kept = self._table.kept.get(key)
+            if kept is not None and kept.is_only_expected and not self.journal.is_queued(key):
+                self._drop(key)
+                return True
+        self._limited.warning(
+            f"groups {org}", "org %d has %d groups (group.max.groups): no new one is taken",
+            org, self.limits.org_groups,
+        )  # fmt: skip
+        return False
+
+    def _refusal_of_new(self, org: int, op: JoinGroup) -> ErrorCode:
+        """Why a join makes no new group. Nothing is made before all of it has been looked at."""
+        error = refusal_of_any(op, self.limits)
+        if error:
+            return error
+        if op.member_id:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        return ErrorCode.NONE if self._may_make(org) else ErrorCode.GROUP_MAX_SIZE_REACHED
+
+    def _drop_if_nothing(self, key: Key) -> None:
+        kept = self._table.kept.get(key)
+        if kept is not None and kept.is_nothing and not self.journal.is_queued(key):
+            self._drop(key)
+
+    def _drop(self, key: Key) -> None:
+        """Forget a group of which nothing is in the log."""
+        self._table.drop(key)
+        self._due.forget(key)
+        self._young[key[0]].pop(key[1], None)
 
     async def join(self, org: int, op: JoinGroup) -> JoinGroupResp:
         """Join a group; waits until its next generation begins."""
         key = (org, op.group)
         if not self._running:
             return JoinGroupResp(ErrorCode.NOT_COORDINATOR, op.member_id)
-        if not op.group:
-            return JoinGroupResp(ErrorCode.INVALID_GROUP_ID, op.member_id)
-        if op.member_id and key not in self._table.kept:
-            return JoinGroupResp(ErrorCode.UNKNOWN_MEMBER_ID, op.member_id)
-        if not self._may_make(key):
-            return JoinGroupResp(ErrorCode.POLICY_VIOLATION)
+        if key not in self._table.kept:
+            error = self._refusal_of_new(org, op)
+            if error:
+                return JoinGroupResp(error, op.member_id)
         group = self._table.find_or_make(key).group
         answer: asyncio.Future[JoinGroupResp] = asyncio.get_running_loop().create_future()
         reply = partial(_reply, answer)
         member_id = group.join(op, _now(), reply)
         self._changed(key, group)
+        if self._table.kept[key].is_only_expected and group.is_expected():
+            self._young[org][op.group] = None
+        self._drop_if_nothing(key)
         try:
             return await answer
         finally:
@@ -182,6 +228,7 @@ class Coordinator:
             return ErrorCode.NONE, [ErrorCode.UNKNOWN_MEMBER_ID] * len(op.leavers)
         answers = kept.group.leave(op.leavers, _now())
         self._changed(key, kept.group)
+        self._drop_if_nothing(key)
         return ErrorCode.NONE, answers
 
     # --- offsets ----------------------------------------------------------------------------
@@ -194,10 +241,28 @@ class Coordinator:
         if kept is None:
             if not group:
                 return ErrorCode.INVALID_GROUP_ID
-            if not self._may_make((org, group)):
-                return ErrorCode.POLICY_VIOLATION
-            return ErrorCode.NONE if generation < 0 else ErrorCode.ILLEGAL_GENERATION
+            if generation >= 0:
+                return ErrorCode.ILLEGAL_GENERATION
+            return ErrorCode.NONE if self._may_make(org) else ErrorCode.POLICY_VIOLATION
         return kept.group.may_commit(generation, member_id, instance_id, _now())
+
+    def has_room(self, org: int, group: str, offsets: dict[Place, Committed]) -> bool:
+        """Whether an org may remember these too."""
+        kept = self._table.kept.get((org, group))
+        known = kept.offsets if kept is not None else {}
+        more = 0
+        for place, offset in offsets.items():
+            more += offset_cost(place[0], offset.metadata)
+            if (before := known.get(place)) is not None:
+                more -= offset_cost(place[0], before.metadata)
+        used = self._table.usage(org).offset_bytes
+        if more <= 0 or used + more <= self.limits.org_offset_bytes:
+            return True
+        self._limited.warning(
+            f"offsets {org}", "the offsets of org %d take %d bytes: no more are taken "
+            "(offsets.max.bytes)", org, used,
+        )  # fmt: skip
+        return False
 
     async def commit(self, org: int, group: str, offsets: dict[Place, Committed]) -> None:
         """Commit offsets. Queued in the order of the calls; durable on return.
@@ -212,6 +277,7 @@ class Coordinator:
             if not appended.cancelled() and appended.exception() is None:
                 kept = self._table.kept.get(key)
                 self._lags.note(key, kept.group if kept is not None else None, offsets)
+                self._drop_if_nothing(key)  # its topics may have gone meanwhile
 
         pending.add_done_callback(done)
         await asyncio.shield(pending)
@@ -263,6 +329,7 @@ class Coordinator:
         error = group.bury()
         if error:
             return error
+        self._young[org].pop(name, None)
 
         def done(appended: asyncio.Future[list[int]]) -> None:
             if appended.cancelled() or appended.exception() is not None:
@@ -310,7 +377,7 @@ class Coordinator:
             elif kept.stored is not None or places:
                 await self.delete_group(*key)
             elif not kept.group.is_expected():
-                self._table.kept.pop(key, None)
+                self._drop(key)
         return count
 
     # --- the log ----------------------------------------------------------------------------
@@ -318,6 +385,7 @@ class Coordinator:
     def _save(self, key: Key, group: Group, stored: dict[str, Any], saved: Saved) -> None:
         """`Group.save`: make it durable, then tell."""
         group.since_ms = self.now_ms()
+        self._young[key[0]].pop(key[1], None)
         event = {
             "event": "group", "org": key[0], "group": key[1], "since_ms": group.since_ms, **stored
         }  # fmt: skip
@@ -332,16 +400,13 @@ class Coordinator:
 
     def _changed(self, key: Key, group: Group) -> None:
         """See that the group is woken when it has to be."""
-        when = group.wake_at
-        if when >= self._due_at.get(key, NEVER) or not self._running:
-            return
-        self._due_at[key] = when
-        self._serial += 1
-        heappush(self._due, (when, self._serial, key))
-        self._arm()
+        if self._running and self._due.watch(key, group.wake_at):
+            self._arm()
 
     def _arm(self) -> None:
-        when = self._due[0][0]
+        when = self._due.earliest
+        if when == NEVER:
+            return
         if self._timer is not None:
             if self._timer.when() <= when and not self._timer.cancelled():
                 return
@@ -351,11 +416,7 @@ class Coordinator:
     def _tick(self) -> None:
         self._timer = None
         now = _now()
-        while self._due and self._due[0][0] <= now:
-            when, _, key = heappop(self._due)
-            if self._due_at.get(key) != when:
-                continue
-            del self._due_at[key]
+        while (key := self._due.pop(now)) is not None:
             kept = self._table.kept.get(key)
             if kept is None:
                 continue
@@ -364,7 +425,8 @@ class Coordinator:
             except Exception:  # a mistake in one group must not stop the clock of all others
                 log.exception("the timers of group %r failed", key[1])
             self._changed(key, kept.group)
-        if self._due and self._running:
+            self._drop_if_nothing(key)
+        if self._running:
             self._arm()
 
 

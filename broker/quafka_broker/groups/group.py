@@ -23,8 +23,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from quafka_broker.groups.deadlines import NEVER, Deadlines
+from quafka_broker.groups.limits import Limits, refusal_of_any
 from quafka_broker.groups.members import JoinReply, Member, Members, SyncReply, new_member_id
 from quafka_broker.groups.states import NEXT, TOLD, State
+from quafka_broker.groups.usage import Usage
 from quafka_mesh_ops.group_ops import JoinGroup, JoinGroupResp, Leaver, SyncGroup, SyncGroupResp
 from quafka_proto.errors import ErrorCode
 
@@ -32,21 +34,6 @@ Saved = Callable[[bool, float], None]
 """Told whether what was to be saved is durable, and the time."""
 Save = Callable[["Group", dict[str, Any], Saved], None]
 """Makes what `Group.stored` gives durable."""
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What a group may ask for. Seconds.
-
-    Attributes:
-        initial_delay: how long a group that was empty waits for more members.
-        max_size: most members, those that were only given an id included.
-    """
-
-    min_session: float = 6.0
-    max_session: float = 1800.0
-    initial_delay: float = 3.0
-    max_size: int = 10_000
 
 
 @dataclass(slots=True, eq=False)
@@ -57,6 +44,8 @@ class Group:
     limits: Limits
     save: Save
     new_id: Callable[[str], str] = new_member_id
+    usage: Usage = field(default_factory=Usage)
+    """What its org holds; the group keeps its own part in it true."""
     state: State = State.EMPTY
     generation: int = 0
     protocol_type: str = ""
@@ -64,12 +53,15 @@ class Group:
     leader: str = ""
     since_ms: int = -1
     """Wall clock, when it became empty or stable; the caller's to set."""
-    _all: Members = field(default_factory=Members)
+    _all: Members = field(init=False)
     _parked: int = 0  # joins
     _phase_ends: float = NEVER
     _initial_left: float | None = None  # of the time that the initial delay may yet be made longer
     _grew: bool = False
-    _sessions: Deadlines = field(default_factory=Deadlines)
+    _sessions: Deadlines[str] = field(default_factory=Deadlines[str])
+
+    def __post_init__(self) -> None:
+        self._all = Members(self.usage)
 
     @property
     def members(self) -> dict[str, Member]:
@@ -91,8 +83,7 @@ class Group:
             self._phase_over(now)
 
     def _session_timer(self, member_id: str, now: float) -> None:
-        if member_id in self._all.pending:
-            self._all.pending.discard(member_id)
+        if self._all.dismiss(member_id):
             self._complete_if_all_joined(now)
             return
         member = self.members[member_id]
@@ -148,24 +139,26 @@ class Group:
             return ErrorCode.GROUP_MAX_SIZE_REACHED, ""
         member_id = self.new_id(op.instance_id or op.client_id)
         if op.require_member_id and not op.instance_id:
-            self._all.pending.add(member_id)
+            self._all.expect(member_id)
             self._sessions.watch(member_id, now + op.session_timeout_ms / 1000)
             return ErrorCode.MEMBER_ID_REQUIRED, member_id
         self._add(op, member_id, now, reply)
         return ErrorCode.NONE, member_id
 
     def _refusal(self, op: JoinGroup) -> ErrorCode:
-        if not self.limits.min_session <= op.session_timeout_ms / 1000 <= self.limits.max_session:
-            return ErrorCode.INVALID_SESSION_TIMEOUT
+        error = refusal_of_any(op, self.limits)
+        if error:
+            return error
         if self.state is State.DEAD:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
-        if not op.protocol_type or not op.protocols:
-            return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         me = self.members.get(op.member_id or self._all.static_id(op.instance_id))
         alone = len(self.members) == (me is not None)
-        if alone or (op.protocol_type == self.protocol_type and self._all.agrees(op, me)):
-            return ErrorCode.NONE
-        return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        if not alone and not (op.protocol_type == self.protocol_type and self._all.agrees(op, me)):
+            return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        is_known = me is not None or op.member_id in self._all.pending or not op.member_id
+        if is_known and not self._all.has_room(op, me, self.limits):
+            return ErrorCode.GROUP_MAX_SIZE_REACHED
+        return ErrorCode.NONE
 
     def _is_full(self) -> bool:
         return len(self.members) + len(self._all.pending) >= self.limits.max_size
@@ -295,7 +288,7 @@ class Group:
         for member in self.members.values():
             member.awaited = False
             if was is State.COMPLETING:
-                member.assignment = b""
+                self._all.assign(member, b"")
             self._answer_sync(member, SyncGroupResp(ErrorCode.REBALANCE_IN_PROGRESS))
         if was is State.EMPTY and self.limits.initial_delay:
             self._delay(now, self._rebalance_timeout())
@@ -366,30 +359,35 @@ class Group:
         self._answer_sync(member, SyncGroupResp(ErrorCode.REBALANCE_IN_PROGRESS))
         member.syncing = reply
         if member.id == self.leader:
-            self._assign({each.member_id: each.assignment for each in op.assignments})
+            self._assign({each.member_id: each.assignment for each in op.assignments}, now)
         return member.syncing is reply
 
-    def _assign(self, assignments: Mapping[str, bytes]) -> None:
+    def _assign(self, assignments: Mapping[str, bytes], now: float) -> None:
         """Make the leader's assignments durable, then hand them out."""
+        if not self._all.has_room_to_assign(assignments, self.limits):
+            self._not_assigned(ErrorCode.GROUP_MAX_SIZE_REACHED, now)
+            return
         generation = self.generation
 
         def saved(ok: bool, now: float) -> None:
             if self.state is not State.COMPLETING or self.generation != generation:
                 return
             if not ok:
-                for member in self.members.values():
-                    refusal = SyncGroupResp(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-                    self._answer_sync(member, refusal)
-                self._prepare(now)
+                self._not_assigned(ErrorCode.COORDINATOR_NOT_AVAILABLE, now)
                 return
             self._become(State.STABLE)
             for member in self.members.values():
-                member.assignment = assignments.get(member.id, b"")
+                self._all.assign(member, assignments.get(member.id, b""))
                 if member.syncing:
                     self._touch(member, now)
                     self._answer_sync(member, self._synced(member))
 
         self.save(self, self.stored(State.STABLE, assignments), saved)
+
+    def _not_assigned(self, error: ErrorCode, now: float) -> None:
+        for member in self.members.values():
+            self._answer_sync(member, SyncGroupResp(error))
+        self._prepare(now)
 
     def _synced(self, member: Member) -> SyncGroupResp:
         return SyncGroupResp(0, member.assignment, self.protocol_type, self.protocol)
@@ -449,8 +447,7 @@ class Group:
             member_id = leaver.member_id
             if not member_id and leaver.instance_id:
                 member_id = self._all.static_id(leaver.instance_id)
-            if member_id in self._all.pending:
-                self._all.pending.discard(member_id)
+            if self._all.dismiss(member_id):
                 self._sessions.forget(member_id)
                 answers.append(ErrorCode.NONE)
                 gone = True
@@ -493,6 +490,10 @@ class Group:
     def is_expected(self) -> bool:
         """Whether somebody has been given an id and may yet come."""
         return bool(self._all.pending)
+
+    def release(self) -> None:
+        """It is not kept any more."""
+        self._all.release()
 
     def bury(self) -> ErrorCode:
         """Begin to delete the group: from now on it takes nobody."""

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from quafka_broker.groups.deadlines import NEVER
+from quafka_broker.groups.limits import Limits
+from quafka_broker.groups.usage import Usage, expected_cost, joining_cost, member_cost
 from quafka_mesh_ops.group_ops import JoinedMember, JoinGroup, JoinGroupResp, SyncGroupResp
 from quafka_proto.errors import ErrorCode
 
@@ -37,6 +39,13 @@ class Member:
     syncing: SyncReply | None = None
     awaited: bool = False
     """Whether it has joined the generation that begins, and not yet asked for its assignment."""
+    cost: int = 0
+    """The bytes that it counts for; `Members` keeps it true."""
+
+    def cost_now(self) -> int:
+        """The bytes that it should count for."""
+        names = (self.id, self.instance_id, self.client_id, self.client_host)
+        return member_cost(names, self.protocols.items(), len(self.assignment))
 
 
 def new_member_id(prefix: str) -> str:
@@ -47,8 +56,13 @@ def new_member_id(prefix: str) -> str:
 
 @dataclass(slots=True, eq=False)
 class Members:
-    """All of one group. `pending`: ids that were handed out, and not yet used."""
+    """All of one group. `pending`: ids that were handed out, and not yet used.
 
+    `held`: the bytes that all of them count for. `usage`, the org's, follows every change.
+    """
+
+    usage: Usage = field(default_factory=Usage)
+    held: int = 0
     by_id: dict[str, Member] = field(default_factory=dict[str, Member])
     pending: set[str] = field(default_factory=set[str])
     _static: dict[str, str] = field(default_factory=dict[str, str])
@@ -74,9 +88,10 @@ class Members:
 
     def add(self, op: JoinGroup, member_id: str, longest: float) -> Member:
         """Somebody new."""
-        self.pending.discard(member_id)
+        self.dismiss(member_id)
         member = Member(member_id, op.instance_id, op.client_id, op.client_host, 0, 0, {})
         self._put(member)
+        self._count(1, 0)
         self.update(member, op, longest)
         return member
 
@@ -84,6 +99,37 @@ class Members:
         self.by_id[member.id] = member
         if member.instance_id:
             self._static[member.instance_id] = member.id
+
+    def expect(self, member_id: str) -> None:
+        """Hand out an id."""
+        self.pending.add(member_id)
+        self._count(1, expected_cost(member_id))
+
+    def dismiss(self, member_id: str) -> bool:
+        """An id that was handed out is used, or nobody's any more; whether it was one."""
+        if member_id not in self.pending:
+            return False
+        self.pending.discard(member_id)
+        self._count(-1, -expected_cost(member_id))
+        return True
+
+    def assign(self, member: Member, assignment: bytes) -> None:
+        """Give a member what the leader has for it."""
+        member.assignment = assignment
+        self._weigh(member)
+
+    def release(self) -> None:
+        """The group is not kept any more: its org holds nothing of it."""
+        self._count(-len(self.by_id) - len(self.pending), -self.held)
+
+    def _weigh(self, member: Member) -> None:
+        before, member.cost = member.cost, member.cost_now()
+        self._count(0, member.cost - before)
+
+    def _count(self, members: int, held: int) -> None:
+        self.held += held
+        self.usage.members += members
+        self.usage.member_bytes += held
 
     def update(self, member: Member, op: JoinGroup, longest: float) -> None:
         """What it says of itself when it joins; it may take no more than `longest` to."""
@@ -95,6 +141,7 @@ class Members:
         asked = op.rebalance_timeout_ms if op.rebalance_timeout_ms > 0 else op.session_timeout_ms
         member.rebalance = min(asked / 1000, longest)
         member.client_id, member.client_host = op.client_id, op.client_host
+        self._weigh(member)
 
     def rename(self, member: Member, new_id: str) -> None:
         """Its place is another's, who has the same instance id."""
@@ -105,10 +152,37 @@ class Members:
     def remove(self, member: Member) -> None:
         """It is gone."""
         del self.by_id[member.id]
+        self._count(-1, -member.cost)
         self._supported.subtract(member.protocols.keys())
         self._supported += Counter()
         if member.instance_id:
             del self._static[member.instance_id]
+
+    # --- how much they are ------------------------------------------------------------------
+
+    def has_room(self, op: JoinGroup, me: Member | None, limits: Limits) -> bool:
+        """Whether a member may join, or be what it brings now, within the limits of bytes and of
+        the org's members."""
+        names = (op.member_id or op.client_id, op.instance_id, op.client_id, op.client_host)
+        if me is None:
+            known = op.member_id in self.pending
+            if not known and self.usage.members >= limits.org_members:
+                return False
+            more = joining_cost(names, op.protocols, 0)
+        else:
+            more = joining_cost(names, op.protocols, len(me.assignment)) - me.cost
+        return self._may_add(more, limits)
+
+    def has_room_to_assign(self, assignments: Mapping[str, bytes], limits: Limits) -> bool:
+        """Whether these may take the place of the present assignments."""
+        assigned = sum(len(member.assignment) for member in self.by_id.values())
+        return self._may_add(sum(map(len, assignments.values())) - assigned, limits)
+
+    def _may_add(self, more: int, limits: Limits) -> bool:
+        return more <= 0 or (
+            self.held + more <= limits.max_bytes
+            and self.usage.member_bytes + more <= limits.org_bytes
+        )
 
     # --- what they agree on -----------------------------------------------------------------
 
@@ -120,7 +194,7 @@ class Members:
 
     def select(self) -> str:
         """Of the protocols that all know, the one that most prefer."""
-        common = [name for name, count in self._supported.items() if count == len(self.by_id)]
+        common = {name for name, count in self._supported.items() if count == len(self.by_id)}
         votes = Counter(
             next(name for name in member.protocols if name in common)
             for member in self.by_id.values()
@@ -172,4 +246,6 @@ class Members:
                 kept["assignment"],
             )
             self._put(member)
+            self._count(1, 0)
+            self._weigh(member)
             self._supported.update(member.protocols.keys())

@@ -15,6 +15,7 @@ deleted are nobody's: no event says so.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -22,6 +23,7 @@ from typing import Any, NamedTuple
 from quafka_broker.groups.group import Group
 from quafka_broker.groups.states import State
 from quafka_broker.groups.subscription import subscribed_by
+from quafka_broker.groups.usage import Usage, offset_cost
 from quafka_broker.topics import Topic
 
 _BYTES_PER_WEIGHT = 1 << 10
@@ -50,8 +52,33 @@ class Kept:
     """A group, its offsets, and what of the group itself is in the log."""
 
     group: Group
+    usage: Usage
+    """What its org holds: `put` and `take` keep it true."""
     offsets: dict[Place, Committed] = field(default_factory=dict[Place, Committed])
     stored: Event | None = None
+
+    @property
+    def is_nothing(self) -> bool:
+        """Whether nobody would miss it: no members, no offsets, nothing in the log."""
+        empty = self.group.state is State.EMPTY and not self.group.is_expected()
+        return empty and not self.offsets and self.stored is None
+
+    @property
+    def is_only_expected(self) -> bool:
+        """Whether there is nothing of it but ids that were handed out."""
+        return self.group.state is State.EMPTY and not self.offsets and self.stored is None
+
+    def put(self, place: Place, offset: Committed) -> None:
+        """Remember what was committed."""
+        self.take(place)
+        self.offsets[place] = offset
+        self.usage.offset_bytes += offset_cost(place[0], offset.metadata)
+
+    def take(self, place: Place) -> None:
+        """Forget what was committed, if anything was."""
+        offset = self.offsets.pop(place, None)
+        if offset is not None:
+            self.usage.offset_bytes -= offset_cost(place[0], offset.metadata)
 
     def places_in(self, topic: str, incarnation: int | str) -> list[Place]:
         """Where there are offsets in this topic."""
@@ -75,13 +102,30 @@ class Table:
         self._find_topic = find_topic
         self._now = now
         self.kept: dict[Key, Kept] = {}
+        self._usage: defaultdict[int, Usage] = defaultdict(Usage)
+
+    def usage(self, org: int) -> Usage:
+        """What an org's groups hold."""
+        return self._usage[org]
 
     def find_or_make(self, key: Key) -> Kept:
         """The group; an empty one where there was none."""
         kept = self.kept.get(key)
         if kept is None:
-            kept = self.kept[key] = Kept(self._new_group(key))
+            usage = self.usage(key[0])
+            usage.groups += 1
+            kept = self.kept[key] = Kept(self._new_group(key), usage)
         return kept
+
+    def drop(self, key: Key) -> None:
+        """Forget a group and its offsets."""
+        kept = self.kept.pop(key, None)
+        if kept is None:
+            return
+        kept.usage.groups -= 1
+        kept.group.release()
+        for place in list(kept.offsets):
+            kept.take(place)
 
     # --- events -----------------------------------------------------------------------------
 
@@ -125,20 +169,21 @@ class Table:
             kept = self.find_or_make(key)
             kept.stored = event
             if replaying:
+                kept.group.release()
                 kept.group = self._new_group(key)
                 kept.group.restore(event, self._now())
                 kept.group.since_ms = event["since_ms"]
         elif kind == "offsets":
-            offsets = self.find_or_make(key).offsets
+            kept = self.find_or_make(key)
             for name, incarnation, partition, *rest in event["offsets"]:
                 if isinstance(incarnation, str) or self._is_live(key[0], name, incarnation):
-                    offsets[name, partition] = Committed(incarnation, *rest)
+                    kept.put((name, partition), Committed(incarnation, *rest))
         elif kind == "offsets_deleted":
-            offsets = self.find_or_make(key).offsets
+            kept = self.find_or_make(key)
             for topic, partition in event["partitions"]:
-                offsets.pop((topic, partition), None)
+                kept.take((topic, partition))
         elif kind == "group_deleted":
-            self.kept.pop(key, None)
+            self.drop(key)
         else:
             raise ValueError(f"the event {kind!r} is not known")
 
@@ -167,7 +212,7 @@ class Table:
             if key[0] != topic.org:
                 continue
             for place in kept.places_in(topic.name, topic.generation):
-                del kept.offsets[place]
+                kept.take(place)
                 gone.append((key, place))
         return gone
 

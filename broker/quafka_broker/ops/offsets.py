@@ -3,8 +3,9 @@
 A group's offsets are all kept here, also those in topics of other brokers: what such a topic is,
 and whether it has that partition, the gateway has asked its broker.
 
-One partition's error never spoils the others. Commits of one stream reach the log in the order in
-which they arrived: nothing is awaited before, but room for them.
+One partition's error never spoils the others, unless the whole request is too large; the offsets
+that are committed are so together, whatever crashes. Commits of one stream reach the log in the
+order in which they arrived: nothing is awaited before, but room for them.
 """
 
 from __future__ import annotations
@@ -30,6 +31,9 @@ from quafka_mesh_ops.group_ops import (
 from quafka_mesh_ops.server import OpContext
 from quafka_proto.errors import ErrorCode
 
+_ROW_BYTES = 40
+"""Of an offset in the log, beside its topic's name and its metadata."""
+
 
 async def commit(state: BrokerState, context: OpContext, op: CommitOffsets) -> CommitOffsetsResp:
     """Commit every partition's offset; answered when they are durable."""
@@ -38,18 +42,13 @@ async def commit(state: BrokerState, context: OpContext, op: CommitOffsets) -> C
     error = groups.may_commit(org, op.group, op.generation, op.member_id, op.instance_id)
     if error:
         return CommitOffsetsResp([error] * len(op.offsets))
-    now_ms = groups.now_ms()
-    errors: list[ErrorCode] = []
-    good: dict[Place, Committed] = {}
-    for part in op.offsets:
-        name, incarnation, error = _place(state, org, part)
-        if len(part.metadata.encode()) > state.config.offset_metadata_max_bytes:
-            error = error or ErrorCode.OFFSET_METADATA_TOO_LARGE
-        errors.append(error)
-        if not error:
-            good[name, part.partition] = Committed(
-                incarnation, part.offset, part.leader_epoch, part.metadata, now_ms
-            )
+    errors, good, size = _checked(state, org, op)
+    if size > state.config.offset_commit_max_bytes:
+        error = ErrorCode.INVALID_COMMIT_OFFSET_SIZE
+    elif not groups.has_room(org, op.group, good):
+        error = ErrorCode.POLICY_VIOLATION
+    if error:
+        return CommitOffsetsResp([int(its or error) for its in errors])
     if good:
         try:
             with context.tracer.start(semconv.COMMIT, context.trace):
@@ -58,6 +57,28 @@ async def commit(state: BrokerState, context: OpContext, op: CommitOffsets) -> C
             failed = ErrorCode.COORDINATOR_NOT_AVAILABLE  # retriable, and may end well
             errors = [error or failed for error in errors]
     return CommitOffsetsResp([int(error) for error in errors])
+
+
+def _checked(
+    state: BrokerState, org: int, op: CommitOffsets
+) -> tuple[list[ErrorCode], dict[Place, Committed], int]:
+    """An error for each partition, what is to be committed, and about how many bytes it is."""
+    now_ms = state.groups.now_ms()
+    errors: list[ErrorCode] = []
+    good: dict[Place, Committed] = {}
+    size = 0
+    for part in op.offsets:
+        name, incarnation, error = _place(state, org, part)
+        metadata = len(part.metadata.encode())
+        if metadata > state.config.offset_metadata_max_bytes:
+            error = error or ErrorCode.OFFSET_METADATA_TOO_LARGE
+        errors.append(error)
+        if not error:
+            size += len(name) + metadata + _ROW_BYTES
+            good[name, part.partition] = Committed(
+                incarnation, part.offset, part.leader_epoch, part.metadata, now_ms
+            )
+    return errors, good, size
 
 
 def _place(state: BrokerState, org: int, part: CommitOffset) -> tuple[str, int | str, ErrorCode]:

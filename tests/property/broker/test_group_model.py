@@ -18,7 +18,7 @@ from hypothesis.stateful import (
     rule,
 )
 
-from quafka_broker.groups.group import Limits
+from quafka_broker.groups.limits import Limits
 from quafka_broker.groups.states import State
 from quafka_proto.errors import ErrorCode
 from tests.unit.broker.group_members import REBALANCE, SESSION, Clocked, Told

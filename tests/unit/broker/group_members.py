@@ -6,7 +6,9 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
-from quafka_broker.groups.group import Group, Limits, Saved
+from quafka_broker.groups.group import Group, Saved
+from quafka_broker.groups.limits import Limits
+from quafka_broker.groups.usage import Usage
 from quafka_mesh_ops.group_ops import (
     Assignment,
     JoinGroup,
@@ -57,9 +59,12 @@ class Clocked:
         limits: Limits = Limits(),  # noqa: B008 - frozen
         save_now: bool = True,
         first_id: int = 1,
+        usage: Usage | None = None,
     ) -> None:
         ids = count(first_id)
-        self.group = Group("g", limits, self._save, lambda prefix: f"{prefix}-{next(ids)}")
+        self.group = Group(
+            "g", limits, self._save, lambda prefix: f"{prefix}-{next(ids)}", usage=usage or Usage()
+        )
         self.now = 0.0
         self.saved: list[dict[str, Any]] = []
         self._waiting: list[Saved] = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from quafka_broker.groups.deadlines import NEVER
-from quafka_broker.groups.group import Limits
+from quafka_broker.groups.limits import Limits
 from quafka_broker.groups.states import State
 from quafka_proto.errors import ErrorCode
 from tests.unit.broker.group_members import DELAY, REBALANCE, SESSION, Clocked

@@ -1,0 +1,42 @@
+"""What groups may ask for, and what the groups of one org may hold."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from quafka_mesh_ops.group_ops import JoinGroup
+from quafka_proto.errors import ErrorCode
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a group may ask for, and its org. Times are seconds.
+
+    Attributes:
+        initial_delay: how long a group that was empty waits for more members.
+        max_size: most members of a group, those that were only given an id included.
+        max_bytes: of a group's members, with what they bring and are assigned (usage.py).
+        org_groups, org_members, org_bytes: the same of all groups of an org.
+        org_offset_bytes: of the offsets that an org's groups have committed.
+    """
+
+    min_session: float = 6.0
+    max_session: float = 1800.0
+    initial_delay: float = 3.0
+    max_size: int = 10_000
+    max_bytes: int = 96 << 20
+    org_groups: int = 10_000
+    org_members: int = 50_000
+    org_bytes: int = 256 << 20
+    org_offset_bytes: int = 512 << 20
+
+
+def refusal_of_any(op: JoinGroup, limits: Limits) -> ErrorCode:
+    """Why no group would take this join, whatever it is like."""
+    if not op.group:
+        return ErrorCode.INVALID_GROUP_ID
+    if not limits.min_session <= op.session_timeout_ms / 1000 <= limits.max_session:
+        return ErrorCode.INVALID_SESSION_TIMEOUT
+    if not op.protocol_type or not op.protocols:
+        return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    return ErrorCode.NONE
