@@ -104,9 +104,7 @@ class Confluent:
         for message in self._consumer.consume(1_000, timeout=0.2):
             error = message.error()
             if error is not None and error.code() == confluent_kafka.KafkaError._AUTO_OFFSET_RESET:
-                raise OutOfRange(error)
-            if error is not None and error.code() == confluent_kafka.KafkaError._LOG_TRUNCATION:
-                raise Truncated
+                raise (Truncated if "log truncation" in str(error) else OutOfRange)(error)
             if error is not None and error.retriable():
                 continue
             assert error is None, error

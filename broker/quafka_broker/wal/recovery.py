@@ -112,8 +112,9 @@ class _Recovery:
         return Recovered(active, not self._next_id, self._torn, self._is_newly_damaged())
 
     def _is_newly_damaged(self) -> bool:
-        known = {damage[:3] for damage in self._checkpoint.damages} if self._checkpoint else set()
-        covered = self._checkpoint.next_id if self._checkpoint is not None else 0
+        checkpoint = self._checkpoint
+        known = {damage[:3] for damage in checkpoint.damages} if checkpoint is not None else ()
+        covered = checkpoint.next_id if checkpoint is not None else 0
         return any(
             damage.end_id > covered and damage[:3] not in known
             for damage in self._contents.quarantine.damages
