@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, cast
 
-from quafka_mesh_ops.ops import FetchOp, FetchOpResp
+from quafka_mesh_ops.ops import MOST_BATCHES, FetchOp, FetchOpResp
 from quafka_mesh_ops.parts import Buffer
 from quafka_proto.records import TRANSACTIONAL
 
@@ -154,9 +154,17 @@ class FetchCache:
             self._insert(partition, answer.records if alone else _alone(answer.records))
 
     def take(
-        self, partition: CachedPartition, offset: int, upto: int, limit: int, *, at_least_one: bool
+        self,
+        partition: CachedPartition,
+        offset: int,
+        upto: int,
+        limit: int,
+        *,
+        at_least_one: bool,
+        most: int = MOST_BATCHES,
     ) -> tuple[list[Buffer], int, int]:
-        """Whole batches from the one that holds `offset` on, below `upto`, within `limit` bytes.
+        """Whole batches from the one that holds `offset` on, below `upto`, within `limit` bytes
+        and `most` batches.
 
         Returns them, their size, and the offset behind them. With `at_least_one` the first is
         returned however large.
@@ -170,7 +178,8 @@ class FetchCache:
                 break
             self._lru(chunk).move_to_end(chunk)
             i = bisect_right(chunk.starts, offset) - 1
-            if i == 0 and chunk.end <= upto and size + chunk.size <= limit:
+            many = len(taken) + len(chunk.batches) > most
+            if i == 0 and chunk.end <= upto and size + chunk.size <= limit and not many:
                 taken += chunk.batches
                 size += chunk.size
                 offset = chunk.end
@@ -178,7 +187,8 @@ class FetchCache:
                 continue
             for number in range(i, len(chunk.batches)):
                 batch, end = chunk.batches[number], _end(chunk, number)
-                if end > upto or (size + len(batch) > limit and (taken or not at_least_one)):
+                full = size + len(batch) > limit or len(taken) >= most
+                if end > upto or (full and (taken or not at_least_one)):
                     return taken, size, offset
                 taken.append(batch)
                 size += len(batch)

@@ -25,7 +25,7 @@ from quafka_gateway.mesh import BrokerLink
 from quafka_gateway.read_lease import ReadLease
 from quafka_gateway.response_memory import FLOOR, ResponseMemory
 from quafka_mesh_ops import semconv
-from quafka_mesh_ops.ops import Change, FetchOp, FetchOpResp, FetchOps, FetchOpsResp
+from quafka_mesh_ops.ops import MOST_BATCHES, Change, FetchOp, FetchOpResp, FetchOps, FetchOpsResp
 from quafka_mesh_ops.tracing import ProducedBy, TraceContext, Tracer, parse_traceparent
 
 _WATERMARK_SECONDS = 1.0
@@ -49,6 +49,15 @@ class _Part:
     end: int = -1
     behind: bool = False
     at_tail: bool = False
+
+
+@dataclass(slots=True)
+class _Room:
+    """What an answer may still hold: bytes and batches; `first`: one batch however large."""
+
+    left: int
+    batches: int
+    first: bool
 
 
 class FetchReader:
@@ -140,8 +149,7 @@ class FetchReader:
         if not self._lease.valid:
             return [_Part(part) for part in op.partitions]
         oldest = asyncio.get_running_loop().time() - _WATERMARK_SECONDS
-        left = self._memory.allowance(op.max_bytes)
-        first = op.at_least_one
+        room = _Room(self._memory.allowance(op.max_bytes), MOST_BATCHES, op.at_least_one)
         parts: list[_Part] = []
         for wanted in op.partitions:
             part = _Part(wanted, self._cache.find(wanted))
@@ -149,21 +157,20 @@ class FetchReader:
             if part.partition is not None:
                 part.at_tail = wanted.fetch_offset == part.partition.high_watermark
                 if part.partition.heard >= oldest:
-                    limit = max(0, min(wanted.max_bytes, left))
-                    self._look_at(part, op.isolation_level, limit, first, worthwhile)
+                    self._look_at(part, op.isolation_level, room, worthwhile)
             if part.answer is not None:
-                left -= part.size
-                first = first and not part.size
+                room.left -= part.size
+                room.batches -= len(part.answer.records)
+                room.first = room.first and not part.size
             elif not part.at_tail:
                 # It comes first (KIP-74), whatever is here of those behind it.
-                left -= min(wanted.max_bytes, max(left, 0))
-                first = False
+                room.left -= min(wanted.max_bytes, max(room.left, 0))
+                room.first = False
         return parts
 
-    def _look_at(
-        self, part: _Part, isolation_level: int, limit: int, first: bool, worthwhile: int
-    ) -> None:
+    def _look_at(self, part: _Part, isolation_level: int, room: _Room, worthwhile: int) -> None:
         partition, wanted = part.partition, part.op
+        limit, first = max(0, min(wanted.max_bytes, room.left)), room.first
         assert partition is not None
         upto = partition.readable_to(isolation_level)
         if not partition.log_start <= wanted.fetch_offset < upto:
@@ -171,7 +178,7 @@ class FetchReader:
         if wanted.current_leader_epoch not in partition.epochs or wanted.last_fetched_epoch >= 0:
             return
         batches, size, end = self._cache.take(
-            partition, wanted.fetch_offset, upto, limit, at_least_one=first
+            partition, wanted.fetch_offset, upto, limit, at_least_one=first, most=room.batches
         )
         ended_by_limit = partition.ahead_of(end, 1)[1] > 0
         if ended_by_limit or end >= upto or (batches and size >= worthwhile):
@@ -287,7 +294,10 @@ class FetchReader:
 
 def _enough(op: FetchOps, parts: Sequence[_Part]) -> bool:
     size = sum(part.size for part in parts)
-    return size > 0 and size >= min(op.min_bytes, op.max_bytes)
+    if size >= min(op.min_bytes, op.max_bytes):
+        return size > 0
+    answers = (part.answer for part in parts if part.answer is not None)
+    return sum(len(answer.records) for answer in answers) >= MOST_BATCHES
 
 
 def _answer(

@@ -72,6 +72,10 @@ class ProduceOps(Op):
 
 # --- Fetch 0x03 -----------------------------------------------------------------------------
 
+MOST_BATCHES = 2_048
+"""Batches in one answer to a fetch, of all partitions together: each costs microseconds on every
+event loop that it passes. A fetch that could be given so many has waited long enough."""
+
 
 @dataclass(frozen=True, slots=True)
 class FetchOp(Part):
@@ -154,10 +158,10 @@ class FetchOpsResp(Part):
 class FetchOps(Op):
     """One Kafka fetch request.
 
-    The broker parks it until `min_bytes` can be read over all partitions, or `max_wait_ms` has
-    passed, or any partition has an error. `isolation_level`: 0 read_uncommitted, 1
-    read_committed. `replica_id`: -1 for consumers, 0 and up reads to the log end. Without
-    `at_least_one`, a batch that is larger than `max_bytes` is not returned.
+    The broker parks it until `min_bytes` or MOST_BATCHES batches can be read over all partitions,
+    or `max_wait_ms` has passed, or any partition has an error. `isolation_level`: 0
+    read_uncommitted, 1 read_committed. `replica_id`: -1 for consumers, 0 and up reads to the log
+    end. Without `at_least_one`, a batch that is larger than `max_bytes` is not returned.
     """
 
     code = OpCode.FETCH

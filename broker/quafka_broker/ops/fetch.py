@@ -1,7 +1,8 @@
 """Op 0x03, fetch: read, and park until there is enough to read.
 
 One op carries all partitions of a Kafka fetch. It is answered when `min_bytes` can be read over
-all of them, when any has an error, or at `max_wait_ms`. Batches are whole; the first of the first
+all of them, or as many batches as an answer may have, when any has an error, or at `max_wait_ms`.
+Batches are whole; the first of the first
 partition that has any is returned however large (KIP-74). What is not durable is never read.
 
 Without transactions nothing in the log is undecided: the last stable offset is the high
@@ -20,9 +21,10 @@ from quafka_broker.state import BrokerState
 from quafka_broker.topics import unknown_topic
 from quafka_broker.virtual_topics import OffsetGoneError, VirtualTopic, VirtualTopicId
 from quafka_broker.wal.errors import CorruptError, StorageError
-from quafka_broker.wal.reading import ReadTimes
+from quafka_broker.wal.reading import ReadTimes, Room
 from quafka_mesh_ops import semconv
 from quafka_mesh_ops.ops import (
+    MOST_BATCHES,
     AbortedTransaction,
     BatchTrace,
     EpochEnd,
@@ -101,6 +103,7 @@ class _Poll:
         self._org = org
         self._wanted = min(op.min_bytes, op.max_bytes)
         self._found = 0
+        self._batches = 0
         self._answerable = not op.partitions
         self.targets = [_target(state, org, part) for part in op.partitions]
         for target in self.targets:
@@ -109,7 +112,8 @@ class _Poll:
     @property
     def enough(self) -> bool:
         """Whether there is an error to tell, or enough to return."""
-        return self._answerable or self._found >= self._wanted
+        full = self._batches >= MOST_BATCHES
+        return self._answerable or full or self._found >= self._wanted
 
     async def park(self, until: float) -> None:
         """Wait until there is enough, or loop time `until`."""
@@ -140,15 +144,17 @@ class _Poll:
         target.counted_to = max(target.counted_to, target.op.fetch_offset)
         # As in Kafka, a partition counts for no more than may be returned of it.
         missing = min(target.op.max_bytes - target.counted, self._wanted - self._found)
-        if target.counted_to >= topic.high_watermark or missing <= 0:
+        room = MOST_BATCHES - self._batches
+        if target.counted_to >= topic.high_watermark or missing <= 0 or room <= 0:
             return
         try:
-            size = self._state.log.readable_bytes(topic, target.counted_to, missing)
+            size, batches = self._state.log.readable(topic, target.counted_to, missing, room)
         except StorageError:
             self._answerable = True  # reading will fail too, and that is the answer
             return
         target.counted_to = topic.high_watermark
         target.counted += min(size, missing)
+        self._batches += batches
         self._found += min(size, missing)
 
 
@@ -181,7 +187,7 @@ async def _read(
 ) -> list[FetchOpResp]:
     aborted: list[AbortedTransaction] | None = [] if op.isolation_level == _READ_COMMITTED else None
     answers: list[FetchOpResp] = []
-    left = op.max_bytes
+    left, batches_left = op.max_bytes, MOST_BATCHES
     empty = op.at_least_one
     for target in targets:
         topic, error = target.topic, target.error
@@ -191,11 +197,14 @@ async def _read(
             continue
         if not target.final and target.op.fetch_offset < topic.high_watermark:
             timed = None if times is None or len(times) >= _READS_TRACED else ReadTimes()
-            batches, error = await _read_one(state, topic, target.op, left, empty, timed)
+            limit = max(0, min(target.op.max_bytes, left))
+            room = Room(limit, batches_left, at_least_one=empty)
+            batches, error = await _read_one(state, topic, target.op.fetch_offset, room, timed)
             if times is not None and timed is not None:
                 times.append(timed)
             size = sum(map(len, batches))
             left -= size
+            batches_left -= len(batches)
             empty = empty and not size
         answers.append(
             FetchOpResp(
@@ -232,16 +241,12 @@ def _produced_by(
 async def _read_one(
     state: BrokerState,
     topic: VirtualTopic,
-    op: FetchOp,
-    left: int,
-    first: bool,
+    offset: int,
+    room: Room,
     times: ReadTimes | None,
 ) -> tuple[list[Buffer], ErrorCode]:
-    limit = max(0, min(op.max_bytes, left))
     try:
-        batches = await state.log.read(
-            topic, op.fetch_offset, limit, at_least_one=first, times=times
-        )
+        batches = await state.log.read_within(topic, offset, room, times)
     except CorruptError:
         return [], ErrorCode.CORRUPT_MESSAGE
     except StorageError:

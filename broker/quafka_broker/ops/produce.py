@@ -34,7 +34,7 @@ from quafka_mesh_ops.tracing import MAX_LINKS, Span, TraceContext, Tracer, fail_
 from quafka_proto.errors import BatchError, ErrorCode
 
 _WRITES_TRACED = 4
-_APPENDS_A_SLICE = 64
+_APPENDS_A_SLICE, _ANSWERS_A_SLICE = 64, 512
 _PER_BATCH = 16  # what a batch costs beside its records, in records
 
 
@@ -66,7 +66,11 @@ async def handle(state: BrokerState, context: OpContext, op: ProduceOps) -> Prod
         writes: list[WriteTimes] | None = None if span.context is None else []
         begun = await _Request(state, context.org_id, op, writes).begin()
         with context.tracer.start(semconv.COMMIT, span.context) as commit:
-            answers = [await _finish(state, write) for write in begun]
+            answers: list[ProduceOpResp] = []
+            slices = Slices(_ANSWERS_A_SLICE)
+            for write in begun:
+                answers.append(await _finish(state, write))
+                await slices.done()
         if span.context is not None:
             _describe(span, op, begun, answers)
             _trace_writes(context.tracer, commit.context, writes or [])

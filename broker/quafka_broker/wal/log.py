@@ -26,7 +26,7 @@ from quafka_broker.wal.epoch_file import EpochFile, Evidence
 from quafka_broker.wal.errors import CorruptError, StorageError
 from quafka_broker.wal.group import WriteTimes
 from quafka_broker.wal.quarantine import Damage
-from quafka_broker.wal.reading import Reader, ReadTimes
+from quafka_broker.wal.reading import Reader, ReadTimes, Room
 from quafka_broker.wal.recovery import Recovered, recover
 from quafka_broker.wal.repair import repair
 from quafka_broker.wal.reserve import Reserve
@@ -40,6 +40,8 @@ from quafka_proto.records import BatchHeader
 log = logging.getLogger("quafka.broker.wal")
 
 CHECKPOINT_BYTES = 256 << 20
+
+_MANY = 1 << 62
 
 T = TypeVar("T")
 
@@ -444,23 +446,31 @@ class Log:
         max_bytes: int,
         *,
         at_least_one: bool,
-        times: ReadTimes | None = None,
     ) -> list[memoryview]:
         """Whole batches from the one that holds `offset` on, together at most `max_bytes`.
 
         With `at_least_one` the first batch is returned however large. `offset` must be within
-        [log_start, high_watermark]; at the high watermark there is nothing. `times` is told when
-        what was done.
+        [log_start, high_watermark]; at the high watermark there is nothing.
 
         Raises:
             StorageError: the bytes cannot be read.
             CorruptError: they are lost to damage.
             OffsetGoneError: the log start is above `offset`.
         """
+        return await self.read_within(topic, offset, Room(max_bytes, _MANY, at_least_one))
+
+    async def read_within(
+        self, topic: VirtualTopic, offset: int, room: Room, times: ReadTimes | None = None
+    ) -> list[memoryview]:
+        """As `read`, with a bound for the number of batches, too.
+
+        `times` is told when what was done.
+
+        Raises:
+            See `read`.
+        """
         try:
-            return await self._reader.batches(
-                topic, offset, max_bytes, at_least_one=at_least_one, times=times
-            )
+            return await self._reader.batches(topic, offset, room, times)
         except (OSError, Malformed) as e:
             log.warning("virtual topic %s cannot be read at offset %d: %s", topic.id.key, offset, e)
             raise StorageError(str(e)) from e
@@ -491,8 +501,9 @@ class Log:
         """Where what was lost to damage at `offset` ends."""
         return self._contents.quarantine.end_of_lost(topic.id, offset)
 
-    def readable_bytes(self, topic: VirtualTopic, offset: int, enough: int) -> int:
-        """Bytes of whole batches from `offset` on; counting stops once it is `enough`.
+    def readable(self, topic: VirtualTopic, offset: int, enough: int, most: int) -> tuple[int, int]:
+        """Bytes of whole batches from `offset` on, and how many these are; counting stops once
+        the bytes are `enough`, or the batches the `most`.
 
         Does not wait for the device: where the index is not in memory, whoever asks is far
         behind, and there is taken to be enough.
@@ -502,7 +513,7 @@ class Log:
             OffsetGoneError: the log start is above `offset`.
         """
         try:
-            return self._reader.readable_bytes(topic, offset, enough)
+            return self._reader.readable(topic, offset, enough, most)
         except (OSError, Malformed) as e:
             raise StorageError(str(e)) from e
 

@@ -36,7 +36,8 @@ log = logging.getLogger("quafka.broker.wal")
 
 _PATCHED = struct.Struct(">qiibI")  # base offset, length, leader epoch, magic, CRC
 _AT_ONCE = 1 << 20  # bytes that are copied and summed without holding up the event loop
-_FEW = 256  # records, which are no more batches, that are looked up likewise
+_FEW = 256  # batches that are looked up likewise; no more than so many records are as few
+_BREATH = 50e-6
 _AHEAD = 128 << 10
 _HEAD_SIZE = ENTRY_HEADER_SIZE + BATCH_HEADER_SIZE
 _LENGTH_FROM = 12  # what the length field does not count
@@ -59,6 +60,17 @@ class Run(NamedTuple):
     def size(self) -> int:
         """Bytes from there to the end of the last entry."""
         return self.rows[-1].end - self.position
+
+
+class Room(NamedTuple):
+    """What an answer may hold: whole batches of so many bytes, and so many of them.
+
+    With `at_least_one` the first batch is returned however large.
+    """
+
+    bytes: int
+    batches: int
+    at_least_one: bool = True
 
 
 class _Bad(NamedTuple):
@@ -97,12 +109,10 @@ class Reader:
         self,
         topic: VirtualTopic,
         offset: int,
-        max_bytes: int,
-        *,
-        at_least_one: bool,
+        room: Room,
         times: ReadTimes | None = None,
     ) -> list[memoryview]:
-        """Whole batches from the one that holds `offset` on, together at most `max_bytes`.
+        """Whole batches from the one that holds `offset` on, as many as there is room for.
 
         Raises:
             CorruptError: the first one is lost to damage. A later one that is ends the answer.
@@ -112,7 +122,7 @@ class Reader:
 
         def read(how: Read) -> tuple[list[memoryview], _Bad | None]:
             found: list[memoryview] = []
-            runs = plan(self._contents, topic, offset, max_bytes, how, at_least_one=at_least_one)
+            runs = plan(self._contents, topic, offset, room, how)
             if times is not None:
                 times.indexed = time.time_ns()
                 times.from_disk = how is _from_disk
@@ -125,7 +135,7 @@ class Reader:
         if times is not None:
             times.began = time.time_ns()
         # Much of it is copied, or many of them are looked up, where nobody waits for the loop.
-        much = max_bytes > _AT_ONCE and topic.high_watermark - offset > _FEW
+        much = room.bytes > _AT_ONCE and topic.high_watermark - offset > _FEW
         batches, bad = await (self._in_thread(read) if much else self._run(read))
         if times is not None:
             times.read = time.time_ns()
@@ -152,21 +162,22 @@ class Reader:
 
         return await self._run(read)
 
-    def readable_bytes(self, topic: VirtualTopic, offset: int, enough: int) -> int:
-        """See `Log.readable_bytes`.
+    def readable(self, topic: VirtualTopic, offset: int, enough: int, most: int) -> tuple[int, int]:
+        """See `Log.readable`.
 
         Raises:
             See `rows`.
         """
-        found = 0
+        found = batches = 0
         try:
             for _, row in entries_from(self._contents, topic, offset, _from_memory):
-                if found >= enough:
+                if found >= enough or batches >= most:
                     break
                 found += row.length
+                batches += 1
         except _NotInMemoryError:
-            return enough
-        return found
+            return enough, batches
+        return found, batches
 
     async def _run(self, job: Callable[[Read], T]) -> T:
         """Do a job that reads: here if all of it is in memory, in a thread if not."""
@@ -239,21 +250,22 @@ def plan(
     contents: Contents,
     topic: VirtualTopic,
     offset: int,
-    max_bytes: int,
+    room: Room,
     how: Read,
-    *,
-    at_least_one: bool,
 ) -> list[Run]:
-    """What to read for whole batches from `offset` on, together at most `max_bytes`.
+    """What to read for as many whole batches from `offset` on as there is room for.
 
     Raises:
         See `Reader.batches`.
     """
     runs: list[Run] = []
     taken = 0
-    for segment, row in entries_from(contents, topic, offset, how):
-        if taken + row.length > max_bytes and (taken or not at_least_one):
-            break
+    for batches, (segment, row) in enumerate(entries_from(contents, topic, offset, how)):
+        if batches >= room.batches or taken + row.length > room.bytes:
+            if taken or not room.at_least_one:
+                break
+        elif batches and not batches % _FEW:
+            _pause(how)
         taken += row.length
         last = runs[-1] if runs else None
         if last is not None and last.segment is segment and last.rows[-1].end == row.position:
@@ -261,6 +273,13 @@ def plan(
         else:
             runs.append(Run(segment, [row]))
     return runs
+
+
+def _pause(how: Read) -> None:
+    """Let the event loop go on: so many batches are looked up in a thread, with turns for it."""
+    if how is _from_memory:
+        raise _NotInMemoryError
+    time.sleep(_BREATH)
 
 
 def entries_from(

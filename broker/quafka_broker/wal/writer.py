@@ -31,6 +31,8 @@ from quafka_proto.records import BatchHeader
 log = logging.getLogger("quafka.broker.wal")
 
 _MAX_PENDING_BYTES = 64 << 20
+_MOST_APPENDS = 512
+"""Appends that share a commit: giving them ids, and answering them, is done on the event loop."""
 
 T = TypeVar("T")
 
@@ -240,6 +242,8 @@ class Writer:
             )
             while self._pending and group.size < self._segment_bytes:
                 group.add(self._pending.popleft())
+                if len(group.appends) == _MOST_APPENDS:
+                    break
             self._writing = appends = group.appends
             if appends:
                 await self._in_thread(lambda: self._write(group))

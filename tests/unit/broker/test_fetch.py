@@ -11,7 +11,7 @@ from quafka_broker.ops import fetch
 from quafka_broker.state import BrokerState
 from quafka_broker.topics import Topic
 from quafka_broker.virtual_topics import VirtualTopic
-from quafka_mesh_ops.ops import FetchOp, FetchOpResp, FetchOps
+from quafka_mesh_ops.ops import MOST_BATCHES, FetchOp, FetchOpResp, FetchOps
 from quafka_proto.errors import ErrorCode
 from quafka_proto.records import read_header
 from tests.unit.broker.memory_disk import MemoryDisk
@@ -211,6 +211,22 @@ async def test_the_aborted_list_travels_with_read_committed() -> None:
             assert answer.aborted_transactions == aborted
 
 
+async def test_tiny_batches_are_answered_by_number() -> None:
+    """As many as an answer may have are enough, whatever min_bytes asks for."""
+    async with running_state(MemoryDisk()) as state:
+        topic, _ = await state.create_topic(ORG, "t", 2)
+        tiny = checked(b"")
+        for partition in (0, 1):
+            await state.log.append(state.log.topic(topic.virtual(partition)), tiny * MOST_BATCHES)
+        answers = await asyncio.wait_for(
+            get(state, part(0, 100), part(1), wait=LONG, min_bytes=9 << 20), 5
+        )
+        counts = [len(answer.records) for answer in answers]
+        assert counts == [MOST_BATCHES - 100, 100]
+        (few,) = await get(state, part(1, MOST_BATCHES - 3), min_bytes=9 << 20)
+        assert len(few.records) == 3
+
+
 async def test_what_was_counted_is_not_counted_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """So a fetch for many bytes, of which few arrive at a time, costs no more than they do."""
     async with running_state(MemoryDisk()) as state:
@@ -219,13 +235,13 @@ async def test_what_was_counted_is_not_counted_again(monkeypatch: pytest.MonkeyP
         for _ in range(5):
             await put(state, topic, b"0")
         asked: list[tuple[int, int]] = []
-        readable_bytes = state.log.readable_bytes
+        readable = state.log.readable
 
-        def count(virtual: VirtualTopic, offset: int, enough: int) -> int:
+        def count(virtual: VirtualTopic, offset: int, enough: int, most: int) -> tuple[int, int]:
             asked.append((virtual.id.partition, offset))
-            return readable_bytes(virtual, offset, enough)
+            return readable(virtual, offset, enough, most)
 
-        monkeypatch.setattr(state.log, "readable_bytes", count)
+        monkeypatch.setattr(state.log, "readable", count)
         parked = asyncio.create_task(get(state, part(0), part(1), wait=LONG, min_bytes=8 * size))
         await asyncio.sleep(0)
         await put(state, topic, b"0")

@@ -74,10 +74,11 @@ async def test_max_bytes_counts_whole_batches() -> None:
         assert await count(2 * size - 1, at_least_one=True) == 1
         assert await count(2 * size, at_least_one=True) == 2
         assert await count(EVERYTHING, at_least_one=False) == 5
-        assert log.readable_bytes(topic, 0, EVERYTHING) == 5 * size
-        assert log.readable_bytes(topic, 3, EVERYTHING) == 2 * size
-        assert log.readable_bytes(topic, 0, 1) == size
-        assert log.readable_bytes(topic, 0, 0) == 0
+        assert log.readable(topic, 0, EVERYTHING, 99) == (5 * size, 5)
+        assert log.readable(topic, 3, EVERYTHING, 99) == (2 * size, 2)
+        assert log.readable(topic, 0, EVERYTHING, 2) == (2 * size, 2)
+        assert log.readable(topic, 0, 1, 99) == (size, 1)
+        assert log.readable(topic, 0, 0, 99) == (0, 0)
 
 
 async def test_batches_come_back_as_they_came_but_for_offset_and_epoch(tmp_path: Path) -> None:
@@ -192,7 +193,7 @@ async def test_unreadable_data_is_a_storage_error() -> None:
         with pytest.raises(StorageError):
             await values_of(log, "a")
         with pytest.raises(StorageError):
-            log.readable_bytes(log.topic(topic_id("a")), 0, 1)
+            log.readable(log.topic(topic_id("a")), 0, 1, 1)
 
 
 async def test_interval_syncs_soon_and_only_when_there_is_something() -> None:
