@@ -34,6 +34,10 @@ class OrgTopics:
         self.partitions = 0
         """The sum over all topics."""
 
+    def __len__(self) -> int:
+        """How many topics there are."""
+        return len(self._names)
+
     @property
     def version(self) -> bytes:
         """Another one after each change, and in each run of the broker."""

@@ -50,6 +50,8 @@ _PRODUCER_IDS = 1 << 32
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}", re.ASCII)
 _CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
+_NOTHING = OrgTopics()
+
 Event = dict[str, Any]
 
 
@@ -119,7 +121,7 @@ class Registry:
 
     def org(self, org: int) -> OrgTopics:
         """What an org's topics are in sum."""
-        return self._orgs.get(org) or OrgTopics()
+        return self._orgs.get(org, _NOTHING)
 
     def every_topic(self) -> list[Topic]:
         """All topics of all orgs."""

@@ -9,7 +9,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
+from quafka_gateway.answer_size import names_few
 from quafka_gateway.context import RequestContext
+from quafka_gateway.encoded_answer import EncodedAnswer
 from quafka_gateway.handlers import (
     absent,
     alter_configs,
@@ -105,7 +107,7 @@ from quafka_proto.schema.transaction_admin import (
     ListTransactionsRequest,
 )
 
-Handler = Callable[[Any, RequestContext], Awaitable[Message | None]]
+Handler = Callable[[Any, RequestContext], Awaitable[Message | EncodedAnswer | None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +122,10 @@ class Api:
         max_version: highest.
         order: the state that it reads and writes, which decides what it waits for on its
             connection. It has no default: a new API has to declare it.
-        describes_many: its answer may be of thousands of things; such a one is encoded in a
-            thread, that others have their turn.
+        describes_many: its answer may be of thousands of things. Such an answer is encoded in
+            slices; one of a connection is made at a time, few of all connections, and none for a
+            client that goes.
+        few_are_short: it is not where the request names a few things.
         ours: none of Kafka's; only our own tools are told of it.
     """
 
@@ -132,7 +136,12 @@ class Api:
     max_version: int
     order: Order
     describes_many: bool = False
+    few_are_short: bool = False
     ours: bool = False
+
+    def may_be_long(self, request: Message) -> bool:
+        """Whether this request's answer may be."""
+        return self.describes_many and not (self.few_are_short and names_few(request))
 
     @property
     def long_poll(self) -> bool:
@@ -180,6 +189,7 @@ APIS: dict[int, Api] = {
         11,
         Order(reads=RECORDS | TOPICS),
         describes_many=True,
+        few_are_short=True,
     ),
     3: Api(
         "Metadata",
@@ -189,6 +199,7 @@ APIS: dict[int, Api] = {
         13,
         Order(writes=TOPICS),
         describes_many=True,
+        few_are_short=True,
     ),
     8: Api(
         "OffsetCommit",
@@ -206,6 +217,7 @@ APIS: dict[int, Api] = {
         10,
         Order(reads=OFFSETS | GROUPS | TOPICS),
         describes_many=True,
+        few_are_short=True,
     ),
     10: Api("FindCoordinator", FindCoordinatorRequest, find_coordinator.handle, 0, 6, Order()),
     11: Api(
@@ -287,6 +299,7 @@ APIS: dict[int, Api] = {
         4,
         Order(reads=CONFIGS | TOPICS),
         describes_many=True,
+        few_are_short=True,
     ),
     33: Api(
         "AlterConfigs",
@@ -312,6 +325,7 @@ APIS: dict[int, Api] = {
         5,
         Order(reads=RECORDS | TOPICS | REPLICAS),
         describes_many=True,
+        few_are_short=True,
     ),
     36: Api(
         "SaslAuthenticate",
@@ -450,6 +464,7 @@ APIS: dict[int, Api] = {
         0,
         Order(reads=TOPICS),
         describes_many=True,
+        few_are_short=True,
     ),
     20550: Api(
         "DescribeGroupLag",

@@ -26,6 +26,7 @@ from quafka_gateway import parked, quirks
 from quafka_gateway.answer_size import is_long
 from quafka_gateway.api import Api
 from quafka_gateway.context import RequestContext, Services
+from quafka_gateway.encoded_answer import EncodedAnswer
 from quafka_gateway.handlers import api_versions
 from quafka_gateway.mesh import BrokerAwayError
 from quafka_gateway.order import Order, Turns
@@ -35,10 +36,16 @@ from quafka_gateway.request_stats import SlowRequest, error_codes
 from quafka_gateway.request_trace import ConnectionTracing, RequestTrace
 from quafka_gateway.response_writer import ResponseWriter
 from quafka_mesh_ops.log_context import CURRENT
+from quafka_mesh_ops.slices import in_slices
 from quafka_mesh_ops.tracing import NO_SPAN
-from quafka_proto.codec import decode_front
+from quafka_proto.codec import decode_front, encode_in_steps
 from quafka_proto.errors import ErrorCode, Malformed, UnsupportedVersion
-from quafka_proto.headers import RequestHeader, decode_request_header, encode_response
+from quafka_proto.headers import (
+    RequestHeader,
+    decode_request_header,
+    encode_response,
+    frame_response,
+)
 from quafka_proto.message import Buffer, Message
 from quafka_proto.schema.api_versions import ApiVersionsRequest
 
@@ -60,7 +67,11 @@ class _Slot:
     answer: list[Buffer] | None = None
     begun: bool = False
     forgotten: bool = False  # by `_turns`
+    shared: int = 0  # bytes of the answer that are held anyway
+    counted: int = 0  # the others, while it waits for its turn to be written
     done: bool = False
+    may_be_long: bool = False
+    turn: asyncio.Future[None] | None = None  # of a long answer that is to be made
 
     @property
     def order(self) -> Order:
@@ -86,6 +97,7 @@ class KafkaConnection(asyncio.Protocol):
         self._intake: RequestIntake  # from `connection_made` on, which is called first
         self._line: deque[_Slot] = deque()  # decoded, not yet answered
         self._turns = Turns(self._line)
+        self._long_waits = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._transport: asyncio.Transport | None = None
         self._peer = "?"
@@ -151,13 +163,16 @@ class KafkaConnection(asyncio.Protocol):
             self._writer.close()
             self._writer = None
         self._intake.gone(asyncio.get_running_loop().time())
-        # Long polls, and reads that have not begun, are dropped with their client. Writes go on to
-        # their end: a client that sent with acks=0 and left has done nothing wrong.
+        # Long polls, long answers, and reads that have not begun, are dropped with their client.
+        # Writes go on to their end: a client that sent with acks=0 and left has done nothing wrong.
         self._handed_over()
         self._drop(
             slot
             for slot in self._line
-            if slot.done or slot.order.long_poll or not (slot.begun or slot.order.writes)
+            if slot.done
+            or slot.order.long_poll
+            or slot.may_be_long
+            or not (slot.begun or slot.order.writes)
         )
         self._start_ready()
         self._on_close(self)
@@ -269,7 +284,9 @@ class KafkaConnection(asyncio.Protocol):
 
     def _slot(self, header: RequestHeader, api: Api, request: Message, frame: bytes) -> _Slot:
         trace = self._tracing.begin(api, header, request, frame)
-        return _Slot(header, api, request, len(frame), trace)
+        slot = _Slot(header, api, request, len(frame), trace)
+        slot.may_be_long = api.may_be_long(request)
+        return slot
 
     def _start(self, slot: _Slot) -> None:
         slot.begun = True
@@ -293,6 +310,7 @@ class KafkaConnection(asyncio.Protocol):
         for slot in list(slots):
             self._line.remove(slot)
             self._release(slot)
+            self._uncount(slot)
             self._turns.forget(slot)
             if slot.trace is not None:
                 slot.trace.over()
@@ -321,8 +339,11 @@ class KafkaConnection(asyncio.Protocol):
         )
         CURRENT.set(context)
         try:
-            response = await slot.api.handler(slot.request, context)
-            await self._encode(slot, response)
+            if slot.may_be_long:
+                response = await self._long_answer(slot, context)
+            else:
+                response = await slot.api.handler(slot.request, context)
+                await self._encode(slot, response)
         except BrokerAwayError as e:
             # There is no error code for "ask again" in these answers; a closed connection is.
             self._count(slot, (ErrorCode.BROKER_NOT_AVAILABLE,), began, waited)
@@ -339,18 +360,58 @@ class KafkaConnection(asyncio.Protocol):
         self._finish(slot)
         self._advance()
 
-    async def _encode(self, slot: _Slot, response: Message | None) -> None:
+    async def _long_answer(
+        self, slot: _Slot, context: RequestContext
+    ) -> Message | EncodedAnswer | None:
+        """Make an answer that may be long, when the client has read the one before it."""
+        while self._next_long() is not slot:
+            slot.turn = asyncio.get_running_loop().create_future()
+            self._long_waits += 1
+            try:
+                await slot.turn
+            finally:
+                self._long_waits -= 1
+        async with self._services.long_answers.turn():
+            response = await slot.api.handler(slot.request, context)
+            await self._encode(slot, response)
+            return response
+
+    def _next_long(self) -> _Slot | None:
+        """The first of the line whose answer may be long, once the client has read the others.
+
+        Depends on what is before it in the line alone: so nothing waits for what is behind it.
+        """
+        if self._writer is None or not self._writer.ready:
+            return None
+        return next((slot for slot in self._line if slot.may_be_long), None)
+
+    def _wake_long(self) -> None:
+        following = self._next_long() if self._long_waits else None
+        if following is not None and following.turn is not None and not following.turn.done():
+            following.turn.set_result(None)
+
+    async def _encode(self, slot: _Slot, response: Message | EncodedAnswer | None) -> None:
         """Make the answer's bytes. Raises ValueError where something in it has no room."""
         if response is None:
             return
         correlation_id, version = slot.header.correlation_id, slot.header.api_version
         with NO_SPAN if slot.trace is None else slot.trace.encoding():
-            if slot.api.describes_many and is_long(response):
-                slot.answer = await asyncio.to_thread(
-                    encode_response, correlation_id, response, version
-                )
+            if isinstance(response, EncodedAnswer):
+                slot.answer = frame_response(correlation_id, response.kind, version, response.body)
+                slot.shared = response.shared
+            elif slot.may_be_long and is_long(response):
+                body = await in_slices(encode_in_steps(response, version))
+                slot.answer = frame_response(correlation_id, type(response), version, body)
             else:
                 slot.answer = encode_response(correlation_id, response, version)
+        if slot.may_be_long and self._transport is not None:
+            slot.counted = sum(map(len, slot.answer)) - slot.shared
+            self._services.responses.take(slot.counted)
+
+    def _uncount(self, slot: _Slot) -> None:
+        if slot.counted:
+            self._services.responses.give(slot.counted)
+            slot.counted = 0
 
     def _give_up(self, slot: _Slot, reason: str) -> None:
         # What waits for this request must not run as if it had been answered.
@@ -404,11 +465,13 @@ class KafkaConnection(asyncio.Protocol):
                 break
             self._line.popleft()
             if slot.answer is not None:
-                writer.write(slot.answer)
+                self._uncount(slot)
+                writer.write(slot.answer, slot.shared)
                 self.last_active = asyncio.get_running_loop().time()
             self._writing = slot.trace
             if writer.ready:
                 self._handed_over()
+        self._wake_long()
         if self._draining and not self.busy and transport is not None:
             if writer is None or writer.empty:
                 transport.close()

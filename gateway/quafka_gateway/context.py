@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from quafka_gateway.config import EdgeSettings
+from quafka_gateway.encoded_answer import AnswerCache
 from quafka_gateway.fetch_session import FetchSessions
+from quafka_gateway.long_answers import LongAnswers
 from quafka_gateway.request_memory import RequestMemory
 from quafka_gateway.request_stats import GatewayStats
 from quafka_gateway.response_memory import ResponseMemory
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from quafka_gateway.fetch_reader import FetchReader
     from quafka_gateway.mesh import BrokerLink
 
+_KEPT_ANSWERS = 64 << 20
 NODE_ID = 0
 """The gateway advertises itself as the cluster's only broker, under this id."""
 
@@ -45,6 +48,8 @@ class Services:
         admin: the brokers, for administrators.
         config: the gateway's settings.
         stats: what is counted of them all.
+        answers: long ones that many clients are given.
+        long_answers: who may make one now.
     """
 
     apis: Mapping[int, Api]
@@ -60,6 +65,12 @@ class Services:
     admin: Admin
     config: EdgeSettings
     stats: GatewayStats = field(default_factory=GatewayStats)
+    answers: AnswerCache = field(init=False)
+    long_answers: LongAnswers = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "answers", AnswerCache(_KEPT_ANSWERS, self.responses))
+        object.__setattr__(self, "long_answers", LongAnswers(self.responses))
 
 
 @dataclass(slots=True)

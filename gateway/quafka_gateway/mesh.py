@@ -6,6 +6,7 @@ import asyncio
 from contextlib import suppress
 from typing import cast
 
+from quafka_gateway.topic_lister import TopicLister
 from quafka_mesh_ops.client import MeshClient
 from quafka_mesh_ops.counters import PeerCounters
 from quafka_mesh_ops.errors import OpFailedError, OutcomeUnknownError, PeerUnavailableError
@@ -69,6 +70,7 @@ class BrokerLink:
         self._client = client
         self._org_id = org_id
         self._in_vain_at = -_VAIN_SECONDS
+        self._lister = TopicLister(self._ask_topics)
 
     @property
     def connected(self) -> bool:
@@ -203,13 +205,18 @@ class BrokerLink:
     async def describe_topics(
         self, op: DescribeTopics, trace: TraceContext | None, seconds: float = SMALL_OP_SECONDS
     ) -> DescribeTopicsResp:
-        """Topics, their ids and partition counts."""
+        """Topics, their ids and partition counts. The list may be shared."""
         try:
-            return cast(DescribeTopicsResp, await self.ask(op, trace, seconds))
+            return await self._lister.describe(op, trace, seconds)
         except OpFailedError as e:
             if e.error_code != ErrorCode.TOPIC_AUTHORIZATION_FAILED:
                 raise
             return _refused(op)
+
+    async def _ask_topics(
+        self, op: DescribeTopics, trace: TraceContext | None, seconds: float
+    ) -> DescribeTopicsResp:
+        return cast(DescribeTopicsResp, await self.ask(op, trace, seconds))
 
     async def create_topic(
         self, op: CreateTopic, trace: TraceContext | None, seconds: float = SMALL_OP_SECONDS

@@ -9,8 +9,9 @@ from functools import cache
 from operator import attrgetter
 from typing import NamedTuple
 
+from quafka_gateway.encoded_answer import EncodedAnswer
 from quafka_mesh_ops.metrics import Histogram
-from quafka_proto.message import Message, Struct, lists_of_structs
+from quafka_proto.message import Encoded, Message, Struct, lists_of_structs
 
 SLOW_REQUESTS = 100
 """So many are remembered."""
@@ -73,10 +74,12 @@ class GatewayStats:
         return seconds >= self.slow_seconds
 
 
-def error_codes(response: Message | None) -> Collection[int]:
+def error_codes(response: Message | EncodedAnswer | None) -> Collection[int]:
     """The Kafka errors in a response, each once: of the whole, of topics, of partitions."""
     if response is None:
         return ()
+    if isinstance(response, EncodedAnswer):
+        return response.errors
     own, nested = _errors_in(type(response))
     found: set[int] = set()
     if own:
@@ -87,7 +90,7 @@ def error_codes(response: Message | None) -> Collection[int]:
     return found
 
 
-_Find = Callable[[list[Struct] | None, set[int]], None]
+_Find = Callable[[list[Struct] | Encoded | None, set[int]], None]
 _ERROR_CODE = attrgetter("error_code")
 
 
@@ -105,7 +108,9 @@ def _errors_in(kind: type[Struct]) -> tuple[bool, list[tuple[str, _Find]]]:
 def _finder(kind: type[Struct]) -> _Find:
     own, nested = _errors_in(kind)
 
-    def find(items: list[Struct] | None, found: set[int]) -> None:
+    def find(items: list[Struct] | Encoded | None, found: set[int]) -> None:
+        if isinstance(items, Encoded):
+            return  # without errors
         if own and items:
             found.update(map(_ERROR_CODE, items))
         for name, deeper in nested:

@@ -7,6 +7,8 @@ limit, clients that read nothing for some seconds lose their connections.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 FLOOR = 64 << 10
 """Bytes that may always be asked for."""
 _SHARE = 8
@@ -19,6 +21,7 @@ class ResponseMemory:
         self._limit = limit
         self.held = 0
         """Bytes asked for and not yet here, or here and not yet handed to the system."""
+        self._when_room: list[Callable[[], None]] = []
 
     @property
     def excess(self) -> int:
@@ -30,10 +33,17 @@ class ResponseMemory:
         share = max(FLOOR, (self._limit - self.held) // _SHARE)
         return min(wanted, 1 << (share.bit_length() - 1))
 
+    def when_room(self, call: Callable[[], None]) -> None:
+        """Call this whenever bytes are given back and the limit is kept."""
+        self._when_room.append(call)
+
     def take(self, size: int) -> None:
         """So much is held from now on."""
         self.held += size
+        if size < 0 and self.held <= self._limit:
+            for call in self._when_room:
+                call()
 
     def give(self, size: int) -> None:
         """And no longer."""
-        self.held -= size
+        self.take(-size)

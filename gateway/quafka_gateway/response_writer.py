@@ -35,6 +35,7 @@ class ResponseWriter:
         self._unsent: deque[Buffer] = deque()
         self._size = 0
         self._counted = 0
+        self._shared = 0
         self._writable = True
         self._progress = progress
         self._total = 0  # bytes of all answers
@@ -72,8 +73,9 @@ class ResponseWriter:
         """Whether everything was handed to the transport."""
         return not self._unsent
 
-    def write(self, answer: list[Buffer]) -> None:
-        """Send an answer, now or as the client reads."""
+    def write(self, answer: list[Buffer], shared: int = 0) -> None:
+        """Send an answer, now or as the client reads. `shared` bytes of it are held anyway."""
+        self._shared += shared
         self._unsent.extend(answer)
         size = sum(map(len, answer))
         self._size += size
@@ -104,7 +106,10 @@ class ResponseWriter:
                 self._transport.write(group[0])
             else:
                 self._transport.writelines(group)
-        self._count(self._size + self._transport.get_write_buffer_size())
+        if not self._size:
+            self._shared = 0
+        held = max(0, self._size - self._shared)
+        self._count(held + self._transport.get_write_buffer_size())
 
     def _count(self, held: int) -> None:
         self._memory.take(held - self._counted)

@@ -254,10 +254,20 @@ class TopicDescription(Part):
 
 @dataclass(frozen=True, slots=True)
 class DescribeTopicsResp(Part):
-    """The topics asked for, in the order asked; all of them, by name, where all were asked."""
+    """The topics asked for, in the order asked; all of them, by name, where all were asked.
+
+    Attributes:
+        version: of the org's topics, where all were asked; another one after each change. Empty
+            from brokers that do not have it.
+        unchanged: the version is the one that the op knows: no topics are listed.
+        more: topics follow behind the last one.
+    """
 
     cluster_id: str
     topics: list[TopicDescription]
+    version: bytes = b""
+    unchanged: bool = False
+    more: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,6 +276,9 @@ class DescribeTopics(Op):
 
     `auto_create` makes the named ones that are missing, where the broker's
     `auto.create.topics.enable` allows it.
+
+    Where all are asked for, `at_most` of them come at a time (0: all at once), those behind the
+    name `after`; none where their version is `known`.
     """
 
     code = OpCode.DESCRIBE_TOPICS
@@ -274,6 +287,9 @@ class DescribeTopics(Op):
     topics: list[str] | None = None
     topic_ids: list[bytes] | None = None
     auto_create: bool = False
+    after: str = ""
+    at_most: int = 0
+    known: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,64 @@
-"""Long work on the event loop, with turns for others."""
+"""Long work on the event loop, with turns for others.
+
+All long work of a loop takes turns: one slice runs in each turn of the loop, however many there
+are to do, so that others wait for one slice and not for all.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
+from collections.abc import Generator
+from time import perf_counter
+from typing import TypeVar
+from weakref import WeakKeyDictionary
+
+T = TypeVar("T")
+
+SLICE_SECONDS = 0.001
+"""Work without a turn for others, where it is measured."""
+
+
+class _Line:
+    """Those that wait for their turn on one loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._called = False
+
+    async def turn(self) -> None:
+        turn = self._loop.create_future()
+        self._waiting.append(turn)
+        self._call()
+        await turn
+
+    def _call(self) -> None:
+        if not self._called:
+            self._called = True
+            self._loop.call_soon(self._next)
+
+    def _next(self) -> None:
+        self._called = False
+        while self._waiting:
+            turn = self._waiting.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                break
+        if self._waiting:
+            self._call()
+
+
+_lines: WeakKeyDictionary[asyncio.AbstractEventLoop, _Line] = WeakKeyDictionary()
+
+
+async def turn() -> None:
+    """Let others run; return when it is this one's turn."""
+    loop = asyncio.get_running_loop()
+    line = _lines.get(loop)
+    if line is None:
+        line = _lines[loop] = _Line(loop)
+    await line.turn()
 
 
 class Slices:
@@ -17,4 +73,18 @@ class Slices:
         self._done += count
         if self._done >= self._size:
             self._done = 0
-            await asyncio.sleep(0)
+            await turn()
+
+
+async def in_slices(steps: Generator[None, None, T]) -> T:
+    """Run work that yields after each short step; its result."""
+    until = perf_counter() + SLICE_SECONDS
+    try:
+        while True:
+            next(steps)
+            if perf_counter() >= until:
+                await turn()
+                until = perf_counter() + SLICE_SECONDS
+    except StopIteration as end:
+        result: T = end.value
+        return result

@@ -9,12 +9,14 @@ gives a message or raises Malformed.
 from __future__ import annotations
 
 import struct
+from collections.abc import Generator, Iterable
+from copy import copy
 from typing import TypeVar, cast
 
 from quafka_proto.decoding import GARBLED, Decoder, decoder
 from quafka_proto.encoding import Encoder, encoder
 from quafka_proto.errors import Malformed
-from quafka_proto.message import Buffer, Message
+from quafka_proto.message import Buffer, Encoded, Message, Struct, lists_of_structs
 
 M = TypeVar("M", bound=Message)
 
@@ -68,6 +70,72 @@ def encode(message: Message, version: int) -> list[Buffer]:
     except struct.error as e:
         raise ValueError(f"{type(message).__name__} v{version} cannot be encoded: {e}") from e
     return buffers
+
+
+def encode_in_steps(message: Message, version: int) -> Generator[None, None, list[Buffer]]:
+    """Like `encode`, a step at a time: yields after each of the structs that are listed.
+
+    The caller decides after which steps to let others run. Nobody may change the message until
+    the last step.
+
+    Raises:
+        ValueError: as `encode` does.
+    """
+    try:
+        prepared = yield from _prepared(message, version, _flexible(type(message), version), 0)
+    except struct.error as e:
+        raise ValueError(f"{type(message).__name__} v{version} cannot be encoded: {e}") from e
+    return encode(prepared, version)
+
+
+def encode_items(items: Iterable[Struct], message_type: type[Message], version: int) -> bytearray:
+    """Structs of a message, one behind the other; none of them may have record bytes."""
+    tail = bytearray()
+    flexible = _flexible(message_type, version)
+    for item in items:
+        tail = encoder(type(item), version, flexible)(item, tail, [])
+    return tail
+
+
+_LONG = 64
+"""A list of fewer structs is one step together with what lists it."""
+_PIECE = 64 << 10
+S = TypeVar("S", bound=Struct)
+
+
+def _prepared(owner: S, version: int, flexible: bool, least: int) -> Generator[None, None, S]:
+    """A copy in which the lists of at least so many structs are encoded."""
+    changed: S | None = None
+    for name, kind in lists_of_structs(type(owner)):
+        field = owner.FIELDS[name]
+        items: list[Struct] | Encoded | None = getattr(owner, name)
+        if not items or type(items) is Encoded or field.tag is not None:
+            continue
+        if version not in field.versions or len(cast("list[Struct]", items)) < least:
+            continue
+        encoded = yield from _encoded(cast("list[Struct]", items), kind, version, flexible)
+        changed = changed or copy(owner)
+        setattr(changed, name, encoded)
+    return changed or owner
+
+
+def _encoded(
+    items: list[Struct], kind: type[Struct], version: int, flexible: bool
+) -> Generator[None, None, Encoded]:
+    write = encoder(kind, version, flexible)
+    nests = bool(lists_of_structs(kind))
+    buffers: list[Buffer] = []
+    tail = bytearray()
+    for item in items:
+        if nests:
+            item = yield from _prepared(item, version, flexible, _LONG)
+        tail = write(item, tail, buffers)
+        if len(tail) >= _PIECE:
+            buffers.append(tail)
+            tail = bytearray()
+        yield
+    buffers.append(tail)
+    return Encoded(len(items), buffers)
 
 
 def _decoder(message_type: type[Message], version: int) -> Decoder:

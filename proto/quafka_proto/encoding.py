@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, cast
 
-from quafka_proto.message import Buffer, Field, Struct
+from quafka_proto.message import Buffer, Encoded, Field, Struct
 from quafka_proto.primitives import STRING_LIMIT, write_uvarint
 from quafka_proto.source import Source, is_fixed
 
@@ -35,7 +35,21 @@ def _short(message: bytes) -> bytes:
     return message[:STRING_LIMIT].decode(errors="ignore").encode()
 
 
+def _refer(encoded: Encoded, tail: bytearray, buffers: list[Buffer]) -> bytearray:
+    """Put encoded items behind the tail: small ones as a copy, others by reference."""
+    if sum(map(len, encoded.buffers)) < _COPIED:
+        for piece in encoded.buffers:
+            tail += piece
+        return tail
+    buffers.append(tail)
+    buffers += encoded.buffers
+    return bytearray()
+
+
+_COPIED = 4 << 10
 _RUNTIME: dict[str, Any] = {
+    "_Encoded": Encoded,
+    "_refer": _refer,
     "_put_uvarint": write_uvarint,
     "_long_string": _long_string,
     "_pack": struct.pack,
@@ -87,7 +101,17 @@ class _EncoderSource(Source):
         self.indent -= 1
         self.emit("else:")
         self.indent += 1
-        if field.kind == "array":
+        if field.kind == "array" and field.element.kind == "struct":
+            self.emit("if type(v) is _Encoded:")
+            self.indent += 1
+            self._length("v.count", wide=True)
+            self.emit("tail = _refer(v, tail, buffers)")
+            self.indent -= 1
+            self.emit("else:")
+            self.indent += 1
+            self._items(field.element)
+            self.indent -= 1
+        elif field.kind == "array":
             self._items(field.element)
         elif field.kind == "struct":
             self.emit("tail.append(1)")

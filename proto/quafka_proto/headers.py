@@ -61,9 +61,15 @@ def decode_request_header(data: bytes) -> tuple[RequestHeader, int]:
 
 def encode_response(correlation_id: int, response: Message, version: int) -> list[Buffer]:
     """A whole response frame, its length prefix included. Record bytes by reference."""
-    body = encode(response, version)
+    return frame_response(correlation_id, type(response), version, encode(response, version))
+
+
+def frame_response(
+    correlation_id: int, response_type: type[Message], version: int, body: list[Buffer]
+) -> list[Buffer]:
+    """The frame of a response that is encoded already. Does not change `body`."""
     head = bytearray(4) + _CORRELATION.pack(correlation_id)
-    if version in response.flexible and response.api_key != _API_VERSIONS_KEY:
+    if version in response_type.flexible and response_type.api_key != _API_VERSIONS_KEY:
         head.append(0)  # no tagged fields
     return _framed(head, body)
 

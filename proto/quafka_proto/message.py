@@ -267,6 +267,20 @@ class Struct(metaclass=_Description):
         return f"{type(self).__name__}({shown})"
 
 
+class Encoded:
+    """Stands for the items of an array of structs whose bytes are there already.
+
+    Only for encoding, and not in a tagged field. `count` items are in `buffers`, one behind the
+    other, as the message's version writes them.
+    """
+
+    __slots__ = ("buffers", "count")
+
+    def __init__(self, count: int, buffers: list[Buffer]) -> None:
+        self.count = count
+        self.buffers = buffers
+
+
 @cache
 def lists_of_structs(kind: type[Struct]) -> tuple[tuple[str, type[Struct]], ...]:
     """The fields that are lists of structs, and of which."""

@@ -20,7 +20,10 @@ from quafka_mesh_ops.ops import (
     TopicDescription,
 )
 from quafka_mesh_ops.server import OpContext
+from quafka_mesh_ops.slices import Slices
 from quafka_proto.errors import ErrorCode
+
+_TOPICS_PER_SLICE = 500
 
 
 async def delete(state: BrokerState, context: OpContext, op: DeleteTopic) -> DeleteTopicResp:
@@ -44,15 +47,31 @@ async def describe(
     org = context.org_id
     cluster = state.registry.cluster_id
     if op.topics is None and not op.topic_ids:
-        every = [_description(state, topic) for topic in state.registry.topics(org)]
-        return DescribeTopicsResp(cluster, every)
+        return _every(state, org, op)
     create = op.auto_create and state.config.auto_create_topics_enable
-    found = [await _named(state, org, name, create) for name in op.topics or []]
+    slices = Slices(_TOPICS_PER_SLICE)
+    found: list[TopicDescription] = []
+    for name in op.topics or []:
+        found.append(await _named(state, org, name, create))
+        await slices.done()
     for uuid in op.topic_ids or []:
+        await slices.done()
         topic = state.registry.by_id(org, uuid)
         missing = TopicDescription("", uuid, 0, ErrorCode.UNKNOWN_TOPIC_ID)
         found.append(_description(state, topic) if topic else missing)
     return DescribeTopicsResp(cluster, found)
+
+
+def _every(state: BrokerState, org: int, op: DescribeTopics) -> DescribeTopicsResp:
+    registry = state.registry
+    topics = registry.org(org)
+    version = topics.version
+    if op.known == version:
+        return DescribeTopicsResp(registry.cluster_id, [], version, unchanged=True)
+    names, more = topics.after(op.after, op.at_most if op.at_most > 0 else len(topics))
+    found = [t for n in names if (t := registry.by_name(org, n)) is not None]
+    every = [_description(state, topic) for topic in found]
+    return DescribeTopicsResp(registry.cluster_id, every, version, more=more)
 
 
 async def create(state: BrokerState, context: OpContext, op: CreateTopic) -> CreateTopicResp:

@@ -3,17 +3,27 @@
 Every partition's leader, replica and in-sync replica is this gateway (node 0). Topics asked for
 by name are created where both the client (`allow_auto_topic_creation`, version 4 and up) and the
 broker's `auto.create.topics.enable` allow it. An empty list means all topics in version 0, none
-from version 1 on; null means all. Where there are several brokers, their topics are one list
-(`catalog.py`), and the cluster's id is the home broker's, null before that has answered once.
-What may be done with topics and cluster is said from version 8 on, to who asks.
+from version 1 on; null means all. A topic that is named twice is described once, as in Kafka.
+Where there are several brokers, their topics are one list (`catalog.py`), and the cluster's id is
+the home broker's, null before that has answered once. Clients that ask are told from version 8 on
+what may be done with topics and cluster.
+
+Partitions are not encoded one by one (`partition_block.py`), and a long answer about all topics is
+made once for everybody who asks before a topic changes.
 """
 
 from __future__ import annotations
 
+from typing import cast
+
 from quafka_gateway.authorized import cluster_operations, topic_operations
 from quafka_gateway.context import NODE_ID, RequestContext
-from quafka_mesh_ops.ops import DescribeTopics, TopicDescription
-from quafka_mesh_ops.slices import Slices
+from quafka_gateway.encoded_answer import EncodedAnswer
+from quafka_gateway.partition_block import PartitionBlock, block_of
+from quafka_mesh_ops.ops import DescribeTopics, DescribeTopicsResp, TopicDescription
+from quafka_mesh_ops.slices import Slices, in_slices
+from quafka_proto.codec import encode_in_steps
+from quafka_proto.message import Encoded
 from quafka_proto.schema.metadata import (
     MetadataRequest,
     MetadataResponse,
@@ -23,20 +33,53 @@ from quafka_proto.schema.metadata import (
 )
 
 _ZERO_ID = bytes(16)
-_PARTITIONS_PER_SLICE = 2_000
+_TOPICS_PER_SLICE = 300
+_MANY = 100
+_MANY_PARTITIONS = 5_000
+"""Of more topics or partitions, an answer is encoded here; and kept, where all are asked for."""
 
 
-async def handle(request: MetadataRequest, context: RequestContext) -> MetadataResponse:
+async def handle(
+    request: MetadataRequest, context: RequestContext
+) -> MetadataResponse | EncodedAnswer:
     """Describe the topics asked for, and this gateway."""
+    question = _question(request, context)
     with context.child("gateway.kafka.metadata") as span:
-        answer = await context.broker.describe_topics(_question(request, context), span.context)
+        found = await context.broker.describe_topics(question, span.context)
+    if not _is_long(found.topics):
+        return await _answer(request, found, context)
+
+    async def encode() -> EncodedAnswer:
+        answer = await _answer(request, found, context)
+        body = await in_slices(encode_in_steps(answer, context.version))
+        blocks = sum(len(piece) for piece in body if isinstance(piece, memoryview))
+        errors = {topic.error_code for topic in found.topics} - {0}
+        return EncodedAnswer(MetadataResponse, body, frozenset(errors), blocks)
+
+    if question.topics is not None or not found.version:
+        return await encode()
+    key = (
+        "Metadata", context.version, found.version, found.cluster_id,
+        request.include_topic_authorized_operations,
+        request.include_cluster_authorized_operations,
+    )  # fmt: skip
+    return await context.services.answers.get(key, encode)
+
+
+def _is_long(topics: list[TopicDescription]) -> bool:
+    return len(topics) > _MANY or sum(topic.partitions for topic in topics) > _MANY_PARTITIONS
+
+
+async def _answer(
+    request: MetadataRequest, found: DescribeTopicsResp, context: RequestContext
+) -> MetadataResponse:
     host, port = context.services.advertised
     operations = topic_operations(asked=request.include_topic_authorized_operations)
     return MetadataResponse(
         brokers=[MetadataResponseBroker(node_id=NODE_ID, host=host, port=port)],
-        cluster_id=answer.cluster_id or None,
+        cluster_id=found.cluster_id or None,
         controller_id=NODE_ID,
-        topics=await _topics(answer.topics, operations),
+        topics=await _topics(found.topics, operations, context.version),
         cluster_authorized_operations=cluster_operations(
             asked=request.include_cluster_authorized_operations
         ),
@@ -47,36 +90,41 @@ def _question(request: MetadataRequest, context: RequestContext) -> DescribeTopi
     topics = request.topics
     if topics is None or (context.version == 0 and not topics):
         return DescribeTopics(topics=None)
-    names = [topic.name for topic in topics if topic.name is not None]
-    ids = [topic.topic_id for topic in topics if topic.name is None and topic.topic_id != _ZERO_ID]
+    names = dict.fromkeys(topic.name for topic in topics if topic.name is not None)
+    ids = dict.fromkeys(topic.topic_id for topic in topics if topic.name is None)
+    ids.pop(_ZERO_ID, None)
     create = request.allow_auto_topic_creation or context.version < 4
-    return DescribeTopics(topics=names, topic_ids=ids, auto_create=create)
+    return DescribeTopics(topics=[*names], topic_ids=[*ids], auto_create=create)
 
 
-async def _topics(found: list[TopicDescription], operations: int) -> list[MetadataResponseTopic]:
+async def _topics(
+    found: list[TopicDescription], operations: int, version: int
+) -> list[MetadataResponseTopic]:
     """All of them."""
+    blocks: dict[int, PartitionBlock] = {}
     topics: list[MetadataResponseTopic] = []
-    slices = Slices(_PARTITIONS_PER_SLICE)
+    slices = Slices(_TOPICS_PER_SLICE)
     for topic in found:
-        topics.append(_topic(topic, operations))
-        await slices.done(1 + topic.partitions)
+        block = blocks.get(topic.leader_epoch)
+        if block is None:
+            block = blocks[topic.leader_epoch] = _block(topic.leader_epoch, version)
+        topics.append(_topic(topic, operations, block.first(topic.partitions)))
+        await slices.done()
     return topics
 
 
-def _topic(topic: TopicDescription, operations: int) -> MetadataResponseTopic:
+def _block(epoch: int, version: int) -> PartitionBlock:
+    sample = MetadataResponsePartition(
+        leader_id=NODE_ID, leader_epoch=epoch, replica_nodes=[NODE_ID], isr_nodes=[NODE_ID]
+    )
+    return block_of(sample, MetadataResponse, version)
+
+
+def _topic(topic: TopicDescription, operations: int, partitions: Encoded) -> MetadataResponseTopic:
     return MetadataResponseTopic(
         error_code=topic.error_code,
         name=topic.topic,
         topic_id=topic.topic_id,
-        partitions=[
-            MetadataResponsePartition(
-                partition_index=index,
-                leader_id=NODE_ID,
-                leader_epoch=topic.leader_epoch,
-                replica_nodes=[NODE_ID],
-                isr_nodes=[NODE_ID],
-            )
-            for index in range(topic.partitions)
-        ],
+        partitions=cast("list[MetadataResponsePartition]", partitions),
         topic_authorized_operations=operations,
     )

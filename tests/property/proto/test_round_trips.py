@@ -4,30 +4,44 @@ from __future__ import annotations
 
 import contextlib
 import random
-from typing import Any
+from collections.abc import Generator
+from typing import Any, cast
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from quafka_proto.codec import decode, encode
+from quafka_proto import codec
+from quafka_proto.codec import decode, encode, encode_in_steps
 from quafka_proto.errors import Malformed, UnsupportedVersion
 from quafka_proto.headers import decode_request_header
-from quafka_proto.message import Message
+from quafka_proto.message import Buffer, Message
 from tests.property.proto.messages import CASES, messages
 
 FEW = settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 @pytest.mark.parametrize(("message", "version"), CASES)
-def test_round_trip(message: type[Message], version: int) -> None:
+def test_round_trip(message: type[Message], version: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(codec, "_LONG", 2)  # so that nested lists are encoded in steps, too
+    monkeypatch.setattr(codec, "_PIECE", 50)
+
     @FEW
     @given(messages(message, version))
     def holds(value: Message) -> None:
         data = b"".join(encode(value, version))
         assert decode(message, version, data) == value
+        assert b"".join(run(encode_in_steps(value, version))) == data
 
     holds()
+
+
+def run(steps: Generator[None, None, list[Buffer]]) -> list[Buffer]:
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return cast("list[Buffer]", end.value)
 
 
 @pytest.mark.parametrize(("message", "version"), CASES)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Mapping
 from typing import cast
 
@@ -22,6 +21,7 @@ from quafka_gateway.mesh import BrokerAwayError, BrokerLink
 from quafka_gateway.request_memory import RequestMemory
 from quafka_gateway.response_memory import ResponseMemory
 from quafka_gateway.routes import OrgRoutes, to_one
+from quafka_mesh_ops import slices
 from quafka_mesh_ops.ops import (
     DescribeTopicsResp,
     FetchOpResp,
@@ -35,8 +35,8 @@ from quafka_mesh_ops.ops import (
 )
 from quafka_mesh_ops.tracing import TraceContext, Tracer
 from quafka_proto.config_kinds import ResourceType
-from quafka_proto.headers import encode_request, encode_response
-from quafka_proto.message import Buffer, Message
+from quafka_proto.headers import encode_request
+from quafka_proto.message import Message
 from quafka_proto.schema.api_versions import ApiVersionsRequest
 from quafka_proto.schema.configs import (
     IncrementalAlterableConfig,
@@ -89,7 +89,7 @@ class Client:
         broker = cast(BrokerLink, self.broker)
         responses = ResponseMemory(1 << 20)
         reader = FetchReader(broker, responses, cache_bytes=0, backfill_bytes=1 << 20)
-        services = Services(
+        self.services = services = Services(
             apis,
             broker,
             Coordinator(broker),
@@ -183,27 +183,80 @@ async def test_a_refusal_that_repeats_a_long_request_is_told(
     assert client.transport.answered() == [1]
 
 
-async def test_a_long_answer_is_encoded_beside_the_loop(
+class ManyTopics:
+    """What a broker with 3,000 topics is asked."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    async def __call__(self, *_args: object) -> DescribeTopicsResp:
+        self.asked += 1
+        topics = [TopicDescription(f"t{n}", bytes([n % 256] * 16), 1) for n in range(3_000)]
+        return DescribeTopicsResp("c", topics, b"1")
+
+
+async def test_others_have_their_turn_while_a_long_answer_is_encoded(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    turned = threading.Event()
-    states: list[bool] = []
-
-    def encode(correlation_id: int, response: Message, version: int) -> list[Buffer]:
-        states.append(turned.wait(5.0))  # in vain on the loop
-        return encode_response(correlation_id, response, version)
-
-    async def describe(*_args: object) -> DescribeTopicsResp:
-        return DescribeTopicsResp("c", [TopicDescription("t", bytes(16), 3_000)])
-
-    monkeypatch.setattr(connection, "encode_response", encode)
-    monkeypatch.setattr(client.broker, "describe_topics", describe, raising=False)
+    monkeypatch.setattr(slices, "SLICE_SECONDS", 0.0)
+    monkeypatch.setattr(client.broker, "describe_topics", ManyTopics(), raising=False)
     client.send(1, MetadataRequest(topics=None), 12)
-    await settle()
-    turned.set()
-    await client.connection.wait_tasks()
-    assert states == [True]
+    turns = 0
+    while not client.transport.written:
+        turns += 1
+        await asyncio.sleep(0)
+    assert turns > 3_000
     assert client.transport.answered() == [1]
+
+
+async def test_a_long_answer_is_made_once_and_when_the_one_before_it_was_read(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topics = ManyTopics()
+    monkeypatch.setattr(client.broker, "describe_topics", topics, raising=False)
+    answers = client.services.answers
+    client.connection.pause_writing()
+    for number in range(1, 9):
+        client.send(number, MetadataRequest(topics=None), 12)
+    await settle()
+    assert (topics.asked, answers.held) == (0, 0)
+    client.connection.resume_writing()
+    while len(client.transport.answered()) < 8:
+        await asyncio.sleep(0)
+    assert topics.asked == 8
+    assert client.transport.answered() == [*range(1, 9)]
+    assert 0 < answers.held < len(client.transport.written) // 7
+    assert client.services.responses.held == answers.held
+
+
+async def test_long_answers_wait_while_answers_hold_too_much(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topics = ManyTopics()
+    monkeypatch.setattr(client.broker, "describe_topics", topics, raising=False)
+    responses = client.services.responses
+    responses.take(2 << 20)
+    client.send(1, MetadataRequest(topics=None), 12)
+    client.versions(2)
+    await settle()
+    assert topics.asked == 0
+    responses.give(2 << 20)
+    while len(client.transport.answered()) < 2:
+        await asyncio.sleep(0)
+    assert topics.asked == 1
+
+
+async def test_a_long_answer_is_dropped_with_its_client(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client.broker, "describe_topics", ManyTopics(), raising=False)
+    client.connection.pause_writing()
+    for number in range(3):
+        client.send(number, MetadataRequest(topics=None), 12)
+    await settle()
+    client.connection.connection_lost(None)
+    await client.connection.wait_tasks()
+    assert client.memory.held == client.services.responses.held == 0
 
 
 async def test_a_fetch_waits_for_the_answers_before_it(client: Client) -> None:

@@ -64,7 +64,10 @@ class Line(Client):
 
 
 def _may_run_beside(first: Api, second: Api) -> bool:
-    """Whether nobody can tell that the second began before the first was finished."""
+    """Whether nobody can tell that the second began before the first was finished, and memory
+    allows it."""
+    if first.may_be_long(first.request()) and second.may_be_long(second.request()):
+        return False
     if first.order.long_poll or second.order.long_poll:
         return False
     if first.name == second.name == "Produce":

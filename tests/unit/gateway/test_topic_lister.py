@@ -1,0 +1,106 @@
+"""All topics of a broker: in pages, again only when they have changed, and never stale."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from quafka_broker.ops import topics
+from quafka_broker.state import BrokerState
+from quafka_gateway import topic_lister
+from quafka_gateway.mesh import BrokerAwayError
+from quafka_gateway.topic_lister import TopicLister
+from quafka_mesh_ops.ops import DescribeTopics, DescribeTopicsResp
+from quafka_mesh_ops.tracing import TraceContext
+from tests.unit.broker.memory_disk import MemoryDisk
+from tests.unit.broker.tools import ORG, context, running_state
+
+ALL = DescribeTopics()
+
+
+class Asked:
+    """The broker's handler, and what it was asked."""
+
+    def __init__(self, state: BrokerState) -> None:
+        self.state = state
+        self.ops: list[DescribeTopics] = []
+        self.held: asyncio.Event | None = None
+        self.away = False
+
+    async def __call__(
+        self, op: DescribeTopics, trace: TraceContext | None, seconds: float
+    ) -> DescribeTopicsResp:
+        self.ops.append(op)
+        if self.away:
+            raise BrokerAwayError("away")
+        answer = await topics.describe(self.state, context(), op)
+        if self.held is not None:
+            await self.held.wait()
+        return answer
+
+
+async def names(lister: TopicLister, op: DescribeTopics = ALL) -> list[str]:
+    return [topic.topic for topic in (await lister.describe(op, None, 1.0)).topics]
+
+
+async def test_pages_and_versions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topic_lister, "PAGE", 3)
+    async with running_state(MemoryDisk()) as state:
+        asked = Asked(state)
+        lister = TopicLister(asked)
+        assert await names(lister) == []
+        every = [f"t{number}" for number in range(8)]
+        for name in every:
+            await state.create_topic(ORG, name, 1)
+        assert await names(lister) == every
+        assert [op.after for op in asked.ops] == ["", "", "t2", "t5"]
+        asked.ops.clear()
+        first = await lister.describe(ALL, None, 1.0)
+        again = await lister.describe(ALL, None, 1.0)
+        assert first.topics is again.topics
+        assert len(asked.ops) == 2
+        await state.create_topic(ORG, "t25", 1)
+        assert await names(lister) == sorted([*every, "t25"])
+        assert (await lister.describe(ALL, None, 1.0)).version != first.version
+
+
+async def test_many_names_are_asked_for_in_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topic_lister, "PAGE", 3)
+    async with running_state(MemoryDisk()) as state:
+        asked = Asked(state)
+        lister = TopicLister(asked)
+        topic, _ = await state.create_topic(ORG, "old", 1)
+        new = [f"t{number}" for number in range(5)]
+        op = DescribeTopics(new, [b"?" * 16, topic.uuid], auto_create=True)
+        assert await names(lister, op) == [*new, "", "old"]
+        assert [len(op.topics or op.topic_ids or []) for op in asked.ops] == [3, 2, 2]
+
+
+async def test_who_comes_late_is_given_a_later_list() -> None:
+    async with running_state(MemoryDisk()) as state:
+        asked = Asked(state)
+        lister = TopicLister(asked)
+        asked.held = asyncio.Event()
+        early = asyncio.create_task(names(lister))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        await state.create_topic(ORG, "t", 1)
+        late = [asyncio.create_task(names(lister)) for _ in range(5)]
+        await asyncio.sleep(0)
+        late[0].cancel()
+        asked.held.set()
+        assert await early == []
+        assert await asyncio.gather(*late[1:]) == [["t"]] * 4
+        assert len(asked.ops) == 2
+
+
+async def test_a_broker_that_is_away_is_asked_again() -> None:
+    async with running_state(MemoryDisk()) as state:
+        asked = Asked(state)
+        lister = TopicLister(asked)
+        asked.away = True
+        with pytest.raises(BrokerAwayError):
+            await names(lister)
+        asked.away = False
+        assert await names(lister) == []
