@@ -11,13 +11,16 @@ KILLS  ?= 200
 SECONDS ?= 60
 MINUTES ?= 30
 
-.PHONY: up test check bench crash fuzz hostile soak spark-versions flights clean
+.PHONY: up test test-bare check bench crash fuzz hostile soak spark-versions flights clean
 
 up: $(VENV)/.installed            ## run a broker and a gateway here, until Ctrl-C
 	@$(BIN)/quafka up $(ARGS)
 
 test: $(VENV)/.installed-dev      ## install what the tests need, and pass them
 	$(BIN)/python -m pytest $(TWO) $(ARGS)
+
+test-bare: $(VENV)/.installed-dev ## the same, where no optional program can be found (kcat, java, ...)
+	$(BIN)/python -m tests.support.bare $(BIN)/python -m pytest $(TWO) --bare $(ARGS)
 
 check: $(VENV)/.installed-dev     ## format, lint, types, layers, tests
 	$(BIN)/ruff format --check .

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.support import needs
 from tests.support.browser import Browser
 from tests.support.cluster import Cluster
 from tests.support.machine import UNABLE
@@ -19,34 +19,65 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="fail the run if any test is skipped (CI has every outside tool installed)",
     )
+    parser.addoption(
+        "--bare",
+        action="store_true",
+        help="fail the run unless all optional tools are missing and nothing else is skipped",
+    )
 
 
 class _SkipWatch:
-    """Fails the run on a skip where none is expected, and says which.
+    """Fails the run on a skip that is not expected, and names it.
 
     What cannot be installed is no such skip: a right to mount, say. It is shown all the same.
+
+    Args:
+        missing: tools that are not there. Tests may be skipped for want of them and of nothing
+            else, and for each of them at least one must be.
     """
 
-    def __init__(self) -> None:
-        self.skipped: list[str] = []
+    def __init__(self, missing: set[str]) -> None:
+        self._missing = missing
+        self._unused = set(missing)
+        self._problems: list[str] = []
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        unable = UNABLE in str(report.longrepr)
-        if report.skipped and not unable and not hasattr(report, "wasxfail"):
-            self.skipped.append(report.nodeid)
+        reason = str(report.longrepr)
+        if not report.skipped or UNABLE in reason or hasattr(report, "wasxfail"):
+            return
+        named = needs.named_in(report.longrepr[2] if isinstance(report.longrepr, tuple) else "")
+        self._unused -= named
+        if not named or not named <= self._missing:
+            self._problems.append(f"skipped, but not expected to be: {report.nodeid}: {reason}")
 
+    @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        if self.skipped and session.exitstatus == pytest.ExitCode.OK:
+        self._problems += [f"no test was skipped for want of {tool}" for tool in self._unused]
+        if self._problems and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        for nodeid in self.skipped:
-            terminalreporter.write_line(f"skipped, but skips are forbidden here: {nodeid}")
+        for problem in self._problems:
+            terminalreporter.write_line(problem)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if config.getoption("--forbid-skips"):
-        config.pluginmanager.register(_SkipWatch())
+    config.addinivalue_line(
+        "markers", "needs(*tools, fetch): optional programs, and what is downloaded for the test"
+    )
+    bare = config.getoption("--bare")
+    if bare and any(map(needs.find, needs.TOOLS)):
+        found = ", ".join(tool for tool in needs.TOOLS if needs.find(tool))
+        raise pytest.UsageError(f"--bare, but there are: {found}")
+    on_worker = hasattr(config, "workerinput")
+    if not on_worker and (bare or config.getoption("--forbid-skips")):
+        config.pluginmanager.register(_SkipWatch(set(needs.TOOLS) if bare else set()))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """In front of all fixtures."""
+    needs.check(item)
 
 
 @pytest.fixture
@@ -65,17 +96,11 @@ def shared_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster
 
 @pytest.fixture(scope="session")
 def kcat() -> str:
-    """The kcat binary; its tests skip where there is none."""
-    found = shutil.which("kcat")
-    if found is None:
-        pytest.skip("kcat is not installed (Debian: apt-get install kcat)")
-    return found
+    """The kcat binary."""
+    return needs.program("kcat")
 
 
 @pytest.fixture
 def browser(tmp_path: Path) -> Browser:
-    """A headless browser; its tests skip where there is none."""
-    found = shutil.which("chromium")
-    if found is None:
-        pytest.skip("chromium is not installed (Debian: apt-get install chromium)")
-    return Browser(found, tmp_path)
+    """A headless browser."""
+    return Browser(needs.program("chromium"), tmp_path)

@@ -28,7 +28,7 @@ def group_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]
 
 @pytest.fixture(scope="session")
 def kafkajs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the scripts and kafkajs installed; skips where there is no npm."""
+    """A folder with the scripts and kafkajs installed."""
     folder = tmp_path_factory.mktemp("kafkajs")
     install(folder)
     return folder

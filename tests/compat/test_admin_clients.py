@@ -37,7 +37,7 @@ from kafka.admin import ConfigResourceType, KafkaAdminClient
 from kafka.errors import KafkaError as PythonError
 
 from tests.support.cluster import Cluster
-from tests.support.python_packages import installed
+from tests.support.python_packages import installed, needs_package
 
 PYTHON = Path(__file__).parent / "python"
 
@@ -167,6 +167,7 @@ def test_kafka_python(python: KafkaAdminClient, shared_cluster: Cluster, topic: 
 # --- kaskade --------------------------------------------------------------------------------
 
 
+@needs_package("kaskade==5.1.0")
 def test_kaskade(shared_cluster: Cluster) -> None:
     """A terminal UI: topics, records, groups and their lag, configs; and what it changes."""
     bootstrap = shared_cluster.bootstrap

@@ -9,12 +9,13 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from tests.support.cluster import Cluster
-from tests.support.java import kafka_tools, run_java
+from tests.support.java import JAVA_TOOLS, kafka_tools, run_java
 from tests.support.java_tools import FOLDER as JAVA
 from tests.support.java_tools import Outcome, Run, run_tools, tool
 from tests.support.kafka_calls import create_topic, produce
 from tests.support.raw_client import RawClient
 
+pytestmark = JAVA_TOOLS
 TOPIC = "of-admins"
 CONFIGS = "kafka.admin.ConfigCommand"
 REFUSED = {"by hand", "shrink", "keep", "alter broker", "acls", "transact"}
@@ -164,7 +165,7 @@ def test_the_pages_of_web_uis(shared_cluster: Cluster, said: dict[str, Outcome])
     consumer = Consumer({"bootstrap.servers": shared_cluster.bootstrap, "group.id": "readers"})
     consumer.commit(offsets=[TopicPartition(topic, 0, 1)], asynchronous=False)
     consumer.close()
-    jars = kafka_tools(JAVA / "pom.xml")
+    jars = kafka_tools()
     arguments = (shared_cluster.bootstrap, topic)
     answer = json.loads(run_java(JAVA / "Pages.java", jars, "", *arguments))
     broker, configs = answer.pop("broker configs"), answer.pop("topic configs")

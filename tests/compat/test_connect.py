@@ -11,16 +11,22 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 from tests.support.admin_calls import own_configs
 from tests.support.cluster import Cluster
 from tests.support.confluent import consume
-from tests.support.java import jar, java_class, kafka_tools
-from tests.support.java_tools import FOLDER
+from tests.support.java import JAVA_TOOLS, jar, java_class, kafka_tools
 from tests.support.raw_client import RawClient
 
 KAFKA = "4.3.0"
 SECONDS = 40.0
 STATE = {kind: f"connect-{kind}" for kind in ("config", "offset", "status")}
+
+
+def connect_file() -> Path:
+    """The jar of the connectors of files."""
+    return jar("org.apache.kafka", "connect-file", KAFKA)
 
 
 def settings(bootstrap: str, port: int) -> str:
@@ -46,7 +52,7 @@ def worker(folder: Path, bootstrap: str) -> Iterator[str]:
         port: int = free.getsockname()[1]
     properties = folder / "worker.properties"
     properties.write_text(settings(bootstrap, port))
-    jars = [*kafka_tools(FOLDER / "pom.xml"), jar("org.apache.kafka", "connect-file", KAFKA)]
+    jars = [*kafka_tools(), connect_file()]
     command = java_class("org.apache.kafka.connect.cli.ConnectDistributed", jars)
     with (folder / "log").open("ab") as log:
         process = subprocess.Popen([*command, str(properties)], stdout=log, stderr=log)
@@ -75,6 +81,8 @@ def ask(url: str, body: object = None) -> object:
     return found
 
 
+@JAVA_TOOLS
+@pytest.mark.needs(fetch=connect_file)
 def test_a_connector_goes_on_where_it_ended(group_cluster: Cluster, tmp_path: Path) -> None:
     bootstrap = group_cluster.bootstrap
     lines = tmp_path / "lines"

@@ -22,11 +22,13 @@ from tests.support.group_members import (
     produce,
     until,
 )
+from tests.support.java import JAVA_TOOLS
 from tests.support.java_tools import run_tools, tool
 
 HERE = Path(__file__).parent
 
 
+@JAVA_TOOLS
 def test_java(group_cluster: Cluster) -> None:
     """The console consumer twice in one group, then its group seen, set back and deleted."""
     values = fill(group_cluster, "java")

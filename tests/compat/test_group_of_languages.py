@@ -12,6 +12,7 @@ import pytest
 from tests.support.cluster import Cluster
 from tests.support.flock import Flock
 from tests.support.group_members import PARTITIONS, fill, produce
+from tests.support.java import JAVA_TOOLS
 from tests.support.kafka_calls import create_topic
 from tests.support.raw_client import RawClient
 from tests.support.worker import SESSION_MS
@@ -27,6 +28,8 @@ def flock(group_cluster: Cluster, tmp_path: Path) -> Iterator[Flock]:
         yield flock
 
 
+@JAVA_TOOLS
+@pytest.mark.needs("kcat")
 def test_all_languages_in_one_group(
     group_cluster: Cluster, flock: Flock, tmp_path: Path, kafkajs: Path
 ) -> None:

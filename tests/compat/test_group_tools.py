@@ -14,8 +14,9 @@ from confluent_kafka import Consumer
 
 from tests.support.cluster import Cluster
 from tests.support.group_members import PARTITIONS, fill, member, owned, read, until
-from tests.support.java import java_class, kafka_tools, run_java
+from tests.support.java import JAVA_TOOLS, java_class, kafka_tools, run_java
 
+pytestmark = JAVA_TOOLS
 FOLDER = Path(__file__).with_name("java")
 TOPIC, COUNT = "of-group-tools", 40
 EACH = COUNT // PARTITIONS
@@ -95,7 +96,7 @@ def output(
             "--group", "measured", "--timeout", "20000",
         ),
     }  # fmt: skip
-    jars = kafka_tools(FOLDER / "pom.xml")
+    jars = kafka_tools()
     # It ends in a hook of the virtual machine's own end.
     sender = "org.apache.kafka.tools.VerifiableProducer"
     command = [*java_class(sender, jars), *at, "--topic", "verified", "--max-messages", "500"]

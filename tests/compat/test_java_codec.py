@@ -20,6 +20,12 @@ ROUNDS = 10
 CASES = [(message, version) for message, version in ALL_CASES if message.api_key not in OURS]
 
 
+def codecs() -> list[list[Path]]:
+    """The jars of Kafka's clients, of two versions."""
+    logging = jar("org.slf4j", "slf4j-api", "1.7.36")
+    return [[jar("org.apache.kafka", "kafka-clients", v), logging] for v in ("4.3.0", "3.9.1")]
+
+
 @pytest.fixture(scope="module")
 def asked() -> list[tuple[str, int, str]]:
     """(message, version, bytes in hex): some of each."""
@@ -32,12 +38,11 @@ def asked() -> list[tuple[str, int, str]]:
     ]
 
 
+@pytest.mark.needs("java", "mvn", fetch=codecs)
 def test_kafka_reads_and_writes_what_we_write(asked: list[tuple[str, int, str]]) -> None:
     lines = "".join(f"{name} {version} {data}\n" for name, version, data in asked)
     known: set[tuple[str, int]] = set()
-    logging = jar("org.slf4j", "slf4j-api", "1.7.36")
-    for kafka in ("4.3.0", "3.9.1"):
-        jars = [jar("org.apache.kafka", "kafka-clients", kafka), logging]
+    for jars in codecs():
         answers = run_java(SOURCE, jars, lines).splitlines()
         wrong: dict[tuple[str, int], str] = {}
         for (name, version, data), answer in zip(asked, answers, strict=True):
@@ -45,5 +50,5 @@ def test_kafka_reads_and_writes_what_we_write(asked: list[tuple[str, int, str]])
                 known.add((name, version))
                 if answer != data:
                     wrong[name, version] = answer
-        assert wrong == {}, kafka
+        assert wrong == {}, jars[0].name
     assert known == {(message.__name__, version) for message, version in CASES}

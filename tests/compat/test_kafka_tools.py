@@ -5,11 +5,15 @@ from __future__ import annotations
 import pytest
 
 from tests.support.cluster import Cluster
+from tests.support.java import JAVA_TOOLS
 from tests.support.java_tools import run_tools, tool
 
 TOPIC = "of-kafka-tools"
 COUNT = 20_000
 LINES = "h:1\tk0\tv0\nh:1,i:2\tk1\tNULL\nNULL\tk2\tv2 \u00e9\n"
+
+
+pytestmark = JAVA_TOOLS
 
 
 @pytest.fixture(scope="module")

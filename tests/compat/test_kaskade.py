@@ -17,7 +17,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from tests.support.cluster import Cluster
 from tests.support.group_members import GROUPS, PARTITIONS, fill, member, owned, until
-from tests.support.python_packages import installed
+from tests.support.python_packages import installed, needs_package
 
 TOPIC, COUNT, READ = "looked-at", 40, 7
 LAG = COUNT - PARTITIONS * READ
@@ -77,6 +77,7 @@ class Terminal:
         os.close(self._fd)
 
 
+@needs_package(KASKADE, alone_there=False)
 def test_kaskade(cluster: Cluster, tmp_path: Path) -> None:
     packages = installed(KASKADE, alone_there=False)
     command = [sys.executable, str(packages / "bin" / "kaskade"), "admin", "-b", cluster.bootstrap]

@@ -12,7 +12,7 @@ from confluent_kafka.cimpl import NewTopic
 from kafka import KafkaProducer
 
 from tests.support.cluster import Cluster
-from tests.support.consumers import CONSUMERS, FETCH_BYTES, Arrived, Confluent
+from tests.support.consumers import CONSUMER_NAMES, CONSUMERS, FETCH_BYTES, Arrived, Confluent
 from tests.support.kafka_calls import metadata
 from tests.support.raw_client import RawClient
 
@@ -22,7 +22,7 @@ SECONDS = 60.0
 
 
 @pytest.mark.parametrize("codec", [None, "gzip"])
-@pytest.mark.parametrize("name", CONSUMERS)
+@pytest.mark.parametrize("name", CONSUMER_NAMES)
 def test_a_batch_larger_than_max_bytes(
     shared_cluster: Cluster, name: str, codec: str | None
 ) -> None:

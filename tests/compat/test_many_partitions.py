@@ -12,7 +12,7 @@ import pytest
 from quafka_proto.schema.produce import ProduceResponse
 from quafka_proto.schema.topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 from tests.support.cluster import Cluster
-from tests.support.consumers import CONSUMERS, Arrived, Consumer
+from tests.support.consumers import CONSUMER_NAMES, CONSUMERS, Arrived, Consumer
 from tests.support.kafka_calls import VERSION, produce_request
 from tests.support.raw_client import RawClient
 
@@ -68,7 +68,7 @@ class Run:
         return {p: count for p, count in left.items() if count}
 
 
-@pytest.fixture(params=CONSUMERS)
+@pytest.fixture(params=CONSUMER_NAMES)
 def run(request: pytest.FixtureRequest, shared_cluster: Cluster) -> Iterator[Run]:
     topic = f"many-{request.param}"
     with RawClient(shared_cluster.address) as client:

@@ -14,7 +14,7 @@ import pytest
 
 from tests.support.cluster import Cluster
 from tests.support.kafka_calls import create_topic
-from tests.support.python_packages import installed
+from tests.support.python_packages import installed, needs_package
 from tests.support.raw_client import RawClient
 from tests.support.round_trip import (
     PARTITIONS,
@@ -43,6 +43,7 @@ def bootstrap(shared_cluster: Cluster) -> str:
 
 
 @pytest.mark.parametrize("version", [(0, 8, 2), (0, 9), (0, 10, 0), (0, 10, 2)])
+@needs_package("kafka-python==2.3.3")
 def test_kafka_python_2(shared_cluster: Cluster, bootstrap: str, version: tuple[int, ...]) -> None:
     name = "old-" + "-".join(map(str, version))
     # for the broken lz4 of those days, kafka-python wants another package

@@ -18,7 +18,14 @@ from quafka_proto.schema.partitions import (
     DeleteRecordsTopic,
 )
 from tests.support.cluster import Cluster
-from tests.support.consumers import CONSUMERS, DEFAULTS, Arrived, Consumer, OutOfRange
+from tests.support.consumers import (
+    CONSUMER_NAMES,
+    CONSUMERS,
+    DEFAULTS,
+    Arrived,
+    Consumer,
+    OutOfRange,
+)
 from tests.support.kafka_calls import create_topic, produce_batch
 from tests.support.raw_client import RawClient
 
@@ -60,7 +67,7 @@ def poll_until(consumer: Consumer, count: int) -> Arrived:
     return arrived
 
 
-@pytest.mark.parametrize("name", CONSUMERS)
+@pytest.mark.parametrize("name", CONSUMER_NAMES)
 def test_positions(shared_cluster: Cluster, client: RawClient, topic: str, name: str) -> None:
     """Below the log start with every reset, at a time, in the middle of a batch, committed only."""
 

@@ -19,9 +19,9 @@ from quafka_proto.records import COMPRESSION_MASK, read_header
 from quafka_proto.schema.fetch import FetchResponse
 from tests.support.cluster import Cluster
 from tests.support.go import go_program
-from tests.support.java import java_command, kafka_tools
+from tests.support.java import JAVA_TOOLS, java_command, kafka_tools
 from tests.support.kafka_calls import create_topic, fetch_request
-from tests.support.python_packages import installed
+from tests.support.python_packages import installed, needs_package
 from tests.support.raw_client import RawClient
 from tests.support.round_trip import (
     CODECS,
@@ -93,17 +93,20 @@ def test_kafka_python(shared_cluster: Cluster, bootstrap: str, topics: list[Topi
     check(shared_cluster, topics, read)
 
 
+@needs_package("kafka-python==2.3.3")
 def test_kafka_python_2(shared_cluster: Cluster, bootstrap: str, topics: list[Topic]) -> None:
     path = {"PYTHONPATH": str(installed("kafka-python==2.3.3"))}
     read = run_program([sys.executable, KAFKA_PYTHON], bootstrap, topics, path)
     check(shared_cluster, topics, read)
 
 
+@JAVA_TOOLS
 def test_java(shared_cluster: Cluster, bootstrap: str, topics: list[Topic]) -> None:
-    command = java_command(HERE / "java" / "RoundTrip.java", kafka_tools(HERE / "java" / "pom.xml"))
+    command = java_command(HERE / "java" / "RoundTrip.java", kafka_tools())
     check(shared_cluster, topics, run_program(command, bootstrap, topics))
 
 
+@pytest.mark.needs("go", fetch=go_program)
 def test_franz_go(shared_cluster: Cluster, bootstrap: str, topics: list[Topic]) -> None:
     check(shared_cluster, topics, run_program([go_program()], bootstrap, topics))
 

@@ -8,10 +8,10 @@ import pytest
 
 from tests.crash import kills
 from tests.support.cluster import Cluster
-from tests.support.mounts import LoopFilesystem, mountable
+from tests.support.mounts import FILE_SYSTEMS, LoopFilesystem, mountable
 
 
-@pytest.mark.parametrize("kind", ["ext4", "xfs"])
+@pytest.mark.parametrize("kind", FILE_SYSTEMS.values())
 def test_nothing_acknowledged_is_lost(tmp_path: Path, kind: str) -> None:
     with mountable(), LoopFilesystem(tmp_path, kind) as disk:
         cuts = (kills.power_cut(disk),)
@@ -22,6 +22,7 @@ def test_nothing_acknowledged_is_lost(tmp_path: Path, kind: str) -> None:
     assert figures.acked == figures.sent > 300
 
 
+@pytest.mark.needs("mkfs.ext4")
 def test_what_was_not_synced_is_really_lost(tmp_path: Path) -> None:
     """The test above is worth what its power cuts are worth."""
     with mountable(), LoopFilesystem(tmp_path, "ext4") as disk:

@@ -217,7 +217,13 @@ async def test_no_half_export_is_taken_for_whole(tmp_path: Path) -> None:
                 assert sorted(found) == sorted(numbered(range(40)))
 
 
-@pytest.mark.parametrize(("kind", "linked"), [("ext4", True), ("xfs", False)])
+@pytest.mark.parametrize(
+    ("kind", "linked"),
+    [
+        pytest.param("ext4", True, marks=pytest.mark.needs("mkfs.ext4")),
+        pytest.param("xfs", False, marks=pytest.mark.needs("mkfs.xfs")),
+    ],
+)
 def test_on_file_systems_that_lose_what_was_not_synced(
     tmp_path: Path, kind: str, linked: bool
 ) -> None:

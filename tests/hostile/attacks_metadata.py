@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 from quafka_proto.schema.metadata import MetadataRequest, MetadataResponse
 from quafka_proto.schema.topics import (
     CreatableTopic,
@@ -54,14 +56,10 @@ def amplified(arena: Arena) -> None:
 @attack("eight connections ask eight times for the metadata of 100,000 partitions", "8",
         growth_mib=512, why=_WHY)  # fmt: skip
 def many_ask(arena: Arena) -> None:
-    import threading
-
     made = [name for _ in range(10) for name in _create(arena, 1, 10_000)]
-    askers = [threading.Thread(target=_ask, args=(arena, 8)) for _ in range(8)]
-    for one in askers:
-        one.start()
-    for one in askers:
-        one.join()
+    with ThreadPoolExecutor(8) as askers:
+        for asked in [askers.submit(_ask, arena, 8) for _ in range(8)]:
+            asked.result()
     _delete(arena, made)
 
 

@@ -217,7 +217,7 @@ def _judge(row: Row) -> None:
         row.problems.append(f"{len(account.lost)} records of the bystander are lost")
     if account.doubled:
         row.problems.append(f"{len(account.doubled)} records of the bystander are there twice")
-    row.problems += [f"the bystander: {error}" for error in account.errors]
+    row.problems += [f"the bystander: {error}" for error in sorted(set(account.errors))]
     if limit is not None:
         row.slow_loops = [
             f"the {name}'s loop had a turn of {seconds * 1000:.0f} ms"

@@ -15,7 +15,7 @@ from grafana_foundation_sdk.models.dashboard import Dashboard
 
 from tests.support.cluster import Cluster
 from tests.support.kafka_calls import commit, create_topic, fetch, produce
-from tests.support.prometheus import promtool
+from tests.support.needs import program
 from tests.support.prometheus_server import SHIPPED, PrometheusServer
 from tests.support.raw_client import RawClient
 
@@ -41,9 +41,10 @@ def expressions() -> Iterator[tuple[str, str]]:
      ("test", "rules", "alerts_test.yml")],
     ids=" ".join,
 )  # fmt: skip
+@pytest.mark.needs("promtool")
 def test_promtool_agrees(arguments: tuple[str, ...]) -> None:
     done = subprocess.run(
-        [promtool(), *arguments], cwd=SHIPPED, capture_output=True, text=True, check=False
+        [program("promtool"), *arguments], cwd=SHIPPED, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -95,6 +96,7 @@ def test_no_panel_lies_on_another() -> None:
                 taken[x, y] = panel["title"]
 
 
+@pytest.mark.needs("prometheus")
 def test_a_real_prometheus_has_an_answer_for_every_panel_and_every_rule(tmp_path: Path) -> None:
     with Cluster(tmp_path) as cluster, PrometheusServer(tmp_path, cluster) as prometheus:
         with RawClient(cluster.address) as client:

@@ -37,6 +37,7 @@ def used(shared_cluster: Cluster) -> Cluster:
     return shared_cluster
 
 
+@pytest.mark.needs("promtool")
 def test_both_pages_are_what_prometheus_reads(used: Cluster) -> None:
     for address in (gateway(used), broker(used)):
         for path in ("/metrics", "/metrics/detail"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,16 +13,9 @@ from pyspark.sql import SparkSession
 from tests.support.java import QUICK_START
 
 
-def needs_java() -> None:
-    """Skip where there is no Java."""
-    if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
-        pytest.skip("java is not installed (Debian: apt-get install default-jre-headless)")
-
-
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """Spark on two cores. Its workers and its look-up of data sources run this Python."""
-    needs_java()
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     folder = tmp_path_factory.mktemp("spark")

@@ -28,7 +28,6 @@ from pyspark_quafka.snapshot import open_snapshot
 from pyspark_quafka.store import Store, open_store
 from quafka_proto.record_codec import Record
 from quafka_proto.varints import Bytes
-from tests.spark.conftest import needs_java
 from tests.support.java import QUICK_START
 from tests.support.s3 import S3, s3_server
 from tests.support.snapshots import SnapshotMaker, records_of
@@ -89,8 +88,8 @@ def bare_python(folder: Path) -> Path:
     return site
 
 
+@pytest.mark.needs("java")
 def test_executors_need_the_wheel_only(tmp_path: Path) -> None:
-    needs_java()
     maker = SnapshotMaker(tmp_path / "dest")
     for _ in range(20):
         maker.append("orders", records_of([b"x"] * 50), codec=4)

@@ -15,13 +15,15 @@ from pathlib import Path
 from typing import Any, Protocol, cast
 
 import confluent_kafka
+import pytest
 from aiokafka import AIOKafkaConsumer
 from aiokafka import TopicPartition as AioTopicPartition
 from aiokafka.errors import OffsetOutOfRangeError as AioOutOfRangeError
 from kafka import KafkaConsumer, TopicPartition
 from kafka.errors import OffsetOutOfRangeError
 
-from tests.support.java import jar
+from tests.support.java import JAVA_CLIENTS, kafka_clients
+from tests.support.needs import program
 
 PARTITION_BYTES = 400
 FETCH_BYTES = 4_000
@@ -235,14 +237,10 @@ class Java:
     def __init__(
         self, bootstrap: str, topic: str, settings: Settings = DEFAULTS, protocol: str = "classic"
     ) -> None:
-        jars = [
-            jar("org.apache.kafka", "kafka-clients", "4.3.0"),
-            jar("org.slf4j", "slf4j-api", "1.7.36"),
-            jar("org.slf4j", "slf4j-simple", "1.7.36"),
-        ]
+        jars = kafka_clients()
         self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed in close()
         self._process = subprocess.Popen(
-            ["java", "-Xmx256m", "-cp", ":".join(map(str, jars)), str(self.SOURCE)],
+            [program("java"), "-Xmx256m", "-cp", ":".join(map(str, jars)), str(self.SOURCE)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,
@@ -331,3 +329,7 @@ CONSUMERS: dict[str, _Make] = {
     "java-classic": Java,
     "java-async": partial(Java, protocol="consumer"),
 }
+CONSUMER_NAMES = [
+    pytest.param(name, marks=JAVA_CLIENTS if name.startswith("java") else ()) for name in CONSUMERS
+]
+"""For tests of all of them."""

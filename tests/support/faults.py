@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import pytest
+from tests.support.needs import program
 
 
 class Faults:
     """Runs a process so that its system calls can be made to fail, now and then or for a while."""
 
     def __init__(self, folder: Path) -> None:
-        for tool in ("fiu-run", "fiu-ctrl"):
-            if shutil.which(tool) is None:
-                pytest.skip(f"{tool} is not installed (Debian: apt-get install fiu-utils)")
+        program("fiu-run")
         self._fifo = folder / "fiu"
 
     @property

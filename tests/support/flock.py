@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -20,7 +19,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Self
 
-import pytest
 from confluent_kafka import (
     Consumer,
     ConsumerGroupTopicPartitions,
@@ -30,9 +28,9 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient
 
 from tests.support.java import java_class, kafka_tools
+from tests.support.needs import program
 from tests.support.worker import HEARTBEAT_MS, MEMBERS, SESSION_MS
 
-JAVA = Path(__file__).parents[1] / "compat" / "java"
 _PLACE = re.compile(r"(?:Partition:)?(\d+)\s(?:Offset:)?(\d+)$")
 _PROPERTIES = {
     "auto.offset.reset": "earliest",
@@ -132,7 +130,7 @@ class Flock:
         properties = _words({**_PROPERTIES, _STRATEGY: range_class})
         printed = {"partition": "true", "offset": "true", "value": "false"}
         return [
-            *java_class("org.apache.kafka.tools.consumer.ConsoleConsumer", jars()),
+            *java_class("org.apache.kafka.tools.consumer.ConsoleConsumer", kafka_tools()),
             *("--bootstrap-server", job["bootstrap"]),
             *("--topic", job["topic"], "--group", job["group"]),
             *(word for each in properties for word in ("--command-property", each)),
@@ -140,11 +138,8 @@ class Flock:
         ]
 
     def _kcat(self, job: dict[str, Any]) -> list[str]:
-        kcat = shutil.which("kcat")
-        if kcat is None:
-            pytest.skip("kcat is not installed")
         settings = _words({**_PROPERTIES, _STRATEGY: "range"})
-        command = [kcat, "-b", job["bootstrap"], "-u", "-q", "-f", "%p %o\\n"]
+        command = [program("kcat"), "-b", job["bootstrap"], "-u", "-q", "-f", "%p %o\\n"]
         command += [word for each in settings for word in ("-X", each)]
         return [*command, "-G", job["group"], job["topic"]]
 
@@ -215,8 +210,3 @@ class Flock:
 
 def _words(settings: Mapping[str, str]) -> list[str]:
     return [f"{name}={value}" for name, value in settings.items()]
-
-
-def jars() -> list[Path]:
-    """Of Kafka's tools."""
-    return kafka_tools(JAVA / "pom.xml")

@@ -1,9 +1,8 @@
-"""Java programs for tests. Where there is no Java or Maven Central, such a test is skipped."""
+"""Java programs for tests, which are marked `JAVA_TOOLS` or the like."""
 
 from __future__ import annotations
 
 import hashlib
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,38 +10,48 @@ from pathlib import Path
 import pytest
 
 from tests.support.alone import alone
+from tests.support.needs import CannotFetchError, program
 
 _JARS = Path(sys.prefix) / "jars"
+_POM = Path(__file__).parents[1] / "compat" / "java" / "pom.xml"
 QUICK_START = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto"]
 """Tests are over before the second compiler has paid for itself."""
 
 
 def jar(group: str, artifact: str, version: str) -> Path:
-    """A jar from Maven Central, fetched once into the virtual environment."""
+    """A jar from Maven Central, fetched once into the virtual environment.
+
+    Raises:
+        CannotFetchError: Maven Central cannot be reached.
+    """
     path = _JARS / f"{artifact}-{version}.jar"
     with alone(path):
         if not path.is_file():
-            command = [_program("mvn"), "-q", "-B", "dependency:copy", f"-DoutputDirectory={_JARS}"]
+            command = [program("mvn"), "-q", "-B", "dependency:copy", f"-DoutputDirectory={_JARS}"]
             command += [f"-Dartifact={group}:{artifact}:{version}"]
             try:
                 subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
             except subprocess.SubprocessError as e:
-                pytest.skip(f"Maven cannot get {artifact} {version}: {e}")
+                raise CannotFetchError(f"Maven cannot get {artifact} {version}: {e}") from e
     return path
 
 
-def kafka_tools(pom: Path) -> list[Path]:
-    """The jars of Kafka's command line tools, fetched once into the virtual environment."""
-    folder = _JARS / f"tools-{hashlib.sha256(pom.read_bytes()).hexdigest()[:8]}"
+def kafka_tools() -> list[Path]:
+    """The jars of Kafka's command line tools, fetched once into the virtual environment.
+
+    Raises:
+        CannotFetchError: Maven Central cannot be reached.
+    """
+    folder = _JARS / f"tools-{hashlib.sha256(_POM.read_bytes()).hexdigest()[:8]}"
     with alone(folder):
         if not folder.is_dir():
             part = folder.with_suffix(".part")
-            command = [_program("mvn"), "-q", "-B", "-f", str(pom), "dependency:copy-dependencies"]
+            command = [program("mvn"), "-q", "-B", "-f", str(_POM), "dependency:copy-dependencies"]
             command += [f"-DoutputDirectory={part}"]
             try:
                 subprocess.run(command, capture_output=True, text=True, timeout=100, check=True)
             except subprocess.SubprocessError as e:
-                pytest.skip(f"Maven cannot get Kafka's tools: {e}")
+                raise CannotFetchError(f"Maven cannot get Kafka's tools: {e}") from e
             part.rename(folder)
     return sorted(folder.glob("*.jar"))
 
@@ -54,7 +63,7 @@ def java_command(source: Path, jars: list[Path]) -> list[str]:
 
 def java_class(name: str, jars: list[Path]) -> list[str]:
     """What runs a class of these jars."""
-    return [_program("java"), *QUICK_START, "-cp", ":".join(map(str, jars)), name]
+    return [program("java"), *QUICK_START, "-cp", ":".join(map(str, jars)), name]
 
 
 def run_java(source: Path, jars: list[Path], text: str, *arguments: str) -> str:
@@ -65,8 +74,15 @@ def run_java(source: Path, jars: list[Path], text: str, *arguments: str) -> str:
     return done.stdout
 
 
-def _program(name: str) -> str:
-    path = shutil.which(name)
-    if path is None:
-        pytest.skip(f"{name} is not installed")
-    return path
+def kafka_clients() -> list[Path]:
+    """The jars of Kafka's clients alone."""
+    return [
+        jar("org.apache.kafka", "kafka-clients", "4.3.0"),
+        jar("org.slf4j", "slf4j-api", "1.7.36"),
+        jar("org.slf4j", "slf4j-simple", "1.7.36"),
+    ]
+
+
+JAVA_TOOLS = pytest.mark.needs("java", "mvn", fetch=kafka_tools)
+JAVA_CLIENTS = pytest.mark.needs("java", "mvn", fetch=kafka_clients)
+"""Marks of tests."""

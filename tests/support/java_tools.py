@@ -43,7 +43,7 @@ def run_tools(runs: dict[str, Run]) -> dict[str, Outcome]:
     described = [
         {"tool": run.tool, "arguments": run.arguments, "input": run.text} for run in runs.values()
     ]
-    jars = kafka_tools(FOLDER / "pom.xml")
+    jars = kafka_tools()
     answers = json.loads(run_java(FOLDER / "Tools.java", jars, json.dumps(described)))
     return {
         name: Outcome(answer["exit"], answer["output"])

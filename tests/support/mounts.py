@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import shutil
 import struct
 import subprocess
 import sys
@@ -16,6 +15,7 @@ from typing import Self
 import pytest
 
 from tests.support.machine import unable
+from tests.support.needs import find
 
 # FS_IOC_SHUTDOWN (ext4) and XFS_IOC_GOINGDOWN are one number: _IOR('X', 125, __u32). With this
 # flag the journal is not flushed: all that was not synced is lost.
@@ -25,10 +25,6 @@ _NO_LOG_FLUSH = 2
 
 class CannotMountError(Exception):
     """The machine refused; one sentence says what."""
-
-
-class MissingToolError(Exception):
-    """A program that could be installed is not."""
 
 
 def mount(*args: str) -> None:
@@ -44,13 +40,11 @@ def mount(*args: str) -> None:
 
 @contextmanager
 def mountable() -> Iterator[None]:
-    """Skip a test whose mounts are refused."""
+    """Skip a test whose mounts are refused. It is marked to need its `mkfs.<kind>`."""
     try:
         yield
     except CannotMountError as e:
         unable(str(e))
-    except MissingToolError as e:
-        pytest.skip(str(e))
 
 
 @contextmanager
@@ -84,7 +78,6 @@ class LoopFilesystem:
 
         Raises:
             CannotMountError: this machine or this user may not.
-            MissingToolError: mkfs.ext4 or mkfs.xfs is not there.
         """
         _run(f"mkfs.{self._kind}", "-q", str(self._image))
         self._mount()
@@ -111,9 +104,15 @@ class LoopFilesystem:
 
 
 def _run(command: str, *args: str) -> None:
-    found = shutil.which(command, path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin")
+    found = find(command)
     if found is None:
-        raise MissingToolError(f"{command} is not installed")
+        raise CannotMountError(f"{command} is not installed")
     done = subprocess.run([found, *args], capture_output=True, text=True, check=False)
     if done.returncode:
         raise CannotMountError(f"{command} {' '.join(args)}: {done.stderr.strip()}")
+
+
+FILE_SYSTEMS = {
+    kind: pytest.param(kind, marks=pytest.mark.needs(f"mkfs.{kind}")) for kind in ("ext4", "xfs")
+}
+"""Parameters of tests."""

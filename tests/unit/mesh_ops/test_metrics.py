@@ -63,6 +63,7 @@ def test_what_is_written_is_what_is_read(openmetrics: bool) -> None:
     assert read["wait_seconds_count", frozenset()] == 0
 
 
+@pytest.mark.needs("promtool")
 def test_promtool_has_nothing_against_it() -> None:
     assert lint("".join(render(families()))) == ""
 

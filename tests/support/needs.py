@@ -1,0 +1,89 @@
+"""What some tests need of the machine; decided before such a test opens anything.
+
+    @pytest.mark.needs("kcat")
+    @pytest.mark.needs("java", "mvn", fetch=kafka_tools)
+
+`tests/conftest.py` looks at the marks in front of all fixtures, and skips. `fetch` is called there,
+too: what it downloads is kept. A test that finds out in its midst that something is not there
+fails: its mark is missing.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+
+import pytest
+
+TOOLS = {
+    "chromium": "chromium",
+    "docker-compose": "docker-compose",
+    "fiu-run": "fiu-utils",
+    "go": "golang-go",
+    "java": "default-jdk-headless",
+    "kcat": "kcat",
+    "mkfs.ext4": "e2fsprogs",
+    "mkfs.xfs": "xfsprogs",
+    "mvn": "maven",
+    "node": "nodejs",
+    "npm": "npm",
+    "prometheus": "prometheus",
+    "promtool": "prometheus",
+}
+"""Optional programs, and the Debian package of each."""
+OF_FIXTURES = {
+    "browser": ("chromium",),
+    "faults": ("fiu-run",),
+    "kafkajs": ("node", "npm"),
+    "kcat": ("kcat",),
+    "spark": ("java",),
+}
+"""What tests need that use these fixtures."""
+ONLY_PATH = "TESTS_ONLY_PATH"
+"""An environment variable: programs are looked for nowhere but on the PATH."""
+REASON = "not installed here: "
+
+
+class CannotFetchError(Exception):
+    """Something cannot be downloaded; one sentence says what."""
+
+
+def find(tool: str) -> str | None:
+    """Where a program is, if it is."""
+    path = os.environ.get("PATH", "")
+    if ONLY_PATH not in os.environ:
+        path += ":/usr/sbin:/sbin"  # of users who are not root it is no part
+    return shutil.which(tool, path=path)
+
+
+def program(tool: str) -> str:
+    """Where a program is that the test is marked to need."""
+    found = find(tool)
+    assert found is not None, f"a test that uses {tool} must be marked needs({tool!r})"
+    return found
+
+
+def check(item: pytest.Item) -> None:
+    """Skip a test that cannot run here."""
+    fixtures: list[str] = getattr(item, "fixturenames", [])
+    needed = [tool for name in fixtures for tool in OF_FIXTURES.get(name, ())]
+    fetches: list[Callable[[], object]] = []
+    for mark in item.iter_markers("needs"):
+        needed += mark.args
+        fetches += [mark.kwargs["fetch"]] if "fetch" in mark.kwargs else []
+    missing = sorted({tool for tool in needed if find(tool) is None})
+    if missing:
+        named = ", ".join(f"{tool} (Debian: {TOOLS[tool]})" for tool in missing)
+        pytest.skip(f"{REASON}{named}")
+    for fetch in fetches:
+        try:
+            fetch()
+        except CannotFetchError as e:
+            pytest.skip(str(e))
+
+
+def named_in(reason: str) -> set[str]:
+    """The tools that a skip's reason names; none where it is a skip of another kind."""
+    _, found, rest = reason.partition(REASON)
+    return {one.split(" (")[0] for one in rest.split(", ")} if found else set()
