@@ -151,6 +151,7 @@ def _lines(disk: RealDisk, number: int, format_: str) -> Iterator[tuple[str, boo
                 "virtual_topic": topic.key,
                 "generation": found.generation,
                 "offset": found.base_offset,
+                "leader_epoch": found.leader_epoch,
                 "records": found.record_count,
                 "bytes": found.length,
                 "max_timestamp": found.max_timestamp,

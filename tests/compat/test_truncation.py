@@ -10,12 +10,41 @@ import os
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from confluent_kafka import Producer
 
+from quafka_proto.errors import ErrorCode
+from quafka_proto.schema.fetch import FetchResponse
+from quafka_proto.schema.leader_epochs import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
+from quafka_proto.schema.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from quafka_proto.schema.partitions import (
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    TopicRequest,
+)
+from quafka_proto.schema.quorum import (
+    DescribeQuorumRequest,
+    DescribeQuorumResponse,
+    PartitionData,
+    TopicData,
+)
 from tests.support.cluster import Cluster
-from tests.support.consumers import CONSUMERS, DEFAULTS, Arrived, Consumer, Truncated
+from tests.support.consumers import CONSUMERS, DEFAULTS, Arrived, Consumer, OutOfRange, Truncated
+from tests.support.fetch_calls import get, part, request_of
+from tests.support.kafka_calls import metadata
+from tests.support.raw_client import RawClient
 
 TOPIC = "cut"
 SURVIVES, READ, END = 4, 10, 16
@@ -33,9 +62,15 @@ EXPECTED: Mapping[tuple[str, str], int | None] = {
 """Where a consumer goes on; None: it says that its records are gone."""
 
 
+class After(NamedTuple):
+    """The cluster after the cut, and what each consumer was given, or the error that it raised."""
+
+    cluster: Cluster
+    outcomes: dict[tuple[str, str], object]
+
+
 @pytest.fixture(scope="module")
-def outcomes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[tuple[str, str], object]]:
-    """For each consumer: what it was given after the cut, or the error that it raised."""
+def after(tmp_path_factory: pytest.TempPathFactory) -> Iterator[After]:
     never = ("--wal-fsync", "never")
     with Cluster(tmp_path_factory.mktemp("truncation"), broker_args=never) as cluster:
         send(cluster, "old", 0, SURVIVES)
@@ -51,12 +86,15 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[tuple[st
             consumer.assign([0])
         for consumer in consumers.values():
             assert read(consumer, READ) == values("old", 0, READ)
+            consumer.pause([0])  # or it might look while its position is out of range
         cluster.broker.kill()
         for path, size in sizes.items():
             os.truncate(path, size)
         cluster.start_broker()
         send(cluster, "new", SURVIVES, END)
-        yield {case: outcome(consumer) for case, consumer in consumers.items()}
+        for consumer in consumers.values():
+            consumer.resume([0])
+        yield After(cluster, {case: outcome(consumer) for case, consumer in consumers.items()})
         for consumer in consumers.values():
             consumer.close()
 
@@ -91,18 +129,91 @@ def outcome(consumer: Consumer) -> object:
     try:
         first = read(consumer, 1)
         return first + read(consumer, END - first[0][1] - len(first))
-    except Truncated as e:
+    except (OutOfRange, Truncated) as e:
         return e
 
 
 @pytest.mark.parametrize(("client", "reset"), EXPECTED)
-def test_a_consumer_notices(
-    outcomes: dict[tuple[str, str], object], client: str, reset: str
-) -> None:
-    found, goes_on = outcomes[client, reset], EXPECTED[client, reset]
+def test_a_consumer_notices(after: After, client: str, reset: str) -> None:
+    found, goes_on = after.outcomes[client, reset], EXPECTED[client, reset]
     if goes_on is None:
         assert isinstance(found, Truncated)
         if client.startswith("java"):
             assert found.args == (SURVIVES,)
     else:
         assert found == values("new", goes_on, END)
+
+
+@pytest.fixture
+def raw(after: After) -> Iterator[RawClient]:
+    with RawClient(after.cluster.address) as connected:
+        yield connected
+
+
+def test_everybody_is_told_the_new_epoch(raw: RawClient) -> None:
+    described = metadata(raw, TOPIC).topics[0]
+    assert [part.leader_epoch for part in described.partitions] == [1]
+    asked = DescribeTopicPartitionsRequest(topics=[TopicRequest(name=TOPIC)])
+    found = raw.call(asked, DescribeTopicPartitionsResponse, 0).topics[0]
+    assert [part.leader_epoch for part in found.partitions] == [1]
+    quorum = TopicData(topic_name="__cluster_metadata", partitions=[PartitionData()])
+    answer = raw.call(DescribeQuorumRequest(topics=[quorum]), DescribeQuorumResponse, 2)
+    assert answer.topics[0].partitions[0].leader_epoch == 1
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_where_each_epoch_ends(raw: RawClient, version: int) -> None:
+    asked = [(-1, -1), (0, -1), (1, -1), (2, -1), (0, 1), (0, 0), (0, 2)]
+    partitions = [
+        OffsetForLeaderPartition(partition=0, leader_epoch=epoch, current_leader_epoch=current)
+        for epoch, current in asked
+    ]
+    request = OffsetForLeaderEpochRequest(
+        topics=[OffsetForLeaderTopic(topic=TOPIC, partitions=partitions)], replica_id=-1
+    )
+    answer = raw.call(request, OffsetForLeaderEpochResponse, version).topics[0]
+    found = [(p.error_code, p.leader_epoch, p.end_offset) for p in answer.partitions]
+    first, second = (0, 0 if version else -1, SURVIVES), (0, 1 if version else -1, END)
+    fenced = (ErrorCode.FENCED_LEADER_EPOCH, -1, -1) if version >= 2 else first
+    unknown = (ErrorCode.UNKNOWN_LEADER_EPOCH, -1, -1) if version >= 2 else first
+    assert found == [(0, -1, -1), first, second, (0, -1, -1), first, fenced, unknown]
+
+
+@pytest.mark.parametrize(("current", "error"), [(-1, 0), (1, 0), (0, 74), (2, 75)])
+def test_offsets_come_with_their_epoch(raw: RawClient, current: int, error: int) -> None:
+    for timestamp, epoch in ((-2, 0), (-1, 1), (0, 0), (-3, 1)):
+        place = ListOffsetsPartition(
+            partition_index=0, timestamp=timestamp, current_leader_epoch=current
+        )
+        request = ListOffsetsRequest(
+            replica_id=-1, topics=[ListOffsetsTopic(name=TOPIC, partitions=[place])]
+        )
+        (found,) = raw.call(request, ListOffsetsResponse, 7).topics[0].partitions
+        assert (found.error_code, found.leader_epoch) == (error, -1 if error else epoch)
+
+
+@pytest.mark.parametrize(
+    ("offset", "epoch", "diverging"),
+    [(SURVIVES, 0, None), (READ, 0, (0, SURVIVES)), (READ, 1, None), (END + 1, 1, (1, END))],
+)
+def test_a_fetch_behind_a_cut_diverges(
+    raw: RawClient, offset: int, epoch: int, diverging: tuple[int, int] | None
+) -> None:
+    (found,) = get(raw, request_of(TOPIC, part(0, offset, last_fetched_epoch=epoch)))
+    assert found.error_code == 0
+    end = (found.diverging_epoch.epoch, found.diverging_epoch.end_offset)
+    assert end == (diverging or (-1, -1))
+    assert bool(found.records) == (diverging is None)
+
+
+@pytest.mark.parametrize("version", [12, 16, 18])
+def test_a_fenced_fetch_is_told_the_leader(after: After, raw: RawClient, version: int) -> None:
+    topic = metadata(raw, TOPIC).topics[0].topic_id if version > 12 else TOPIC
+    fenced = ErrorCode.FENCED_LEADER_EPOCH if version >= 16 else None
+    for epoch, error in ((0, 74), (1, 0), (2, 75)):
+        answer = raw.call(request_of(topic, part(leader_epoch=epoch)), FetchResponse, version)
+        (found,) = answer.responses[0].partitions
+        told = error == fenced
+        assert (found.error_code, found.current_leader.leader_epoch) == (error, 1 if told else -1)
+        leaders = [(node.host, node.port) for node in answer.node_endpoints]
+        assert leaders == ([after.cluster.address] if told else [])

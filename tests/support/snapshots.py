@@ -150,14 +150,16 @@ class SnapshotMaker:
         # A rewritten segment has its entries in any order.
         for global_id, appended in reversed(numbered) if rewritten else numbered:
             header = read_header(appended.batch)
+            batch = bytearray(appended.batch)
+            rebase(batch, header.base_offset, number)  # each segment has another leader epoch
             entry = LogEntry(
                 header.length, global_id, header.base_offset, 0, topic_hash(appended.topic), 1,
                 appended.partition, appended.generation, header.last_offset_delta + 1,
             )  # fmt: skip
-            rows[global_id] = encode_row(row_of(entry, len(log), appended.batch))
+            rows[global_id] = encode_row(row_of(entry, len(log), batch))
             fields = entry._asdict()
-            log += encode_entry_header(appended.batch[:PATCHED_SIZE], salt=SALT, **fields)
-            log += appended.batch
+            log += encode_entry_header(batch[:PATCHED_SIZE], salt=SALT, **fields)
+            log += batch
         body = b"".join(rows[global_id] for global_id in sorted(rows))
         index += body
         name = f"segments/{number:06}-{first_id}"

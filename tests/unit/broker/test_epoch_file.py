@@ -22,7 +22,7 @@ from quafka_broker.wal.epoch_file import (
 from quafka_broker.wal.errors import StorageError
 from quafka_broker.wal.log import Log
 from quafka_broker.wal.writer import FsyncPolicy
-from quafka_proto.log_format import FILE_HEADER_SIZE, INDEX_ROW_SIZE, decode_row
+from quafka_proto.log_format import FILE_HEADER_SIZE, INDEX_ROW_SIZE, decode_row, encode_row
 from quafka_proto.records import read_header
 from tests.unit.broker.memory_disk import MemoryDisk
 from tests.unit.broker.tools import EVERYTHING, append, open_log, topic_id, values_of
@@ -251,6 +251,10 @@ async def test_a_log_from_before_epochs_reads_as_epoch_0(checkpoint: bool) -> No
     for name, data in json.loads(BEFORE_EPOCHS.read_text()).items():
         if checkpoint or not name.startswith("checkpoint"):
             disk.put(name, base64.b64decode(data))
+    for name in ("000000000000.oidx", "000000000001.oidx"):
+        data = disk.files[name].data
+        for at in range(FILE_HEADER_SIZE, len(data), INDEX_ROW_SIZE):
+            assert encode_row(decode_row(data, at)) == data[at : at + INDEX_ROW_SIZE]
     for fsync, epoch in ((COMMIT, 0), (NEVER, 1)):
         left = disk.copy()
         async with open_log(left, fsync) as log:
