@@ -18,7 +18,7 @@ from quafka_mesh_ops.transport.broker_session import Call
 
 SMALL_OPS, FETCHES, RECORDS, GROUP_WAITS = range(4)
 MAX_OPS = (2_048, 12_288, 2_048, 10_240)
-BUDGETS = (16 << 20, 96 << 20, 64 << 20, 32 << 20)
+BUDGETS = (16 << 20, 96 << 20, 64 << 20, 96 << 20)
 """Bytes of ops that are sent and unanswered, with what they take once decoded (`weight`). A single
 larger one goes alone."""
 LARGEST = (96 << 20, 96 << 20, 144 << 20, 32 << 20)
@@ -30,8 +30,8 @@ def kind_of(op: Op, lane: int | None) -> int:
     """Which of these an op is. Ops of the lanes are ordered, so they are of one kind."""
     if lane is not None or isinstance(op, ProduceOps):
         return RECORDS
-    if isinstance(op, JoinGroup | SyncGroup):
-        return GROUP_WAITS
+    if isinstance(op, JoinGroup) or (isinstance(op, SyncGroup) and not op.assignments):
+        return GROUP_WAITS  # a leader's assignments are what the others wait for: they pass
     return FETCHES if isinstance(op, FetchOps) else SMALL_OPS
 
 

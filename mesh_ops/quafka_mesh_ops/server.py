@@ -62,7 +62,7 @@ UNKNOWN_SERVER_ERROR, REQUEST_TIMED_OUT, UNSUPPORTED_VERSION, INVALID_REQUEST = 
 
 MAX_IN_FLIGHT = 32_768
 MAX_UNFINISHED = 2 * MAX_FRAME
-MAX_REQUEST_BYTES = 384 << 20
+MAX_REQUEST_BYTES = 448 << 20
 """Per connection: ops begun and unanswered; bytes of frames that are not complete (one on the
 control stream, one on a lane); bytes of both, with what the ops take once decoded. A gateway keeps
 below them, whatever its clients send (credit.py); above them its connection is closed."""

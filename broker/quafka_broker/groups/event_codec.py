@@ -3,7 +3,7 @@
     0x7B  "{"     the event as JSON, with the metadata and assignments of members in hex: written
                   by the versions before 0x01, at any size
     0x01          the event as a msgpack map (what table.py says), bytes as they are
-    0x02          a part of an event: its number (u32), how many there are (u32), and a piece of
+    0x02          a part of an event: its number (u32), whether others follow (u8), and a piece of
                   the 0x01 value; big-endian
 
 The parts of an event are consecutive records of one append. An event is its parts together, so
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import struct
+from collections.abc import Iterator
 from typing import Any, cast
 
 import msgpack as untyped_msgpack  # type: ignore[import-untyped]  # pyright: ignore[reportMissingTypeStubs]
@@ -24,23 +25,37 @@ from quafka_broker.groups.table import Event
 msgpack: Any = untyped_msgpack
 
 _WHOLE, _PART, _JSON = 0x01, 0x02, ord("{")
-_PART_HEADER = struct.Struct(">BII")
+_PART_HEADER = struct.Struct(">BIB")
 _PART_BYTES = BATCH_BYTES - _PART_HEADER.size
+_ITEMS_AT_ONCE = 100
 
 
-def encode(event: Event) -> list[bytes]:
-    """An event as records' values: one, or its parts."""
-    packer = msgpack.Packer(autoreset=False)
-    packer.pack(event)
-    value = bytes((_WHOLE,)) + packer.bytes()
-    if len(value) <= BATCH_BYTES:
-        return [value]
-    count = -(-len(value) // _PART_BYTES)
-    return [
-        _PART_HEADER.pack(_PART, number, count)
-        + value[number * _PART_BYTES : (number + 1) * _PART_BYTES]
-        for number in range(count)
-    ]
+def encode(event: Event) -> Iterator[bytes]:
+    """An event as records' values: one, or its parts, each of them made when it is asked for."""
+    waiting = bytearray()
+    number = 0
+    for piece in _pieces(event):
+        waiting += piece
+        while len(waiting) > _PART_BYTES:
+            yield _PART_HEADER.pack(_PART, number, 1) + waiting[:_PART_BYTES]
+            del waiting[:_PART_BYTES]
+            number += 1
+    yield (_PART_HEADER.pack(_PART, number, 0) if number else b"") + waiting
+
+
+def _pieces(event: Event) -> Iterator[bytes]:
+    """The 0x01 value, a few items of the event's lists at a time."""
+    packer = msgpack.Packer()
+    yield bytes((_WHOLE,)) + packer.pack_map_header(len(event))
+    for key, value in event.items():
+        yield packer.pack(key)
+        if not isinstance(value, list):
+            yield packer.pack(value)
+            continue
+        items = cast("list[Any]", value)
+        yield packer.pack_array_header(len(items))
+        for at in range(0, len(items), _ITEMS_AT_ONCE):
+            yield b"".join(map(packer.pack, items[at : at + _ITEMS_AT_ONCE]))
 
 
 class EventReader:
@@ -57,21 +72,21 @@ class EventReader:
         some, are none.
 
         Raises:
-            ValueError, KeyError, TypeError, AttributeError: it is not what `encode` wrote.
+            ValueError, KeyError, TypeError: it is not what `encode` wrote.
         """
         if value[:1] != bytes((_PART,)):
             self._parts.clear()
             return offset, _decode(value)
         if len(value) < _PART_HEADER.size:
             raise ValueError("a part of an event is cut short")
-        _, number, count = _PART_HEADER.unpack_from(value)
+        _, number, more = _PART_HEADER.unpack_from(value)
         if number == 0:
             self._parts, self._first = [], offset
         elif number != len(self._parts) or offset != self._first + number:
             self._parts.clear()
             return None
         self._parts.append(value[_PART_HEADER.size :])
-        if len(self._parts) < count:
+        if more:
             return None
         whole = b"".join(self._parts)
         self._parts.clear()

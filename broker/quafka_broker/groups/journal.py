@@ -15,15 +15,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter, OrderedDict
-from collections.abc import AsyncIterator, Callable
+from collections import Counter, OrderedDict, deque
+from collections.abc import AsyncIterator, Callable, Iterator
+from functools import partial
 from itertools import chain
 from time import time_ns
 from typing import NamedTuple, cast
 
 from quafka_broker import event_batches
 from quafka_broker.groups.event_codec import EventReader, encode
-from quafka_broker.groups.table import Event, Fact, Key, Table
+from quafka_broker.groups.table import Event, Fact, Key, Table, size_of
 from quafka_broker.topics import REGISTRY_ORG
 from quafka_broker.virtual_topics import VirtualTopicId, topic_hash
 from quafka_broker.wal.errors import CorruptError, StorageError
@@ -37,6 +38,8 @@ GROUPS = VirtualTopicId(REGISTRY_ORG, topic_hash(REGISTRY_ORG, GROUPS_NAME), 0, 
 
 _READ_BYTES = 1 << 20
 _WEIGHT_PER_SLICE = 200
+_BYTES_AT_ONCE = 256 << 10
+"""Bytes of events that are encoded in one go."""
 
 
 class _Written(NamedTuple):
@@ -67,6 +70,8 @@ class Journal:
         self._queued: Counter[Fact] = Counter()  # on their way to the log
         self._queued_groups: Counter[Key] = Counter()
         self._last: asyncio.Future[list[int]] | None = None
+        self._line: deque[tuple[list[Event], _Written]] = deque()
+        self._writing: asyncio.Task[None] | None = None
         self._superseded = 0  # facts said since the last turn
         self._turn: asyncio.Task[None] | None = None
 
@@ -148,23 +153,46 @@ class Journal:
             self._places.pop(fact, None)
 
     async def close(self) -> None:
-        """Stop saying things again."""
+        """Stop saying things again, and write what waits in line."""
         if self._turn is not None:
             self._turn.cancel()
             await asyncio.gather(self._turn, return_exceptions=True)
+        if self._writing is not None:
+            await self._writing
 
     def _write(self, events: list[Event]) -> _Written:
-        places: list[int] = []
-        values: list[bytes] = []
-        for event in events:
-            places.append(len(values))
-            values += encode(event)
-        now_ms = time_ns() // 1_000_000
-        batches: list[tuple[BatchHeader, memoryview]] = list(
-            chain.from_iterable(event_batches.batches(values, now_ms, most=len(values)))
-        )
-        self._last = self._wal.append(self._wal.topic(GROUPS), batches)
-        return _Written(self._last, places)
+        """Put events into the log, behind all that were written before them.
+
+        Long ones are encoded a piece at a time, for the sake of everybody else; until they are in
+        the log, what comes behind them waits in line.
+        """
+        if self._writing is None and sum(map(size_of, events)) <= _BYTES_AT_ONCE:
+            places: list[int] = []
+            batches = chain.from_iterable(_encoded(events, places))
+            written = _Written(self._wal.append(self._wal.topic(GROUPS), list(batches)), places)
+        else:
+            written = _Written(asyncio.get_running_loop().create_future(), [])
+            self._line.append((events, written))
+            if self._writing is None:
+                self._writing = asyncio.get_running_loop().create_task(self._write_line())
+        self._last = written.appended
+        return written
+
+    async def _write_line(self) -> None:
+        """Write what waits in line. It ends when all of that is answered: whoever is told at once
+        of an event of his must not be told before those whose events are in front of it."""
+        last: asyncio.Future[list[int]] | None = None
+        while self._line:
+            events, (last, places) = self._line.popleft()
+            batches: list[tuple[BatchHeader, memoryview]] = []
+            for some in _encoded(events, places):
+                batches += some
+                await asyncio.sleep(0)
+            appended = self._wal.append(self._wal.topic(GROUPS), batches)
+            appended.add_done_callback(partial(_pass_on, last))
+            if not self._line:
+                await asyncio.wait([last])
+        self._writing = None
 
     def _note(self, facts: list[Fact], offset: int) -> None:
         for fact in facts:
@@ -224,6 +252,35 @@ class Journal:
         if offset > virtual.log_start:
             self._wal.advance_log_start(GROUPS, offset)
             self._moved()
+
+
+def _encoded(
+    events: list[Event], places: list[int]
+) -> Iterator[list[tuple[BatchHeader, memoryview]]]:
+    """Events as batches, each made when it is asked for. `places`: is told where events begin."""
+
+    def values() -> Iterator[bytes]:
+        count = 0
+        for event in events:
+            places.append(count)
+            for value in encode(event):
+                count += 1
+                yield value
+
+    return event_batches.batches(values(), time_ns() // 1_000_000, most=_BYTES_AT_ONCE)
+
+
+def _pass_on(answer: asyncio.Future[list[int]], appended: asyncio.Future[list[int]]) -> None:
+    if answer.done():
+        return
+    error = None if appended.cancelled() else appended.exception()
+    if error is not None:
+        answer.set_exception(error)
+        answer.exception()  # seen: its caller may be gone
+    elif appended.cancelled():
+        answer.cancel()
+    else:
+        answer.set_result(appended.result())
 
 
 def _less(counter: Counter[Fact] | Counter[Key], item: Fact | Key) -> None:

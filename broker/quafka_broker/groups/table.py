@@ -27,6 +27,7 @@ from quafka_broker.groups.usage import Usage, offset_cost
 from quafka_broker.topics import Topic
 
 _BYTES_PER_WEIGHT = 1 << 10
+_ROW_BYTES = 64
 
 Event = dict[str, Any]
 Key = tuple[int, str]
@@ -230,6 +231,14 @@ class Table:
             return []
         used = subscribed_by(group)
         return [] if used is None else [place for place in old if place[0] not in used]
+
+
+def size_of(event: Event) -> int:
+    """About how many bytes an event is."""
+    offsets: list[list[Any]] = event.get("offsets", [])
+    members: list[dict[str, Any]] = event.get("members", [])
+    size = _ROW_BYTES * (len(offsets) + len(members) + len(event.get("partitions", ())))
+    return size + sum(len(row[5]) for row in offsets) + sum(map(_bytes_of, members))
 
 
 def _bytes_of(member: Mapping[str, Any]) -> int:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from functools import partial
 
 import pytest
 
@@ -14,6 +16,7 @@ from quafka_broker.groups.table import Committed
 from quafka_broker.ops import topics as topic_ops
 from quafka_broker.state import BrokerState
 from quafka_broker.virtual_topics import VirtualTopic
+from quafka_broker.wal.errors import StorageError
 from quafka_mesh_ops.ops import ConfigEntry, CreateTopic
 from quafka_proto.compression import DECOMPRESSED_LIMIT
 from quafka_proto.errors import ErrorCode
@@ -153,9 +156,9 @@ async def test_a_group_of_32_mb_is_read_in_the_old_form_and_in_the_new() -> None
 async def test_parts_are_taken_together_or_not_at_all(missing: str) -> None:
     disk = MemoryDisk()
     event = _joined(200, bytes(16_000), in_hex=False)
-    parts = encode(event)
+    parts = list(encode(event))
     assert len(parts) == 4
-    after = encode({**_joined(1, b"m", in_hex=False), "group": "h"})
+    after = list(encode({**_joined(1, b"m", in_hex=False), "group": "h"}))
     if missing != "nothing":
         del parts[-1 if missing == "the last part" else 1]
     async with running_state(disk, lease_seconds=0) as state:
@@ -163,3 +166,58 @@ async def test_parts_are_taken_together_or_not_at_all(missing: str) -> None:
     async with running_state(disk, lease_seconds=0) as state:
         assert (state.groups.find(ORG, "g") is not None) == (missing == "nothing")
         assert state.groups.find(ORG, "h") is not None
+
+
+async def test_long_events_are_written_in_turns_and_keep_their_order() -> None:
+    """Others have their turn while a long event is encoded; no later event overtakes it."""
+    disk = MemoryDisk()
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    def note(number: int, _: asyncio.Task[None]) -> None:
+        told.append(number)
+
+    def offsets_of(count: int, offset: int) -> dict[tuple[str, int], Committed]:
+        return {("t", p): Committed(0, offset, -1, "x" * 4_000, 1_000) for p in range(count)}
+
+    async with running_state(disk, lease_seconds=0) as state:
+        await state.create_topic(ORG, "t", 2_000)
+        told: list[int] = []
+        pending: list[asyncio.Task[None]] = []
+        for number, count in enumerate((1, 2_000, 1, 1, 2_000, 1)):
+            commit = state.groups.commit(ORG, "g", offsets_of(count, number))
+            pending.append(asyncio.create_task(commit))
+            pending[-1].add_done_callback(partial(note, number))
+        busy = asyncio.create_task(others())
+        await asyncio.gather(*pending)
+        busy.cancel()
+        assert told == sorted(told)
+        assert turns > 12
+        kept = state.groups.find(ORG, "g")
+        assert kept is not None
+        assert kept.offsets["t", 0].offset == 5
+        assert kept.offsets["t", 1].offset == 4
+    async with running_state(disk, lease_seconds=0) as state:
+        kept = state.groups.find(ORG, "g")
+        assert kept is not None
+        assert kept.offsets["t", 0].offset == 5
+        assert kept.offsets["t", 1].offset == 4
+
+
+async def test_a_long_event_that_the_log_refuses_is_not_there() -> None:
+    disk = MemoryDisk()
+    async with running_state(disk, lease_seconds=0) as state:
+        await state.create_topic(ORG, "t", 1_000)
+        disk.room = 0
+        offsets = {("t", p): Committed(0, 1, -1, "x" * 4_000, 1_000) for p in range(1_000)}
+        with pytest.raises(StorageError):
+            await state.groups.commit(ORG, "g", offsets)
+        assert state.groups.find(ORG, "g") is None
+        disk.room = None
+        await state.groups.commit(ORG, "g", offsets)
+        assert state.groups.find(ORG, "g") is not None
