@@ -41,6 +41,7 @@ class ResponseWriter:
         self._total = 0  # bytes of all answers
         self._taken = 0  # of these, known to be taken by the system
         self._taken_at = 0.0
+        self._is_new = True  # what is unread was written since the last call of `stuck`
 
     @property
     def unread(self) -> int:
@@ -54,9 +55,10 @@ class ResponseWriter:
         """
         unread = self.unread
         taken = self._total - unread
-        if not unread:
+        if not unread or self._is_new:
             self._progress.begin(now)
             self._taken_at = now
+            self._is_new = False
         elif taken > self._taken:
             self._progress.made(taken - self._taken, now)
             self._taken_at = now
@@ -75,6 +77,8 @@ class ResponseWriter:
 
     def write(self, answer: list[Buffer], shared: int = 0) -> None:
         """Send an answer, now or as the client reads. `shared` bytes of it are held anyway."""
+        if not self.unread:
+            self._is_new = True
         self._shared += shared
         self._unsent.extend(answer)
         size = sum(map(len, answer))

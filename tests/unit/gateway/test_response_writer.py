@@ -62,11 +62,21 @@ def test_nothing_more_is_written_once_the_client_has_gone() -> None:
 def test_a_client_that_reads_nothing_or_too_slowly_is_found_out() -> None:
     transport = MemoryTransport()
     writing, _ = writer(transport)
-    assert writing.stuck(1_000.0) == 0
     writing.pause()
     writing.write([bytes(5 * MIB)])
+    assert writing.stuck(1_000.0) == 0  # of before the first look nothing is known
     assert writing.stuck(1_030.0) == 30
     assert writing.stuck(1_061.0) == math.inf
+    transport.buffered = 0
+    writing.resume()
+    assert writing.unread == 0
+    transport.buffered = 5
+    writing.write([b"later"])
+    assert writing.stuck(2_000.0) == 0
+    transport.buffered = 0
+    writing.write([])
+    transport.buffered = 5
+    assert writing.stuck(2_061.0) == 0
 
 
 def test_a_client_that_goes_on_reading_has_all_the_time() -> None:
