@@ -167,6 +167,18 @@ class LogSettings(OpsSettings):
         32 << 20, "most bytes that are read and written for that, a second",
         settings.whole(1 << 20, 16 << 30), "1048576 to 17179869184",
     )  # fmt: skip
+    snapshot_pins_max: int = setting(
+        8, "cuts of the log that one node, or all commands on this machine, may hold at a time to "
+        "make snapshots of", settings.whole(1, 1_000), "1 to 1000",
+    )  # fmt: skip
+    snapshot_pin_lease_ms: int = setting(
+        600_000, "how long such a cut is held over the mesh if nobody reads it, in ms",
+        settings.whole(1_000, 86_400_000), "1000 to 86400000",
+    )  # fmt: skip
+    snapshot_pin_max_ms: int = setting(
+        86_400_000, "how long such a cut is held at most, in ms; it keeps files that the log has "
+        "freed", settings.whole(1_000, 2_592_000_000), "1000 to 2592000000",
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)

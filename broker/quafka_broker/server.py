@@ -104,6 +104,9 @@ OPS: dict[OpCode, Handler] = {
     OpCode.PIN_SNAPSHOT: snapshots.pin,
     OpCode.READ_PINNED: snapshots.read,
     OpCode.UNPIN_SNAPSHOT: snapshots.unpin,
+    OpCode.PIN_ORG: snapshots.pin_org,
+    OpCode.READ_ORG_PINNED: snapshots.read_org_pinned,
+    OpCode.UNPIN_ORG: snapshots.unpin_org,
 }
 """What an op code is answered by."""
 

@@ -159,7 +159,7 @@ def _remote_cut(options: argparse.Namespace) -> AbstractContextManager[tuple[Cut
         broker_id = parse_node_id(options.broker_id)
     except ValueError as e:
         raise SnapshotError(f"--broker-id: {e}") from e
-    return remote_cut(Remote(options.broker, options.node_key, broker_id))
+    return remote_cut(Remote(options.broker, options.node_key, broker_id), options.org)
 
 
 def _work(made: Made, took: float) -> dict[str, Any]:

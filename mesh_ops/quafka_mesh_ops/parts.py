@@ -61,6 +61,9 @@ class OpCode(IntEnum):
     PIN_SNAPSHOT = 0x50
     READ_PINNED = 0x51
     UNPIN_SNAPSHOT = 0x52
+    PIN_ORG = 0x53
+    READ_ORG_PINNED = 0x54
+    UNPIN_ORG = 0x55
 
 
 class Part:

@@ -77,5 +77,8 @@ NEEDS: dict[int, Need] = {
     OpCode.PIN_SNAPSHOT: Need(Right.SNAPSHOT, _CLUSTER, every_org=True),
     OpCode.READ_PINNED: Need(Right.SNAPSHOT, _CLUSTER, every_org=True),
     OpCode.UNPIN_SNAPSHOT: Need(Right.SNAPSHOT, _CLUSTER, every_org=True),
+    OpCode.PIN_ORG: Need(Right.SNAPSHOT, _CLUSTER),
+    OpCode.READ_ORG_PINNED: Need(Right.SNAPSHOT, _CLUSTER),
+    OpCode.UNPIN_ORG: Need(Right.SNAPSHOT, _CLUSTER),
 }
 """What each op needs. A test compares it with the ops that there are."""

@@ -17,12 +17,14 @@ from quafka_broker.server import Broker
 from quafka_mesh_ops.client import MeshClient
 from quafka_mesh_ops.errors import OpFailedError
 from quafka_mesh_ops.identity import Identity
-from quafka_mesh_ops.ops import CreateTopic, DescribeTopics
+from quafka_mesh_ops.ops import CreateTopic, DescribeTopics, ProduceOp, ProduceOps
 from quafka_mesh_ops.snapshot_ops import PinSnapshot
 from quafka_mesh_ops.tracing import Tracer
 from quafka_proto.errors import ErrorCode
 from tests.support.cluster import Cluster
 from tests.support.confluent import consume
+from tests.support.snapshot_reader import in_folder, manifests, values
+from tests.unit.broker.tools import batch_of
 
 
 def error_of(future: object) -> object:
@@ -105,4 +107,59 @@ async def test_a_broker_serves_each_node_its_orgs_and_nothing_of_others(tmp_path
         assert (await second.call(DescribeTopics(), org_id=2, deadline=5)).topics == []
     finally:
         await asyncio.gather(*(client.close() for client in clients))
+        await broker.close()
+
+
+async def test_a_node_snapshots_the_orgs_that_it_may_and_no_other(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    node = Identity.load_or_create(tmp_path / "node.key")
+    entries = (
+        f"{node.node_id} orgs=1-2 may=serve,administer",
+        f"{node.node_id} orgs=2 may=snapshot",
+    )
+    settings = BrokerConfig(
+        data=tmp_path / "data", mesh_listen="127.0.0.1:0", mesh_allow=entries,
+        ops_listen="127.0.0.1:0",
+    )  # fmt: skip
+    broker = Broker(settings, Tracer())
+    await broker.start()
+    described = broker.describe()
+    host, port = described["mesh"].rsplit(":", 1)
+    client = MeshClient(host, int(port), node, {described["node_id"]}, Tracer())
+    await client.start()
+
+    def create(dest: Path, *options: str) -> int:
+        at = ("--broker", described["mesh"], "--broker-id", described["node_id"])
+        key = ("--node-key", str(tmp_path / "node.key"))
+        return main(["snapshot", "create", str(dest), *at, *key, *options])
+
+    async def fill() -> None:
+        for org, name in ((1, "secret"), (2, "mine")):
+            batches = [batch_of(b"%s %d" % (name.encode(), n)) for n in range(20)]
+            await client.call(CreateTopic(name), org_id=org, deadline=5)
+            for batch in batches:
+                produce = ProduceOps([ProduceOp(name, 0, batch)])
+                answer = await client.call(produce, org_id=org, deadline=5, lane=0)
+                assert not answer.partitions[0].error_code
+
+    dest = tmp_path / "lake"
+    try:
+        for turn in range(1, 3):
+            await fill()
+            assert await asyncio.to_thread(create, dest, "--org", "2") == 0
+            manifest = manifests(dest)[-1]
+            assert [topic.name for topic in manifest.topics] == ["mine"]
+            expected = [b"mine %d" % n for _ in range(turn) for n in range(20)]
+            assert values(in_folder(dest), manifest, 2, "mine") == expected
+        assert len(manifest.pieces) == 2  # the second holds only what was new
+        assert not any(b"secret" in path.read_bytes() for path in dest.rglob("*") if path.is_file())
+        for options in ((), ("--org", "1")):
+            capsys.readouterr()
+            assert await asyncio.to_thread(create, tmp_path / "no", *options) == 2
+            assert "needs may=snapshot, for every org or, with --org" in capsys.readouterr().err
+        assert manifests(tmp_path / "no") == []
+        assert list((tmp_path / "data" / "pins").iterdir()) == []
+    finally:
+        await client.close()
         await broker.close()

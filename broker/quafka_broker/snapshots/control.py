@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
-from quafka_broker.snapshots.pins import pin, sweep
+from quafka_broker.snapshots.pins import Limits, pin, sweep
 from quafka_broker.snapshots.zones_ahead import make_ahead
 from quafka_broker.state import BrokerState
 
@@ -93,7 +93,7 @@ class Control:
     async def _sweep(self) -> None:
         while True:
             try:
-                await asyncio.to_thread(sweep, self._data)
+                await asyncio.to_thread(sweep, self._data, Limits.of(self._state.config))
                 segments = self._state.log.segments()
                 await asyncio.to_thread(make_ahead, self._data, segments, self._stopped)
             except OSError as e:

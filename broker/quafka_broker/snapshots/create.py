@@ -12,21 +12,20 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from quafka_broker.snapshots.catalog import collect_garbage, expired, load_all, remove
 from quafka_broker.snapshots.pins import Cut
 from quafka_broker.snapshots.repack import Repack
-from quafka_broker.snapshots.source import Source
+from quafka_broker.snapshots.source import OrgPart, OrgSource, Source
 from quafka_broker.snapshots.store import Lock, Store
 from quafka_broker.wal.log import SegmentCut
 from quafka_proto.log_format import (
-    CHECKED_SIZE,
     FILE_HEADER_SIZE,
     INDEX_ROW_SIZE,
     LOG_MAGIC,
-    decode_row,
     encode_file_header,
 )
 from quafka_proto.snapshot_format import (
@@ -192,12 +191,7 @@ class Creation:
         return files <= self._there.keys() and self._tail(cut, known.rows) == known.tail
 
     def _tail(self, cut: SegmentCut, rows: int) -> str:
-        data = self._source.index(
-            cut.number, FILE_HEADER_SIZE + INDEX_ROW_SIZE * (rows - 1), INDEX_ROW_SIZE
-        )
-        # The batch's own CRC is among the leading bytes.
-        entry = self._source.log(cut.number, decode_row(data).position, CHECKED_SIZE)
-        return hashlib.sha256(data + entry).hexdigest()[:16]
+        return self._source.tail(cut.number, rows).hex()
 
     def _raw(self, part: _Range) -> Piece:
         cut = part.segment
@@ -222,22 +216,24 @@ class Creation:
         )  # fmt: skip
 
     def _repacked(self, part: _Range, org: int) -> list[Piece]:
+        cut, source = part.segment, self._source
+        if isinstance(source, OrgSource):
+            found: OrgPart = source.of_org(cut, part.first_row)
+        else:
+            found = Repack(source, cut, org, part.first_row)
+        with closing(found):
+            return [] if found.is_empty else [self._put_repacked(part, org, found)]
+
+    def _put_repacked(self, part: _Range, org: int, found: OrgPart) -> Piece:
         cut = part.segment
-        repack = Repack(self._source, cut, org)
-        repack.examine(self._rows(part))
-        if not repack.rows:
-            return []
         stem = f"{self._stem(cut)}-{part.position}-{cut.end}-org{org}"
-        size = INDEX_ROW_SIZE * repack.rows
-        self._put(f"{stem}.log", repack.size, repack.log())
-        self._put(f"{stem}.oidx", size, repack.index(self._rows(part)))
-        self._zones(f"{stem}.zones", repack.index(self._rows(part)), repack.rows)
-        return [
-            Piece(
-                cut.number, cut.salt, 0, repack.size, f"{stem}.log", 0, f"{stem}.oidx", 0,
-                repack.rows, f"{stem}.zones",
-            )
-        ]  # fmt: skip
+        self._put(f"{stem}.log", found.expected_size, found.log())
+        self._put(f"{stem}.oidx", INDEX_ROW_SIZE * found.rows, found.index())
+        self._zones(f"{stem}.zones", found.index(), found.rows)
+        return Piece(
+            cut.number, cut.salt, 0, found.size, f"{stem}.log", 0, f"{stem}.oidx", 0,
+            found.rows, f"{stem}.zones",
+        )  # fmt: skip
 
     def _stem(self, cut: SegmentCut) -> str:
         """The beginning of the names of a segment's files; no other segment's is the same."""
@@ -264,9 +260,9 @@ class Creation:
         self._linked += 1
         return True
 
-    def _put(self, path: str, size: int, data: Iterable[bytes]) -> None:
-        """Write a file, unless an interrupted command has."""
-        if self._there.get(path) == size:
+    def _put(self, path: str, size: int | None, data: Iterable[bytes]) -> None:
+        """Write a file, unless an interrupted command has, as its size shows."""
+        if size is not None and self._there.get(path) == size:
             return
         self._step(f"write {path}")
         self._store.put(path, self._counted(data))

@@ -3,18 +3,28 @@
 A pin is a folder `pins/<name>` in the broker's data folder: hard links to the segments' files, and
 `pin.json`, written last, which says what the cut is. Whatever the broker frees or writes anew
 meanwhile, the pin has the old files: a sealed file is never changed in place, and what is
-appended to the active one lies behind the cut. It needs no memory of the broker, so it outlives
-restarts. (A power cut it need not outlive: nor does who reads it, or his connection.)
+appended to the active one lies behind the cut. A pin needs no memory of the broker, so it outlives
+restarts. (It need not outlive a power cut: neither do its readers.)
 
-Who makes a snapshot on the same machine holds a lock on `pin.json`: a pin that nobody holds is
-removed. One that is read over the mesh has a lease, which each read renews.
+A pin has an owner, who is in its name: this machine, or a node. An owner may have so many. Pins
+end by themselves:
+
+- A local one that nobody holds is removed: the command that makes a snapshot locks `pin.json`.
+- One that is read over the mesh has a lease, which each read renews.
+- None lives longer than `snapshot.pin.max.ms`.
+
+The names: `local-<random>`, and `remote-<node id>-<org>-<random>`, where org 0 stands for the whole
+log. (`remote-<random>` is what older versions made.)
 """
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import json
+import logging
 import os
+import re
 import shutil
 import time
 from collections.abc import Generator
@@ -22,6 +32,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from quafka_broker.config import BrokerConfig
 from quafka_broker.groups.table import Committed, Key, Place
 from quafka_broker.snapshots.zones_ahead import ZONES, zones_name
 from quafka_broker.state import BrokerState
@@ -29,6 +40,7 @@ from quafka_broker.topics import Topic as RegisteredTopic
 from quafka_broker.virtual_topics import VirtualTopicId, topic_hash
 from quafka_broker.wal.log import LogCut, SegmentCut
 from quafka_broker.wal.segment import index_name, log_name
+from quafka_mesh_ops.identity import NodeId
 from quafka_proto.snapshot_format import (
     CommittedOffset,
     Group,
@@ -39,11 +51,35 @@ from quafka_proto.snapshot_format import (
     encode_manifest,
 )
 
+log = logging.getLogger("quafka.broker.snapshots")
+
 PINS = "pins"
-LEASE_SECONDS = 600.0
+WHOLE_LOG = 0
 _GRACE_SECONDS = 60.0  # from a pin's birth until its maker must have locked it
 _PIN = "pin.json"
 _LOCAL, _REMOTE = "local-", "remote-"
+_NAME = re.compile(r"remote-(?:([0-9a-f]{64})-([0-9]{1,10})-)?[0-9a-f]{16}")
+
+
+class TooManyPinsError(OSError):
+    """The owner has as many pins as it may."""
+
+
+class Limits(NamedTuple):
+    """How many pins an owner may have, and for how many seconds: unread, and in all."""
+
+    pins: int
+    lease: float
+    lifetime: float
+
+    @classmethod
+    def of(cls, config: BrokerConfig) -> Limits:
+        """Those of the settings."""
+        return cls(
+            config.snapshot_pins_max,
+            config.snapshot_pin_lease_ms / 1000,
+            config.snapshot_pin_max_ms / 1000,
+        )
 
 
 class Cut(NamedTuple):
@@ -62,15 +98,28 @@ class _Seen(NamedTuple):
     offsets: list[tuple[Key, list[tuple[Place, Committed]]]]
 
 
-async def pin(state: BrokerState, data: Path, *, local: bool) -> str:
+async def pin(
+    state: BrokerState,
+    data: Path,
+    *,
+    local: bool,
+    owner: NodeId = "",
+    org: int = WHOLE_LOG,
+) -> str:
     """Take a cut, which is durable, and hold its files; returns the pin's name.
 
-    The event loop is held up only for as long as it takes to list partitions and offsets.
+    The event loop is held up only for as long as it takes to list partitions and offsets. Of an
+    `org` the pin lists only its topics and groups; it holds the log's files all the same.
 
     Raises:
+        TooManyPinsError: the owner has as many as it may.
         OSError: the files cannot be linked to, or the log has failed.
     """
-    name = (_LOCAL if local else _REMOTE) + os.urandom(8).hex()
+    limits = Limits.of(state.config)
+    prefix = _LOCAL if local else _prefix(owner)
+    whose = f"{org}-" if prefix not in (_LOCAL, _REMOTE) else ""
+    name = f"{prefix}{whose}{os.urandom(8).hex()}"
+    await asyncio.to_thread(_check_room, data, prefix, limits)  # before the cut costs anything
 
     def see() -> _Seen:
         registry = state.registry
@@ -82,14 +131,40 @@ async def pin(state: BrokerState, data: Path, *, local: bool) -> str:
         )
 
     def keep(cut: LogCut, seen: _Seen) -> None:
-        sweep(data)
-        _hold(data, name, Cut(_manifest(cut, seen), cut.segments))
+        _check_room(data, prefix, limits)
+        _hold(data, name, Cut(_manifest(cut, seen, org), cut.segments))
 
     await state.log.cut(see, keep)
     return name
 
 
-def _manifest(cut: LogCut, seen: _Seen) -> Manifest:
+def _prefix(owner: NodeId) -> str:
+    return f"{_REMOTE}{owner}-" if owner else _REMOTE
+
+
+def owner_of(name: str) -> tuple[NodeId, int] | None:
+    """The node that owns a remote pin, and its org; None: this is no name of one.
+
+    The owner of a pin of an older version is empty.
+    """
+    found = _NAME.fullmatch(name)
+    return None if found is None else (found[1] or "", int(found[2] or WHOLE_LOG))
+
+
+def _check_room(data: Path, prefix: str, limits: Limits) -> None:
+    """Raise TooManyPinsError where the owner with this prefix may have no more.
+
+    A local pin that nobody holds does not count: commands that are killed leave some, for a moment.
+    """
+    sweep(data, limits)
+    if not (data / PINS).is_dir():
+        return
+    its = [folder for folder in (data / PINS).iterdir() if folder.name.startswith(prefix)]
+    if sum(prefix != _LOCAL or _is_held(folder) for folder in its) >= limits.pins:
+        raise TooManyPinsError(f"there are {limits.pins} pins (snapshot.pins.max)")
+
+
+def _manifest(cut: LogCut, seen: _Seen, org: int) -> Manifest:
     ends = {id_: (log_start, end) for id_, log_start, end in cut.topics}
     return Manifest(
         id="",
@@ -99,8 +174,12 @@ def _manifest(cut: LogCut, seen: _Seen) -> Manifest:
         org=None,
         lease_until_ms=None,
         pieces=[],
-        topics=[_topic(topic, ends, cut.lost) for topic in seen.topics],
-        groups=[_group(key, offsets) for key, offsets in seen.offsets],
+        topics=[
+            _topic(topic, ends, cut.lost) for topic in seen.topics if org in (WHOLE_LOG, topic.org)
+        ],
+        groups=[
+            _group(key, offsets) for key, offsets in seen.offsets if org in (WHOLE_LOG, key[0])
+        ],
     )
 
 
@@ -212,38 +291,52 @@ def unpin(data: Path, name: str) -> None:
     shutil.rmtree(folder_of(data, name), ignore_errors=True)
 
 
-def renew(data: Path, name: str) -> None:
-    """Begin the lease of a pin anew.
+def renew(data: Path, name: str, limits: Limits) -> None:
+    """Begin the lease of a remote pin anew.
 
     Raises:
-        OSError: there is no such pin (any more).
+        FileNotFoundError: it has ended.
+        OSError: it cannot be renewed.
     """
-    os.utime(folder_of(data, name) / _PIN)
+    folder = folder_of(data, name)
+    if not _is_needed(folder, limits):
+        raise FileNotFoundError(f"the pin {name} has ended")
+    os.utime(folder / _PIN)
 
 
-def sweep(data: Path) -> None:
-    """Remove the pins that nobody needs any more."""
+def sweep(data: Path, limits: Limits) -> None:
+    """Remove the pins that have ended."""
     if not (data / PINS).is_dir():
         return
     for folder in (data / PINS).iterdir():
-        if not _is_needed(folder):
+        if not _is_needed(folder, limits):
+            log.info("removing the pin %s, which has ended", folder.name)
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _is_needed(folder: Path) -> bool:
+def _is_needed(folder: Path, limits: Limits) -> bool:
+    if _age(folder) >= limits.lifetime:  # nothing is put into it later, so it is as old as the pin
+        return False
+    if not (folder / _PIN).exists():
+        return _age(folder) < _GRACE_SECONDS  # being made, or never to be finished
+    if not folder.name.startswith(_LOCAL):
+        return _age(folder / _PIN) < limits.lease
+    return _is_held(folder) or _age(folder / _PIN) < _GRACE_SECONDS
+
+
+def _is_held(folder: Path) -> bool:
+    """Whether a command has locked this local pin."""
     try:
         fd = os.open(folder / _PIN, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
-        return _age(folder) < _GRACE_SECONDS  # being made, or never to be finished
+        return False
     try:
-        if not folder.name.startswith(_LOCAL):
-            return _age(folder / _PIN) < LEASE_SECONDS
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
     finally:
         os.close(fd)
-    return _age(folder / _PIN) < _GRACE_SECONDS
+    return False
 
 
 def _age(path: Path) -> float:

@@ -21,28 +21,38 @@ from quafka_proto.log_format import (
     encode_row,
 )
 
+_ROWS_PER_READ = 8192
 _READ_BYTES = 1 << 20
 _GAP_BYTES = 16 << 10  # cheaper to read than to skip
 
 
 class Repack:
-    """The entries of one org. Memory: 12 bytes for each of them."""
+    """An OrgPart of a source that has the whole log. Memory: 12 bytes for each entry."""
 
-    def __init__(self, source: Source, segment: SegmentCut, org: int) -> None:
+    def __init__(self, source: Source, segment: SegmentCut, org: int, first_row: int) -> None:
+        """Reads the index rows from `first_row` on. Raises OSError, Malformed."""
         self._source = source
         self._segment = segment
         self._org = org
+        self._first_row = first_row
         self._places = array("Q")  # in the segment, in the order of the rows
         self._sizes = array("I")
-
-    def examine(self, chunks: Iterable[bytes]) -> None:
-        """Find the org's rows among all of them. Raises Malformed, OSError."""
-        for rows in chunks:
+        for rows in self._chunks():
             for at in range(0, len(rows), INDEX_ROW_SIZE):
                 row = decode_row(rows, at)
                 if row.org_id == self._org:
                     self._places.append(row.position)
                     self._sizes.append(ENTRY_HEADER_SIZE + row.length)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the org has none there."""
+        return not self._places
+
+    @property
+    def expected_size(self) -> int:
+        """Bytes of the log file."""
+        return self.size
 
     @property
     def rows(self) -> int:
@@ -67,15 +77,15 @@ class Repack:
         if group:
             yield self._read(group)
 
-    def index(self, chunks: Iterable[bytes]) -> Iterator[bytes]:
-        """The index rows, from the same rows as before, with the new positions."""
+    def index(self) -> Iterator[bytes]:
+        """The index rows, read again, with the new positions."""
         places = array("Q", bytes(8 * len(self._places)))
         position = FILE_HEADER_SIZE
         for number in self._in_order():
             places[number] = position
             position += self._sizes[number]
         number = 0
-        for rows in chunks:
+        for rows in self._chunks():
             found: list[bytes] = []
             for at in range(0, len(rows), INDEX_ROW_SIZE):
                 row = decode_row(rows, at)
@@ -83,6 +93,18 @@ class Repack:
                     found.append(encode_row(row._replace(position=places[number])))
                     number += 1
             yield b"".join(found)
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def _chunks(self) -> Iterator[bytes]:
+        """All index rows, in pieces that fit into memory."""
+        row, end = self._first_row, self._segment.rows
+        while row < end:
+            some = min(_ROWS_PER_READ, end - row)
+            at = FILE_HEADER_SIZE + INDEX_ROW_SIZE * row
+            yield self._source.index(self._segment.number, at, INDEX_ROW_SIZE * some)
+            row += some
 
     def _in_order(self) -> Iterable[int]:
         numbers = range(len(self._places))
