@@ -245,6 +245,10 @@ class BrokerMetrics:
         )
         yield gauge("quafka_wal_segments", "Files of the log", figures.segments)
         yield gauge("quafka_wal_bytes", "Bytes in them", figures.bytes)
+        yield gauge(
+            "quafka_wal_leader_epoch", "Rises when acknowledged records may have been lost",
+            self.state.log.epochs.current,
+        )  # fmt: skip
         yield gauge("quafka_wal_quarantined", "Damaged pieces of the log", health.damages)
         yield gauge(
             "quafka_wal_failed", "1: no more writes until the broker is started again",

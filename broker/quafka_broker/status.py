@@ -54,6 +54,7 @@ def _log(state: BrokerState, figures: BrokerMetrics) -> Facts:
             ("files", count(now.segments)),
             ("in them", size(now.bytes)),
             ("free on the disk", size(figures.free)),
+            ("leader epoch", text(wal.epochs.current)),
             ("reserve", text("held" if now.reserve_held else "in use", bad=not now.reserve_held)),
             ("damaged pieces", count(health.damages, bad=health.damages > 0)),
             ("appends", count(stats.appends)),

@@ -10,9 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from quafka_broker import server
 from quafka_broker.config import BrokerConfig
 from quafka_broker.producers import Producers
 from quafka_broker.server import OPS, Broker, _serve, fsync_policy
+from quafka_broker.wal.disk import RealDisk
+from quafka_broker.wal.epoch_file import require_new_epoch
 from quafka_broker.wal.log import Log
 from quafka_broker.wal.writer import FsyncPolicy
 from quafka_mesh_ops.client import MeshClient
@@ -79,6 +82,30 @@ async def test_every_op_is_served_over_the_mesh_and_survives_a_restart(tmp_path:
         ]
         await client.close()
         await broker.close()
+
+
+async def test_a_new_leader_epoch_begins_when_no_gateway_serves_from_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "LEASE_SECONDS", 0.5)
+    settings = config(tmp_path)
+    loop = asyncio.get_running_loop()
+    waited: list[bool] = []
+    outlive = Broker._outlive_leases
+
+    async def watched(broker: Broker, held: float) -> None:
+        await outlive(broker, held)
+        assert broker.describe()["mesh"] == ":0", "nobody is answered yet"
+        waited.append(loop.time() >= held + 0.5)
+
+    monkeypatch.setattr(Broker, "_outlive_leases", watched)
+    for expected in ([], [True], [True]):
+        broker = Broker(settings, Tracer())
+        await broker.start()
+        await broker.close()
+        assert waited == expected
+        if not expected:
+            require_new_epoch(RealDisk(settings.data / "wal"), restored=False)
 
 
 async def test_a_broker_that_recovers_is_live_but_not_ready(
