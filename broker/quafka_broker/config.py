@@ -89,6 +89,11 @@ class LogSettings(OpsSettings):
         300_000, "how often old records are looked for, in ms",
         settings.whole(100, 86_400_000), "100 to 86400000",
     )  # fmt: skip
+    max_producers_per_org: int = setting(
+        100_000, "most idempotent producers of an org that are remembered, each counted in every "
+        "partition that it writes to; beyond it those that were silent for longest begin a new "
+        "epoch", settings.whole(1, 10_000_000), "1 to 10000000",
+    )  # fmt: skip
     producer_id_expiration_ms: int = setting(
         86_400_000, "how long a silent idempotent producer is remembered, in ms",
         settings.whole(1, _MAX_LONG), "1 or more",

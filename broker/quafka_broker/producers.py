@@ -13,7 +13,16 @@ time.
 | known | has a newer epoch, and a sequence above 0 | OUT_OF_ORDER_SEQUENCE_NUMBER |
 | never known | has a sequence above 0 | OUT_OF_ORDER_SEQUENCE_NUMBER: an earlier one is missing |
 | perhaps known once | has a sequence above 0 | UNKNOWN_PRODUCER_ID: it begins a new epoch |
+| perhaps evicted | has any sequence, also 0 | UNKNOWN_PRODUCER_ID: it begins a new epoch |
 | any | is none of these | it is stored |
+
+An org's producers are bounded. Beyond the bound, those go that have been silent for longest:
+expired ones first, then others, which are *evicted*. What an evicted producer sends again must not
+be stored twice. Which were evicted is not remembered, only below which id they all are: of a
+producer below it, the first batch in a partition is refused, and with it all its batches up to that
+epoch. Its next epoch, with which Java and librdkafka answer UNKNOWN_PRODUCER_ID at once, is stored;
+librdkafka ends with a fatal error instead if what it sent may have been stored. So the bound costs
+an honest producer a round trip, and never a record twice.
 
 Kafka stores any sequence of a producer that it does not know; then, if the first batch fails, the
 second overtakes it. Here that is so only for one that is known to have been forgotten, and for
@@ -87,18 +96,45 @@ def _now_ms() -> int:
     return time_ns() // 1_000_000
 
 
-class Producers:
-    """All producers of all partitions."""
+_Key = tuple[VirtualTopicId, int]
 
-    def __init__(self, limit: int = 100_000, now_ms: Callable[[], int] = _now_ms) -> None:
-        """Beyond `limit` the producers that have been silent for longest are forgotten."""
-        self._producers: dict[tuple[VirtualTopicId, int], _Producer] = {}  # by last use
+
+@dataclass(slots=True)
+class _Org:
+    """The producers of an org.
+
+    Attributes:
+        known: by last use.
+        lapsed: those without a stored batch to go by, and the sequence that must come next; None:
+            any may, for the producer has expired.
+        refused: those that may have been evicted and were told so, and in which epoch.
+        evicted_below: all that were evicted have ids below.
+    """
+
+    known: dict[_Key, _Producer] = field(default_factory=dict[_Key, _Producer])
+    lapsed: dict[_Key, int | None] = field(default_factory=dict[_Key, "int | None"])
+    refused: dict[_Key, int] = field(default_factory=dict[_Key, int])
+    evicted_below: int = 0
+
+
+class Producers:
+    """All producers of all partitions, bounded for each org."""
+
+    def __init__(
+        self,
+        limit: int = 100_000,
+        now_ms: Callable[[], int] = _now_ms,
+        expiration_ms: int = 86_400_000,
+    ) -> None:
+        """`limit`: of an org; one producer that writes to two partitions counts twice."""
+        self._orgs: dict[int, _Org] = {}
         self._ids: dict[VirtualTopicId, set[int]] = {}
-        # Those without a stored batch to go by, and the sequence that must come next; None: any
-        # may, for it has been silent for so long that what came before is forgotten.
-        self._lapsed: dict[tuple[VirtualTopicId, int], int | None] = {}
         self._limit = limit
         self._now_ms = now_ms
+        self._expiration_ms = expiration_ms
+        self._evicted_below = 0  # in an org that nothing is known of
+        self.evictions_unknown = False
+        """The checkpoint that had them was lost: any producer may have been evicted."""
         self.forgotten_below = 0
         """Any producer with an id below may have been known once."""
         self.ours_below = _NO_LIMIT
@@ -106,7 +142,16 @@ class Producers:
 
     def __len__(self) -> int:
         """How many are remembered; one that writes to two partitions counts twice."""
-        return len(self._producers)
+        return sum(len(org.known) for org in self._orgs.values())
+
+    def _org(self, topic: VirtualTopicId) -> _Org:
+        org = self._orgs.get(topic.org_id)
+        if org is None:
+            org = self._orgs[topic.org_id] = _Org(evicted_below=self._evicted_below)
+        return org
+
+    def _find(self, key: _Key) -> _Producer | None:
+        return self._org(key[0]).known.get(key)
 
     # --- checks -----------------------------------------------------------------------------
 
@@ -118,8 +163,9 @@ class Producers:
         """
         key = (topic, header.producer_id)
         self._settle_done(key)
-        producer = self._producers.get(key)
+        producer = self._find(key)
         if producer is None:
+            self._check_not_evicted(topic, header)
             self._check_first(topic, header)
             return None
         if header.producer_epoch < producer.epoch:
@@ -136,13 +182,35 @@ class Producers:
             return None
         return self._next_or_repeated(producer, header)
 
+    def _check_not_evicted(self, topic: VirtualTopicId, header: BatchHeader) -> None:
+        org, key = self._org(topic), (topic, header.producer_id)
+        upto = org.refused.get(key)
+        if upto is None:
+            if key in org.lapsed or header.producer_id >= org.evicted_below:
+                return
+        elif header.producer_epoch > upto:
+            if not header.base_sequence:
+                return
+            raise SequenceError(
+                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                f"a new epoch begins with sequence {header.base_sequence}",
+            )
+        org.refused[key] = max(upto or 0, header.producer_epoch)
+        if len(org.refused) > self._limit:
+            del org.refused[next(iter(org.refused))]
+        raise SequenceError(
+            ErrorCode.UNKNOWN_PRODUCER_ID,
+            "the producer may have been forgotten, for max.producers.per.org was reached",
+        )
+
     def _check_first(self, topic: VirtualTopicId, header: BatchHeader) -> None:
         sequence = header.base_sequence
         if not sequence:
             return
         key = topic, header.producer_id
-        if key in self._lapsed:
-            expected = self._lapsed[key]
+        lapsed = self._org(topic).lapsed
+        if key in lapsed:
+            expected = lapsed[key]
             if expected in (None, sequence):
                 return
             raise SequenceError(
@@ -194,17 +262,15 @@ class Producers:
         batch = Batch(row.base_sequence, last, row.max_timestamp, row.base_offset)
         self._remember(topic, row.producer_id, row.producer_epoch, batch)
 
-    def _settle_done(self, key: tuple[VirtualTopicId, int]) -> None:
+    def _settle_done(self, key: _Key) -> None:
         """Callbacks that have not run yet: what was refused must not count, the rest must."""
-        producer = self._producers.get(key)
+        producer = self._find(key)
         for batch in list(producer.batches) if producer is not None else ():
             if batch.pending is not None and batch.pending.done():
                 self._settle(key, batch, batch.pending)
 
-    def _settle(
-        self, key: tuple[VirtualTopicId, int], batch: Batch, done: asyncio.Future[list[int]]
-    ) -> None:
-        owner = self._producers.get(key)
+    def _settle(self, key: _Key, batch: Batch, done: asyncio.Future[list[int]]) -> None:
+        owner = self._find(key)
         while owner is not None and batch not in owner.batches:
             owner = owner.before
         error = None if done.cancelled() else done.exception()
@@ -220,19 +286,20 @@ class Producers:
             return
         while owner.batches and owner.batches.pop() is not batch:
             pass
-        known: _Producer | None = self._producers[key]
+        org = self._org(key[0])
+        known: _Producer | None = org.known[key]
         while known is not None and not known.batches:
             known = known.before
         if known is None:
             self._drop(key)
             self._lapse(key, batch.first)
         else:
-            self._producers[key] = known
+            org.known[key] = known
 
     def _remember(self, topic: VirtualTopicId, producer_id: int, epoch: int, batch: Batch) -> None:
         key = (topic, producer_id)
         now = self._now_ms()
-        producer = self._producers.pop(key, None)
+        producer = self._org(topic).known.pop(key, None)
         if producer is None or producer.epoch != epoch:
             producer = _Producer(epoch, now, before=producer if batch.pending else None)
         producer.used_ms = now
@@ -242,54 +309,72 @@ class Producers:
         del producer.batches[: max(0, stored - _REMEMBERED)]
         self._put(key, producer)
 
-    def _put(self, key: tuple[VirtualTopicId, int], producer: _Producer) -> None:
-        self._lapsed.pop(key, None)
-        self._producers[key] = producer
+    def _put(self, key: _Key, producer: _Producer) -> None:
+        org = self._org(key[0])
+        org.lapsed.pop(key, None)
+        org.refused.pop(key, None)
+        org.known[key] = producer
         self._ids.setdefault(key[0], set()).add(key[1])
-        if len(self._producers) > self._limit:
-            self._drop_oldest()
+        while len(org.known) > self._limit:
+            self._make_room(org)
 
     # --- forgetting -------------------------------------------------------------------------
 
     def expire(self, used_before_ms: int) -> int:
         """Forget producers not used since then (Kafka's `producer.id.expiration.ms`); how many."""
         count = 0
-        while self._producers:
-            oldest = next(iter(self._producers.values()))
-            if oldest.used_ms >= used_before_ms or oldest.batches[-1].pending is not None:
-                break
-            self._drop_oldest()
-            count += 1
+        for org in self._orgs.values():
+            while org.known:
+                key, oldest = next(iter(org.known.items()))
+                if oldest.used_ms >= used_before_ms or oldest.batches[-1].pending is not None:
+                    break
+                self._drop(key)
+                self._lapse(key, None)
+                count += 1
         return count
 
     def forget(self, topics: Iterable[VirtualTopicId]) -> None:
         """Partitions have been deleted."""
         for topic in topics:
             for producer_id in self._ids.pop(topic, ()):
-                del self._producers[topic, producer_id]
+                del self._org(topic).known[topic, producer_id]
 
     def keep(self, live: Collection[VirtualTopicId]) -> None:
         """Forget the producers of every partition but these. Called once all are loaded."""
         self.forget([topic for topic in self._ids if topic not in live])
-        by_use = sorted(self._producers.items(), key=lambda item: item[1].used_ms)
-        self._producers = dict(by_use)
+        for org in self._orgs.values():
+            org.known = dict(sorted(org.known.items(), key=lambda item: item[1].used_ms))
 
-    def _drop_oldest(self) -> None:
-        key = next(iter(self._producers))
+    def begin_ids(self, ids: range) -> None:
+        """These are handed out from now on, by this broker; nobody has one of them yet."""
+        # Producers from before this start may have lost batches to retention.
+        self.forgotten_below, self.ours_below = ids.start, ids.stop
+        if self.evictions_unknown:
+            self._evicted_below = ids.start
+            for org in self._orgs.values():
+                org.evicted_below = max(org.evicted_below, ids.start)
+
+    def _make_room(self, org: _Org) -> None:
+        """Forget the producer that has been silent for longest."""
+        key, oldest = next(iter(org.known.items()))
         self._drop(key)
-        self._lapse(key, None)
+        if oldest.used_ms < self._now_ms() - self._expiration_ms:
+            self._lapse(key, None)
+        else:
+            org.evicted_below = max(org.evicted_below, key[1] + 1)
 
-    def _lapse(self, key: tuple[VirtualTopicId, int], expected: int | None) -> None:
-        self._lapsed[key] = expected
-        if len(self._lapsed) > self._limit:
-            key = next(iter(self._lapsed))
+    def _lapse(self, key: _Key, expected: int | None) -> None:
+        lapsed = self._org(key[0]).lapsed
+        lapsed[key] = expected
+        if len(lapsed) > self._limit:
+            key = next(iter(lapsed))
             if key[1] < self.ours_below:
                 self.forgotten_below = max(self.forgotten_below, key[1] + 1)
-            del self._lapsed[key]
+            del lapsed[key]
 
-    def _drop(self, key: tuple[VirtualTopicId, int]) -> None:
+    def _drop(self, key: _Key) -> None:
         topic, producer_id = key
-        del self._producers[key]
+        del self._org(topic).known[key]
         ids = self._ids[topic]
         ids.discard(producer_id)
         if not ids:
@@ -303,7 +388,7 @@ class Producers:
         for producer_id in list(self._ids.get(topic, ())):
             self._settle_done((topic, producer_id))
         for producer_id in self._ids.get(topic, ()):
-            producer: _Producer | None = self._producers[topic, producer_id]
+            producer = self._find((topic, producer_id))
             while producer is not None:
                 stored = tuple(
                     (batch.first, batch.last, batch.timestamp, batch.offset)
@@ -322,6 +407,18 @@ class Producers:
         for producer_id, epoch, used_ms, batches in states:
             remembered = [Batch(*batch) for batch in batches]
             self._put((topic, producer_id), _Producer(epoch, used_ms, remembered))
+
+    def dump_evicted(self) -> list[tuple[int, int]]:
+        """Orgs in which producers were evicted, and below which id all of them are."""
+        return [
+            (number, org.evicted_below) for number, org in self._orgs.items() if org.evicted_below
+        ]
+
+    def load_evicted(self, evicted: Iterable[tuple[int, int]]) -> None:
+        """Remember what `dump_evicted` gave."""
+        for number, below in evicted:
+            org = self._orgs.setdefault(number, _Org())
+            org.evicted_below = max(org.evicted_below, below)
 
 
 def _last_sequence(first: int, count: int) -> int:

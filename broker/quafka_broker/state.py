@@ -45,7 +45,7 @@ class BrokerState:
     config: BrokerConfig
     log: Log
     registry: Registry = field(default_factory=Registry)
-    producers: Producers = field(default_factory=Producers)
+    producers: Producers = field(init=False)
     purgatory: Purgatory = field(default_factory=Purgatory)
     deletions: int = 0
     """Counts what has died; the log's rewriter looks at it."""
@@ -67,6 +67,9 @@ class BrokerState:
 
     def __post_init__(self) -> None:
         config = self.config
+        self.producers = Producers(
+            config.max_producers_per_org, expiration_ms=config.producer_id_expiration_ms
+        )
         limits = Limits(
             config.group_min_session_timeout_ms / 1000,
             config.group_max_session_timeout_ms / 1000,
@@ -117,9 +120,7 @@ class BrokerState:
         ours = self._producer_ids = topics.producer_id_space(self.registry.cluster_id)
         # Ids of the last block may have been handed out: begin behind it.
         self._next_producer_id = max(ours.start, self.registry.producer_ids_up_to)
-        # Who wrote before this start may have lost his batches to retention.
-        self.producers.forgotten_below = self._next_producer_id
-        self.producers.ours_below = ours.stop
+        self.producers.begin_ids(range(self._next_producer_id, ours.stop))
 
     async def start_groups(self) -> None:
         """Rebuild the consumer groups from the log, behind the registry, and let them run.

@@ -10,6 +10,7 @@ import pytest
 from aiokafka import AIOKafkaProducer
 from confluent_kafka import Producer
 from kafka import KafkaProducer
+from kafka.errors import UnknownProducerIdError
 
 from tests.support.cluster import Cluster
 from tests.support.confluent import consume
@@ -63,3 +64,43 @@ async def test_aiokafka(forgetful: Cluster) -> None:
     finally:
         await producer.stop()
     assert await asyncio.to_thread(stored, forgetful, "aiokafka") == expected()
+
+
+# --- evicted --------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def crowded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A broker that remembers one producer: each that writes evicts the other."""
+    args = ("--max-producers-per-org", "1")
+    with Cluster(tmp_path_factory.mktemp("cluster"), broker_args=args) as running:
+        yield running
+
+
+def test_confluent_kafka_goes_on_after_an_eviction(crowded: Cluster) -> None:
+    config = {"bootstrap.servers": crowded.bootstrap, "enable.idempotence": True}
+    producers = [Producer(config), Producer(config)]
+    for number, value in enumerate(expected()):
+        producers[number % 2].produce("confluent", value)
+        assert producers[number % 2].flush(30) == 0
+    assert stored(crowded, "confluent") == expected()
+
+
+def test_kafka_python_reports_an_eviction_and_goes_on(crowded: Cluster) -> None:
+    """It begins no new epoch for the batch in hand: whoever sent it is told, and nothing stored."""
+    producers = [
+        KafkaProducer(bootstrap_servers=crowded.bootstrap, enable_idempotence=True)
+        for _ in range(2)
+    ]
+    try:
+        for number, value in enumerate(expected()):
+            producer = producers[number % 2]
+            try:
+                offset = producer.send("python", value).get(30).offset
+            except UnknownProducerIdError:
+                offset = producer.send("python", value).get(30).offset
+            assert offset == number
+    finally:
+        for producer in producers:
+            producer.close()
+    assert stored(crowded, "python") == expected()

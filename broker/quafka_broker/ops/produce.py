@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from time import time_ns
 
@@ -168,9 +168,16 @@ class _Request:
             if isinstance(verdict, BatchError):
                 raise verdict
             topic = _find(state, self._org, part)  # it may have gone meanwhile
+        except (BatchError, _RefusedError) as e:
+            return _refusal(e)
+        try:
             virtual = state.log.topic(topic.virtual(part.partition))
             write = _append(state, virtual, verdict, self._writes)
-        except (BatchError, SequenceError, _RefusedError) as e:
+        except SequenceError as e:
+            # Java waits for the log start before it begins another epoch.
+            start, _ = state.log.offsets(topic.virtual(part.partition))
+            return replace(_refusal(e), log_start_offset=start)
+        except (BatchError, _RefusedError) as e:
             return _refusal(e)
         if state.policy(topic).log_append_time:
             write.append_time = self._now_ms if write.repeated is None else write.repeated.timestamp

@@ -8,6 +8,7 @@ File `checkpoint-<n>`: 12 bytes, b"QUAFKACP" and the version (4, big-endian), th
     "damage"    Damage
     "epochs"    list of [leader epoch, first id in it]; not in checkpoints from before epochs
     "topics"    list of [id, covered, VirtualTopicState, list of ProducerState]
+    "evicted"   list of [org, id below which its evicted producers are]; not in older checkpoints
     "end"       durable segment, durable position, end id, number of blocks before
 
 A file without its "end", or with any other fault, is as good as none: all of it can be made again
@@ -22,7 +23,7 @@ from __future__ import annotations
 
 import logging
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import msgpack as untyped_msgpack  # type: ignore[import-untyped]  # pyright: ignore[reportMissingTypeStubs]
@@ -61,6 +62,7 @@ class Checkpoint(NamedTuple):
         durable: segment number and position up to where the log was fsynced.
         end_id: no virtual topic has an id from there on.
         epochs: leader epochs and the first id in each; None where the checkpoint has none.
+        evicted: orgs that producers were evicted of, and below which id these are.
     """
 
     next_id: int
@@ -70,6 +72,7 @@ class Checkpoint(NamedTuple):
     durable: tuple[int, int]
     end_id: int
     epochs: list[tuple[int, int]] | None = None
+    evicted: Sequence[tuple[int, int]] = ()
 
 
 class CheckpointWriter:
@@ -108,9 +111,10 @@ class CheckpointWriter:
         self._append([_framed(packed)])
         self._blocks += 1
 
-    def finish(self, durable: tuple[int, int], end_id: int) -> None:
+    def finish(self, durable: tuple[int, int], end_id: int, evicted: list[tuple[int, int]]) -> None:
         """Make it the one that counts, and remove the older ones. Raises OSError."""
         assert self._file is not None
+        self._write(b"", [("evicted", evicted)])
         self._write(b"", [("end", *durable, end_id, self._blocks)])
         self._file.sync()
         self._file.close()
@@ -192,6 +196,7 @@ def read_checkpoint(file: File) -> Checkpoint:
     damages: list[Damage] = []
     topics: list[TopicState] = []
     epochs: list[tuple[int, int]] | None = None
+    evicted: list[tuple[int, int]] = []
     next_id = 0
     try:
         for number, (kind, *values) in enumerate(_blocks(file)):
@@ -203,11 +208,15 @@ def read_checkpoint(file: File) -> Checkpoint:
                 damages.append(_damage(values[0]))
             elif kind == "epochs":
                 epochs = [(epoch, first_id) for epoch, first_id in values[0]]
+            elif kind == "evicted":
+                evicted = [(org, below) for org, below in values[0]]
             elif kind == "topics":
                 topics += map(_topic, values[0])
             elif kind == "end" and values[3] == number:
                 durable = values[0], values[1]
-                return Checkpoint(next_id, segments, damages, topics, durable, values[2], epochs)
+                return Checkpoint(
+                    next_id, segments, damages, topics, durable, values[2], epochs, evicted
+                )
     except (TypeError, LookupError) as e:
         raise ValueError(f"it cannot be understood: {e!r}") from e
     raise ValueError("it has no end")

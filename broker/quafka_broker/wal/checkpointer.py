@@ -79,7 +79,8 @@ class Checkpointer:
                 await self._in_thread(partial(writer.topics, packed))
             end_id = contents.next_id
             durable = await self._make_durable()
-            await self._in_thread(partial(writer.finish, durable, end_id))
+            evicted = contents.producers.dump_evicted()
+            await self._in_thread(partial(writer.finish, durable, end_id, evicted))
         except BaseException:
             self._thread.submit(writer.abandon)
             raise

@@ -103,6 +103,7 @@ class Contents:
             self.topics[saved.id] = VirtualTopic.load(saved.id, saved.state)
             self.producers.load(saved.id, saved.producers)
             self._covered[saved.id] = saved.covered
+        self.producers.load_evicted(checkpoint.evicted)
         if checkpoint.epochs is not None:
             self.epochs.load(checkpoint.epochs)
         for damage in checkpoint.damages:

@@ -34,7 +34,7 @@ from quafka_broker.wal.rewriter import RewritePolicy, Rewriter
 from quafka_broker.wal.segment import Segment
 from quafka_broker.wal.writer import FsyncPolicy, Writer, WriterStats
 from quafka_proto.errors import Malformed
-from quafka_proto.log_format import IndexRow
+from quafka_proto.log_format import REWRITTEN, IndexRow
 from quafka_proto.records import BatchHeader
 
 log = logging.getLogger("quafka.broker.wal")
@@ -150,6 +150,7 @@ class Log:
             self._contents.load(checkpoint)
         recovered = recover(self._disk, checkpoint, self._contents)
         segments = self._contents.segments
+        producers.evictions_unknown = checkpoint is None and _has_freed(segments)
         if not segments or segments[-1].number != recovered.active:
             self._contents.append(Segment.create(self._disk, recovered.active))
             segments = self._contents.segments
@@ -527,3 +528,10 @@ def _bytes_behind(checkpoint: Checkpoint | None, segments: Sequence[Segment]) ->
     """How much of the log a checkpoint does not know."""
     known = sum(state.end for state in checkpoint.segments) if checkpoint is not None else 0
     return max(0, sum(segment.end for segment in segments) - known)
+
+
+def _has_freed(segments: Sequence[Segment]) -> bool:
+    """Whether records may have been removed: then not all producers are known by theirs."""
+    return any(
+        segment.kind == REWRITTEN or segment.number > at for at, segment in enumerate(segments)
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -24,6 +25,7 @@ from tests.unit.broker.tools import append, open_log, topic_id, values_of
 SEGMENTS = [SegmentState(3, 7, 1, 1_000, 65, 90, bytes(16)), SegmentState(4, 8, 0, 32, 0, 0, b"")]
 DAMAGES = [Damage(3, 40, 90, "why", 5, 9, (Lost(topic_id("a"), 2, 4), Lost(topic_id("b"), 0, 2)))]
 EPOCHS = [(0, 0), (2, 70)]
+EVICTED = [(1, 8), (7, 1 << 62)]
 TOPICS = [
     TopicState(
         topic_id(name),
@@ -40,7 +42,7 @@ def write(disk: MemoryDisk, number: int) -> None:
     writer.begin(90, SEGMENTS, DAMAGES, EPOCHS)
     writer.topics(pack_topics(TOPICS[:2]))
     writer.topics(pack_topics(TOPICS[2:]))
-    writer.finish((4, 500), 99)
+    writer.finish((4, 500), 99, EVICTED)
 
 
 def test_it_is_read_back() -> None:
@@ -48,9 +50,23 @@ def test_it_is_read_back() -> None:
     write(disk, 4)
     number, found = load_newest(disk)
     assert number == 4
-    assert found == (90, SEGMENTS, DAMAGES, TOPICS, (4, 500), 99, EPOCHS)
+    assert found == (90, SEGMENTS, DAMAGES, TOPICS, (4, 500), 99, EPOCHS, EVICTED)
     write(disk, 11)
     assert disk.names() == ["checkpoint-11"], "the older one goes when the newer one is durable"
+
+
+def test_one_from_before_evictions_were_noted_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = MemoryDisk()
+    written = CheckpointWriter._write
+
+    def write_but_that(self: CheckpointWriter, head: bytes, blocks: list[tuple[Any, ...]]) -> None:
+        written(self, head, [block for block in blocks if block[0] != "evicted"])
+
+    monkeypatch.setattr(CheckpointWriter, "_write", write_but_that)
+    write(disk, 4)
+    assert b"evicted" not in disk.files["checkpoint-4"].data
+    _, found = load_newest(disk)
+    assert found == (90, SEGMENTS, DAMAGES, TOPICS, (4, 500), 99, EPOCHS, [])
 
 
 def test_any_damage_makes_it_void() -> None:

@@ -94,6 +94,31 @@ async def test_a_repeat_is_stored_once_also_over_a_restart() -> None:
         assert await values_of(state.log, state.log.topic(topic.virtual(0))) == [b"a", b"b", b"c"]
 
 
+@pytest.mark.parametrize("saved", [False, True])
+async def test_an_evicted_producers_repeat_is_not_stored_also_over_a_restart(saved: bool) -> None:
+    """Whether the eviction is known from the checkpoint, or happens again while the log is read."""
+    disk = MemoryDisk()
+    config = BrokerConfig(data=Path("unused"), max_producers_per_org=3)
+
+    def first(producer: int, epoch: int = 0) -> ProduceOp:
+        return ProduceOp("t", 0, batch_of(b"%d" % producer, producer=(producer, epoch, 0)))
+
+    async with running_state(disk, config) as state:
+        await state.create_topic(ORG, "t", 1)
+        await send(state, *[first(producer) for producer in range(1, 6)])
+        (again,) = await send(state, first(1))
+        assert again.error_code == ErrorCode.UNKNOWN_PRODUCER_ID
+        assert again.log_start_offset == 0, "Java begins no epoch without it"
+        if saved:
+            await state.log.save()
+        crashed = disk.copy()
+    async with running_state(crashed, config) as state:
+        (again,) = await send(state, first(1))
+        assert again.error_code == ErrorCode.UNKNOWN_PRODUCER_ID
+        known, bumped, new = await send(state, first(5), first(1, epoch=1), first(9))
+        assert (known.base_offset, bumped.base_offset, new.base_offset) == (4, 5, 6)
+
+
 async def test_ops_reach_the_log_in_the_order_in_which_they_were_started() -> None:
     async with running_state(MemoryDisk()) as state:
         topic, _ = await state.create_topic(ORG, "t", 1)

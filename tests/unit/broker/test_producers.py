@@ -195,19 +195,78 @@ async def test_a_topic_created_again_takes_up_with_any_sequence() -> None:
     assert producers.duplicate_of(created_again, header(5)) is None
 
 
-async def test_the_longest_silent_are_forgotten_beyond_the_limit() -> None:
-    producers = Producers(limit=2)
+def code_of(producers: Producers, partition: int, sequence: int, epoch: int = 0) -> ErrorCode:
+    topic = TOPIC._replace(partition=partition)
+    try:
+        assert producers.duplicate_of(topic, header(sequence, epoch=epoch)) is None
+    except SequenceError as e:
+        return e.code
+    return ErrorCode.NONE
+
+
+def with_an_eviction(limit: int = 2) -> Producers:
+    """Of the producer in partition 1, by partitions 0 and 2."""
+    producers = Producers(limit)
     for partition in (0, 1, 0, 2):
         sequence = 1 if partition == 0 else 0
         producers.restore(row(sequence, 0)._replace(partition=partition))
-    assert len(producers) == 2
-    assert producers.duplicate_of(TOPIC._replace(partition=1), header(5)) is None, "as in Kafka"
+    assert len(producers) == limit
+    return producers
+
+
+async def test_what_an_evicted_producer_sends_again_is_not_stored() -> None:
+    producers = with_an_eviction()
+    for sequence in (0, 5, 0):
+        assert code_of(producers, 1, sequence) is ErrorCode.UNKNOWN_PRODUCER_ID
+    assert code_of(producers, 1, 5, epoch=1) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert code_of(producers, 1, 0, epoch=1) is ErrorCode.NONE, "the epoch that it begins"
     assert refused(producers, 5) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "0 was used later"
-    for partition in range(3, 6):
+    producers.restore(row(0, 0)._replace(partition=1, producer_epoch=1))
+    assert code_of(producers, 1, 1, epoch=1) is ErrorCode.NONE
+    assert code_of(producers, 1, 0) is ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+async def test_only_ids_that_may_have_been_evicted_are_unknown() -> None:
+    producers = with_an_eviction()
+    newer = read_header(batch_of(b"x", producer=(PRODUCER + 1, 0, 0)))
+    assert producers.duplicate_of(TOPIC._replace(partition=9), newer) is None
+    assert producers.duplicate_of(TOPIC._replace(org_id=2, partition=1), header(0)) is None
+    assert code_of(producers, 9, 0) is ErrorCode.UNKNOWN_PRODUCER_ID, "nobody knows of partition 9"
+    assert code_of(producers, 9, 0, epoch=1) is ErrorCode.NONE
+
+
+async def test_an_org_evicts_only_its_own() -> None:
+    producers = Producers(limit=2)
+    producers.restore(row(0, 0)._replace(org_id=9))
+    for partition in range(5):
         producers.restore(row(0, 0)._replace(partition=partition))
-    with pytest.raises(SequenceError) as caught:
-        producers.duplicate_of(TOPIC._replace(partition=1), header(5))
-    assert caught.value.code is ErrorCode.UNKNOWN_PRODUCER_ID, "that it was known is forgotten, too"
+    assert len(producers) == 3
+    found = producers.duplicate_of(TOPIC._replace(org_id=9), header(0))
+    assert found is not None
+    assert found.offset == 0
+
+
+async def test_what_has_expired_goes_before_what_would_be_evicted() -> None:
+    now = 1_000
+    producers = Producers(2, lambda: now, expiration_ms=500)
+    producers.restore(row(0, 0))
+    now = 2_000
+    for partition in (1, 2):
+        producers.restore(row(0, 0)._replace(partition=partition))
+    assert producers.dump_evicted() == []
+    assert producers.duplicate_of(TOPIC, header(9)) is None, "any may come next, as in Kafka"
+
+
+async def test_evictions_survive_in_a_checkpoint_and_are_feared_without_one() -> None:
+    read = Producers()
+    read.load_evicted(with_an_eviction().dump_evicted())
+    assert code_of(read, 1, 0) is ErrorCode.UNKNOWN_PRODUCER_ID
+    lost = Producers()
+    lost.evictions_unknown = True
+    lost.begin_ids(range(PRODUCER + 1, 1 << 40))
+    assert code_of(lost, 1, 0) is ErrorCode.UNKNOWN_PRODUCER_ID
+    newer = read_header(batch_of(b"x", producer=(PRODUCER + 1, 0, 0)))
+    assert lost.duplicate_of(TOPIC, newer) is None
 
 
 async def test_silent_producers_expire() -> None:
