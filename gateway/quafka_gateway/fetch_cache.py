@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, cast
 
+from quafka_gateway.acknowledged import Moment, both
 from quafka_mesh_ops.ops import MOST_BATCHES, FetchOp, FetchOpResp
 from quafka_mesh_ops.parts import Buffer
 from quafka_proto.records import TRANSACTIONAL
@@ -58,15 +59,18 @@ class CachedPartition:
     """What is known of one partition.
 
     The watermarks only grow (within a leader epoch), so that answers may come in any order;
-    `heard` is when one came last (loop time). `epochs`: what consumers may believe to be the
-    leader epoch, because the broker has let them read with it. `readers`: the offset where a
-    reader is expected next, and how far ahead is read for it.
+    `heard` is when one came last (loop time), `asked` when the latest of the questions was sent,
+    and `told` the moment up to which acknowledgements are in them (`acknowledged.py`). `epochs`:
+    what consumers may believe to be the leader epoch, because the broker has let them read with
+    it. `readers`: the offset where a reader is expected next, and how far ahead is read for it.
     """
 
     key: PartitionKey
     name: str = ""
     leader_epoch: int = -1
     heard: float = -1.0
+    asked: float = -1.0
+    told: Moment = ()
     high_watermark: int = 0
     last_stable_offset: int = 0
     log_start: int = 0
@@ -93,6 +97,11 @@ class CachedPartition:
             size += chunk.size
             at += 1
         return offset, size
+
+    def grow(self, high_watermark: int, last_stable_offset: int) -> None:
+        """The broker has said that the watermarks are there, or beyond."""
+        self.high_watermark = max(self.high_watermark, high_watermark)
+        self.last_stable_offset = max(self.last_stable_offset, last_stable_offset)
 
     def expect(self, offset: int, window: int) -> None:
         """A reader will ask for `offset` next."""
@@ -124,10 +133,24 @@ class FetchCache:
             return found if found is None or not op.topic or op.topic == found.name else None
         return self._names.get((op.topic, op.partition))
 
-    def learn(self, op: FetchOp, answer: FetchOpResp, now: float, *, alone: bool = True) -> None:
+    def known(self, topic_id: bytes, partition: int) -> CachedPartition | None:
+        """What is known of this partition of the topic with this id."""
+        return self._partitions.get(PartitionKey(topic_id, partition))
+
+    def learn(
+        self,
+        op: FetchOp,
+        answer: FetchOpResp,
+        now: float,
+        *,
+        asked: float = -1.0,
+        told: Moment = (),
+        alone: bool = True,
+    ) -> None:
         """Keep the watermarks and the batches of an answer without error.
 
-        `alone`: nobody else's batches came with these, in the same piece of memory.
+        `asked`, `told`: when the op was sent. `alone`: nobody else's batches came with these, in
+        the same piece of memory.
         """
         topic_id = op.topic_id or answer.topic_id
         if not topic_id:
@@ -146,9 +169,10 @@ class FetchCache:
             partition.name = op.topic
             self._names[op.topic, op.partition] = partition
         partition.heard = now
+        partition.asked = max(partition.asked, asked)
+        partition.told = both(partition.told, told)
         partition.epochs.add(op.current_leader_epoch)
-        partition.high_watermark = max(partition.high_watermark, answer.high_watermark)
-        partition.last_stable_offset = max(partition.last_stable_offset, answer.last_stable_offset)
+        partition.grow(answer.high_watermark, answer.last_stable_offset)
         partition.log_start = max(partition.log_start, answer.log_start_offset)
         if answer.records:
             self._insert(partition, answer.records if alone else _alone(answer.records))

@@ -3,7 +3,8 @@
 An answer may be shared if it is true of a moment after the request arrived (ADR on leases):
 
 - one with records or watermarks: what was read since the op was sent is unchanged while the lease
-  is valid and nobody has said otherwise;
+  is valid and nobody has said otherwise. It must have what was acknowledged before the request
+  arrived: the caller checks that (`Covers`);
 - an empty one: that there is nothing to read is true of the moment when the broker's wait ended,
   not of the one when the op was sent. It serves those who came before that moment.
 """
@@ -15,11 +16,14 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 
 from quafka_gateway import parked
+from quafka_gateway.acknowledged import Moment
 from quafka_mesh_ops import semconv
 from quafka_mesh_ops.ops import FetchOp, FetchOps, FetchOpsResp
 from quafka_mesh_ops.tracing import TraceContext, Tracer
 
 Ask = Callable[[FetchOps, TraceContext | None], Awaitable[FetchOpsResp]]
+Covers = Callable[[FetchOpsResp], bool]
+"""Whether an answer has what was acknowledged when the request arrived."""
 Key = tuple[tuple[FetchOp, ...], int, int, int]
 
 
@@ -31,6 +35,7 @@ class _Poll:
     task: asyncio.Task[FetchOpsResp]
     began: float  # loop time
     ends: float  # loop time when the broker's wait is over, at the earliest
+    moment: Moment  # when it began, as acknowledgements are counted
     waiters: int = 0
 
 
@@ -41,14 +46,23 @@ class SharedPolls:
     ask: Ask
     shareable: Callable[[], bool]
     tracer: Tracer = field(default_factory=Tracer)
+    now: Callable[[], Moment] = tuple
     _polls: dict[int, _Poll] = field(default_factory=dict[int, _Poll])  # by their key's hash
 
     def detach(self) -> None:
         """From now on nobody joins what was asked before."""
         self._polls.clear()
 
-    async def fetch(self, op: FetchOps, trace: TraceContext | None) -> FetchOpsResp:
-        """The answer to `op`, asked for or shared. Cancelled with the last who waits for it."""
+    async def fetch(
+        self,
+        op: FetchOps,
+        trace: TraceContext | None,
+        since: Callable[[Moment], Covers] = lambda _: lambda _: True,
+    ) -> FetchOpsResp:
+        """The answer to `op`, asked for or shared. Cancelled with the last who waits for it.
+
+        `since`: what an answer has to have that was asked for at an earlier moment.
+        """
         loop = asyncio.get_running_loop()
         arrived = loop.time()
         deadline = arrived + op.max_wait_ms / 1000
@@ -68,11 +82,14 @@ class SharedPolls:
             elif poll.key != key:
                 break
             else:
+                covers = since(poll.moment)
                 with self.tracer.start(semconv.GATEWAY_PARK, trace):
                     answer = await self._wait(number, poll, deadline)
+                if answer is not None and _has_records(answer) and not covers(answer):
+                    break
             if answer is None or not _may_be_shared(answer):
                 break
-            if any(part.records for part in answer.partitions):
+            if _has_records(answer):
                 return answer
             if not arrived <= poll.ends <= loop.time():
                 break
@@ -87,7 +104,8 @@ class SharedPolls:
         loop = asyncio.get_running_loop()
         task = loop.create_task(self._run(op, trace))
         now = loop.time()
-        poll = self._polls[number] = _Poll(key, task, now, now + op.max_wait_ms / 1000)
+        ends = now + op.max_wait_ms / 1000
+        poll = self._polls[number] = _Poll(key, task, now, ends, self.now())
         task.add_done_callback(lambda _: self._over(number, poll))
         return poll
 
@@ -120,6 +138,10 @@ class SharedPolls:
             if not poll.waiters and not poll.task.done():
                 self._over(number, poll)
                 poll.task.cancel()
+
+
+def _has_records(answer: FetchOpsResp) -> bool:
+    return any(part.records for part in answer.partitions)
 
 
 def _may_be_shared(answer: FetchOpsResp) -> bool:

@@ -1,6 +1,7 @@
 """Fetch, as the gateway answers it: from memory where it may, otherwise by asking the broker.
 
-What a partition's part in a fetch may be, while the lease is valid (docs/adr, leases):
+What a partition's part in a fetch may be, while the lease is valid and its watermarks are fresh
+(docs/adr, leases; `watermarks.py`):
 
 - *here*: batches from its offset on are in the cache;
 - *behind*: it is known that there are some, below the high watermark, but not here;
@@ -15,21 +16,30 @@ and the wait.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from quafka_gateway.acknowledged import Acknowledged, Moment
 from quafka_gateway.fetch_cache import CachedPartition, FetchCache
 from quafka_gateway.fetch_fills import Fills
-from quafka_gateway.fetch_polls import SharedPolls
+from quafka_gateway.fetch_polls import Covers, SharedPolls
 from quafka_gateway.mesh import BrokerLink
 from quafka_gateway.read_lease import ReadLease
 from quafka_gateway.response_memory import FLOOR, ResponseMemory
+from quafka_gateway.watermarks import Watermarks
 from quafka_mesh_ops import semconv
-from quafka_mesh_ops.ops import MOST_BATCHES, Change, FetchOp, FetchOpResp, FetchOps, FetchOpsResp
+from quafka_mesh_ops.ops import (
+    MOST_BATCHES,
+    Change,
+    FetchOp,
+    FetchOpResp,
+    FetchOps,
+    FetchOpsResp,
+    ProduceOpResp,
+    ProduceOps,
+)
 from quafka_mesh_ops.tracing import ProducedBy, TraceContext, Tracer, parse_traceparent
 
-_WATERMARK_SECONDS = 1.0
-"""How old a high watermark in an answer may be."""
 _POLL_BYTES = 256 << 10
 """What is asked for at the tail: if there is more, the next fetch finds itself behind."""
 _FIRST_BYTES = 1 << 20
@@ -49,6 +59,7 @@ class _Part:
     end: int = -1
     behind: bool = False
     at_tail: bool = False
+    stale: bool = False
 
 
 @dataclass(slots=True)
@@ -70,6 +81,7 @@ class FetchReader:
         cache_bytes: int,
         backfill_bytes: int,
         tracer: Tracer | None = None,
+        acknowledged: Acknowledged | None = None,
     ) -> None:
         self._broker = broker
         self._memory = memory
@@ -77,7 +89,11 @@ class FetchReader:
         self._cache = FetchCache(cache_bytes)
         self._lease = ReadLease(broker.hold_lease, self._changed, self._forget)
         self._tracer = tracer or Tracer()
-        self._polls = SharedPolls(self._ask, lambda: self._lease.valid, self._tracer)
+        self._acks = acknowledged or Acknowledged()
+        self._watermarks = Watermarks(self._ask_counted, self._acks)
+        self._polls = SharedPolls(
+            self._ask, lambda: self._lease.valid, self._tracer, self._acks.now
+        )
         self._fills = Fills(self._ask_counted, backfill_bytes, self._tracer)
         self._produced_by = ProducedBy()
         self._generation = 0
@@ -100,6 +116,7 @@ class FetchReader:
     async def close(self) -> None:
         """Stop reading ahead and let the lease go."""
         await self._fills.close()
+        await self._watermarks.close()
         await self._lease.close()
 
     async def fetch(self, op: FetchOps, trace: TraceContext | None) -> list[FetchOpResp]:
@@ -109,18 +126,19 @@ class FetchReader:
             return (await self._ask_counted(op, trace)).partitions
         self._lease.use()
         with self._tracer.start(semconv.CACHE, trace) as span:
-            parts = self._look(op)
+            parts = await self._look_fresh(op, span.context)
             behind = [part for part in parts if part.behind][:_FILLS]
             if behind:
                 self.misses += 1
                 await asyncio.gather(
                     *(
-                        self._fills.fill(part.partition, part.op.fetch_offset, span.context)
+                        self._fills.fill(part.partition, part.end, span.context)
                         for part in behind
                         if part.partition is not None
                     )
                 )
-                parts = self._look(op, worthwhile=0)
+                fresh = {part.partition for part in parts if not part.stale}
+                parts = self._look(op, lambda partition: partition in fresh, worthwhile=0)
             if span.context is not None:
                 sizes = [part.size for part in parts if part.answer is not None]
                 span.set({semconv.CACHE_HITS: len(sizes), semconv.CACHE_BYTES: sum(sizes)})
@@ -128,6 +146,19 @@ class FetchReader:
             return (await self._poll(op, parts, trace)).partitions
         self.hits += not behind
         return await self._complete(op, parts, trace)
+
+    def acknowledged(self, op: ProduceOps, answers: Sequence[ProduceOpResp]) -> None:
+        """The broker has answered a produce of this gateway. Call it before the client is."""
+        now = asyncio.get_running_loop().time()
+        for wanted, answer in zip(op.partitions, answers, strict=True):
+            if answer.error_code or not answer.topic_id:
+                continue
+            before = self._acks.note(answer.topic_id, wanted.partition)
+            partition = self._cache.known(answer.topic_id, wanted.partition)
+            if partition is not None and partition.leader_epoch == answer.leader_epoch:
+                partition.grow(answer.high_watermark, answer.last_stable_offset)
+                partition.told = self._acks.with_own(partition.told, before)
+                partition.heard = now
 
     def produced_by(self, op: FetchOp, answer: FetchOpResp) -> Iterator[TraceContext]:
         """The traces that wrote the batches of an answer, as far as they are known."""
@@ -141,14 +172,35 @@ class FetchReader:
 
     # --- from memory ------------------------------------------------------------------------
 
-    def _look(self, op: FetchOps, worthwhile: int = _WORTHWHILE) -> list[_Part]:
+    async def _look_fresh(self, op: FetchOps, trace: TraceContext | None) -> list[_Part]:
+        """What is here by watermarks that are fresh, which the broker may have to be asked for."""
+        arrived = asyncio.get_running_loop().time()
+
+        def is_fresh(partition: CachedPartition) -> bool:
+            return self._watermarks.is_fresh(partition, arrived)
+
+        parts = self._look(op, is_fresh)
+        # The answer to a question that was on its way may be too old again: then there is another.
+        for join in (True, False):
+            stale = {id(p.partition): p.partition for p in parts if p.stale and p.partition}
+            if not stale:
+                break
+            await self._watermarks.ask_again(list(stale.values()), trace, join=join)
+            parts = self._look(op, is_fresh)
+        return parts
+
+    def _look(
+        self,
+        op: FetchOps,
+        is_fresh: Callable[[CachedPartition], bool],
+        worthwhile: int = _WORTHWHILE,
+    ) -> list[_Part]:
         """What is here, within the limits of the fetch; nothing where the lease is not valid.
 
         Fewer bytes than `worthwhile` that end before the high watermark do not count as here.
         """
         if not self._lease.valid:
             return [_Part(part) for part in op.partitions]
-        oldest = asyncio.get_running_loop().time() - _WATERMARK_SECONDS
         room = _Room(self._memory.allowance(op.max_bytes), MOST_BATCHES, op.at_least_one)
         parts: list[_Part] = []
         for wanted in op.partitions:
@@ -156,7 +208,8 @@ class FetchReader:
             parts.append(part)
             if part.partition is not None:
                 part.at_tail = wanted.fetch_offset == part.partition.high_watermark
-                if part.partition.heard >= oldest:
+                part.stale = not part.at_tail and not is_fresh(part.partition)
+                if not part.stale:
                     self._look_at(part, op.isolation_level, room, worthwhile)
             if part.answer is not None:
                 room.left -= part.size
@@ -180,10 +233,11 @@ class FetchReader:
         batches, size, end = self._cache.take(
             partition, wanted.fetch_offset, upto, limit, at_least_one=first, most=room.batches
         )
+        part.end = end
         ended_by_limit = partition.ahead_of(end, 1)[1] > 0
         if ended_by_limit or end >= upto or (batches and size >= worthwhile):
             part.answer = _answer(partition, isolation_level, batches)
-            part.size, part.end = size, end
+            part.size = size
         elif limit or first:
             part.behind = True
         else:  # there is no room for it in this answer
@@ -200,7 +254,7 @@ class FetchReader:
                 self._cache.was_read(part.partition, part.op.fetch_offset, part.end)
                 self._fills.advance(part.partition, part.op.fetch_offset, part.end)
             elif part.behind:
-                self._fills.begin(part.partition, part.op.fetch_offset)
+                self._fills.begin(part.partition, part.end)
                 part.answer = _answer(part.partition, op.isolation_level, [])
         unknown = [part for part in parts if part.answer is None]
         if unknown:
@@ -233,7 +287,9 @@ class FetchReader:
         self.polls += 1
         self.parked += 1
         try:
-            answer = await self._polls.fetch(replace(op, max_bytes=allowed), trace)
+            answer = await self._polls.fetch(
+                replace(op, max_bytes=allowed), trace, lambda moment: self._covers(parts, moment)
+            )
         finally:
             self.parked -= 1
             self._memory.give(counted)
@@ -245,13 +301,31 @@ class FetchReader:
                 partition.expect(_end(part), 0)
         return answer
 
+    def _covers(self, parts: Sequence[_Part], moment: Moment) -> Covers:
+        """What must be in an answer to these that was asked for at an earlier moment, and is given
+        to a fetch that has come now."""
+        if self._acks.now() == moment:
+            return lambda _: True
+        at_least: list[int] = []
+        for part in parts:
+            known = part.partition
+            if known is None or self._acks.since(known.told, *known.key):
+                return lambda _: False  # what was acknowledged is not known
+            at_least.append(known.high_watermark)
+        return lambda answer: all(
+            part.high_watermark >= least
+            for part, least in zip(answer.partitions, at_least, strict=True)
+        )
+
     async def _ask(self, op: FetchOps, trace: TraceContext | None) -> FetchOpsResp:
         generation = self._generation
+        asked, told = asyncio.get_running_loop().time(), self._acks.now()
         answer = await self._broker.fetch(op, trace)
         for wanted, part in zip(op.partitions, answer.partitions, strict=True):
             if part.produced_by:
                 self._note_traces(wanted, part)
-        self._learn(op, answer, generation)
+        if generation == self._generation and self._lease.valid:
+            self._learn(op, answer, asked, told)
         return answer
 
     async def _ask_counted(self, op: FetchOps, trace: TraceContext | None) -> FetchOpsResp:
@@ -263,15 +337,15 @@ class FetchReader:
 
     # --- what is known ----------------------------------------------------------------------
 
-    def _learn(self, op: FetchOps, answer: FetchOpsResp, generation: int) -> None:
-        """Keep an answer, unless the broker or the lease says that it may be old already."""
-        if not answer.leased or generation != self._generation or not self._lease.valid:
+    def _learn(self, op: FetchOps, answer: FetchOpsResp, asked: float, told: Moment) -> None:
+        """Keep an answer, unless the broker says that it may be old already."""
+        if not answer.leased:
             return
         now = asyncio.get_running_loop().time()
         alone = sum(bool(part.records) for part in answer.partitions) == 1
         for wanted, part in zip(op.partitions, answer.partitions, strict=True):
             if not part.error_code and part.diverging_epoch is None:
-                self._cache.learn(wanted, part, now, alone=alone)
+                self._cache.learn(wanted, part, now, asked=asked, told=told, alone=alone)
 
     def _note_traces(self, op: FetchOp, answer: FetchOpResp) -> None:
         partition = answer.topic_id or op.topic_id, op.partition

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
 from typing import cast
 
@@ -69,6 +70,8 @@ class BrokerLink:
     def __init__(self, client: MeshClient, org_id: int) -> None:
         self._client = client
         self._org_id = org_id
+        self.on_produced: Callable[[ProduceOps, list[ProduceOpResp]], None] | None = None
+        """Called with each produce that the broker has answered, before the answer is passed on."""
         self._in_vain_at = -_VAIN_SECONDS
         self._lister = TopicLister(self._ask_topics)
 
@@ -143,7 +146,10 @@ class BrokerLink:
                 raise BrokerAwayError(str(e)) from e
             failed = ProduceOpResp(base_offset=-1, error_code=code, log_start_offset=-1)
             return [failed] * len(op.partitions)
-        return cast(ProduceOpsResp, answer).partitions
+        answers = cast(ProduceOpsResp, answer).partitions
+        if self.on_produced is not None:
+            self.on_produced(op, answers)
+        return answers
 
     async def fetch(self, op: FetchOps, trace: TraceContext | None) -> FetchOpsResp:
         """Read; the broker parks the op for up to its max_wait_ms."""

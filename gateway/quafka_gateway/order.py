@@ -48,7 +48,7 @@ class State(IntFlag):
     )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)  # hashed by identity, for each request
 class Order:
     """What an API touches.
 

@@ -163,6 +163,8 @@ class Gateway:
             FetchReader(link, responses, cache_bytes, config.fetch_backfill_bytes, self._tracer)
             for link in self._links
         ]
+        for link, reader in zip(self._links, readers, strict=True):
+            link.on_produced = reader.acknowledged
         if len(readers) == 1:
             return self._links[0], readers[0]
         brokers = Brokers(self._links, org_routes)

@@ -43,6 +43,8 @@ class ProduceOpResp(Part):
     """Where the first record went. Answered after the group commit that holds the batch.
 
     `record_errors`: the records that are to blame for the error, where some are (KIP-467).
+    The topic's id, the watermarks and the leader epoch are those of this moment; they are missing
+    (empty, -1) with an error, and in the answers of older brokers.
     """
 
     base_offset: int
@@ -51,6 +53,10 @@ class ProduceOpResp(Part):
     log_start_offset: int = 0
     error_message: str = ""
     record_errors: list[RecordError] | None = None
+    topic_id: bytes = b""
+    high_watermark: int = -1
+    last_stable_offset: int = -1
+    leader_epoch: int = -1
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,6 +52,7 @@ class _Write:
 
     topic: VirtualTopic
     records: int
+    uuid: bytes = b""
     pending: asyncio.Future[list[int]] | None = None
     repeated: Batch | None = None
     append_time: int = -1
@@ -179,6 +180,7 @@ class _Request:
             return replace(_refusal(e), log_start_offset=start)
         except (BatchError, _RefusedError) as e:
             return _refusal(e)
+        write.uuid = topic.uuid
         if state.policy(topic).log_append_time:
             write.append_time = self._now_ms if write.repeated is None else write.repeated.timestamp
         return write
@@ -226,7 +228,13 @@ async def _finish(state: BrokerState, write: _Write | ProduceOpResp) -> ProduceO
     except StorageError as e:
         return _refusal(e)
     return ProduceOpResp(
-        offset, log_append_time=write.append_time, log_start_offset=write.topic.log_start
+        offset,
+        log_append_time=write.append_time,
+        log_start_offset=write.topic.log_start,
+        topic_id=write.uuid,
+        high_watermark=write.topic.high_watermark,
+        last_stable_offset=write.topic.high_watermark,
+        leader_epoch=state.log.epochs.current,
     )
 
 

@@ -1,20 +1,26 @@
 """Two gateways, one broker, topics that are deleted, made again and cut: no read is stale.
 
 Every record says which incarnation of the topic it was produced to and at which offset. A fetch
-may show what was true at any moment between its request and its answer, and nothing older.
+may show what was true at any moment between its request and its answer, and nothing older; only
+records that another gateway acknowledged may be missing for as long as watermarks are kept.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
+from unittest.mock import patch
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from quafka_gateway import watermarks
 from quafka_proto.errors import ErrorCode
 from tests.unit.broker.tools import ORG
 from tests.unit.gateway.near_broker import Edge, running_edge, values
+
+_MAX_AGE = 0.02
+_LONGEST_DELAY = 0.03
 
 
 class History:
@@ -24,12 +30,28 @@ class History:
         self.edge = edge
         self.incarnation = 0
         self.log_start = 0
+        self.ends: list[tuple[float, Edge, int, int]] = []
+        """When which gateway acknowledged records up to an offset of an incarnation."""
 
-    async def produce(self) -> None:
-        topic = self.edge.state.find(ORG, "t", b"")
+    async def produce(self, edge: Edge) -> None:
+        topic = edge.state.find(ORG, "t", b"")
         if topic is not None:
-            virtual = self.edge.state.log.topic(topic.virtual(0))
-            await self.edge.produce(b"%d:%d" % (self.incarnation, virtual.high_watermark))
+            virtual = edge.state.log.topic(topic.virtual(0))
+            incarnation = self.incarnation
+            end = await edge.produce_here(b"%d:%d" % (incarnation, virtual.high_watermark))
+            self.ends.append((asyncio.get_running_loop().time(), edge, incarnation, end))
+
+    def end_for(self, edge: Edge) -> int:
+        """What a fetch through this gateway that comes now has to show."""
+        old = asyncio.get_running_loop().time() - _MAX_AGE - _LONGEST_DELAY
+        return max(
+            (
+                end
+                for when, through, incarnation, end in self.ends
+                if incarnation == self.incarnation and (through is edge or when < old)
+            ),
+            default=0,
+        )
 
     async def make_anew(self) -> None:
         topic = self.edge.state.find(ORG, "t", b"")
@@ -49,6 +71,7 @@ class History:
 
     async def fetch(self, edge: Edge, offset: int, max_wait_ms: int) -> None:
         incarnation, log_start = self.incarnation, self.log_start
+        least = self.end_for(edge)
         answer = await edge.fetch(offset, max_wait_ms=max_wait_ms)
         if answer.error_code:
             assert answer.error_code in (
@@ -58,6 +81,9 @@ class History:
             return
         got = [tuple(map(int, value.split(b":"))) for value in values(answer)]
         assert [number for _, number in got] == list(range(offset, offset + len(got)))
+        if got and got[-1][0] == incarnation:
+            assert answer.high_watermark >= least, "without what was acknowledged before"
+            assert offset + len(got) >= least
         for of, number in got:
             assert of >= incarnation, "of a topic that was deleted before the request"
             assert of > incarnation or number >= log_start, "below the log start"
@@ -77,7 +103,9 @@ async def run(seed: int, steps: list[str]) -> None:
                 one.broker.delay_answer = random_.choice([0.0, 0.0, 0.002, 0.01])
                 one.broker.lose_leases = deaf and number > 10 and one is other
             if step == "produce":
-                await history.produce()
+                through = random_.choice(edges)
+                through.broker.delay_ack = random_.choice([0.0, 0.0, 0.002, 0.01])
+                await history.produce(through)
             elif step in ("anew", "cut"):
                 await asyncio.wait({changing})
                 change = history.make_anew if step == "anew" else history.cut
@@ -99,4 +127,5 @@ STEPS = st.sampled_from(["fetch"] * 6 + ["produce"] * 3 + ["anew", "cut"])
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 1 << 30), st.lists(STEPS, min_size=10, max_size=60))
 def test_no_answer_is_older_than_its_request(seed: int, steps: list[str]) -> None:
-    asyncio.run(run(seed, steps))
+    with patch.object(watermarks, "MAX_AGE_SECONDS", _MAX_AGE):
+        asyncio.run(run(seed, steps))

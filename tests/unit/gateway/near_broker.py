@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from typing import cast
 
 from quafka_broker.leases import LEASE_SECONDS
-from quafka_broker.ops import fetch
+from quafka_broker.ops import fetch, produce
 from quafka_broker.state import BrokerState
 from quafka_gateway.fetch_reader import FetchReader
 from quafka_gateway.mesh import BrokerLink
@@ -20,11 +20,13 @@ from quafka_mesh_ops.ops import (
     FetchOpsResp,
     HoldLease,
     HoldLeaseResp,
+    ProduceOp,
+    ProduceOps,
 )
 from quafka_mesh_ops.tracing import TraceContext
 from quafka_proto.record_codec import iter_records
 from tests.unit.broker.memory_disk import MemoryDisk
-from tests.unit.broker.tools import ORG, checked, context, running_state
+from tests.unit.broker.tools import ORG, batch_of, checked, context, running_state
 
 
 class NearBroker:
@@ -34,7 +36,7 @@ class NearBroker:
         self.state = state
         self.fetched: list[FetchOps] = []
         self.parked = 0
-        self.delay_answer = 0.0
+        self.delay_answer = self.delay_ack = 0.0
         self.lose_leases = False
 
     async def fetch(self, op: FetchOps, trace: TraceContext | None) -> FetchOpsResp:
@@ -65,7 +67,16 @@ class Edge:
             cast(BrokerLink, self.broker), self.memory, cache_bytes, backfill_bytes=4 << 20
         )
 
+    async def produce_here(self, *values: bytes, topic: str = "t") -> int:
+        """Produce through this gateway; returns the offset behind the records, -1 for an error."""
+        op = ProduceOps([ProduceOp(topic, 0, batch_of(*values))])
+        answers = (await produce.handle(self.state, context(), op)).partitions
+        await asyncio.sleep(self.broker.delay_ack)
+        self.reader.acknowledged(op, answers)
+        return -1 if answers[0].error_code else answers[0].base_offset + len(values)
+
     async def produce(self, *values: bytes, topic: str = "t", partition: int = 0) -> int:
+        """Produce through nobody's gateway; returns the first record's offset."""
         found = self.state.find(ORG, topic, b"")
         assert found is not None
         virtual = self.state.log.topic(found.virtual(partition))

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
+from quafka_gateway import watermarks
 from quafka_mesh_ops.ops import FetchOp, FetchOps
 from quafka_proto.errors import ErrorCode
 from tests.unit.broker.tools import ORG
@@ -157,7 +160,68 @@ async def test_reading_ahead_stops_with_the_reader() -> None:
         assert len(edge.broker.fetched) == before
 
 
-async def test_watermarks_from_memory_are_at_most_a_second_old() -> None:
+async def test_what_this_gateway_acknowledged_is_in_its_next_answer() -> None:
+    async with running_edge() as edge:
+        await edge.produce(b"0")
+        await edge.with_lease()
+        for number in range(1, 150):
+            end = await edge.produce_here(b"%d" % number)
+            answer = await edge.fetch(0, isolation_level=number % 2)
+            assert answer.high_watermark == answer.last_stable_offset == end == number + 1
+            assert len(values(answer)) == end
+        # Each answer is read where the one before it ended, not from the beginning.
+        assert len(edge.broker.fetched) == 149
+        assert [op.partitions[0].fetch_offset for op in edge.broker.fetched] == [*range(1, 150)]
+
+
+async def test_an_answer_that_an_acknowledgement_overtook_is_asked_for_again() -> None:
+    async with running_edge() as edge:
+        await edge.produce(b"a")
+        await edge.fetch(0, "unknown")
+        await asyncio.sleep(0.01)  # the lease is there; nothing is known of the partition
+        edge.broker.delay_answer = 0.02
+        late = asyncio.create_task(edge.fetch(0))
+        await asyncio.sleep(0.01)
+        assert await edge.produce_here(b"b") == 2
+        edge.broker.delay_answer = 0.0
+        assert (await late).high_watermark == 1
+        answer = await edge.fetch(0)
+        assert (answer.high_watermark, values(answer)) == (2, [b"a", b"b"])
+
+
+async def test_an_answer_is_not_shared_with_whom_it_shows_less_than_was_acknowledged() -> None:
+    async with running_edge() as edge:
+        await edge.produce(b"a")
+        await edge.with_lease()
+        edge.broker.delay_answer = 0.05
+        early = asyncio.create_task(edge.fetch(1, max_wait_ms=5_000))
+        await asyncio.sleep(0.01)
+        await edge.produce(b"b")  # ends the wait; the answer is on its way
+        await asyncio.sleep(0.01)
+        assert await edge.produce_here(b"c") == 3
+        answer = await edge.fetch(1, max_wait_ms=5_000)
+        assert (answer.high_watermark, values(answer)) == (3, [b"b", b"c"])
+        assert (await early).high_watermark == 2
+
+
+async def test_readers_of_what_does_not_grow_cost_few_questions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(watermarks, "MAX_AGE_SECONDS", 0.08)
+    monkeypatch.setattr(watermarks, "_SOON_SECONDS", 0.02)
+    async with running_edge() as edge:
+        await edge.produce(b"a")
+        await edge.with_lease()
+        edge.broker.delay_answer = 0.02  # less than what is left when it is asked for
+        loop = asyncio.get_running_loop()
+        until = loop.time() + 0.4
+        while loop.time() < until:
+            await asyncio.gather(*(edge.fetch(0) for _ in range(8)))
+            await asyncio.sleep(0.001)
+        assert 1 <= len(edge.broker.fetched) <= 0.4 / 0.04 + 1
+
+
+async def test_watermarks_from_memory_are_at_most_a_fifth_of_a_second_old() -> None:
     async with running_edge() as edge:
         await edge.produce(b"a")
         await edge.with_lease()
