@@ -42,6 +42,7 @@ class Catalog:
         self._book = TopicBook(len(routes.brokers))
         self._finding = asyncio.Lock()
         self._to_find = 0
+        self._all = DescribeTopicsResp("", [])
         self.cluster_id = ""
 
     async def describe(self, op: DescribeTopics, trace: TraceContext | None) -> DescribeTopicsResp:
@@ -51,10 +52,8 @@ class Catalog:
             BrokerAwayError: all topics are asked for, no broker answers, and none has before.
         """
         if op.topics is None and not op.topic_ids:
-            topics = await self._every(trace)
-        else:
-            topics = await self._asked_for(op, trace)
-        return DescribeTopicsResp(self.cluster_id, topics)
+            return await self._every(trace)
+        return DescribeTopicsResp(self.cluster_id, await self._asked_for(op, trace))
 
     async def brokers_of(
         self, topics: Sequence[tuple[str, bytes]], trace: TraceContext | None
@@ -95,16 +94,24 @@ class Catalog:
         op = DescribeTopics(topics=[], topic_ids=ids)
         return None not in await self._gather([op] * len(self._routes.brokers), trace)
 
-    async def _every(self, trace: TraceContext | None) -> list[TopicDescription]:
+    async def _every(self, trace: TraceContext | None) -> DescribeTopicsResp:
         brokers = range(len(self._routes.brokers))
-        answers = await self._gather([DescribeTopics()] * len(brokers), trace)
+        answers = await asyncio.gather(*(self._ask(b, DescribeTopics(), trace) for b in brokers))
+        versions = [answer.version for answer in answers if answer is not None]
+        version = b"".join(versions) if len(versions) == len(brokers) and all(versions) else b""
+        if version and version == self._all.version:
+            return self._all
         for b, answer in zip(brokers, answers, strict=True):
             if answer is not None:
-                self._book.learn_all(b, filter(self._belongs(b), answer.topics))
+                if b == self._routes.home:
+                    self.cluster_id = answer.cluster_id
+                await self._book.learn_all(b, filter(self._belongs(b), answer.topics))
         topics = [topic for b in brokers for topic in self._book.every(b)]
         if not topics and not any(answers):
             raise BrokerAwayError("no broker answers")  # that there are no topics is not known
-        return sorted(topics, key=lambda topic: topic.topic)
+        topics.sort(key=lambda topic: topic.topic)
+        self._all = DescribeTopicsResp(self.cluster_id, topics, version)
+        return self._all
 
     async def _asked_for(
         self, op: DescribeTopics, trace: TraceContext | None

@@ -19,7 +19,8 @@ A session is at most a way to save bytes: nothing is lost with it. So the number
 bounded, and so are the partitions in all of them. A new session may take the place of one that
 was not used for two minutes; or of one that has had its two minutes, or is a consumer's where the
 new one is a replica's, provided that the new one is worth more: a replica's above a consumer's,
-then more partitions above fewer.
+then more partitions above fewer. Before that, where clients at one address hold more than half of
+the sessions or of their partitions, a new one takes the place of their least recently used.
 """
 
 from __future__ import annotations
@@ -89,6 +90,7 @@ class _Session:
     topic_ids: bool
     created: float
     last_used: float
+    owner: str = ""
     epoch: int = _FIRST
     partitions: dict[_Key, _Cached] = field(default_factory=dict["_Key", "_Cached"])
 
@@ -144,16 +146,24 @@ class _Full(Fetch):
     """All partitions are answered, and a session begins, if it can."""
 
     def __init__(
-        self, sessions: FetchSessions, wanted: dict[_Key, FetchOp], privileged: bool, ids: bool
+        self,
+        sessions: FetchSessions,
+        wanted: dict[_Key, FetchOp],
+        privileged: bool,
+        ids: bool,
+        owner: str,
     ) -> None:
         self.ops = list(wanted.values())
         self._sessions = sessions
         self._privileged = privileged
         self._topic_ids = ids
+        self._owner = owner
 
     def finish(self, answers: _Answers, now: float) -> Answered:
         pairs = list(zip(self.ops, answers, strict=True))
-        session_id = self._sessions.create(pairs, self._privileged, self._topic_ids, now)
+        session_id = self._sessions.create(
+            pairs, self._privileged, self._topic_ids, now, self._owner
+        )
         return Answered(ErrorCode.NONE, session_id, pairs)
 
 
@@ -241,8 +251,11 @@ class FetchSessions:
         """In all sessions together."""
         return self._partitions
 
-    def begin(self, request: FetchRequest, version: int, now: float) -> Fetch:
-        """What a request asks for. It is to be answered with what the `Fetch` gives at its end."""
+    def begin(self, request: FetchRequest, version: int, now: float, owner: str = "") -> Fetch:
+        """What a request asks for. It is to be answered with what the `Fetch` gives at its end.
+
+        `owner` is the client's address.
+        """
         session = self._sessions.get(request.session_id)
         epoch = _epoch(request.session_epoch, session)
         meaning = _MEANINGS[session is not None, epoch]
@@ -256,7 +269,7 @@ class FetchSessions:
         wanted = _wanted(request, topic_ids)
         if meaning is _Meaning.FULL:
             return _Sessionless(wanted)
-        return _Full(self, wanted, replica_id(request) >= 0, topic_ids)
+        return _Full(self, wanted, replica_id(request) >= 0, topic_ids, owner)
 
     def _next(self, session: _Session, request: FetchRequest, topic_ids: bool, now: float) -> Fetch:
         if session.topic_ids != topic_ids:
@@ -286,23 +299,41 @@ class FetchSessions:
         privileged: bool,
         topic_ids: bool,
         now: float,
+        owner: str = "",
     ) -> int:
         """Begin a session of these partitions, if a place can be had. Its id, or 0."""
         size = len(told)
         if not self._slots or not 0 < size <= self._session_partitions:
             return _NO_SESSION
         while len(self._sessions) >= self._slots or self._partitions + size > self._max_partitions:
-            victim = self._evictable((privileged, size), now)
+            victim = self._greedy(owner) or self._evictable((privileged, size), now)
             if victim is None:
                 return _NO_SESSION
             self._remove(victim)
-        session = _Session(self._new_id(), privileged, topic_ids, now, now)
+        session = _Session(self._new_id(), privileged, topic_ids, now, now, owner)
         for op, answer in told:
             cached = session.partitions[_key(op)] = _Cached(op)
             cached.tell(answer)
         self._sessions[session.id] = session
         self._partitions += size
         return session.id
+
+    def _greedy(self, asking: str) -> _Session | None:
+        """The least recently used session of the address that holds more than half, if one does.
+
+        Where clients have no address, or all are at one, nobody has a greater claim than others.
+        """
+        held: dict[str, list[int]] = {}
+        for session in self._sessions.values():
+            sums = held.setdefault(session.owner, [0, 0])
+            sums[0] += 1
+            sums[1] += len(session.partitions)
+        if len({*held, asking}) < 2:
+            return None
+        for owner, (count, partitions) in held.items():
+            if 2 * count > self._slots or 2 * partitions > self._max_partitions:
+                return next(one for one in self._sessions.values() if one.owner == owner)
+        return None
 
     def _evictable(self, worth: tuple[bool, int], now: float) -> _Session | None:
         """The session that one of this worth may take the place of, if there is any."""

@@ -12,6 +12,7 @@ from quafka_gateway.connection import KafkaConnection
 from quafka_gateway.connection_limits import ConnectionLimits
 from quafka_gateway.context import Services
 from quafka_mesh_ops.errors import StartupError
+from quafka_mesh_ops.heap import Heap
 
 log = logging.getLogger("quafka.gateway.listener")
 
@@ -27,6 +28,7 @@ class Listener:
         """Connections without a request for `idle_seconds` are closed."""
         self._limits = limits
         self._idle_seconds = idle_seconds
+        self._heap = Heap()
         self._services: Services | None = None
         self._connections: set[KafkaConnection] = set()
         self._serials = count()
@@ -129,6 +131,15 @@ class Listener:
                     connection.close("idle")
             self._services.memory.relieve(now)
             self._relieve(self._services.responses.excess, now)
+            await self._give_back()
+
+    async def _give_back(self) -> None:
+        """Large requests that were held do not make the process large for ever."""
+        assert self._services is not None, "serve() comes first"
+        requests, responses = self._services.memory, self._services.responses
+        self._heap.note(requests.peak + responses.held)
+        requests.peak = requests.held
+        await self._heap.give_back(requests.held + responses.held)
 
     def _relieve(self, excess: int, now: float) -> None:
         """Above the limit, close who holds the most of answers that were not read for longest."""

@@ -76,6 +76,10 @@ class GatewayMetrics:
         yield counter("quafka_gateway_connections_refused", "Those above the limit", stats.refused)
         services = self.services
         yield gauge("quafka_gateway_request_memory_bytes", "Held of requests", services.memory.held)
+        yield counter(
+            "quafka_gateway_evicted_connections",
+            "Connections closed for the memory that their requests held", services.memory.evicted,
+        )  # fmt: skip
         yield gauge(
             "quafka_gateway_response_memory_bytes", "Held of answers", services.responses.held
         )

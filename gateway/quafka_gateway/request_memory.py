@@ -112,6 +112,8 @@ class RequestMemory:
         self._unanswered: dict[Holder, None] = {}
         self._full_since: float | None = None
         self.waiting: dict[Holder, None] = {}
+        self.peak = 0
+        """The most that was held since this was last set."""
         self.evicted = 0
         """Connections closed to make room."""
 
@@ -167,6 +169,7 @@ class RequestMemory:
         for sums in (self._all, address):
             sums.whole += whole
             sums.partial += partial
+        self.peak = max(self.peak, self.held)
         if not address.whole and not address.partial:
             del self._addresses[holder.address]
         _list(self._unfinished, holder, bool(holder.partial))

@@ -1,4 +1,4 @@
-"""What the gateway has learned of its brokers' topics. Pure.
+"""What the gateway has learned of its brokers' topics.
 
 Kafka's newer requests name a topic by its id alone, which no route table can route: the id's
 broker is known from the descriptions that have passed. And a broker that is away still has its
@@ -10,6 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from quafka_mesh_ops.ops import TopicDescription
+from quafka_mesh_ops.slices import Slices
+
+_TOPICS_PER_SLICE = 1_000
 
 
 class TopicBook:
@@ -17,17 +20,16 @@ class TopicBook:
 
     def __init__(self, brokers: int) -> None:
         self._by_name: list[dict[str, TopicDescription]] = [{} for _ in range(brokers)]
-        self._by_id: dict[bytes, tuple[int, TopicDescription]] = {}
+        self._by_id: list[dict[bytes, TopicDescription]] = [{} for _ in range(brokers)]
 
     def broker_of(self, topic_id: bytes) -> int | None:
         """The broker that has the topic with this id, if it is known."""
-        known = self._by_id.get(topic_id)
-        return None if known is None else known[0]
+        return next((b for b, topics in enumerate(self._by_id) if topic_id in topics), None)
 
     def by_id(self, topic_id: bytes) -> TopicDescription | None:
         """What is known of the topic with this id."""
-        known = self._by_id.get(topic_id)
-        return None if known is None else known[1]
+        broker = self.broker_of(topic_id)
+        return None if broker is None else self._by_id[broker][topic_id]
 
     def named(self, broker: int, name: str) -> TopicDescription | None:
         """What is known of a broker's topic."""
@@ -41,23 +43,26 @@ class TopicBook:
         """The broker has this topic, in place of any of the same name."""
         self.forget(broker, topic.topic)
         self._by_name[broker][topic.topic] = topic
-        self._by_id[topic.topic_id] = broker, topic
+        self._by_id[broker][topic.topic_id] = topic
 
-    def learn_all(self, broker: int, topics: Iterable[TopicDescription]) -> None:
-        """The broker has these topics and no other."""
-        for name in list(self._by_name[broker]):
-            self.forget(broker, name)
+    async def learn_all(self, broker: int, topics: Iterable[TopicDescription]) -> None:
+        """The broker has these topics and no other. Lets others run; they see all of it at once."""
+        by_name: dict[str, TopicDescription] = {}
+        by_id: dict[bytes, TopicDescription] = {}
+        slices = Slices(_TOPICS_PER_SLICE)
         for topic in topics:
-            self.learn(broker, topic)
+            by_name[topic.topic] = by_id[topic.topic_id] = topic
+            await slices.done()
+        self._by_name[broker], self._by_id[broker] = by_name, by_id
 
     def forget(self, broker: int, name: str) -> None:
         """The broker does not have a topic of this name."""
         known = self._by_name[broker].pop(name, None)
         if known is not None:
-            self._by_id.pop(known.topic_id, None)
+            self._by_id[broker].pop(known.topic_id, None)
 
     def forget_id(self, broker: int, topic_id: bytes) -> None:
         """The broker does not have a topic of this id."""
-        known = self._by_id.get(topic_id)
-        if known is not None and known[0] == broker:
-            self.forget(broker, known[1].topic)
+        known = self._by_id[broker].get(topic_id)
+        if known is not None:
+            self.forget(broker, known.topic)

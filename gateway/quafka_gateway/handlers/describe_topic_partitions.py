@@ -7,6 +7,7 @@ cannot be described is left out.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable
 
 from quafka_gateway.authorized import topic_operations
@@ -45,10 +46,11 @@ async def handle(
     question = DescribeTopics(names if request.topics else None)
     with context.child("gateway.kafka.describe_topic_partitions") as span:
         found = (await context.broker.describe_topics(question, span.context)).topics
-    if not request.topics:
-        found = [topic for topic in found if topic.topic >= first and not topic.error_code]
+    every = not request.topics
+    if every:
+        found = found[bisect_left(found, first, key=lambda topic: topic.topic) :]
     limit = max(1, min(_MOST, request.response_partition_limit))
-    return _page(found, cursor, limit)
+    return _page((t for t in found if not (every and t.error_code)), cursor, limit)
 
 
 def _page(

@@ -45,7 +45,8 @@ _Pair = tuple[FetchOp, FetchOpResp]
 async def handle(request: FetchRequest, context: RequestContext) -> FetchResponse:
     """Read from each partition of the request, or of its session."""
     now = asyncio.get_running_loop().time
-    fetch = context.services.fetch_sessions.begin(request, context.version, now())
+    sessions = context.services.fetch_sessions
+    fetch = sessions.begin(request, context.version, now(), context.client_host)
     if fetch.error:
         return FetchResponse(error_code=fetch.error)
     with context.child(semconv.GATEWAY_FETCH) as span:

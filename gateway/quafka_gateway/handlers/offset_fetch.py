@@ -1,8 +1,9 @@
 """OffsetFetch (key 9), versions 0-10: one group up to version 7, several from 8 on (KIP-709).
 
 What was never committed is -1 without an error, and so is all of a group that nobody knows. Null
-topics (from version 2 on) ask for all that there are; version 10 names topics by id. Without
-transactions every committed offset is stable: `require_stable` asks for nothing more.
+topics (from version 2 on) ask for all that there are; version 10 names topics by id. Of a group
+that is named twice the last mention counts. Without transactions every committed offset is stable:
+`require_stable` asks for nothing more.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ async def handle(request: OffsetFetchRequest, context: RequestContext) -> Offset
     """Ask the broker for every group's offsets."""
     if context.version < 8:
         return await _one_group(request, context)
-    return OffsetFetchResponse(groups=[await _group(group, context) for group in request.groups])
+    groups = {group.group_id: group for group in request.groups}
+    return OffsetFetchResponse(groups=[await _group(group, context) for group in groups.values()])
 
 
 async def _one_group(request: OffsetFetchRequest, context: RequestContext) -> OffsetFetchResponse:

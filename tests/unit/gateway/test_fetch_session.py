@@ -513,3 +513,27 @@ def test_all_sessions_together_have_a_greatest_size() -> None:
     assert (len(sessions), sessions.partitions) == (1, 6)
     assert Client(sessions).fetch(*(f"b{n}" for n in range(9)), now=STALE).session_id
     assert (len(sessions), sessions.partitions) == (1, 9)
+
+
+def test_where_one_address_holds_more_than_half_its_own_sessions_make_room() -> None:
+    sessions = FetchSessions(slots=4, max_partitions=100, session_partitions=50)
+
+    def begin(owner: str, replica: int = -1) -> int:
+        partition = FetchPartition(partition=0, partition_max_bytes=1)
+        request = FetchRequest(
+            replica_id=replica,
+            session_epoch=0,
+            topics=[FetchTopic(topic="t", partitions=[partition])],
+        )
+        fetch = sessions.begin(request, 12, 0.0, owner)
+        return fetch.finish([FetchOpResp([], high_watermark=0)] * len(fetch.ops), 0.0).session_id
+
+    honest = begin("192.0.2.1")
+    greedy = [begin("198.51.100.7") for _ in range(3)]
+    assert all(begin("198.51.100.7", replica=1) for _ in range(20))  # replicas' are worth more
+    assert {one.owner for one in sessions._sessions.values()} == {"192.0.2.1", "198.51.100.7"}
+    assert honest in sessions._sessions
+    assert not sessions._sessions.keys() & set(greedy)
+    newcomers = [begin("192.0.2.2"), begin("192.0.2.3")]
+    assert {honest, newcomers[0]} <= sessions._sessions.keys()
+    assert newcomers[1] == 0  # nobody has more than half any more
