@@ -12,6 +12,12 @@ import time
 from aioquic.quic.configuration import QuicConfiguration
 from aioquic.quic.connection import QuicConnection
 
+from quafka_broker.config import BrokerConfig
+from quafka_mesh_ops.client import MeshClient
+from quafka_mesh_ops.errors import OpFailedError
+from quafka_mesh_ops.snapshot_ops import PinSnapshot, UnpinSnapshot
+from quafka_mesh_ops.tracing import Tracer
+from quafka_proto.errors import ErrorCode
 from tests.hostile.arena import Arena, run
 from tests.hostile.catalogue import attack
 from tests.unit.mesh_ops.raw_quic import credentials, raw_client
@@ -89,3 +95,29 @@ def garbage(arena: Arena) -> None:
             one.sendto(chance.randbytes(chance.choice((1, 20, 1_200, 1_452))), arena.mesh_address)
             if chance.random() < 0.05:
                 time.sleep(0.001)
+
+
+@attack("a node pins the log again and again, and never lets go", "13", part_of_make_test=True)
+def pins(arena: Arena) -> None:
+    """It gets as many pins as `snapshot.pins.max`, and then an error."""
+    run(_pins(arena))
+
+
+async def _pins(arena: Arena) -> None:
+    host, port = arena.mesh_address
+    client = MeshClient(host, port, arena.gateway_identity, {arena.broker_id}, Tracer())
+    await client.start()
+    names: list[str] = []
+    refusals: list[int] = []
+    try:
+        for _ in range(40):
+            try:
+                names.append((await client.call(PinSnapshot(), org_id=1, deadline=30)).pin)
+            except OpFailedError as e:
+                refusals.append(e.error_code)
+        assert len(names) == BrokerConfig.snapshot_pins_max
+        assert set(refusals) == {ErrorCode.THROTTLING_QUOTA_EXCEEDED}
+    finally:
+        for name in names:
+            await client.call(UnpinSnapshot(name), org_id=1, deadline=30)
+        await client.close()

@@ -14,8 +14,11 @@ Answers that need no slot (Retry, version negotiation, resets) are bounded by th
 
 from __future__ import annotations
 
+import socket
 from collections import Counter, OrderedDict
 from enum import Enum
+
+from quafka_mesh_ops.transport.udp import Address
 
 MAX_UNPROVEN, UNPROVEN_A_SECOND, UNPROVEN_AT_ONCE = 16, 16.0, 32.0
 MAX_PROVEN, MAX_PROVEN_OF_ADDRESS = 48, 8
@@ -25,7 +28,18 @@ ANSWERS_A_SECOND, ANSWERS_AT_ONCE = 5_000.0, 1_000.0
 KNOWN_SECONDS = 86_400.0
 _MAX_KNOWN_ADDRESSES = 1_024
 
-Host = str
+_MAPPED = bytes(10) + b"\xff\xff"  # an IPv4 address on an IPv6 socket (RFC 4291 section 2.5.5.2)
+
+Host = bytes
+"""An IPv4 address, or the 64 bits of an IPv6 address that one host or site has to itself."""
+
+
+def host_of(address: Address) -> Host:
+    """What an address counts as."""
+    if len(address) == 2:
+        return socket.inet_pton(socket.AF_INET, address[0])
+    packed = socket.inet_pton(socket.AF_INET6, str(address[0]).partition("%")[0])
+    return packed[12:] if packed.startswith(_MAPPED) else packed[:8]
 
 
 class Kind(Enum):

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from cryptography import x509
 
 from quafka_mesh_ops.identity import Identity, NodeId, utc_now, verify_peer
-from quafka_mesh_ops.transport.admission import Kind
+from quafka_mesh_ops.transport.admission import Host, Kind, host_of
 from quafka_mesh_ops.transport.batched import quic_class
 from quafka_mesh_ops.transport.connection import Connection, ConnectionUser
 from quafka_mesh_ops.transport.initial import destination_of
@@ -122,7 +122,7 @@ class _Handshake(NamedTuple):
 
     timer: asyncio.TimerHandle
     kind: Kind
-    host: str
+    host: Host
 
 
 class Listener:
@@ -224,7 +224,7 @@ class Listener:
     def _unknown_connection(self, cid: bytes, size: int, address: Address) -> None:
         """Tell a peer of our past life that it is over (RFC 9000 section 10.3)."""
         assert self._udp is not None
-        if self._strangers.admission.may_answer(address[0], self._loop.time()):
+        if self._strangers.admission.may_answer(host_of(address), self._loop.time()):
             reset = stateless_reset(self._reset_secret, cid, size)
             if reset is not None:
                 self._udp.send_or_drop(reset, address)
@@ -240,7 +240,7 @@ class Listener:
     def _feed(self, connection: Connection, data: bytes, address: Address) -> None:
         connection.receive([data], address)
         if connection.is_ready and connection in self._handshakes:
-            self._strangers.admission.remember(address[0], self._loop.time())
+            self._strangers.admission.remember(host_of(address), self._loop.time())
             self._handshake_over(connection)
         refusal = connection.quic.refusal
         if refusal is not None:
@@ -297,7 +297,7 @@ class Listener:
         timer = self._loop.call_later(
             self._handshake_deadline, connection.abort, "the handshake took too long"
         )
-        self._handshakes[connection] = _Handshake(timer, welcome.kind, address[0])
+        self._handshakes[connection] = _Handshake(timer, welcome.kind, host_of(address))
         return connection
 
     def _handshake_over(self, connection: Connection) -> None:

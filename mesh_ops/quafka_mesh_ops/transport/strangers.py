@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from aioquic.quic.packet import QuicProtocolVersion, encode_quic_version_negotiation
 
-from quafka_mesh_ops.transport.admission import Admission, Kind
+from quafka_mesh_ops.transport.admission import Admission, Kind, host_of
 from quafka_mesh_ops.transport.initial import Initial, OtherVersion, read_initial
 from quafka_mesh_ops.transport.retry import RetryTokens, is_ours
 from quafka_mesh_ops.transport.udp import Address
@@ -49,7 +49,7 @@ class Strangers:
         found = read_initial(data)
         if isinstance(found, Initial):
             return self._initial(found, address, now, wall)
-        if found is None or not self.admission.may_answer(address[0], now):
+        if found is None or not self.admission.may_answer(host_of(address), now):
             self.outcomes["dropped"] += 1
             return None
         return _negotiation(found)
@@ -67,14 +67,14 @@ class Strangers:
                 self.outcomes["bad_token"] += 1
                 return None
             proven, original = True, known
-        kind = self.admission.admit(address[0], proven=proven, now=now)
+        kind = self.admission.admit(host_of(address), proven=proven, now=now)
         if kind is not None:
             self.outcomes[f"admitted_{kind.value}"] += 1
             return Welcome(destination, original, destination if proven else None, kind)
         if proven:
             self.outcomes["no_slot"] += 1
             return None
-        if not self.admission.may_answer(address[0], now):
+        if not self.admission.may_answer(host_of(address), now):
             self.outcomes["dropped"] += 1
             return None
         self.outcomes["retried"] += 1

@@ -11,7 +11,8 @@ from typing import Any
 import msgpack  # type: ignore[import-untyped]
 import pytest
 
-from quafka_mesh_ops.frames import FrameReader, decode_response, encode_request
+from quafka_mesh_ops import server as server_module
+from quafka_mesh_ops.frames import FrameReader, decode_response, encode_body, encode_request
 from quafka_mesh_ops.grants import (
     EVERY_ORG,
     EVERY_RIGHT,
@@ -22,12 +23,12 @@ from quafka_mesh_ops.grants import (
     permits,
 )
 from quafka_mesh_ops.identity import NodeId
-from quafka_mesh_ops.parts import OpCode
+from quafka_mesh_ops.parts import Op, OpCode
 from quafka_mesh_ops.rights import NEEDS, Need, Right
 from quafka_mesh_ops.server import UNSUPPORTED_VERSION, MeshServer
 from quafka_mesh_ops.tracing import Tracer
 from quafka_proto.errors import ErrorCode
-from tests.unit.mesh_ops.mesh import Broker, new_identity
+from tests.unit.mesh_ops.mesh import Broker, fetch_of, new_identity
 from tests.unit.mesh_ops.raw_quic import RawClient, credentials, raw_client
 
 NODE = "a" * 64
@@ -44,13 +45,14 @@ class Peer:
         self._client = client
         self._last = 0
 
-    async def ask(self, code: int, org: int = 1) -> int:
+    async def ask(self, code: int, org: int = 1, body: Op | None = None) -> int:
         """The error code of the answer to an op; the connection lives on."""
         self._last += 1
-        body: list[Any] = [msgpack.packb(["no op has a body like this"])]
+        unreadable: list[Any] = [msgpack.packb(["no op has a body like this"])]
+        sent = unreadable if body is None else encode_body(body)
         self._client.data.clear()
         self._client.received.clear()
-        self._client.send(0, b"".join(encode_request(self._last, code, org, "", "", 9000, body)))
+        self._client.send(0, b"".join(encode_request(self._last, code, org, "", "", 9000, sent)))
         await asyncio.wait_for(self._client.data.wait(), 5)
         ((_, payload),) = FrameReader().feed(bytes(self._client.received))
         answer = decode_response(payload)
@@ -91,6 +93,23 @@ async def test_every_op_is_refused_without_its_right_before_its_body_is_read(
             refused += 1
     (counters,) = asked.server.counters()
     assert (counters.refused_ops, counters.reconnects) == (refused, 0)
+
+
+async def test_a_fetch_that_had_to_wait_needs_the_right_when_it_begins(
+    peer: tuple[Peer, dict[NodeId, Grant]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, grants = peer
+    grants[asked.node_id] = (Entry(asked.node_id),)
+    monkeypatch.setattr(server_module, "_REPLY_BACKLOG", -1)  # as if replies were unread
+    fetch = asyncio.create_task(asked.ask(OpCode.FETCH, body=fetch_of(10)))
+    (session,) = asked.server.sessions
+    async with asyncio.timeout(5):
+        while not session._waiting:
+            await asyncio.sleep(0.005)
+    grants[asked.node_id] = ()
+    monkeypatch.setattr(server_module, "_REPLY_BACKLOG", 1 << 20)
+    session._progress()
+    assert await fetch == ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
 async def test_an_op_that_nobody_knows_is_answered_as_before(

@@ -23,6 +23,7 @@ from quafka_mesh_ops.transport.admission import (
     Admission,
     Bucket,
     Kind,
+    host_of,
 )
 from quafka_mesh_ops.transport.initial import (
     Initial,
@@ -163,46 +164,54 @@ def test_a_bucket_gives_so_many_at_once_and_so_many_a_second() -> None:
 
 def test_senders_that_prove_nothing_have_few_slots_and_so_many_a_second() -> None:
     slots = Admission()
-    held = [slots.admit("a", proven=False, now=0.0) for _ in range(MAX_UNPROVEN + 1)]
+    held = [slots.admit(b"a", proven=False, now=0.0) for _ in range(MAX_UNPROVEN + 1)]
     assert held == [Kind.UNPROVEN] * MAX_UNPROVEN + [None]
     turns = 0
-    slots.release(Kind.UNPROVEN, "a")
-    while slots.admit("a", proven=False, now=0.0):
-        slots.release(Kind.UNPROVEN, "a")
+    slots.release(Kind.UNPROVEN, b"a")
+    while slots.admit(b"a", proven=False, now=0.0):
+        slots.release(Kind.UNPROVEN, b"a")
         turns += 1
     assert turns == UNPROVEN_AT_ONCE - MAX_UNPROVEN
-    assert slots.admit("a", proven=False, now=2 / UNPROVEN_A_SECOND)
+    assert slots.admit(b"a", proven=False, now=2 / UNPROVEN_A_SECOND)
 
 
 def test_no_kind_of_sender_takes_the_slots_of_another() -> None:
     slots = Admission()
-    slots.remember("gateway", 0.0)
-    while slots.admit("forged", proven=False, now=0.0):
+    slots.remember(b"gateway", 0.0)
+    while slots.admit(b"forged", proven=False, now=0.0):
         pass
-    many = [slots.admit("one", proven=True, now=0.0) for _ in range(MAX_PROVEN_OF_ADDRESS + 1)]
+    many = [slots.admit(b"one", proven=True, now=0.0) for _ in range(MAX_PROVEN_OF_ADDRESS + 1)]
     assert many == [Kind.PROVEN] * MAX_PROVEN_OF_ADDRESS + [None]
     others = 0
-    while slots.admit(f"host {others}", proven=True, now=0.0):
+    while slots.admit(b"host %d" % others, proven=True, now=0.0):
         others += 1
     assert others == MAX_PROVEN - MAX_PROVEN_OF_ADDRESS
-    assert slots.admit("new", proven=True, now=0.0) is None
-    known = [slots.admit("gateway", proven=True, now=0.0) for _ in range(MAX_KNOWN + 1)]
+    assert slots.admit(b"new", proven=True, now=0.0) is None
+    known = [slots.admit(b"gateway", proven=True, now=0.0) for _ in range(MAX_KNOWN + 1)]
     assert known == [Kind.KNOWN] * MAX_KNOWN + [None]
     assert slots.handshakes == MAX_UNPROVEN + MAX_PROVEN + MAX_KNOWN
-    slots.release(Kind.PROVEN, "one")
-    assert slots.admit("one", proven=True, now=0.0) is Kind.PROVEN
-    assert slots.admit("gateway", proven=False, now=0.0) is None  # forged, for all we know
+    slots.release(Kind.PROVEN, b"one")
+    assert slots.admit(b"one", proven=True, now=0.0) is Kind.PROVEN
+    assert slots.admit(b"gateway", proven=False, now=0.0) is None  # forged, for all we know
+
+
+def test_a_sender_has_not_as_many_addresses_as_its_network_has() -> None:
+    assert host_of(("192.0.2.1", 5)) == host_of(("::ffff:192.0.2.1", 5, 0, 0))
+    assert host_of(("192.0.2.1", 5)) != host_of(("::ffff:192.0.2.2", 5, 0, 0))
+    assert host_of(("2001:db8::1", 5, 0, 0)) == host_of(("2001:db8::ffff:2", 5, 0, 0))
+    assert host_of(("2001:db8::1", 5, 0, 0)) != host_of(("2001:db8:0:1::1", 5, 0, 0))
+    assert host_of(("fe80::1%lo", 5, 0, 1)) == host_of(("fe80::2", 5, 0, 1))
 
 
 def test_an_address_is_known_for_a_while_and_so_many_are() -> None:
     slots = Admission()
-    slots.remember("gateway", 0.0)
-    assert slots.admit("gateway", proven=True, now=KNOWN_SECONDS - 1) is Kind.KNOWN
-    assert slots.admit("gateway", proven=True, now=KNOWN_SECONDS) is Kind.PROVEN
+    slots.remember(b"gateway", 0.0)
+    assert slots.admit(b"gateway", proven=True, now=KNOWN_SECONDS - 1) is Kind.KNOWN
+    assert slots.admit(b"gateway", proven=True, now=KNOWN_SECONDS) is Kind.PROVEN
     for number in range(2_000):
-        slots.remember(str(number), KNOWN_SECONDS)
+        slots.remember(b"%d" % number, KNOWN_SECONDS)
     assert len(slots._known) == 1_024
-    assert slots.admit("1999", proven=True, now=KNOWN_SECONDS) is Kind.KNOWN
+    assert slots.admit(b"1999", proven=True, now=KNOWN_SECONDS) is Kind.KNOWN
 
 
 # --- all of it ----------------------------------------------------------------------------------
@@ -226,7 +235,7 @@ def test_under_pressure_a_sender_gets_a_retry_and_then_a_slot() -> None:
     got = read_retry(retry)
     again = initial(got.cid, SOURCE, got.token)
     assert arrive(again) == Welcome(got.cid, ORIGINAL, got.cid, Kind.PROVEN)
-    strangers.admission.remember(HERE[0], 0.0)
+    strangers.admission.remember(host_of(HERE), 0.0)
     assert arrive(again) == Welcome(got.cid, ORIGINAL, got.cid, Kind.KNOWN)
     assert arrive(again, THERE) is None
     assert arrive(again, now=TOKEN_SECONDS + 2) is None
@@ -237,7 +246,7 @@ def test_under_pressure_a_sender_gets_a_retry_and_then_a_slot() -> None:
 
 def test_answers_are_bounded_but_for_known_addresses() -> None:
     strangers = Strangers(b"secret")
-    strangers.admission.remember(HERE[0], 0.0)
+    strangers.admission.remember(host_of(HERE), 0.0)
     answered = 0
     for _ in range(int(ANSWERS_AT_ONCE) + 100):
         answered += strangers.arrived(garbage(), THERE, 0.0, NOW) is not None
