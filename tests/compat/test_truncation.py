@@ -44,6 +44,7 @@ from tests.support.cluster import Cluster
 from tests.support.consumers import CONSUMERS, DEFAULTS, Arrived, Consumer, OutOfRange, Truncated
 from tests.support.fetch_calls import get, part, request_of
 from tests.support.kafka_calls import metadata
+from tests.support.kafka_calls import values as values_of
 from tests.support.raw_client import RawClient
 
 TOPIC = "cut"
@@ -87,16 +88,27 @@ def after(tmp_path_factory: pytest.TempPathFactory) -> Iterator[After]:
         for consumer in consumers.values():
             assert read(consumer, READ) == values("old", 0, READ)
             consumer.pause([0])  # or it might look while its position is out of range
+        read_by_whom_tells_no_epoch(cluster, b"old")
         cluster.broker.kill()
         for path, size in sizes.items():
             os.truncate(path, size)
         cluster.start_broker()
+        read_by_whom_tells_no_epoch(cluster, b"new")
         send(cluster, "new", SURVIVES, END)
         for consumer in consumers.values():
             consumer.resume([0])
         yield After(cluster, {case: outcome(consumer) for case, consumer in consumers.items()})
         for consumer in consumers.values():
             consumer.close()
+
+
+def read_by_whom_tells_no_epoch(cluster: Cluster, label: bytes) -> None:
+    """The gateway has kept what consumers have read; it must not give it to anybody now."""
+    with RawClient(cluster.address) as raw:
+        for _ in range(20):
+            (found,) = get(raw, request_of(TOPIC, part(0, SURVIVES)))
+            assert all(value.startswith(label) for value in values_of(found))
+            time.sleep(0.01)
 
 
 def values(label: str, first: int, end: int) -> Arrived:

@@ -6,12 +6,20 @@ from quafka_broker.leader_epochs import UNDEFINED
 from quafka_broker.state import BrokerState
 from quafka_mesh_ops.ops import EpochEndOp, EpochEndOpResp, EpochEndOps, EpochEndOpsResp
 from quafka_mesh_ops.server import OpContext
+from quafka_mesh_ops.slices import Slices
 from quafka_proto.errors import ErrorCode
+
+_PARTITIONS_PER_SLICE = 200
 
 
 async def handle(state: BrokerState, context: OpContext, op: EpochEndOps) -> EpochEndOpsResp:
     """Look up every partition's epoch."""
-    return EpochEndOpsResp([_end(state, context.org_id, part) for part in op.partitions])
+    answers: list[EpochEndOpResp] = []
+    slices = Slices(_PARTITIONS_PER_SLICE)
+    for part in op.partitions:
+        answers.append(_end(state, context.org_id, part))
+        await slices.done()
+    return EpochEndOpsResp(answers)
 
 
 def _end(state: BrokerState, org: int, op: EpochEndOp) -> EpochEndOpResp:

@@ -25,17 +25,23 @@ from quafka_mesh_ops.ops import (
     ListOffsetsOpsResp,
 )
 from quafka_mesh_ops.server import OpContext
+from quafka_mesh_ops.slices import Slices
 from quafka_mesh_ops.tracing import fail_with
 from quafka_proto.errors import ErrorCode, Malformed
 
 _LATEST, _EARLIEST, _MAX_TIMESTAMP, _EARLIEST_LOCAL = -1, -2, -3, -4
 _TIERED = (-5, -6)
+_PARTITIONS_PER_SLICE = 200
 
 
 async def handle(state: BrokerState, context: OpContext, op: ListOffsetsOps) -> ListOffsetsOpsResp:
     """Resolve every partition's timestamp."""
     with context.tracer.start(semconv.LIST_OFFSETS_READ, context.trace) as span:
-        answers = [await _find(state, context.org_id, part) for part in op.partitions]
+        answers: list[ListOffsetsOpResp] = []
+        slices = Slices(_PARTITIONS_PER_SLICE)
+        for part in op.partitions:
+            answers.append(await _find(state, context.org_id, part))
+            await slices.done()
         if span.context is not None:
             span.set({semconv.PARTITIONS: len(answers)})
             fail_with(span, (answer.error_code for answer in answers))
