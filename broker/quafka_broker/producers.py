@@ -420,6 +420,11 @@ class Producers:
             org = self._orgs.setdefault(number, _Org())
             org.evicted_below = max(org.evicted_below, below)
 
+    def load_unknown(self, topic: VirtualTopicId, states: Iterable[ProducerState]) -> None:
+        """The same, of producers that the log's index does not tell of."""
+        known = self._ids.get(topic, set())
+        self.load(topic, [state for state in states if state.producer_id not in known])
+
 
 def _last_sequence(first: int, count: int) -> int:
     """Sequences wrap from 2^31-1 to 0."""

@@ -38,9 +38,10 @@ from quafka_broker.ops import (
     snapshots,
     topics,
 )
+from quafka_broker.registry_replay import BadRegistryError
 from quafka_broker.retention import Retention
 from quafka_broker.snapshots.control import Control
-from quafka_broker.state import BadRegistryError, BrokerState
+from quafka_broker.state import BrokerState
 from quafka_broker.topics import REGISTRY_ORG
 from quafka_broker.wal.disk import RealDisk, sync_folder
 from quafka_broker.wal.errors import DamagedLogError, StorageError

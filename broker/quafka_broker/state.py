@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
+import logging
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from time import time_ns
@@ -13,29 +14,37 @@ from quafka_broker import event_batches, topic_configs, topics
 from quafka_broker.admissions import Admissions
 from quafka_broker.config import BrokerConfig
 from quafka_broker.groups.coordinator import Coordinator
-from quafka_broker.groups.journal import GROUPS
 from quafka_broker.groups.limits import Limits
 from quafka_broker.leases import Leases
 from quafka_broker.producers import Producers
 from quafka_broker.purgatory import Purgatory
+from quafka_broker.registry_replay import (
+    SECTION,
+    BadRegistryError,
+    Pin,
+    Replay,
+    copy_of,
+    live_topics,
+    producer_ids_past,
+    replay,
+    restored,
+    unexplained,
+)
 from quafka_broker.topic_configs import Configs, TopicPolicy
-from quafka_broker.topics import Event, Registry, Topic
+from quafka_broker.topics import Event, Registry, Topic, Unnamed
 from quafka_broker.virtual_topics import VirtualTopicId
 from quafka_broker.wal.errors import StorageError
 from quafka_broker.wal.log import Log
 from quafka_mesh_ops.ops import Change
 from quafka_mesh_ops.slices import Slices
 from quafka_mesh_ops.tracing import ProducedBy
-from quafka_proto.records import BatchHeader, read_header
+from quafka_proto.records import BatchHeader
 
-_READ_BYTES = 1 << 20
+log = logging.getLogger("quafka.broker.registry")
+
 _EVENTS_PER_SLICE = 100  # of work on the loop, and of the log
 
 T = TypeVar("T")
-
-
-class BadRegistryError(Exception):
-    """The registry's events are not what this version writes."""
 
 
 @dataclass(slots=True, eq=False)
@@ -61,6 +70,8 @@ class BrokerState:
     _next_producer_id: int = 0
     _producer_ids: range = range(0)
     _superseded: int = 0  # events since the last snapshot of the registry
+    _applied: int = 0  # events of the registry below this offset are in it
+    _replay: Replay = field(default_factory=Replay)
     _policies: dict[bytes, tuple[Configs, TopicPolicy]] = field(
         default_factory=dict[bytes, tuple[Configs, TopicPolicy]]
     )
@@ -81,10 +92,22 @@ class BrokerState:
             config.group_total_max_bytes,
             config.offsets_max_bytes,
         )
-        self.groups = Coordinator(self.log, limits, self.registry.by_name, self._died)
+        self.groups = Coordinator(self.log, limits, self.registry, self._begin_groups_at)
 
-    def _died(self) -> None:
-        self.deletions += 1
+    async def _begin_groups_at(self, offset: int) -> None:
+        """What the journal of the groups holds below an offset is dead. Durable on return.
+
+        Raises:
+            StorageError: it still counts.
+        """
+
+        async def move() -> None:
+            start: Event = {"event": "journal_start", "name": topics.GROUPS_NAME, "start": offset}
+            await self._record(start)
+            self.log.advance_log_start(topics.GROUPS, offset)
+            self.deletions += 1
+
+        await self._change(move)
 
     async def replay_registry(self) -> None:
         """Rebuild the registry from the log; name the cluster if it is new.
@@ -94,27 +117,63 @@ class BrokerState:
             BadRegistryError: an event cannot be understood.
             DamagedLogError: the log lacks records that never were in it.
         """
-        events = await self._recorded()
-        start = topics.last_snapshot([event for _, event in events])
-        for offset, event in events[start:]:
-            with _understood(offset):
-                self.registry.apply(event)
-        self._superseded = len(events) - start
-        if events:
+        found = self._replay = await replay(self.log, self.registry)
+        self._superseded, self._applied = found.superseded, found.applied
+        if not found.is_new:
             self.leases.wait_for_predecessor()
-        live: dict[VirtualTopicId, int | None] = {
-            topics.REGISTRY: events[start][0] if events else None,
-            GROUPS: None,
-        }
-        for topic in self.registry.every_topic():
-            starts = self.registry.log_starts(topic)
-            for partition in range(topic.partitions):
-                live[topic.virtual(partition)] = starts.get(partition, 0)
+        repairs = self._explain(found)
+        live = dict(live_topics(self.log, self.registry, found))
         self.log.settle(live)
         self.producers.keep(live.keys())
+        await self._settle_registry(found, repairs)
+        self._begin_producer_ids()
+        self.log.keep(SECTION, self._copy)
+
+    def _explain(self, found: Replay) -> list[Event]:
+        """Give a place to what the registry has lost; returns the events that make it durable."""
+        missing = unexplained(self.log, self.registry, found)
+        events = [topics.changed(topic) for topic in missing.grown]
+        events += [topics.created(topic) for topic in missing.restored]
+        for event in events:
+            log.error(
+                "topic %r: an event of the registry is lost; it has %d partitions by its records",
+                event["name"], event["partitions"],
+            )  # fmt: skip
+        for unnamed, partitions in missing.unnamed.items():
+            log.error(
+                "a topic of org %d with %d partitions has lost its name; its records are kept "
+                "(hash %s): it is served again as soon as a client asks for it by its name, or "
+                "`quafka wal repair --name` gives it",
+                unnamed.org, partitions, unnamed.hash.hex(),
+            )  # fmt: skip
+            if found.pin is None:  # else the lost events may come back
+                events.append(topics.kept_unnamed(unnamed, partitions))
+            self.registry.unnamed[unnamed] = partitions
+        for event in events:
+            self.registry.apply(event)
+        return events
+
+    async def _settle_registry(self, found: Replay, repairs: list[Event]) -> None:
+        """Record what the replay has mended, and leave damage that cost nothing behind."""
+        if repairs:
+            try:
+                self._applied = await self._append(repairs) + len(repairs)
+            except StorageError as e:
+                log.warning("the topic registry cannot be mended now: %s", e)
         if not self.registry.cluster_id:
             await self._record(topics.new_cluster())
-        self._begin_producer_ids()
+        self.registry.producer_ids_up_to = producer_ids_past(
+            self.registry, found, topics.producer_id_space(self.registry.cluster_id)
+        )
+        if found.pin is None and self.log.is_damaged(topics.REGISTRY):
+            await self._restate()
+
+    async def _copy(self) -> AsyncGenerator[Sequence[Any]]:
+        """The registry for a checkpoint; it does not change meanwhile."""
+        async with self._changing:
+            pin = self._replay.pin or Pin(self._applied, self.log.next_id)
+            for block in copy_of(self.registry.restate(), pin, _EVENTS_PER_SLICE):
+                yield block
 
     def _begin_producer_ids(self) -> None:
         ours = self._producer_ids = topics.producer_id_space(self.registry.cluster_id)
@@ -142,44 +201,39 @@ class BrokerState:
         with _groups_understood():
             await self.groups.journal.replay()
 
-    async def _recorded(self) -> list[tuple[int, Event]]:
-        """The registry's events with their offsets."""
-        virtual = self.log.topic(topics.REGISTRY)
-        found: list[tuple[int, Event]] = []
-        offset = virtual.log_start
-        while offset < virtual.high_watermark:
-            for batch in await self.log.read(virtual, offset, _READ_BYTES, at_least_one=True):
-                offset = read_header(batch).base_offset
-                with _understood(offset):
-                    for record in event_batches.records_of(batch):
-                        found.append((offset, topics.decode_event(record.value or b"")))
-                        offset += 1
-        return found
-
     async def _record(self, *events: Event) -> None:
         """Make changes to the registry durable, then real. Must not be cancelled in between.
 
         Raises:
             StorageError: the log did not take them; nothing has changed.
         """
-        await self._append(events)
+        first = await self._append(events)
         for event in events:
             self.registry.apply(event)
+        self._applied = first + len(events)
         self._superseded += len(events)
+        self.log.save_soon()
         if self._superseded > max(self.events_kept, self.registry.size):
             await self._restate()
 
     async def _restate(self) -> None:
-        """Keep the registry's part of the log short: what came before a snapshot is dead."""
+        """Keep the registry's part of the log short: what came before a snapshot is dead.
+
+        But not while some of it cannot be read: it may be restored from a copy of the disk.
+        """
+        if self._replay.pin is not None:
+            return
         events: list[Event] = []
         slices = Slices(_EVENTS_PER_SLICE)
         for event in self.registry.restate():
             events.append(event)
             await slices.done()
+        parts = topics.snapshot_parts(events)
         try:
-            first = await self._append(topics.snapshot_parts(events), per_batch=1)
+            first = await self._append(parts, per_batch=1)
         except StorageError:
             return  # the events are still there; the next change tries again
+        self._applied = first + len(parts)
         self.log.advance_log_start(topics.REGISTRY, first)
         self.deletions += 1
         self._superseded = 0
@@ -206,7 +260,7 @@ class BrokerState:
         """
 
         async def create() -> tuple[Topic, bool]:
-            found = self.registry.by_name(org, name)
+            found = self.registry.by_name(org, name) or await self._name_again(org, name)
             if found is not None:
                 return found, False
             limit = self.config.max_partitions_per_org
@@ -216,6 +270,37 @@ class BrokerState:
             return topic, True
 
         return await self._change(create)
+
+    def is_unnamed(self, org: int, name: str) -> bool:
+        """Whether there are records of a topic of this name, which the registry has lost."""
+        return self.registry.unnamed_of(org, name) is not None
+
+    async def _name_again(self, org: int, name: str) -> Topic | None:
+        """A topic that had lost its name, if this is it. Its records are served from now on."""
+        unnamed = self.registry.unnamed_of(org, name)
+        if unnamed is None:
+            return None
+        partitions = self.registry.unnamed[unnamed]
+        topic = restored(self.registry, unnamed, name, partitions)
+        await self._record(topics.created(topic))
+        log.warning("topic %r of org %d has its name again", name, org)
+        return topic
+
+    async def drop_unnamed(self, unnamed: Unnamed) -> None:
+        """Give up the records of a topic whose name is lost. Durable on return.
+
+        Raises:
+            StorageError: they are still there.
+        """
+
+        async def drop() -> None:
+            partitions = self.registry.unnamed[unnamed]
+            await self._record(topics.dropped_unnamed(unnamed))
+            for partition in range(partitions):
+                self.log.forget(unnamed.virtual(partition))
+            self.deletions += 1
+
+        await self._change(drop)
 
     async def change_topic(self, topic: Topic, change: Callable[[Topic], Topic]) -> bool:
         """Change a topic's partitions or configs; False where it is gone. Durable on return.
@@ -370,14 +455,6 @@ class BrokerState:
         if uuid and not name:
             return self.registry.by_id(org, uuid)
         return self.registry.by_name(org, name)
-
-
-@contextmanager
-def _understood(offset: int) -> Generator[None]:
-    try:
-        yield
-    except (ValueError, KeyError, TypeError) as e:
-        raise BadRegistryError(f"event {offset} of the topic registry is bad: {e!r}") from e
 
 
 @contextmanager

@@ -11,7 +11,14 @@ them gives the registry. An event is applied, and answered, after its commit.
     {"event": "log_start", "org": 1, "name": …, "generation": 0, "starts": {"<partition>": 17}}
     {"event": "producer_ids", "up_to": …}        ids below have been, or will be, handed out
     {"event": "generations", "from": 3}          every topic gets a generation at or above
+    {"event": "journal_start", "name": "__quafka_groups", "start": 17}   of an internal topic
+    {"event": "unnamed", "org": 1, "hash": hex, "generation": 0, "partitions": 3}
+    {"event": "unnamed_dropped", "org": 1, "hash": hex, "generation": 0}
     {"event": "snapshot", "part": 0, "of": 2, "events": […]}
+
+Damage may take events. So a replay accepts the deletion of a topic that it does not know and the
+creation of one that it does: the later event wins. A topic whose creation is lost, but not its
+records, is *unnamed*: it is kept until its name is known again, or an operator drops it.
 
 The parts of a snapshot follow each other. The last of them replaces everything that came before
 the first: the events in them restate it. One that a crash left without its last part is nothing.
@@ -31,7 +38,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import count, islice
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from quafka_broker.org_topics import OrgTopics
 from quafka_broker.virtual_topics import VirtualTopicId, topic_hash
@@ -40,6 +47,10 @@ from quafka_proto.errors import ErrorCode
 REGISTRY_ORG = 0
 REGISTRY_NAME = "__quafka_registry"
 REGISTRY = VirtualTopicId(REGISTRY_ORG, topic_hash(REGISTRY_ORG, REGISTRY_NAME), 0, 0)
+GROUPS_NAME = "__quafka_groups"
+GROUPS = VirtualTopicId(REGISTRY_ORG, topic_hash(REGISTRY_ORG, GROUPS_NAME), 0, 0)
+INTERNAL_NAMES = {REGISTRY: REGISTRY_NAME, GROUPS: GROUPS_NAME}
+"""The broker's own topics."""
 MAX_PARTITIONS = 100_000
 """The most that `max.partitions.per.topic` may be."""
 PRODUCER_ID_BLOCK = 1_000
@@ -84,6 +95,21 @@ class Topic:
         return 0 <= partition < self.partitions
 
 
+class Unnamed(NamedTuple):
+    """A topic of which only the records are left: damage took the event that named it.
+
+    Its hash tells whether a name is the right one.
+    """
+
+    org: int
+    hash: bytes
+    generation: int
+
+    def virtual(self, partition: int) -> VirtualTopicId:
+        """The virtual topic of one partition."""
+        return VirtualTopicId(self.org, self.hash, partition, self.generation)
+
+
 def unknown_topic(name: str, uuid: bytes) -> ErrorCode:
     """What is said where there is no topic of that name or, where the name is empty, of that id."""
     by_id = uuid and not name
@@ -96,6 +122,10 @@ class Registry:
     def __init__(self) -> None:
         self.cluster_id = ""
         self.producer_ids_up_to = 0
+        self.journal_starts: dict[str, int] = {}
+        """Where internal topics begin, by name."""
+        self.unnamed: dict[Unnamed, int] = {}
+        """How many partitions are known of each."""
         self._by_name: dict[tuple[int, str], Topic] = {}
         self._by_id: dict[tuple[int, bytes], Topic] = {}
         self._orgs: dict[int, OrgTopics] = {}
@@ -126,6 +156,21 @@ class Registry:
     def every_topic(self) -> list[Topic]:
         """All topics of all orgs."""
         return list(self._by_name.values())
+
+    def is_live(self, org: int, name: str, generation: int) -> bool:
+        """Whether there is such a topic, or may be: one that has lost its name counts."""
+        topic = self._by_name.get((org, name))
+        if topic is not None:
+            return topic.generation == generation
+        found = self.unnamed_of(org, name)
+        return found is not None and found.generation == generation
+
+    def unnamed_of(self, org: int, name: str) -> Unnamed | None:
+        """The newest topic that has lost its name, if this is the name."""
+        if not self.unnamed:
+            return None
+        key = org, topic_hash(org, name)
+        return max((found for found in self.unnamed if found[:2] == key), default=None)
 
     def log_starts(self, topic: Topic) -> dict[int, int]:
         """Where a topic's partitions begin; those that nothing was deleted from are left out."""
@@ -173,25 +218,32 @@ class Registry:
         if kind == "cluster":
             self.cluster_id = event["id"]
         elif kind == "producer_ids":
-            self.producer_ids_up_to = event["up_to"]
+            self.producer_ids_up_to = max(self.producer_ids_up_to, event["up_to"])
         elif kind == "generations":
-            self._least_generation = event["from"]
-        elif kind == "topic_created":
+            self._least_generation = max(self._least_generation, event["from"])
+        elif kind == "journal_start":
+            self.journal_starts[event["name"]] = event["start"]
+        else:
+            self._apply_to_topic(kind, event)
+
+    def _apply_to_topic(self, kind: str, event: Event) -> None:
+        if kind == "topic_created":
             self._create(event)
         elif kind == "topic_changed":
             self._change(event)
         elif kind == "topic_deleted":
-            topic = self._by_name.pop((event["org"], event["name"]))
-            del self._by_id[topic.org, topic.uuid]
-            self._orgs[topic.org].remove(topic)
-            self._release_slug(topic.org, topic.slug)
-            self._log_starts.pop((topic.org, topic.name), None)
+            self._delete(event["org"], event["name"])
         elif kind == "log_start":
             self._move(event)
+        elif kind == "unnamed":
+            self.unnamed[_unnamed_of(event)] = event["partitions"]
+        elif kind == "unnamed_dropped":
+            self.unnamed.pop(_unnamed_of(event), None)
         else:
             raise ValueError(f"the event {kind!r} is not known")
 
     def _create(self, event: Event) -> None:
+        self._delete(event["org"], event["name"])
         values = {key: value for key, value in event.items() if key != "event"}
         values["uuid"] = bytes.fromhex(event["uuid"])
         values["slug"] = self._free_slug(event["org"], event["slug"])
@@ -199,6 +251,17 @@ class Registry:
         self._put(topic)
         self._slugs.add((topic.org, topic.slug))
         self._next_generation[topic.org, topic.name] = topic.generation + 1
+        if self.unnamed:
+            hash_ = topic_hash(topic.org, topic.name)
+            self.unnamed.pop(Unnamed(topic.org, hash_, topic.generation), None)
+
+    def _delete(self, org: int, name: str) -> None:
+        topic = self._by_name.pop((org, name), None)
+        if topic is not None:
+            del self._by_id[topic.org, topic.uuid]
+            self._orgs[org].remove(topic)
+            self._release_slug(topic.org, topic.slug)
+            self._log_starts.pop((topic.org, topic.name), None)
 
     def _put(self, topic: Topic) -> None:
         before = self._by_name.get((topic.org, topic.name))
@@ -225,7 +288,8 @@ class Registry:
     @property
     def size(self) -> int:
         """How many events it takes to restate this registry."""
-        return 3 + len(self._by_name) + len(self._log_starts)
+        others = len(self.journal_starts) + len(self.unnamed)
+        return 3 + len(self._by_name) + len(self._log_starts) + others
 
     def restate(self) -> Iterator[Event]:
         """Events that make this registry."""
@@ -234,6 +298,10 @@ class Registry:
         # The generations of deleted topics need not be known one by one: the highest will do.
         gone = [g for key, g in self._next_generation.items() if key not in self._by_name]
         yield {"event": "generations", "from": max([*gone, self._least_generation])}
+        for name, start in self.journal_starts.items():
+            yield {"event": "journal_start", "name": name, "start": start}
+        for unnamed, partitions in self.unnamed.items():
+            yield kept_unnamed(unnamed, partitions)
         for topic in self._by_name.values():
             yield created(topic)
             yield from log_start_events(topic, self.log_starts(topic))
@@ -242,7 +310,8 @@ class Registry:
         if part["part"] == 0:
             self._staged = []
         if part["part"] != len(self._staged):
-            raise ValueError(f"part {part['part']} of a snapshot came out of turn")
+            self._staged = []  # a part before it is lost: the events before the snapshot count
+            return
         self._staged.append(part)
         if len(self._staged) < part["of"]:
             return
@@ -272,8 +341,8 @@ def snapshot_parts(events: Iterable[Event], per_part: int = 500) -> list[Event]:
     ]
 
 
-def last_snapshot(events: Sequence[Event]) -> int:
-    """Where the last whole snapshot begins; 0 where there is none.
+def last_snapshot(events: Sequence[Event]) -> int | None:
+    """Where the last whole snapshot begins; None where there is none.
 
     What lies before may have lost some of its events: they were dead, and their space was freed.
     """
@@ -284,7 +353,7 @@ def last_snapshot(events: Sequence[Event]) -> int:
             continue
         if [e.get("part") for e in events[first : at + 1]] == list(range(event["of"])):
             return first
-    return 0
+    return None
 
 
 def created(topic: Topic) -> Event:
@@ -314,6 +383,24 @@ def log_start_events(topic: Topic, starts: Mapping[int, int]) -> Iterator[Event]
             "generation": topic.generation,
             "starts": {str(partition): offset for partition, offset in some.items()},
         }  # fmt: skip
+
+
+def kept_unnamed(unnamed: Unnamed, partitions: int) -> Event:
+    """The event that keeps a topic whose name is lost."""
+    return {"event": "unnamed", **_identity(unnamed), "partitions": partitions}
+
+
+def dropped_unnamed(unnamed: Unnamed) -> Event:
+    """The event that gives up a topic whose name is lost."""
+    return {"event": "unnamed_dropped", **_identity(unnamed)}
+
+
+def _identity(unnamed: Unnamed) -> Event:
+    return {"org": unnamed.org, "hash": unnamed.hash.hex(), "generation": unnamed.generation}
+
+
+def _unnamed_of(event: Event) -> Unnamed:
+    return Unnamed(event["org"], bytes.fromhex(event["hash"]), event["generation"])
 
 
 def producer_id_space(cluster_id: str) -> range:

@@ -15,6 +15,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any
 
 from quafka.commands.output import Quantity, facts, table
+from quafka_broker.registry_replay import BadRegistryError
 from quafka_broker.snapshots.catalog import drop, expired, load, snapshot_ids
 from quafka_broker.snapshots.control import ControlError
 from quafka_broker.snapshots.create import Creation, Made, SnapshotError
@@ -23,7 +24,6 @@ from quafka_broker.snapshots.pins import Cut
 from quafka_broker.snapshots.source import Source
 from quafka_broker.snapshots.store import Store, open_store
 from quafka_broker.snapshots.verify import Verification
-from quafka_broker.state import BadRegistryError
 from quafka_broker.wal.errors import DamagedLogError, StorageError
 from quafka_mesh_ops.errors import StartupError
 from quafka_mesh_ops.identity import parse_node_id

@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from quafka_broker.config import BrokerConfig
+from quafka_broker.registry_replay import BadRegistryError
 from quafka_broker.server import DataFolder
-from quafka_broker.state import BadRegistryError, BrokerState
+from quafka_broker.state import BrokerState
 from quafka_broker.virtual_topics import VirtualTopicId
 from quafka_broker.wal.disk import RealDisk
 from quafka_broker.wal.errors import DamagedLogError, StorageError

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict, defaultdict
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 from time import time_ns
 from typing import Any
@@ -23,7 +23,7 @@ from quafka_broker.groups.limits import Limits, refusal_of_any
 from quafka_broker.groups.states import State
 from quafka_broker.groups.table import Committed, Kept, Key, Place, Table, offsets_event
 from quafka_broker.groups.usage import Usage, offset_cost
-from quafka_broker.topics import Topic
+from quafka_broker.topics import Registry, Topic
 from quafka_broker.wal.log import Log
 from quafka_mesh_ops.group_ops import (
     Heartbeat,
@@ -57,17 +57,17 @@ class Coordinator:
         self,
         wal: Log,
         limits: Limits,
-        find_topic: Callable[[int, str], Topic | None],
-        moved: Callable[[], None],
+        registry: Registry,
+        begin_at: Callable[[int], Awaitable[None]],
         *,
         now_ms: Callable[[], int] = _now_ms,
     ) -> None:
         self.limits = limits
         self.now_ms = now_ms
         """The wall clock, by which commits are dated."""
-        self._table = Table(self._new_group, find_topic, _now)
-        self.journal = Journal(wal, self._table, moved)
-        self._lags = Lags(wal, find_topic)
+        self._table = Table(self._new_group, registry.is_live, _now)
+        self.journal = Journal(wal, self._table, begin_at)
+        self._lags = Lags(wal, registry.by_name)
         self._due: Deadlines[Key] = Deadlines()
         self._young: defaultdict[int, OrderedDict[str, None]] = defaultdict(OrderedDict)
         self._limited = LimitedLog(log)
@@ -84,6 +84,7 @@ class Coordinator:
             ValueError, KeyError, TypeError: an event cannot be understood.
         """
         await self.journal.replay()
+        self.journal.mend()
         self._running = True
         for key, kept in list(self._table.kept.items()):
             self._changed(key, kept.group)

@@ -4,8 +4,13 @@ Replaying them, the later one winning, gives the table of groups. An event is ap
 durable, in the order of the log, whether or not anybody still waits for it.
 
 So that a restart does not grow with the commits, the log start follows: from time to time every
-fact that an old event holds is said once more, a few at a time, oldest first; what lies before is
-dead then. Events that delete are never said again: what they delete lies before them.
+fact that an old event holds is restated, a few at a time, oldest first; what lies before is dead
+then. Events that delete are never restated: what they delete lies before them. So the log start
+is an event of the registry: without it, a fact whose deletion has been freed would come back.
+
+Each checkpoint has a copy of the table, with the place of each fact, and a replay begins with it.
+Damage to older events costs nothing. Behind a gap in newer ones, facts may be older than they
+were; then the log start stays below the gap, and the gap is read again at each start.
 
 No batch is written that holds much more than 1 MiB; a larger event is written in parts, of which
 a replay takes all or none (event_codec.py). Batches of earlier versions are read at any size.
@@ -16,27 +21,31 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter, OrderedDict, deque
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
 from functools import partial
-from itertools import chain
+from itertools import chain, compress
+from operator import itemgetter
 from time import time_ns
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 from quafka_broker import event_batches
 from quafka_broker.groups.event_codec import EventReader, encode
 from quafka_broker.groups.table import Event, Fact, Key, Table, size_of
-from quafka_broker.topics import REGISTRY_ORG
-from quafka_broker.virtual_topics import VirtualTopicId, topic_hash
-from quafka_broker.wal.errors import CorruptError, StorageError
+from quafka_broker.internal_topics import Gap, read_values, verify
+from quafka_broker.topics import GROUPS
+from quafka_broker.wal.errors import StorageError
 from quafka_broker.wal.log import Log
-from quafka_proto.records import BatchHeader, read_header
+from quafka_mesh_ops.slices import Slices
+from quafka_proto.records import BatchHeader
 
 log = logging.getLogger("quafka.broker.groups")
 
-GROUPS_NAME = "__quafka_groups"
-GROUPS = VirtualTopicId(REGISTRY_ORG, topic_hash(REGISTRY_ORG, GROUPS_NAME), 0, 0)
+SECTION = "groups/1"
+"""Of a checkpoint: a block [offset], then blocks [event, [the offset of each of its facts, …]].
 
-_READ_BYTES = 1 << 20
+Events below the first offset are in the copy; some of those behind it may be.
+"""
+
 _WEIGHT_PER_SLICE = 200
 _BYTES_AT_ONCE = 256 << 10
 """Bytes of events that are encoded in one go."""
@@ -58,13 +67,17 @@ class Journal:
     """The table's way to the log and back."""
 
     def __init__(
-        self, wal: Log, table: Table, moved: Callable[[], None], facts_kept: int = 10_000
+        self,
+        wal: Log,
+        table: Table,
+        begin_at: Callable[[int], Awaitable[None]],
+        facts_kept: int = 10_000,
     ) -> None:
-        """`moved` is called when the log start has moved. Facts are not said again before there
-        have been `facts_kept` of them, and as many as there are live ones."""
+        """`begin_at` moves the log start, durably. Facts are not restated before there have been
+        `facts_kept` of them, and as many as there are live ones."""
         self._wal = wal
         self._table = table
-        self._moved = moved
+        self._begin_at = begin_at
         self.facts_kept = facts_kept
         self._places: OrderedDict[Fact, int] = OrderedDict()  # where each is said, oldest first
         self._queued: Counter[Fact] = Counter()  # on their way to the log
@@ -74,6 +87,8 @@ class Journal:
         self._writing: asyncio.Task[None] | None = None
         self._superseded = 0  # facts said since the last turn
         self._turn: asyncio.Task[None] | None = None
+        self._applied = 0  # events below this offset are in the table
+        self._gap: int | None = None  # where the first one that cannot be read is
 
     # --- reading ----------------------------------------------------------------------------
 
@@ -84,35 +99,71 @@ class Journal:
             StorageError: it cannot be read.
             ValueError, KeyError, TypeError: an event cannot be understood.
         """
-        said = 0
-        async for offset, event in self._events():
+        virtual = self._wal.topic(GROUPS)
+        start, said = self._load(self._wal.take_kept(SECTION), virtual.log_start)
+        await verify(self._wal, GROUPS, start)
+        reader = EventReader()
+        async for found in read_values(self._wal, GROUPS, max(start, virtual.log_start)):
+            if isinstance(found, Gap):
+                self._lost(found)
+                continue
+            whole = reader.feed(found.offset, found.data)
+            if whole is None:
+                continue
+            offset, event = whole
             facts = self._table.facts(event)
             said += len(facts)
             self._table.apply(event, replaying=True)
             self._note(facts, offset)
+        # The log may have lost its last events without a trace; their offsets are not used again.
+        if start > virtual.high_watermark:
+            self._wal.advance_log_start(GROUPS, start)
+        self._applied = virtual.high_watermark
         self._superseded = max(0, said - len(self._places))
+        self._wal.keep(SECTION, self._copy)
 
-    async def _events(self) -> AsyncIterator[tuple[int, Event]]:
-        virtual = self._wal.topic(GROUPS)
-        reader = EventReader()
-        offset = virtual.log_start
-        while offset < virtual.high_watermark:
-            try:
-                batches = await self._wal.read(virtual, offset, _READ_BYTES, at_least_one=True)
-            except CorruptError:
-                end = self._wal.end_of_lost(virtual, offset)
-                if end == offset:
-                    raise
-                log.warning("events %d to %d of the consumer groups are lost", offset, end - 1)
-                offset = end
-                continue
-            for batch in batches:
-                offset = read_header(batch).base_offset
-                for record in event_batches.records_of(batch):
-                    event = reader.feed(offset, record.value or b"")
-                    offset += 1
-                    if event is not None:
-                        yield event
+    def mend(self) -> None:
+        """Restate everything where damage has taken events whose facts are known all the same."""
+        if self._gap is None and self._wal.is_damaged(GROUPS):
+            self._begin_turn()
+
+    def _load(self, blocks: list[list[Any]], log_start: int) -> tuple[int, int]:
+        """Apply a checkpoint's copy; returns where the log goes on, and how many facts that were.
+
+        Facts from below the log start were restated or deleted later.
+        """
+        if not blocks:
+            return 0, 0
+        placed: list[tuple[Fact, int]] = []
+        for event, places in blocks[1:]:
+            facts = self._table.facts(event)
+            kept: list[bool] = [at >= log_start for at in places]
+            if event["event"] == "offsets":
+                rows = cast("list[object]", event["offsets"])
+                event["offsets"] = list(compress(rows, kept))
+            if any(kept):
+                self._table.apply(event, replaying=True)
+                placed += compress(zip(facts, places, strict=True), kept)
+        for fact, place in sorted(placed, key=itemgetter(1)):
+            self._note([fact], place)
+        return blocks[0][0], len(placed)
+
+    def _lost(self, gap: Gap) -> None:
+        log.error("events %d to %d of the consumer groups are lost", gap.first, gap.end - 1)
+        if not gap.settled and self._gap is None:
+            self._gap = gap.first
+
+    async def _copy(self) -> AsyncGenerator[Sequence[Any]]:
+        """The table for a checkpoint, while it changes: what changes is replayed from the log."""
+        yield [self._applied if self._gap is None else self._gap]
+        slices = Slices(_WEIGHT_PER_SLICE)
+        for key in list(self._table.kept):
+            for facts in self._table.slices_of(key, _WEIGHT_PER_SLICE):
+                known = [fact for fact in facts if fact in self._places and self._table.has(fact)]
+                if known:
+                    places = [self._places[fact] for fact in known]
+                    yield [self._table.restated_in_one(known), places]
+                await slices.done(len(facts))
 
     # --- writing ----------------------------------------------------------------------------
 
@@ -136,6 +187,7 @@ class Journal:
                 return
             about = self._table.facts(event)
             self._table.apply(event, replaying=False)
+            self._applied = appended.result()[0] + 1
             self._note(about, appended.result()[0])
             self._superseded += len(about)
             self._restate_if_due()
@@ -207,16 +259,20 @@ class Journal:
     def _restate_if_due(self) -> None:
         if self._superseded <= max(self.facts_kept, len(self._places)):
             return
+        if self._gap is None:
+            self._begin_turn()
+
+    def _begin_turn(self) -> None:
         if self._turn is None or self._turn.done():
             self._superseded = 0
             self._turn = asyncio.get_running_loop().create_task(self._restate())
             self._turn.add_done_callback(_seen)
 
     async def _restate(self) -> None:
-        """Say every fact again that was said before now; then move the log start."""
+        """Restate every fact that was said before now; then move the log start."""
         virtual = self._wal.topic(GROUPS)
         end = virtual.high_watermark
-        while self._places and (oldest := next(iter(self._places.values()))) < end:
+        while self._places and next(iter(self._places.values())) < end:
             await self._wal.wait_for_room()
             some = self._some_before(end)
             if some:
@@ -224,8 +280,8 @@ class Journal:
             elif self._last is not None:
                 # All of them are on their way, and will have been said anew when that has ended.
                 await asyncio.wait([self._last])
-            self._advance(oldest)
-        self._advance(end)
+        if end > virtual.log_start:
+            await self._begin_at(end)
 
     def _some_before(self, end: int) -> list[tuple[Fact, int]]:
         """The oldest facts, but for those of which another version is on its way already."""
@@ -246,12 +302,6 @@ class Journal:
         for (fact, before), place in zip(some, written.places, strict=True):
             if self._places.get(fact) == before:  # else it was deleted, or said anew, meanwhile
                 self._note([fact], first + place)
-
-    def _advance(self, offset: int) -> None:
-        virtual = self._wal.topic(GROUPS)
-        if offset > virtual.log_start:
-            self._wal.advance_log_start(GROUPS, offset)
-            self._moved()
 
 
 def _encoded(

@@ -16,7 +16,7 @@ deleted are nobody's: no event says so.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -96,11 +96,12 @@ class Table:
     def __init__(
         self,
         new_group: Callable[[Key], Group],
-        find_topic: Callable[[int, str], Topic | None],
+        is_live: Callable[[int, str, int], bool],
         now: Callable[[], float],
     ) -> None:
+        """`is_live`: whether there is a topic of this org, name and generation."""
         self._new_group = new_group
-        self._find_topic = find_topic
+        self._is_live = is_live
         self._now = now
         self.kept: dict[Key, Kept] = {}
         self._usage: defaultdict[int, Usage] = defaultdict(Usage)
@@ -188,10 +189,6 @@ class Table:
         else:
             raise ValueError(f"the event {kind!r} is not known")
 
-    def _is_live(self, org: int, name: str, generation: int) -> bool:
-        topic = self._find_topic(org, name)
-        return topic is not None and topic.generation == generation
-
     def restated(self, facts: Iterable[Fact]) -> list[Event]:
         """Events that say these once more."""
         events: list[Event] = []
@@ -203,6 +200,35 @@ class Table:
             else:
                 events.append(offsets_event(key, {place: kept.offsets[place]}))
         return events
+
+    def slices_of(self, key: Key, size: int) -> Iterator[list[Fact]]:
+        """A group's facts, up to a weight, as one event may restate them."""
+        kept = self.kept.get(key)
+        if kept is None:
+            return
+        if kept.stored is not None:
+            yield [(key, None)]
+        some: list[Fact] = []
+        weight = 0
+        for place in list(kept.offsets):
+            if place in kept.offsets:
+                some.append((key, place))
+                weight += self.weight((key, place))
+            if weight >= size:
+                yield some
+                some, weight = [], 0
+        if some:
+            yield some
+
+    def restated_in_one(self, facts: Sequence[Fact]) -> Event:
+        """One event that restates facts of one slice, which are there."""
+        key, place = facts[0]
+        kept = self.kept[key]
+        if place is None:
+            assert kept.stored is not None
+            return kept.stored
+        places = [place for _, place in facts if place is not None]
+        return offsets_event(key, {place: kept.offsets[place] for place in places})
 
     # --- what has had its time --------------------------------------------------------------
 

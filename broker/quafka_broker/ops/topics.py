@@ -142,7 +142,7 @@ async def _named(state: BrokerState, org: int, name: str, create: bool) -> Topic
         return _description(state, topic)
     if not legal_name(name):
         return TopicDescription(name, b"", 0, ErrorCode.INVALID_TOPIC_EXCEPTION)
-    if not create:
+    if not create and not state.is_unnamed(org, name):
         return TopicDescription(name, b"", 0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     try:
         topic, _ = await state.create_topic(org, name, state.config.num_partitions)

@@ -9,10 +9,14 @@ File `checkpoint-<n>`: 12 bytes, b"QUAFKACP" and the version (4, big-endian), th
     "epochs"    list of [leader epoch, first id in it]; not in checkpoints from before epochs
     "topics"    list of [id, covered, VirtualTopicState, list of ProducerState]
     "evicted"   list of [org, id below which its evicted producers are]; not in older checkpoints
+    "section"   name, and any values: what a part of the broker above the log keeps beside it
     "end"       durable segment, durable position, end id, number of blocks before
 
-A file without its "end", or with any other fault, is as good as none: all of it can be made again
-from the segments. It is written beside the older one, which is removed only afterwards.
+A section's name ends with its version, as in "registry/1". Readers skip blocks and sections that
+they do not know, so a new section needs no new version of the file.
+
+A file without its "end", or with any other fault, is as good as none. Two are kept: the newest,
+and the one before it, which counts where the newest is damaged or missing (docs/adr/0029).
 
 It is *fuzzy*: taken in slices while the log goes on. Each virtual topic, with its producers, says
 up to which global id it is covered; a start skips what it finds below that. All that is covered is
@@ -23,7 +27,9 @@ from __future__ import annotations
 
 import logging
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import msgpack as untyped_msgpack  # type: ignore[import-untyped]  # pyright: ignore[reportMissingTypeStubs]
@@ -42,6 +48,9 @@ PREFIX = "checkpoint-"
 _TEMPORARY = ".new"
 _MAGIC = struct.pack(">8sI", b"QUAFKACP", 1)
 _BLOCK = struct.Struct(">II")
+
+Sections = Mapping[str, list[list[Any]]]
+"""By name: the values of each of a section's blocks, in the order in which they were written."""
 
 
 class TopicState(NamedTuple):
@@ -63,6 +72,7 @@ class Checkpoint(NamedTuple):
         end_id: no virtual topic has an id from there on.
         epochs: leader epochs and the first id in each; None where the checkpoint has none.
         evicted: orgs that producers were evicted of, and below which id these are.
+        sections: what parts of the broker above the log have kept in it.
     """
 
     next_id: int
@@ -73,6 +83,7 @@ class Checkpoint(NamedTuple):
     end_id: int
     epochs: list[tuple[int, int]] | None = None
     evicted: Sequence[tuple[int, int]] = ()
+    sections: Sections = MappingProxyType({})
 
 
 class CheckpointWriter:
@@ -111,8 +122,18 @@ class CheckpointWriter:
         self._append([_framed(packed)])
         self._blocks += 1
 
-    def finish(self, durable: tuple[int, int], end_id: int, evicted: list[tuple[int, int]]) -> None:
-        """Make it the one that counts, and remove the older ones. Raises OSError."""
+    def section(self, name: str, values: Iterable[Any]) -> None:
+        """One block of a section. Raises OSError."""
+        self._write(b"", [("section", name, *values)])
+
+    def finish(
+        self,
+        durable: tuple[int, int],
+        end_id: int,
+        evicted: list[tuple[int, int]],
+        keep: int = 0,
+    ) -> None:
+        """Make it the one that counts; all others but number `keep` are removed. Raises OSError."""
         assert self._file is not None
         self._write(b"", [("evicted", evicted)])
         self._write(b"", [("end", *durable, end_id, self._blocks)])
@@ -122,7 +143,7 @@ class CheckpointWriter:
         self._disk.rename(self._name + _TEMPORARY, self._name)
         self._disk.sync_names()
         for name in _names(self._disk):
-            if name != self._name:
+            if name not in (self._name, f"{PREFIX}{keep}"):
                 self._disk.remove(name)
 
     def abandon(self) -> None:
@@ -161,29 +182,64 @@ def number_of(name: str) -> int:
     return int(name.removeprefix(PREFIX))
 
 
-def remove_all(disk: Disk) -> None:
-    """The next start reads the whole index. Raises OSError."""
-    for name in _names(disk):
-        disk.remove(name)
-    disk.sync_names()
+class Found(NamedTuple):
+    """The checkpoints of a log.
+
+    Attributes:
+        newest: number of the newest file; 0 where there is none.
+        number: of the newest whole one; 0 where there is none.
+        checkpoint: what that one holds.
+        faults: the names of newer files that are not whole, and why.
+    """
+
+    newest: int
+    number: int
+    checkpoint: Checkpoint | None
+    faults: dict[str, str]
 
 
-def load_newest(disk: Disk) -> tuple[int, Checkpoint | None]:
-    """The number of the newest checkpoint there is (0: none), and the newest one that is whole.
+def load_newest(disk: Disk) -> Found:
+    """Read the newest checkpoint that is whole.
 
     Raises:
         OSError: a file cannot be read.
     """
     names = _names(disk)
+    newest = number_of(names[0]) if names else 0
+    faults: dict[str, str] = {}
     for name in names:
-        file = disk.open(name)
-        try:
-            return number_of(names[0]), read_checkpoint(file)
-        except ValueError as e:
-            log.warning("%s is not used: %s", name, e)
-        finally:
-            file.close()
-    return (number_of(names[0]) if names else 0), None
+        fault = _read(disk, name)
+        if not isinstance(fault, str):
+            return Found(newest, number_of(name), fault, faults)
+        faults[name] = fault
+        log.warning("%s is not used: %s", name, fault)
+    return Found(newest, 0, None, faults)
+
+
+def faults_of(disk: Disk) -> dict[str, str]:
+    """The checkpoints that are not whole, and why.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    faults: dict[str, str] = {}
+    for name in _names(disk):
+        with suppress(FileNotFoundError):  # a running broker removes them
+            fault = _read(disk, name)
+            if isinstance(fault, str):
+                faults[name] = fault
+    return faults
+
+
+def _read(disk: Disk, name: str) -> Checkpoint | str:
+    """A checkpoint, or why it is not whole."""
+    file = disk.open(name)
+    try:
+        return read_checkpoint(file)
+    except ValueError as e:
+        return str(e)
+    finally:
+        file.close()
 
 
 def read_checkpoint(file: File) -> Checkpoint:
@@ -192,34 +248,35 @@ def read_checkpoint(file: File) -> Checkpoint:
     Raises:
         ValueError: it is not whole, or not one of this version.
     """
-    segments: list[SegmentState] = []
-    damages: list[Damage] = []
-    topics: list[TopicState] = []
-    epochs: list[tuple[int, int]] | None = None
-    evicted: list[tuple[int, int]] = []
-    next_id = 0
+    found: dict[str, list[list[Any]]] = {}
     try:
         for number, (kind, *values) in enumerate(_blocks(file)):
-            if kind == "begin":
-                next_id = values[0]
-            elif kind == "segment":
-                segments.append(SegmentState(*values[0]))
-            elif kind == "damage":
-                damages.append(_damage(values[0]))
-            elif kind == "epochs":
-                epochs = [(epoch, first_id) for epoch, first_id in values[0]]
-            elif kind == "evicted":
-                evicted = [(org, below) for org, below in values[0]]
-            elif kind == "topics":
-                topics += map(_topic, values[0])
-            elif kind == "end" and values[3] == number:
-                durable = values[0], values[1]
-                return Checkpoint(
-                    next_id, segments, damages, topics, durable, values[2], epochs, evicted
-                )
+            if kind == "end" and values[3] == number:
+                return _checkpoint(found, values)
+            found.setdefault(kind, []).append(values)
     except (TypeError, LookupError) as e:
         raise ValueError(f"it cannot be understood: {e!r}") from e
     raise ValueError("it has no end")
+
+
+def _checkpoint(found: Mapping[str, list[list[Any]]], end: list[Any]) -> Checkpoint:
+    """Made of the blocks of each kind, and the last one."""
+    *durable, end_id, _ = end
+    sections: dict[str, list[list[Any]]] = {}
+    for name, *values in found.get("section", ()):
+        sections.setdefault(name, []).append(values)
+    epochs = found.get("epochs")
+    return Checkpoint(
+        next_id=found["begin"][-1][0],
+        segments=[SegmentState(*state) for (state,) in found.get("segment", ())],
+        damages=[_damage(damage) for (damage,) in found.get("damage", ())],
+        topics=[_topic(topic) for (some,) in found.get("topics", ()) for topic in some],
+        durable=(durable[0], durable[1]),
+        end_id=end_id,
+        epochs=None if epochs is None else [(epoch, first_id) for epoch, first_id in epochs[-1][0]],
+        evicted=[(org, below) for (some,) in found.get("evicted", ()) for org, below in some],
+        sections=sections,
+    )
 
 
 def _blocks(file: File) -> Iterator[list[Any]]:

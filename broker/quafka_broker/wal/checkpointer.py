@@ -6,13 +6,14 @@ import asyncio
 import errno
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from quafka_broker.virtual_topics import VirtualTopicId
-from quafka_broker.wal.checkpoint import CheckpointWriter, TopicState, pack_topics
+from quafka_broker.wal.checkpoint import CheckpointWriter, Found, TopicState, pack_topics
 from quafka_broker.wal.contents import Contents
 from quafka_broker.wal.disk import Disk
 from quafka_broker.wal.reserve import Reserve
@@ -21,6 +22,12 @@ log = logging.getLogger("quafka.broker.wal")
 
 _SLICE = 0.002
 """Seconds of the event loop at a time. One virtual topic is never divided."""
+
+Kept = Callable[[], AsyncGenerator[Sequence[Any]]]
+"""What a part of the broker keeps in each checkpoint: the values of one block after the other.
+
+Any values that msgpack knows. Each step takes a few milliseconds of the event loop at most.
+"""
 
 T = TypeVar("T")
 
@@ -33,23 +40,31 @@ class Checkpointer:
         disk: Disk,
         contents: Contents,
         reserve: Reserve,
-        number: int,
+        found: Found,
         make_durable: Callable[[], Awaitable[tuple[int, int]]],
     ) -> None:
-        """`number`: of the newest checkpoint file there is.
-
-        `make_durable` syncs the log, and says up to where it did.
-        """
+        """`found`: the checkpoints there are. `make_durable` syncs the log; returns up to where."""
         self._disk = disk
         self._contents = contents
         self._reserve = reserve
-        self._number = number
+        self._number = found.newest
+        self._previous = found.number
+        # Up to which id the newest whole one covers everything, and the one before it.
+        newest = found.checkpoint
+        self._covered = (0, newest.next_id if newest is not None else 0)
+        self.kept: dict[str, Kept] = {}
+        """By section."""
         self._make_durable = make_durable
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="wal-checkpoint")
 
     def close(self) -> None:
         """Release the thread."""
         self._thread.shutdown()
+
+    @property
+    def both_cover(self) -> int:
+        """Ids below this one are covered by each of the two checkpoints that are kept."""
+        return min(self._covered)
 
     async def take(self) -> None:
         """Write a checkpoint. On a full disk, with the reserve.
@@ -72,18 +87,26 @@ class Checkpointer:
             segments = [segment.state() for segment in contents.segments]
             damages = list(contents.quarantine.damages)
             epochs = contents.epochs.dump()
-            begin = partial(writer.begin, contents.next_id, segments, damages, epochs)
+            covered = contents.next_id
+            begin = partial(writer.begin, covered, segments, damages, epochs)
             topics = list(contents.topics)
             await self._in_thread(begin)
             for packed in self._slices(topics):
                 await self._in_thread(partial(writer.topics, packed))
+            for name, kept in self.kept.items():
+                async with aclosing(kept()) as blocks:
+                    async for values in blocks:
+                        await self._in_thread(partial(writer.section, name, values))
             end_id = contents.next_id
             durable = await self._make_durable()
             evicted = contents.producers.dump_evicted()
-            await self._in_thread(partial(writer.finish, durable, end_id, evicted))
+            finish = partial(writer.finish, durable, end_id, evicted, keep=self._previous)
+            await self._in_thread(finish)
         except BaseException:
             self._thread.submit(writer.abandon)
             raise
+        self._previous = self._number
+        self._covered = (self._covered[1], covered)
 
     def _slices(self, topics: list[VirtualTopicId]) -> Iterator[bytes]:
         """What the virtual topics hold at the moment when they are asked for."""

@@ -94,7 +94,7 @@ class Contents:
     # --- recovery ---------------------------------------------------------------------------
 
     def load(self, checkpoint: Checkpoint) -> None:
-        """Begin with what a checkpoint says.
+        """Begin with what a checkpoint says. Its damages are left to recovery, which looks again.
 
         Raises:
             ValueError: it cannot be understood.
@@ -106,9 +106,40 @@ class Contents:
         self.producers.load_evicted(checkpoint.evicted)
         if checkpoint.epochs is not None:
             self.epochs.load(checkpoint.epochs)
-        for damage in checkpoint.damages:
-            self.quarantine.add(damage)
         self._all_covered = checkpoint.next_id
+
+    def reset(self) -> None:
+        """Forget everything, and release the files."""
+        for segment in self.segments:
+            segment.close()
+        self.segments = []
+        self.topics.clear()
+        self.producers.keep(())
+        self.live = LiveRecords()
+        self.quarantine = Quarantine()
+        self._covered.clear()
+        self._all_covered = 0
+        self._given.clear()
+
+    def agrees(self, row: IndexRow) -> bool:
+        """Whether an entry that is back is where its virtual topic expects it."""
+        id_ = VirtualTopicId(row.org_id, row.topic_hash, row.partition, row.generation)
+        if row.global_id >= max(self._all_covered, self._covered.get(id_, 0)):
+            return True
+        topic = self.topics.get(id_)
+        is_dead = topic is not None and row.base_offset + row.record_count <= topic.log_start
+        return is_dead or self.expects(row)
+
+    def expects(self, row: IndexRow) -> bool:
+        """Whether an entry's records are live, at the offsets that it has."""
+        topic = self.topics.get(
+            VirtualTopicId(row.org_id, row.topic_hash, row.partition, row.generation)
+        )
+        end = row.base_offset + row.record_count
+        if topic is None or not topic.log_start < end <= topic.high_watermark:
+            return False
+        offset = max(row.base_offset, topic.log_start)
+        return topic.global_id_at(offset) == row.global_id + offset - row.base_offset
 
     def lose(self, damage: Damage) -> None:
         """Recovery found damage; whose records were in it comes out in the end."""

@@ -13,13 +13,13 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from quafka_broker.leader_epochs import LeaderEpochs
 from quafka_broker.producers import Producers
 from quafka_broker.virtual_topics import VirtualTopic, VirtualTopicId
 from quafka_broker.wal.checkpoint import Checkpoint, load_newest
-from quafka_broker.wal.checkpointer import Checkpointer
+from quafka_broker.wal.checkpointer import Checkpointer, Kept
 from quafka_broker.wal.contents import Contents
 from quafka_broker.wal.disk import Disk
 from quafka_broker.wal.epoch_file import EpochFile, Evidence
@@ -27,12 +27,13 @@ from quafka_broker.wal.errors import CorruptError, StorageError
 from quafka_broker.wal.group import WriteTimes
 from quafka_broker.wal.quarantine import Damage
 from quafka_broker.wal.reading import Reader, ReadTimes, Room
-from quafka_broker.wal.recovery import Recovered, recover
+from quafka_broker.wal.recovery import Recovered, StaleCheckpointError, recover
 from quafka_broker.wal.repair import repair
 from quafka_broker.wal.reserve import Reserve
 from quafka_broker.wal.rewriter import RewritePolicy, Rewriter
 from quafka_broker.wal.segment import Segment
 from quafka_broker.wal.writer import FsyncPolicy, Writer, WriterStats
+from quafka_mesh_ops.slices import Slices
 from quafka_proto.errors import Malformed
 from quafka_proto.log_format import REWRITTEN, IndexRow
 from quafka_proto.records import BatchHeader
@@ -40,6 +41,9 @@ from quafka_proto.records import BatchHeader
 log = logging.getLogger("quafka.broker.wal")
 
 CHECKPOINT_BYTES = 256 << 20
+_SOON_SECONDS = 5.0
+_SOON_SHARE = 20
+_LOOKED_UP_PER_SLICE = 100
 
 _MANY = 1 << 62
 
@@ -132,6 +136,9 @@ class Log:
         self._checkpoint_at = 0.0
         self._behind = 0  # with what was written since the start: behind the last checkpoint
         self._checkpoint_failures = 0
+        self._checkpoint_seconds = 0.0  # how long the last one took
+        self._soon: asyncio.TimerHandle | None = None
+        self._kept: dict[str, list[list[Any]]] = {}
         self.on_commit: Callable[[set[VirtualTopicId]], None] = lambda _topics: None
         """Called with the virtual topics that have grown."""
 
@@ -145,10 +152,11 @@ class Log:
             OSError: a file cannot be read or put right.
         """
         self._contents.producers = producers
-        number, checkpoint = load_newest(self._disk)
+        found = load_newest(self._disk)
+        checkpoint = found.checkpoint
         if checkpoint is not None:
-            self._contents.load(checkpoint)
-        recovered = recover(self._disk, checkpoint, self._contents)
+            self._kept = dict(checkpoint.sections)
+        recovered = self._recover(checkpoint)
         segments = self._contents.segments
         producers.evictions_unknown = checkpoint is None and _has_freed(segments)
         if not segments or segments[-1].number != recovered.active:
@@ -165,7 +173,7 @@ class Log:
         )
         writer.on_commit = self._committed
         self._checkpointer = Checkpointer(
-            self._disk, self._contents, self._reserve, number, writer.make_durable
+            self._disk, self._contents, self._reserve, found, writer.make_durable
         )
 
     def _begin_epoch(self, recovered: Recovered, checkpoint: Checkpoint | None) -> None:
@@ -176,6 +184,24 @@ class Log:
         )
         epochs.begin(self._epoch_file.begin(evidence), self._contents.next_id)
         epochs.forget_below(self._contents.next_id if first is None else first)
+
+    def _recover(self, checkpoint: Checkpoint | None) -> Recovered:
+        """Fill the contents."""
+        if checkpoint is None:
+            return recover(self._disk, None, self._contents)
+        self._contents.load(checkpoint)
+        try:
+            return recover(self._disk, checkpoint, self._contents)
+        except StaleCheckpointError as e:
+            log.warning("%s: reading all of the index", e)
+        self._contents.reset()
+        recovered = recover(
+            self._disk, checkpoint._replace(segments=[], topics=[], next_id=0), self._contents
+        )
+        producers = self._contents.producers
+        for topic in checkpoint.topics:
+            producers.load_unknown(topic.id, topic.producers)
+        return recovered
 
     def start(self) -> None:
         """Begin to write."""
@@ -200,6 +226,8 @@ class Log:
         if self._closed:
             return
         self._closed = True
+        if self._soon is not None:
+            self._soon.cancel()
         if self._writer is not None:
             if self._started:
                 await self._writer.close()
@@ -317,6 +345,11 @@ class Log:
         """All virtual topics that are known."""
         return list(self._contents.topics)
 
+    @property
+    def next_id(self) -> int:
+        """The global id of the next record."""
+        return self._contents.next_id
+
     def advance_log_start(self, topic: VirtualTopicId, offset: int) -> None:
         """Serve no record below `offset` any more; see `VirtualTopic.advance_log_start`."""
         self._contents.advance_log_start(self.topic(topic), offset)
@@ -371,14 +404,40 @@ class Log:
         written = self.stats.bytes
         due = self._unsaved + written - self._saved_at >= self._checkpoint_bytes
         if due and self._settled and self._checkpointing is None and self.failure is None:
-            self._unsaved, self._saved_at = 0, written
-            self._checkpointing = asyncio.create_task(self._save())
-            self._checkpointing.add_done_callback(self._saved)
+            self._begin_checkpoint()
+
+    def _begin_checkpoint(self) -> None:
+        self._unsaved, self._saved_at = 0, self.stats.bytes
+        self._checkpointing = asyncio.create_task(self._save())
+        self._checkpointing.add_done_callback(self._saved)
 
     def _saved(self, task: asyncio.Task[None]) -> None:
         self._checkpointing = None
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("a checkpoint failed", exc_info=error)
+
+    def keep(self, section: str, kept: Kept) -> None:
+        """Keep something of the caller's in each checkpoint from now on."""
+        assert self._checkpointer is not None
+        self._checkpointer.kept[section] = kept
+
+    def take_kept(self, section: str) -> list[list[Any]]:
+        """The blocks of a section of the checkpoint that this start has read. Once only."""
+        return self._kept.pop(section, [])
+
+    def save_soon(self) -> None:
+        """Take a checkpoint in a few seconds: what it copies is in one place until then.
+
+        Where checkpoints take long it is later, so that they take a small share of the time.
+        """
+        if self._soon is None and self._settled and not self._closed:
+            delay = max(_SOON_SECONDS, self._checkpoint_seconds * _SOON_SHARE)
+            self._soon = asyncio.get_running_loop().call_later(delay, self._save_now)
+
+    def _save_now(self) -> None:
+        self._soon = None
+        if self._checkpointing is None and self.failure is None:
+            self._begin_checkpoint()
 
     async def save(self) -> None:
         """Take a checkpoint now.
@@ -394,13 +453,14 @@ class Log:
 
     async def _take_checkpoint(self) -> None:
         assert self._checkpointer is not None
-        written = self.stats.bytes
+        written, began = self.stats.bytes, time.monotonic()
         try:
             await self._checkpointer.take()
         except OSError:
             self._checkpoint_failures += 1
             raise
         self._checkpoint_at = time.monotonic()
+        self._checkpoint_seconds = self._checkpoint_at - began
         self._behind = -written
 
     async def _save(self) -> None:
@@ -501,6 +561,29 @@ class Log:
     def end_of_lost(self, topic: VirtualTopic, offset: int) -> int:
         """Where what was lost to damage at `offset` ends."""
         return self._contents.quarantine.end_of_lost(topic.id, offset)
+
+    async def next_readable(self, topic: VirtualTopic, offset: int) -> int:
+        """The first offset above this one that has an entry; the high watermark if none has.
+
+        Raises:
+            StorageError: the index cannot be read.
+        """
+        slices = Slices(_LOOKED_UP_PER_SLICE)
+        offset += 1
+        while (offset := self.end_of_lost(topic, offset)) < topic.high_watermark:
+            await slices.done()
+            try:
+                if await self._reader.has_entry(topic, offset):
+                    break
+            except OSError as e:
+                raise StorageError(str(e)) from e
+            offset += 1
+        return offset
+
+    def is_damaged(self, topic: VirtualTopicId) -> bool:
+        """Whether any of its offsets that count are lost."""
+        log_start, _ = self.offsets(topic)
+        return self._contents.quarantine.first_lost(topic, log_start) is not None
 
     def readable(self, topic: VirtualTopic, offset: int, enough: int, most: int) -> tuple[int, int]:
         """Bytes of whole batches from `offset` on, and how many these are; counting stops once

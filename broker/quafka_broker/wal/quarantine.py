@@ -87,13 +87,15 @@ class Quarantine:
         Damage that cost nothing and has no bytes either was data freed long ago.
         """
         live = {topic.id: topic for topic in topics}
-        damages, self.damages, self._lost = self.damages, [], {}
-        for damage in sorted(damages):
+        settled = Quarantine()
+        for damage in sorted(self.damages):
             of = {lost.topic for lost in damage.lost} or live.keys()
             found = (_lost_of(live[topic], damage) for topic in of if topic in live)
             lost = tuple(part for part in found if part is not None)
             if lost or damage.end > damage.start:
-                self.add(damage._replace(lost=lost))
+                settled.add(damage._replace(lost=lost))
+        # At once: other threads look things up.
+        self.damages, self._lost = settled.damages, settled._lost
 
 
 def damaged_entry(segment: int, row: IndexRow, reason: str) -> Damage:

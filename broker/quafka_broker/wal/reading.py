@@ -162,6 +162,23 @@ class Reader:
 
         return await self._run(read)
 
+    async def has_entry(self, topic: VirtualTopic, offset: int) -> bool:
+        """Whether the index has the entry of a readable offset.
+
+        Raises:
+            CorruptError: it is lost to damage.
+            OSError: the index cannot be read.
+            OffsetGoneError: the log start is above `offset`.
+        """
+
+        def look(how: Read) -> bool:
+            try:
+                return next(entries_from(self._contents, topic, offset, how), None) is not None
+            except Malformed:
+                return False
+
+        return await self._run(look)
+
     def readable(self, topic: VirtualTopic, offset: int, enough: int, most: int) -> tuple[int, int]:
         """See `Log.readable`.
 

@@ -9,6 +9,9 @@ that it was durable. What lies behind is verified byte by byte.
 A bad place there is the torn tail of writes that nobody was promised: it is cut off, with all that
 follows, and that is said. In what was durable it is damage: it is quarantined, and the rest is
 served. A segment in which the last entries are damaged is not appended to any more.
+
+A checkpoint's list of damages is not believed: a segment in it is read again from end to end. So
+damage that was undone from a copy of the disk, or that never was on the disk, is no longer damage.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from quafka_broker.wal.checkpoint import Checkpoint
 from quafka_broker.wal.contents import Contents
@@ -47,6 +50,11 @@ log = logging.getLogger("quafka.broker.recovery")
 TEMPORARY = ".new"
 """How the names of files end that are not finished; a crash may leave them behind."""
 _ROWS_PER_READ = 4096
+_MISSING = "its file is missing"
+
+
+class StaleCheckpointError(Exception):
+    """Records that were lost are back, and the checkpoint has other ids for them, or none."""
 
 
 class Recovered(NamedTuple):
@@ -71,6 +79,7 @@ def recover(disk: Disk, checkpoint: Checkpoint | None, contents: Contents) -> Re
 
     Raises:
         DamagedLogError: the log contradicts itself.
+        StaleCheckpointError: records are back of which the checkpoint knows nothing.
         OSError: a file cannot be read or put right.
     """
     return _Recovery(disk, checkpoint, contents).run()
@@ -84,6 +93,9 @@ class _Recovery:
         self._checkpoint = checkpoint
         self._contents = contents
         self._known = {s.number: s for s in checkpoint.segments} if checkpoint else {}
+        self._suspects: dict[int, list[Damage]] = {}
+        for damage in checkpoint.damages if checkpoint else ():
+            self._suspects.setdefault(damage.segment, []).append(damage)
         self._durable = checkpoint.durable if checkpoint else (-1, 0)
         self._tail = max(self._known, default=-1)
         self._next_id = 0
@@ -98,12 +110,15 @@ class _Recovery:
         logs = {int(name[:-4]) for name in names if _is_numbered(name, ".log")}
         indexes = {int(name[:-5]) for name in names if _is_numbered(name, ".oidx")}
         numbers = sorted(logs | indexes | self._known.keys())
+        for number in self._suspects.keys() - logs:
+            for damage in self._suspects[number]:
+                self._lose(damage._replace(start=0, end=0, reason=_MISSING))
         for number in numbers:
             last = number == numbers[-1]
             if number in logs:
                 self._segment(number, last)
             else:
-                self._unreadable(number, "its file is missing", 0)
+                self._unreadable(number, _MISSING, 0)
         end_id = self._checkpoint.end_id if self._checkpoint is not None else 0
         self._close_damage(max(self._next_id, end_id))
         self._reach(end_id)
@@ -149,6 +164,9 @@ class _Recovery:
                 self._unreadable(number, "its file header is damaged", size)
             return
         index = _open_index(self._disk, number, header)
+        if number in self._suspects:
+            self._read_again(number, header, file, index, last)
+            return
         segment = Segment(number, header, file, index or self._made_again(number, header))
         self._contents.append(segment)
         state = self._known.get(number)
@@ -168,9 +186,49 @@ class _Recovery:
                     index, segment.index = None, self._made_again(number, header)
         self._entries(segment, size, last)
         if index is None:
-            segment.index.sync()
-            self._disk.rename(index_name(number) + TEMPORARY, index_name(number))
-            self._disk.sync_names()
+            self._name_index(segment)
+
+    def _name_index(self, segment: Segment) -> None:
+        """An index that was made again is durable, and gets its name."""
+        segment.index.sync()
+        name = index_name(segment.number)
+        self._disk.rename(name + TEMPORARY, name)
+        self._disk.sync_names()
+
+    def _read_again(
+        self, number: int, header: FileHeader, file: File, index: File | None, last: bool
+    ) -> None:
+        """A checkpoint has damage of this segment: verify every byte, and make the index again.
+
+        The old index helps only where the log is still damaged.
+        """
+        size, rows, durable = file.size(), b"", 0
+        state = self._known.get(number)
+        if state is not None and state.salt == header.salt:  # else it was repaired
+            durable = max(damage.end for damage in self._suspects[number])
+        if index is not None:
+            before = Segment(number, header, file, index)
+            durable = max(durable, self._durable_end(before, size, last))
+            rows = index.read(FILE_HEADER_SIZE, index.size())
+            index.close()
+        segment = Segment(number, header, file, self._made_again(number, header))
+        durable = max(durable, self._durable_end(segment, size, last))
+        self._contents.append(segment)
+        self._scan(segment, durable, rows)
+        self._name_index(segment)
+
+    def _check_returned(self, number: int, row: IndexRow) -> None:
+        """An entry that was damaged is whole again.
+
+        Raises:
+            StaleCheckpointError: see there.
+        """
+        for damage in self._suspects.get(number, ()):
+            was_lost = damage.start <= row.position < damage.end or damage.end == 0
+            if was_lost and not self._contents.agrees(row):
+                raise StaleCheckpointError(
+                    f"{log_name(number)} has records again that the checkpoint lacks"
+                )
 
     def _made_again(self, number: int, header: FileHeader) -> File:
         """An index file without rows. It gets its name when it has them all, and is durable.
@@ -268,6 +326,8 @@ class _Recovery:
     def _index(self, segment: Segment, rows: list[IndexRow]) -> None:
         segment.index.append([encode_row(row) for row in rows])
         for row in rows:
+            if not row.flags & ROW_DAMAGED:
+                self._check_returned(segment.number, row)
             self._entry(segment, row)
 
     def _bad(self, segment: Segment, bad: Bad, left: bytes) -> list[IndexRow]:
@@ -280,7 +340,8 @@ class _Recovery:
         elif segment.kind == APPENDED:
             self._open_damage.append(damage)
         else:  # its ids may be anywhere among those that are left
-            self._lose(damage)
+            known = (d for d in self._suspects.get(segment.number, ()) if d.start == bad.start)
+            self._lose(damage._replace(**_ids_of(next(known, damage))))
         return [row._replace(flags=row.flags | ROW_DAMAGED) for row in rows]
 
     def _cut_torn(self, segment: Segment, torn: Torn, ends: list[int]) -> None:
@@ -366,6 +427,10 @@ class _Recovery:
             return _rows_within(index.read(FILE_HEADER_SIZE, index.size()), None)
         finally:
             index.close()
+
+
+def _ids_of(damage: Damage) -> dict[str, Any]:
+    return {"first_id": damage.first_id, "end_id": damage.end_id, "lost": damage.lost}
 
 
 def file_is_unborn(file: File) -> bool:

@@ -1,8 +1,9 @@
 """Settling damage: a damaged segment is written anew, with empty batches for what is lost.
 
 Consumers go on behind an empty batch, and every offset stays what it was. Only for a log that
-nobody has open. Whatever moment a crash comes at, the old segment or the new one is there: the
-checkpoints, which know the old one, go first, and an index that is not of its log is made again.
+nobody has open. Whatever moment a crash comes at, the old segment or the new one is there: an
+index that is not of its log is made again, and so is what a checkpoint knows of the old one, by
+the new salt. A record that can be read is never given up for an empty batch.
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 
+from pyroaring import BitMap64
+
 from quafka_broker.virtual_topics import VirtualTopic
-from quafka_broker.wal.checkpoint import remove_all
 from quafka_broker.wal.contents import Contents
 from quafka_broker.wal.disk import Disk, File
 from quafka_broker.wal.quarantine import Damage, Lost
@@ -49,23 +51,20 @@ def repair(disk: Disk, contents: Contents) -> list[int]:
         by_segment.setdefault(damage.segment, []).append(damage)
     segments = {segment.number: segment for segment in contents.segments}
     for number, damages in by_segment.items():
-        lost = [part for damage in damages for part in damage.lost]
-        fillers = [
-            row._replace(leader_epoch=contents.epochs.of(row.global_id))
-            for part in lost
-            for row in _fillers(contents.topics[part.topic], part)
-        ]
-        _rewrite(disk, number, segments.get(number), damages, fillers)
+        _Repair(disk, contents, number, damages).run(segments.get(number))
     return sorted(by_segment)
 
 
-def _fillers(topic: VirtualTopic, lost: Lost) -> Iterator[IndexRow]:
-    """Rows of empty batches, one for each run of ids."""
+def _fillers(topic: VirtualTopic, lost: Lost, present: BitMap64) -> Iterator[IndexRow]:
+    """Rows of empty batches, one for each run of ids that are not present."""
     start = lost.first
     while start < lost.end:
         first_id = topic.global_id_at(start)
         count = 1
-        while start + count < lost.end and topic.global_id_at(start + count) == first_id + count:
+        if first_id in present:
+            start += 1
+            continue
+        while start + count < lost.end and _goes_on(topic, start, first_id, count, present):
             count += 1
         id_ = topic.id
         yield IndexRow(
@@ -75,32 +74,58 @@ def _fillers(topic: VirtualTopic, lost: Lost) -> Iterator[IndexRow]:
         start += count
 
 
-def _rewrite(
-    disk: Disk,
-    number: int,
-    segment: Segment | None,
-    damages: Sequence[Damage],
-    fillers: Sequence[IndexRow],
-) -> None:
-    names = index_name(number), log_name(number)
-    for name in {name + TEMPORARY for name in names} & set(disk.names()):
-        disk.remove(name)
-    header = FileHeader(int.from_bytes(os.urandom(4), "big"), REWRITTEN)
-    copy = _Copy(number, header, disk.create(log_name(number) + TEMPORARY))
-    if segment is not None:
-        copy.good_entries(segment, damages)
-    for row in fillers:
-        copy.add(row, empty_batch(row.base_offset, row.record_count, row.leader_epoch))
-    copy.finish()
-    index = disk.create(index_name(number) + TEMPORARY)
-    rows = sorted(copy.rows)
-    index.append([encode_file_header(INDEX_MAGIC, number, *header), *map(encode_row, rows)])
-    index.sync()
-    index.close()
-    remove_all(disk)
-    for name in names:
-        disk.rename(name + TEMPORARY, name)
-    disk.sync_names()
+def _goes_on(topic: VirtualTopic, start: int, first_id: int, count: int, present: BitMap64) -> bool:
+    next_id = first_id + count
+    return topic.global_id_at(start + count) == next_id and next_id not in present
+
+
+class _Repair:
+    """One segment."""
+
+    def __init__(
+        self, disk: Disk, contents: Contents, number: int, damages: Sequence[Damage]
+    ) -> None:
+        self._disk = disk
+        self._contents = contents
+        self._number = number
+        self._damages = damages
+        self._names = index_name(number), log_name(number)
+
+    def run(self, segment: Segment | None) -> None:
+        """Write it anew. Raises OSError."""
+        for name in {name + TEMPORARY for name in self._names} & set(self._disk.names()):
+            self._disk.remove(name)
+        index, log = self._names
+        header = FileHeader(int.from_bytes(os.urandom(4), "big"), REWRITTEN)
+        copy = _Copy(self._number, header, self._disk.create(log + TEMPORARY))
+        present = BitMap64()
+        for row, batch in self._good_entries(segment) if segment is not None else ():
+            copy.add(row, batch)
+            present.add_range(row.global_id, row.global_id + row.record_count)
+        for lost in [part for damage in self._damages for part in damage.lost]:
+            for row in _fillers(self._contents.topics[lost.topic], lost, present):
+                epoch = self._contents.epochs.of(row.global_id)
+                batch = empty_batch(row.base_offset, row.record_count, epoch)
+                copy.add(row._replace(leader_epoch=epoch), batch)
+        copy.finish()
+        file = self._disk.create(index + TEMPORARY)
+        head = encode_file_header(INDEX_MAGIC, self._number, *header)
+        file.append([head, *map(encode_row, sorted(copy.rows))])
+        file.sync()
+        file.close()
+        for name in self._names:
+            self._disk.rename(name + TEMPORARY, name)
+        self._disk.sync_names()
+
+    def _good_entries(self, old: Segment) -> Iterator[tuple[IndexRow, bytes]]:
+        """What is whole, verified. In a damaged piece, what the log's contents expect there: a
+        block of the file's past may be there, too."""
+        for row in scan(old.log, old.salt, FILE_HEADER_SIZE, old.log.size(), None):
+            if not isinstance(row, IndexRow):
+                continue
+            damaged = any(d.start <= row.position < d.end for d in self._damages)
+            if not damaged or self._contents.expects(row):
+                yield row, old.log.read(row.position + ENTRY_HEADER_SIZE, row.length)
 
 
 class _Copy:
@@ -113,14 +138,6 @@ class _Copy:
         self._pending = [encode_file_header(LOG_MAGIC, number, *header)]
         self._pending_size = 0
         self._position = FILE_HEADER_SIZE
-
-    def good_entries(self, old: Segment, damages: Sequence[Damage]) -> None:
-        """Copy what is whole; each entry is verified first."""
-        for row in scan(old.log, old.salt, FILE_HEADER_SIZE, old.log.size(), None):
-            if not isinstance(row, IndexRow):
-                continue
-            if not any(damage.start <= row.position < damage.end for damage in damages):
-                self.add(row, old.log.read(row.position + ENTRY_HEADER_SIZE, row.length))
 
     def add(self, row: IndexRow, batch: bytes) -> None:
         """Append one entry."""

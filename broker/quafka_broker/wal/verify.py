@@ -56,7 +56,7 @@ def verify(disk: Disk) -> Iterator[SegmentReport]:
     Raises:
         OSError: a file cannot be read.
     """
-    _, checkpoint = load_newest(disk)
+    checkpoint = load_newest(disk).checkpoint
     known = {state.number: state for state in checkpoint.segments} if checkpoint else {}
     durable = checkpoint.durable if checkpoint else (-1, 0)
     names = disk.names()

@@ -13,6 +13,7 @@ from quafka_broker.wal import checkpointer
 from quafka_broker.wal.checkpoint import (
     CheckpointWriter,
     TopicState,
+    faults_of,
     load_newest,
     pack_topics,
     read_checkpoint,
@@ -37,22 +38,40 @@ TOPICS = [
 ]
 
 
-def write(disk: MemoryDisk, number: int) -> None:
+SECTIONS: dict[str, list[list[Any]]] = {"one/1": [[1, {"a": "b"}], [b"2"]], "two/1": [[]]}
+
+
+def write(disk: MemoryDisk, number: int, keep: int = 0) -> None:
     writer = CheckpointWriter(disk, number)
     writer.begin(90, SEGMENTS, DAMAGES, EPOCHS)
     writer.topics(pack_topics(TOPICS[:2]))
     writer.topics(pack_topics(TOPICS[2:]))
-    writer.finish((4, 500), 99, EVICTED)
+    for name, blocks in SECTIONS.items():
+        for values in blocks:
+            writer.section(name, values)
+    writer.finish((4, 500), 99, EVICTED, keep)
 
 
 def test_it_is_read_back() -> None:
     disk = MemoryDisk()
     write(disk, 4)
-    number, found = load_newest(disk)
-    assert number == 4
-    assert found == (90, SEGMENTS, DAMAGES, TOPICS, (4, 500), 99, EPOCHS, EVICTED)
-    write(disk, 11)
-    assert disk.names() == ["checkpoint-11"], "the older one goes when the newer one is durable"
+    found = load_newest(disk)
+    assert (found.newest, found.number, found.faults) == (4, 4, {})
+    assert found.checkpoint == (
+        90,
+        SEGMENTS,
+        DAMAGES,
+        TOPICS,
+        (4, 500),
+        99,
+        EPOCHS,
+        EVICTED,
+        SECTIONS,
+    )
+    write(disk, 11, keep=4)
+    assert disk.names() == ["checkpoint-11", "checkpoint-4"]
+    write(disk, 12, keep=11)
+    assert disk.names() == ["checkpoint-11", "checkpoint-12"]
 
 
 def test_one_from_before_evictions_were_noted_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,8 +84,8 @@ def test_one_from_before_evictions_were_noted_is_read(monkeypatch: pytest.Monkey
     monkeypatch.setattr(CheckpointWriter, "_write", write_but_that)
     write(disk, 4)
     assert b"evicted" not in disk.files["checkpoint-4"].data
-    _, found = load_newest(disk)
-    assert found == (90, SEGMENTS, DAMAGES, TOPICS, (4, 500), 99, EPOCHS, [])
+    found = load_newest(disk).checkpoint
+    assert found == (90, SEGMENTS, DAMAGES, TOPICS, (4, 500), 99, EPOCHS, [], SECTIONS)
 
 
 def test_any_damage_makes_it_void() -> None:
@@ -87,9 +106,10 @@ def test_the_newest_whole_one_counts() -> None:
     write(disk, 9)
     disk.put("checkpoint-10", b"torn")
     disk.put("checkpoint-11.new", b"unfinished")
-    number, found = load_newest(disk)
-    assert number == 10
-    assert found is not None
+    found = load_newest(disk)
+    assert (found.newest, found.number) == (10, 9)
+    assert found.checkpoint is not None
+    assert list(found.faults) == list(faults_of(disk)) == ["checkpoint-10"]
 
 
 def test_one_that_could_not_be_written_leaves_nothing() -> None:
@@ -124,7 +144,7 @@ async def test_producers_are_as_covered_as_their_virtual_topic() -> None:
     async with open_log(disk) as log:
         await append(log, "a", b"1")
     producers = Producers()
-    _, found = load_newest(disk)
+    found = load_newest(disk).checkpoint
     assert found is not None
     assert [(topic.covered, topic.producers) for topic in found.topics] == [(1, [])]
     assert producers.dump(topic_id("a")) == []

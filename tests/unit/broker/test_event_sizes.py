@@ -11,10 +11,10 @@ import pytest
 from quafka_broker import topics
 from quafka_broker.event_batches import BATCH_BYTES
 from quafka_broker.groups.event_codec import encode
-from quafka_broker.groups.journal import GROUPS
 from quafka_broker.groups.table import Committed
 from quafka_broker.ops import topics as topic_ops
 from quafka_broker.state import BrokerState
+from quafka_broker.topics import GROUPS
 from quafka_broker.virtual_topics import VirtualTopic
 from quafka_broker.wal.errors import StorageError
 from quafka_mesh_ops.ops import ConfigEntry, CreateTopic

@@ -8,10 +8,11 @@ from dataclasses import replace
 
 import pytest
 
-from quafka_broker.groups.journal import GROUPS
 from quafka_broker.groups.states import State
 from quafka_broker.ops import groups, offsets
-from quafka_broker.state import BadRegistryError, BrokerState
+from quafka_broker.registry_replay import BadRegistryError
+from quafka_broker.state import BrokerState
+from quafka_broker.topics import GROUPS
 from quafka_broker.wal.errors import StorageError
 from quafka_mesh_ops.group_ops import (
     Assignment,

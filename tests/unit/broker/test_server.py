@@ -172,19 +172,16 @@ async def test_damage_does_not_stop_the_start(tmp_path: Path) -> None:
     await again.close()
 
 
-async def test_a_registry_that_cannot_be_read_stops_the_start(tmp_path: Path) -> None:
+async def test_a_damaged_registry_does_not_stop_the_start(tmp_path: Path) -> None:
     broker = Broker(config(tmp_path), Tracer())
     await broker.start()
     await broker.close()
     log = tmp_path / "data" / "wal" / "000000000000.log"
-    content = log.read_bytes()
-    log.write_bytes(content[:-1])
+    log.write_bytes(log.read_bytes()[:-1])
     for _ in range(2):
-        assert "cannot open the log" in await fails_to_start(config(tmp_path))
-    log.write_bytes(content)
-    mended = Broker(config(tmp_path), Tracer())
-    await mended.start()
-    await mended.close()
+        again = Broker(config(tmp_path), Tracer())
+        await again.start()
+        await again.close()
 
 
 def test_fsync_policies() -> None:

@@ -11,7 +11,8 @@ import pytest
 
 from quafka_broker.config import BrokerConfig
 from quafka_broker.ops import producer_ids, topics
-from quafka_broker.state import BadRegistryError, BrokerState
+from quafka_broker.registry_replay import BadRegistryError
+from quafka_broker.state import BrokerState
 from quafka_broker.topics import (
     REGISTRY,
     Registry,
