@@ -91,12 +91,12 @@ async def test_gateways_connect_and_work_during_a_flood() -> None:
                 assert await another.call(DescribeTopics(), org_id=1, deadline=2)
             began = loop.time()
             await existing.call(fetch_of(100_000), org_id=1, deadline=5)
-            slow += loop.time() - began > 0.5
+            slow += loop.time() - began > 2.0
         said: dict[str, Any] = json.loads(await flood.stdout.read())
         await flood.wait()
         outcomes = s.server.first_packets()
         assert len(connected) >= 2
-        assert sorted(connected)[len(connected) // 2] < 1.0
+        assert sorted(connected)[len(connected) // 2] < 2.0  # 0.2 s, on a machine at rest
         assert not slow
         assert existing.counters().reconnects == 0
         assert outcomes["admitted_known"] >= len(connected) - 1  # they proved their address
