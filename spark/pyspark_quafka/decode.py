@@ -225,7 +225,7 @@ def _decode(batches: Batches, wanted: Wanted, arena: Arena) -> tuple[pa.RecordBa
         batches, headers = batches.only(good), headers[good]
     if FROM_BATCH_HEADERS.issuperset(wanted.columns):
         dense = headers["record_count"] == headers["last_offset_delta"].astype(np.int64) + 1
-        if dense.all():
+        if dense.all() and _can_hold_records(headers).all():
             return _from_headers(batches, headers, wanted.columns), damages
     bodies, unreadable = _bodies(batches, headers, wanted.limit, arena)
     if unreadable:
@@ -259,11 +259,22 @@ def _well_formed(batches: Batches, headers: Headers, damages: list[Damage]) -> F
     counts, last = headers["record_count"], headers["last_offset_delta"]
     good: Flags = (lengths == batches.lengths) & (headers["magic"] == 2)
     good &= (counts >= 0) & (counts.astype(np.int64) <= last.astype(np.int64) + 1)
+    good &= _can_hold_records(headers) | (headers["attributes"] & COMPRESSION_MASK != 0)
     damages += [
         _damage(batches, headers, int(batch), "its header is garbled")
         for batch in np.flatnonzero(~good)
     ]
     return good
+
+
+def _can_hold_records(headers: Headers) -> Flags:
+    """Which batches are long enough for their records. Brokers once stored any count unchecked.
+
+    Of a compressed batch that is not, only its records can say whether it has so many.
+    """
+    bodies = headers["length"].astype(np.int64) + 12 - BATCH_HEADER_SIZE
+    found: Flags = headers["record_count"].astype(np.int64) * _LEAST_RECORD <= bodies
+    return found
 
 
 def _damage(batches: Batches, headers: Headers, batch: int, reason: str) -> Damage:

@@ -22,6 +22,7 @@ from quafka_proto.compression import Codec
 from quafka_proto.primitives import write_varint
 from quafka_proto.record_codec import Record, build_batch, iter_records
 from quafka_proto.records import LOG_APPEND_TIME, PATCHED_SIZE, crc32c, empty_batch, read_header
+from tests.unit.proto.batches import resealed, with_body
 
 NOW = 1_700_000_000_000
 PAYLOADS = st.none() | st.binary(max_size=200)
@@ -159,6 +160,22 @@ def test_a_damaged_batch_is_told_and_left_out(codec: Codec) -> None:
     found, damages = decoded(batches_of(batches), EVERYTHING)
     assert damages == [Damage("orders", 3, 4, "it does not match its CRC")]
     assert found.column("offset").to_pylist() == [0, 1, 2, 3, 8, 9, 10, 11]
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+@pytest.mark.parametrize("columns", [(), ("offset",), ("value",), COLUMNS])
+@pytest.mark.parametrize("count", [100_000, (1 << 31) - 1])
+def test_records_that_are_only_claimed_are_no_rows(
+    codec: Codec, columns: tuple[str, ...], count: int
+) -> None:
+    """As brokers stored them before they looked at records."""
+    good = build_batch([Record(0, NOW, None, b"good", [])])
+    hollow = resealed(with_body(b""), attributes=codec)
+    hollow = resealed(hollow, record_count=count, last_offset_delta=count - 1)
+    hollow = (1).to_bytes(8, "big") + hollow[8:]
+    found, damages = decoded(batches_of([good, hollow]), Wanted(columns))
+    assert found.num_rows == 1
+    assert [damage.offset for damage in damages] == [1]
 
 
 def test_what_decompresses_to_very_much_comes_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
