@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, cast
 
-from quafka_gateway.acknowledged import Moment, both
+from quafka_gateway.acknowledged import NEVER, Moment
 from quafka_mesh_ops.ops import MOST_BATCHES, FetchOp, FetchOpResp
 from quafka_mesh_ops.parts import Buffer
 from quafka_proto.records import TRANSACTIONAL
@@ -70,7 +70,7 @@ class CachedPartition:
     leader_epoch: int = -1
     heard: float = -1.0
     asked: float = -1.0
-    told: Moment = ()
+    told: Moment = NEVER
     high_watermark: int = 0
     last_stable_offset: int = 0
     log_start: int = 0
@@ -144,7 +144,7 @@ class FetchCache:
         now: float,
         *,
         asked: float = -1.0,
-        told: Moment = (),
+        told: Moment = NEVER,
         alone: bool = True,
     ) -> None:
         """Keep the watermarks and the batches of an answer without error.
@@ -170,7 +170,7 @@ class FetchCache:
             self._names[op.topic, op.partition] = partition
         partition.heard = now
         partition.asked = max(partition.asked, asked)
-        partition.told = both(partition.told, told)
+        partition.told = max(partition.told, told)
         partition.epochs.add(op.current_leader_epoch)
         partition.grow(answer.high_watermark, answer.last_stable_offset)
         partition.log_start = max(partition.log_start, answer.log_start_offset)

@@ -46,7 +46,7 @@ class SharedPolls:
     ask: Ask
     shareable: Callable[[], bool]
     tracer: Tracer = field(default_factory=Tracer)
-    now: Callable[[], Moment] = tuple
+    now: Callable[[], Moment] = int
     _polls: dict[int, _Poll] = field(default_factory=dict[int, _Poll])  # by their key's hash
 
     def detach(self) -> None:

@@ -81,7 +81,6 @@ class FetchReader:
         cache_bytes: int,
         backfill_bytes: int,
         tracer: Tracer | None = None,
-        acknowledged: Acknowledged | None = None,
     ) -> None:
         self._broker = broker
         self._memory = memory
@@ -89,10 +88,10 @@ class FetchReader:
         self._cache = FetchCache(cache_bytes)
         self._lease = ReadLease(broker.hold_lease, self._changed, self._forget)
         self._tracer = tracer or Tracer()
-        self._acks = acknowledged or Acknowledged()
+        self._acks = Acknowledged()
         self._watermarks = Watermarks(self._ask_counted, self._acks)
         self._polls = SharedPolls(
-            self._ask, lambda: self._lease.valid, self._tracer, self._acks.now
+            self._ask, lambda: self._lease.valid, self._tracer, lambda: self._acks.now
         )
         self._fills = Fills(self._ask_counted, backfill_bytes, self._tracer)
         self._produced_by = ProducedBy()
@@ -127,18 +126,10 @@ class FetchReader:
         self._lease.use()
         with self._tracer.start(semconv.CACHE, trace) as span:
             parts = await self._look_fresh(op, span.context)
-            behind = [part for part in parts if part.behind][:_FILLS]
+            behind = any(part.behind for part in parts)
             if behind:
                 self.misses += 1
-                await asyncio.gather(
-                    *(
-                        self._fills.fill(part.partition, part.end, span.context)
-                        for part in behind
-                        if part.partition is not None
-                    )
-                )
-                fresh = {part.partition for part in parts if not part.stale}
-                parts = self._look(op, lambda partition: partition in fresh, worthwhile=0)
+                parts = await self._catch_up(op, parts, span.context)
             if span.context is not None:
                 sizes = [part.size for part in parts if part.answer is not None]
                 span.set({semconv.CACHE_HITS: len(sizes), semconv.CACHE_BYTES: sum(sizes)})
@@ -157,7 +148,8 @@ class FetchReader:
             partition = self._cache.known(answer.topic_id, wanted.partition)
             if partition is not None and partition.leader_epoch == answer.leader_epoch:
                 partition.grow(answer.high_watermark, answer.last_stable_offset)
-                partition.told = self._acks.with_own(partition.told, before)
+                if partition.told >= before:  # what came before is in it as well
+                    partition.told = self._acks.now
                 partition.heard = now
 
     def produced_by(self, op: FetchOp, answer: FetchOpResp) -> Iterator[TraceContext]:
@@ -189,15 +181,32 @@ class FetchReader:
             parts = self._look(op, is_fresh)
         return parts
 
-    def _look(
-        self,
-        op: FetchOps,
-        is_fresh: Callable[[CachedPartition], bool],
-        worthwhile: int = _WORTHWHILE,
+    async def _catch_up(
+        self, op: FetchOps, parts: list[_Part], trace: TraceContext | None
     ) -> list[_Part]:
+        """What is here once those that are behind have been read."""
+        fresh = {part.partition for part in parts if not part.stale}
+        behind = [part for part in parts if part.behind][:_FILLS]
+        # A read that others had begun may end before what this fetch has to show. If the second
+        # does so as well, the broker answers.
+        for _ in range(2):
+            reads = (
+                self._fills.fill(part.partition, part.end, trace)
+                for part in behind
+                if part.partition is not None
+            )
+            await asyncio.gather(*reads)
+            parts = self._look(op, lambda partition: partition in fresh)
+            filled = {id(part.op) for part in behind}
+            behind = [part for part in parts if part.behind and id(part.op) in filled]
+            if not behind:
+                break
+        return parts
+
+    def _look(self, op: FetchOps, is_fresh: Callable[[CachedPartition], bool]) -> list[_Part]:
         """What is here, within the limits of the fetch; nothing where the lease is not valid.
 
-        Fewer bytes than `worthwhile` that end before the high watermark do not count as here.
+        Fewer bytes than _WORTHWHILE that end before the high watermark do not count as here.
         """
         if not self._lease.valid:
             return [_Part(part) for part in op.partitions]
@@ -210,7 +219,7 @@ class FetchReader:
                 part.at_tail = wanted.fetch_offset == part.partition.high_watermark
                 part.stale = not part.at_tail and not is_fresh(part.partition)
                 if not part.stale:
-                    self._look_at(part, op.isolation_level, room, worthwhile)
+                    self._look_at(part, op.isolation_level, room)
             if part.answer is not None:
                 room.left -= part.size
                 room.batches -= len(part.answer.records)
@@ -221,7 +230,7 @@ class FetchReader:
                 room.first = False
         return parts
 
-    def _look_at(self, part: _Part, isolation_level: int, room: _Room, worthwhile: int) -> None:
+    def _look_at(self, part: _Part, isolation_level: int, room: _Room) -> None:
         partition, wanted = part.partition, part.op
         limit, first = max(0, min(wanted.max_bytes, room.left)), room.first
         assert partition is not None
@@ -235,7 +244,7 @@ class FetchReader:
         )
         part.end = end
         ended_by_limit = partition.ahead_of(end, 1)[1] > 0
-        if ended_by_limit or end >= upto or (batches and size >= worthwhile):
+        if ended_by_limit or end >= upto or (batches and size >= _WORTHWHILE):
             part.answer = _answer(partition, isolation_level, batches)
             part.size = size
         elif limit or first:
@@ -304,7 +313,7 @@ class FetchReader:
     def _covers(self, parts: Sequence[_Part], moment: Moment) -> Covers:
         """What must be in an answer to these that was asked for at an earlier moment, and is given
         to a fetch that has come now."""
-        if self._acks.now() == moment:
+        if self._acks.now == moment:
             return lambda _: True
         at_least: list[int] = []
         for part in parts:
@@ -319,7 +328,7 @@ class FetchReader:
 
     async def _ask(self, op: FetchOps, trace: TraceContext | None) -> FetchOpsResp:
         generation = self._generation
-        asked, told = asyncio.get_running_loop().time(), self._acks.now()
+        asked, told = asyncio.get_running_loop().time(), self._acks.now
         answer = await self._broker.fetch(op, trace)
         for wanted, part in zip(op.partitions, answer.partitions, strict=True):
             if part.produced_by:

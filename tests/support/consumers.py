@@ -253,6 +253,10 @@ class Java:
     def assign(self, partitions: Collection[int]) -> None:
         self._tell("assign", ",".join(map(str, partitions)))
 
+    def commit(self, partition: int, times: int) -> list[int]:
+        """Commit offsets 1, 2, … without waiting; what it is told is committed after each."""
+        return [int(line) for line in self._tell("commit", str(partition), str(times))]
+
     def pause(self, partitions: Collection[int]) -> None:
         self._tell("pause", ",".join(map(str, partitions)))
 

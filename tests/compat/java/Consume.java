@@ -5,6 +5,7 @@
 //   at P TIMESTAMP  the offset of the first record that is as late, if there is one
 //   poll            one line "PARTITION OFFSET VALUE" for each record, "out of range" or
 //                   "truncated OFFSET": the first offset that differs
+//   commit P N      N times commitAsync, each followed by committed(): the offsets it shows
 //   close
 
 import java.io.BufferedReader;
@@ -19,6 +20,7 @@ import java.util.Set;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.consumer.LogTruncationException;
+import org.apache.kafka.clients.consumer.OffsetAndMetadata;
 import org.apache.kafka.clients.consumer.OffsetAndTimestamp;
 import org.apache.kafka.clients.consumer.OffsetOutOfRangeException;
 import org.apache.kafka.common.TopicPartition;
@@ -69,6 +71,14 @@ public class Consume {
                         consumer.offsetsForTimes(asked).get(partitions.get(0));
                 if (found != null) {
                     System.out.println(found.offset());
+                }
+            }
+            case "commit" -> {
+                TopicPartition place = partitions.get(0);
+                for (long offset = 1; offset <= Long.parseLong(words[2]); offset++) {
+                    consumer.commitAsync(Map.of(place, new OffsetAndMetadata(offset)), null);
+                    OffsetAndMetadata found = consumer.committed(Set.of(place)).get(place);
+                    System.out.println(found == null ? -1 : found.offset());
                 }
             }
             case "poll" -> {
