@@ -8,7 +8,9 @@ that is named twice the last mention counts. Without transactions every committe
 
 from __future__ import annotations
 
-from itertools import groupby
+import asyncio
+from collections.abc import Iterable, Iterator
+from itertools import groupby, islice
 
 from quafka_gateway.context import RequestContext
 from quafka_mesh_ops.group_ops import (
@@ -28,13 +30,27 @@ from quafka_proto.schema.offsets import (
     OffsetFetchResponseTopics,
 )
 
+_GROUPS_AT_A_TIME = 32
+
 
 async def handle(request: OffsetFetchRequest, context: RequestContext) -> OffsetFetchResponse:
     """Ask the broker for every group's offsets."""
     if context.version < 8:
         return await _one_group(request, context)
     groups = {group.group_id: group for group in request.groups}
-    return OffsetFetchResponse(groups=[await _group(group, context) for group in groups.values()])
+    found: list[OffsetFetchResponseGroup] = []
+    for some in _batched(groups.values(), _GROUPS_AT_A_TIME):
+        found += await asyncio.gather(*(_group(group, context) for group in some))
+    return OffsetFetchResponse(groups=found)
+
+
+def _batched(
+    groups: Iterable[OffsetFetchRequestGroup], size: int
+) -> Iterator[list[OffsetFetchRequestGroup]]:
+    """So many at a time."""
+    rest = iter(groups)
+    while some := list(islice(rest, size)):
+        yield some
 
 
 async def _one_group(request: OffsetFetchRequest, context: RequestContext) -> OffsetFetchResponse:
