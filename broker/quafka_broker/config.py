@@ -74,6 +74,11 @@ class LogSettings(OpsSettings):
         3_600_000, "how far in the future a record's time may be, in ms",
         settings.whole(0, _MAX_LONG), "0 or more",
     )  # fmt: skip
+    log_cleanup_policy: str = setting(
+        "delete", "cleanup.policy of topics that do not set it",
+        settings.choice("delete", "compact", "compact,delete", "delete,compact", ""),
+        "delete, compact, both, or nothing",
+    )  # fmt: skip
     log_retention_hours: int = setting(
         -1, "how long records are kept by their timestamps, in hours; Kafka's default is 168",
         settings.whole(-1, 1 << 31), "-1 (for ever) or more",

@@ -97,6 +97,7 @@ OPS: dict[OpCode, Handler] = {
     OpCode.DESCRIBE_TOPIC_CONFIGS: configs.describe,
     OpCode.ALTER_TOPIC_CONFIGS: configs.alter,
     OpCode.DESCRIBE_BROKER: configs.describe_broker,
+    OpCode.ALTER_BROKER_CONFIGS: configs.alter_broker,
     OpCode.DESCRIBE_LOG_DIR: log_dirs.describe,
     OpCode.DESCRIBE_PRODUCERS: describe_producers.handle,
     OpCode.FORGET_TOPIC: offsets.forget,

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from quafka_broker import event_batches, topic_configs, topics
 from quafka_broker.admissions import Admissions
+from quafka_broker.broker_configs import DynamicConfigs
 from quafka_broker.config import BrokerConfig
 from quafka_broker.groups.coordinator import Coordinator
 from quafka_broker.groups.limits import Limits
@@ -72,12 +73,14 @@ class BrokerState:
     _superseded: int = 0  # events since the last snapshot of the registry
     _applied: int = 0  # events of the registry below this offset are in it
     _replay: Replay = field(default_factory=Replay)
+    _static_config: BrokerConfig = field(init=False)
+    """The settings without what clients have changed."""
     _policies: dict[bytes, tuple[Configs, TopicPolicy]] = field(
         default_factory=dict[bytes, tuple[Configs, TopicPolicy]]
     )
 
     def __post_init__(self) -> None:
-        config = self.config
+        config = self._static_config = self.config
         self.producers = Producers(
             config.max_producers_per_org, expiration_ms=config.producer_id_expiration_ms
         )
@@ -119,6 +122,7 @@ class BrokerState:
         """
         found = self._replay = await replay(self.log, self.registry)
         self._superseded, self._applied = found.superseded, found.applied
+        self._apply_broker_configs()
         if not found.is_new:
             self.leases.wait_for_predecessor()
         repairs = self._explain(found)
@@ -441,6 +445,38 @@ class BrokerState:
         """Where a topic is, for people: org/env/cluster/topics/slug."""
         cluster = self.config.cluster_name or self.registry.cluster_id
         return f"{topic.org}/{self.config.cluster_env}/{cluster}/topics/{topic.slug}"
+
+    @property
+    def dynamic_configs(self) -> DynamicConfigs:
+        """What clients have set of the broker while it runs."""
+        scopes = self.registry.broker_configs
+        return DynamicConfigs(self._static_config, scopes["cluster"], scopes["own"])
+
+    async def change_broker_configs(
+        self, scope: str, change: Callable[[Mapping[str, str]], dict[str, str]]
+    ) -> None:
+        """Change what clients have set of the broker. Durable, and in effect, on return.
+
+        `change` is given what is set now in the scope, "cluster" or "own". What it raises is
+        raised.
+
+        Raises:
+            StorageError: nothing has changed.
+        """
+
+        async def make() -> None:
+            before = self.registry.broker_configs[scope]
+            after = change(before)
+            if after != before:
+                await self._record(topics.broker_configs_event(scope, after))
+                self._apply_broker_configs()
+                self.retention_changed.set()
+
+        await self._change(make)
+
+    def _apply_broker_configs(self) -> None:
+        self.config = self.dynamic_configs.effective()
+        self._policies.clear()
 
     def policy(self, topic: Topic) -> TopicPolicy:
         """What a topic's configs mean."""

@@ -15,12 +15,33 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from quafka_broker.broker_configs import DynamicConfigs
 from quafka_broker.config import BrokerConfig
 from quafka_mesh_ops.admin_ops import ConfigChange, ConfigDescription, ConfigSynonym
 from quafka_proto.config_kinds import ConfigOperation, ConfigSource, ConfigType
 
 _MAX_LONG = (1 << 63) - 1
 _MAX_INT = (1 << 31) - 1
+
+_NONE = DynamicConfigs()
+_KAFKA_NAMES = {
+    "segment.bytes": "log.segment.bytes",
+    "segment.ms": "log.roll.ms",
+    "segment.jitter.ms": "log.roll.jitter.ms",
+    "segment.index.bytes": "log.index.size.max.bytes",
+    "flush.messages": "log.flush.interval.messages",
+    "flush.ms": "log.flush.interval.ms",
+    "index.interval.bytes": "log.index.interval.bytes",
+    "delete.retention.ms": "log.cleaner.delete.retention.ms",
+    "min.compaction.lag.ms": "log.cleaner.min.compaction.lag.ms",
+    "max.compaction.lag.ms": "log.cleaner.max.compaction.lag.ms",
+    "min.cleanable.dirty.ratio": "log.cleaner.min.cleanable.ratio",
+    "file.delete.delay.ms": "log.segment.delete.delay.ms",
+    "preallocate": "log.preallocate",
+    "local.retention.ms": "log.local.retention.ms",
+    "local.retention.bytes": "log.local.retention.bytes",
+}
+"""Broker configs that Kafka shows as synonyms, where they have other names than the topic's."""
 
 Check = Callable[[str], bool]
 Configs = Mapping[str, str]
@@ -91,8 +112,9 @@ def _one_of(*allowed: str) -> Check:
 
 
 def _policies(text: str) -> bool:
-    # Compaction only promises that the last record of a key is there: whoever keeps all keeps it.
-    return bool(text) and set(text.split(",")) <= {"delete", "compact"}
+    # Compaction only promises that the last record of a key is there: keeping all keeps it. An
+    # empty policy neither deletes nor compacts, as in Kafka.
+    return not text or set(text.split(",")) <= {"delete", "compact"}
 
 
 def _retention_ms(config: BrokerConfig) -> int:
@@ -131,10 +153,11 @@ TOPIC_CONFIGS: dict[str, TopicConfig] = {
     config.name: config
     for config in [
         TopicConfig(
-            "cleanup.policy", "delete", ConfigType.LIST, _policies,
-            "delete, compact, or both",
+            "cleanup.policy", "", ConfigType.LIST, _policies,
+            "delete, compact, both, or nothing",
             "with delete, old records are deleted; without, none are. Of compacted topics every "
             "record is kept, also those that a later one of the same key supersedes",
+            lambda c: c.log_cleanup_policy, ("log_cleanup_policy",),
         ),
         TopicConfig(
             "compression.type", "producer", ConfigType.STRING,
@@ -276,14 +299,16 @@ def _with_items(change: ConfigChange, present: str) -> str:
     return ",".join(item for item in there if item not in items)
 
 
-def effective(broker: BrokerConfig, configs: Configs) -> list[EffectiveConfig]:
+def effective(
+    broker: BrokerConfig, configs: Configs, dynamic: DynamicConfigs = _NONE
+) -> list[EffectiveConfig]:
     """All configs of a topic that sets `configs` itself, by name."""
-    return [_effective(broker, configs, name) for name in sorted(TOPIC_CONFIGS)]
+    return [_effective(broker, configs, name, dynamic) for name in sorted(TOPIC_CONFIGS)]
 
 
-def describe(broker: BrokerConfig) -> list[ConfigDescription]:
+def describe(broker: BrokerConfig, dynamic: DynamicConfigs = _NONE) -> list[ConfigDescription]:
     """All configs of a topic that sets none, by name; the values of what is fixed are empty."""
-    described = [_described(broker, known) for known in TOPIC_CONFIGS.values()]
+    described = [_described(broker, known, dynamic) for known in TOPIC_CONFIGS.values()]
     described += [
         ConfigDescription(
             name, "", ConfigSource.DEFAULT, ConfigType.STRING, True, f"{words}. Cannot be set.", []
@@ -293,20 +318,29 @@ def describe(broker: BrokerConfig) -> list[ConfigDescription]:
     return sorted(described, key=lambda config: config.name)
 
 
-def _described(broker: BrokerConfig, known: TopicConfig) -> ConfigDescription:
-    _, value, source = _effective(broker, {}, known.name)
+def _described(
+    broker: BrokerConfig, known: TopicConfig, dynamic: DynamicConfigs
+) -> ConfigDescription:
+    _, value, source = _effective(broker, {}, known.name, dynamic)
     words = f"{known.effect}. Allowed: {known.allowed}."
-    synonyms = _synonyms(broker, known)
+    synonyms = _synonyms(broker, known, dynamic)
     return ConfigDescription(known.name, value, source, known.kind, False, words, synonyms)
 
 
-def _synonyms(broker: BrokerConfig, known: TopicConfig) -> list[ConfigSynonym]:
+def _synonyms(
+    broker: BrokerConfig, known: TopicConfig, dynamic: DynamicConfigs
+) -> list[ConfigSynonym]:
     if not known.settings:
-        return [ConfigSynonym(known.name, known.default, ConfigSource.DEFAULT)]
+        name = _KAFKA_NAMES.get(known.name, known.name)
+        return [ConfigSynonym(name, known.default, ConfigSource.DEFAULT)]
     found: list[ConfigSynonym] = []
     for setting in known.settings:
         value, default = getattr(broker, setting), getattr(_DEFAULTS, setting)
-        name = setting.replace("_", ".")
+        name = _dotted(setting)
+        set_while_running = dynamic.synonyms(name)
+        found += set_while_running
+        if set_while_running:
+            value = getattr(dynamic.static, setting)
         if value != default:
             found.append(ConfigSynonym(name, str(value), ConfigSource.STATIC_BROKER))
         if default is not None:
@@ -314,7 +348,9 @@ def _synonyms(broker: BrokerConfig, known: TopicConfig) -> list[ConfigSynonym]:
     return found
 
 
-def _effective(broker: BrokerConfig, configs: Configs, name: str) -> EffectiveConfig:
+def _effective(
+    broker: BrokerConfig, configs: Configs, name: str, dynamic: DynamicConfigs = _NONE
+) -> EffectiveConfig:
     known = TOPIC_CONFIGS.get(name)
     if known is None:
         raise ConfigError(f"unknown topic config {name!r}")
@@ -325,7 +361,14 @@ def _effective(broker: BrokerConfig, configs: Configs, name: str) -> EffectiveCo
     value = known.broker(broker)
     is_default = value == known.broker(_DEFAULTS)
     source = ConfigSource.DEFAULT if is_default else ConfigSource.STATIC_BROKER
+    for setting in known.settings:
+        for synonym in dynamic.synonyms(_dotted(setting)):
+            return EffectiveConfig(name, str(value), ConfigSource(synonym.source))
     return EffectiveConfig(name, str(value), source)
+
+
+def _dotted(setting: str) -> str:
+    return setting.replace("_", ".")
 
 
 _DEFAULTS = BrokerConfig()

@@ -10,6 +10,7 @@ them gives the registry. An event is applied, and answered, after its commit.
     {"event": "topic_deleted", "org": 1, "name": …}
     {"event": "log_start", "org": 1, "name": …, "generation": 0, "starts": {"<partition>": 17}}
     {"event": "producer_ids", "up_to": …}        ids below have been, or will be, handed out
+    {"event": "broker_configs", "scope": "cluster" or "own", "configs": {"message.max.bytes": "9"}}
     {"event": "generations", "from": 3}          every topic gets a generation at or above
     {"event": "journal_start", "name": "__quafka_groups", "start": 17}   of an internal topic
     {"event": "unnamed", "org": 1, "hash": hex, "generation": 0, "partitions": 3}
@@ -126,6 +127,8 @@ class Registry:
         """Where internal topics begin, by name."""
         self.unnamed: dict[Unnamed, int] = {}
         """How many partitions are known of each."""
+        self.broker_configs: dict[str, dict[str, str]] = {"cluster": {}, "own": {}}
+        """What clients have set of the broker, by scope; see broker_configs.py."""
         self._by_name: dict[tuple[int, str], Topic] = {}
         self._by_id: dict[tuple[int, bytes], Topic] = {}
         self._orgs: dict[int, OrgTopics] = {}
@@ -219,6 +222,8 @@ class Registry:
             self.cluster_id = event["id"]
         elif kind == "producer_ids":
             self.producer_ids_up_to = max(self.producer_ids_up_to, event["up_to"])
+        elif kind == "broker_configs":
+            self.broker_configs[event["scope"]] = event["configs"]
         elif kind == "generations":
             self._least_generation = max(self._least_generation, event["from"])
         elif kind == "journal_start":
@@ -295,6 +300,9 @@ class Registry:
         """Events that make this registry."""
         yield {"event": "cluster", "id": self.cluster_id}
         yield {"event": "producer_ids", "up_to": self.producer_ids_up_to}
+        for scope, configs in self.broker_configs.items():
+            if configs:
+                yield broker_configs_event(scope, configs)
         # The generations of deleted topics need not be known one by one: the highest will do.
         gone = [g for key, g in self._next_generation.items() if key not in self._by_name]
         yield {"event": "generations", "from": max([*gone, self._least_generation])}
@@ -372,6 +380,11 @@ def changed(topic: Topic) -> Event:
 def deleted(topic: Topic) -> Event:
     """The event that deletes a topic."""
     return {"event": "topic_deleted", "org": topic.org, "name": topic.name}
+
+
+def broker_configs_event(scope: str, configs: Mapping[str, str]) -> Event:
+    """The event that replaces what clients have set of the broker in one scope."""
+    return {"event": "broker_configs", "scope": scope, "configs": dict(configs)}
 
 
 def log_start_events(topic: Topic, starts: Mapping[int, int]) -> Iterator[Event]:

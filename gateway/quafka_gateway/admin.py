@@ -15,6 +15,8 @@ from quafka_gateway.mesh import RETURN_SECONDS, SMALL_OP_SECONDS, BrokerAwayErro
 from quafka_gateway.routes import OrgRoutes
 from quafka_gateway.spread import grouped, spread
 from quafka_mesh_ops.admin_ops import (
+    AlterBrokerConfigs,
+    AlterBrokerConfigsResp,
     AlterTopicConfigs,
     AlterTopicConfigsResp,
     ConfigDescription,
@@ -143,6 +145,20 @@ class Admin:
         """The home broker. Raises AdminError."""
         answer = await self._ask(self._routes.home, DescribeBroker(), trace)
         return cast(DescribeBrokerResp, answer)
+
+    async def alter_broker_configs(
+        self, op: AlterBrokerConfigs, trace: TraceContext | None
+    ) -> AlterBrokerConfigsResp:
+        """Change the configs of every broker; clients see them as one. The first error counts."""
+
+        async def alter(broker: int) -> AlterBrokerConfigsResp:
+            try:
+                return cast(AlterBrokerConfigsResp, await self._ask(broker, op, trace))
+            except AdminError as e:
+                return AlterBrokerConfigsResp(e.code, str(e))
+
+        answers = await asyncio.gather(*map(alter, range(len(self.links))))
+        return next((answer for answer in answers if answer.error_code), answers[0])
 
     async def log_dirs(
         self, topics: Sequence[TopicPartitions] | None, trace: TraceContext | None

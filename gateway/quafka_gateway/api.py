@@ -54,13 +54,14 @@ from quafka_gateway.order import Order, State
 from quafka_proto.message import Message
 from quafka_proto.schema.acls import CreateAclsRequest, DeleteAclsRequest, DescribeAclsRequest
 from quafka_proto.schema.api_versions import ApiVersionsRequest
-from quafka_proto.schema.cluster import DescribeClusterRequest
+from quafka_proto.schema.cluster import DescribeClusterRequest, UpdateFeaturesRequest
 from quafka_proto.schema.configs import (
     AlterConfigsRequest,
     DescribeConfigsRequest,
     IncrementalAlterConfigsRequest,
     ListConfigResourcesRequest,
 )
+from quafka_proto.schema.consumer_groups import ConsumerGroupHeartbeatRequest
 from quafka_proto.schema.fetch import FetchRequest
 from quafka_proto.schema.group_admin import (
     DeleteGroupsRequest,
@@ -415,6 +416,9 @@ APIS: dict[int, Api] = {
         2,
         Order(reads=TOPICS | CONFIGS),
     ),
+    57: Api(
+        "UpdateFeatures", UpdateFeaturesRequest, absent.update_features, 0, 2, Order(writes=ALL)
+    ),
     60: Api(
         "DescribeCluster",
         DescribeClusterRequest,
@@ -447,6 +451,14 @@ APIS: dict[int, Api] = {
         0,
         2,
         Order(reads=TRANSACTIONS),
+    ),
+    68: Api(
+        "ConsumerGroupHeartbeat",
+        ConsumerGroupHeartbeatRequest,
+        absent.consumer_group_heartbeat,
+        0,
+        1,
+        Order(),
     ),
     74: Api(
         "ListConfigResources",

@@ -26,6 +26,10 @@ class EdgeSettings(OpsSettings):
         "", "address that clients are told to connect to; default: the listen address, by host "
         "name where that is all interfaces", settings.optional_address, settings.ADDRESS,
     )  # fmt: skip
+    node_id: int = setting(
+        0, "the broker id that clients see; gateways that share an advertised address share it",
+        settings.whole(0, (1 << 31) - 1), "0 to 2147483647",
+    )  # fmt: skip
     workers: int = setting(
         1, "gateway processes that share the listen address; limits in bytes and clients are each "
         "one's own", settings.whole(1, 64), "1 to 64",

@@ -1,8 +1,7 @@
 """What AlterConfigs and IncrementalAlterConfigs have in common.
 
-Of a resource all changes are made, or none. The configs of topics can be changed; what is said
-in the settings of gateway and broker cannot, while they run; kafka-reassign-partitions deletes
-throttles of brokers whether there are any or not.
+All changes of a resource are made, or none. The configs of topics can be changed, and those of the
+broker that topics inherit; other settings of gateway and broker cannot change while they run.
 """
 
 from __future__ import annotations
@@ -11,8 +10,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from quafka_gateway.context import NODE_ID, RequestContext
-from quafka_mesh_ops.admin_ops import AlterTopicConfigs, ConfigChange
+from quafka_gateway.context import RequestContext
+from quafka_mesh_ops.admin_ops import AlterBrokerConfigs, AlterTopicConfigs, ConfigChange
 from quafka_mesh_ops.tracing import TraceContext
 from quafka_proto.config_kinds import ConfigOperation, ResourceType
 from quafka_proto.errors import ErrorCode
@@ -20,7 +19,7 @@ from quafka_proto.schema.configs import AlterConfigsResourceResponse
 
 _OPERATIONS = set(ConfigOperation)
 _MOST_CHANGES = 1_000
-"""Of one resource; there are no so many configs."""
+"""Of one resource; there are not that many configs."""
 
 
 class Resource(NamedTuple):
@@ -43,11 +42,16 @@ async def make(
     times = Counter((resource.kind, resource.name) for resource in resources)
     done: list[AlterConfigsResourceResponse] = []
     for resource in resources:
-        code, message = _refusal(resource, times)
+        code, message = _refusal(resource, times, context.node_id)
         if not code and resource.kind == ResourceType.TOPIC:
             op = AlterTopicConfigs(resource.name, resource.changes, replace, validate_only)
             answer = await context.admin.alter_topic_configs(op, trace)
             code, message = answer.error_code, answer.error_message
+        elif not code and resource.kind == ResourceType.BROKER:
+            own = bool(resource.name)
+            of_broker = AlterBrokerConfigs(resource.changes, own, replace, validate_only)
+            altered = await context.admin.alter_broker_configs(of_broker, trace)
+            code, message = altered.error_code, altered.error_message
         done.append(
             AlterConfigsResourceResponse(
                 error_code=code,
@@ -59,25 +63,27 @@ async def make(
     return done
 
 
-def _refusal(resource: Resource, times: Counter[tuple[int, str]]) -> tuple[int, str]:
+def _refusal(resource: Resource, times: Counter[tuple[int, str]], node: int) -> tuple[int, str]:
     if times[resource.kind, resource.name] > 1:
         return ErrorCode.INVALID_REQUEST, "the request names this resource twice"
     if len(resource.changes) > _MOST_CHANGES:
         return ErrorCode.INVALID_REQUEST, f"more than {_MOST_CHANGES} changes"
     names = ", ".join(change.name for change in resource.changes)
     if resource.kind == ResourceType.BROKER:
-        if resource.name not in ("", str(NODE_ID)):
-            return ErrorCode.INVALID_REQUEST, f"the only broker is {NODE_ID}"
-        if all(change.operation == ConfigOperation.DELETE for change in resource.changes):
-            return ErrorCode.NONE, ""  # nothing is set that could be deleted
-        return ErrorCode.INVALID_CONFIG, (
-            f"{names}: a broker's configs are its settings (file, environment, flags) and cannot "
-            "be changed while it runs"
-        )
+        if resource.name not in ("", str(node)):
+            return ErrorCode.INVALID_REQUEST, f"the only broker is {node}"
+        return _fault(resource.changes)
     if resource.kind == ResourceType.BROKER_LOGGER:
         return ErrorCode.INVALID_CONFIG, (
             f"{names}: log levels are set by log.level and cannot be changed while it runs"
         )
+    if resource.kind in (ResourceType.GROUP, ResourceType.CLIENT_METRICS):
+        if not resource.name:
+            return ErrorCode.INVALID_REQUEST, f"a {ResourceType(resource.kind).name} needs a name"
+        if all(change.operation == ConfigOperation.DELETE for change in resource.changes):
+            return ErrorCode.NONE, ""  # nothing is set that could be deleted
+        kind = ResourceType(resource.kind).name
+        return ErrorCode.INVALID_CONFIG, f"{names}: a {kind} has no configs here"
     if resource.kind != ResourceType.TOPIC:
         return ErrorCode.INVALID_REQUEST, f"resource type {resource.kind} has no configs here"
     return _fault(resource.changes)

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from quafka_gateway.mesh import BrokerLink
 
 _KEPT_ANSWERS = 64 << 20
-NODE_ID = 0
-"""The gateway advertises itself as the cluster's only broker, under this id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +95,11 @@ class RequestContext:
         """See LogSource: the connection's number and the client's number of the request."""
         request_id = f"{self.lane}-{self.correlation_id}"
         return {"request_id": request_id, **trace_fields(self.span.context)}
+
+    @property
+    def node_id(self) -> int:
+        """The gateway advertises itself as the cluster's only broker, under this id."""
+        return self.services.config.node_id
 
     @property
     def broker(self) -> BrokerLink | Brokers:

@@ -1,4 +1,4 @@
-"""The ops of administrators, 0x40 to 0x45: what topics and brokers are like, and changing it.
+"""The ops of administrators, 0x40 to 0x46: what topics and brokers are like, and changing it.
 
 Configs are Kafka's: their sources, types and operations are its numbers (`config_kinds`).
 """
@@ -22,16 +22,21 @@ class CreatePartitionsResp(Part):
 
 @dataclass(frozen=True, slots=True)
 class CreatePartitions(Op):
-    """Let a topic have `count` partitions in all. Durable when it is answered."""
+    """Let a topic have `count` partitions in all. Durable when it is answered.
+
+    `assigned`: how many new partitions the client has assigned by hand; -1: none, all are assigned
+    automatically.
+    """
 
     code = OpCode.CREATE_PARTITIONS
     response = CreatePartitionsResp
     topic: str
     count: int
     validate_only: bool = False
+    assigned: int = -1
 
 
-# --- configs 0x41 to 0x43 -------------------------------------------------------------------
+# --- configs 0x41 to 0x43, 0x46 ----------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +150,29 @@ class DescribeBroker(Op):
     reads = True
 
 
+@dataclass(frozen=True, slots=True)
+class AlterBrokerConfigsResp(Part):
+    """Whether they have changed."""
+
+    error_code: int = 0
+    error_message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AlterBrokerConfigs(Op):
+    """Change the configs that topics of every org inherit, all or none. Durable when answered.
+
+    `this_broker`: what counts before the cluster-wide defaults; `replace` as for topics.
+    """
+
+    code = OpCode.ALTER_BROKER_CONFIGS
+    response = AlterBrokerConfigsResp
+    changes: list[ConfigChange]
+    this_broker: bool = False
+    replace: bool = False
+    validate_only: bool = False
+
+
 # --- partitions on disk, and their producers 0x44, 0x45 -------------------------------------
 
 
@@ -233,6 +261,7 @@ ALL: tuple[type[Op], ...] = (
     CreatePartitions,
     DescribeTopicConfigs,
     AlterTopicConfigs,
+    AlterBrokerConfigs,
     DescribeBroker,
     DescribeLogDir,
     DescribeProducersOps,

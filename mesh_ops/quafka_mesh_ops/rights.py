@@ -73,6 +73,8 @@ NEEDS: dict[int, Need] = {
     OpCode.DELETE_OFFSETS: Need(Right.ADMINISTER, _GROUP),
     OpCode.DELETE_GROUPS: Need(Right.ADMINISTER, _GROUP),
     OpCode.FORGET_TOPIC: Need(Right.ADMINISTER, _GROUP),
+    # Topics of every org inherit them.
+    OpCode.ALTER_BROKER_CONFIGS: Need(Right.ADMINISTER, _CLUSTER, every_org=True),
     # The log's files hold every org's records side by side.
     OpCode.PIN_SNAPSHOT: Need(Right.SNAPSHOT, _CLUSTER, every_org=True),
     OpCode.READ_PINNED: Need(Right.SNAPSHOT, _CLUSTER, every_org=True),

@@ -85,7 +85,7 @@ def test_confluent_lets_a_topic_grow(confluent: AdminClient, topic: str) -> None
     grow(3).result(30)
     assert partitions() == 3
     assert code(grow(3)) == KafkaError.INVALID_PARTITIONS
-    by_hand = NewPartitions(topic, 4, replica_assignment=[[0]])
+    by_hand = NewPartitions(topic, 4, replica_assignment=[[1]])
     work = confluent.create_partitions([by_hand])[topic]
     assert code(work) == KafkaError.INVALID_REPLICA_ASSIGNMENT
 

@@ -18,12 +18,15 @@ from tests.support.raw_client import RawClient
 pytestmark = JAVA_TOOLS
 TOPIC = "of-admins"
 CONFIGS = "kafka.admin.ConfigCommand"
-REFUSED = {"by hand", "shrink", "keep", "alter broker", "acls", "transact"}
+REFUSED = {"elsewhere", "shrink", "keep", "alter broker", "acls", "transact"}
 
 
 def runs(cluster: Cluster, folder: Path) -> dict[str, Run]:
     at = ["--bootstrap-server", cluster.bootstrap]
     on = [*at, "--topic", TOPIC]
+    other = [*at, "--topic", f"{TOPIC}-by-hand"]
+    size = "log.retention.bytes"
+    everywhere = [*at, "--entity-type", "brokers", "--entity-default"]
     topic = [*at, "--entity-type", "topics", "--entity-name", TOPIC]
     broker = [*at, "--entity-type", "brokers", "--entity-name", "0"]
     partition = {"topic": TOPIC, "partition": 0}
@@ -39,7 +42,9 @@ def runs(cluster: Cluster, folder: Path) -> dict[str, Run]:
     found = {
         "create": tool("TopicCommand", *on, "--create", "--partitions", "1"),
         "produce": tool("ConsoleProducer", *on, text="a\nb\nc\n"),
-        "by hand": tool("TopicCommand", *on, "--create", "--replica-assignment", "0,0"),
+        "elsewhere": tool("TopicCommand", *other, "--create", "--replica-assignment", "0,1"),
+        "by hand": tool("TopicCommand", *other, "--create", "--replica-assignment", "0,0"),
+        "by hand gone": tool("TopicCommand", *other, "--delete"),
         "grow": tool("TopicCommand", *on, "--alter", "--partitions", "3"),
         "shrink": tool("TopicCommand", *on, "--alter", "--partitions", "2"),
         "set": tool(CONFIGS, *topic, "--alter", "--add-config", "retention.ms=99999,segment.ms=9"),
@@ -51,6 +56,9 @@ def runs(cluster: Cluster, folder: Path) -> dict[str, Run]:
         "all configs": tool(CONFIGS, *topic, "--describe", "--all"),
         "broker": tool(CONFIGS, *broker, "--describe", "--all"),
         "alter broker": tool(CONFIGS, *broker, "--alter", "--add-config", "num.partitions=3"),
+        "default": tool(CONFIGS, *everywhere, "--alter", "--add-config", f"{size}=9999"),
+        "defaults": tool(CONFIGS, *everywhere, "--describe"),
+        "no default": tool(CONFIGS, *everywhere, "--alter", "--delete-config", size),
         "loggers": tool(
             CONFIGS, *at, "--entity-type", "broker-loggers", "--entity-name", "0", "--describe"
         ),
@@ -95,12 +103,18 @@ def test_tools_fail_only_where_something_is_refused(said: dict[str, Outcome]) ->
 
 
 def test_what_is_refused_is_said(said: dict[str, Outcome]) -> None:
-    assert "partitions cannot be assigned by hand" in said["by hand"].output
+    assert "a partition has one replica, on 0, the only broker" in said["elsewhere"].output
     assert f"topic '{TOPIC}' has 3 partitions; 2 would be no more" in said["shrink"].output
     assert "cleanup.policy cannot be 'keep'" in said["keep"].output
-    assert "num.partitions: a broker's configs are its settings" in said["alter broker"].output
+    assert "num.partitions cannot be changed while the broker runs" in said["alter broker"].output
     assert "SecurityDisabledException" in said["acls"].output
     assert "error: transactions are not served here" in said["transact"].output
+
+
+def test_cluster_wide_defaults(said: dict[str, Outcome]) -> None:
+    assert "Completed updating default config for brokers" in said["default"].output
+    assert "log.retention.bytes=9999 sensitive=false" in said["defaults"].output
+    assert "DYNAMIC_DEFAULT_BROKER_CONFIG:log.retention.bytes=9999" in said["defaults"].output
 
 
 def test_topics(said: dict[str, Outcome]) -> None:
@@ -153,7 +167,7 @@ def test_the_cluster(said: dict[str, Outcome], shared_cluster: Cluster) -> None:
     assert said["endpoints"].lines[1].split()[:3] == ["0", host, str(port)]
     assert "Leader" in said["replication"].lines[1]
     assert "\tDescribeConfigs(32): 0 to 4 [usable: 4]," in said["versions"].lines
-    assert "\tUpdateFeatures(57): UNSUPPORTED," in said["versions"].lines
+    assert "\tUpdateFeatures(57): 0 to 2 [usable: 2]," in said["versions"].lines
 
 
 def test_the_pages_of_web_uis(shared_cluster: Cluster, said: dict[str, Outcome]) -> None:

@@ -33,6 +33,7 @@ from quafka_proto.schema.partitions import (
     DeleteRecordsResponse,
     DeleteRecordsTopic,
 )
+from quafka_proto.schema.produce import ProduceResponse
 from quafka_proto.schema.topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
@@ -45,12 +46,23 @@ from quafka_proto.schema.topics import (
 )
 from tests.support.admin_calls import describe_configs, own_configs, resource, set_config
 from tests.support.cluster import Cluster
-from tests.support.kafka_calls import create_topic, metadata, produce
+from tests.support.kafka_calls import (
+    VERSION,
+    create_topic,
+    metadata,
+    produce,
+    produce_request,
+)
 from tests.support.raw_client import RawClient
 
 E = ErrorCode
 TOPIC, BROKER, LOGGER = ResourceType.TOPIC, ResourceType.BROKER, ResourceType.BROKER_LOGGER
 SET, DELETE, APPEND, SUBTRACT = ConfigOperation
+CHANGEABLE = {
+    "log.cleanup.policy", "log.message.timestamp.after.max.ms",
+    "log.message.timestamp.before.max.ms", "log.message.timestamp.type", "log.retention.bytes",
+    "log.retention.ms", "message.max.bytes",
+}  # fmt: skip
 
 
 def partitions_of(client: RawClient, topic: str) -> int:
@@ -58,6 +70,19 @@ def partitions_of(client: RawClient, topic: str) -> int:
 
 
 # --- CreateTopics, DeleteTopics -------------------------------------------------------------
+
+
+def by_hand(name: str, *brokers: list[int], first: int = 0, **numbers: int) -> CreatableTopic:
+    assignments = [
+        CreatableReplicaAssignment(partition_index=index, broker_ids=each)
+        for index, each in enumerate(brokers, first)
+    ]
+    made = CreatableTopic(
+        name=name, assignments=assignments, num_partitions=-1, replication_factor=-1
+    )
+    for field, number in numbers.items():
+        setattr(made, field, number)
+    return made
 
 
 @pytest.mark.parametrize("version", range(8))
@@ -75,8 +100,8 @@ def test_create_topics(client: RawClient, version: int) -> None:
         return CreatableTopic(name=name, num_partitions=partitions, replication_factor=1)
 
     a, b = f"create-{version}-a", f"create-{version}-b"
-    by_hand = topic("bad", -1)
-    by_hand.assignments = [CreatableReplicaAssignment(partition_index=0, broker_ids=[0])]
+
+    c = f"create-{version}-c"
     bad = topic("bad")
     bad.configs = [CreatableTopicConfig(name="retention.ms", value="soon")]
     twice = topic("bad")
@@ -89,7 +114,18 @@ def test_create_topics(client: RawClient, version: int) -> None:
         (a, 0), (b, E.INVALID_REQUEST), (b, E.INVALID_REQUEST),
     ]  # fmt: skip
     assert create(topic(a)) == [(a, E.TOPIC_ALREADY_EXISTS)]
-    assert create(by_hand) == [("bad", E.INVALID_REPLICA_ASSIGNMENT)]
+    elsewhere = by_hand("bad", [0], [1])
+    for wrong in (
+        elsewhere,
+        by_hand("bad", [0, 0]),
+        by_hand("bad", []),
+        by_hand("bad", [0], first=1),
+    ):
+        assert create(wrong) == [("bad", E.INVALID_REPLICA_ASSIGNMENT)]
+    for numbers in ({"num_partitions": 1}, {"replication_factor": 1}):
+        assert create(by_hand("bad", [0], **numbers)) == [("bad", E.INVALID_REQUEST)]
+    assert create(by_hand(c, [0], [0], [0])) == [(c, 0)]
+    assert partitions_of(client, c) == 3
     for wrong in (bad, twice, null):
         assert create(wrong) == [("bad", E.INVALID_CONFIG)]
     assert create(topic("bad", 0)) == [("bad", E.INVALID_PARTITIONS)]
@@ -158,9 +194,12 @@ def test_create_partitions(client: RawClient, version: int) -> None:
     for count in (-1, 1, 5):
         assert grow(topic(a, count)) == [(a, E.INVALID_PARTITIONS)]
         assert grow(topic(a, count), dry=True) == [(a, E.INVALID_PARTITIONS)]
-    assert grow(topic(b, 3, 0)) == [(b, E.INVALID_REPLICA_ASSIGNMENT)]
+    for wrong in (topic(b, 3, 1), topic(b, 3, 0, 0), topic(b, 4, 0)):
+        assert grow(wrong) == [(b, E.INVALID_REPLICA_ASSIGNMENT)]
     assert grow(topic(b, 3), topic(b, 4)) == [(b, E.INVALID_REQUEST)] * 2
     assert partitions_of(client, b) == 2
+    assert grow(topic(b, 4, 0, 0)) == [(b, 0)]
+    assert partitions_of(client, b) == 4
 
 
 @pytest.mark.parametrize("version", range(3))
@@ -266,7 +305,8 @@ def test_describe_the_broker(client: RawClient, shared_cluster: Cluster, version
     assert configs["num.partitions"].value == "1"
     assert configs["fetch.cache.bytes"].value == str(128 << 20)
     assert configs["node.id"].value == "0"
-    assert all(config.read_only for config in one.configs)
+    changeable = {config.name for config in one.configs if not config.read_only}
+    assert changeable == CHANGEABLE
     if version >= 1:
         assert configs["data"].config_source == ConfigSource.STATIC_BROKER
         assert configs["num.partitions"].config_source == ConfigSource.DEFAULT
@@ -318,7 +358,7 @@ def test_alter_configs_replaces(client: RawClient, version: int) -> None:
         (ResourceType.CLIENT_METRICS, "m", {"interval.ms": "1"}),
     ) == [
         0, E.UNKNOWN_TOPIC_OR_PARTITION, E.INVALID_CONFIG, E.INVALID_CONFIG, E.INVALID_CONFIG,
-        E.INVALID_REQUEST,
+        E.INVALID_CONFIG,
     ]  # fmt: skip
     assert own_configs(client, name) == {"segment.ms": "7"}
     assert replace((TOPIC, name, {})) == [0]
@@ -359,6 +399,45 @@ def test_incremental_alter_configs(client: RawClient, version: int) -> None:
     assert own_configs(client, name) == {"retention.ms": "5", "cleanup.policy": "delete"}
     assert change(("retention.ms", DELETE, None), ("flush.ms", DELETE, None)) == 0
     assert own_configs(client, name) == {"cleanup.policy": "delete"}
+
+
+@pytest.mark.parametrize("version", range(2))
+def test_broker_configs_change_while_the_broker_runs(cluster: Cluster, version: int) -> None:
+    def change(of: str, name: str, operation: int, value: str | None = None) -> int:
+        made = [IncrementalAlterableConfig(name=name, config_operation=operation, value=value)]
+        (done,) = alter(client, version, (BROKER, of, made))
+        return done.error_code
+
+    def shown(of: str, name: str) -> list[tuple[str, str | None, int]]:
+        kind = TOPIC if of == "t" else BROKER
+        asked = DescribeConfigsRequest(resources=[resource(kind, of, name)], include_synonyms=True)
+        (found,) = client.call(asked, DescribeConfigsResponse, 4).results
+        return [(s.name, s.value, s.source) for each in found.configs for s in each.synonyms]
+
+    name, static = "log.retention.ms", ("log.retention.hours", "-1", ConfigSource.DEFAULT)
+    with RawClient(cluster.address) as client:
+        create_topic(client, "t")
+        assert change("", name, SET, "soon") == E.INVALID_CONFIG
+        assert change("", name, SET, "99") == 0
+        assert change("0", name, SET, "77") == 0
+        assert change("", "message.max.bytes", SET, "100") == 0
+    cluster.broker.kill()
+    cluster.start_broker()
+    own = (name, "77", ConfigSource.DYNAMIC_BROKER)
+    everywhere = (name, "99", ConfigSource.DYNAMIC_DEFAULT_BROKER)
+    with RawClient(cluster.address) as client:
+        assert shown("t", "retention.ms") == [own, everywhere, static]
+        assert shown("", name)[0] == everywhere
+        assert shown("", "log.retention.bytes") == [], "nobody has set it"
+        assert shown("0", name)[:2] == [own, everywhere]
+        large = produce_request("t", b"x" * 100)
+        answer = client.call(large, ProduceResponse, VERSION["produce"])
+        assert answer.responses[0].partition_responses[0].error_code == E.MESSAGE_TOO_LARGE
+        assert change("0", name, DELETE) == 0
+        assert change("0", name, DELETE) == 0, "it was not set"
+        assert change("", "message.max.bytes", DELETE) == 0
+        assert shown("t", "retention.ms") == [everywhere, static]
+        assert produce(client, "t", b"x" * 100) == 0
 
 
 @pytest.mark.parametrize("version", range(2))

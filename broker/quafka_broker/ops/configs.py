@@ -1,11 +1,12 @@
-"""Ops 0x41 to 0x43: what topics and the broker are set to, and setting topics otherwise."""
+"""Ops 0x41 to 0x43 and 0x46: what topics and the broker are set to, and changing it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
 
-from quafka_broker import topic_configs, topics
+from quafka_broker import broker_configs, topic_configs, topics
+from quafka_broker.broker_configs import SETTINGS, BrokerConfigError, DynamicConfigs
 from quafka_broker.config import LogSettings
 from quafka_broker.state import BrokerState
 from quafka_broker.topic_configs import ConfigError
@@ -13,8 +14,11 @@ from quafka_broker.topics import Topic
 from quafka_broker.wal.errors import StorageError
 from quafka_mesh_ops import described_settings
 from quafka_mesh_ops.admin_ops import (
+    AlterBrokerConfigs,
+    AlterBrokerConfigsResp,
     AlterTopicConfigs,
     AlterTopicConfigsResp,
+    ConfigDescription,
     DescribeBroker,
     DescribeBrokerResp,
     DescribeTopicConfigs,
@@ -31,7 +35,9 @@ async def describe(
 ) -> DescribeTopicConfigsResp:
     """What a topic has that sets nothing, and what each of these topics has instead."""
     found = [_describe(state, context.org_id, name) for name in op.topics]
-    return DescribeTopicConfigsResp(topic_configs.describe(state.config), found)
+    return DescribeTopicConfigsResp(
+        topic_configs.describe(state.config, state.dynamic_configs), found
+    )
 
 
 def _describe(state: BrokerState, org: int, name: str) -> TopicConfigs:
@@ -89,7 +95,10 @@ async def describe_broker(
 ) -> DescribeBrokerResp:
     """What concerns no topic."""
     registry = state.log.topic(topics.REGISTRY)
-    settings = described_settings.describe(state.config, LogSettings)
+    settings = [
+        _changeable(state.dynamic_configs, each) if each.name in SETTINGS else each
+        for each in described_settings.describe(state.dynamic_configs.static, LogSettings)
+    ]
     return DescribeBrokerResp(
         state.registry.cluster_id,
         settings,
@@ -97,3 +106,37 @@ async def describe_broker(
         registry.high_watermark,
         state.log.epochs.current,
     )
+
+
+def _changeable(dynamic: DynamicConfigs, static: ConfigDescription) -> ConfigDescription:
+    """A setting that can be changed, as it is now."""
+    set_now = dynamic.synonyms(static.name)
+    first = set_now[0] if set_now else static
+    return replace(
+        static,
+        value=first.value,
+        source=first.source,
+        read_only=False,
+        synonyms=[*set_now, *static.synonyms],
+    )
+
+
+async def alter_broker(
+    state: BrokerState, context: OpContext, op: AlterBrokerConfigs
+) -> AlterBrokerConfigsResp:
+    """Change the broker's configs, all that is asked for or nothing."""
+
+    def change(present: Mapping[str, str]) -> dict[str, str]:
+        return broker_configs.changed(present, op.changes, replaces=op.replace)
+
+    scope = "own" if op.this_broker else "cluster"
+    try:
+        if op.validate_only:
+            change(state.registry.broker_configs[scope])
+        else:
+            await state.change_broker_configs(scope, change)
+    except BrokerConfigError as e:
+        return AlterBrokerConfigsResp(ErrorCode.INVALID_CONFIG, str(e))
+    except StorageError as e:
+        return AlterBrokerConfigsResp(ErrorCode.KAFKA_STORAGE_ERROR, str(e))
+    return AlterBrokerConfigsResp()

@@ -14,7 +14,11 @@ from quafka_proto.errors import ErrorCode
 
 
 class _RefusedError(Exception):
-    """The topic cannot have that many partitions."""
+    """The topic cannot have that many partitions, or not so assigned."""
+
+    def __init__(self, message: str, code: ErrorCode = ErrorCode.INVALID_PARTITIONS) -> None:
+        super().__init__(message)
+        self.code = code
 
 
 async def create(
@@ -29,17 +33,7 @@ async def create(
         return unknown
 
     def grow(present: Topic) -> Topic:
-        if op.count <= present.partitions:
-            raise _RefusedError(
-                f"topic {op.topic!r} has {present.partitions} partitions; {op.count} would be "
-                "no more"
-            )
-        most = state.config.max_partitions_per_topic
-        if op.count > most:
-            raise _RefusedError(f"{op.count} partitions: max.partitions.per.topic={most}")
-        org = state.registry.org(present.org)
-        org.check_room(op.count - present.partitions, state.config.max_partitions_per_org)
-        return replace(present, partitions=op.count)
+        return _grown(state, present, op)
 
     try:
         if op.validate_only:
@@ -47,9 +41,29 @@ async def create(
         elif not await state.change_topic(topic, grow):
             return unknown
     except _RefusedError as e:
-        return CreatePartitionsResp(ErrorCode.INVALID_PARTITIONS, str(e))
+        return CreatePartitionsResp(e.code, str(e))
     except OrgFullError as e:
         return CreatePartitionsResp(ErrorCode.POLICY_VIOLATION, str(e))
     except StorageError as e:
         return CreatePartitionsResp(ErrorCode.KAFKA_STORAGE_ERROR, str(e))
     return CreatePartitionsResp()
+
+
+def _grown(state: BrokerState, present: Topic, op: CreatePartitions) -> Topic:
+    """The topic with its new partitions. Raises _RefusedError or OrgFullError."""
+    if op.count <= present.partitions:
+        raise _RefusedError(
+            f"topic {op.topic!r} has {present.partitions} partitions; {op.count} would be no more"
+        )
+    added = op.count - present.partitions
+    if op.assigned not in (-1, added):
+        raise _RefusedError(
+            f"{added} partitions are to be added, and {op.assigned} are assigned",
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+        )
+    most = state.config.max_partitions_per_topic
+    if op.count > most:
+        raise _RefusedError(f"{op.count} partitions: max.partitions.per.topic={most}")
+    org = state.registry.org(present.org)
+    org.check_room(added, state.config.max_partitions_per_org)
+    return replace(present, partitions=op.count)

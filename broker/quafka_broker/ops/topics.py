@@ -98,7 +98,7 @@ async def create(state: BrokerState, context: OpContext, op: CreateTopic) -> Cre
         if not is_new:
             return _exists(op.topic)
         uuid = topic.uuid
-    shown = topic_configs.effective(state.config, configs)
+    shown = topic_configs.effective(state.config, configs, state.dynamic_configs)
     return CreateTopicResp(uuid, partitions, configs=[EffectiveConfig(*c) for c in shown])
 
 

@@ -10,6 +10,8 @@ Tools ask these whenever they show a cluster, and take UNSUPPORTED_VERSION for a
 | DescribeUserScramCredentials | 50, 0 | none; RESOURCE_NOT_FOUND for a user by name |
 | DescribeTransactions | 65, 0 | TRANSACTIONAL_ID_NOT_FOUND |
 | ListTransactions | 66, 0-2 | none |
+| UpdateFeatures | 57, 0-2 | INVALID_UPDATE_VERSION: there are no features |
+| ConsumerGroupHeartbeat | 68, 0-1 | UNSUPPORTED_VERSION, as in Kafka where the protocol is off |
 """
 
 from __future__ import annotations
@@ -25,6 +27,15 @@ from quafka_proto.schema.acls import (
     DeleteAclsResponse,
     DescribeAclsRequest,
     DescribeAclsResponse,
+)
+from quafka_proto.schema.cluster import (
+    UpdatableFeatureResult,
+    UpdateFeaturesRequest,
+    UpdateFeaturesResponse,
+)
+from quafka_proto.schema.consumer_groups import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
 )
 from quafka_proto.schema.quotas import DescribeClientQuotasRequest, DescribeClientQuotasResponse
 from quafka_proto.schema.sasl import (
@@ -131,3 +142,33 @@ async def list_transactions(
     """There is none. States that Kafka does not have are named, as it does."""
     unknown = [state for state in request.state_filters if state not in _TRANSACTION_STATES]
     return ListTransactionsResponse(unknown_state_filters=unknown)
+
+
+async def update_features(
+    request: UpdateFeaturesRequest, context: RequestContext
+) -> UpdateFeaturesResponse:
+    """There is none to update. From version 2 on the request fails as a whole."""
+    code = ErrorCode.INVALID_UPDATE_VERSION
+    results = [
+        UpdatableFeatureResult(
+            feature=each.feature, error_code=code, error_message=_no_feature(each.feature)
+        )
+        for each in request.feature_updates
+    ]
+    if context.version < 2 or not results:
+        return UpdateFeaturesResponse(results=results)
+    return UpdateFeaturesResponse(error_code=code, error_message=results[0].error_message)
+
+
+def _no_feature(name: str) -> str:
+    return f"the feature {name[:100]!r} is not supported"
+
+
+async def consumer_group_heartbeat(
+    request: ConsumerGroupHeartbeatRequest, context: RequestContext
+) -> ConsumerGroupHeartbeatResponse:
+    """Refused with an error that clients report: without the API, librdkafka waits in silence."""
+    return ConsumerGroupHeartbeatResponse(
+        error_code=ErrorCode.UNSUPPORTED_VERSION,
+        error_message="the consumer group protocol is not served here: use group.protocol=classic",
+    )

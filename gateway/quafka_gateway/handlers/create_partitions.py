@@ -1,10 +1,11 @@
-"""CreatePartitions (key 37), versions 0-3: topics grow. Assignments by hand are refused."""
+"""CreatePartitions (key 37), versions 0-3: topics grow, on the only broker."""
 
 from __future__ import annotations
 
 from collections import Counter
 
 from quafka_gateway.context import RequestContext
+from quafka_gateway.handlers import replicas
 from quafka_mesh_ops.admin_ops import CreatePartitions
 from quafka_proto.errors import ErrorCode
 from quafka_proto.schema.partitions import (
@@ -23,9 +24,11 @@ async def handle(
     results: list[CreatePartitionsTopicResult] = []
     with context.child("gateway.kafka.create_partitions") as span:
         for topic in request.topics:
-            code, message = _refusal(topic, times)
+            code, message = _refusal(topic, times, context.node_id)
             if not code:
-                op = CreatePartitions(topic.name, topic.count, request.validate_only)
+                op = CreatePartitions(
+                    topic.name, topic.count, request.validate_only, _assigned(topic)
+                )
                 answer = await context.admin.create_partitions(op, span.context)
                 code, message = answer.error_code, answer.error_message
             results.append(
@@ -36,9 +39,12 @@ async def handle(
     return CreatePartitionsResponse(results=results)
 
 
-def _refusal(topic: CreatePartitionsTopic, times: Counter[str]) -> tuple[int, str]:
+def _assigned(topic: CreatePartitionsTopic) -> int:
+    return -1 if topic.assignments is None else len(topic.assignments)
+
+
+def _refusal(topic: CreatePartitionsTopic, times: Counter[str], node: int) -> tuple[int, str]:
     if times[topic.name] > 1:
         return ErrorCode.INVALID_REQUEST, "the request names this topic twice"
-    if topic.assignments:
-        return ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions cannot be assigned by hand"
-    return ErrorCode.NONE, ""
+    fault = replicas.fault((each.broker_ids for each in topic.assignments or []), node)
+    return fault or (ErrorCode.NONE, "")

@@ -1,8 +1,9 @@
 """CreateTopics (key 19), versions 0-7.
 
-One replica, on this gateway: a replication factor above 1 and manual assignments are refused rather
-than accepted and ignored. The broker checks topic configs and its own limits. A request for more
-partitions than `max.partitions.per.request` creates nothing: POLICY_VIOLATION, as in Kafka.
+One replica, on the only broker, which is this gateway: another replication factor, or a manual
+assignment to another broker, is refused rather than accepted and ignored. The broker checks topic
+configs and its own limits. A request for more partitions than `max.partitions.per.request` creates
+nothing: POLICY_VIOLATION, as in Kafka.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 
 from quafka_gateway.context import RequestContext
+from quafka_gateway.handlers import replicas
 from quafka_mesh_ops.ops import ConfigEntry, CreateTopic, CreateTopicResp
 from quafka_proto.errors import ErrorCode
 from quafka_proto.schema.topics import (
@@ -26,7 +28,7 @@ _MOST_CONFIGS = 1_000  # there are not that many
 async def handle(request: CreateTopicsRequest, context: RequestContext) -> CreateTopicsResponse:
     """Create each topic, durably."""
     most = context.services.config.max_partitions_per_request
-    wanted = sum(max(1, topic.num_partitions) for topic in request.topics)
+    wanted = sum(max(1, topic.num_partitions, len(topic.assignments)) for topic in request.topics)
     if wanted > most:
         message = f"{wanted} partitions: max.partitions.per.request={most}"
         violation = ErrorCode.POLICY_VIOLATION
@@ -35,12 +37,13 @@ async def handle(request: CreateTopicsRequest, context: RequestContext) -> Creat
     results: list[CreatableTopicResult] = []
     with context.child("gateway.kafka.create_topics") as span:
         for topic in request.topics:
-            refusal = _refusal(topic, times)
+            refusal = _refusal(topic, times, context.node_id)
             if refusal is not None:
                 results.append(refusal)
                 continue
             entries = [ConfigEntry(config.name, config.value) for config in topic.configs]
-            op = CreateTopic(topic.name, topic.num_partitions, request.validate_only, entries)
+            partitions = len(topic.assignments) or topic.num_partitions
+            op = CreateTopic(topic.name, partitions, request.validate_only, entries)
             answer = await context.broker.create_topic(op, span.context)
             results.append(
                 CreatableTopicResult(
@@ -56,15 +59,14 @@ async def handle(request: CreateTopicsRequest, context: RequestContext) -> Creat
     return CreateTopicsResponse(topics=results)
 
 
-def _refusal(topic: CreatableTopic, times: Counter[str]) -> CreatableTopicResult | None:
+def _refusal(topic: CreatableTopic, times: Counter[str], node: int) -> CreatableTopicResult | None:
     if times[topic.name] > 1:
         return _error(topic, ErrorCode.INVALID_REQUEST, "the request names this topic twice")
     if len(topic.configs) > _MOST_CONFIGS:
         return _error(topic, ErrorCode.INVALID_CONFIG, f"more than {_MOST_CONFIGS} configs")
     if topic.assignments:
-        return _error(
-            topic, ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions cannot be assigned by hand"
-        )
+        fault = _assignment_fault(topic, node)
+        return _error(topic, *fault) if fault is not None else None
     if topic.replication_factor not in (-1, 1):
         return _error(
             topic,
@@ -72,6 +74,20 @@ def _refusal(topic: CreatableTopic, times: Counter[str]) -> CreatableTopicResult
             f"replication factor {topic.replication_factor}: allowed are 1 and -1",
         )
     return None
+
+
+def _assignment_fault(topic: CreatableTopic, node: int) -> tuple[ErrorCode, str] | None:
+    """Why a manual assignment is refused; None where it names the only broker throughout."""
+    if (topic.num_partitions, topic.replication_factor) != (-1, -1):
+        return ErrorCode.INVALID_REQUEST, (
+            "with a manual assignment, the number of partitions and the replication factor are -1"
+        )
+    if sorted(each.partition_index for each in topic.assignments) != list(
+        range(len(topic.assignments))
+    ):
+        message = "a manual assignment names each partition from 0 on once"
+        return ErrorCode.INVALID_REPLICA_ASSIGNMENT, message
+    return replicas.fault((each.broker_ids for each in topic.assignments), node)
 
 
 def _configs(answer: CreateTopicResp) -> list[CreatableTopicConfigs]:

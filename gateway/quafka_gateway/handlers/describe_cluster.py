@@ -6,7 +6,7 @@ It is no controller: who asks for those (version 1 and up) is at the wrong endpo
 from __future__ import annotations
 
 from quafka_gateway.authorized import cluster_operations
-from quafka_gateway.context import NODE_ID, RequestContext
+from quafka_gateway.context import RequestContext
 from quafka_mesh_ops.ops import DescribeTopics
 from quafka_proto.errors import ErrorCode
 from quafka_proto.schema.cluster import (
@@ -33,8 +33,8 @@ async def handle(
     asked = request.include_cluster_authorized_operations
     return DescribeClusterResponse(
         cluster_id=answer.cluster_id,
-        controller_id=NODE_ID,
-        brokers=[DescribeClusterBroker(broker_id=NODE_ID, host=host, port=port)],
+        controller_id=context.node_id,
+        brokers=[DescribeClusterBroker(broker_id=context.node_id, host=host, port=port)],
         cluster_authorized_operations=cluster_operations(asked=asked),
     )
 

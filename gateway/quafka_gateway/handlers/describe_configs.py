@@ -1,7 +1,7 @@
 """DescribeConfigs (key 32), versions 0-4: what topics, the broker and its loggers are set to.
 
-The cluster's only broker is this gateway, with the home broker's settings and its own; the
-cluster-wide defaults for brokers (resource "") are none, as nothing is set while brokers run.
+The cluster's only broker is this gateway, with the home broker's settings and its own. The
+cluster-wide defaults for brokers (resource "") are those that clients have set while it runs.
 Before version 1 there are no sources: a config is "default" where the topic does not set it.
 """
 
@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 from quafka_gateway.admin import AdminError, DescribedTopic
 from quafka_gateway.config import EdgeSettings
-from quafka_gateway.context import NODE_ID, RequestContext
+from quafka_gateway.context import RequestContext
 from quafka_mesh_ops import described_settings
 from quafka_mesh_ops.admin_ops import ConfigDescription, ConfigSynonym
 from quafka_mesh_ops.settings import join_address
@@ -37,12 +37,9 @@ _RESOURCES_PER_SLICE = 20
 _MOST_RESOURCES = 10_000
 """In one answer: some 50 MB with synonyms and documentation."""
 _UNCHANGEABLE = {
-    "broker.id": (str(NODE_ID), ConfigType.INT),
     "default.replication.factor": ("1", ConfigType.INT),
     "delete.topic.enable": ("true", ConfigType.BOOLEAN),
-    "log.cleanup.policy": ("delete", ConfigType.LIST),
     "min.insync.replicas": ("1", ConfigType.INT),
-    "node.id": (str(NODE_ID), ConfigType.INT),
     "unclean.leader.election.enable": ("false", ConfigType.BOOLEAN),
 }
 """What Kafka's tools look for among a broker's configs, and cannot be otherwise here."""
@@ -108,21 +105,41 @@ async def _describe(
         return []  # none are set: nothing can set them
     if kind not in (ResourceType.BROKER, ResourceType.BROKER_LOGGER):
         raise _Refused(ErrorCode.INVALID_REQUEST, f"resource type {kind} has no configs here")
-    if kind == ResourceType.BROKER and not name:
-        return []
-    if name != str(NODE_ID):
-        raise _Refused(ErrorCode.INVALID_REQUEST, f"the only broker is {NODE_ID}, not {name!r}")
+    if name not in (str(context.node_id), "" if kind == ResourceType.BROKER else None):
+        message = f"the only broker is {context.node_id}, not {name!r}"
+        raise _Refused(ErrorCode.INVALID_REQUEST, message)
     if kind == ResourceType.BROKER_LOGGER:
         return _loggers()
     broker = (await context.admin.describe_broker(trace)).settings
+    if not name:
+        return _cluster_wide(broker)
     config = context.services.config
     here = described_settings.describe(config, EdgeSettings)
     return sorted([*broker, *here, *_facts(context)], key=lambda each: each.name)
 
 
+def _cluster_wide(settings: list[ConfigDescription]) -> list[ConfigDescription]:
+    """What clients have set for all brokers."""
+    source = ConfigSource.DYNAMIC_DEFAULT_BROKER
+    return [
+        ConfigDescription(
+            each.name, synonym.value, source, each.config_type, False, each.documentation,
+            [s for s in each.synonyms if s.source != ConfigSource.DYNAMIC_BROKER],
+        )
+        for each in settings
+        for synonym in each.synonyms
+        if synonym.source == source
+    ]  # fmt: skip
+
+
 def _facts(context: RequestContext) -> list[ConfigDescription]:
     advertised = f"PLAINTEXT://{join_address(*context.services.advertised)}"
-    facts = {**_UNCHANGEABLE, "advertised.listeners": (advertised, ConfigType.STRING)}
+    node = str(context.node_id), ConfigType.INT
+    facts = {
+        **_UNCHANGEABLE,
+        "broker.id": node,
+        "advertised.listeners": (advertised, ConfigType.STRING),
+    }
     return [
         ConfigDescription(
             name, value, ConfigSource.DEFAULT, kind, True, "Cannot be otherwise.",

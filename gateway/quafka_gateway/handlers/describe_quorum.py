@@ -9,7 +9,7 @@ from __future__ import annotations
 from time import time_ns
 
 from quafka_gateway.admin import AdminError
-from quafka_gateway.context import NODE_ID, RequestContext
+from quafka_gateway.context import RequestContext
 from quafka_mesh_ops.admin_ops import DescribeBrokerResp
 from quafka_proto.errors import ErrorCode
 from quafka_proto.schema.quorum import (
@@ -32,37 +32,39 @@ async def handle(request: DescribeQuorumRequest, context: RequestContext) -> Des
             broker = await context.admin.describe_broker(span.context)
         except AdminError as e:
             return DescribeQuorumResponse(error_code=e.code, error_message=str(e))
-    host, port = context.services.advertised
+    node, (host, port) = context.node_id, context.services.advertised
     return DescribeQuorumResponse(
         topics=[
             DescribeQuorumTopicData(
                 topic_name=topic.topic_name,
                 partitions=[
-                    _partition(topic.topic_name, partition.partition_index, broker)
+                    _partition(node, topic.topic_name, partition.partition_index, broker)
                     for partition in topic.partitions
                 ],
             )
             for topic in request.topics
         ],
-        nodes=[Node(node_id=NODE_ID, listeners=[Listener(name="PLAINTEXT", host=host, port=port)])],
+        nodes=[Node(node_id=node, listeners=[Listener(name="PLAINTEXT", host=host, port=port)])],
     )
 
 
-def _partition(topic: str, index: int, broker: DescribeBrokerResp) -> DescribeQuorumPartitionData:
+def _partition(
+    node: int, topic: str, index: int, broker: DescribeBrokerResp
+) -> DescribeQuorumPartitionData:
     if (topic, index) != (_TOPIC, 0):
         return DescribeQuorumPartitionData(
             partition_index=index, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         )
     now = time_ns() // 1_000_000
     leader = ReplicaState(
-        replica_id=NODE_ID,
+        replica_id=node,
         log_end_offset=broker.registry_end,
         last_fetch_timestamp=now,
         last_caught_up_timestamp=now,
     )
     return DescribeQuorumPartitionData(
         partition_index=index,
-        leader_id=NODE_ID,
+        leader_id=node,
         leader_epoch=broker.leader_epoch,
         high_watermark=broker.registry_end,
         current_voters=[leader],

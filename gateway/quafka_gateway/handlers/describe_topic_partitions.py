@@ -11,7 +11,7 @@ from bisect import bisect_left
 from collections.abc import Iterable
 
 from quafka_gateway.authorized import topic_operations
-from quafka_gateway.context import NODE_ID, RequestContext
+from quafka_gateway.context import RequestContext
 from quafka_mesh_ops.ops import DescribeTopics, TopicDescription
 from quafka_proto.errors import ErrorCode
 from quafka_proto.schema.partitions import (
@@ -50,11 +50,12 @@ async def handle(
     if every:
         found = found[bisect_left(found, first, key=lambda topic: topic.topic) :]
     limit = max(1, min(_MOST, request.response_partition_limit))
-    return _page((t for t in found if not (every and t.error_code)), cursor, limit)
+    served = (t for t in found if not (every and t.error_code))
+    return _page(context.node_id, served, cursor, limit)
 
 
 def _page(
-    topics: Iterable[TopicDescription], cursor: Cursor | None, limit: int
+    node: int, topics: Iterable[TopicDescription], cursor: Cursor | None, limit: int
 ) -> DescribeTopicPartitionsResponse:
     answer = DescribeTopicPartitionsResponse()
     for topic in topics:
@@ -65,7 +66,7 @@ def _page(
         if cursor is not None and cursor.topic_name == topic.topic:
             start = cursor.partition_index
         end = min(topic.partitions, start + limit)
-        answer.topics.append(_topic(topic, range(start, end)))
+        answer.topics.append(_topic(node, topic, range(start, end)))
         limit -= max(0, end - start)
         if end < topic.partitions:
             answer.next_cursor = Cursor(topic_name=topic.topic, partition_index=end)
@@ -73,7 +74,9 @@ def _page(
     return answer
 
 
-def _topic(topic: TopicDescription, partitions: range) -> DescribeTopicPartitionsResponseTopic:
+def _topic(
+    node: int, topic: TopicDescription, partitions: range
+) -> DescribeTopicPartitionsResponseTopic:
     return DescribeTopicPartitionsResponseTopic(
         error_code=topic.error_code,
         name=topic.topic,
@@ -81,10 +84,10 @@ def _topic(topic: TopicDescription, partitions: range) -> DescribeTopicPartition
         partitions=[
             DescribeTopicPartitionsResponsePartition(
                 partition_index=index,
-                leader_id=NODE_ID,
+                leader_id=node,
                 leader_epoch=topic.leader_epoch,
-                replica_nodes=[NODE_ID],
-                isr_nodes=[NODE_ID],
+                replica_nodes=[node],
+                isr_nodes=[node],
                 # Never null: Java's AdminClient fails on it.
                 eligible_leader_replicas=[],
                 last_known_elr=[],

@@ -14,7 +14,7 @@ from itertools import chain, groupby, islice
 
 from quafka_gateway import message_sets
 from quafka_gateway.client_context import client_context
-from quafka_gateway.context import NODE_ID, RequestContext
+from quafka_gateway.context import RequestContext
 from quafka_gateway.fetch_session import replica_id
 from quafka_mesh_ops import semconv
 from quafka_mesh_ops.ops import FetchOp, FetchOpResp, FetchOps
@@ -91,8 +91,8 @@ def _tell_leaders(
     found = chain.from_iterable(topic.partitions for topic in response.responses)
     for (_, answer), told in zip(partitions, found, strict=True):
         if answer.error_code == fenced and answer.leader_epoch >= 0:
-            told.current_leader = LeaderIdAndEpoch(NODE_ID, answer.leader_epoch)
-    response.node_endpoints = [NodeEndpoint(NODE_ID, *context.services.advertised)]
+            told.current_leader = LeaderIdAndEpoch(context.node_id, answer.leader_epoch)
+    response.node_endpoints = [NodeEndpoint(context.node_id, *context.services.advertised)]
 
 
 def _topics(partitions: list[_Pair]) -> list[FetchableTopicResponse]:

@@ -9,7 +9,7 @@ the message unless it is a failed authorization.
 
 from __future__ import annotations
 
-from quafka_gateway.context import NODE_ID, RequestContext
+from quafka_gateway.context import RequestContext
 from quafka_proto.errors import ErrorCode
 from quafka_proto.schema.groups import (
     Coordinator,
@@ -54,4 +54,4 @@ def _coordinator(key: str, key_type: int, context: RequestContext) -> Coordinato
             key=key, node_id=-1, host="", port=-1, error_code=error, error_message=message
         )
     host, port = context.services.advertised
-    return Coordinator(key=key, node_id=NODE_ID, host=host, port=port)
+    return Coordinator(key=key, node_id=context.node_id, host=host, port=port)

@@ -5,7 +5,7 @@ Version 0 is for client metrics alone. There are none, nor groups with configs.
 
 from __future__ import annotations
 
-from quafka_gateway.context import NODE_ID, RequestContext
+from quafka_gateway.context import RequestContext
 from quafka_mesh_ops.ops import DescribeTopics
 from quafka_mesh_ops.tracing import TraceContext
 from quafka_proto.config_kinds import ResourceType
@@ -39,4 +39,6 @@ async def _names(kind: int, context: RequestContext, trace: TraceContext | None)
     if kind == ResourceType.TOPIC:
         answer = await context.broker.describe_topics(DescribeTopics(), trace)
         return [topic.topic for topic in answer.topics]
-    return [str(NODE_ID)] if kind in (ResourceType.BROKER, ResourceType.BROKER_LOGGER) else []
+    return (
+        [str(context.node_id)] if kind in (ResourceType.BROKER, ResourceType.BROKER_LOGGER) else []
+    )

@@ -17,7 +17,7 @@ from __future__ import annotations
 from typing import cast
 
 from quafka_gateway.authorized import cluster_operations, topic_operations
-from quafka_gateway.context import NODE_ID, RequestContext
+from quafka_gateway.context import RequestContext
 from quafka_gateway.encoded_answer import EncodedAnswer
 from quafka_gateway.partition_block import PartitionBlock, block_of
 from quafka_mesh_ops.ops import DescribeTopics, DescribeTopicsResp, TopicDescription
@@ -76,10 +76,10 @@ async def _answer(
     host, port = context.services.advertised
     operations = topic_operations(asked=request.include_topic_authorized_operations)
     return MetadataResponse(
-        brokers=[MetadataResponseBroker(node_id=NODE_ID, host=host, port=port)],
+        brokers=[MetadataResponseBroker(node_id=context.node_id, host=host, port=port)],
         cluster_id=found.cluster_id or None,
-        controller_id=NODE_ID,
-        topics=await _topics(found.topics, operations, context.version),
+        controller_id=context.node_id,
+        topics=await _topics(context.node_id, found.topics, operations, context.version),
         cluster_authorized_operations=cluster_operations(
             asked=request.include_cluster_authorized_operations
         ),
@@ -98,7 +98,7 @@ def _question(request: MetadataRequest, context: RequestContext) -> DescribeTopi
 
 
 async def _topics(
-    found: list[TopicDescription], operations: int, version: int
+    node: int, found: list[TopicDescription], operations: int, version: int
 ) -> list[MetadataResponseTopic]:
     """All of them."""
     blocks: dict[int, PartitionBlock] = {}
@@ -107,15 +107,15 @@ async def _topics(
     for topic in found:
         block = blocks.get(topic.leader_epoch)
         if block is None:
-            block = blocks[topic.leader_epoch] = _block(topic.leader_epoch, version)
+            block = blocks[topic.leader_epoch] = _block(node, topic.leader_epoch, version)
         topics.append(_topic(topic, operations, block.first(topic.partitions)))
         await slices.done()
     return topics
 
 
-def _block(epoch: int, version: int) -> PartitionBlock:
+def _block(node: int, epoch: int, version: int) -> PartitionBlock:
     sample = MetadataResponsePartition(
-        leader_id=NODE_ID, leader_epoch=epoch, replica_nodes=[NODE_ID], isr_nodes=[NODE_ID]
+        leader_id=node, leader_epoch=epoch, replica_nodes=[node], isr_nodes=[node]
     )
     return block_of(sample, MetadataResponse, version)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from quafka_gateway.context import NODE_ID, RequestContext
+from quafka_gateway.context import RequestContext
 from quafka_mesh_ops.ops import DescribeTopics
 from quafka_mesh_ops.tracing import TraceContext
 from quafka_proto.errors import ErrorCode
@@ -64,7 +64,7 @@ async def alter_reassignments(
     for topic in request.topics:
         response = ReassignableTopicResponse(name=topic.name)
         for part in topic.partitions:
-            code, message = _reassignment(part, counts.get(topic.name, 0))
+            code, message = _reassignment(context.node_id, part, counts.get(topic.name, 0))
             response.partitions.append(
                 ReassignablePartitionResponse(
                     partition_index=part.partition_index, error_code=code, error_message=message
@@ -77,15 +77,22 @@ async def alter_reassignments(
     )
 
 
-def _reassignment(part: ReassignablePartition, count: int) -> tuple[ErrorCode, str | None]:
+def _reassignment(
+    node: int, part: ReassignablePartition, count: int
+) -> tuple[ErrorCode, str | None]:
     if not 0 <= part.partition_index < count:
         return _UNKNOWN
     if part.replicas is None:
         return ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "it is not being moved"
-    if part.replicas != [NODE_ID]:
-        message = f"a partition has one replica, on {NODE_ID}, the only broker"
-        return ErrorCode.INVALID_REPLICA_ASSIGNMENT, message
-    return ErrorCode.NONE, None
+    return fault([part.replicas], node) or (ErrorCode.NONE, None)
+
+
+def fault(assignments: Iterable[list[int]], node: int) -> tuple[ErrorCode, str] | None:
+    """Why partitions cannot have these replicas; None where each has the only broker."""
+    if all(brokers == [node] for brokers in assignments):
+        return None
+    message = f"a partition has one replica, on {node}, the only broker"
+    return ErrorCode.INVALID_REPLICA_ASSIGNMENT, message
 
 
 async def list_reassignments(

@@ -173,6 +173,10 @@ async def test_many_changes_do_not_make_the_next_start_long() -> None:
             },
         ),
         ([("quafka.slug", SET, "s")], {"retention.ms": "5", "preallocate": "true"}),
+        (
+            [("cleanup.policy", SUBTRACT, "delete")],
+            {"retention.ms": "5", "preallocate": "true", "cleanup.policy": ""},
+        ),
     ],
 )
 def test_changes(
@@ -189,7 +193,6 @@ def test_changes(
         (ConfigChange("retention.ms", APPEND, "5"), "retention.ms: it is not a list"),
         (ConfigChange("retention.ms", SUBTRACT, "5"), "retention.ms: it is not a list"),
         (ConfigChange("cleanup.policy", APPEND, "keep"), "'delete,keep'"),
-        (ConfigChange("cleanup.policy", SUBTRACT, "delete"), "cleanup.policy cannot be ''"),
         (ConfigChange("no.such.config", SET, "1"), "no.such.config"),
         (ConfigChange("no.such.config", APPEND, "1"), "no.such.config"),
         (ConfigChange("retention.ms", SET, None), "retention.ms cannot be None"),
@@ -351,7 +354,8 @@ def test_synonyms_say_where_values_come_from() -> None:
         ("log.retention.hours", "2", 4),
         ("log.retention.hours", "-1", 5),
     ]
-    assert synonyms("segment.ms", none) == [("segment.ms", "604800000", 5)]
+    assert synonyms("segment.ms", none) == [("log.roll.ms", "604800000", 5)]
+    assert synonyms("cleanup.policy", none) == [("log.cleanup.policy", "delete", 5)]
 
 
 async def test_a_config_that_is_given_twice_is_refused() -> None:

@@ -50,7 +50,7 @@ def test_defaults_are_allowed(known: TopicConfig) -> None:
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("cleanup.policy", ""),
+        ("cleanup.policy", ","),
         ("cleanup.policy", "compact,keep"),
         ("compression.type", "brotli"),
         ("max.message.bytes", "-1"),

@@ -170,7 +170,7 @@ async def test_an_answer_that_has_no_room_costs_the_connection_and_never_hangs(
     assert "ApiVersions v0" in caplog.text
 
 
-@pytest.mark.parametrize("kind", [ResourceType.BROKER, ResourceType.BROKER_LOGGER])
+@pytest.mark.parametrize("kind", [ResourceType.GROUP, ResourceType.BROKER_LOGGER])
 async def test_a_refusal_that_repeats_a_long_request_is_told(
     client: Client, kind: ResourceType
 ) -> None:

@@ -37,6 +37,7 @@ from quafka_proto.schema import (
     api_versions,
     cluster,
     configs,
+    consumer_groups,
     fetch,
     group_admin,
     groups,
@@ -88,6 +89,7 @@ EFFECTS = {
     OpCode.CREATE_PARTITIONS: Order(writes=TOPICS),
     OpCode.DESCRIBE_TOPIC_CONFIGS: Order(reads=CONFIGS | TOPICS),
     OpCode.ALTER_TOPIC_CONFIGS: Order(reads=TOPICS, writes=CONFIGS),
+    OpCode.ALTER_BROKER_CONFIGS: Order(writes=CONFIGS),
     OpCode.DESCRIBE_BROKER: Order(reads=CONFIGS),
     OpCode.DESCRIBE_LOG_DIR: Order(reads=RECORDS | TOPICS),
     OpCode.DESCRIBE_PRODUCERS: Order(reads=PRODUCERS | TOPICS),
@@ -246,7 +248,12 @@ SAMPLES: dict[int, tuple[Message, int]] = {
                     resource_type=ResourceType.TOPIC,
                     resource_name=_TOPIC,
                     configs=[configs.AlterableConfig(name="retention.ms", value="1000")],
-                )
+                ),
+                configs.AlterConfigsResource(
+                    resource_type=ResourceType.BROKER,
+                    resource_name="",
+                    configs=[configs.AlterableConfig(name="log.retention.ms", value="1000")],
+                ),
             ]
         ),
         2,
@@ -290,7 +297,18 @@ SAMPLES: dict[int, tuple[Message, int]] = {
                             value="1000",
                         )
                     ],
-                )
+                ),
+                configs.IncrementalAlterConfigsResource(
+                    resource_type=ResourceType.BROKER,
+                    resource_name="0",
+                    configs=[
+                        configs.IncrementalAlterableConfig(
+                            name="log.retention.ms",
+                            config_operation=ConfigOperation.SET,
+                            value="1000",
+                        )
+                    ],
+                ),
             ]
         ),
         1,
@@ -322,6 +340,7 @@ SAMPLES: dict[int, tuple[Message, int]] = {
         ),
         2,
     ),
+    57: (cluster.UpdateFeaturesRequest(), 2),
     60: (cluster.DescribeClusterRequest(), 1),
     61: (
         transaction_admin.DescribeProducersRequest(
@@ -331,6 +350,7 @@ SAMPLES: dict[int, tuple[Message, int]] = {
     ),
     65: (transaction_admin.DescribeTransactionsRequest(transactional_ids=["x"]), 0),
     66: (transaction_admin.ListTransactionsRequest(), 1),
+    68: (consumer_groups.ConsumerGroupHeartbeatRequest(group_id=_GROUP), 1),
     74: (configs.ListConfigResourcesRequest(), 1),
     75: (
         partitions.DescribeTopicPartitionsRequest(

@@ -1,0 +1,110 @@
+"""Settings of the broker that Kafka clients may change while it runs.
+
+As in Kafka, a value set for this broker counts before one set for all brokers, which counts before
+the setting in file, environment or flag. Changes are events of the registry: durable when they are
+answered, and in effect.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+from quafka_broker.config import BrokerConfig
+from quafka_mesh_ops.admin_ops import ConfigChange, ConfigSynonym
+from quafka_mesh_ops.settings import Setting
+from quafka_proto.config_kinds import ConfigOperation, ConfigSource
+
+log = logging.getLogger("quafka.broker")
+
+_CHANGEABLE = {
+    "log.cleanup.policy", "log.message.timestamp.after.max.ms",
+    "log.message.timestamp.before.max.ms", "log.message.timestamp.type", "log.retention.bytes",
+    "log.retention.ms", "message.max.bytes",
+}  # fmt: skip
+"""What topics inherit: a subset of Kafka's cluster-wide dynamic configs (KIP-226)."""
+
+SETTINGS: dict[str, tuple[str, Setting]] = {
+    name: (each.name, each.metadata["setting"])
+    for each in fields(BrokerConfig)
+    if (name := each.name.replace("_", ".")) in _CHANGEABLE
+}
+"""By the config's name: the field of BrokerConfig, and what is known of it."""
+
+
+class BrokerConfigError(Exception):
+    """A change that cannot be made; the message names the config and what is allowed."""
+
+
+@dataclass(frozen=True, slots=True)
+class DynamicConfigs:
+    """The changes in effect, as text by name: for all brokers, and for this one.
+
+    `static`: the settings without them.
+    """
+
+    static: BrokerConfig = field(default_factory=BrokerConfig)
+    cluster: Mapping[str, str] = field(default_factory=dict[str, str])
+    own: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    def effective(self) -> BrokerConfig:
+        """The settings in effect."""
+        values: dict[str, Any] = {}
+        for name, text in {**self.cluster, **self.own}.items():
+            if name not in SETTINGS:
+                continue
+            attribute, known = SETTINGS[name]
+            try:
+                values[attribute] = known.parse(text)
+            except (ValueError, KeyError):  # another version allowed it
+                log.warning("%s: %r is not used; allowed: %s", name, text, known.allowed)
+        return replace(self.static, **values)
+
+    def synonyms(self, name: str) -> list[ConfigSynonym]:
+        """Where a value of that config was set, what counts first first."""
+        scopes = (
+            (self.own, ConfigSource.DYNAMIC_BROKER),
+            (self.cluster, ConfigSource.DYNAMIC_DEFAULT_BROKER),
+        )
+        return [ConfigSynonym(name, values[name], src) for values, src in scopes if name in values]
+
+
+def changed(
+    present: Mapping[str, str], changes: Iterable[ConfigChange], *, replaces: bool
+) -> dict[str, str]:
+    """What is set after these changes; with `replaces`, nothing else is.
+
+    Deleting what is not set changes nothing, whatever its name: kafka-reassign-partitions deletes
+    throttles that nobody has set.
+
+    Raises:
+        BrokerConfigError: the first change that cannot be made.
+    """
+    result: dict[str, str] = {} if replaces else dict(present)
+    for change in changes:
+        if change.operation == ConfigOperation.DELETE:
+            result.pop(change.name, None)
+        else:
+            result[change.name] = _checked(change)
+    return result
+
+
+def _checked(change: ConfigChange) -> str:
+    name = change.name
+    if name not in SETTINGS:
+        can = ", ".join(sorted(SETTINGS))
+        raise BrokerConfigError(
+            f"{name[:100]} cannot be changed while the broker runs; these can: {can}"
+        )
+    if change.operation != ConfigOperation.SET:
+        raise BrokerConfigError(f"{name} can be set or deleted, not appended to or subtracted from")
+    _, known = SETTINGS[name]
+    text = (change.value or "").strip()
+    try:
+        known.parse(text)
+    except (ValueError, KeyError):
+        message = f"{name} cannot be {text[:100]!r}; allowed: {known.allowed}"
+        raise BrokerConfigError(message) from None
+    return text
