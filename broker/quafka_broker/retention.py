@@ -111,7 +111,8 @@ class Retention:
         except StorageError as e:
             log.warning("virtual topic %s: its old records are kept: %s", virtual.id.key, e)
             return virtual.log_start
-        return start
+        # Lost records have no timestamp: they go with those before them.
+        return self._state.log.end_of_lost(virtual, start) if start > virtual.log_start else start
 
     async def _by_time(self, virtual: VirtualTopic, oldest: int) -> int:
         start, timestamp = self._kept.get(virtual.id, (-1, 0))

@@ -97,6 +97,14 @@ def _add_wal_actions(command: argparse.ArgumentParser) -> None:
             action.add_argument("--segment", type=int, help="this one only")
         if name == "repair":
             action.add_argument("--yes", action="store_true", help="do not ask")
+            action.add_argument(
+                "--name", action="append", default=[], metavar="[HASH=]NAME",
+                help="the name of a topic that has lost its name",
+            )  # fmt: skip
+            action.add_argument(
+                "--drop", action="append", default=[], metavar="HASH",
+                help="delete the records of a topic that has lost its name",
+            )  # fmt: skip
 
 
 def _run(options: argparse.Namespace) -> int:

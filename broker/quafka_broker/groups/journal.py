@@ -100,7 +100,7 @@ class Journal:
             ValueError, KeyError, TypeError: an event cannot be understood.
         """
         virtual = self._wal.topic(GROUPS)
-        start, said = self._load(self._wal.take_kept(SECTION), virtual.log_start)
+        start, said = self._load(self._wal.kept(SECTION), virtual.log_start)
         await verify(self._wal, GROUPS, start)
         reader = EventReader()
         async for found in read_values(self._wal, GROUPS, max(start, virtual.log_start)):

@@ -52,14 +52,20 @@ class Checkpointer:
         # Up to which id the newest whole one covers everything, and the one before it.
         newest = found.checkpoint
         self._covered = (0, newest.next_id if newest is not None else 0)
-        self.kept: dict[str, Kept] = {}
-        """By section."""
+        self.loaded = dict(newest.sections) if newest is not None else {}
+        """Sections that nobody has kept since they were read: they are written as they are."""
+        self._kept: dict[str, Kept] = {}
         self._make_durable = make_durable
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="wal-checkpoint")
 
     def close(self) -> None:
         """Release the thread."""
         self._thread.shutdown()
+
+    def keep(self, section: str, kept: Kept) -> None:
+        """Make a section anew for each checkpoint from now on."""
+        self.loaded.pop(section, None)
+        self._kept[section] = kept
 
     @property
     def both_cover(self) -> int:
@@ -93,10 +99,7 @@ class Checkpointer:
             await self._in_thread(begin)
             for packed in self._slices(topics):
                 await self._in_thread(partial(writer.topics, packed))
-            for name, kept in self.kept.items():
-                async with aclosing(kept()) as blocks:
-                    async for values in blocks:
-                        await self._in_thread(partial(writer.section, name, values))
+            await self._write_sections(writer)
             end_id = contents.next_id
             durable = await self._make_durable()
             evicted = contents.producers.dump_evicted()
@@ -107,6 +110,15 @@ class Checkpointer:
             raise
         self._previous = self._number
         self._covered = (self._covered[1], covered)
+
+    async def _write_sections(self, writer: CheckpointWriter) -> None:
+        for name, blocks in self.loaded.items():
+            for block in blocks:
+                await self._in_thread(partial(writer.section, name, block))
+        for name, kept in self._kept.items():
+            async with aclosing(kept()) as made:
+                async for values in made:
+                    await self._in_thread(partial(writer.section, name, values))
 
     def _slices(self, topics: list[VirtualTopicId]) -> Iterator[bytes]:
         """What the virtual topics hold at the moment when they are asked for."""

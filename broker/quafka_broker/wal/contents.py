@@ -143,8 +143,7 @@ class Contents:
 
     def lose(self, damage: Damage) -> None:
         """Recovery found damage; whose records were in it comes out in the end."""
-        known = [(d.segment, d.start, d.end) for d in self.quarantine.damages]
-        if damage[:3] not in known:
+        if damage[:3] not in [known[:3] for known in self.quarantine.damages]:
             self.quarantine.add(damage)
 
     def restore(self, row: IndexRow) -> None:

@@ -138,7 +138,6 @@ class Log:
         self._checkpoint_failures = 0
         self._checkpoint_seconds = 0.0  # how long the last one took
         self._soon: asyncio.TimerHandle | None = None
-        self._kept: dict[str, list[list[Any]]] = {}
         self.on_commit: Callable[[set[VirtualTopicId]], None] = lambda _topics: None
         """Called with the virtual topics that have grown."""
 
@@ -154,8 +153,6 @@ class Log:
         self._contents.producers = producers
         found = load_newest(self._disk)
         checkpoint = found.checkpoint
-        if checkpoint is not None:
-            self._kept = dict(checkpoint.sections)
         recovered = self._recover(checkpoint)
         segments = self._contents.segments
         producers.evictions_unknown = checkpoint is None and _has_freed(segments)
@@ -274,10 +271,11 @@ class Log:
 
     def rewriter(self, policy: RewritePolicy, deletions: Callable[[], int]) -> Rewriter:
         """Frees what is dead in this log, and groups the rest. `deletions` counts them."""
-        writer = self._open_writer
+        writer, checkpointer = self._open_writer, self._checkpointer
+        assert checkpointer is not None
         return Rewriter(
             self._disk, self._contents, policy, self.save, writer.make_durable,
-            lambda: writer.busy, deletions,
+            lambda: checkpointer.both_cover, lambda: writer.busy, deletions,
         )  # fmt: skip
 
     def health(self) -> Health:
@@ -419,11 +417,15 @@ class Log:
     def keep(self, section: str, kept: Kept) -> None:
         """Keep something of the caller's in each checkpoint from now on."""
         assert self._checkpointer is not None
-        self._checkpointer.kept[section] = kept
+        self._checkpointer.keep(section, kept)
 
-    def take_kept(self, section: str) -> list[list[Any]]:
-        """The blocks of a section of the checkpoint that this start has read. Once only."""
-        return self._kept.pop(section, [])
+    def kept(self, section: str) -> list[list[Any]]:
+        """The blocks of a section of the checkpoint that this start has read.
+
+        They go into the next checkpoints, too, until `keep` is called for the section.
+        """
+        assert self._checkpointer is not None
+        return self._checkpointer.loaded.get(section, [])
 
     def save_soon(self) -> None:
         """Take a checkpoint in a few seconds: what it copies is in one place until then.

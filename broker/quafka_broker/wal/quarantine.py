@@ -7,7 +7,7 @@ one of them is told so (CORRUPT_MESSAGE). `quafka wal repair` settles it.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from quafka_broker.virtual_topics import VirtualTopic, VirtualTopicId
@@ -53,11 +53,17 @@ class Quarantine:
 
     def __init__(self) -> None:
         self.damages: list[Damage] = []
+        self._places: dict[tuple[object, ...], int] = {}  # of each in the list
         self._lost: dict[VirtualTopicId, list[tuple[int, int]]] = {}
 
     def add(self, damage: Damage) -> None:
-        """Its offsets are not served from now on."""
-        self.damages.append(damage)
+        """Its offsets are not served from now on. A place that is known is not added again."""
+        place = damage[:3] if damage.end > damage.start else damage[:3] + damage[4:6]
+        at = self._places.setdefault(place, len(self.damages))
+        if at == len(self.damages):
+            self.damages.append(damage)
+        elif not self.damages[at].lost:
+            self.damages[at] = damage
         for lost in damage.lost:
             ranges = [*self._lost.get(lost.topic, ()), (lost.first, lost.end)]
             self._lost[lost.topic] = _merged(ranges)
@@ -95,7 +101,25 @@ class Quarantine:
             if lost or damage.end > damage.start:
                 settled.add(damage._replace(lost=lost))
         # At once: other threads look things up.
-        self.damages, self._lost = settled.damages, settled._lost
+        self._take(settled)
+
+    def forget_dead(
+        self, there: Collection[int], topics: Mapping[VirtualTopicId, VirtualTopic]
+    ) -> None:
+        """Forget damage in segments that are not `there` any more, of records that have died."""
+        left = Quarantine()
+        for damage in self.damages:
+            if damage.segment in there or any(_is_live(lost, topics) for lost in damage.lost):
+                left.add(damage)
+        self._take(left)
+
+    def _take(self, other: Quarantine) -> None:
+        self.damages, self._places, self._lost = other.damages, other._places, other._lost
+
+
+def _is_live(lost: Lost, topics: Mapping[VirtualTopicId, VirtualTopic]) -> bool:
+    topic = topics.get(lost.topic)
+    return topic is not None and lost.end > topic.log_start
 
 
 def damaged_entry(segment: int, row: IndexRow, reason: str) -> Damage:

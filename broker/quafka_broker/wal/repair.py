@@ -107,6 +107,7 @@ class _Repair:
                 epoch = self._contents.epochs.of(row.global_id)
                 batch = empty_batch(row.base_offset, row.record_count, epoch)
                 copy.add(row._replace(leader_epoch=epoch), batch)
+                present.add_range(row.global_id, row.global_id + row.record_count)
         copy.finish()
         file = self._disk.create(index + TEMPORARY)
         head = encode_file_header(INDEX_MAGIC, self._number, *header)

@@ -69,19 +69,22 @@ class Rewriter:
         policy: RewritePolicy,
         save: Callable[[], Awaitable[object]],
         make_durable: Callable[[], Awaitable[object]],
+        both_cover: Callable[[], int],
         busy: Callable[[], bool],
         deletions: Callable[[], int],
     ) -> None:
         """Needs some of the log's own methods.
 
-        `save` takes a checkpoint, `make_durable` syncs the log, `busy` says whether appends wait,
-        `deletions` is another number when something has died.
+        `save` takes a checkpoint, `make_durable` syncs the log, `both_cover` is the id below which
+        both checkpoints cover everything, `busy` is whether appends wait, `deletions` is another
+        number when something has died.
         """
         self._disk = disk
         self._contents = contents
         self._policy = policy
         self._save = save
         self._make_durable = make_durable
+        self._both_cover = both_cover
         self._busy = busy
         self._deletions = deletions
         self._seen: dict[int, _Seen] = {}
@@ -112,13 +115,16 @@ class Rewriter:
         """Do what there is to do for every sealed segment; returns how many bytes were freed."""
         freed = 0
         self._saved = None
-        sealed = self._sealed()
+        sealed = self._contents.segments[:-1]  # nothing is appended to them any more
         for segment in sealed:
             if not await self._live_records(segment):
                 freed += await self._or_left(segment, self._remove(segment))
+        known = {segment.number for segment in self._contents.segments}
+        self._contents.quarantine.forget_dead(known, self._contents.topics)
         if self._policy.rewrite:
+            damaged = {damage.segment for damage in self._contents.quarantine.damages}
             for segment in sealed:
-                if segment in self._contents.segments:
+                if segment in self._contents.segments and segment.number not in damaged:
                     freed += await self._or_left(segment, self._consider(segment))
         known = {segment.number for segment in self._contents.segments}
         self._seen = {number: seen for number, seen in self._seen.items() if number in known}
@@ -131,11 +137,12 @@ class Rewriter:
             log.warning("%s is left as it is: %s", log_name(segment.number), e)
             return 0
 
-    async def _let_go(self) -> None:
+    async def _let_go(self, segment: Segment) -> None:
         """Make sure that nobody needs what is about to be dropped.
 
         A checkpoint has what is known of idempotent producers from it, and their batches may be
-        dead long before they are. And what is dead in memory must be dead on disk, too.
+        dead long before they are; so has the one before, which counts if the newest is damaged.
+        And what is dead in memory must be dead on disk, too.
 
         Raises:
             OSError: that cannot be.
@@ -144,12 +151,9 @@ class Rewriter:
         if self._saved != deletions:  # the registry's own log start is in no event
             await self._save()
             self._saved = deletions
+        if self._both_cover() < segment.next_id:
+            await self._save()
         await self._make_durable()
-
-    def _sealed(self) -> list[Segment]:
-        """Those that nothing is appended to any more, and that are whole."""
-        damaged = {damage.segment for damage in self._contents.quarantine.damages}
-        return [s for s in self._contents.segments[:-1] if s.number not in damaged]
 
     async def _live_records(self, segment: Segment) -> int:
         await self._contents.live.settle()
@@ -157,7 +161,7 @@ class Rewriter:
 
     async def _remove(self, segment: Segment) -> int:
         """The index goes first: a log without one is whole, an index without a log is a loss."""
-        await self._let_go()
+        await self._let_go(segment)
 
         def remove() -> int:
             size = segment.log.size() + segment.index.size()
@@ -191,7 +195,7 @@ class Rewriter:
         work = Rewrite(self._disk, segment, found)
         try:
             await self._paced(work.copy())
-            await self._let_go()
+            await self._let_go(segment)
         except Exception:
             await self._in_thread(work.abandon)
             raise

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from quafka_broker.state import BrokerState
 from quafka_broker.virtual_topics import VirtualTopic
 from quafka_broker.wal import rewriter
 from quafka_broker.wal.disk import RealDisk
+from quafka_broker.wal.errors import CorruptError
 from quafka_broker.wal.log import Log
 from quafka_broker.wal.rewriter import RewritePolicy
 from quafka_broker.wal.segment import Segment, log_name
@@ -204,6 +206,27 @@ async def test_a_damaged_segment_is_left_as_it_is() -> None:
         assert bytes(disk.files[name].data) == spoilt
         assert kinds(log)[:2] == [APPENDED, REWRITTEN]
         assert not [left for left in disk.files if left.endswith(".new")]
+
+
+async def test_a_damaged_segment_is_freed_when_nothing_in_it_is_live() -> None:
+    disk = MemoryDisk()
+    async with open_log(disk, segment_bytes=SEGMENT) as log:
+        await fill(log)
+    disk = disk.crashed()
+    name = log_name(0)
+    disk.files[name].data[-1] ^= 1
+    async with open_log(disk, segment_bytes=SEGMENT) as log:
+        for id_ in log.topics():
+            with suppress(CorruptError):
+                await log.read(log.topic(id_), 0, EVERYTHING, at_least_one=True)
+        assert log.damages
+        for id_ in log.topics():
+            log.advance_log_start(id_, log.topic(id_).high_watermark)
+        await turn(log)
+        assert name not in disk.names()
+        assert not log.damages
+    async with open_log(disk) as log:
+        assert not log.damages
 
 
 async def test_a_full_disk_is_left_alone_until_there_is_room() -> None:

@@ -15,12 +15,17 @@ import pytest
 
 from quafka.cli import main
 from quafka_broker.config import BrokerConfig
+from quafka_broker.groups.table import Committed
 from quafka_broker.ops import fetch
 from quafka_broker.server import DataFolder
+from quafka_broker.topics import REGISTRY_ORG
+from quafka_broker.virtual_topics import topic_hash
 from quafka_broker.wal.disk import RealDisk
 from quafka_broker.wal.segment import index_name, log_name
+from quafka_broker.wal.verify import entries
 from quafka_mesh_ops.ops import FetchOp, FetchOps
 from quafka_proto.errors import ErrorCode
+from quafka_proto.log_format import IndexRow
 from quafka_proto.record_codec import iter_records
 from quafka_proto.records import read_header
 from tests.unit.broker.tools import ORG, checked, context, running_state
@@ -140,6 +145,106 @@ def test_an_unreadable_header_between_good_entries(
     after = [consumed(data, partition) for partition in (0, 1)]
     assert after == [(found, set()) for found, _ in before]
     verified(data, capsys, 0)
+
+
+@pytest.mark.parametrize("missing", [False, True])
+def test_a_restored_segment_is_served_and_not_repaired_away(
+    data: Path, capsys: pytest.CaptureFixture[str], missing: bool
+) -> None:
+    """Restore from a copy, as the manual says: also when a checkpoint knows of the damage."""
+    good = {name: (data / "wal" / name).read_bytes() for name in (log_name(1), index_name(1))}
+    if missing:
+        for name in good:
+            (data / "wal" / name).unlink()
+    else:
+        flip(data, log_name(1), len(good[log_name(1)]) - 1)
+    before = [consumed(data, partition) for partition in (0, 1)]
+    assert {error for _, errors in before for error in errors} == {ErrorCode.CORRUPT_MESSAGE}
+    for name, content in good.items():
+        (data / "wal" / name).write_bytes(content)
+    assert main(["wal", "repair", str(data), "--yes"]) == 0
+    every = {n: b"%d" % n for n in range(BATCHES // 2 * PER_BATCH)}
+    assert [consumed(data, partition) for partition in (0, 1)] == [(every, set())] * 2
+    verified(data, capsys, 0)
+
+
+def test_a_bad_checkpoint_is_said_and_replaced(
+    data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (name,) = [path.name for path in (data / "wal").glob("checkpoint-*")]
+    flip(data, name, 50)
+    (bad,) = [line for line in verified(data, capsys, 1) if "checkpoint" in line]
+    assert bad["checkpoint"] == name
+    assert main(["wal", "repair", str(data), "--yes"]) == 0
+    assert "1 checkpoints" in capsys.readouterr().out
+    verified(data, capsys, 0)
+
+
+@pytest.fixture
+def nameless(data: Path) -> Path:
+    """The same, but the creation of topic t is damaged, and there is no checkpoint."""
+    for path in (data / "wal").glob("checkpoint-*"):
+        path.unlink()
+    (row,) = [
+        row
+        for row in entries(RealDisk(data / "wal"), 0)
+        if isinstance(row, IndexRow) and row.org_id == REGISTRY_ORG and row.base_offset == 1
+    ]
+    flip(data, log_name(0), row.end - 1)
+    return data
+
+
+HASH = topic_hash(ORG, "t").hex()
+
+
+def test_a_topic_without_a_name_is_kept_until_it_is_given_one(
+    nameless: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for _ in range(2):
+        assert main(["wal", "repair", str(nameless), "--yes"]) == 1
+        assert f"has lost its name and is kept: hash {HASH}" in capsys.readouterr().out
+    assert main(["wal", "repair", str(nameless), "--yes", "--name", f"{HASH}=u"]) == 2
+    assert "no topic that has lost its name was called 'u'" in capsys.readouterr().err
+    assert main(["wal", "repair", str(nameless), "--yes", "--name", f"{HASH}=t"]) == 0
+    assert "1 topics" in capsys.readouterr().out
+    every = {n: b"%d" % n for n in range(BATCHES // 2 * PER_BATCH)}
+    assert [consumed(nameless, partition) for partition in (0, 1)] == [(every, set())] * 2
+    verified(nameless, capsys, 0)
+    assert main(["wal", "repair", str(nameless), "--yes"]) == 0
+
+
+def test_a_topic_without_a_name_may_be_dropped(
+    nameless: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("no\nyes\n"))
+    assert main(["wal", "repair", str(nameless), "--drop", HASH]) == 1
+    asked = capsys.readouterr().out
+    assert f"(hash {HASH}, 2 partitions, 90 records): its records will be deleted" in asked
+    assert main(["wal", "repair", str(nameless), "--drop", HASH]) == 0
+    assert main(["wal", "repair", str(nameless), "--yes"]) == 0
+    assert main(["wal", "repair", str(nameless), "--drop", HASH]) == 2
+
+
+def test_an_offset_of_a_group_tells_the_name(
+    data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def commit() -> None:
+        async with running_state(RealDisk(data / "wal"), BrokerConfig(data=data)) as state:
+            await state.groups.commit(ORG, "g", {("t", 0): Committed(0, 7, -1, "", 0)})
+
+    asyncio.run(commit())
+    for path in (data / "wal").glob("checkpoint-*"):
+        path.unlink()
+    (row,) = [
+        row
+        for row in entries(RealDisk(data / "wal"), 0)
+        if isinstance(row, IndexRow) and row.org_id == REGISTRY_ORG and row.base_offset == 1
+    ]
+    flip(data, log_name(0), row.end - 1)
+    assert main(["wal", "repair", str(data), "--yes", "--format", "json"]) == 0
+    (about,) = map(json.loads, capsys.readouterr().out.splitlines())
+    assert about["topics"] == [{"org": ORG, "hash": HASH, "name": "t", "topic": "restored"}]
+    assert len(consumed(data, 0)[0]) == BATCHES // 2 * PER_BATCH
 
 
 def test_a_missing_segment(data: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,33 @@
+"""What `quafka wal` prints of damage, and its exit codes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from quafka_broker.wal.quarantine import Damage
+
+EXIT_WHOLE, EXIT_DAMAGED, EXIT_WRONG = 0, 1, 2
+
+
+def as_json(damage: Damage) -> dict[str, Any]:
+    """A damaged place, and whose records were in it."""
+    lost = [
+        {"virtual_topic": part.topic.key, "first_offset": part.first, "last_offset": part.end - 1}
+        for part in damage.lost
+    ]
+    return {
+        "segment": damage.segment,
+        "start": damage.start,
+        "end": damage.end,
+        "reason": damage.reason,
+        "lost": lost,
+    }
+
+
+def sentence(damage: Damage) -> str:
+    """The same in one line."""
+    whose = ", ".join(
+        f"{part.topic.key} offsets {part.first} to {part.end - 1}" for part in damage.lost
+    )
+    place = f"positions {damage.start} to {damage.end}: " if damage.end else ""
+    return f"damaged: {place}{damage.reason}" + (f"; {whose}" if whose else "")
