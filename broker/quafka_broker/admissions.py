@@ -66,7 +66,7 @@ class Admissions:
                 policy, records, now_ms, self._scratch, effort=effort, at_most=_SHORT_COMPRESSED
             )
         except BatchError as e:
-            return e
+            return _bare(e)
         except TooLongError:
             return None
 
@@ -80,7 +80,7 @@ class Admissions:
             try:
                 return admit(policy, records, now_ms, scratch, effort=Effort(pause=_breathe))
             except BatchError as e:
-                return e
+                return _bare(e)
 
         done: asyncio.Future[Verdict] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(org, deque()).append(_Job(run, done))
@@ -144,6 +144,12 @@ class Admissions:
             for topic in topics:
                 if self._last.get(topic) is mine:
                     del self._last[topic]
+
+
+def _bare(error: BatchError) -> BatchError:
+    """Without its traceback and cause, whose frames hold up to 64 MiB of decompressed records."""
+    error.__cause__ = error.__context__ = None
+    return error.with_traceback(None)
 
 
 def claimed_records(records: Buffer) -> int:

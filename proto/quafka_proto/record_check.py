@@ -35,8 +35,8 @@ _NO_TIMESTAMP = -1
 _ONE_BYTE = 64  # numbers below have a varint of one byte
 _NULL = 1  # a length of -1, as a varint
 
-Body = bytes | bytearray
-"""Uncompressed records. Reading single bytes of a memoryview takes twice as long."""
+Body = bytes | bytearray | memoryview
+"""Uncompressed records. Reading single bytes of a memoryview takes longer."""
 
 
 class Times(NamedTuple):

@@ -16,7 +16,7 @@ _FEWEST_LANES = 64
 
 
 def check(
-    data: bytes | bytearray, starts: list[int], end: int, first: int, stop: int
+    data: bytes | bytearray | memoryview, starts: list[int], end: int, first: int, stop: int
 ) -> tuple[int, int] | None:
     """The least and the greatest timestamp delta of records that are what they say.
 

@@ -23,7 +23,12 @@ from tests.support.kafka_calls import fetch, produce, values
 from tests.support.raw_client import RawClient
 
 _LAST_DELTA, _COUNT, _CRC, _BODY = 23, 57, 17, 61
-REFUSED = {ErrorCode.INVALID_RECORD, ErrorCode.CORRUPT_MESSAGE, ErrorCode.MESSAGE_TOO_LARGE}
+REFUSED = {
+    ErrorCode.INVALID_RECORD,
+    ErrorCode.CORRUPT_MESSAGE,
+    ErrorCode.MESSAGE_TOO_LARGE,
+    ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+}
 
 
 def batch(*sizes: int) -> bytearray:
