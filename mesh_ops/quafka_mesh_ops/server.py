@@ -49,6 +49,7 @@ from quafka_mesh_ops.transport.endpoint import HANDSHAKE_DEADLINE, Listener
 from quafka_mesh_ops.transport.liveness import Liveness
 from quafka_mesh_ops.transport.log_limit import LimitedLog
 from quafka_mesh_ops.transport.replies import BulkReplies
+from quafka_mesh_ops.transport.silence import Silence
 from quafka_mesh_ops.transport.udp import Address
 from quafka_mesh_ops.turns import Turns
 
@@ -73,6 +74,7 @@ _READING = 8
 """Ops that make large answers at a time: a thousand that were parked may wake at once."""
 _MAX_DEADLINE_MS = 3_600_000
 _DRAIN_POLL = 0.005
+_DRAIN_LOOK = 0.05  # a look at a peer's silence counts for at most twice as long
 _SILENT_SECONDS = 2.0
 """A draining broker waits no longer for a peer that does not even acknowledge."""
 
@@ -176,9 +178,10 @@ class MeshServer:
         self._listener.stop_accepting()
         for session in self.sessions:
             session.say_goodbye()
-        began = loop.time()
-        while any(s.busy and not s.is_silent(began) for s in self.sessions):
-            if loop.time() >= began + drain:
+        until = loop.time() + drain
+        silences = {session: Silence(_DRAIN_LOOK, loop.time()) for session in self.sessions}
+        while any(s.busy and not s.is_silent(silences) for s in self.sessions):
+            if loop.time() >= until:
                 break
             await asyncio.sleep(_DRAIN_POLL)
         tasks = [task for session in self.sessions for task in session.tasks.values()]
@@ -218,10 +221,13 @@ class _Session:
             or not all(map(self.connection.is_delivered, self._streams))
         )
 
-    def is_silent(self, since: float) -> bool:
-        """Whether nothing has come for a while, beginning not before loop time `since`."""
-        last = max(since, self.connection.last_received)
-        return self._loop.time() > last + _SILENT_SECONDS
+    def is_silent(self, silences: Mapping[_Session, Silence]) -> bool:
+        """Look once more whether anything comes; whether nothing has for a while."""
+        silence = silences.get(self)
+        if silence is None:
+            return False
+        heard = self.connection.last_received
+        return silence.look(self._loop.time(), heard) > _SILENT_SECONDS
 
     def say_goodbye(self) -> None:
         """Ask the peer to send no more ops on this connection."""

@@ -22,6 +22,7 @@ from quafka_mesh_ops.identity import NodeId
 from quafka_mesh_ops.parts import Buffer, Op
 from quafka_mesh_ops.tracing import NO_SPAN, Span, TraceContext
 from quafka_mesh_ops.transport.connection import Connection
+from quafka_mesh_ops.transport.silence import Silence
 
 MAX_UNFINISHED = 4 * MAX_FRAME
 """Bytes of incomplete replies. A broker sends three bulk replies at a time."""
@@ -81,8 +82,10 @@ class BrokerSession:
         self._streams: list[int] = []
         self._frames = StreamFrames(MAX_UNFINISHED)
         self._next_ping = self._loop.time()
-        self._give_up = self._loop.time() + _HANDSHAKE_TIMEOUT
+        self._handshake = Silence(_TICK, self._loop.time())
+        self._silence = Silence(_TICK, self._loop.time())
         self._ping_sent = 0.0
+        self._unanswered = 0.0  # seconds that a ping has been listened for
         self._pings = 0
         self._tick_timer = self._loop.call_later(_TICK, self._tick)
 
@@ -171,6 +174,7 @@ class BrokerSession:
         self._pings += 1
         self._next_ping = now + PING_INTERVAL
         self._ping_sent = now
+        self._unanswered = 0.0
         self.connection.write(self._streams[0], [encode_number(Tag.PING, self._pings)])
 
     def _tick(self) -> None:
@@ -180,13 +184,15 @@ class BrokerSession:
         again = (heard if heard + _TICK > now else now) + _TICK
         self._tick_timer = self._loop.call_at(again, self._tick)
         if not self.was_ready:
-            if now >= self._give_up:
+            if self._handshake.look(now, 0.0) >= _HANDSHAKE_TIMEOUT:
                 self.connection.abort("the handshake took too long")
             return
+        silent = self._silence.look(now, heard)
         if heard < self._ping_sent:
+            self._unanswered += self._silence.counted
             # Silent for so long, and asked long enough ago.
-            if now >= max(heard + SILENT_SECONDS, self._ping_sent + SILENT_SECONDS / 2):
-                # Perhaps it is only we who hear nothing.
+            if silent >= SILENT_SECONDS and self._unanswered >= SILENT_SECONDS / 2:
+                # The path may be broken in one direction only, so the peer is told.
                 self.connection.close(f"no sign of life for {SILENT_SECONDS:g} s")
         elif now >= self._next_ping or (self.pending and now >= heard + _TICK):
             # With ops in flight ask more often: a dead peer's port on this host refuses at once.

@@ -183,12 +183,21 @@ class Connection:
             return
         since = self._loop.time()
         self.nudge()
-        patience = _DOUBT_TIMEOUTS * self._quic.probe_timeout
-        self._doubt = self._loop.call_later(patience, self._end_doubt, since, reason)
+        self._look_again(_DOUBT_TIMEOUTS, since, reason)
 
-    def _end_doubt(self, since: float, reason: str) -> None:
+    def _look_again(self, looks: int, since: float, reason: str) -> None:
+        # A probe timeout for each look: a stall of our own, after which several timers are due at
+        # once, takes one of them. The socket is read before the next.
+        patience = self._quic.probe_timeout
+        self._doubt = self._loop.call_later(patience, self._end_doubt, looks - 1, since, reason)
+
+    def _end_doubt(self, looks: int, since: float, reason: str) -> None:
         self._doubt = None
-        if self.last_received < since:
+        if self.last_received >= since:
+            return
+        if looks:
+            self._look_again(looks, since, reason)
+        else:
             self.abort(reason)
 
     def abort(self, reason: str) -> None:

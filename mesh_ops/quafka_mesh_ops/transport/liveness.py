@@ -1,8 +1,8 @@
-"""Whether a gateway still lives, seen from the broker, to which it is to speak every second.
+"""Whether a gateway still lives, as the broker sees it: gateways send something every second.
 
-A gateway pings when it has nothing else to say (broker_session.py). One that has been silent for
-as long as two pings is frozen, or cut off. One whose ops are waiting is asked much sooner: if its
-process was killed, its host says so at once (ECONNREFUSED).
+A gateway pings when it has nothing else to send (broker_session.py). One that has been silent for
+as long as two pings is frozen, or cut off. A silent gateway whose ops are waiting is asked much
+sooner: if its process was killed, its host answers at once (ECONNREFUSED).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Callable
 
 from quafka_mesh_ops.transport.connection import Connection
+from quafka_mesh_ops.transport.silence import Silence
 
 SILENT_SECONDS = 2.0
 NUDGE_SECONDS = 0.12
@@ -27,9 +28,8 @@ class Liveness:
         self._connection = connection
         self._is_busy = is_busy
         self._loop = asyncio.get_running_loop()
-        self._heard = 0.0
-        # Counted in looks, not seconds: while this process stood still, so did its ears.
-        self._in_vain = 0
+        self._silence = Silence(NUDGE_SECONDS, self._loop.time())
+        self._nudged = False
         self._timer = self._loop.call_later(NUDGE_SECONDS, self._look)
 
     def stop(self) -> None:
@@ -38,17 +38,14 @@ class Liveness:
 
     def _look(self) -> None:
         now, heard = self._loop.time(), self._connection.last_received
-        again = now + NUDGE_SECONDS
-        if heard > self._heard:
-            self._heard = heard
-            self._in_vain = 0
-            if heard + NUDGE_SECONDS > now:
-                again = heard + NUDGE_SECONDS
-        else:
-            self._in_vain += 1
+        silent = self._silence.look(now, heard)
+        again = (heard if not silent and heard + NUDGE_SECONDS > now else now) + NUDGE_SECONDS
         self._timer = self._loop.call_at(again, self._look)
-        if self._in_vain == 1 and self._is_busy():
-            self._connection.nudge()  # once: what is lost of it QUIC sends again
-        elif self._in_vain * NUDGE_SECONDS >= SILENT_SECONDS:
-            # Perhaps it is only we who hear nothing.
+        if not silent:
+            self._nudged = False
+        elif not self._nudged and self._is_busy():
+            self._nudged = True  # once: QUIC repeats a PING that is lost
+            self._connection.nudge()
+        elif silent >= SILENT_SECONDS:
+            # The path may be broken in one direction only, so the peer is told.
             self._connection.close(f"no sign of life for {SILENT_SECONDS:g} s")
