@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +13,11 @@ from tests.support import needs
 from tests.support.browser import Browser
 from tests.support.cluster import Cluster
 from tests.support.machine import UNABLE
+
+# Container images often set this. The tests start some thousand Python processes, and each would
+# compile all that it imports.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

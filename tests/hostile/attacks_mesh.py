@@ -24,6 +24,8 @@ from tests.unit.mesh_ops.raw_quic import credentials, raw_client
 
 _PER_SECOND = 1_800
 _SECONDS = 6.0
+_CONNECTS = 10.0
+"""Seconds; on a machine with nothing else to do it takes a tenth of one."""
 
 
 def initial(address: tuple[str, int]) -> bytes:
@@ -72,13 +74,14 @@ class Flood:
 
 @attack("QUIC Initials come from addresses that never answer; then a gateway connects", "12")
 def spoofed(arena: Arena) -> None:
-    """A gateway that the broker allows connects within three seconds during the flood."""
+    """A gateway that the broker allows connects during the flood (it once took 22 s)."""
     with Flood(arena.mesh_address):
         time.sleep(_SECONDS / 2)
         for _ in range(3):
             began = time.monotonic()
             run(_connects(arena))
-            assert time.monotonic() - began < 3, "a gateway waited longer than 3 s"
+            took = time.monotonic() - began
+            assert took < _CONNECTS, f"a gateway waited for {took:.1f} s"
 
 
 async def _connects(arena: Arena) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 from quafka_proto.errors import ErrorCode
 from quafka_proto.record_codec import Record, build_batch
 from quafka_proto.schema.produce import (
@@ -48,7 +50,8 @@ def evicted(arena: Arena) -> None:
     with arena.connect() as client:
         mine = _first(_producer(client))
         assert send(client, topic, mine) == 0
-        for _ in range(11):
+    for _ in range(11):
+        with arena.connect() as client, contextlib.suppress(ConnectionError):
             other = bytes(_first(_producer(client)))
             parts = [PartitionProduceData(index=n, records=other) for n in range(_WIDTH)]
             request = ProduceRequest(
@@ -57,6 +60,7 @@ def evicted(arena: Arena) -> None:
                 topic_data=[TopicProduceData(name=wide, partition_data=parts)],
             )
             client.call(request, ProduceResponse, 9)
+    with arena.connect() as client:
         error = send(client, topic, mine)
         assert error in RETRIED, error
         assert values(fetch(client, topic, 0)) == [b"once"], "stored twice"

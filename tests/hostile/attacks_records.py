@@ -94,8 +94,8 @@ def lies(arena: Arena) -> None:
             error = send(client, topic, lie())
             assert error in REFUSED, f"{name}: error {error}"
             assert produce(client, topic, b"%d" % number) == number, f"{name} moved the end"
-            found = values(fetch(client, topic, 0))
-            assert len(found) == number + 1, f"{name}: {len(found)} records can be read"
+            found = values(fetch(client, topic, number, max_wait_ms=2_000))
+            assert found == [b"%d" % number], f"{name}: {found}"
 
 
 def bomb(codec: Codec, size: int) -> bytearray:
@@ -130,7 +130,7 @@ def _old_fetch(client: RawClient, topic: str) -> None:
     client.call(request, FetchResponse, 2)
 
 
-@attack("a thousand batches of 60 MB decompressed each are produced by ten clients", "6")
+@attack("forty batches decompress to 60 MB each", "6")
 def many_bombs(arena: Arena) -> None:
     """Within the bound, each; time and memory must not add up for others."""
     topic = arena.topic()
