@@ -4,9 +4,9 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PYTHON ?= python3
 ARGS   ?=
-# Most tests of processes wait, most others compute: two at a time take little more than half the time.
-# In the order of the folders, the short ones are last, and both end at the same time.
-TWO    := -n 2 --dist loadfile --no-loadscope-reorder
+# Most tests of processes wait, most others compute: three at a time keep two cores busy. In the order
+# of the folders, the short ones are last, and all end at the same time.
+THREE  := -n 3 --dist loadfile --no-loadscope-reorder
 KILLS  ?= 200
 SECONDS ?= 60
 MINUTES ?= 30
@@ -17,10 +17,10 @@ up: $(VENV)/.installed            ## run a broker and a gateway here, until Ctrl
 	@$(BIN)/quafka up $(ARGS)
 
 test: $(VENV)/.installed-dev      ## install what the tests need, and pass them
-	$(BIN)/python -m pytest $(TWO) $(ARGS)
+	$(BIN)/python -m pytest $(THREE) $(ARGS)
 
 test-bare: $(VENV)/.installed-dev ## the same, where no optional program can be found (kcat, java, ...)
-	$(BIN)/python -m tests.support.bare $(BIN)/python -m pytest $(TWO) --bare $(ARGS)
+	$(BIN)/python -m tests.support.bare $(BIN)/python -m pytest $(THREE) --bare $(ARGS)
 
 check: $(VENV)/.installed-dev     ## format, lint, types, layers, tests
 	$(BIN)/ruff format --check .
@@ -29,7 +29,7 @@ check: $(VENV)/.installed-dev     ## format, lint, types, layers, tests
 		gateway/quafka_gateway spark/pyspark_quafka deploy/quafka tests
 	$(BIN)/pyright
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest $(TWO) $(ARGS)
+	$(BIN)/python -m pytest $(THREE) $(ARGS)
 
 bench: $(VENV)/.installed-dev     ## print the table of figures (a few minutes)
 	$(BIN)/python -m tests.bench $(ARGS)

@@ -6,8 +6,10 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from xdist.scheduler import LoadFileScheduling
 
 from tests.support import needs
 from tests.support.browser import Browser
@@ -79,6 +81,20 @@ def pytest_configure(config: pytest.Config) -> None:
     on_worker = hasattr(config, "workerinput")
     if not on_worker and (bare or config.getoption("--forbid-skips")):
         config.pluginmanager.register(_SkipWatch(set(needs.TOOLS) if bare else set()))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling | None:
+    """With `--dist loadfile`: all tests of Spark in one worker, so that it is started once."""
+    return _Scheduling(config, log) if config.getoption("dist") == "loadfile" else None
+
+
+class _Scheduling(LoadFileScheduling):  # type: ignore[misc]
+    """The tests of a file, or of the folder of Spark's, run in one worker."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = str(super()._split_scope(nodeid))
+        return "tests/spark" if file.startswith("tests/spark/") else file
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -38,15 +38,9 @@ def linked(
     folder: Path, gateway_args: tuple[str, ...] = (), **faults: Any
 ) -> Iterator[tuple[Cluster, Link]]:
     """A broker, a link to it, and a gateway at the other end."""
-    with (
-        Cluster(folder, gateway_args=gateway_args) as cluster,
-        Link(cluster.mesh_address, **faults) as link,
-    ):
-        cluster.gateway.stop()
-        cluster.mesh_by = link.address
-        cluster.start_gateway()
+    cluster = Cluster(folder, gateway_args=gateway_args)
+    with cluster.with_link(lambda broker: Link(broker, **faults)) as link:
         yield cluster, link
-        cluster.stop()  # while the link still carries their farewells
 
 
 def values(count: int) -> list[bytes]:

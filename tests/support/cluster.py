@@ -10,14 +10,25 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Protocol, Self, TypeVar
 
 from quafka_mesh_ops.identity import Identity
 from quafka_mesh_ops.settings import join_address
 
+
+class Linking(Protocol):
+    """What stands between a gateway and its broker."""
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Where the gateway connects to."""
+        ...
+
+
+L = TypeVar("L", bound=Linking)
 _START_SECONDS = 20.0
 _STOP_SECONDS = 15.0
 
@@ -181,6 +192,26 @@ class Cluster:
         self.stop()
         self.start_broker()
         self.start_gateway()
+
+    @contextmanager
+    def with_link(
+        self, between: Callable[[tuple[str, int]], AbstractContextManager[L]]
+    ) -> Iterator[L]:
+        """Run both with a link between them: `between` makes it, given the broker's address.
+
+        The link's `address` is where the gateway connects to. It outlives both processes, and so
+        carries their farewells.
+        """
+        self.start_broker()
+        with between(self.mesh_address) as link:
+            self.mesh_by = link.address
+            try:
+                self.start_gateway()
+                yield link
+            except BaseException as e:
+                self.__exit__(type(e), e, e.__traceback__)
+                raise
+            self.stop()
 
     def __enter__(self) -> Self:
         self.start_broker()
