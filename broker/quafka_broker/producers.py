@@ -409,14 +409,18 @@ class Producers:
             self._put((topic, producer_id), _Producer(epoch, used_ms, remembered))
 
     def dump_evicted(self) -> list[tuple[int, int]]:
-        """Orgs in which producers were evicted, and below which id all of them are."""
-        return [
-            (number, org.evicted_below) for number, org in self._orgs.items() if org.evicted_below
-        ]
+        """Orgs in which producers were evicted, and below which id all of them are; org 0 stands
+        for those that nothing is known of."""
+        below = {0: self._evicted_below}
+        below.update((number, org.evicted_below) for number, org in self._orgs.items())
+        return [(number, id_) for number, id_ in below.items() if id_]
 
     def load_evicted(self, evicted: Iterable[tuple[int, int]]) -> None:
         """Remember what `dump_evicted` gave."""
         for number, below in evicted:
+            if number == 0:
+                self._evicted_below = max(self._evicted_below, below)
+                continue
             org = self._orgs.setdefault(number, _Org())
             org.evicted_below = max(org.evicted_below, below)
 

@@ -324,24 +324,50 @@ class DataFolder:
         return self._path / "wal"
 
     @property
+    def restoring(self) -> Path:
+        """Where a snapshot is restored to; it becomes `wal` when it is whole."""
+        return self._path / "restoring"
+
+    @property
     def size(self) -> int:
         """Bytes of the file system that it is on."""
         return shutil.disk_usage(self._path).total
 
     def hold(self) -> None:
-        """Make the folder ours.
+        """Make the folder ours, with a log in it.
+
+        Raises:
+            StartupError: it cannot be written, another broker has it, or a snapshot is being
+                restored into it.
+        """
+        self.lock()
+        if self.restoring.exists():
+            self.release()
+            raise StartupError(
+                f"a restore into the data folder {self._path} did not finish: repeat `quafka "
+                f"snapshot restore`, or remove {self.restoring}"
+            )
+        try:
+            self.wal.mkdir(exist_ok=True)
+            # The log syncs what is in its folder; that the folder exists must be durable, too.
+            sync_folder(self._path)
+        except OSError as e:
+            self.release()
+            raise StartupError(f"cannot use the data folder {self._path}: {e.strerror}") from e
+
+    def lock(self) -> None:
+        """Make the folder ours; what is in it stays as it is.
 
         Raises:
             StartupError: it cannot be written, or another broker has it.
         """
         try:
             is_new = not self._path.exists()
-            self.wal.mkdir(parents=True, exist_ok=True)
+            self._path.mkdir(parents=True, exist_ok=True)
             self._lock = os.open(
                 self._path / "broker.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640
             )
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # The log syncs what is in its folder; that the folder exists must be durable, too.
             sync_folder(self._path)
             if is_new:
                 sync_folder(self._path.resolve().parent)

@@ -422,6 +422,32 @@ class BrokerState:
 
         return await self._change(take)
 
+    async def put_back(self, topic: Topic) -> None:
+        """Let a topic be as it was, in place of any of its name. Durable on return.
+
+        Raises:
+            StorageError: nothing was changed.
+        """
+
+        async def put() -> None:
+            await self._record(topics.created(topic))
+
+        await self._change(put)
+
+    async def skip_producer_ids(self, count: int) -> None:
+        """Hand out none of the next `count` ids. Durable on return.
+
+        Raises:
+            StorageError: they may be handed out.
+        """
+
+        async def skip() -> None:
+            up_to = min(self._next_producer_id + count, self._producer_ids.stop)
+            await self._record({"event": "producer_ids", "up_to": up_to})
+            self._begin_producer_ids()
+
+        await self._change(skip)
+
     async def _change(
         self,
         change: Callable[[], Coroutine[Any, Any, T]],

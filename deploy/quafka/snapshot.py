@@ -1,6 +1,7 @@
-"""`quafka snapshot create | list | show | verify | drop`.
+"""`quafka snapshot create | list | show | verify | restore | drop`.
 
-Exit codes: 0 done, 1 the snapshot is damaged (verify), 2 it cannot be done; a sentence says why.
+Exit codes: 0 done, 1 the snapshot is damaged (verify, restore), 2 it cannot be done; a sentence
+says why.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from quafka_broker.snapshots.control import ControlError
 from quafka_broker.snapshots.create import Creation, Made, SnapshotError
 from quafka_broker.snapshots.from_broker import local_cut
 from quafka_broker.snapshots.pins import Cut
+from quafka_broker.snapshots.restore import DamagedSnapshotError, Restored, RestoreError, restore
 from quafka_broker.snapshots.source import Source
 from quafka_broker.snapshots.store import Store, open_store
 from quafka_broker.snapshots.verify import Verification
@@ -39,7 +41,8 @@ _NICE = 10  # a broker on this machine has clients who wait
 def run(options: argparse.Namespace) -> int:
     """Run a subcommand; the exit code."""
     actions: dict[str, Callable[[argparse.Namespace, Store], int]] = {
-        "create": _create, "list": _list, "show": _show, "verify": _verify, "drop": _drop,
+        "create": _create, "list": _list, "show": _show, "verify": _verify,
+        "restore": _restore, "drop": _drop,
     }  # fmt: skip
     try:
         return actions[options.action](options, open_store(options.dest))
@@ -49,7 +52,7 @@ def run(options: argparse.Namespace) -> int:
         reason = "another snapshot command is at work there"
     except (
         OSError, Malformed, ControlError, SnapshotError, StartupError, DamagedLogError,
-        BadRegistryError, StorageError,
+        BadRegistryError, StorageError, RestoreError,
     ) as e:  # fmt: skip
         reason = _reason(e)
     print(f"quafka: {options.dest}: {reason}", file=sys.stderr)
@@ -323,6 +326,48 @@ def _verify(options: argparse.Namespace, store: Store) -> int:
     whole = whole and not missing
     print(f"snapshot {manifest.id} is {'whole' if whole else 'damaged'}", file=sys.stderr)
     return EXIT_DONE if whole else EXIT_DAMAGED
+
+
+# --- restore ----------------------------------------------------------------------------------
+
+
+def _restore(options: argparse.Namespace, store: Store) -> int:
+    begun = time.monotonic()
+    progress = _Progress(sys.stderr.isatty())
+    try:
+        done = restore(
+            store, _named(options, store), options.data, org=options.org,
+            skip_damage=options.damaged == "skip", progress=progress.show,
+        )  # fmt: skip
+    except DamagedSnapshotError as e:
+        progress.end()
+        _complain(e.faults)
+        print(
+            f"quafka: {options.dest}: {e}; --damaged skip restores what is whole", file=sys.stderr
+        )
+        return EXIT_DAMAGED
+    finally:
+        progress.end()
+    _complain(done.faults)
+    _tell_restored(options, done, time.monotonic() - begun)
+    return EXIT_DAMAGED if done.faults else EXIT_DONE
+
+
+def _tell_restored(options: argparse.Namespace, done: Restored, took: float) -> None:
+    about = {**_about(done.manifest), "org": options.org or done.manifest.org, "bytes": done.bytes}
+    if options.format == "json":
+        print(json.dumps({**about, "faults": done.faults, "seconds": round(took, 3)}))
+        return
+    print(
+        f"snapshot {about['id']} of {about['cut']} restored into {options.data}: "
+        f"{about['topics']} topics, {about['records']} records, {about['groups']} groups, "
+        f"{_size(done.bytes)} of log, in {took:.2f} s"
+    )
+
+
+def _complain(faults: list[str]) -> None:
+    for fault in faults:
+        print(fault, file=sys.stderr)
 
 
 # --- how things look --------------------------------------------------------------------------

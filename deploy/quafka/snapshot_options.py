@@ -12,6 +12,7 @@ _ACTIONS = {
     "list": "list the snapshots there are",
     "show": "say what is in a snapshot: topics, partitions, group offsets",
     "verify": "read all of a snapshot and say what is wrong with it",
+    "restore": "make a new data folder of a snapshot, for a broker to start on",
     "drop": "remove a snapshot, and the files that no other one needs",
 }
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
@@ -35,6 +36,22 @@ def add_actions(command: argparse.ArgumentParser) -> None:
             action.add_argument("id", metavar="ID", help="the snapshot's")
         elif name != "list":
             action.add_argument("id", metavar="ID", nargs="?", help="default: the latest")
+        if name == "restore":
+            _add_restore(action)
+
+
+def _add_restore(action: argparse.ArgumentParser) -> None:
+    action.add_argument(
+        "--data", type=Path, required=True, metavar="NEW",
+        help="the new data folder; it may have keys (*.key) in it, but nothing else",
+    )  # fmt: skip
+    action.add_argument(
+        "--org", type=_org, metavar="N", help="only this org's records, topics and groups"
+    )
+    action.add_argument(
+        "--damaged", choices=("refuse", "skip"), default="refuse",
+        help="skip: restore what is whole of a damaged snapshot; default: %(default)s",
+    )  # fmt: skip
 
 
 def _add_create(action: argparse.ArgumentParser) -> None:

@@ -135,8 +135,12 @@ class Partition:
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """A topic at the cut. `topic_hash` is in hex; with org, partition and generation it names
-    the entries of a partition."""
+    """A topic at the cut.
+
+    Attributes:
+        topic_hash: in hex; with org, partition and generation it names the entries of a partition.
+        ulid, slug, created_ms: what a restore needs beside; empty in manifests of older versions.
+    """
 
     org: int
     name: str
@@ -145,11 +149,18 @@ class Topic:
     generation: int
     partitions: list[Partition]
     configs: dict[str, str] = field(default_factory=dict[str, str])
+    ulid: str = ""
+    slug: str = ""
+    created_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class CommittedOffset:
-    """What a consumer group had committed in a partition."""
+    """What a consumer group had committed in a partition.
+
+    Attributes:
+        topic_id: in hex, of a topic of another broker; empty: the topic is of this log.
+    """
 
     topic: str
     partition: int
@@ -157,6 +168,7 @@ class CommittedOffset:
     leader_epoch: int
     metadata: str
     committed_ms: int
+    topic_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +191,8 @@ class Manifest:
         end_id: every record whose global id is below is in, if it lived; none other is.
         org: whose entries are in it; None: everybody's.
         lease_until_ms: from then on it may be removed; None: only when somebody drops it.
+        producer_ids_up_to: producer ids below may have been handed out; 0 in manifests of older
+            versions.
     """
 
     id: str
@@ -191,6 +205,7 @@ class Manifest:
     topics: list[Topic]
     groups: list[Group]
     segments: list[Segment] = field(default_factory=list[Segment])
+    producer_ids_up_to: int = 0
 
     def topic(self, org: int, name: str) -> Topic | None:
         """The topic of that name."""
@@ -248,6 +263,7 @@ def decode_manifest(data: bytes) -> Manifest:
         [_topic(item) for item in read.items("topics")],
         [_group(item) for item in read.items("groups")],
         [_segment(item) for item in read.items("segments")],
+        read.number("producer_ids_up_to", 0),
     )
 
 
@@ -258,20 +274,20 @@ class _Fields:
         self._values = values
         self.where = where
 
-    def _get(self, name: str, kind: type | tuple[type, ...]) -> Any:
-        value = self._values.get(name)
+    def _get(self, name: str, kind: type | tuple[type, ...], default: Any = None) -> Any:
+        value = self._values.get(name, default)
         if not isinstance(value, kind) or isinstance(value, bool):
             raise Malformed(f"{self.where}: {name!r} is {value!r:.50}")
         return value
 
-    def number(self, name: str) -> int:
-        return cast(int, self._get(name, int))
+    def number(self, name: str, default: int | None = None) -> int:
+        return cast(int, self._get(name, int, default))
 
     def number_or_none(self, name: str) -> int | None:
         return cast("int | None", self._get(name, (int, type(None))))
 
-    def text(self, name: str) -> str:
-        return cast(str, self._get(name, str))
+    def text(self, name: str, default: str | None = None) -> str:
+        return cast(str, self._get(name, str, default))
 
     def path(self, name: str) -> str:
         """A path that stays below DEST."""
@@ -335,6 +351,9 @@ def _topic(item: _Fields) -> Topic:
         item.number("generation"),
         [_partition(partition) for partition in item.items("partitions")],
         item.texts("configs"),
+        item.text("ulid", ""),
+        item.text("slug", ""),
+        item.number("created_ms", 0),
     )
 
 
@@ -357,6 +376,7 @@ def _group(item: _Fields) -> Group:
             committed.number("leader_epoch"),
             committed.text("metadata"),
             committed.number("committed_ms"),
+            committed.text("topic_id", ""),
         )
         for committed in item.items("offsets")
     ]

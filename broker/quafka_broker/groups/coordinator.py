@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict, defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from functools import partial
 from time import time_ns
 from typing import Any
@@ -123,6 +123,11 @@ class Coordinator:
     def every_offset(self) -> list[tuple[Key, list[tuple[Place, Committed]]]]:
         """What all groups of all orgs have committed."""
         return [(key, list(k.offsets.items())) for key, k in self._table.kept.items() if k.offsets]
+
+    def offsets_of(self, key: Key) -> Mapping[Place, Committed]:
+        """What a group has committed; nothing where there is none."""
+        kept = self._table.kept.get(key)
+        return kept.offsets if kept is not None else {}
 
     def _new_group(self, key: Key) -> Group:
         usage = self._table.usage(key[0])

@@ -94,6 +94,7 @@ class _Seen(NamedTuple):
 
     cut_ms: int
     cluster_id: str
+    producer_ids_up_to: int
     topics: list[RegisteredTopic]
     offsets: list[tuple[Key, list[tuple[Place, Committed]]]]
 
@@ -126,6 +127,7 @@ async def pin(
         return _Seen(
             time.time_ns() // 1_000_000,
             registry.cluster_id,
+            registry.producer_ids_up_to,
             registry.every_topic(),
             state.groups.every_offset(),
         )
@@ -180,6 +182,7 @@ def _manifest(cut: LogCut, seen: _Seen, org: int) -> Manifest:
         groups=[
             _group(key, offsets) for key, offsets in seen.offsets if org in (WHOLE_LOG, key[0])
         ],
+        producer_ids_up_to=seen.producer_ids_up_to,
     )
 
 
@@ -197,7 +200,7 @@ def _topic(
     hash_ = topic_hash(topic.org, topic.name).hex()
     return Topic(
         topic.org, topic.name, topic.uuid.hex(), hash_, topic.generation, partitions,
-        dict(topic.configs),
+        dict(topic.configs), topic.ulid, topic.slug, topic.created_ms,
     )  # fmt: skip
 
 
@@ -208,7 +211,13 @@ def _group(key: Key, offsets: list[tuple[Place, Committed]]) -> Group:
         name,
         [
             CommittedOffset(
-                topic, partition, known.offset, known.leader_epoch, known.metadata, known.at_ms
+                topic,
+                partition,
+                known.offset,
+                known.leader_epoch,
+                known.metadata,
+                known.at_ms,
+                known.incarnation if isinstance(known.incarnation, str) else "",
             )
             for (topic, partition), known in offsets
         ],

@@ -1,0 +1,198 @@
+"""Restoring a snapshot into a new data folder, on which a broker starts and clients go on.
+
+Everything is written below NEW/restoring, verified there, and opened as a broker opens it. One
+rename, to NEW/wal, then makes it a log. A broker does not start while NEW/restoring is there, so
+what was interrupted is no log; the next restore begins anew.
+
+The log begins a new leader epoch at its first start: what was written since the snapshot is gone,
+and its offsets will be used again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import groupby
+from pathlib import Path
+from typing import NamedTuple
+
+from quafka_broker.registry_replay import BadRegistryError
+from quafka_broker.server import DataFolder
+from quafka_broker.snapshots.restored_files import RestoredFiles
+from quafka_broker.snapshots.restored_state import make_startable
+from quafka_broker.snapshots.store import LocalStore, Store
+from quafka_broker.snapshots.verify import Verification
+from quafka_broker.wal.disk import RealDisk, sync_folder
+from quafka_broker.wal.epoch_file import require_new_epoch
+from quafka_broker.wal.errors import DamagedLogError, StorageError
+from quafka_broker.wal.segment import Segment
+from quafka_proto.log_format import INDEX_ROW_SIZE
+from quafka_proto.snapshot_format import Manifest, Piece
+
+Progress = Callable[[int, int], None]
+"""Called with bytes done and bytes in all."""
+
+_KEY = ".key"
+_EMPTY = ("broker.lock", "lost+found", "restoring")
+
+
+class RestoreError(Exception):
+    """Nothing was restored. The message says why."""
+
+
+class DamagedSnapshotError(RestoreError):
+    """The snapshot is damaged. `faults`: each in a sentence."""
+
+    def __init__(self, faults: list[str]) -> None:
+        super().__init__("the snapshot is damaged: nothing is restored")
+        self.faults = faults
+
+
+class Restored(NamedTuple):
+    """What was restored.
+
+    Attributes:
+        manifest: its topics and groups are those that were restored.
+        bytes: of log.
+        faults: of the snapshot, where damage was accepted.
+    """
+
+    manifest: Manifest
+    bytes: int
+    faults: list[str]
+
+
+def restore(
+    store: Store,
+    manifest: Manifest,
+    data: Path,
+    *,
+    org: int | None = None,
+    skip_damage: bool = False,
+    progress: Progress = lambda _done, _all: None,
+    step: Callable[[str], None] = lambda _name: None,
+) -> Restored:
+    """Restore a snapshot into `data`, which may have keys in it, but nothing else. Blocks.
+
+    Args:
+        org: only this org's records, topics and groups, of a snapshot of all.
+        skip_damage: restore what is whole of a damaged snapshot.
+        step: called before each change of `data`, with what is about to be done.
+
+    Raises:
+        RestoreError: it cannot be done, or the snapshot is damaged; nothing is restored.
+        StartupError: a broker has the folder, or it cannot be written.
+        OSError: the store or the folder fails.
+    """
+    manifest, whole = _part_of(manifest, org)
+    with _new_data(data, _size(manifest)) as folder:
+        step("begin")
+        folder.restoring.mkdir()
+        sync_folder(data)
+        faults: list[str] = []
+        done = 0
+
+        def copied(count: int) -> None:
+            nonlocal done
+            done += count
+            progress(done, _size(manifest))
+
+        files = RestoredFiles(store, folder.restoring, faults, copied)
+        pieces: list[Piece] = []
+        for number, some in groupby(manifest.pieces, key=lambda piece: piece.number):
+            step(f"segment {number}")
+            piece = _segment(files, list(some), manifest.org, org)
+            if piece is not None:
+                pieces.append(piece)
+        # What is in the last segment is as durable as the rest: it is not the active one.
+        last = max((segment.number for segment in manifest.segments), default=-1)
+        Segment.create(RealDisk(folder.restoring), last + 1).close()
+        step("open")
+        _verify(folder.restoring, replace(manifest, pieces=pieces), faults)
+        if faults and not skip_damage:
+            raise DamagedSnapshotError(faults)
+        faults += _open(folder.restoring, manifest, not whole, skip_damage)
+        if faults and not skip_damage:
+            raise DamagedSnapshotError(faults)
+        require_new_epoch(RealDisk(folder.restoring), restored=True)
+        sync_folder(folder.restoring)
+        step("rename")
+        folder.restoring.rename(folder.wal)
+        sync_folder(data)
+    return Restored(manifest, sum(piece.length for piece in pieces), faults)
+
+
+def _part_of(manifest: Manifest, org: int | None) -> tuple[Manifest, bool]:
+    """What of a snapshot is to be restored, and whether that is the whole log."""
+    if org is None or manifest.org == org:
+        return manifest, manifest.org is None
+    if manifest.org is not None:
+        raise RestoreError(f"the snapshot has org {manifest.org} only")
+    topics = [topic for topic in manifest.topics if topic.org == org]
+    groups = [group for group in manifest.groups if group.org == org]
+    if not topics and not groups:
+        raise RestoreError(f"the snapshot has nothing of org {org}")
+    return replace(manifest, topics=topics, groups=groups), False
+
+
+def _segment(
+    files: RestoredFiles, pieces: list[Piece], of_org: int | None, org: int | None
+) -> Piece | None:
+    if of_org is not None:
+        return files.merged(pieces)
+    return files.whole(pieces) if org is None else files.of_org(pieces, org)
+
+
+def _verify(folder: Path, manifest: Manifest, faults: list[str]) -> None:
+    """Read what was written. Raises OSError."""
+    verification = Verification(LocalStore(folder), manifest, zones=False)
+    for report in verification.pieces():
+        faults += [f"segment {report.piece.number}: {fault}" for fault in report.faults]
+    faults += verification.missing()
+
+
+def _open(folder: Path, manifest: Manifest, is_part: bool, fill: bool) -> list[str]:
+    """Open the log; what is not as the manifest says."""
+    try:
+        return asyncio.run(make_startable(folder, manifest, is_part=is_part, fill=fill))
+    except (DamagedLogError, BadRegistryError, StorageError) as e:
+        raise RestoreError(f"no broker could start on it: {e}") from e
+
+
+def _size(manifest: Manifest) -> int:
+    return sum(piece.length + INDEX_ROW_SIZE * piece.rows for piece in manifest.pieces)
+
+
+@contextmanager
+def _new_data(data: Path, size: int) -> Generator[DataFolder]:
+    """Hold a data folder that has no log; on failure what was begun is removed."""
+    if data.exists() and not data.is_dir():
+        raise RestoreError(f"{data} is no folder")
+    found = sorted(path.name for path in data.iterdir()) if data.exists() else []
+    others = [name for name in found if name not in _EMPTY and not name.endswith(_KEY)]
+    if others:
+        raise RestoreError(f"{data} is not empty: it has {', '.join(others[:5])}")
+    folder = DataFolder(data)
+    folder.lock()
+    try:
+        _make_ready(folder, data, size)
+        yield folder
+    except Exception:
+        shutil.rmtree(folder.restoring, ignore_errors=True)
+        raise
+    finally:
+        folder.release()
+
+
+def _make_ready(folder: DataFolder, data: Path, size: int) -> None:
+    """Remove what an interrupted restore has left, and see that there is room."""
+    if folder.wal.exists():  # since we looked
+        raise RestoreError(f"{data} has a log by now")
+    if folder.restoring.exists():
+        shutil.rmtree(folder.restoring)
+    free = shutil.disk_usage(data).free
+    if free < size:
+        raise RestoreError(f"{data} has {free} bytes free; the snapshot takes {size}")

@@ -1,0 +1,211 @@
+"""A snapshot's pieces as the files of a log again: `N.log` and `N.oidx` in a folder.
+
+Raw pieces give the bytes that the segment had. One org's pieces, or what one org has in raw ones,
+give a rewritten segment: its entries as they were, and index rows with their new positions.
+
+Damage is noted and copied as it is, zeros where bytes are missing: the log that opens the files
+knows how to go on around damage.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from itertools import pairwise
+from pathlib import Path
+from typing import BinaryIO
+
+from quafka_broker.snapshots.repack import Repack
+from quafka_broker.snapshots.source import PinnedFiles
+from quafka_broker.snapshots.store import Store
+from quafka_broker.wal.disk import RealDisk
+from quafka_broker.wal.log import SegmentCut
+from quafka_broker.wal.scan import scan
+from quafka_broker.wal.segment import index_name, log_name
+from quafka_proto.errors import Malformed
+from quafka_proto.log_format import (
+    APPENDED,
+    FILE_HEADER_SIZE,
+    INDEX_MAGIC,
+    INDEX_ROW_SIZE,
+    LOG_MAGIC,
+    REWRITTEN,
+    IndexRow,
+    check_file_header,
+    decode_row,
+    encode_file_header,
+    encode_row,
+)
+from quafka_proto.snapshot_format import Piece
+
+RAW = "raw"
+"""A folder for what is only on its way."""
+_READ_BYTES = 8 << 20
+_ROWS_PER_READ = _READ_BYTES // INDEX_ROW_SIZE
+
+
+class RestoredFiles:
+    """Writes segments to a folder, one after the other; all methods block.
+
+    `faults` is told what is missing or cannot be read; `copied` is called with bytes.
+
+    Raises, all of them: OSError where the folder cannot be written or the store fails.
+    """
+
+    def __init__(
+        self, store: Store, folder: Path, faults: list[str], copied: Callable[[int], None]
+    ) -> None:
+        self._store = store
+        self._folder = folder
+        self._faults = faults
+        self._copied = copied
+
+    def whole(self, pieces: list[Piece]) -> Piece:
+        """A segment of which raw pieces are given, in the order of their positions."""
+        return self._raw(self._folder, pieces)
+
+    def merged(self, pieces: list[Piece]) -> Piece:
+        """A segment of which one org's pieces are given: each is a log file of its own."""
+        number, salt = pieces[0].number, pieces[0].salt
+        end, rows = FILE_HEADER_SIZE, 0
+        with (
+            _new(self._folder / log_name(number)) as log,
+            _new(self._folder / index_name(number)) as index,
+        ):
+            log.write(encode_file_header(LOG_MAGIC, number, salt, REWRITTEN))
+            index.write(encode_file_header(INDEX_MAGIC, number, salt, REWRITTEN))
+            for piece in pieces:
+                size = piece.length - FILE_HEADER_SIZE
+                log.seek(end)
+                self._copy(piece.log, piece.log_offset + FILE_HEADER_SIZE, size, log)
+                for row in self._rows(piece):
+                    position = row.position + end - FILE_HEADER_SIZE
+                    index.write(encode_row(row._replace(position=position)))
+                    rows += 1
+                end += size
+            log.truncate(end)
+        return _local(number, salt, end, rows)
+
+    def of_org(self, pieces: list[Piece], org: int) -> Piece | None:
+        """A segment of which raw pieces are given, with one org's entries; None: it has none."""
+        raw = self._folder / RAW
+        raw.mkdir()
+        whole = self._raw(raw, pieces)
+        number, salt = whole.number, whole.salt
+        with (raw / index_name(number)).open("rb") as index:
+            kind = check_file_header(index.read(FILE_HEADER_SIZE), INDEX_MAGIC, number).kind
+        cut = SegmentCut(number, salt, kind, whole.length, whole.rows, sealed=True)
+        found = self._repack(PinnedFiles(raw), cut, org)
+        if not found.is_empty:
+            with _new(self._folder / log_name(number)) as log:
+                log.writelines(found.log())
+            with _new(self._folder / index_name(number)) as index:
+                index.write(encode_file_header(INDEX_MAGIC, number, salt, REWRITTEN))
+                index.writelines(found.index())
+        shutil.rmtree(raw)
+        return None if found.is_empty else _local(number, salt, found.size, found.rows)
+
+    def _repack(self, raw: PinnedFiles, cut: SegmentCut, org: int) -> Repack:
+        try:
+            return Repack(raw, cut, org, 0)
+        except (Malformed, OSError) as e:  # the index is damaged, or cut short
+            self._faults.append(f"segment {cut.number}: {e}")
+        rows = _index_again(self._folder / RAW, cut)
+        return Repack(raw, cut._replace(rows=rows), org, 0)
+
+    def _raw(self, folder: Path, pieces: list[Piece]) -> Piece:
+        number, salt = pieces[0].number, pieces[0].salt
+        end = max(piece.position + piece.length for piece in pieces)
+        with _new(folder / log_name(number)) as log:
+            for piece in pieces:
+                log.seek(piece.position)
+                self._copy(piece.log, piece.log_offset, piece.length, log)
+            log.truncate(end)
+        with _new(folder / index_name(number)) as index:
+            kind = self._kind(folder / log_name(number), pieces)
+            index.write(encode_file_header(INDEX_MAGIC, number, salt, kind))
+            for piece in pieces:
+                size = INDEX_ROW_SIZE * piece.rows
+                self._copy(piece.index, piece.index_offset, size, index)
+                # Rows that follow missing ones still begin where rows do.
+                index.seek(-((index.tell() - FILE_HEADER_SIZE) % INDEX_ROW_SIZE), os.SEEK_END)
+                index.truncate()
+        return _local(number, salt, end, sum(piece.rows for piece in pieces))
+
+    # --- bytes --------------------------------------------------------------------------------
+
+    def _copy(self, path: str, at: int, size: int, out: BinaryIO) -> None:
+        """A range of a file of DEST; what is missing of it is a fault."""
+        end = at + size
+        while at < end:
+            data = self._read(path, at, min(_READ_BYTES, end - at))
+            if not data:
+                break
+            out.write(data)
+            at += len(data)
+            self._copied(len(data))
+        if at < end:
+            self._faults.append(f"{path} lacks {end - at} bytes at {at}")
+
+    def _rows(self, piece: Piece) -> Iterator[IndexRow]:
+        """A piece's index rows, up to the first that is damaged: the log has the rest."""
+        for first in range(0, piece.rows, _ROWS_PER_READ):
+            count = min(_ROWS_PER_READ, piece.rows - first)
+            at = piece.index_offset + INDEX_ROW_SIZE * first
+            data = self._read(piece.index, at, INDEX_ROW_SIZE * count)
+            self._copied(len(data))
+            try:
+                for number in range(count):
+                    yield decode_row(data, INDEX_ROW_SIZE * number)
+            except Malformed as e:
+                self._faults.append(f"{piece.index}: {e}")
+                return
+
+    def _read(self, path: str, at: int, size: int) -> bytes:
+        try:
+            return self._store.read(path, at, size)
+        except FileNotFoundError:
+            return b""
+
+    def _kind(self, log: Path, pieces: list[Piece]) -> int:
+        """Of a segment: as its header says or, where that is damaged, as its rows look like."""
+        try:
+            with log.open("rb") as file:
+                header = file.read(FILE_HEADER_SIZE)
+            return check_file_header(header, LOG_MAGIC, pieces[0].number).kind
+        except Malformed as e:
+            self._faults.append(f"segment {pieces[0].number}: {e}")
+        rows = pairwise(row for piece in pieces for row in self._rows(piece))
+        return REWRITTEN if any(a.position > b.position for a, b in rows) else APPENDED
+
+
+@contextmanager
+def _new(path: Path) -> Generator[BinaryIO]:
+    """A new file, which is durable in the end; its name is not yet."""
+    with path.open("xb") as file:
+        yield file
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _local(number: int, salt: int, length: int, rows: int) -> Piece:
+    """A segment's files as one piece; it has no zones."""
+    log, index = log_name(number), index_name(number)
+    return Piece(number, salt, 0, length, log, 0, index, FILE_HEADER_SIZE, rows, "")
+
+
+def _index_again(folder: Path, segment: SegmentCut) -> int:
+    """Make a segment's index of the entries in its log that are whole; returns their number."""
+    file = RealDisk(folder).open(log_name(segment.number))
+    try:
+        found = scan(file, segment.salt, FILE_HEADER_SIZE, segment.end, None)
+        rows = sorted(row for row in found if isinstance(row, IndexRow))
+    finally:
+        file.close()
+    with (folder / index_name(segment.number)).open("r+b") as index:
+        index.seek(FILE_HEADER_SIZE)
+        index.writelines(map(encode_row, rows))
+        index.truncate()
+    return len(rows)

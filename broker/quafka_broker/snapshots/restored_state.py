@@ -1,0 +1,224 @@
+"""What a restored log says of topics and groups, and whether that is what the snapshot says.
+
+The log is opened as a broker opens it. A log of one org has no registry and no groups' journal:
+those events are everybody's. They are made again from the manifest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from quafka_broker import event_batches, topics
+from quafka_broker.config import BrokerConfig
+from quafka_broker.groups import event_codec
+from quafka_broker.groups.table import Committed, offsets_event
+from quafka_broker.state import BrokerState
+from quafka_broker.topics import GROUPS, REGISTRY, Registry
+from quafka_broker.virtual_topics import VirtualTopicId
+from quafka_broker.wal.disk import RealDisk
+from quafka_broker.wal.log import Log
+from quafka_broker.wal.writer import FsyncPolicy
+from quafka_proto.records import BatchHeader, empty_batch, read_header
+from quafka_proto.snapshot_format import CommittedOffset, Group, Manifest, Topic
+
+SKIPPED_PRODUCER_IDS = 1 << 25
+"""Ids that may have been handed out since the snapshot: to hand one out again would let two
+producers pass for one. An hour of a thousand new producers a second is a tenth of it; there is
+room for 128 restores."""
+
+_SEGMENT_BYTES = 1 << 30
+_OFFSETS_PER_EVENT = 1_000
+
+
+async def make_startable(wal: Path, manifest: Manifest, *, is_part: bool, fill: bool) -> list[str]:
+    """Open the log in a folder, compare it with the manifest, and leave it with a checkpoint.
+
+    Args:
+        is_part: the log has one org's entries only; `manifest` has this org's topics and groups.
+        fill: records and events may be missing. What the manifest has of them is put back, and
+            offsets that would be used again are taken.
+
+    Returns: what is not as the manifest says.
+
+    Raises:
+        DamagedLogError, BadRegistryError, StorageError: it cannot be opened.
+        OSError: a file cannot be read or written.
+    """
+    log = Log(RealDisk(wal), FsyncPolicy(), _SEGMENT_BYTES)
+    state = BrokerState(BrokerConfig(data=wal.parent), log)
+    await asyncio.to_thread(log.open, state.producers)
+    log.start()
+    try:
+        if is_part:
+            await _record(log, manifest)
+        await state.replay_registry()
+        await state.replay_groups()
+        await state.skip_producer_ids(SKIPPED_PRODUCER_IDS)
+        if fill:
+            await _put_back(state, manifest)
+            await _fill(log, manifest)
+        return list(_differences(state, manifest))
+    finally:
+        await log.close()
+
+
+# --- one org ------------------------------------------------------------------------------------
+
+
+async def _record(log: Log, manifest: Manifest) -> None:
+    """Append the events that make the registry and the groups."""
+    # Entries of topics that were deleted have their generations, too: none may come back.
+    generation = max((id_.generation for id_ in log.topics()), default=-1) + 1
+    ours = topics.producer_id_space(manifest.cluster_id)
+    used = [id_ for id_ in (manifest.producer_ids_up_to,) if id_ in ours]
+    events = _registry_events(manifest, generation, max(used, default=ours.start))
+    parts = map(topics.encode_event, topics.snapshot_parts(events))
+    await _append(log, REGISTRY, parts, most=1)
+    groups = (
+        event
+        for group in manifest.groups
+        for event in _group_events(group, group.offsets, manifest)
+    )
+    await _append(log, GROUPS, (value for event in groups for value in event_codec.encode(event)))
+
+
+async def _append(
+    log: Log, id_: VirtualTopicId, values: Iterable[bytes], most: int = 1_000
+) -> None:
+    for batches in event_batches.batches(values, time.time_ns() // 1_000_000, most):
+        await log.append(log.topic(id_), batches)
+
+
+def _registry_events(manifest: Manifest, generation: int, producer_ids: int) -> list[topics.Event]:
+    registry = Registry()
+    registry.apply({"event": "cluster", "id": manifest.cluster_id})
+    registry.apply({"event": "producer_ids", "up_to": producer_ids})
+    registry.apply({"event": "generations", "from": generation})
+    for topic in manifest.topics:
+        registry.apply(topics.created(_registered(registry, topic, manifest.cut_ms)))
+        made = registry.by_name(topic.org, topic.name)
+        assert made is not None
+        for event in topics.log_start_events(made, _starts(topic)):
+            registry.apply(event)
+    return list(registry.restate())
+
+
+def _registered(registry: Registry, topic: Topic, cut_ms: int) -> topics.Topic:
+    new = registry.plan_topic(topic.org, topic.name, len(topic.partitions))
+    return topics.Topic(
+        topic.org, topic.name, bytes.fromhex(topic.uuid), topic.ulid or new.ulid,
+        topic.slug or new.slug, topic.generation, len(topic.partitions),
+        topic.created_ms or cut_ms, dict(topic.configs),
+    )  # fmt: skip
+
+
+def _starts(topic: Topic) -> dict[int, int]:
+    return {p.partition: p.log_start for p in topic.partitions if p.log_start}
+
+
+def _group_events(
+    group: Group, offsets: Iterable[CommittedOffset], manifest: Manifest
+) -> Iterator[topics.Event]:
+    places: dict[tuple[str, int], Committed] = {}
+    for at in offsets:
+        topic = manifest.topic(group.org, at.topic)
+        incarnation = at.topic_id or (topic.generation if topic is not None else None)
+        if incarnation is None:  # of another broker, in a snapshot of a version without its id
+            continue
+        places[at.topic, at.partition] = Committed(
+            incarnation, at.offset, at.leader_epoch, at.metadata, at.committed_ms
+        )
+        if len(places) >= _OFFSETS_PER_EVENT:
+            yield offsets_event((group.org, group.group), places)
+            places = {}
+    if places:
+        yield offsets_event((group.org, group.group), places)
+
+
+# --- damage -------------------------------------------------------------------------------------
+
+
+async def _put_back(state: BrokerState, manifest: Manifest) -> None:
+    """Topics and committed offsets that damage has taken, or has made older than they were."""
+    for topic in manifest.topics:
+        found = state.registry.by_name(topic.org, topic.name)
+        if found is None or not _is_same(found, topic):
+            found = _registered(state.registry, topic, manifest.cut_ms)
+            await state.put_back(found)
+        await state.delete_records({found: _starts(topic)})
+    for group in manifest.groups:
+        for event in _group_events(group, _lacking(state, group), manifest):
+            await state.groups.journal.append(event)
+
+
+async def _fill(log: Log, manifest: Manifest) -> None:
+    """Where a partition's last records are missing, take their offsets: nobody gets them again."""
+    for topic in manifest.topics:
+        for partition in topic.partitions:
+            virtual = log.topic(_virtual(topic, partition.partition))
+            missing = partition.high_watermark - virtual.high_watermark
+            if missing > 0:
+                await log.append(virtual, [_filler(missing)])
+
+
+def _filler(offsets: int) -> tuple[BatchHeader, memoryview]:
+    """An empty batch that takes so many offsets, and ids."""
+    batch = empty_batch(0, offsets)
+    return read_header(batch)._replace(record_count=offsets), memoryview(batch)
+
+
+# --- comparison ---------------------------------------------------------------------------------
+
+
+def _virtual(topic: Topic, partition: int) -> VirtualTopicId:
+    return VirtualTopicId(topic.org, bytes.fromhex(topic.topic_hash), partition, topic.generation)
+
+
+def _differences(state: BrokerState, manifest: Manifest) -> Iterator[str]:
+    if state.registry.cluster_id != manifest.cluster_id:
+        yield f"the cluster is {state.registry.cluster_id}, not {manifest.cluster_id}"
+    for topic in manifest.topics:
+        yield from _topic_differences(state, topic)
+    for group in manifest.groups:
+        for at in _lacking(state, group):
+            yield (
+                f"group {group.group} of org {group.org} has no offset {at.offset} in "
+                f"{at.topic}-{at.partition}"
+            )
+
+
+def _lacking(state: BrokerState, group: Group) -> list[CommittedOffset]:
+    """A group's offsets that are not what they were."""
+    known = state.groups.offsets_of((group.org, group.group))
+    return [
+        at
+        for at in group.offsets
+        if (found := known.get((at.topic, at.partition))) is None
+        or (found.offset, found.metadata) != (at.offset, at.metadata)
+    ]
+
+
+def _is_same(found: topics.Topic, topic: Topic) -> bool:
+    facts = (found.uuid.hex(), found.generation, found.partitions, found.configs)
+    return facts == (topic.uuid, topic.generation, len(topic.partitions), topic.configs)
+
+
+def _topic_differences(state: BrokerState, topic: Topic) -> Iterator[str]:
+    name = f"topic {topic.name} of org {topic.org}"
+    found = state.registry.by_name(topic.org, topic.name)
+    if found is None:
+        yield f"{name} is not in the registry"
+        return
+    if not _is_same(found, topic):
+        yield f"{name} has another id, configs or number of partitions"
+    for partition in topic.partitions:
+        expected = partition.log_start, partition.high_watermark
+        offsets = state.log.offsets(found.virtual(partition.partition))
+        if offsets != expected:
+            yield (
+                f"{topic.name}-{partition.partition} of org {topic.org} has the offsets "
+                f"{offsets[0]} to {offsets[1]}, not {expected[0]} to {expected[1]}"
+            )
