@@ -34,7 +34,7 @@ check: $(VENV)/.installed-dev     ## format, lint, types, layers, tests
 bench: $(VENV)/.installed-dev     ## print the table of figures (a few minutes)
 	$(BIN)/python -m tests.bench $(ARGS)
 
-crash: $(VENV)/.installed-dev     ## kill -9 and power cuts under load: nothing lost, nothing twice
+crash: $(VENV)/.installed-dev     ## kill -9, power cuts and damaged files: nothing lost, nothing twice
 	$(BIN)/python -m tests.crash --kills $(KILLS) $(ARGS)
 
 fuzz: $(VENV)/.installed-fuzz     ## hostile bytes, guided by coverage: SECONDS for each target

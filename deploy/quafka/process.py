@@ -13,6 +13,7 @@ import sys
 from typing import Any, Protocol
 
 from quafka_mesh_ops.errors import StartupError
+from quafka_mesh_ops.garbage import collect_when_idle
 from quafka_mesh_ops.loop_turns import LoopTurns
 from quafka_mesh_ops.metrics import Metrics
 from quafka_mesh_ops.otlp_metrics import MetricsPush
@@ -98,11 +99,13 @@ async def _run(
     # What there is now stays. With it no search for garbage would be short: 60 ms, for 10,000
     # partitions, in which nothing is served.
     gc.freeze()
+    garbage = loop.create_task(collect_when_idle())
     _say_ready(program, tracer, ready_fd)
     if push is not None:
         push.start()
     await stop.wait()
     log.debug("draining")
+    garbage.cancel()
     try:
         await asyncio.wait_for(program.close(), _DRAIN_SECONDS)
     except TimeoutError:

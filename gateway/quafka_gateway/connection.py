@@ -22,32 +22,26 @@ from dataclasses import dataclass
 from itertools import dropwhile
 from typing import Any, cast
 
-from quafka_gateway import parked, quirks
+from quafka_gateway import parked
 from quafka_gateway.answer_size import is_long
 from quafka_gateway.api import Api
 from quafka_gateway.context import RequestContext, Services
 from quafka_gateway.encoded_answer import EncodedAnswer
-from quafka_gateway.handlers import api_versions
 from quafka_gateway.mesh import BrokerAwayError
 from quafka_gateway.order import Order, Turns
 from quafka_gateway.progress import Progress
+from quafka_gateway.request_decoding import Decoded, Decoding, decode_request
 from quafka_gateway.request_intake import RequestIntake
 from quafka_gateway.request_stats import SlowRequest, error_codes
 from quafka_gateway.request_trace import ConnectionTracing, RequestTrace
 from quafka_gateway.response_writer import ResponseWriter
 from quafka_mesh_ops.log_context import CURRENT
-from quafka_mesh_ops.slices import in_slices
+from quafka_mesh_ops.slices import SLICE_SECONDS, in_slices
 from quafka_mesh_ops.tracing import NO_SPAN
-from quafka_proto.codec import decode_front, encode_in_steps
-from quafka_proto.errors import ErrorCode, Malformed, UnsupportedVersion
-from quafka_proto.headers import (
-    RequestHeader,
-    decode_request_header,
-    encode_response,
-    frame_response,
-)
+from quafka_proto.codec import encode_in_steps
+from quafka_proto.errors import ErrorCode, Malformed
+from quafka_proto.headers import RequestHeader, encode_response, frame_response
 from quafka_proto.message import Buffer, Message
-from quafka_proto.schema.api_versions import ApiVersionsRequest
 
 log = logging.getLogger("quafka.gateway.connection")
 
@@ -97,6 +91,7 @@ class KafkaConnection(asyncio.Protocol):
         self._intake: RequestIntake  # from `connection_made` on, which is called first
         self._line: deque[_Slot] = deque()  # decoded, not yet answered
         self._turns = Turns(self._line)
+        self._decoding: Decoding | None = None  # behind the line: later frames wait for it
         self._long_waits = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._transport: asyncio.Transport | None = None
@@ -182,7 +177,7 @@ class KafkaConnection(asyncio.Protocol):
     @property
     def busy(self) -> bool:
         """Whether a request is under way that must be answered before closing."""
-        return any(not slot.api.long_poll for slot in self._line)
+        return self._decoding is not None or any(not slot.api.long_poll for slot in self._line)
 
     def stalled(self, now: float) -> bool:
         """Whether a request has begun to arrive, and does not go on or does so too slowly."""
@@ -221,18 +216,32 @@ class KafkaConnection(asyncio.Protocol):
     # --- requests ---------------------------------------------------------------------------
 
     def _begin_requests(self) -> None:
-        while self._frames and len(self._line) < _PIPELINE and not self._draining:
+        until = 0.0  # known once there is a second request
+        while self._may_begin:
             frame = self._frames.popleft()
             try:
-                slot = self._decode(frame)
+                decoded = decode_request(self._services.apis, frame)
             except Malformed:
                 self._held.give(len(frame), asyncio.get_running_loop().time())
                 raise
-            self._line.append(slot)
-            if self._turns.add(slot):
-                self._start(slot)
+            if isinstance(decoded, Decoding):
+                self._decoding = decoded
+                self._spawn(self._decode_long(decoded, frame))
+                break
+            self._add(decoded, frame)
+            if self._frames:
+                now = time.perf_counter()
+                until = until or now + SLICE_SECONDS
+                if now >= until:
+                    break  # `_advance` calls this again
         self._advance()
         self._balance_reading()
+
+    @property
+    def _may_begin(self) -> bool:
+        """Whether there is a request to decode, and room for it in the line."""
+        free = self._decoding is None and not self._draining
+        return free and bool(self._frames) and len(self._line) < _PIPELINE
 
     def _balance_reading(self) -> None:
         if self._transport is None or self._draining or self._transport.is_closing():
@@ -254,39 +263,31 @@ class KafkaConnection(asyncio.Protocol):
             log.warning("closing %s: %s", self._peer, reason)
             self._transport.abort()
 
-    def _decode(self, frame: bytes) -> _Slot:
-        """Read header and body. Raises Malformed for anything this gateway does not serve."""
-        apis = self._services.apis
+    async def _decode_long(self, decoding: Decoding, frame: bytes) -> None:
+        """Decode a long request. Later ones of the connection wait, so that the order holds."""
         try:
-            header, at = decode_request_header(frame)
-            api = apis[header.api_key]
-            known = api.min_version <= header.api_version <= api.max_version
-        except UnsupportedVersion as e:
-            return self._unknown_version(e.api_key, e.api_version, e.correlation_id, frame)
-        except KeyError as e:
-            raise Malformed(f"API key {e} is not served here") from e
-        if not known:
-            return self._unknown_version(*header[:3], frame)
-        at = quirks.body_start(header, frame, at)
-        # Kafka does not look at what follows, so there are clients that send too much: kafka-go's
-        # DescribeAcls has a byte more than it should.
-        request, _ = decode_front(api.request, header.api_version, frame, at)
-        return self._slot(header, api, request, frame)
+            decoded = await decoding.finish()
+        except Malformed as e:
+            self._held.give(len(frame), asyncio.get_running_loop().time())
+            self._refuse(str(e))
+            return
+        finally:
+            self._decoding = None
+        if self._transport is None and not decoded.api.order.writes:
+            self._held.give(len(frame), asyncio.get_running_loop().time())
+            return
+        self._add(decoded, frame)
+        self._resume()
 
-    def _unknown_version(self, key: int, version: int, correlation_id: int, frame: bytes) -> _Slot:
-        """KIP-511: only ApiVersions is answered in a version that we do not know, as version 0."""
-        api = self._services.apis.get(key)
-        if api is None or api.request is not ApiVersionsRequest:
-            name = api.name if api else f"API key {key}"
-            raise Malformed(f"{name} version {version} is not served here")
-        header = RequestHeader(key, 0, correlation_id, None)
-        return self._slot(header, api, api_versions.UnknownVersionRequest(), frame)
-
-    def _slot(self, header: RequestHeader, api: Api, request: Message, frame: bytes) -> _Slot:
+    def _add(self, decoded: Decoded, frame: bytes) -> None:
+        """Put a request at the end of the line; begin it if it need not wait."""
+        header, api, request = decoded.header, decoded.api, decoded.request
         trace = self._tracing.begin(api, header, request, frame)
         slot = _Slot(header, api, request, len(frame), trace)
         slot.may_be_long = api.may_be_long(request)
-        return slot
+        self._line.append(slot)
+        if self._turns.add(slot):
+            self._start(slot)
 
     def _start(self, slot: _Slot) -> None:
         slot.begun = True
@@ -475,7 +476,7 @@ class KafkaConnection(asyncio.Protocol):
         if self._draining and not self.busy and transport is not None:
             if writer is None or writer.empty:
                 transport.close()
-        elif self._frames and len(self._line) < _PIPELINE // 2:
+        elif self._may_begin and len(self._line) < _PIPELINE // 2:
             asyncio.get_running_loop().call_soon(self._resume)
 
     def _resume(self) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Collection
+from dataclasses import dataclass
 from typing import Any
 
 from aioquic.quic.packet import QuicErrorCode
@@ -27,8 +28,17 @@ from quafka_mesh_ops.frames import (
     encode_request,
 )
 from quafka_mesh_ops.identity import REVOKED, Identity, NodeId
-from quafka_mesh_ops.parts import Op, from_wire, weight
+from quafka_mesh_ops.long_payloads import LongPayload, encode_body_in_steps
+from quafka_mesh_ops.parts import (
+    Buffer,
+    Op,
+    from_wire,
+    from_wire_in_steps,
+    long_lists,
+    weight,
+)
 from quafka_mesh_ops.settings import join_address
+from quafka_mesh_ops.slices import in_slices
 from quafka_mesh_ops.tracing import CLIENT, TraceContext, Tracer, fail_with, parse_traceparent
 from quafka_mesh_ops.transport.broker_session import BrokerSession, Call, fail
 from quafka_mesh_ops.transport.connection import Connection
@@ -79,6 +89,7 @@ class MeshClient:
         self._closed = False
         self._limited = LimitedLog(logger)
         self._last_id = 0
+        self._encoding = [asyncio.Lock() for _ in range(LANES)]
         self._credits = [Credit(*each) for each in zip(MAX_OPS, BUDGETS, LARGEST, strict=True)]
 
     @property
@@ -167,7 +178,12 @@ class MeshClient:
         if self._closed:
             raise PeerUnavailableError("the mesh client was closed")
         loop = asyncio.get_running_loop()
-        body = encode_body(op)
+        until = loop.time() + deadline
+        if lane is None:
+            body = await _encoded(op)
+        else:
+            async with self._encoding[lane % LANES]:  # else a short op would pass a long one
+                body = await _encoded(op)
         self._last_id += 1
         with self._tracer.start(semconv.SENT, trace, kind=CLIENT) as span:
             if span.context is not None:
@@ -180,7 +196,7 @@ class MeshClient:
                 sum(map(len, body)) + weight(op),
                 0 if lane is None else 1 + lane % LANES,
                 kind_of(op, lane),
-                loop.time() + deadline,
+                until,
                 span.context,
                 loop.create_future(),
             )
@@ -191,7 +207,10 @@ class MeshClient:
             if call.session is None:  # for credit, or for a connection
                 call.queued = self._tracer.start(semconv.QUEUED, span.context)
             try:
-                return await call.future
+                answer = await call.future
+                if isinstance(answer, _Unread):
+                    answer = await self._read_long(call, answer)
+                return answer
             except OpFailedError as e:
                 fail_with(span, [e.error_code])
                 raise
@@ -249,12 +268,16 @@ class MeshClient:
         credit.give(call)
         self._flush()
 
-    def answered(self, call: Call, response: Response) -> None:
+    def answered(self, call: Call, response: Response, long: LongPayload | None) -> None:
         """Hand a response to its caller.
 
         One whose body cannot be read fails that call alone: the stream is intact behind it, and
-        the calls of others go on.
+        the calls of others go on. The caller reads a `long` one itself.
         """
+        if long is not None:
+            if not call.future.done():
+                call.future.set_result(_Unread(response, long))
+            return
         if call.trace is not None:
             self._trace_answer(call.trace, response)
         if response.error_code:
@@ -263,12 +286,33 @@ class MeshClient:
         try:
             answer = from_wire(call.op.response, response.body)
         except ProtocolError as e:
-            name = type(call.op).__name__
-            self._limited.warning(name, "an answer to %s could not be read: %s", name, e)
-            fail(call, OutcomeUnknownError("the answer could not be read"))
+            fail(call, self._unreadable(call, e))
             return
         if not call.future.done():
             call.future.set_result(answer)
+
+    async def _read_long(self, call: Call, unread: _Unread) -> Any:
+        """Read a long answer in slices. Raises OutcomeUnknownError, OpFailedError."""
+        try:
+            body = await in_slices(unread.long.body())
+            response = unread.long.rest(unread.response, body)
+        except ProtocolError as e:
+            if call.session is not None:
+                call.session.refuse(str(e))
+            raise OutcomeUnknownError("the answer could not be read") from e
+        if call.trace is not None:
+            self._trace_answer(call.trace, response)
+        if response.error_code:
+            raise OpFailedError(response.error_code)
+        try:
+            return await in_slices(from_wire_in_steps(call.op.response, response.body))
+        except ProtocolError as e:
+            raise self._unreadable(call, e) from e
+
+    def _unreadable(self, call: Call, error: ProtocolError) -> OutcomeUnknownError:
+        name = type(call.op).__name__
+        self._limited.warning(name, "an answer to %s could not be read: %s", name, error)
+        return OutcomeUnknownError("the answer could not be read")
 
     def _trace_answer(self, trace: TraceContext, response: Response) -> None:
         parent = parse_traceparent(response.traceparent, trace.tracestate)
@@ -344,6 +388,20 @@ class MeshClient:
             self._session = None
             self._away_since = asyncio.get_running_loop().time()
             self._connected.clear()
+
+
+@dataclass(frozen=True, slots=True)
+class _Unread:
+    """A long answer, of which only the head has been read."""
+
+    response: Response
+    long: LongPayload
+
+
+async def _encoded(op: Op) -> list[Buffer]:
+    if long_lists(op):
+        return await in_slices(encode_body_in_steps(op))
+    return encode_body(op)
 
 
 def _log_failure(task: asyncio.Task[None]) -> None:

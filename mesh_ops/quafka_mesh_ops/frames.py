@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, cast
@@ -46,7 +45,7 @@ LANES = 4
 control first, and keeps them; a large response gets a unidirectional stream of its own."""
 
 _LEB128_MAX_BYTES = 5
-_MAX_ARRAY = 1 << 17
+MAX_ARRAY = 1 << 17
 """More elements than any op has. msgpack allocates an array before it reads its elements."""
 _MAX_COST = 1_900_000
 _ARRAY_COST = 10
@@ -54,16 +53,16 @@ _ARRAY_COST = 10
 how long msgpack takes for one. A fetch of 100,000 partitions, the most that a topic has, is within
 it. Of one byte each, msgpack makes up to 64 bytes of memory, and bounds each array but not their
 sum."""
-_ENVELOPE_COST = 2 * _ARRAY_COST + 16
+ENVELOPE_COST = 2 * _ARRAY_COST + 16
 """What the reader counts beside the body, with room for values that are added later."""
-_UNCOUNTED = 64 << 10
+UNCOUNTED = 64 << 10
 """Bytes of a payload that cannot become much, whatever it is."""
 MAX_STREAMS = 64
 """Incoming streams that may be in the middle of something; both ends keep well below. (That no
 peer has more than 128 of a kind open is aioquic's to see to.)"""
 _BY_REFERENCE = by_reference.LONG
 """Byte strings at least this long are passed on by reference instead of being copied."""
-_CARRIES_RECORDS = (ProduceOps, FetchOpsResp)
+CARRIES_RECORDS = (ProduceOps, FetchOpsResp)
 
 
 class Tag(IntEnum):
@@ -252,8 +251,8 @@ class Response:
     traceparent: str
 
 
-_REQUEST_TYPES = (int, int, int, str, str, int, list)
-_RESPONSE_TYPES = (int, int, (list, type(None)), str)
+REQUEST_TYPES = (int, int, int, str, str, int, list)
+RESPONSE_TYPES = (int, int, (list, type(None)), str)
 
 
 def encode_body(part: Part) -> list[Buffer]:
@@ -266,13 +265,16 @@ def encode_body(part: Part) -> list[Buffer]:
     packer = msgpack.Packer(autoreset=False)
     pieces: list[Buffer] = []
     values = to_wire(part)
-    if isinstance(part, _CARRIES_RECORDS):
-        _pack_pieces(packer, values, pieces)
+    if isinstance(part, CARRIES_RECORDS):
+        pack_pieces(packer, values, pieces)
     else:
         packer.pack(values)
     pieces.append(packer.bytes())
-    if sum(map(len, pieces)) > _UNCOUNTED:
-        _check_cost(values)
+    if sum(map(len, pieces)) > UNCOUNTED:
+        try:
+            check_cost(values, Counter(ENVELOPE_COST))
+        except ValueError as e:
+            raise OpTooLargeError(str(e)) from None
     return pieces
 
 
@@ -312,7 +314,11 @@ def encode_goaway() -> bytes:
 
 def decode_request(payload: Buffer) -> Request:
     """Read an OP frame's payload. Raises ProtocolError."""
-    request = Request(*_fields(payload, _REQUEST_TYPES))
+    return check_request(Request(*_fields(payload, REQUEST_TYPES)))
+
+
+def check_request(request: Request) -> Request:
+    """An envelope whose values have the right types. Raises ProtocolError."""
     if request.deadline_ms < 0:
         raise ProtocolError("a negative deadline")
     return request
@@ -320,7 +326,11 @@ def decode_request(payload: Buffer) -> Request:
 
 def decode_response(payload: Buffer) -> Response:
     """Read a RESPONSE frame's payload. Raises ProtocolError."""
-    response = Response(*_fields(payload, _RESPONSE_TYPES))
+    return check_response(Response(*_fields(payload, RESPONSE_TYPES)))
+
+
+def check_response(response: Response) -> Response:
+    """An envelope whose values have the right types. Raises ProtocolError."""
     if (response.body is None) != bool(response.error_code):
         raise ProtocolError("a response has either a body or an error")
     return response
@@ -349,22 +359,14 @@ def _enveloped(tag: Tag, head: list[Any], body: list[Buffer], tail: bytes) -> li
     return pieces
 
 
-def _check_cost(values: list[Any]) -> None:
-    """Refuse here what would cost the whole connection there."""
-    counter = _Counter(_ENVELOPE_COST)
-
-    def look(values: list[Any]) -> None:
-        if len(values) > _MAX_ARRAY:
-            raise ValueError(f"a list of more than {_MAX_ARRAY} values")
-        counter.count(values)
-        for value in values:
-            if isinstance(value, list):
-                look(cast("list[Any]", value))
-
-    try:
-        look(values)
-    except ValueError as e:
-        raise OpTooLargeError(str(e)) from None
+def check_cost(values: list[Any], counter: Counter) -> None:
+    """Refuse here what would cost the whole connection there. Raises ValueError."""
+    if len(values) > MAX_ARRAY:
+        raise ValueError(f"a list of more than {MAX_ARRAY} values")
+    counter.count(values)
+    for value in values:
+        if isinstance(value, list):
+            check_cost(cast("list[Any]", value), counter)
 
 
 def _may_be_long(value: Any) -> bool:
@@ -373,7 +375,7 @@ def _may_be_long(value: Any) -> bool:
     return isinstance(value, Buffer) and len(cast(Buffer, value)) >= _BY_REFERENCE
 
 
-def _pack_pieces(packer: Any, value: Any, pieces: list[Buffer]) -> None:
+def pack_pieces(packer: Any, value: Any, pieces: list[Buffer]) -> None:
     """Pack nested lists; long byte strings become pieces of their own."""
     if isinstance(value, list):
         items = cast("list[Any]", value)
@@ -382,7 +384,7 @@ def _pack_pieces(packer: Any, value: Any, pieces: list[Buffer]) -> None:
             return
         packer.pack_array_header(len(items))
         for item in items:
-            _pack_pieces(packer, item, pieces)
+            pack_pieces(packer, item, pieces)
     elif isinstance(value, Buffer) and len(cast(Buffer, value)) >= _BY_REFERENCE:
         records = cast(Buffer, value)
         pieces.append(packer.bytes() + _bin_header(len(records)))
@@ -400,32 +402,52 @@ def _bin_header(length: int) -> bytes:
 
 
 def _unpack(payload: Buffer) -> Any:
+    values = unpack_few(payload)
+    if values is not None:
+        return values
     try:
-        if len(payload) >= by_reference.WORTHWHILE:
-            with suppress(by_reference.TooManyValuesError):
-                return by_reference.unpack(payload)
-        if len(payload) <= _UNCOUNTED:
+        if len(payload) <= UNCOUNTED:
             return _unpack_with(payload, None)
         with without_gc():
-            return _unpack_with(payload, _Counter().count)
+            return _unpack_with(payload, Counter().count)
+    except (ValueError, RecursionError) as e:
+        raise ProtocolError(f"not a mesh payload: {type(e).__name__}: {e}") from e
+
+
+def unpack_few(payload: Buffer) -> Any:
+    """The value of a long payload that consists of a few long byte strings; None of others.
+
+    Raises:
+        ProtocolError: it is not a payload.
+    """
+    if len(payload) < by_reference.WORTHWHILE:
+        return None
+    try:
+        return by_reference.unpack(payload)
+    except by_reference.TooManyValuesError:
+        return None
     except (ValueError, RecursionError) as e:
         raise ProtocolError(f"not a mesh payload: {type(e).__name__}: {e}") from e
 
 
 def _unpack_with(payload: Buffer, list_hook: Callable[[list[Any]], list[Any]] | None) -> Any:
-    return msgpack.unpackb(
-        payload,
-        raw=False,
-        max_array_len=min(len(payload), _MAX_ARRAY),
-        max_map_len=0,
-        max_ext_len=0,
-        ext_hook=_refuse_extension,
-        object_hook=_refuse_map,
-        list_hook=list_hook,
-    )
+    return msgpack.unpackb(payload, **options(payload, list_hook))
 
 
-class _Counter:
+def options(payload: Buffer, list_hook: Callable[[list[Any]], list[Any]] | None) -> dict[str, Any]:
+    """How msgpack is to read a payload."""
+    return {
+        "raw": False,
+        "max_array_len": min(len(payload), MAX_ARRAY),
+        "max_map_len": 0,
+        "max_ext_len": 0,
+        "ext_hook": _refuse_extension,
+        "object_hook": _refuse_map,
+        "list_hook": list_hook,
+    }
+
+
+class Counter:
     """Counts what a payload costs while its arrays are made."""
 
     def __init__(self, spent: int = 0) -> None:
@@ -449,7 +471,11 @@ def _refuse_map(value: dict[Any, Any]) -> Any:
 
 def _fields(payload: Buffer, types: tuple[Any, ...]) -> list[Any]:
     """The envelope's values, checked; values after those that we know are ignored."""
-    values = _unpack(payload)
+    return checked(_unpack(payload), types)
+
+
+def checked(values: Any, types: tuple[Any, ...]) -> list[Any]:
+    """An envelope's values. Raises ProtocolError where one is missing or of another type."""
     if not isinstance(values, list) or len(cast("list[Any]", values)) < len(types):
         raise ProtocolError("the envelope is not an array of all its values")
     known = cast("list[Any]", values)[: len(types)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import Counter, OrderedDict
+from collections import Counter, OrderedDict, deque
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -19,11 +19,11 @@ from quafka_mesh_ops.errors import OpFailedError, OpTooLargeError, ProtocolError
 from quafka_mesh_ops.frames import (
     LANES,
     MAX_FRAME,
+    Frame,
     Request,
     StreamFrames,
     Tag,
     decode_number,
-    decode_request,
     encode_body,
     encode_goaway,
     encode_number,
@@ -32,9 +32,20 @@ from quafka_mesh_ops.frames import (
 from quafka_mesh_ops.grants import Gatekeeper, Grant, everything
 from quafka_mesh_ops.identity import REVOKED, Identity, NodeId
 from quafka_mesh_ops.log_context import CURRENT, trace_fields
+from quafka_mesh_ops.long_payloads import LongPayload, encode_body_in_steps, request_of
 from quafka_mesh_ops.ops import OPS
-from quafka_mesh_ops.parts import Buffer, OpCode, Part, from_wire, weight
+from quafka_mesh_ops.parts import (
+    Buffer,
+    Op,
+    OpCode,
+    Part,
+    from_wire,
+    from_wire_in_steps,
+    long_lists,
+    weight,
+)
 from quafka_mesh_ops.settings import join_address
+from quafka_mesh_ops.slices import in_slices
 from quafka_mesh_ops.tracing import (
     SERVER,
     Span,
@@ -116,8 +127,9 @@ Handler = Callable[[OpContext, Any], Awaitable[Part]]
 class MeshServer:
     """Accepts mesh connections and runs one task per op.
 
-    Ops of one stream are started in the order in which they arrived, each up to its first await
-    before the next begins; only fetches may have to wait for the peer to read earlier replies. A
+    Ops of one lane are started in the order in which they arrived, each up to its first await
+    before the next begins. So are those of the control stream, but for fetches, which may have to
+    wait for the peer to read earlier replies, and long ops, which are read in slices. A
     handler's OpFailedError is answered as its code, any other exception as UNKNOWN_SERVER_ERROR, a
     passed deadline as REQUEST_TIMED_OUT. A handler is cancelled when the caller cancels the op and
     when the connection is lost.
@@ -207,6 +219,7 @@ class _Session:
         self._turns = Turns(_READING, lambda: self._replies.backlog > _REPLY_BACKLOG)
         self._asked: dict[int, tuple[int, int]] = {}  # op code and org of each running op
         self._stopped: dict[int, int] = {}  # running ops that lost their right: the error code
+        self._behind: dict[int, deque[Frame]] = {}  # of lanes on which a long op is being read
         self._streams: set[int] = set()
         self._liveness: Liveness | None = None
         self._loop = asyncio.get_running_loop()
@@ -282,7 +295,12 @@ class _Session:
         self._streams.add(stream_id)
         try:
             for tag, payload in self._frames.feed(stream_id, data, end_stream):
-                self._act(stream_id, tag, payload)
+                behind = self._behind.get(stream_id)
+                if behind is None:
+                    self._act(stream_id, tag, payload)
+                else:
+                    behind.append((tag, payload))
+                    self._request_bytes += len(payload)
         except ProtocolError as e:
             self._refuse(str(e))
             return
@@ -301,6 +319,7 @@ class _Session:
         if self._liveness is not None:
             self._liveness.stop()
         self._waiting.clear()
+        self._behind.clear()
         for task in self.tasks.values():
             task.cancel()
         if self._peer:
@@ -311,7 +330,7 @@ class _Session:
 
     def _act(self, stream_id: int, tag: Tag, payload: Buffer) -> None:
         if tag is Tag.OP:
-            self._op(stream_id, decode_request(payload), len(payload))
+            self._op(stream_id, *request_of(payload), len(payload))
         elif tag is Tag.CANCEL:
             self._cancel(decode_number(payload))
         elif tag is Tag.PING:
@@ -319,7 +338,7 @@ class _Session:
         else:
             raise ProtocolError(f"a {tag.name} frame from a client")
 
-    def _op(self, stream_id: int, request: Request, size: int) -> None:
+    def _op(self, stream_id: int, request: Request, long: LongPayload | None, size: int) -> None:
         request_id = request.request_id
         if request_id in self.tasks or request_id in self._waiting:
             raise ProtocolError("a request id that is in use")
@@ -334,20 +353,88 @@ class _Session:
                 stream_id, request_id, encode_response(request_id, UNSUPPORTED_VERSION, None)
             )
             return
+        deadline = self._loop.time() + min(request.deadline_ms, _MAX_DEADLINE_MS) / 1000
+        if long is not None:
+            self._request_bytes += size
+            self._asked[request_id] = request.op_code, request.org_id
+            self.tasks[request_id] = self._loop.create_task(
+                self._read_long(stream_id, request, op_type, handler, long, deadline, size)
+            )
+            if stream_id:  # a lane
+                self._behind[stream_id] = deque()
+            return
         try:
             op = from_wire(op_type, request.body)
         except ProtocolError as e:
-            # The stream is intact behind it: one op's body must not end the others.
-            self._server.limited.warning(
-                op_type.__name__, "%s of node %s could not be read: %s",
-                op_type.__name__, self._peer[:16], e,
-            )  # fmt: skip
-            refusal = encode_response(request_id, INVALID_REQUEST, None)
-            self._answer(stream_id, request_id, refusal)
+            self._refuse_body(stream_id, request_id, op_type, e)
             return
         request.body = []
+        self._begin(stream_id, request, handler, op, deadline, size)
+
+    def _refuse_body(
+        self, stream_id: int, request_id: int, op_type: type[Op], error: ProtocolError
+    ) -> None:
+        """The stream is intact behind it: one op's body must not end the others."""
+        name = op_type.__name__
+        self._server.limited.warning(
+            name, "%s of node %s could not be read: %s", name, self._peer[:16], error
+        )
+        self._answer(stream_id, request_id, encode_response(request_id, INVALID_REQUEST, None))
+
+    async def _read_long(
+        self,
+        stream_id: int,
+        request: Request,
+        op_type: type[Op],
+        handler: Handler,
+        long: LongPayload,
+        deadline: float,
+        size: int,
+    ) -> None:
+        """Read a long op in slices, and begin it. On a lane, what is behind it waits."""
+        request_id = request.request_id
+        op: Op | None = None
+        try:
+            body = await in_slices(long.body())
+            try:
+                op = await in_slices(from_wire_in_steps(op_type, body))
+            except ProtocolError as e:
+                self._refuse_body(stream_id, request_id, op_type, e)
+        except ProtocolError as e:
+            self._refuse(str(e))
+        except asyncio.CancelledError:
+            stopped = self._stopped.pop(request_id, None)
+            if stopped is None:
+                raise
+            self._answer(stream_id, request_id, encode_response(request_id, stopped, None))
+        finally:
+            self._request_bytes -= size
+            del self.tasks[request_id], self._asked[request_id]
+            # When this one has begun, which is before those behind it do.
+            self._loop.call_soon(self._go_on, stream_id)
+        if op is not None and not self._is_refused(stream_id, request):
+            self._begin(stream_id, request, handler, op, deadline, size)
+
+    def _go_on(self, stream_id: int) -> None:
+        """Act on the frames of a lane that waited for a long op."""
+        behind = self._behind.pop(stream_id, None)
+        try:
+            while behind:
+                tag, payload = behind.popleft()
+                self._request_bytes -= len(payload)
+                self._act(stream_id, tag, payload)
+                if stream_id in self._behind:  # it is long as well
+                    self._behind[stream_id] = behind
+                    break
+        except ProtocolError as e:
+            self._refuse(str(e))
+
+    def _begin(
+        self, stream_id: int, request: Request, handler: Handler, op: Op, deadline: float, size: int
+    ) -> None:
+        """Run an op, now or when the peer has read what it was answered before."""
+        request_id = request.request_id
         size += weight(op)
-        deadline = self._loop.time() + min(request.deadline_ms, _MAX_DEADLINE_MS) / 1000
 
         def start() -> None:
             self._request_bytes += size
@@ -360,7 +447,7 @@ class _Session:
             if not self._is_refused(stream_id, request):  # the right may have been lost meanwhile
                 start()
 
-        if op_type.code is OpCode.FETCH and self._must_wait():
+        if op.code is OpCode.FETCH and self._must_wait():
             request.came = time.time_ns()
             self._waiting[request_id] = start_late
         else:
@@ -453,6 +540,8 @@ class _Session:
                 answer = await handler(context, op)
             if span.context is not None:
                 fail_with(span, _error_codes(answer))
+            if long_lists(answer):
+                return 0, await in_slices(encode_body_in_steps(answer))
             return 0, encode_body(answer)
         except OpFailedError as e:
             code = e.error_code

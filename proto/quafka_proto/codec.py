@@ -17,6 +17,7 @@ from quafka_proto.decoding import GARBLED, Decoder, decoder
 from quafka_proto.encoding import Encoder, encoder
 from quafka_proto.errors import Malformed
 from quafka_proto.message import Buffer, Encoded, Message, Struct, lists_of_structs
+from quafka_proto.stepped_decoding import stepped_decoder
 
 M = TypeVar("M", bound=Message)
 
@@ -50,6 +51,22 @@ def decode_front(
     function = _decoders.get((message_type, version)) or _decoder(message_type, version)
     try:
         message, at = function(data, offset, len(data), [message_type.item_limit])
+    except GARBLED as e:
+        raise Malformed(f"{message_type.__name__} v{version} is cut short or garbled: {e}") from e
+    return cast(M, message), at
+
+
+def decode_in_steps(
+    message_type: type[M], version: int, data: bytes, offset: int = 0
+) -> Generator[None, None, tuple[M, int]]:
+    """Like `decode_front`, a step at a time: yields after each few items of an array.
+
+    Raises:
+        Malformed, ValueError: as `decode_front` does.
+    """
+    read = stepped_decoder(message_type, version, _flexible(message_type, version))
+    try:
+        message, at = yield from read(data, offset, len(data), [message_type.item_limit])
     except GARBLED as e:
         raise Malformed(f"{message_type.__name__} v{version} is cut short or garbled: {e}") from e
     return cast(M, message), at

@@ -14,7 +14,7 @@ from typing import Any, cast
 
 from quafka_proto.errors import Malformed
 from quafka_proto.message import Field, Struct
-from quafka_proto.primitives import STRING_LIMIT, read_uvarint, skip_tagged
+from quafka_proto.primitives import STRING_LIMIT, TAGGED_LIMIT, read_uvarint, skip_tagged
 from quafka_proto.source import FIXED, Source, is_fixed
 
 Decoder = Callable[[bytes, int, int, "list[int]"], "tuple[Any, int]"]
@@ -26,7 +26,7 @@ GARBLED = (IndexError, struct.error, UnicodeDecodeError)
 @cache
 def decoder(owner: type[Struct], version: int, flexible: bool) -> Decoder:
     """The function that reads this struct in this version."""
-    return _DecoderSource(owner, version, flexible, _RUNTIME).compile()
+    return DecoderSource(owner, version, flexible, RUNTIME).compile()
 
 
 def _null(what: str) -> Malformed:
@@ -41,7 +41,7 @@ def _many() -> Malformed:
     return Malformed("the message has too many items")
 
 
-_RUNTIME: dict[str, Any] = {
+RUNTIME: dict[str, Any] = {
     "Malformed": Malformed,
     "_uvarint": read_uvarint,
     "_skip_tagged": skip_tagged,
@@ -60,7 +60,9 @@ _SLICES = {
 }
 
 
-class _DecoderSource(Source):
+class DecoderSource(Source):
+    """The source of a function that reads a struct at once."""
+
     def compile(self) -> Decoder:
         for run in self.runs():
             if is_fixed(run[0][1]):
@@ -134,9 +136,13 @@ class _DecoderSource(Source):
             self.emit("at = stop")
         self.indent -= 1
 
+    def nested(self, owner: type[Struct]) -> str:
+        """The expression that reads a struct at `at`."""
+        function = self.name("nested", decoder(owner, self.version, self.flexible))
+        return f"{function}(data, at, end, left)"
+
     def _struct(self, local: str, field: Field) -> None:
-        nested = self.name("nested", decoder(field.element, self.version, self.flexible))
-        read = f"{local}, at = {nested}(data, at, end, left)"
+        read = f"{local}, at = {self.nested(field.element)}"
         if self.version not in field.nullable:
             self.emit(read)
             return
@@ -155,16 +161,24 @@ class _DecoderSource(Source):
         self.emit("if left[0] < 0:")
         self.emit("    raise _many()")
         if is_fixed(item):
-            # ">5i", not ">iiiii": struct keeps a row per letter, and keeps the format.
-            self.emit(f"{local} = list(_unpack_from(f'>{{n}}{item.kind}', data, at))")
-            self.emit(f"at += n * {smallest}")
+            self.fixed_items(local, item.kind, smallest)
             return
         self.emit(f"{local} = items = []")
-        self.emit("for _ in range(n):")
+        self.emit("for number in range(n):")
         self.indent += 1
         self._variable("item", name, item)
         self.emit("items.append(item)")
+        self.item_done()
         self.indent -= 1
+
+    def fixed_items(self, local: str, kind: str, size: int) -> None:
+        """Read `n` values of fixed width into the list `local`."""
+        # ">5i", not ">iiiii": struct keeps a row per letter, and keeps the format.
+        self.emit(f"{local} = list(_unpack_from(f'>{{n}}{kind}', data, at))")
+        self.emit(f"at += n * {size}")
+
+    def item_done(self) -> None:
+        """One more item of an array has been read, that with the index `number`."""
 
     def _tagged_fields(self) -> None:
         if not self.tagged:
@@ -178,7 +192,7 @@ class _DecoderSource(Source):
             self.emit(f"f_{name} = _d_{name}")
         self.emit("count, at = _uvarint(data, at)")
         self.emit("left[0] -= count")
-        self.emit("if left[0] < 0:")
+        self.emit(f"if left[0] < 0 or count > {TAGGED_LIMIT}:")
         self.emit("    raise _many()")
         self.emit("for _ in range(count):")
         self.indent += 1

@@ -11,6 +11,10 @@ from quafka_proto.errors import Malformed
 STRING_LIMIT = 32767
 """Kafka's limit for a string, in bytes; compact strings have it too."""
 
+TAGGED_LIMIT = 1_000
+"""Tagged fields of one struct. Kafka defines fewer than ten for any, and has no limit; they are
+read in one step."""
+
 
 def read_uvarint(data: bytes, at: int) -> tuple[int, int]:
     """An unsigned varint of at most 32 bits.
@@ -84,7 +88,7 @@ def skip_tagged(data: bytes, at: int, end: int, left: list[int]) -> int:
     """
     count, at = read_uvarint(data, at)
     left[0] -= count
-    if left[0] < 0:
+    if left[0] < 0 or count > TAGGED_LIMIT:
         raise Malformed("the message has too many tagged fields")
     for _ in range(count):
         _tag, at = read_uvarint(data, at)

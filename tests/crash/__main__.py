@@ -1,4 +1,5 @@
-"""`make crash`: hundreds of cuts, of processes and of power, and what came of them."""
+"""`make crash`: hundreds of cuts, of processes and of power, damage to each kind of file, and what
+came of them."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.crash import kills
+from tests.crash import damage, kills
 from tests.crash.explorer import Recipe, explore
 from tests.crash.kills import Figures
 from tests.support.cluster import Cluster
@@ -71,6 +72,7 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--power-cuts", type=int, default=40, help="of each of ext4 and xfs")
     parser.add_argument("--explore-seconds", type=float, default=60.0)
+    parser.add_argument("--flips", type=int, default=8, help="bytes of each file, damage sweep")
     parser.add_argument("--per-second", type=int, default=300, help="records, of each producer")
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--folder", type=Path, help="on the file system to test; default: /tmp")
@@ -93,6 +95,10 @@ def main() -> None:
             else:
                 say(f"power cuts of {kind}\n{figures}\n")
                 broken |= bool(figures.problems)
+    if options.flips:
+        with tempfile.TemporaryDirectory(dir=options.folder) as scratch:
+            say("damage to each kind of file")
+            broken |= bool(damage.sweep(Path(scratch), options.flips, options.seed, say))
     states = explore_new_states(options.explore_seconds, options.seed)
     say(f"simulated power cuts      {states:10,}   all promises kept")
     sys.exit(broken)

@@ -21,7 +21,7 @@ def announced(arena: Arena) -> None:
         _answers(arena)
 
 
-@attack("six connections hold unfinished frames of 99 MB", "9")
+@attack("six connections hold unfinished frames of 99 MB", "9", part_of_make_test=True)
 def unfinished(arena: Arena) -> None:
     """Together above `queued.max.request.bytes`; then everybody's large requests are refused."""
     size = 99_000_000
@@ -64,11 +64,20 @@ def crowd(arena: Arena) -> None:
         time.sleep(0.5)
 
 
-@attack("ten thousand Metadata requests are pipelined", part_of_make_test=True)
+@attack("a thousand Metadata requests are pipelined", part_of_make_test=True)
 def pipelined(arena: Arena) -> None:
+    _pipeline(arena, 1)
+
+
+@attack("ten thousand Metadata requests are pipelined")
+def pipelined_for_longer(arena: Arena) -> None:
+    _pipeline(arena, 10)
+
+
+def _pipeline(arena: Arena, thousands: int) -> None:
     request = frame(MetadataRequest(topics=[]), 12)
     with arena.connect() as client:
-        for _ in range(10):
+        for _ in range(thousands):
             client.socket.sendall(request * 1_000)
             for _ in range(1_000):
                 client.receive_frame()

@@ -31,7 +31,7 @@ class Writer:
 
     Attributes:
         sizes: of strings and bytes in bytes, of arrays in items, by path ("topics.partitions");
-            1 where none is given.
+            1 where none is given. The items of an array of strings are at "topics[]".
         values: of fields with a fixed width, by path, where not the default.
         forge: the number of the length to replace, in the order of writing; -1: none.
         forged: what stands there instead of the length.
@@ -66,7 +66,8 @@ class Writer:
         size = self.sizes.get(path, 1)
         head = self._length(size, wide=one.kind != "string")
         if one.kind == "array":
-            return head + b"".join(self._value(one.element, path, n) for n in range(size))
+            inner = path if one.element.kind == "struct" else f"{path}[]"
+            return head + b"".join(self._value(one.element, inner, n) for n in range(size))
         if one.kind == "string" and size == 1 and number:
             # Names differ, or there would be one topic asked for many times.
             text = b"%07d" % number

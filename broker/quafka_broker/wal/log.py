@@ -13,6 +13,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from quafka_broker.leader_epochs import LeaderEpochs
@@ -25,13 +26,14 @@ from quafka_broker.wal.disk import Disk
 from quafka_broker.wal.epoch_file import EpochFile, Evidence
 from quafka_broker.wal.errors import CorruptError, StorageError
 from quafka_broker.wal.group import WriteTimes
+from quafka_broker.wal.mend import mend_index
 from quafka_broker.wal.quarantine import Damage
 from quafka_broker.wal.reading import Reader, ReadTimes, Room
 from quafka_broker.wal.recovery import Recovered, StaleCheckpointError, recover
 from quafka_broker.wal.repair import repair
 from quafka_broker.wal.reserve import Reserve
 from quafka_broker.wal.rewriter import RewritePolicy, Rewriter
-from quafka_broker.wal.segment import Segment
+from quafka_broker.wal.segment import BadIndexError, Segment, index_name
 from quafka_broker.wal.writer import FsyncPolicy, Writer, WriterStats
 from quafka_mesh_ops.slices import Slices
 from quafka_proto.errors import Malformed
@@ -137,6 +139,7 @@ class Log:
         self._behind = 0  # with what was written since the start: behind the last checkpoint
         self._checkpoint_failures = 0
         self._checkpoint_seconds = 0.0  # how long the last one took
+        self._mending: dict[tuple[int, int], asyncio.Task[bool]] = {}
         self._soon: asyncio.TimerHandle | None = None
         self.on_commit: Callable[[set[VirtualTopicId]], None] = lambda _topics: None
         """Called with the virtual topics that have grown."""
@@ -225,6 +228,7 @@ class Log:
         self._closed = True
         if self._soon is not None:
             self._soon.cancel()
+        await asyncio.gather(*self._mending.values(), return_exceptions=True)
         if self._writer is not None:
             if self._started:
                 await self._writer.close()
@@ -533,7 +537,12 @@ class Log:
             See `read`.
         """
         try:
-            return await self._reader.batches(topic, offset, room, times)
+            try:
+                return await self._reader.batches(topic, offset, room, times)
+            except BadIndexError as e:
+                if not await self._mend(e.segment):
+                    raise
+                return await self._reader.batches(topic, offset, room, times)
         except (OSError, Malformed) as e:
             log.warning("virtual topic %s cannot be read at offset %d: %s", topic.id.key, offset, e)
             raise StorageError(str(e)) from e
@@ -552,6 +561,10 @@ class Log:
             except CorruptError:
                 start = self._contents.quarantine.end_of_lost(topic.id, start)
                 continue
+            except BadIndexError as e:
+                if not await self._mend(e.segment):
+                    raise StorageError(str(e)) from e
+                continue
             except (OSError, Malformed) as e:
                 raise StorageError(str(e)) from e
             if not rows:
@@ -559,6 +572,29 @@ class Log:
             found += rows
             start = rows[-1].base_offset + rows[-1].record_count
         return found
+
+    async def _mend(self, segment: Segment) -> bool:
+        """Make a segment's index again, once; whether it is worth reading again."""
+        key = segment.number, segment.salt
+        task = self._mending.get(key)
+        if task is None:
+            task = self._mending[key] = asyncio.create_task(self._make_index(segment))
+        elif task.done():
+            return False
+        return await asyncio.shield(task)
+
+    async def _make_index(self, segment: Segment) -> bool:
+        make = partial(mend_index, self._disk, segment)
+        async with self._contents.naming:
+            try:
+                if segment is self._contents.segments[-1]:
+                    return await self._open_writer.run(make)  # appends wait
+                if segment in self._contents.segments:
+                    return await asyncio.to_thread(make)
+            except (OSError, Malformed) as e:
+                log.warning("%s cannot be made again: %s", index_name(segment.number), e)
+                return False
+        return True  # rewritten or freed meanwhile
 
     def end_of_lost(self, topic: VirtualTopic, offset: int) -> int:
         """Where what was lost to damage at `offset` ends."""
@@ -600,6 +636,8 @@ class Log:
         """
         try:
             return self._reader.readable(topic, offset, enough, most)
+        except BadIndexError:
+            return enough, 1  # the read has it made again
         except (OSError, Malformed) as e:
             raise StorageError(str(e)) from e
 

@@ -95,8 +95,12 @@ class Quarantine:
         live = {topic.id: topic for topic in topics}
         settled = Quarantine()
         for damage in sorted(self.damages):
-            of = {lost.topic for lost in damage.lost} or live.keys()
-            found = (_lost_of(live[topic], damage) for topic in of if topic in live)
+            if damage.lost:
+                found = (
+                    _left_of(live[part.topic], part) for part in damage.lost if part[0] in live
+                )
+            else:
+                found = (_lost_of(topic, damage) for topic in live.values())
             lost = tuple(part for part in found if part is not None)
             if lost or damage.end > damage.start:
                 settled.add(damage._replace(lost=lost))
@@ -134,6 +138,25 @@ def damaged_entry(segment: int, row: IndexRow, reason: str) -> Damage:
         row.global_id + row.record_count,
         (Lost(topic, row.base_offset, row.base_offset + row.record_count),),
     )
+
+
+def lost_in(rows: Iterable[IndexRow]) -> tuple[Lost, ...]:
+    """The offsets of entries, in whole ranges."""
+    ranges: dict[VirtualTopicId, list[tuple[int, int]]] = {}
+    for row in rows:
+        topic = VirtualTopicId(row.org_id, row.topic_hash, row.partition, row.generation)
+        end = row.base_offset + row.record_count
+        ranges.setdefault(topic, []).append((row.base_offset, end))
+    return tuple(
+        Lost(topic, first, end) for topic, some in ranges.items() for first, end in _merged(some)
+    )
+
+
+def _left_of(topic: VirtualTopic, lost: Lost) -> Lost | None:
+    """What of it has not been deleted."""
+    first = max(lost.first, topic.log_start)
+    end = min(lost.end, topic.high_watermark)
+    return Lost(topic.id, first, end) if end > first else None
 
 
 def _lost_of(topic: VirtualTopic, damage: Damage) -> Lost | None:

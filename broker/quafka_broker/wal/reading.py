@@ -21,7 +21,7 @@ from quafka_broker.wal.contents import Contents
 from quafka_broker.wal.disk import File
 from quafka_broker.wal.errors import CorruptError
 from quafka_broker.wal.quarantine import damaged_entry
-from quafka_broker.wal.segment import Read, Rows, Segment
+from quafka_broker.wal.segment import BadIndexError, Read, Rows, Segment
 from quafka_proto.errors import Malformed
 from quafka_proto.log_format import (
     ENTRY_HEADER_SIZE,
@@ -341,8 +341,9 @@ def _look_up(
         raise Malformed(f"no segment holds the record {global_id}")
     rows, number = segment.find(global_id, how, block)
     row = rows.row(number)
-    if not row.base_offset <= offset < row.base_offset + row.record_count:
-        raise Malformed(f"the index of segment {segment.number} lacks the record {global_id}")
+    # Its neighbour may be another partition's, with an offset that fits.
+    if not row.global_id <= global_id < row.global_id + row.record_count:
+        raise BadIndexError(segment, f"it lacks the record {global_id}")
     return rows, number, row
 
 

@@ -25,9 +25,9 @@ from quafka_broker.wal.checkpoint import Checkpoint
 from quafka_broker.wal.contents import Contents
 from quafka_broker.wal.disk import Disk, File
 from quafka_broker.wal.errors import DamagedLogError
-from quafka_broker.wal.quarantine import Damage
+from quafka_broker.wal.quarantine import Damage, lost_in
 from quafka_broker.wal.scan import Bad, Torn, header_at, scan
-from quafka_broker.wal.segment import Segment, index_name, log_name
+from quafka_broker.wal.segment import Segment, SegmentState, index_name, log_name
 from quafka_proto.errors import Malformed
 from quafka_proto.log_format import (
     APPENDED,
@@ -157,33 +157,30 @@ class _Recovery:
         size = file.size()
         header = self._header(number, file)
         if header is None:
+            is_unborn = file_is_unborn(file)
             file.close()
-            if last and file_is_unborn(file) and number > self._durable[0]:
+            if last and is_unborn and number > self._durable[0]:
                 self._remove_unborn(number)
             else:
                 self._unreadable(number, "its file header is damaged", size)
             return
         index = _open_index(self._disk, number, header)
-        if number in self._suspects:
+        state = self._known.get(number)
+        if state is not None and (state.salt, state.kind) != header:
+            state = None
+        if number in self._suspects or (state and not _reaches(state, size, index)):
             self._read_again(number, header, file, index, last)
             return
         segment = Segment(number, header, file, index or self._made_again(number, header))
         self._contents.append(segment)
-        state = self._known.get(number)
-        if state is not None and (state.salt, state.kind) == header:
+        if state is not None:
             segment.adopt(state)
-            index_size = segment.index.size()
-            if size >= state.end and index_size >= segment.index_end:
-                if segment.first_id is not None:
-                    self._close_damage(segment.first_id)
-                self._reach(segment.next_id)
-                if number < self._tail and (size, index_size) == (state.end, segment.index_end):
-                    return
-            else:
-                segment.forget()
-                if index is not None:
-                    index.close()
-                    index, segment.index = None, self._made_again(number, header)
+            if segment.first_id is not None:
+                self._close_damage(segment.first_id)
+            self._reach(segment.next_id)
+            sizes = size, segment.index.size()
+            if number < self._tail and sizes == (state.end, segment.index_end):
+                return
         self._entries(segment, size, last)
         if index is None:
             self._name_index(segment)
@@ -198,14 +195,15 @@ class _Recovery:
     def _read_again(
         self, number: int, header: FileHeader, file: File, index: File | None, last: bool
     ) -> None:
-        """A checkpoint has damage of this segment: verify every byte, and make the index again.
+        """A checkpoint has damage of this segment, or its files are not what the checkpoint knows:
+        verify every byte, and make the index again.
 
-        The old index helps only where the log is still damaged.
+        The old index helps only where the log is damaged.
         """
         size, rows, durable = file.size(), b"", 0
         state = self._known.get(number)
         if state is not None and state.salt == header.salt:  # else it was repaired
-            durable = max(damage.end for damage in self._suspects[number])
+            durable = max((damage.end for damage in self._suspects.get(number, ())), default=0)
         if index is not None:
             before = Segment(number, header, file, index)
             durable = max(durable, self._durable_end(before, size, last))
@@ -295,7 +293,7 @@ class _Recovery:
         """Up to where a segment's log was durable, however much of it is left."""
         number, position = self._durable
         if segment.kind == REWRITTEN:
-            return size
+            return max(size, _greatest_end(segment))
         durable = position if number == segment.number else 0
         state = self._known.get(segment.number)
         if state is not None and state.salt == segment.salt:
@@ -332,11 +330,14 @@ class _Recovery:
 
     def _bad(self, segment: Segment, bad: Bad, left: bytes) -> list[IndexRow]:
         """Damage, and the rows of entries in it that are known all the same."""
-        rows = [bad.row] if bad.row is not None else _rows_within(left, bad)
+        rows = [bad.row] if bad.row is not None else rows_within(left, bad)
         damage = Damage(segment.number, bad.start, bad.end, bad.reason, 0, 0)
-        if rows:
+        if rows and segment.kind == APPENDED:
             first, end = rows[0].global_id, rows[-1].global_id + rows[-1].record_count
             self._lose(damage._replace(first_id=first, end_id=end))
+        elif rows:  # ids of whole entries may lie between theirs
+            first, end = min(rows).global_id, max(rows).global_id + 1
+            self._lose(damage._replace(first_id=first, end_id=end, lost=lost_in(rows)))
         elif segment.kind == APPENDED:
             self._open_damage.append(damage)
         else:  # its ids may be anywhere among those that are left
@@ -424,7 +425,7 @@ class _Recovery:
             return []
         index = self._disk.open(index_name(number))
         try:
-            return _rows_within(index.read(FILE_HEADER_SIZE, index.size()), None)
+            return rows_within(index.read(FILE_HEADER_SIZE, index.size()), None)
         finally:
             index.close()
 
@@ -476,6 +477,18 @@ def _indexed_end(segment: Segment) -> int:
     return next((row.end for row in _rows_from_end(segment)), 0)
 
 
+def _greatest_end(segment: Segment) -> int:
+    """Where the last entry of a rewritten segment ends, by its index."""
+    return max((row.end for row in _rows_from_end(segment)), default=0)
+
+
+def _reaches(state: SegmentState, size: int, index: File | None) -> bool:
+    """Whether a segment's files are as long as a checkpoint says."""
+    if index is None or size < state.end:
+        return False
+    return index.size() >= FILE_HEADER_SIZE + INDEX_ROW_SIZE * state.entries
+
+
 def _last_durable(segment: Segment, size: int) -> int:
     """What the last entry that both index and log have says was durable before it."""
     for row in _rows_from_end(segment):
@@ -520,7 +533,7 @@ def _is_whole(segment: Segment, size: int) -> bool:
     return covered == size
 
 
-def _rows_within(data: bytes, bad: Bad | None) -> list[IndexRow]:
+def rows_within(data: bytes, bad: Bad | None) -> list[IndexRow]:
     """The good ones of an index's rows, in a damaged piece of the log only."""
     rows: list[IndexRow] = []
     for offset in range(0, len(data) - INDEX_ROW_SIZE + 1, INDEX_ROW_SIZE):

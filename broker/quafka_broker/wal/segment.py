@@ -45,6 +45,14 @@ def index_name(number: int) -> str:
     return f"{number:012d}.oidx"
 
 
+class BadIndexError(Malformed):
+    """A segment's index is not what was written. It can be made again from the log."""
+
+    def __init__(self, segment: Segment, reason: str) -> None:
+        super().__init__(f"{index_name(segment.number)}: {reason}")
+        self.segment = segment
+
+
 class SegmentState(NamedTuple):
     """A segment as a checkpoint has it: enough to use it without reading it.
 
@@ -172,7 +180,7 @@ class Segment:
         `block` is one that has been read already: if it is the one, it is not read again.
 
         Raises:
-            Malformed: the index file is cut short, or a row is damaged.
+            BadIndexError: the index file is cut short, or a row is damaged.
             OSError: it cannot be read.
         """
         start = max(0, bisect_right(self._sample, global_id) - 1) * ROWS_PER_SAMPLE
@@ -192,14 +200,14 @@ class Segment:
         """Rows from `start` on, at most 64.
 
         Raises:
-            Malformed: the index file is cut short.
+            BadIndexError: the index file is cut short.
             OSError: it cannot be read.
         """
         count = min(ROWS_PER_SAMPLE, self.entries - start)
         size = INDEX_ROW_SIZE * count
         data = read(self.index, FILE_HEADER_SIZE + INDEX_ROW_SIZE * start, size)
         if len(data) < size:
-            raise Malformed(f"{index_name(self.number)} is cut short")
+            raise BadIndexError(self, "it is cut short")
         return Rows(self, start, start + count, data)
 
     def sync(self) -> None:
@@ -225,6 +233,9 @@ class Rows(NamedTuple):
         """The row of that number in the segment.
 
         Raises:
-            Malformed: it is damaged.
+            BadIndexError: it is damaged.
         """
-        return decode_row(self.data, INDEX_ROW_SIZE * (number - self.start))
+        try:
+            return decode_row(self.data, INDEX_ROW_SIZE * (number - self.start))
+        except Malformed as e:
+            raise BadIndexError(self.segment, str(e)) from e

@@ -158,6 +158,10 @@ class Writer:
         """
         await self._syncing(self._sync)
 
+    async def run(self, job: Callable[[], T]) -> T:
+        """Do something while nothing is appended."""
+        return await self._in_thread(job)
+
     async def _syncing(self, sync: Callable[[], T]) -> T:
         if self.failure is not None:
             raise OSError(errno.EIO, self.failure)

@@ -15,10 +15,10 @@ from quafka_mesh_ops.frames import (
     Response,
     StreamFrames,
     Tag,
-    decode_response,
     encode_number,
 )
 from quafka_mesh_ops.identity import NodeId
+from quafka_mesh_ops.long_payloads import LongPayload, response_of
 from quafka_mesh_ops.parts import Buffer, Op
 from quafka_mesh_ops.tracing import NO_SPAN, Span, TraceContext
 from quafka_mesh_ops.transport.connection import Connection
@@ -62,8 +62,8 @@ class SessionOwner(Protocol):
         """No more ops on this connection."""
         ...
 
-    def answered(self, call: Call, response: Response) -> None:
-        """Hand a response to its caller."""
+    def answered(self, call: Call, response: Response, long: LongPayload | None) -> None:
+        """Hand a response to its caller; where it is `long`, its body is still to be read."""
         ...
 
 
@@ -118,19 +118,19 @@ class BrokerSession:
         """Act on every frame that is complete."""
         # Server-initiated unidirectional streams: RFC 9000 section 2.1.
         if stream_id & 3 != 3 and (stream_id not in self._streams or end_stream):
-            self._refuse(f"stream {stream_id} is not as the mesh uses streams")
+            self.refuse(f"stream {stream_id} is not as the mesh uses streams")
             return
         try:
             for tag, payload in self._frames.feed(stream_id, data, end_stream):
                 self._act(tag, payload)
         except ProtocolError as e:
-            self._refuse(str(e))
+            self.refuse(str(e))
 
     def stream_reset(self, stream_id: int) -> None:
         """A bulk reply is reset when we have cancelled its op; the others stay open."""
         self._frames.drop(stream_id)
         if stream_id & 3 != 3:
-            self._refuse("a long-lived stream was reset")
+            self.refuse("a long-lived stream was reset")
 
     def connection_closed(self, reason: str) -> None:
         """What was sent and not answered may have happened or not."""
@@ -147,10 +147,10 @@ class BrokerSession:
 
     def _act(self, tag: Tag, payload: Buffer) -> None:
         if tag is Tag.RESPONSE:
-            response = decode_response(payload)
+            response, long = response_of(payload)
             call = self.pending.pop(response.request_id, None)
             if call is not None:  # else it was cancelled on the way
-                self._owner.answered(call, response)
+                self._owner.answered(call, response, long)
         elif tag is Tag.PONG:
             if not self.was_ready:
                 self.was_ready = True
@@ -162,7 +162,8 @@ class BrokerSession:
         else:
             raise ProtocolError(f"a {tag.name} frame from a broker")
 
-    def _refuse(self, reason: str) -> None:
+    def refuse(self, reason: str) -> None:
+        """The broker does not keep to the protocol."""
         self.connection.close(reason, QuicErrorCode.PROTOCOL_VIOLATION)
 
     def _close_if_drained(self) -> None:

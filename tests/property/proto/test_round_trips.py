@@ -5,19 +5,21 @@ from __future__ import annotations
 import contextlib
 import random
 from collections.abc import Generator
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from quafka_proto import codec
-from quafka_proto.codec import decode, encode, encode_in_steps
+from quafka_proto.codec import decode, decode_in_steps, encode, encode_in_steps
 from quafka_proto.errors import Malformed, UnsupportedVersion
 from quafka_proto.headers import decode_request_header
-from quafka_proto.message import Buffer, Message
+from quafka_proto.message import Message
+from quafka_proto.schema.metadata import MetadataRequest, MetadataRequestTopic
 from tests.property.proto.messages import CASES, messages
 
+T = TypeVar("T")
 FEW = settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
 
 
@@ -32,16 +34,25 @@ def test_round_trip(message: type[Message], version: int, monkeypatch: pytest.Mo
         data = b"".join(encode(value, version))
         assert decode(message, version, data) == value
         assert b"".join(run(encode_in_steps(value, version))) == data
+        assert run(decode_in_steps(message, version, data)) == (value, len(data))
 
     holds()
 
 
-def run(steps: Generator[None, None, list[Buffer]]) -> list[Buffer]:
+def run(steps: Generator[None, None, T]) -> T:
     while True:
         try:
             next(steps)
         except StopIteration as end:
-            return cast("list[Buffer]", end.value)
+            return cast(T, end.value)
+
+
+def in_steps(message: type[Message], version: int, data: bytes) -> Message:
+    """As `decode`, which it must agree with."""
+    found, at = run(decode_in_steps(message, version, data))
+    if at != len(data):
+        raise Malformed("more")
+    return found
 
 
 @pytest.mark.parametrize(("message", "version"), CASES)
@@ -61,8 +72,35 @@ def test_damaged_bytes_give_a_message_or_malformed(message: type[Message], versi
     for _ in range(4):
         data = b"".join(encode(example(message, version, chance), version))
         for _ in range(40):
-            with contextlib.suppress(Malformed):
-                decode(message, version, damaged(data, chance))
+            bad = damaged(data, chance)
+            assert outcome(in_steps, message, version, bad) == outcome(
+                decode, message, version, bad
+            )
+
+
+def outcome(read: Any, message: type[Message], version: int, data: bytes) -> bytes | None:
+    """What was read, as bytes: nan is not equal to itself; None: it is malformed."""
+    try:
+        return b"".join(encode(read(message, version, data), version))
+    except Malformed:
+        return None
+
+
+def test_a_long_request_is_decoded_in_many_steps() -> None:
+    topics = [MetadataRequestTopic(name=f"t{i}") for i in range(1_000)]
+    data = b"".join(encode(MetadataRequest(topics=topics), 13))
+    steps = decode_in_steps(MetadataRequest, 13, data)
+    assert sum(1 for _ in steps) == 1_000 // 32
+
+
+def test_a_struct_has_a_bounded_number_of_tagged_fields() -> None:
+    many = b"".join(bytes((100, 0)) for _ in range(1_001))  # number 100, of no bytes
+    body = b"".join(encode(MetadataRequest(topics=[]), 13))
+    assert body[-1] == 0
+    few = body[:-1] + b"\xe8\x07" + many[:-2]
+    assert decode(MetadataRequest, 13, few) == MetadataRequest(topics=[])
+    with pytest.raises(Malformed, match="too many tagged fields"):
+        decode(MetadataRequest, 13, body[:-1] + b"\xe9\x07" + many)
 
 
 @settings(max_examples=300, deadline=None)

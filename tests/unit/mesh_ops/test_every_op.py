@@ -134,9 +134,9 @@ def _filled_at(part_type: type[Part], place: str, size: int) -> Any:
 async def test_as_many_values_as_a_reader_takes_arrive_and_more_fail_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(frames, "_MAX_ARRAY", 1_000)
+    monkeypatch.setattr(frames, "MAX_ARRAY", 1_000)
     monkeypatch.setattr(frames, "_MAX_COST", 12_000)
-    monkeypatch.setattr(frames, "_UNCOUNTED", 0)
+    monkeypatch.setattr(frames, "UNCOUNTED", 0)
     async with echo() as e:
         for op_type in OPS.values():
             for fewest, more in _longer_and_longer(op_type):

@@ -1,0 +1,575 @@
+"""The damage sweep: each kind of file of a data folder, damaged in each way, and what comes of it.
+
+`FILES` is the table. A data folder is made with topics, deleted ones, groups, idempotent producers,
+retention, rewritten and freed segments, two checkpoints, a pin and zones. Each case copies it,
+damages one file, and checks what docs/wal.md says:
+
+- the broker starts (or refuses, with the file's name), serves all that the damage did not touch,
+  and reports the rest as lost, and nothing else;
+- with the good file back, everything is served, and nothing is reported;
+- without it, `wal verify` sees the damage, `wal repair` settles it, and nothing intact is dropped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import io
+import json
+import logging
+import os
+import random
+import shutil
+from collections.abc import AsyncGenerator, Callable, Iterator
+from dataclasses import dataclass, field
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import NamedTuple
+
+from quafka.cli import main
+from quafka_broker.config import BrokerConfig
+from quafka_broker.groups.table import Committed
+from quafka_broker.producers import SequenceError
+from quafka_broker.server import Broker
+from quafka_broker.snapshots.pins import pin
+from quafka_broker.snapshots.zones_ahead import make_ahead
+from quafka_broker.state import BrokerState
+from quafka_broker.topics import INTERNAL_NAMES, Topic
+from quafka_broker.virtual_topics import VirtualTopicId, topic_hash
+from quafka_broker.wal.disk import RealDisk
+from quafka_broker.wal.errors import CorruptError
+from quafka_broker.wal.log import Log
+from quafka_broker.wal.rewriter import RewritePolicy
+from quafka_broker.wal.verify import entries
+from quafka_broker.wal.writer import FsyncPolicy
+from quafka_mesh_ops.errors import StartupError
+from quafka_mesh_ops.tracing import Tracer
+from quafka_proto.log_format import FILE_HEADER_SIZE, IndexRow
+from quafka_proto.record_codec import iter_records
+from quafka_proto.records import read_header, split_batches
+from tests.unit.broker.tools import ORG, batch_of
+
+SEGMENT_BYTES = 10_000
+RESERVE_BYTES = 8_192
+PAGE = 4_096
+FAST = RewritePolicy(bytes_per_second=1 << 40)
+
+
+class Kind(NamedTuple):
+    """A kind of file.
+
+    Attributes:
+        name: of the kind.
+        files: where they are in the data folder.
+        loses: whether damage may cost records: those that it hits, and no others.
+        verified: whether `wal verify` reports damage to it, and a missing one.
+        refuses: whether the broker refuses to start with a damaged one.
+    """
+
+    name: str
+    files: str
+    loses: bool = False
+    verified: tuple[bool, bool] = (False, False)
+    refuses: bool = False
+
+
+FILES = [
+    Kind("segment", "wal/*.log", loses=True, verified=(True, True)),
+    Kind("index", "wal/*.oidx", verified=(True, True)),
+    Kind("checkpoint", "wal/checkpoint-*", verified=(True, False)),
+    Kind("leader epoch", "wal/leader-epoch"),
+    Kind("reserve", "wal/reserve"),
+    Kind("lock", "broker.lock"),
+    Kind("node key", "node.key", refuses=True),
+    Kind("pin", "pins/*/pin.json"),
+    Kind("pinned file", "pins/*/0*"),
+    Kind("zones", "zones/*.zones"),
+]
+"""Every file of a data folder is of one kind. A new format joins by one line."""
+
+
+def kind_of(path: str) -> Kind:
+    """The kind of a file, by its path in the data folder.
+
+    Raises:
+        LookupError: the table has none, or several.
+    """
+    (kind,) = [kind for kind in FILES if fnmatch(path, kind.files)]
+    return kind
+
+
+# --- damage -------------------------------------------------------------------------------------
+
+
+class Damage(NamedTuple):
+    """What was done to a file: bytes [start, end) are not what they were; None: it has gone."""
+
+    what: str
+    start: int
+    end: int
+    apply: Callable[[Path], None]
+
+    def __str__(self) -> str:
+        return f"{self.what} at {self.start}"
+
+
+def flip(at: int) -> Damage:
+    """One bit."""
+
+    def apply(path: Path) -> None:
+        data = bytearray(path.read_bytes())
+        data[at] ^= 1 << at % 8
+        path.write_bytes(data)
+
+    return Damage("a flipped byte", at, at + 1, apply)
+
+
+def zero(at: int, size: int) -> Damage:
+    """A page of zeros."""
+    end = min(size, at + PAGE)
+
+    def apply(path: Path) -> None:
+        data = bytearray(path.read_bytes())
+        data[at:end] = bytes(end - at)
+        path.write_bytes(data)
+
+    return Damage("a zeroed page", at, end, apply)
+
+
+def cut(at: int, size: int) -> Damage:
+    """The end is missing."""
+    return Damage("a cut end", at, size, lambda path: os.truncate(path, at))
+
+
+def remove(size: int) -> Damage:
+    """No file at all."""
+    return Damage("a missing file", 0, size, Path.unlink)
+
+
+def damages(path: Path, flips: list[int]) -> Iterator[Damage]:
+    """Every way to damage a file."""
+    size = path.stat().st_size
+    for at in flips:
+        yield flip(at)
+    for at in range(0, size, PAGE):
+        yield zero(at, size)
+    for at in sorted({0, size // 2, max(0, size - 1)}) if size else ():
+        yield cut(at, size)
+    yield remove(size)
+
+
+# --- the folder ---------------------------------------------------------------------------------
+
+
+@dataclass
+class World:
+    """A data folder, and what was acknowledged in it.
+
+    Attributes:
+        records: by topic and partition, values by offset; deleted ones are not in it.
+        offsets: of groups, by group and topic.
+        places: every entry of every segment file.
+        gone: names of deleted topics.
+    """
+
+    folder: Path
+    records: dict[tuple[str, int], dict[int, bytes]] = field(default_factory=dict)
+    offsets: dict[tuple[str, str], int] = field(default_factory=dict)
+    places: dict[str, list[IndexRow]] = field(default_factory=dict)
+    last_sequence: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)
+    gone: tuple[str, ...] = ("gone",)
+    producer_id: int = 0
+
+    def hit(self, path: str, damage: Damage) -> set[tuple[VirtualTopicId, int]]:
+        """The records whose entries a damage touches."""
+        if damage.what == "a missing file":
+            rows = self.places[path]
+        else:
+            rows = [
+                row
+                for row in self.places[path]
+                if row.position < damage.end and damage.start < row.end
+            ]
+        return {
+            (virtual_of(row), offset)
+            for row in rows
+            for offset in range(row.base_offset, row.base_offset + row.record_count)
+        }
+
+
+def virtual_of(row: IndexRow) -> VirtualTopicId:
+    """Whose an entry is."""
+    return VirtualTopicId(row.org_id, row.topic_hash, row.partition, row.generation)
+
+
+@contextlib.asynccontextmanager
+async def opened(folder: Path) -> AsyncGenerator[BrokerState]:
+    """A broker's state on a folder, without a mesh."""
+    (folder / "wal").mkdir(exist_ok=True)
+    log = Log(RealDisk(folder / "wal"), FsyncPolicy(), SEGMENT_BYTES, reserve_bytes=RESERVE_BYTES)
+    state = BrokerState(BrokerConfig(data=folder), log)
+    log.open(state.producers)
+    log.start()
+    try:
+        await state.replay_registry()
+        await state.start_groups()
+        yield state
+    finally:
+        state.groups.drain()
+        await state.groups.close()
+        await log.close()
+
+
+async def build(folder: Path) -> World:
+    """Make a data folder with something of everything."""
+    world = World(folder)
+    await started(folder)
+    async with opened(folder) as state:
+        await _fill(state, world)
+    async with opened(folder) as state:
+        await asyncio.to_thread(make_ahead, folder, state.log.segments())
+        await pin(state, folder, local=True)
+    for path in sorted((folder / "wal").glob("*.log")):
+        found = entries(RealDisk(folder / "wal"), int(path.stem))
+        name = str(path.relative_to(folder))
+        world.places[name] = [row for row in found if isinstance(row, IndexRow)]
+    return world
+
+
+async def _fill(state: BrokerState, world: World) -> None:
+    state.groups.journal.facts_kept = 20
+    made: dict[str, Topic] = {}
+    for name, partitions in (("a", 2), ("gone", 1), ("b", 1), ("old", 1)):
+        made[name], _ = await state.create_topic(ORG, name, partitions)
+    world.producer_id = await state.next_producer_id()
+    for turn in range(24):
+        for topic in made.values():
+            for partition in range(topic.partitions):
+                await _produce(state, world, topic, partition, turn)
+        await _commit(state, world, "readers", made["a"], turn)
+        await _commit(state, world, f"once {turn % 3}", made["b"], turn)
+        if turn == 8:
+            assert not await state.groups.delete_group(ORG, "once 2")
+            await state.log.save()
+        if turn == 10:
+            await state.delete_topic(made.pop("gone"))
+            world.records = {key: kept for key, kept in world.records.items() if key[0] != "gone"}
+            world.last_sequence.pop(("gone", 0), None)
+        if turn == 12:
+            await _retain(state, world, made["old"], 10)
+            await state.log.save()
+        if turn == 14:
+            made["late"], _ = await state.create_topic(ORG, "late", 1)
+            await state.change_topic(made["b"], lambda topic: topic)
+    await _retain(state, world, made["old"], 40)
+
+
+async def _retain(state: BrokerState, world: World, topic: Topic, start: int) -> None:
+    """Delete the front of a topic, and free what is dead."""
+    await state.delete_records({topic: {0: start}})
+    key = (topic.name, 0)
+    world.records[key] = {o: v for o, v in world.records[key].items() if o >= start}
+    rewriter = state.log.rewriter(FAST, lambda: state.deletions)
+    await rewriter.turn()
+    await rewriter.close()
+
+
+async def _produce(
+    state: BrokerState, world: World, topic: Topic, partition: int, turn: int
+) -> None:
+    id_ = topic.virtual(partition)
+    values = [b"%s %d %d" % (topic.name.encode(), turn, n) * 3 for n in range(2)]
+    batch = batch_of(*values, producer=(world.producer_id, 0, turn * 2))
+    ((header, view),) = split_batches(batch)
+    pending = state.log.append(state.log.topic(id_), [(header, view)])
+    state.producers.begin(id_, header, pending)
+    (offset,) = await pending
+    kept = world.records.setdefault((topic.name, partition), {})
+    kept.update(enumerate(values, offset))
+    world.last_sequence[topic.name, partition] = turn * 2, offset
+
+
+async def _commit(state: BrokerState, world: World, group: str, topic: Topic, turn: int) -> None:
+    value = Committed(topic.generation, turn, -1, "", 1_000)
+    await state.groups.commit(ORG, group, {(topic.name, 0): value})
+    world.offsets[group, topic.name] = turn
+
+
+# --- what is served -----------------------------------------------------------------------------
+
+
+async def started(folder: Path) -> None:
+    """The program as a whole starts, and stops. Raises StartupError."""
+    broker = Broker(BrokerConfig(data=folder, mesh_listen="127.0.0.1:0"), Tracer())
+    try:
+        await broker.start()
+    finally:
+        await broker.close()
+
+
+class Served(NamedTuple):
+    """What a start serves.
+
+    Attributes:
+        records: as in `World`; None where it is reported as lost.
+        lost: what the log reports as lost.
+        damages: how many places are quarantined.
+    """
+
+    records: dict[tuple[str, int], dict[int, bytes | None]]
+    offsets: dict[tuple[str, str], int]
+    topics: set[str]
+    lost: set[tuple[VirtualTopicId, int]]
+    damages: int
+    nameless: int
+    forgotten: list[tuple[str, int]]
+
+
+async def serve(world: World, folder: Path) -> Served:
+    """Start on a folder, and ask for everything."""
+    async with opened(folder) as state:
+        records: dict[tuple[str, int], dict[int, bytes | None]] = {}
+        for topic in state.registry.every_topic():
+            for partition in range(topic.partitions):
+                read = await _read(state, topic.virtual(partition))
+                records[topic.name, partition] = read
+        offsets = {
+            (group, place[0]): committed.offset
+            for (_, group), kept in state.groups.every_offset()
+            for place, committed in kept
+        }
+        lost = {
+            (part.topic, offset)
+            for damage in state.log.damages
+            for part in damage.lost
+            for offset in range(part.first, part.end)
+        }
+        return Served(
+            records,
+            offsets,
+            {topic.name for topic in state.registry.every_topic()},
+            lost,
+            len(state.log.damages),
+            len(state.registry.unnamed),
+            _forgotten(world, state),
+        )
+
+
+async def _read(state: BrokerState, id_: VirtualTopicId) -> dict[int, bytes | None]:
+    """Every offset of a partition, as a consumer that skips what is lost."""
+    virtual = state.log.topic(id_)
+    found: dict[int, bytes | None] = {}
+    offset = virtual.log_start
+    while offset < virtual.high_watermark:
+        try:
+            batches = await state.log.read(virtual, offset, 1 << 20, at_least_one=True)
+        except CorruptError:
+            found[offset] = None
+            offset += 1
+            continue
+        for batch in batches:
+            for record in iter_records(batch):
+                if record.offset >= offset:
+                    found[record.offset] = record.value or b""
+            header = read_header(batch)
+            offset = header.base_offset + header.last_offset_delta + 1
+    return found
+
+
+def _forgotten(world: World, state: BrokerState) -> list[tuple[str, int]]:
+    """Where the idempotent producer's last batch would be stored a second time."""
+    forgotten: list[tuple[str, int]] = []
+    for (name, partition), (sequence, offset) in world.last_sequence.items():
+        topic = state.registry.by_name(ORG, name)
+        if topic is None:
+            continue
+        batch = batch_of(b"1", b"2", producer=(world.producer_id, 0, sequence))
+        ((header, _),) = split_batches(batch)
+        try:
+            known = state.producers.duplicate_of(topic.virtual(partition), header)
+        except SequenceError:
+            known = None
+        if known is None or known.offset != offset:
+            forgotten.append((name, partition))
+    return forgotten
+
+
+# --- a case -------------------------------------------------------------------------------------
+
+
+class BrokenPromiseError(AssertionError):
+    """What the manual promises does not hold."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One damage to one file."""
+
+    path: str
+    damage: Damage
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.damage}"
+
+    def run(self, world: World, scratch: Path) -> None:
+        """Check everything. Raises BrokenPromiseError."""
+        kind = kind_of(self.path)
+        folder, good = scratch / "data", world.folder / self.path
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(world.folder, folder)
+        changed = self._apply(folder / self.path)
+        if kind.refuses:
+            self._refused(folder, changed)
+            return
+        self._verified(folder, kind, changed)
+        if not kind.files.startswith("wal/"):
+            asyncio.run(started(folder))
+        served = asyncio.run(serve(world, folder))
+        hit = world.hit(self.path, self.damage) if kind.loses and changed else set()
+        self._check(world, served, hit)
+        repaired = scratch / "repaired"
+        shutil.rmtree(repaired, ignore_errors=True)
+        shutil.copytree(folder, repaired)
+        if kind.loses or kind.name == "index":
+            shutil.copyfile(good, folder / self.path)
+            self._check(world, asyncio.run(serve(world, folder)), set())
+        self._repaired(world, repaired, hit)
+
+    def _apply(self, path: Path) -> bool:
+        before = path.read_bytes()
+        self.damage.apply(path)
+        return not path.exists() or path.read_bytes() != before
+
+    def _fail(self, why: str) -> None:
+        raise BrokenPromiseError(f"{self}: {why}")
+
+    def _expect(self, holds: bool, why: str) -> None:
+        if not holds:
+            self._fail(why)
+
+    def _refused(self, folder: Path, changed: bool) -> None:
+        try:
+            asyncio.run(started(folder))
+        except StartupError as e:
+            self._expect(Path(self.path).name in str(e), f"the refusal names no file: {e}")
+        else:
+            # A flipped byte may make another key, or a cut take only the last line's end.
+            harmless = self.damage.end - self.damage.start <= 1
+            missing = self.damage.what == "a missing file"
+            self._expect(missing or harmless or not changed, "the broker has started")
+
+    def _verified(self, folder: Path, kind: Kind, changed: bool) -> None:
+        missing = self.damage.what == "a missing file"
+        expected = changed and kind.verified[missing]
+        code, said = command("wal", "verify", str(folder))
+        self._expect(code == int(expected), f"verify ends with {code}: {said}")
+
+    def _check(self, world: World, served: Served, hit: set[tuple[VirtualTopicId, int]]) -> None:
+        names = {name for name, _ in world.records}
+        self._expect(names == served.topics, f"topics: {served.topics} instead of {names}")
+        self._expect(not served.nameless, "a topic has lost its name")
+        self._expect(served.offsets == world.offsets, f"offsets: {served.offsets}")
+        lost_any = False
+        for key, expected in world.records.items():
+            found = served.records[key]
+            self._expect(found.keys() == expected.keys(), f"{key}: offsets {sorted(found)}")
+            for offset, value in expected.items():
+                may_be_lost = any(
+                    at == offset and id_.partition == key[1] and id_ in self._ids(key)
+                    for id_, at in hit
+                )
+                lost = found[offset] is None
+                lost_any |= lost
+                self._expect(
+                    found[offset] == value or (lost and may_be_lost),
+                    f"{key} offset {offset}: {found[offset]!r}",
+                )
+        wrong = {item for item in served.lost if item[0] not in INTERNAL_NAMES} - hit
+        self._expect(not wrong, f"reported as lost: {wrong}")
+        self._expect(not lost_any or bool(served.damages), "nobody reports the damage")
+        if not hit:
+            self._expect(not served.forgotten, f"producers forgotten: {served.forgotten}")
+
+    def _ids(self, key: tuple[str, int]) -> set[VirtualTopicId]:
+        hash_ = topic_hash(ORG, key[0])
+        return {VirtualTopicId(ORG, hash_, key[1], generation) for generation in range(3)}
+
+    def _repaired(self, world: World, folder: Path, hit: set[tuple[VirtualTopicId, int]]) -> None:
+        code, said = command("wal", "repair", str(folder), "--yes")
+        self._expect(code == 0, f"repair ends with {code}: {said}")
+        code, said = command("wal", "verify", str(folder))
+        self._expect(code == 0, f"after the repair, verify ends with {code}: {said}")
+        served = asyncio.run(serve(world, folder))
+        self._expect(not served.damages, "damage is left after the repair")
+        empty = {
+            key: {offset: found.get(offset) for offset in world.records[key]}
+            for key, found in served.records.items()
+        }
+        for key, found in served.records.items():
+            self._expect(found.keys() <= world.records[key].keys(), f"{key}: other offsets")
+        self._check(world, served._replace(records=empty, damages=1), hit)
+
+
+def command(*arguments: str) -> tuple[int, str]:
+    """Run `quafka`; its exit code, and what it has printed."""
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+        code = main(arguments)
+    return code, said.getvalue()
+
+
+# --- the sweep ----------------------------------------------------------------------------------
+
+
+def cases(world: World, flips: int, seed: int = 0) -> Iterator[Case]:
+    """Every file in every way. `flips`: bytes of each file that are flipped, one at a time.
+
+    Of a segment, one byte of each entry of each internal topic is among them.
+    """
+    rng = random.Random(seed)
+    for path in sorted(world.folder.rglob("*")):
+        name = str(path.relative_to(world.folder))
+        if not path.is_file() or path.is_socket():
+            continue
+        kind_of(name)
+        size = path.stat().st_size
+        places = {0, size - 1, *(rng.randrange(size) for _ in range(flips))} if size else set[int]()
+        places |= set(_internal(world, name, rng))
+        places |= {at for at in (FILE_HEADER_SIZE,) if at < size}
+        for damage in damages(path, sorted(places)):
+            yield Case(name, damage)
+
+
+def _internal(world: World, name: str, rng: random.Random) -> Iterator[int]:
+    for row in world.places.get(name, ()):
+        if virtual_of(row) in INTERNAL_NAMES:
+            yield rng.randrange(row.position, row.end)
+
+
+def thinned(world: World, count: int, seed: int = 0) -> list[Case]:
+    """Some cases, of every kind of file and of damage, chosen anew for each seed."""
+    rng = random.Random(seed)
+    groups: dict[tuple[str, str], list[Case]] = {}
+    for case in cases(world, flips=2, seed=seed):
+        groups.setdefault((kind_of(case.path).name, case.damage.what), []).append(case)
+    chosen = [rng.choice(group) for group in groups.values()]
+    rest = [case for group in groups.values() for case in group if case not in chosen]
+    return chosen + rng.sample(rest, max(0, count - len(chosen)))
+
+
+def sweep(scratch: Path, flips: int, seed: int, said: Callable[[object], None]) -> int:
+    """Run everything; how many promises were broken."""
+    (scratch / "original").mkdir()
+    world = asyncio.run(build(scratch / "original"))
+    broken = count = 0
+    logging.disable(logging.CRITICAL)
+    for case in cases(world, flips, seed):
+        count += 1
+        try:
+            case.run(world, scratch)
+        except Exception as e:
+            broken += 1
+            said(f"{case}: {type(e).__name__}: {e}")
+    logging.disable(logging.NOTSET)
+    said(json.dumps({"cases": count, "broken": broken}))
+    return broken
