@@ -20,7 +20,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from quafka_broker.groups.table import Committed
+from quafka_broker.groups.table import Commit, Committed
 from quafka_broker.metrics import BrokerMetrics
 from quafka_broker.op_stats import BrokerStats
 from quafka_broker.state import BrokerState
@@ -67,7 +67,7 @@ async def fill(state: BrokerState, partitions: int, groups: int) -> None:
             place: Committed(0, number % 2, -1, "", now)
             for place in names[first : first + PLACES_PER_GROUP]
         }
-        await state.groups.commit(ORG, f"a-consumer-group-{number:04}", offsets)
+        await state.groups.commit(ORG, f"a-consumer-group-{number:04}", Commit.of(offsets))
 
 
 async def longest_turn(until: asyncio.Task[bytes]) -> float:

@@ -95,7 +95,10 @@ def names() -> list[str]:
 
 
 def test_one_consumer_of_twenty_thousand_partitions(large_cluster: Cluster) -> None:
-    """Its assignment has 80 kB. It takes ten of the partitions: reading is tested elsewhere."""
+    """Its assignment has 80 kB, and it commits an offset in every partition.
+
+    It takes ten of the partitions: reading is tested elsewhere.
+    """
     told: list[int] = []
 
     def take_some(one: Consumer, places: list[TopicPartition]) -> None:
@@ -107,6 +110,12 @@ def test_one_consumer_of_twenty_thousand_partitions(large_cluster: Cluster) -> N
         one.subscribe(["large"], on_assign=take_some)
         until(lambda: told, one)
         assert told == [MANY]
+        for offset in (7, 8):  # the second replaces what is there
+            places = [TopicPartition("large", number, offset) for number in range(MANY)]
+            done = one.commit(offsets=places, asynchronous=False)
+            assert [place.error for place in done] == [None] * MANY
+            found = one.committed([TopicPartition("large", n) for n in range(MANY)], timeout=30)
+            assert {place.offset for place in found} == {offset}
         one.close()
 
 

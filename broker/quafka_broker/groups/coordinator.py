@@ -10,10 +10,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict, defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping
 from functools import partial
 from time import time_ns
 from typing import Any
+from weakref import WeakValueDictionary
 
 from quafka_broker.groups.deadlines import NEVER, Deadlines
 from quafka_broker.groups.group import Group, Saved
@@ -21,7 +22,7 @@ from quafka_broker.groups.journal import Journal
 from quafka_broker.groups.lag import Lags, PartitionLag
 from quafka_broker.groups.limits import Limits, refusal_of_any
 from quafka_broker.groups.states import State
-from quafka_broker.groups.table import Committed, Kept, Key, Place, Table, offsets_event
+from quafka_broker.groups.table import Commit, Committed, Kept, Key, Place, Table
 from quafka_broker.groups.usage import Usage, offset_cost
 from quafka_broker.topics import Registry, Topic
 from quafka_broker.wal.log import Log
@@ -33,7 +34,7 @@ from quafka_mesh_ops.group_ops import (
     SyncGroup,
     SyncGroupResp,
 )
-from quafka_mesh_ops.slices import Slices
+from quafka_mesh_ops.slices import Slices, in_slices
 from quafka_mesh_ops.transport.log_limit import LimitedLog
 from quafka_proto.errors import ErrorCode
 
@@ -68,6 +69,7 @@ class Coordinator:
         self._table = Table(self._new_group, registry.is_live, _now)
         self.journal = Journal(wal, self._table, begin_at)
         self._lags = Lags(wal, registry.by_name)
+        self._turns: WeakValueDictionary[Key, asyncio.Lock] = WeakValueDictionary()
         self._due: Deadlines[Key] = Deadlines()
         self._young: defaultdict[int, OrderedDict[str, None]] = defaultdict(OrderedDict)
         self._limited = LimitedLog(log)
@@ -252,17 +254,20 @@ class Coordinator:
             return ErrorCode.NONE if self._may_make(org) else ErrorCode.POLICY_VIOLATION
         return kept.group.may_commit(generation, member_id, instance_id, _now())
 
-    def has_room(self, org: int, group: str, offsets: dict[Place, Committed]) -> bool:
+    def in_turn(self, org: int, group: str) -> asyncio.Lock:
+        """Held by a commit until it is queued, so that long ones of a group stay in order."""
+        return self._turns.setdefault((org, group), asyncio.Lock())
+
+    async def has_room(self, org: int, group: str, commit: Commit) -> bool:
         """Whether an org may remember these too."""
+        limit, usage = self.limits.org_offset_bytes, self._table.usage(org)
+        if usage.offset_bytes + commit.cost <= limit:
+            return True
+        await self.journal.settled()  # what was replaced counts until then
         kept = self._table.kept.get((org, group))
-        known = kept.offsets if kept is not None else {}
-        more = 0
-        for place, offset in offsets.items():
-            more += offset_cost(place[0], offset.metadata)
-            if (before := known.get(place)) is not None:
-                more -= offset_cost(place[0], before.metadata)
-        used = self._table.usage(org).offset_bytes
-        if more <= 0 or used + more <= self.limits.org_offset_bytes:
+        more = await in_slices(_growth(commit, kept.offsets if kept is not None else {}))
+        used = usage.offset_bytes
+        if more <= 0 or used + more <= limit:
             return True
         self._limited.warning(
             f"offsets {org}", "the offsets of org %d take %d bytes: no more are taken "
@@ -270,23 +275,28 @@ class Coordinator:
         )  # fmt: skip
         return False
 
-    async def commit(self, org: int, group: str, offsets: dict[Place, Committed]) -> None:
-        """Commit offsets. Queued in the order of the calls; durable on return.
+    def commit(self, org: int, group: str, commit: Commit) -> asyncio.Future[list[int]]:
+        """Queue a commit, in the order of the calls. A reader sees all of it or nothing.
 
-        Raises:
-            StorageError: they are not committed.
+        The future is done when it is durable. It raises:
+            StorageError: the offsets are not committed.
         """
         key = (org, group)
-        pending = self.journal.append(offsets_event(key, offsets))
+        pending = self.journal.append(
+            {"event": "offsets", "org": org, "group": group, "offsets": commit}
+        )
 
         def done(appended: asyncio.Future[list[int]]) -> None:
             if not appended.cancelled() and appended.exception() is None:
                 kept = self._table.kept.get(key)
-                self._lags.note(key, kept.group if kept is not None else None, offsets)
+                noting = self._lags.note(
+                    key, kept.group if kept is not None else None, commit.offsets
+                )
+                self.journal.afterwards(noting, len(commit.offsets))
                 self._drop_if_nothing(key)  # its topics may have gone meanwhile
 
         pending.add_done_callback(done)
-        await asyncio.shield(pending)
+        return pending
 
     async def lag_of_offsets(
         self, org: int, group: str, offsets: dict[Place, Committed]
@@ -439,6 +449,16 @@ class Coordinator:
 def _reply(answer: asyncio.Future[Any], value: Any) -> None:
     if not answer.done():
         answer.set_result(value)
+
+
+def _growth(commit: Commit, known: Mapping[Place, Committed]) -> Generator[None, None, int]:
+    """By how many bytes a commit makes a group's offsets more."""
+    more = commit.cost
+    for place in commit.offsets:
+        if (before := known.get(place)) is not None:
+            more -= offset_cost(place[0], before.metadata)
+        yield
+    return more
 
 
 def _of_unknown(group: str) -> ErrorCode:

@@ -15,12 +15,13 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any, cast
 
 import msgpack as untyped_msgpack  # type: ignore[import-untyped]  # pyright: ignore[reportMissingTypeStubs]
 
 from quafka_broker.event_batches import BATCH_BYTES
-from quafka_broker.groups.table import Event
+from quafka_broker.groups.table import Commit, Event
 
 msgpack: Any = untyped_msgpack
 
@@ -49,13 +50,17 @@ def _pieces(event: Event) -> Iterator[bytes]:
     yield bytes((_WHOLE,)) + packer.pack_map_header(len(event))
     for key, value in event.items():
         yield packer.pack(key)
-        if not isinstance(value, list):
+        if isinstance(value, Commit):
+            yield packer.pack_array_header(len(value.offsets))
+            items = value.rows()
+        elif isinstance(value, list):
+            yield packer.pack_array_header(len(cast("list[Any]", value)))
+            items = iter(cast("list[Any]", value))
+        else:
             yield packer.pack(value)
             continue
-        items = cast("list[Any]", value)
-        yield packer.pack_array_header(len(items))
-        for at in range(0, len(items), _ITEMS_AT_ONCE):
-            yield b"".join(map(packer.pack, items[at : at + _ITEMS_AT_ONCE]))
+        while some := b"".join(map(packer.pack, islice(items, _ITEMS_AT_ONCE))):
+            yield some
 
 
 class EventReader:

@@ -20,8 +20,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter, OrderedDict, deque
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
+from collections import OrderedDict, deque
+from collections.abc import (
+    AsyncGenerator,
+    Awaitable,
+    Callable,
+    Container,
+    Iterable,
+    Iterator,
+    Sequence,
+)
 from functools import partial
 from itertools import chain, compress
 from operator import itemgetter
@@ -29,8 +37,9 @@ from time import time_ns
 from typing import Any, NamedTuple, cast
 
 from quafka_broker import event_batches
+from quafka_broker.groups.afterwards import Afterwards
 from quafka_broker.groups.event_codec import EventReader, encode
-from quafka_broker.groups.table import Event, Fact, Key, Table, size_of
+from quafka_broker.groups.table import Commit, Event, Fact, Key, Place, Table, size_of
 from quafka_broker.internal_topics import Gap, read_values, verify
 from quafka_broker.topics import GROUPS
 from quafka_broker.wal.errors import StorageError
@@ -47,6 +56,7 @@ Events below the first offset are in the copy; some of those behind it may be.
 """
 
 _WEIGHT_PER_SLICE = 200
+_AT_ONCE = 200  # facts that are noted in one go
 _BYTES_AT_ONCE = 256 << 10
 """Bytes of events that are encoded in one go."""
 
@@ -80,8 +90,11 @@ class Journal:
         self._begin_at = begin_at
         self.facts_kept = facts_kept
         self._places: OrderedDict[Fact, int] = OrderedDict()  # where each is said, oldest first
-        self._queued: Counter[Fact] = Counter()  # on their way to the log
-        self._queued_groups: Counter[Key] = Counter()
+        self._queued: dict[
+            Key, list[tuple[Event, Container[Place | None]]]
+        ] = {}  # on their way to the log
+        self._afterwards = Afterwards()
+        self._unnoted: deque[int] = deque()  # where events are that `_places` does not know yet
         self._last: asyncio.Future[list[int]] | None = None
         self._line: deque[tuple[list[Event], _Written]] = deque()
         self._writing: asyncio.Task[None] | None = None
@@ -155,7 +168,8 @@ class Journal:
 
     async def _copy(self) -> AsyncGenerator[Sequence[Any]]:
         """The table for a checkpoint, while it changes: what changes is replayed from the log."""
-        yield [self._applied if self._gap is None else self._gap]
+        noted = self._unnoted[0] if self._unnoted else self._applied
+        yield [noted if self._gap is None else self._gap]
         slices = Slices(_WEIGHT_PER_SLICE)
         for key in list(self._table.kept):
             for facts in self._table.slices_of(key, _WEIGHT_PER_SLICE):
@@ -170,34 +184,71 @@ class Journal:
     def append(self, event: Event) -> asyncio.Future[list[int]]:
         """Queue an event; it is applied as soon as it is durable.
 
+        A commit is applied all at once, before the future's other callbacks. What else is kept of
+        it follows in slices.
+
         The future raises:
             StorageError: it is not in the log, and nothing has changed.
         """
-        facts = self._table.facts(event)
         key: Key = (event["org"], event["group"])
-        self._queued.update(facts)
-        self._queued_groups[key] += 1
+        self._queued.setdefault(key, []).append((event, _about(event)))
         pending = self._write([event]).appended
 
         def done(appended: asyncio.Future[list[int]]) -> None:
-            for fact in facts:
-                _less(self._queued, fact)
-            _less(self._queued_groups, key)
-            if appended.cancelled() or appended.exception() is not None:
-                return
-            about = self._table.facts(event)
-            self._table.apply(event, replaying=False)
-            self._applied = appended.result()[0] + 1
-            self._note(about, appended.result()[0])
-            self._superseded += len(about)
-            self._restate_if_due()
+            self._no_longer_queued(key, event)
+            if not appended.cancelled() and appended.exception() is None:
+                self._apply(key, event, appended.result()[0])
 
         pending.add_done_callback(done)
         return pending
 
+    def _no_longer_queued(self, key: Key, event: Event) -> None:
+        queued = self._queued[key]
+        queued[:] = [each for each in queued if each[0] is not event]
+        if not queued:
+            del self._queued[key]
+
+    def _apply(self, key: Key, event: Event, offset: int) -> None:
+        places = self._table.places(event)
+        commit = event.get("offsets")
+        if isinstance(commit, Commit):
+            steps: Iterator[None] = self._table.commit(key, commit)
+        else:
+            steps = iter(())
+            self._table.apply(event, replaying=False)
+        self._applied = offset + 1
+        self._superseded += len(places)
+        self._unnoted.append(offset)
+        noting = chain(steps, self._noting(key, places))
+        self._afterwards.do(noting, is_long=len(places) > _AT_ONCE)
+        self._restate_if_due()
+
+    def _noting(self, key: Key, places: Iterable[Place | None]) -> Iterator[None]:
+        """Note the places of the facts of the first event of `_unnoted`."""
+        offset = self._unnoted[0]
+        try:
+            for place in places:
+                self._note([(key, place)], offset)
+                yield
+        finally:
+            self._unnoted.popleft()
+
+    async def settled(self) -> None:
+        """Wait until nothing is left to do of events that are applied."""
+        await self._afterwards.done()
+
+    def afterwards(self, steps: Iterator[None], count: int) -> None:
+        """Run so many short steps behind what is left to do of events that are applied."""
+        self._afterwards.do(steps, is_long=count > _AT_ONCE)
+
     def is_queued(self, key: Key) -> bool:
         """Whether events of a group are on their way."""
-        return key in self._queued_groups
+        return key in self._queued
+
+    def _is_on_its_way(self, fact: Fact) -> bool:
+        """Whether an event about this fact is."""
+        events = self._queued.get(fact[0], ())
+        return any(fact[1] in about for _, about in events)
 
     def forget(self, facts: list[Fact]) -> None:
         """These are gone, and no event needs to say so."""
@@ -211,6 +262,7 @@ class Journal:
             await asyncio.gather(self._turn, return_exceptions=True)
         if self._writing is not None:
             await self._writing
+        await self._afterwards.done()
 
     def _write(self, events: list[Event]) -> _Written:
         """Put events into the log, behind all that were written before them.
@@ -248,6 +300,8 @@ class Journal:
 
     def _note(self, facts: list[Fact], offset: int) -> None:
         for fact in facts:
+            if self._places.get(fact, -1) > offset:
+                continue  # a later event was noted before this one
             if self._table.has(fact):
                 self._places[fact] = offset
                 self._places.move_to_end(fact)
@@ -272,6 +326,9 @@ class Journal:
         """Restate every fact that was said before now; then move the log start."""
         virtual = self._wal.topic(GROUPS)
         end = virtual.high_watermark
+        await asyncio.sleep(0)  # events before it may be durable and not applied yet
+        await asyncio.sleep(0)
+        await self._afterwards.done()  # every fact that is said before it has its place
         while self._places and next(iter(self._places.values())) < end:
             await self._wal.wait_for_room()
             some = self._some_before(end)
@@ -291,7 +348,7 @@ class Journal:
             if offset >= end or weight >= _WEIGHT_PER_SLICE:
                 break
             weight += self._table.weight(fact)
-            if not self._queued[fact] and not self._queued[fact[0], None]:
+            if not self._is_on_its_way(fact):
                 some.append((fact, offset))
         return some
 
@@ -333,11 +390,24 @@ def _pass_on(answer: asyncio.Future[list[int]], appended: asyncio.Future[list[in
         answer.set_result(appended.result())
 
 
-def _less(counter: Counter[Fact] | Counter[Key], item: Fact | Key) -> None:
-    counts = cast("Counter[object]", counter)
-    counts[item] -= 1
-    if not counts[item]:
-        del counts[item]
+class _Everything:
+    """Contains all there is of a group."""
+
+    def __contains__(self, place: object) -> bool:
+        return True
+
+
+def _about(event: Event) -> Container[Place | None]:
+    """Which facts of its group an event changes."""
+    kind = event["event"]
+    if kind == "group_deleted":
+        return _Everything()
+    if kind == "group":
+        return (None,)
+    if kind == "offsets_deleted":
+        return {(topic, partition) for topic, partition in event["partitions"]}
+    commit: Commit = event["offsets"]
+    return commit.offsets
 
 
 def _seen(task: asyncio.Task[None]) -> None:

@@ -14,7 +14,7 @@ that has stopped as for one that runs, and what no group asks costs nothing.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -28,7 +28,7 @@ from quafka_broker.topics import Topic
 from quafka_broker.virtual_topics import OffsetGoneError, VirtualTopic
 from quafka_broker.wal.errors import StorageError
 from quafka_broker.wal.log import Log
-from quafka_mesh_ops.slices import Slices
+from quafka_mesh_ops.slices import Slices, in_slices
 from quafka_proto.consumer_protocol import CONSUMER, assigned_partitions
 from quafka_proto.errors import Malformed
 
@@ -79,10 +79,13 @@ class Lags:
 
     # --- the pace ---------------------------------------------------------------------------
 
-    def note(self, key: Key, group: Group | None, offsets: dict[Place, Committed]) -> None:
-        """A group has committed these."""
+    def note(
+        self, key: Key, group: Group | None, offsets: Mapping[Place, Committed]
+    ) -> Generator[None, None, None]:
+        """A group has committed these; a step for each."""
         by_hand = group is not None and _is_away(group)
         for place, committed in offsets.items():
+            yield
             if by_hand:  # its offsets were moved while it was not running
                 self._paces.restart((key, place))
             elif self._paces.is_due((key, place), committed.at_ms, committed.offset):
@@ -131,7 +134,7 @@ class Lags:
 
         Its pace is seen by those who ask again and again.
         """
-        self.note(key, None, offsets)
+        await in_slices(self.note(key, None, offsets))
         found: list[PartitionLag] = []
         slices = Slices(_PER_SLICE)
         for place, committed in offsets.items():

@@ -16,7 +16,7 @@ deleted are nobody's: no event says so.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -28,6 +28,7 @@ from quafka_broker.topics import Topic
 
 _BYTES_PER_WEIGHT = 1 << 10
 _ROW_BYTES = 64
+_COMMIT_ROW_BYTES = 40  # of an offset in the log, beside its topic's name and its metadata
 
 Event = dict[str, Any]
 Key = tuple[int, str]
@@ -46,6 +47,47 @@ class Committed(NamedTuple):
     leader_epoch: int
     metadata: str
     at_ms: int
+
+
+@dataclass(slots=True, eq=False)
+class Commit:
+    """The offsets of one commit: the "offsets" of an event that is being made.
+
+    Attributes:
+        topics: their names and incarnations.
+        size: about how many bytes they take in the log.
+        cost: the bytes that they count for (usage.py).
+    """
+
+    offsets: dict[Place, Committed] = field(default_factory=dict[Place, Committed])
+    topics: set[tuple[str, int | str]] = field(default_factory=set[tuple[str, int | str]])
+    size: int = 0
+    cost: int = 0
+
+    @classmethod
+    def of(cls, offsets: Mapping[Place, Committed]) -> Commit:
+        """The commit of these."""
+        made = cls()
+        for place, offset in offsets.items():
+            made.add(place, offset)
+        return made
+
+    def add(self, place: Place, offset: Committed) -> None:
+        """Add an offset. One more for a place replaces the earlier one."""
+        before = self.offsets.get(place)
+        if before is not None:
+            self.cost -= offset_cost(place[0], before.metadata)
+        self.offsets[place] = offset
+        self.topics.add((place[0], offset.incarnation))
+        ascii_ = offset.metadata.isascii()
+        metadata = len(offset.metadata) if ascii_ else len(offset.metadata.encode())
+        self.size += _COMMIT_ROW_BYTES + len(place[0]) + metadata
+        self.cost += offset_cost(place[0], offset.metadata)
+
+    def rows(self) -> Iterator[list[Any]]:
+        """The offsets as an event has them."""
+        for place, found in self.offsets.items():
+            yield [place[0], found[0], place[1], *found[1:]]
 
 
 @dataclass(slots=True, eq=False)
@@ -68,6 +110,26 @@ class Kept:
     def is_only_expected(self) -> bool:
         """Whether there is nothing of it but ids that were handed out."""
         return self.group.state is State.EMPTY and not self.offsets and self.stored is None
+
+    def put_all(self, commit: Commit) -> Iterable[Committed | None]:
+        """Remember all of a commit at once; what it replaces still counts (`replaced`).
+
+        However many they are, a reader finds all of them or none. So this has no step in Python
+        for each: some 15 ms for 100,000.
+        """
+        before = list(map(self.offsets.get, commit.offsets))
+        self.offsets.update(commit.offsets)
+        self.usage.offset_bytes += commit.cost
+        return before
+
+    def replaced(
+        self, commit: Commit, before: Iterable[Committed | None]
+    ) -> Generator[None, None, None]:
+        """Count no longer what `put_all` gave: it was replaced."""
+        for place, offset in zip(commit.offsets, before, strict=True):
+            if offset is not None:
+                self.usage.offset_bytes -= offset_cost(place[0], offset.metadata)
+                yield
 
     def put(self, place: Place, offset: Committed) -> None:
         """Remember what was committed."""
@@ -126,23 +188,31 @@ class Table:
             return
         kept.usage.groups -= 1
         kept.group.release()
-        for place in list(kept.offsets):
-            kept.take(place)
+        held = sum([offset_cost(place[0], at.metadata) for place, at in kept.offsets.items()])
+        kept.usage.offset_bytes -= held
+        kept.offsets = {}
 
     # --- events -----------------------------------------------------------------------------
 
     def facts(self, event: Event) -> list[Fact]:
         """What an event is about."""
         key: Key = (event["org"], event["group"])
+        return [(key, place) for place in self.places(event)]
+
+    def places(self, event: Event) -> Sequence[Place | None] | Mapping[Place, Committed]:
+        """The same, without the group. Of a group that is to be deleted: what there is of it."""
         kind = event["event"]
         if kind == "group":
-            return [(key, None)]
+            return (None,)
         if kind == "offsets":
-            return [(key, (topic, partition)) for topic, _, partition, *_ in event["offsets"]]
+            found: Commit | list[list[Any]] = event["offsets"]
+            if isinstance(found, Commit):
+                return found.offsets
+            return [(topic, partition) for topic, _, partition, *_ in found]
         if kind == "offsets_deleted":
-            return [(key, (topic, partition)) for topic, partition in event["partitions"]]
-        kept = self.kept.get(key)
-        return [(key, None), *((key, place) for place in (kept.offsets if kept else ()))]
+            return [(topic, partition) for topic, partition in event["partitions"]]
+        kept = self.kept.get((event["org"], event["group"]))
+        return (None, *(kept.offsets if kept else ()))
 
     def has(self, fact: Fact) -> bool:
         """Whether it is to be kept."""
@@ -159,8 +229,21 @@ class Table:
         members = kept.stored["members"] if kept.stored is not None else ()
         return 1 + sum(1 + _bytes_of(member) // _BYTES_PER_WEIGHT for member in members)
 
+    def commit(self, key: Key, commit: Commit) -> Generator[None, None, None]:
+        """Make a commit's change, all of it at once; the steps that are left to do afterwards."""
+        kept = self.find_or_make(key)
+        gone: set[tuple[str, int | str]] = set()
+        for name, incarnation in commit.topics:
+            if not isinstance(incarnation, str) and not self._is_live(key[0], name, incarnation):
+                gone.add((name, incarnation))
+        if gone:  # deleted while the commit was on its way
+            commit = _without(commit, gone)
+        return kept.replaced(commit, kept.put_all(commit))
+
     def apply(self, event: Event, *, replaying: bool) -> None:
         """Make an event's change. What a running group stores of itself, it is already.
+
+        A commit that is new has a method of its own.
 
         Raises:
             ValueError, KeyError, TypeError: it is not an event that this version knows.
@@ -259,9 +342,20 @@ class Table:
         return [] if used is None else [place for place in old if place[0] not in used]
 
 
+def _without(commit: Commit, gone: set[tuple[str, int | str]]) -> Commit:
+    """A commit without what it has of these topics."""
+    found = Commit()
+    for place, offset in commit.offsets.items():
+        if (place[0], offset.incarnation) not in gone:
+            found.add(place, offset)
+    return found
+
+
 def size_of(event: Event) -> int:
     """About how many bytes an event is."""
-    offsets: list[list[Any]] = event.get("offsets", [])
+    offsets: Commit | list[list[Any]] = event.get("offsets", [])
+    if isinstance(offsets, Commit):
+        return offsets.size
     members: list[dict[str, Any]] = event.get("members", [])
     size = _ROW_BYTES * (len(offsets) + len(members) + len(event.get("partitions", ())))
     return size + sum(len(row[5]) for row in offsets) + sum(map(_bytes_of, members))

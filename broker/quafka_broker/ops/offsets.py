@@ -4,15 +4,17 @@ A group's offsets are all kept here, also those in topics of other brokers: what
 and whether it has that partition, the gateway has asked its broker.
 
 One partition's error never spoils the others, unless the whole request is too large; the offsets
-that are committed are so together, whatever crashes. Commits of one stream reach the log in the
-order in which they arrived: nothing is awaited before, but room for them.
+that are committed are so together, whatever crashes. A long commit is checked in slices; those of a
+group reach the log in the order in which they arrived.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import Generator, Iterator
+from operator import itemgetter
 
-from quafka_broker.groups.table import Committed, Place
+from quafka_broker.groups.table import Commit, Committed, Place
 from quafka_broker.state import BrokerState
 from quafka_broker.topics import unknown_topic
 from quafka_broker.wal.errors import StorageError
@@ -29,56 +31,70 @@ from quafka_mesh_ops.group_ops import (
     ForgetTopicResp,
 )
 from quafka_mesh_ops.server import OpContext
+from quafka_mesh_ops.slices import in_slices
 from quafka_proto.errors import ErrorCode
 
-_ROW_BYTES = 40
-"""Of an offset in the log, beside its topic's name and its metadata."""
+_MANY = 1_000
+"""Offsets that are asked for; reading more of them takes turns with others."""
 
 
 async def commit(state: BrokerState, context: OpContext, op: CommitOffsets) -> CommitOffsetsResp:
     """Commit every partition's offset; answered when they are durable."""
     await state.log.wait_for_room()
-    org, groups = context.org_id, state.groups
-    error = groups.may_commit(org, op.group, op.generation, op.member_id, op.instance_id)
-    if error:
-        return CommitOffsetsResp([error] * len(op.offsets))
-    errors, good, size = _checked(state, org, op)
-    if size > state.config.offset_commit_max_bytes:
-        error = ErrorCode.INVALID_COMMIT_OFFSET_SIZE
-    elif not groups.has_room(org, op.group, good):
-        error = ErrorCode.POLICY_VIOLATION
-    if error:
-        return CommitOffsetsResp([int(its or error) for its in errors])
-    if good:
-        try:
-            with context.tracer.start(semconv.COMMIT, context.trace):
-                await groups.commit(org, op.group, good)
-        except StorageError:
-            failed = ErrorCode.COORDINATOR_NOT_AVAILABLE  # retriable, and may end well
-            errors = [error or failed for error in errors]
+    with context.tracer.start(semconv.COMMIT, context.trace):
+        async with state.groups.in_turn(context.org_id, op.group):
+            errors, pending = await _begin(state, context.org_id, op)
+        if pending is not None:
+            try:
+                await asyncio.shield(pending)
+            except StorageError:
+                failed = ErrorCode.COORDINATOR_NOT_AVAILABLE  # retriable, and may end well
+                errors = [error or failed for error in errors]
     return CommitOffsetsResp([int(error) for error in errors])
+
+
+async def _begin(
+    state: BrokerState, org: int, op: CommitOffsets
+) -> tuple[list[ErrorCode], asyncio.Future[list[int]] | None]:
+    """Check a commit and queue what is good of it; an error for each partition."""
+    groups = state.groups
+    who = org, op.group, op.generation, op.member_id, op.instance_id
+    error = groups.may_commit(*who)
+    if error:
+        return [error] * len(op.offsets), None
+    errors, good = await in_slices(_checked(state, org, op))
+    if good.size > state.config.offset_commit_max_bytes:
+        error = ErrorCode.INVALID_COMMIT_OFFSET_SIZE
+    elif not await groups.has_room(org, op.group, good):
+        error = ErrorCode.POLICY_VIOLATION
+    else:
+        error = groups.may_commit(*who)  # a rebalance may have passed while that took its time
+    if error:
+        return [its or error for its in errors], None
+    return errors, groups.commit(org, op.group, good) if good.offsets else None
 
 
 def _checked(
     state: BrokerState, org: int, op: CommitOffsets
-) -> tuple[list[ErrorCode], dict[Place, Committed], int]:
-    """An error for each partition, what is to be committed, and about how many bytes it is."""
+) -> Generator[None, None, tuple[list[ErrorCode], Commit]]:
+    """An error for each partition, and what is to be committed; a step for each."""
     now_ms = state.groups.now_ms()
     errors: list[ErrorCode] = []
-    good: dict[Place, Committed] = {}
-    size = 0
+    good = Commit()
     for part in op.offsets:
         name, incarnation, error = _place(state, org, part)
-        metadata = len(part.metadata.encode())
-        if metadata > state.config.offset_metadata_max_bytes:
+        if len(part.metadata) > state.config.offset_metadata_max_bytes or (
+            part.metadata and len(part.metadata.encode()) > state.config.offset_metadata_max_bytes
+        ):
             error = error or ErrorCode.OFFSET_METADATA_TOO_LARGE
         errors.append(error)
         if not error:
-            size += len(name) + metadata + _ROW_BYTES
-            good[name, part.partition] = Committed(
-                incarnation, part.offset, part.leader_epoch, part.metadata, now_ms
+            good.add(
+                (name, part.partition),
+                Committed(incarnation, part.offset, part.leader_epoch, part.metadata, now_ms),
             )
-    return errors, good, size
+        yield
+    return errors, good
 
 
 def _place(state: BrokerState, org: int, part: CommitOffset) -> tuple[str, int | str, ErrorCode]:
@@ -96,31 +112,52 @@ def _place(state: BrokerState, org: int, part: CommitOffset) -> tuple[str, int |
 async def committed(
     state: BrokerState, context: OpContext, op: CommittedOffsets
 ) -> CommittedOffsetsResp:
-    """Say what was committed last. Of a group that nobody knows: nothing, which is no error."""
+    """Answer what was committed last. Of an unknown group: nothing, which is no error."""
     if not op.group:
         return CommittedOffsetsResp([], ErrorCode.INVALID_GROUP_ID)
     kept = state.groups.find(context.org_id, op.group)
     offsets = kept.offsets if kept is not None else {}
-    if op.topics is None:
-        return CommittedOffsetsResp(list(_every(state, context.org_id, offsets)))
+    asked = op.topics
+    count = len(offsets) if asked is None else sum(len(each.partitions) for each in asked)
+    if count > _MANY:
+        offsets = offsets.copy()  # commits go on meanwhile, and a reader sees all of one or nothing
+    if asked is None:
+        answers = _every(state, context.org_id, offsets)
+    else:
+        answers = _asked(state, context.org_id, asked, offsets)
+    return CommittedOffsetsResp(await in_slices(_collected(answers)))
+
+
+def _collected(
+    answers: Iterator[CommittedOffset],
+) -> Generator[None, None, list[CommittedOffset]]:
     found: list[CommittedOffset] = []
-    for question in op.topics:
+    for answer in answers:
+        found.append(answer)
+        yield
+    return found
+
+
+def _asked(
+    state: BrokerState,
+    org: int,
+    questions: list[CommittedQuestion],
+    offsets: dict[Place, Committed],
+) -> Iterator[CommittedOffset]:
+    for question in questions:
         if question.elsewhere:
-            found += _answers(
+            yield from _answers(
                 question.topic, question.topic_id, question.topic_id.hex(), question, offsets
             )
             continue
-        topic = state.find(context.org_id, question.topic, question.topic_id)
+        topic = state.find(org, question.topic, question.topic_id)
         if topic is not None:
-            found += _answers(topic.name, topic.uuid, topic.generation, question, offsets)
+            yield from _answers(topic.name, topic.uuid, topic.generation, question, offsets)
             continue
         unknown = question.topic_id and not question.topic
         error = ErrorCode.UNKNOWN_TOPIC_ID if unknown else ErrorCode.NONE
-        found += [
-            CommittedOffset(question.topic, question.topic_id, partition, error_code=error)
-            for partition in question.partitions
-        ]
-    return CommittedOffsetsResp(found)
+        for partition in question.partitions:
+            yield CommittedOffset(question.topic, question.topic_id, partition, error_code=error)
 
 
 def _answers(
@@ -141,7 +178,7 @@ def _answers(
 def _every(
     state: BrokerState, org: int, offsets: dict[Place, Committed]
 ) -> Iterator[CommittedOffset]:
-    for place, found in sorted(offsets.items()):
+    for place, found in sorted(offsets.items(), key=itemgetter(0)):
         if isinstance(found.incarnation, str):
             yield _answer(place, bytes.fromhex(found.incarnation), found)
         elif (topic := state.registry.by_name(org, place[0])) is not None:

@@ -6,8 +6,13 @@ are kept is the broker's setting; what a client asks for (versions 2 to 4) is no
 
 from __future__ import annotations
 
+from collections.abc import Generator, Iterator
+
 from quafka_gateway.context import RequestContext
+from quafka_gateway.encoded_answer import EncodedAnswer
 from quafka_mesh_ops.group_ops import CommitOffset, CommitOffsets
+from quafka_mesh_ops.slices import in_slices
+from quafka_proto.codec import encode_in_steps
 from quafka_proto.schema.offsets import (
     OffsetCommitRequest,
     OffsetCommitResponse,
@@ -15,42 +20,66 @@ from quafka_proto.schema.offsets import (
     OffsetCommitResponseTopic,
 )
 
+_MANY = 500
+"""Partitions; an answer about more of them is encoded in slices."""
 
-async def handle(request: OffsetCommitRequest, context: RequestContext) -> OffsetCommitResponse:
+
+async def handle(
+    request: OffsetCommitRequest, context: RequestContext
+) -> OffsetCommitResponse | EncodedAnswer:
     """Commit every partition's offset."""
-    by_id = context.version >= 10
     op = CommitOffsets(
         request.group_id,
         request.generation_id_or_member_epoch,
         request.member_id,
         request.group_instance_id or "",
-        [
-            CommitOffset(
-                topic.name,
-                partition.partition_index,
-                partition.committed_offset,
-                partition.committed_leader_epoch,
-                partition.committed_metadata or "",
-                topic.topic_id if by_id else b"",
-            )
-            for topic in request.topics
-            for partition in topic.partitions
-        ],
+        await in_slices(_offsets(request, by_id=context.version >= 10)),
     )
     with context.child("gateway.kafka.offset_commit") as span:
-        errors = iter(await context.coordinator.commit_offsets(op, span.context))
-    return OffsetCommitResponse(
-        topics=[
-            OffsetCommitResponseTopic(
-                name=topic.name,
-                topic_id=topic.topic_id,
-                partitions=[
-                    OffsetCommitResponsePartition(
-                        partition_index=partition.partition_index, error_code=next(errors)
-                    )
-                    for partition in topic.partitions
-                ],
+        errors = await context.coordinator.commit_offsets(op, span.context)
+    response = await in_slices(_response(request, iter(errors)))
+    if len(errors) <= _MANY:
+        return response
+    body = await in_slices(encode_in_steps(response, context.version))
+    return EncodedAnswer(OffsetCommitResponse, body, frozenset(errors) - {0})
+
+
+def _offsets(
+    request: OffsetCommitRequest, *, by_id: bool
+) -> Generator[None, None, list[CommitOffset]]:
+    found: list[CommitOffset] = []
+    for topic in request.topics:
+        for partition in topic.partitions:
+            found.append(
+                CommitOffset(
+                    topic.name,
+                    partition.partition_index,
+                    partition.committed_offset,
+                    partition.committed_leader_epoch,
+                    partition.committed_metadata or "",
+                    topic.topic_id if by_id else b"",
+                )
             )
-            for topic in request.topics
-        ]
-    )
+            yield
+    return found
+
+
+def _response(
+    request: OffsetCommitRequest, errors: Iterator[int]
+) -> Generator[None, None, OffsetCommitResponse]:
+    topics: list[OffsetCommitResponseTopic] = []
+    for topic in request.topics:
+        partitions: list[OffsetCommitResponsePartition] = []
+        for partition in topic.partitions:
+            partitions.append(
+                OffsetCommitResponsePartition(
+                    partition_index=partition.partition_index, error_code=next(errors)
+                )
+            )
+            yield
+        topics.append(
+            OffsetCommitResponseTopic(
+                name=topic.name, topic_id=topic.topic_id, partitions=partitions
+            )
+        )
+    return OffsetCommitResponse(topics=topics)

@@ -9,8 +9,9 @@ that is named twice the last mention counts. Without transactions every committe
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from itertools import groupby, islice
+from typing import TypeVar
 
 from quafka_gateway.context import RequestContext
 from quafka_mesh_ops.group_ops import (
@@ -19,6 +20,7 @@ from quafka_mesh_ops.group_ops import (
     CommittedOffsetsResp,
     CommittedQuestion,
 )
+from quafka_mesh_ops.slices import in_slices
 from quafka_proto.schema.offsets import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
@@ -71,22 +73,37 @@ async def _one_group(request: OffsetFetchRequest, context: RequestContext) -> Of
     return OffsetFetchResponse(
         error_code=answer.error_code,
         topics=[
-            OffsetFetchResponseTopic(
-                name=name,
-                partitions=[
-                    OffsetFetchResponsePartition(
-                        partition_index=found.partition,
-                        committed_offset=found.offset,
-                        committed_leader_epoch=found.leader_epoch,
-                        metadata=found.metadata,
-                        error_code=found.error_code,
-                    )
-                    for found in some
-                ],
+            OffsetFetchResponseTopic(name=name, partitions=partitions)
+            for (name, _), partitions in await in_slices(
+                _by_topic(offsets, OffsetFetchResponsePartition)
             )
-            for name, some in groupby(offsets, lambda found: found.topic)
         ],
     )
+
+
+Partition = TypeVar("Partition", OffsetFetchResponsePartition, OffsetFetchResponsePartitions)
+
+
+def _by_topic(
+    offsets: list[CommittedOffset], make: type[Partition]
+) -> Generator[None, None, list[tuple[tuple[str, bytes], list[Partition]]]]:
+    """Offsets of each topic (name and id) that follow each other, as Kafka's partitions."""
+    found: list[tuple[tuple[str, bytes], list[Partition]]] = []
+    for topic, some in groupby(offsets, lambda each: (each.topic, each.topic_id)):
+        partitions: list[Partition] = []
+        for each in some:
+            partitions.append(
+                make(
+                    partition_index=each.partition,
+                    committed_offset=each.offset,
+                    committed_leader_epoch=each.leader_epoch,
+                    metadata=each.metadata,
+                    error_code=each.error_code,
+                )
+            )
+            yield
+        found.append((topic, partitions))
+    return found
 
 
 async def _group(
@@ -102,26 +119,15 @@ async def _group(
         ]
     )
     answer = await _ask(CommittedOffsets(group.group_id, questions), context)
-    by_topic = groupby(answer.offsets, lambda found: (found.topic, found.topic_id))
+    by_topic = await in_slices(_by_topic(answer.offsets, OffsetFetchResponsePartitions))
     return OffsetFetchResponseGroup(
         group_id=group.group_id,
         error_code=answer.error_code,
         topics=[
             OffsetFetchResponseTopics(
-                name=name,
-                topic_id=topic_id or bytes(16),
-                partitions=[
-                    OffsetFetchResponsePartitions(
-                        partition_index=found.partition,
-                        committed_offset=found.offset,
-                        committed_leader_epoch=found.leader_epoch,
-                        metadata=found.metadata,
-                        error_code=found.error_code,
-                    )
-                    for found in some
-                ],
+                name=name, topic_id=topic_id or bytes(16), partitions=partitions
             )
-            for (name, topic_id), some in by_topic
+            for (name, topic_id), partitions in by_topic
         ],
     )
 

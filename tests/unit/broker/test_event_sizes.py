@@ -11,7 +11,7 @@ import pytest
 from quafka_broker import topics
 from quafka_broker.event_batches import BATCH_BYTES
 from quafka_broker.groups.event_codec import encode
-from quafka_broker.groups.table import Committed
+from quafka_broker.groups.table import Commit, Committed
 from quafka_broker.ops import topics as topic_ops
 from quafka_broker.state import BrokerState
 from quafka_broker.topics import GROUPS
@@ -179,7 +179,7 @@ async def test_long_events_are_written_in_turns_and_keep_their_order() -> None:
             turns += 1
             await asyncio.sleep(0)
 
-    def note(number: int, _: asyncio.Task[None]) -> None:
+    def note(number: int, _: asyncio.Future[list[int]]) -> None:
         told.append(number)
 
     def offsets_of(count: int, offset: int) -> dict[tuple[str, int], Committed]:
@@ -188,10 +188,10 @@ async def test_long_events_are_written_in_turns_and_keep_their_order() -> None:
     async with running_state(disk, lease_seconds=0) as state:
         await state.create_topic(ORG, "t", 2_000)
         told: list[int] = []
-        pending: list[asyncio.Task[None]] = []
+        pending: list[asyncio.Future[list[int]]] = []
         for number, count in enumerate((1, 2_000, 1, 1, 2_000, 1)):
-            commit = state.groups.commit(ORG, "g", offsets_of(count, number))
-            pending.append(asyncio.create_task(commit))
+            commit = state.groups.commit(ORG, "g", Commit.of(offsets_of(count, number)))
+            pending.append(commit)
             pending[-1].add_done_callback(partial(note, number))
         busy = asyncio.create_task(others())
         await asyncio.gather(*pending)
@@ -216,8 +216,8 @@ async def test_a_long_event_that_the_log_refuses_is_not_there() -> None:
         disk.room = 0
         offsets = {("t", p): Committed(0, 1, -1, "x" * 4_000, 1_000) for p in range(1_000)}
         with pytest.raises(StorageError):
-            await state.groups.commit(ORG, "g", offsets)
+            await state.groups.commit(ORG, "g", Commit.of(offsets))
         assert state.groups.find(ORG, "g") is None
         disk.room = None
-        await state.groups.commit(ORG, "g", offsets)
+        await state.groups.commit(ORG, "g", Commit.of(offsets))
         assert state.groups.find(ORG, "g") is not None

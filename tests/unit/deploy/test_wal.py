@@ -15,7 +15,7 @@ import pytest
 
 from quafka.cli import main
 from quafka_broker.config import BrokerConfig
-from quafka_broker.groups.table import Committed
+from quafka_broker.groups.table import Commit, Committed
 from quafka_broker.ops import fetch
 from quafka_broker.server import DataFolder
 from quafka_broker.topics import REGISTRY_ORG
@@ -230,7 +230,7 @@ def test_an_offset_of_a_group_tells_the_name(
 ) -> None:
     async def commit() -> None:
         async with running_state(RealDisk(data / "wal"), BrokerConfig(data=data)) as state:
-            await state.groups.commit(ORG, "g", {("t", 0): Committed(0, 7, -1, "", 0)})
+            await state.groups.commit(ORG, "g", Commit.of({("t", 0): Committed(0, 7, -1, "", 0)}))
 
     asyncio.run(commit())
     for path in (data / "wal").glob("checkpoint-*"):
