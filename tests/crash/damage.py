@@ -28,7 +28,7 @@ from typing import NamedTuple
 
 from quafka.cli import main
 from quafka_broker.config import BrokerConfig
-from quafka_broker.groups.table import Committed
+from quafka_broker.groups.table import Commit, Committed
 from quafka_broker.producers import SequenceError
 from quafka_broker.server import Broker
 from quafka_broker.snapshots.pins import pin
@@ -291,7 +291,7 @@ async def _produce(
 
 async def _commit(state: BrokerState, world: World, group: str, topic: Topic, turn: int) -> None:
     value = Committed(topic.generation, turn, -1, "", 1_000)
-    await state.groups.commit(ORG, group, {(topic.name, 0): value})
+    await state.groups.commit(ORG, group, Commit.of({(topic.name, 0): value}))
     world.offsets[group, topic.name] = turn
 
 

@@ -406,8 +406,10 @@ def _about(event: Event) -> Container[Place | None]:
         return (None,)
     if kind == "offsets_deleted":
         return {(topic, partition) for topic, partition in event["partitions"]}
-    commit: Commit = event["offsets"]
-    return commit.offsets
+    found: Commit | list[list[Any]] = event["offsets"]
+    if isinstance(found, Commit):
+        return found.offsets
+    return {(topic, partition) for topic, _, partition, *_ in found}
 
 
 def _seen(task: asyncio.Task[None]) -> None:
