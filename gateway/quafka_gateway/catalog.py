@@ -122,7 +122,11 @@ class Catalog:
             its_names = [name for name in names if self._routes.broker_of(name) == b]
             its_ids = [i for i in ids if self._book.broker_of(i) in (None, b)]
             needed = its_names or its_ids or (b == self._routes.home and not self.cluster_id)
-            ops.append(DescribeTopics(its_names, its_ids, op.auto_create) if needed else None)
+            ops.append(
+                DescribeTopics(its_names, its_ids, op.auto_create, create_at_most=op.create_at_most)
+                if needed
+                else None
+            )
         answers = await self._gather(ops, trace)
         away = {b for b, op in enumerate(ops) if op is not None and answers[b] is None}
         found = {

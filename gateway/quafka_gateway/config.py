@@ -56,8 +56,10 @@ class EdgeSettings(OpsSettings):
         settings.whole(1, 1 << 30), "1 to 1073741824",
     )  # fmt: skip
     max_partitions_per_request: int = setting(
-        20_000, "most partitions that one CreateTopics request may ask for; a topic without a "
-        "number counts as one", settings.whole(1, 10_000_000), "1 to 10000000",
+        20_000,
+        "most partitions that one CreateTopics request may ask for (a topic without a number "
+        "counts as one), and that one Metadata request may create",
+        settings.whole(1, 10_000_000), "1 to 10000000",
     )  # fmt: skip
     queued_max_request_bytes: int = setting(
         512 << 20,

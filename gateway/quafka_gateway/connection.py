@@ -30,9 +30,9 @@ from quafka_gateway.encoded_answer import EncodedAnswer
 from quafka_gateway.mesh import BrokerAwayError
 from quafka_gateway.order import Order, Turns
 from quafka_gateway.progress import Progress
-from quafka_gateway.request_decoding import Decoded, Decoding, decode_request
+from quafka_gateway.request_decoding import SHORT, Decoded, Decoding, decode_request, order_of
 from quafka_gateway.request_intake import RequestIntake
-from quafka_gateway.request_stats import SlowRequest, error_codes
+from quafka_gateway.request_stats import SlowRequest, error_codes, error_codes_in_steps
 from quafka_gateway.request_trace import ConnectionTracing, RequestTrace
 from quafka_gateway.response_writer import ResponseWriter
 from quafka_mesh_ops.log_context import CURRENT
@@ -54,6 +54,7 @@ class _Slot:
 
     header: RequestHeader
     api: Api
+    order: Order
     request: Message | None  # None once it is answered: its bytes are not held any longer
     size: int
     trace: RequestTrace | None  # None: not sampled
@@ -68,9 +69,9 @@ class _Slot:
     turn: asyncio.Future[None] | None = None  # of a long answer that is to be made
 
     @property
-    def order(self) -> Order:
-        """What the request reads and writes."""
-        return self.api.order
+    def checks_length(self) -> bool:
+        """Whether the answer may be so long that it takes slices of the loop."""
+        return self.may_be_long or self.size > SHORT or self.api.long_poll
 
 
 class KafkaConnection(asyncio.Protocol):
@@ -283,7 +284,7 @@ class KafkaConnection(asyncio.Protocol):
         """Put a request at the end of the line; begin it if it need not wait."""
         header, api, request = decoded.header, decoded.api, decoded.request
         trace = self._tracing.begin(api, header, request, frame)
-        slot = _Slot(header, api, request, len(frame), trace)
+        slot = _Slot(header, api, order_of(api, request, len(frame)), request, len(frame), trace)
         slot.may_be_long = api.may_be_long(request)
         self._line.append(slot)
         if self._turns.add(slot):
@@ -357,9 +358,16 @@ class KafkaConnection(asyncio.Protocol):
             return
         finally:
             self._release(slot)
-        self._count(slot, error_codes(response), began, waited)
+        self._count(slot, await self._errors(slot, response), began, waited)
         self._finish(slot)
         self._advance()
+
+    async def _errors(
+        self, slot: _Slot, response: Message | EncodedAnswer | None
+    ) -> Collection[int]:
+        if isinstance(response, Message) and slot.checks_length and is_long(response):
+            return await in_slices(error_codes_in_steps(response))
+        return error_codes(response)
 
     async def _long_answer(
         self, slot: _Slot, context: RequestContext
@@ -400,7 +408,7 @@ class KafkaConnection(asyncio.Protocol):
             if isinstance(response, EncodedAnswer):
                 slot.answer = frame_response(correlation_id, response.kind, version, response.body)
                 slot.shared = response.shared
-            elif slot.may_be_long and is_long(response):
+            elif slot.checks_length and is_long(response):
                 body = await in_slices(encode_in_steps(response, version))
                 slot.answer = frame_response(correlation_id, type(response), version, body)
             else:

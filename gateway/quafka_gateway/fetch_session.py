@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import secrets
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import NamedTuple
@@ -251,11 +251,20 @@ class FetchSessions:
         """In all sessions together."""
         return self._partitions
 
-    def begin(self, request: FetchRequest, version: int, now: float, owner: str = "") -> Fetch:
+    def begin(
+        self,
+        request: FetchRequest,
+        version: int,
+        now: float,
+        owner: str = "",
+        wanted: dict[_Key, FetchOp] | None = None,
+    ) -> Fetch:
         """What a request asks for. It is to be answered with what the `Fetch` gives at its end.
 
-        `owner` is the client's address.
+        `owner` is the client's address; `wanted` what `wanted_in_steps` gave, or None.
         """
+        if wanted is None:
+            wanted = _at_once(wanted_in_steps(request, version))
         session = self._sessions.get(request.session_id)
         epoch = _epoch(request.session_epoch, session)
         meaning = _MEANINGS[session is not None, epoch]
@@ -263,18 +272,23 @@ class FetchSessions:
         if meaning is _Meaning.NOT_FOUND or meaning is _Meaning.WRONG_EPOCH:
             return _Refused(_ERRORS[meaning])
         if meaning is _Meaning.INCREMENTAL and session is not None:
-            return self._next(session, request, topic_ids, now)
+            return self._next(session, request, wanted, topic_ids, now)
         if session is not None:
             self._remove(session)
-        wanted = _wanted(request, topic_ids)
         if meaning is _Meaning.FULL:
             return _Sessionless(wanted)
         return _Full(self, wanted, replica_id(request) >= 0, topic_ids, owner)
 
-    def _next(self, session: _Session, request: FetchRequest, topic_ids: bool, now: float) -> Fetch:
+    def _next(
+        self,
+        session: _Session,
+        request: FetchRequest,
+        wanted: dict[_Key, FetchOp],
+        topic_ids: bool,
+        now: float,
+    ) -> Fetch:
         if session.topic_ids != topic_ids:
             return _Refused(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
-        wanted = _wanted(request, topic_ids)
         before = len(session.partitions)
         grown = session.grown_to(wanted)
         total = self._partitions - before + grown
@@ -385,8 +399,11 @@ def replica_id(request: FetchRequest) -> int:
     return request.replica_state.replica_id if request.replica_id < 0 else request.replica_id
 
 
-def _wanted(request: FetchRequest, topic_ids: bool) -> dict[_Key, FetchOp]:
+def wanted_in_steps(
+    request: FetchRequest, version: int
+) -> Generator[None, None, dict[_Key, FetchOp]]:
     """The partitions that a request names, in its order. Of two mentions the later counts."""
+    topic_ids = version >= _TOPIC_IDS_SINCE
     wanted: dict[_Key, FetchOp] = {}
     for topic in request.topics:
         name, topic_id = ("", topic.topic_id) if topic_ids else (topic.topic, b"")
@@ -400,7 +417,18 @@ def _wanted(request: FetchRequest, topic_ids: bool) -> dict[_Key, FetchOp]:
                 partition.current_leader_epoch,
                 partition.last_fetched_epoch,
             )
+            yield
+        yield
     return wanted
+
+
+def _at_once(steps: Generator[None, None, dict[_Key, FetchOp]]) -> dict[_Key, FetchOp]:
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            wanted: dict[_Key, FetchOp] = end.value
+            return wanted
 
 
 def _forgotten(request: FetchRequest, topic_ids: bool) -> list[_Key]:

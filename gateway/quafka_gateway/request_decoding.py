@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 from time import perf_counter
 
 from quafka_gateway import quirks
+from quafka_gateway.answer_size import is_long
 from quafka_gateway.api import Api
 from quafka_gateway.handlers import api_versions
+from quafka_gateway.order import Order
 from quafka_mesh_ops.slices import SLICE_SECONDS, in_slices
 from quafka_proto.codec import decode_front, decode_in_steps
 from quafka_proto.errors import Malformed, UnsupportedVersion
@@ -16,7 +19,7 @@ from quafka_proto.headers import RequestHeader, decode_request_header
 from quafka_proto.message import Message
 from quafka_proto.schema.api_versions import ApiVersionsRequest
 
-_SHORT = 8 << 10
+SHORT = 8 << 10
 """Bytes of a frame that is decoded at once, whatever is in it: some milliseconds at most."""
 
 
@@ -62,7 +65,7 @@ def decode_request(apis: Mapping[int, Api], frame: bytes) -> Decoded | Decoding:
     at = quirks.body_start(header, frame, at)
     # Kafka ignores bytes after the body, so some clients send them: kafka-go's DescribeAcls has a
     # byte too many.
-    if len(frame) <= _SHORT:
+    if len(frame) <= SHORT:
         request, _ = decode_front(api.request, header.api_version, frame, at)
         return Decoded(header, api, request)
     steps = decode_in_steps(api.request, header.api_version, frame, at)
@@ -73,6 +76,21 @@ def decode_request(apis: Mapping[int, Api], frame: bytes) -> Decoded | Decoding:
     except StopIteration as end:
         return Decoded(header, api, end.value[0])
     return Decoding(header, api, steps)
+
+
+def order_of(api: Api, request: Message, size: int) -> Order:
+    """What a request reads and writes. `size`: of its frame, in bytes.
+
+    A long one keeps its place in a lane by being there alone: its handler takes turns with others.
+    """
+    if api.order.in_lane and size > SHORT and is_long(request):
+        return _alone(api.order)
+    return api.order
+
+
+@cache
+def _alone(order: Order) -> Order:
+    return replace(order, in_lane=False)
 
 
 def _unknown_version(

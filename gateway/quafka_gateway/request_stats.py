@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Generator, Iterable
 from dataclasses import dataclass, field
 from functools import cache
 from operator import attrgetter
@@ -86,6 +86,21 @@ def error_codes(response: Message | EncodedAnswer | None) -> Collection[int]:
         found.add(_ERROR_CODE(response))
     for name, find in nested:
         find(getattr(response, name), found)
+    found.discard(0)
+    return found
+
+
+def error_codes_in_steps(response: Struct) -> Generator[None, None, set[int]]:
+    """As `error_codes`, a step at a time: yields after each struct."""
+    found: set[int] = set()
+    own, nested = _errors_in(type(response))
+    if own:
+        found.add(_ERROR_CODE(response))
+    for name, _ in nested:
+        items: list[Struct] | Encoded | None = getattr(response, name)
+        for item in items if isinstance(items, list) else ():
+            found |= yield from error_codes_in_steps(item)
+            yield
     found.discard(0)
     return found
 

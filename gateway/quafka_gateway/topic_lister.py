@@ -47,9 +47,11 @@ class TopicLister:
             return await self._ask(op, trace, seconds)
         found: list[TopicDescription] = []
         answer = self._last
+        left = op.create_at_most
         for page in _pages(op, names, ids):
-            answer = await self._ask(page, trace, seconds)
+            answer = await self._ask(replace(page, create_at_most=left), trace, seconds)
             found += answer.topics
+            left = max(0, left - answer.created) if left >= 0 else left
         return replace(answer, topics=found)
 
     async def _every(self, trace: TraceContext | None, seconds: float) -> DescribeTopicsResp:

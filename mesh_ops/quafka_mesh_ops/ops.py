@@ -267,6 +267,7 @@ class DescribeTopicsResp(Part):
             from brokers that do not have it.
         unchanged: the version is the one that the op knows: no topics are listed.
         more: topics follow behind the last one.
+        created: partitions of the topics that the op created.
     """
 
     cluster_id: str
@@ -274,6 +275,7 @@ class DescribeTopicsResp(Part):
     version: bytes = b""
     unchanged: bool = False
     more: bool = False
+    created: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,7 +283,8 @@ class DescribeTopics(Op):
     """Describe topics by name and by id. `topics` None: all.
 
     `auto_create` makes the named ones that are missing, where the broker's
-    `auto.create.topics.enable` allows it.
+    `auto.create.topics.enable` allows it, with at most `create_at_most` partitions in all (-1: no
+    bound); further ones are answered POLICY_VIOLATION.
 
     Where all are asked for, `at_most` of them come at a time (0: all at once), those behind the
     name `after`; none where their version is `known`.
@@ -296,6 +299,7 @@ class DescribeTopics(Op):
     after: str = ""
     at_most: int = 0
     known: bytes = b""
+    create_at_most: int = -1
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from time import perf_counter
 from typing import TypeVar
 from weakref import WeakKeyDictionary
@@ -17,6 +17,8 @@ T = TypeVar("T")
 
 SLICE_SECONDS = 0.001
 """Work without a turn for others, where it is measured."""
+_LOOKS = 31
+"""The clock is looked at after so many items and one, a power of two."""
 
 
 class _Line:
@@ -74,6 +76,19 @@ class Slices:
         if self._done >= self._size:
             self._done = 0
             await turn()
+
+
+async def listed(items: Iterable[T]) -> list[T]:
+    """The list of what an iterator makes, with turns for others while it is made."""
+    found: list[T] = []
+    until = 0.0
+    for item in items:
+        found.append(item)
+        if len(found) & _LOOKS == 0 and perf_counter() >= until:
+            if until:
+                await turn()
+            until = perf_counter() + SLICE_SECONDS
+    return found
 
 
 async def in_slices(steps: Generator[None, None, T]) -> T:

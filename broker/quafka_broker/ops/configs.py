@@ -27,6 +27,7 @@ from quafka_mesh_ops.admin_ops import (
     TopicConfigs,
 )
 from quafka_mesh_ops.server import OpContext
+from quafka_mesh_ops.slices import listed
 from quafka_proto.errors import ErrorCode
 
 
@@ -34,7 +35,7 @@ async def describe(
     state: BrokerState, context: OpContext, op: DescribeTopicConfigs
 ) -> DescribeTopicConfigsResp:
     """What a topic has that sets nothing, and what each of these topics has instead."""
-    found = [_describe(state, context.org_id, name) for name in op.topics]
+    found = await listed(_describe(state, context.org_id, name) for name in op.topics)
     return DescribeTopicConfigsResp(
         topic_configs.describe(state.config, state.dynamic_configs), found
     )

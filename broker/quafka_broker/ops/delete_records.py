@@ -17,9 +17,11 @@ from quafka_mesh_ops.ops import (
     DeleteRecordsOpsResp,
 )
 from quafka_mesh_ops.server import OpContext
+from quafka_mesh_ops.slices import Slices, listed
 from quafka_proto.errors import ErrorCode
 
 _ALL = -1
+_PARTITIONS_PER_SLICE = 200
 
 
 async def handle(
@@ -28,7 +30,9 @@ async def handle(
     """Move the log start of every partition."""
     starts: dict[Topic, dict[int, int]] = {}
     answers: list[DeleteRecordsOpResp | tuple[Topic, int]] = []
+    slices = Slices(_PARTITIONS_PER_SLICE)
     for part in op.partitions:
+        await slices.done()
         found = _target(state, context.org_id, part)
         if isinstance(found, ErrorCode):
             answers.append(DeleteRecordsOpResp(-1, found))
@@ -43,7 +47,7 @@ async def handle(
             await state.delete_records(starts)
     except StorageError:
         error = ErrorCode.KAFKA_STORAGE_ERROR
-    return DeleteRecordsOpsResp([_answer(state, answer, error) for answer in answers])
+    return DeleteRecordsOpsResp(await listed(_answer(state, answer, error) for answer in answers))
 
 
 def _target(state: BrokerState, org: int, part: DeleteRecordsOp) -> tuple[Topic, int] | ErrorCode:

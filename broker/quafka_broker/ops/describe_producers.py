@@ -11,6 +11,7 @@ from quafka_mesh_ops.admin_ops import (
     PartitionProducers,
 )
 from quafka_mesh_ops.server import OpContext
+from quafka_mesh_ops.slices import listed
 from quafka_proto.errors import ErrorCode
 
 
@@ -18,7 +19,7 @@ async def handle(
     state: BrokerState, context: OpContext, op: DescribeProducersOps
 ) -> DescribeProducersOpsResp:
     """What is remembered of the idempotent producers of each partition."""
-    found = [_describe(state, context.org_id, part) for part in op.partitions]
+    found = await listed(_describe(state, context.org_id, part) for part in op.partitions)
     return DescribeProducersOpsResp(found)
 
 

@@ -35,12 +35,14 @@ from quafka_mesh_ops.ops import (
 )
 from quafka_mesh_ops.parts import Buffer
 from quafka_mesh_ops.server import OpContext
+from quafka_mesh_ops.slices import Slices
 from quafka_mesh_ops.tracing import MAX_LINKS, Span, TraceContext, fail_with, parse_traceparent
 from quafka_proto.errors import ErrorCode
 from quafka_proto.records import read_header
 
 _READ_COMMITTED = 1
 _READS_TRACED = 8
+_PARTITIONS_PER_SLICE = 200
 _TURN_NS = 1_000_000  # a wait for a turn that is worth a span
 
 
@@ -51,6 +53,7 @@ async def handle(state: BrokerState, context: OpContext, op: FetchOps) -> FetchO
     parked = 0.0
     stamp = state.leases.stamp()
     poll = _Poll(state, context.org_id, op)
+    await poll.look()
     if op.max_wait_ms > 0 and not poll.enough:
         with context.tracer.start(semconv.FETCH_PARK, context.trace):
             began = now()
@@ -105,9 +108,17 @@ class _Poll:
         self._found = 0
         self._batches = 0
         self._answerable = not op.partitions
-        self.targets = [_target(state, org, part) for part in op.partitions]
-        for target in self.targets:
+        self._op = op
+        self.targets: list[_Target] = []
+
+    async def look(self) -> None:
+        """Look at every partition, with turns for others."""
+        slices = Slices(_PARTITIONS_PER_SLICE)
+        for part in self._op.partitions:
+            target = _target(self._state, self._org, part)
+            self.targets.append(target)
             self._look(target)
+            await slices.done()
 
     @property
     def enough(self) -> bool:
@@ -118,14 +129,22 @@ class _Poll:
     async def park(self, until: float) -> None:
         """Wait until there is enough, or loop time `until`."""
         places: dict[VirtualTopicId, list[int]] = {}
+        slices = Slices(_PARTITIONS_PER_SLICE)
         for place, target in enumerate(self.targets):
             if target.topic is not None:
                 places.setdefault(target.topic.id, []).append(place)
+            await slices.done()
+        is_long = len(self.targets) >= _PARTITIONS_PER_SLICE
         with self._state.purgatory.park(places, until) as parked:
+            if is_long:  # what was appended while the others were looked at was not noticed
+                for place in range(len(self.targets)):
+                    self._look_again(place)
+                    await slices.done()
             while not self.enough:
                 for topic in await parked.changed():
                     for place in places[topic]:
                         self._look_again(place)
+                        await slices.done()
                 if parked.over:
                     break
 
@@ -189,7 +208,9 @@ async def _read(
     answers: list[FetchOpResp] = []
     left, batches_left = op.max_bytes, MOST_BATCHES
     empty = op.at_least_one
+    slices = Slices(_PARTITIONS_PER_SLICE)
     for target in targets:
+        await slices.done()
         topic, error = target.topic, target.error
         batches: list[Buffer] = []
         if topic is None:

@@ -51,15 +51,19 @@ async def describe(
     create = op.auto_create and state.config.auto_create_topics_enable
     slices = Slices(_TOPICS_PER_SLICE)
     found: list[TopicDescription] = []
+    created = 0
     for name in op.topics or []:
-        found.append(await _named(state, org, name, create))
+        left = op.create_at_most - created if op.create_at_most >= 0 else None
+        described, its = await _named(state, org, name, create, left)
+        found.append(described)
+        created += its
         await slices.done()
     for uuid in op.topic_ids or []:
         await slices.done()
         topic = state.registry.by_id(org, uuid)
         missing = TopicDescription("", uuid, 0, ErrorCode.UNKNOWN_TOPIC_ID)
         found.append(_description(state, topic) if topic else missing)
-    return DescribeTopicsResp(cluster, found)
+    return DescribeTopicsResp(cluster, found, created=created)
 
 
 def _every(state: BrokerState, org: int, op: DescribeTopics) -> DescribeTopicsResp:
@@ -136,7 +140,27 @@ def _exists(name: str) -> CreateTopicResp:
     return CreateTopicResp(b"", -1, ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name!r} exists")
 
 
-async def _named(state: BrokerState, org: int, name: str, create: bool) -> TopicDescription:
+async def _named(
+    state: BrokerState, org: int, name: str, create: bool, at_most: int | None
+) -> tuple[TopicDescription, int]:
+    """A topic, and the number of partitions that were created for it."""
+    missing = _missing(state, org, name, create, at_most)
+    if missing is not None:
+        return missing, 0
+    partitions = state.config.num_partitions
+    try:
+        topic, is_new = await state.create_topic(org, name, partitions)
+    except OrgFullError:
+        return TopicDescription(name, b"", 0, ErrorCode.POLICY_VIOLATION), 0
+    except StorageError:
+        return TopicDescription(name, b"", 0, ErrorCode.LEADER_NOT_AVAILABLE), 0
+    return _description(state, topic), partitions if is_new else 0
+
+
+def _missing(
+    state: BrokerState, org: int, name: str, create: bool, at_most: int | None
+) -> TopicDescription | None:
+    """What is answered about a topic that is not to be created; None: create it."""
     topic = state.registry.by_name(org, name)
     if topic is not None:
         return _description(state, topic)
@@ -144,13 +168,9 @@ async def _named(state: BrokerState, org: int, name: str, create: bool) -> Topic
         return TopicDescription(name, b"", 0, ErrorCode.INVALID_TOPIC_EXCEPTION)
     if not create and not state.is_unnamed(org, name):
         return TopicDescription(name, b"", 0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    try:
-        topic, _ = await state.create_topic(org, name, state.config.num_partitions)
-    except OrgFullError:
+    if create and at_most is not None and at_most < state.config.num_partitions:
         return TopicDescription(name, b"", 0, ErrorCode.POLICY_VIOLATION)
-    except StorageError:
-        return TopicDescription(name, b"", 0, ErrorCode.LEADER_NOT_AVAILABLE)
-    return _description(state, topic)
+    return None
 
 
 def _description(state: BrokerState, topic: Topic) -> TopicDescription:

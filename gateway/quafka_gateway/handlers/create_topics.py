@@ -13,6 +13,7 @@ from collections import Counter
 from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers import replicas
 from quafka_mesh_ops.ops import ConfigEntry, CreateTopic, CreateTopicResp
+from quafka_mesh_ops.slices import Slices, listed
 from quafka_proto.errors import ErrorCode
 from quafka_proto.schema.topics import (
     CreatableTopic,
@@ -23,6 +24,7 @@ from quafka_proto.schema.topics import (
 )
 
 _MOST_CONFIGS = 1_000  # there are not that many
+_TOPICS_PER_SLICE = 100
 
 
 async def handle(request: CreateTopicsRequest, context: RequestContext) -> CreateTopicsResponse:
@@ -32,11 +34,15 @@ async def handle(request: CreateTopicsRequest, context: RequestContext) -> Creat
     if wanted > most:
         message = f"{wanted} partitions: max.partitions.per.request={most}"
         violation = ErrorCode.POLICY_VIOLATION
-        return CreateTopicsResponse(topics=[_error(t, violation, message) for t in request.topics])
+        return CreateTopicsResponse(
+            topics=await listed(_error(t, violation, message) for t in request.topics)
+        )
     times = Counter(topic.name for topic in request.topics)
     results: list[CreatableTopicResult] = []
+    slices = Slices(_TOPICS_PER_SLICE)
     with context.child("gateway.kafka.create_topics") as span:
         for topic in request.topics:
+            await slices.done()
             refusal = _refusal(topic, times, context.node_id)
             if refusal is not None:
                 results.append(refusal)

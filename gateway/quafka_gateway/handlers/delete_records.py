@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator, Iterator
+
 from quafka_gateway.context import RequestContext
-from quafka_mesh_ops.ops import DeleteRecordsOp, DeleteRecordsOps
+from quafka_mesh_ops.ops import DeleteRecordsOp, DeleteRecordsOpResp, DeleteRecordsOps
+from quafka_mesh_ops.slices import in_slices, listed
 from quafka_proto.schema.partitions import (
     DeleteRecordsPartitionResult,
     DeleteRecordsRequest,
@@ -15,27 +18,32 @@ from quafka_proto.schema.partitions import (
 async def handle(request: DeleteRecordsRequest, context: RequestContext) -> DeleteRecordsResponse:
     """Move the log start of each partition, durably."""
     op = DeleteRecordsOps(
-        [
+        await listed(
             DeleteRecordsOp(topic.name, partition.partition_index, partition.offset)
             for topic in request.topics
             for partition in topic.partitions
-        ]
+        )
     )
     with context.child("gateway.kafka.delete_records") as span:
         answers = iter(await context.broker.delete_records(op, span.context))
-    return DeleteRecordsResponse(
-        topics=[
-            DeleteRecordsTopicResult(
-                name=topic.name,
-                partitions=[
-                    DeleteRecordsPartitionResult(
-                        partition_index=partition.partition_index,
-                        low_watermark=answer.low_watermark,
-                        error_code=answer.error_code,
-                    )
-                    for partition, answer in zip(topic.partitions, answers, strict=False)
-                ],
+    return await in_slices(_response(request, answers))
+
+
+def _response(
+    request: DeleteRecordsRequest, answers: Iterator[DeleteRecordsOpResp]
+) -> Generator[None, None, DeleteRecordsResponse]:
+    topics: list[DeleteRecordsTopicResult] = []
+    for topic in request.topics:
+        partitions: list[DeleteRecordsPartitionResult] = []
+        for partition, answer in zip(topic.partitions, answers, strict=False):
+            partitions.append(
+                DeleteRecordsPartitionResult(
+                    partition_index=partition.partition_index,
+                    low_watermark=answer.low_watermark,
+                    error_code=answer.error_code,
+                )
             )
-            for topic in request.topics
-        ]
-    )
+            yield
+        topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=partitions))
+        yield
+    return DeleteRecordsResponse(topics=topics)

@@ -16,7 +16,7 @@ from quafka_gateway.context import RequestContext
 from quafka_mesh_ops import described_settings
 from quafka_mesh_ops.admin_ops import ConfigDescription, ConfigSynonym
 from quafka_mesh_ops.settings import join_address
-from quafka_mesh_ops.slices import Slices
+from quafka_mesh_ops.slices import Slices, listed
 from quafka_mesh_ops.tracing import TraceContext
 from quafka_proto.config_kinds import ConfigSource, ConfigType, ResourceType
 from quafka_proto.errors import ErrorCode
@@ -58,7 +58,7 @@ async def handle(
 ) -> DescribeConfigsResponse:
     """Describe every resource asked for."""
     if len(request.resources) > _MOST_RESOURCES:
-        return _too_many(request)
+        return await _too_many(request)
     writer = _Writer(request, context.version)
     names = [r.resource_name for r in request.resources if r.resource_type == ResourceType.TOPIC]
     results: list[DescribeConfigsResult] = []
@@ -82,10 +82,10 @@ async def handle(
     return DescribeConfigsResponse(results=results)
 
 
-def _too_many(request: DescribeConfigsRequest) -> DescribeConfigsResponse:
+async def _too_many(request: DescribeConfigsRequest) -> DescribeConfigsResponse:
     message = f"a request names {_MOST_RESOURCES} resources at most"
     return DescribeConfigsResponse(
-        results=[
+        results=await listed(
             DescribeConfigsResult(
                 error_code=ErrorCode.INVALID_REQUEST,
                 error_message=message,
@@ -93,7 +93,7 @@ def _too_many(request: DescribeConfigsRequest) -> DescribeConfigsResponse:
                 resource_name=each.resource_name,
             )
             for each in request.resources
-        ]
+        )
     )
 
 

@@ -11,6 +11,7 @@ from quafka_gateway.context import RequestContext
 from quafka_gateway.coordinator import CoordinatorError
 from quafka_mesh_ops.group_ops import DescribedGroup as Described
 from quafka_mesh_ops.group_ops import DescribeGroups
+from quafka_mesh_ops.slices import listed
 from quafka_proto.errors import ErrorCode
 from quafka_proto.schema.group_admin import (
     DescribedGroup,
@@ -29,9 +30,9 @@ async def handle(request: DescribeGroupsRequest, context: RequestContext) -> Des
             op = DescribeGroups(names)
             found = (await context.coordinator.describe_groups(op, span.context)).groups
         except CoordinatorError as e:
-            found = [Described(name, e.code) for name in names]
+            found = await listed(Described(name, e.code) for name in names)
     return DescribeGroupsResponse(
-        groups=[_group(group, context.version, operations) for group in found]
+        groups=await listed(_group(group, context.version, operations) for group in found)
     )
 
 

@@ -9,15 +9,16 @@ topics by id. There is one replica: the rack is of no use, and the preferred one
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from itertools import chain, groupby, islice
 
 from quafka_gateway import message_sets
 from quafka_gateway.client_context import client_context
 from quafka_gateway.context import RequestContext
-from quafka_gateway.fetch_session import replica_id
+from quafka_gateway.fetch_session import replica_id, wanted_in_steps
 from quafka_mesh_ops import semconv
 from quafka_mesh_ops.ops import FetchOp, FetchOpResp, FetchOps
+from quafka_mesh_ops.slices import in_slices
 from quafka_mesh_ops.tracing import MAX_LINKS, Span, TraceContext, fail_with
 from quafka_proto.errors import ErrorCode
 from quafka_proto.schema.fetch import (
@@ -46,7 +47,8 @@ async def handle(request: FetchRequest, context: RequestContext) -> FetchRespons
     """Read from each partition of the request, or of its session."""
     now = asyncio.get_running_loop().time
     sessions = context.services.fetch_sessions
-    fetch = sessions.begin(request, context.version, now(), context.client_host)
+    wanted = await in_slices(wanted_in_steps(request, context.version))
+    fetch = sessions.begin(request, context.version, now(), context.client_host, wanted)
     if fetch.error:
         return FetchResponse(error_code=fetch.error)
     with context.child(semconv.GATEWAY_FETCH) as span:
@@ -57,7 +59,9 @@ async def handle(request: FetchRequest, context: RequestContext) -> FetchRespons
     if context.version < _FIRST_WITH_BATCHES:
         answers = await message_sets.for_consumer(fetch.ops, answers, context.version)
     error, session_id, partitions = fetch.finish(answers, now())
-    response = FetchResponse(error_code=error, session_id=session_id, responses=_topics(partitions))
+    response = FetchResponse(
+        error_code=error, session_id=session_id, responses=await in_slices(_topics(partitions))
+    )
     if context.version >= _FIRST_WITH_LEADERS:
         _tell_leaders(response, partitions, context)
     return response
@@ -95,14 +99,16 @@ def _tell_leaders(
     response.node_endpoints = [NodeEndpoint(context.node_id, *context.services.advertised)]
 
 
-def _topics(partitions: list[_Pair]) -> list[FetchableTopicResponse]:
+def _topics(partitions: list[_Pair]) -> Generator[None, None, list[FetchableTopicResponse]]:
     """Neighbours of one topic in one entry, as in the request; the order is kept."""
-    return [
-        FetchableTopicResponse(
-            name, topic_id or _NO_ID, [_partition(op.partition, answer) for op, answer in pairs]
-        )
-        for (name, topic_id), pairs in groupby(partitions, _topic_of)
-    ]
+    topics: list[FetchableTopicResponse] = []
+    for (name, topic_id), pairs in groupby(partitions, _topic_of):
+        described: list[PartitionData] = []
+        for op, answer in pairs:
+            described.append(_partition(op.partition, answer))
+            yield
+        topics.append(FetchableTopicResponse(name, topic_id or _NO_ID, described))
+    return topics
 
 
 def _topic_of(pair: _Pair) -> tuple[str, bytes]:

@@ -10,6 +10,7 @@ the message unless it is a failed authorization.
 from __future__ import annotations
 
 from quafka_gateway.context import RequestContext
+from quafka_mesh_ops.slices import listed
 from quafka_proto.errors import ErrorCode
 from quafka_proto.schema.groups import (
     Coordinator,
@@ -27,7 +28,7 @@ async def handle(
 ) -> FindCoordinatorResponse:
     """Name this gateway for every group."""
     keys = request.coordinator_keys if context.version >= 4 else [request.key]
-    found = [_coordinator(key, request.key_type, context) for key in keys]
+    found = await listed(_coordinator(key, request.key_type, context) for key in keys)
     if context.version >= 4:
         return FindCoordinatorResponse(coordinators=found)
     (one,) = found

@@ -6,10 +6,13 @@ that it is UNSUPPORTED_VERSION, as is a name that nobody knows.
 
 from __future__ import annotations
 
+from collections.abc import Generator, Iterator
+
 from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers import list_offsets_v0
 from quafka_mesh_ops import semconv
 from quafka_mesh_ops.ops import ListOffsetsOp, ListOffsetsOpResp, ListOffsetsOps
+from quafka_mesh_ops.slices import in_slices, listed
 from quafka_proto.errors import ErrorCode
 from quafka_proto.schema.list_offsets import (
     ListOffsetsPartition,
@@ -27,7 +30,7 @@ async def handle(request: ListOffsetsRequest, context: RequestContext) -> ListOf
     if context.version == 0:
         return await list_offsets_v0.handle(request, context)
     op = ListOffsetsOps(
-        [
+        await listed(
             ListOffsetsOp(
                 topic.name,
                 partition.partition_index,
@@ -37,26 +40,27 @@ async def handle(request: ListOffsetsRequest, context: RequestContext) -> ListOf
             for topic in request.topics
             for partition in topic.partitions
             if _supported(partition, context.version)
-        ],
+        ),
         isolation_level=request.isolation_level,
     )
     with context.child(semconv.GATEWAY_LIST_OFFSETS) as span:
         answers = iter(await context.broker.list_offsets(op, span.context))
-    return ListOffsetsResponse(
-        topics=[
-            ListOffsetsTopicResponse(
-                name=topic.name,
-                partitions=[
-                    _partition(
-                        partition.partition_index,
-                        next(answers) if _supported(partition, context.version) else _UNSUPPORTED,
-                    )
-                    for partition in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ]
-    )
+    return await in_slices(_response(request, answers, context.version))
+
+
+def _response(
+    request: ListOffsetsRequest, answers: Iterator[ListOffsetsOpResp], version: int
+) -> Generator[None, None, ListOffsetsResponse]:
+    topics: list[ListOffsetsTopicResponse] = []
+    for topic in request.topics:
+        partitions: list[ListOffsetsPartitionResponse] = []
+        for partition in topic.partitions:
+            answer = next(answers) if _supported(partition, version) else _UNSUPPORTED
+            partitions.append(_partition(partition.partition_index, answer))
+            yield
+        topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=partitions))
+        yield
+    return ListOffsetsResponse(topics=topics)
 
 
 _UNSUPPORTED = ListOffsetsOpResp(-1, error_code=ErrorCode.UNSUPPORTED_VERSION)

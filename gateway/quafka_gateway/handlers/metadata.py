@@ -94,7 +94,12 @@ def _question(request: MetadataRequest, context: RequestContext) -> DescribeTopi
     ids = dict.fromkeys(topic.topic_id for topic in topics if topic.name is None)
     ids.pop(_ZERO_ID, None)
     create = request.allow_auto_topic_creation or context.version < 4
-    return DescribeTopics(topics=[*names], topic_ids=[*ids], auto_create=create)
+    return DescribeTopics(
+        topics=[*names],
+        topic_ids=[*ids],
+        auto_create=create,
+        create_at_most=context.services.config.max_partitions_per_request,
+    )
 
 
 async def _topics(

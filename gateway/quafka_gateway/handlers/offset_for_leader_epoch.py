@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator, Iterator
+
 from quafka_gateway.context import RequestContext
-from quafka_mesh_ops.ops import EpochEndOp, EpochEndOps
+from quafka_mesh_ops.ops import EpochEndOp, EpochEndOpResp, EpochEndOps
+from quafka_mesh_ops.slices import in_slices, listed
 from quafka_proto.schema.leader_epochs import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
@@ -17,7 +20,7 @@ async def handle(
 ) -> OffsetForLeaderEpochResponse:
     """Ask for the end of each partition's epoch."""
     op = EpochEndOps(
-        [
+        await listed(
             EpochEndOp(
                 topic.topic,
                 partition.partition,
@@ -26,24 +29,29 @@ async def handle(
             )
             for topic in request.topics
             for partition in topic.partitions
-        ]
+        )
     )
     with context.child("gateway.kafka.offset_for_leader_epoch") as span:
         answers = iter(await context.broker.epoch_ends(op, span.context))
-    return OffsetForLeaderEpochResponse(
-        topics=[
-            OffsetForLeaderTopicResult(
-                topic=topic.topic,
-                partitions=[
-                    EpochEndOffset(
-                        error_code=answer.error_code,
-                        partition=partition.partition,
-                        leader_epoch=answer.end.leader_epoch,
-                        end_offset=answer.end.end_offset,
-                    )
-                    for partition, answer in zip(topic.partitions, answers, strict=False)
-                ],
+    return await in_slices(_response(request, answers))
+
+
+def _response(
+    request: OffsetForLeaderEpochRequest, answers: Iterator[EpochEndOpResp]
+) -> Generator[None, None, OffsetForLeaderEpochResponse]:
+    topics: list[OffsetForLeaderTopicResult] = []
+    for topic in request.topics:
+        partitions: list[EpochEndOffset] = []
+        for partition, answer in zip(topic.partitions, answers, strict=False):
+            partitions.append(
+                EpochEndOffset(
+                    error_code=answer.error_code,
+                    partition=partition.partition,
+                    leader_epoch=answer.end.leader_epoch,
+                    end_offset=answer.end.end_offset,
+                )
             )
-            for topic in request.topics
-        ]
-    )
+            yield
+        topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=partitions))
+        yield
+    return OffsetForLeaderEpochResponse(topics=topics)

@@ -9,6 +9,7 @@ Versions 13 and up name topics by id. Transactions are not served.
 
 from __future__ import annotations
 
+from collections.abc import Generator, Iterator
 from contextlib import suppress
 from dataclasses import replace
 
@@ -16,6 +17,7 @@ from quafka_gateway import message_sets
 from quafka_gateway.context import RequestContext
 from quafka_mesh_ops import semconv
 from quafka_mesh_ops.ops import ProduceOp, ProduceOpResp, ProduceOps
+from quafka_mesh_ops.slices import in_slices, listed
 from quafka_mesh_ops.tracing import Span, fail_with
 from quafka_proto.compression import Codec
 from quafka_proto.errors import BatchError, ErrorCode, Malformed
@@ -30,14 +32,21 @@ from quafka_proto.schema.produce import (
 
 _FIRST_WITH_BATCHES, _FIRST_WITH_ZSTD = 3, 7
 
+_MANY = 2_000
+"""Partitions of a request that is alone in its lane (`request_decoding.order_of`): only then may
+its handler give turns to others before the op is sent, or a later request would pass it."""
+
 
 async def handle(request: ProduceRequest, context: RequestContext) -> ProduceResponse | None:
     """Append to each partition; answered when the records are durable."""
     with context.child(semconv.GATEWAY_PRODUCE) as span:
-        answers = _refusal(request)
+        is_long = sum(len(topic.partition_data) for topic in request.topic_data) >= _MANY
+        answers = await _refusal(request, is_long)
         if answers is None:
             append = _append_message_sets if context.version < _FIRST_WITH_BATCHES else _append
-            answers = await append(request, _partitions(request), context, span)
+            parts = _partitions(request)
+            ops = await listed(parts) if is_long else list(parts)
+            answers = await append(request, ops, context, span)
         if span.context is not None:
             span.set({semconv.PARTITIONS: len(answers), semconv.ACKS: request.acks})
             topics = {topic.name for topic in request.topic_data}
@@ -46,20 +55,20 @@ async def handle(request: ProduceRequest, context: RequestContext) -> ProduceRes
             fail_with(span, (answer.error_code for answer in answers))
     if request.acks == 0:
         return None
-    remaining = iter(answers)
-    return ProduceResponse(
-        responses=[
-            TopicProduceResponse(
-                name=topic.name,
-                topic_id=topic.topic_id,
-                partition_responses=[
-                    _partition(partition.index, next(remaining))
-                    for partition in topic.partition_data
-                ],
-            )
-            for topic in request.topic_data
-        ]
-    )
+    return await in_slices(_response(request, iter(answers)))
+
+
+def _response(
+    request: ProduceRequest, answers: Iterator[ProduceOpResp]
+) -> Generator[None, None, ProduceResponse]:
+    topics: list[TopicProduceResponse] = []
+    for topic in request.topic_data:
+        partitions: list[PartitionProduceResponse] = []
+        for partition in topic.partition_data:
+            partitions.append(_partition(partition.index, next(answers)))
+            yield
+        topics.append(TopicProduceResponse(topic.name, topic.topic_id, partitions))
+    return ProduceResponse(responses=topics)
 
 
 async def _append(
@@ -112,21 +121,21 @@ def _refused(code: ErrorCode, message: str = "") -> ProduceOpResp:
     return ProduceOpResp(-1, error_code=code, log_start_offset=-1, error_message=message)
 
 
-def _partitions(request: ProduceRequest) -> list[ProduceOp]:
-    return [
+def _partitions(request: ProduceRequest) -> Iterator[ProduceOp]:
+    return (
         ProduceOp(topic.name, partition.index, partition.records or b"", _topic_id(topic.topic_id))
         for topic in request.topic_data
         for partition in topic.partition_data
-    ]
+    )
 
 
-def _refusal(request: ProduceRequest) -> list[ProduceOpResp] | None:
+async def _refusal(request: ProduceRequest, is_long: bool) -> list[ProduceOpResp] | None:
     """The answer to a request that is wrong as a whole; None for a good one."""
     if request.acks not in (-1, 0, 1):
         code = ErrorCode.INVALID_REQUIRED_ACKS
     elif request.transactional_id is not None:
         code = ErrorCode.INVALID_TXN_STATE
-    elif _names_a_partition_twice(request):
+    elif await _names_a_partition_twice(request, is_long):
         code = ErrorCode.INVALID_REQUEST
     else:
         return None
@@ -134,12 +143,13 @@ def _refusal(request: ProduceRequest) -> list[ProduceOpResp] | None:
     return [_refused(code)] * count
 
 
-def _names_a_partition_twice(request: ProduceRequest) -> bool:
+async def _names_a_partition_twice(request: ProduceRequest, is_long: bool) -> bool:
     """It would have as many batches as fit the request; clients never do that."""
     topics = request.topic_data
     if len(topics) == 1 and len(topics[0].partition_data) == 1:
         return False
-    named = {(t.name, t.topic_id, p.index) for t in topics for p in t.partition_data}
+    places = ((t.name, t.topic_id, p.index) for t in topics for p in t.partition_data)
+    named = set(await listed(places) if is_long else places)
     return len(named) < sum(len(topic.partition_data) for topic in topics)
 
 

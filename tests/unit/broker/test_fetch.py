@@ -279,3 +279,17 @@ async def test_a_partition_named_twice_is_woken_and_answered_twice() -> None:
         await put(state, topic, b"0")
         answers = await asyncio.wait_for(parked, 2)
         assert [offsets(answer) for answer in answers] == [[0], [0]]
+
+
+async def test_a_fetch_of_many_partitions_lets_others_run_and_misses_nothing() -> None:
+    async with running_state(MemoryDisk()) as state:
+        topic, _ = await state.create_topic(ORG, "t", 2_000)
+        asked = asyncio.create_task(get(state, *map(part, range(2_000)), wait=LONG))
+        await asyncio.sleep(0)  # it has looked at the first ones
+        await asyncio.sleep(0)
+        assert not len(state.purgatory)
+        began = time.monotonic()
+        await put(state, topic, b"0")
+        answers = await asked
+        assert offsets(answers[0]) == [0]
+        assert time.monotonic() - began < LONG / 2_000

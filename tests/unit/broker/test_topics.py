@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import uuid
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -131,6 +132,21 @@ async def test_describe_by_name_and_id_creates_only_what_it_may() -> None:
         assert (made.topics[0].error_code, len(made.topics[0].topic_id)) == (0, 16)
         everything = await topics.describe(state, context(), DescribeTopics())
         assert [t.topic for t in everything.topics] == ["known", "new"]
+
+
+async def test_one_op_creates_a_bounded_number_of_partitions() -> None:
+    config = BrokerConfig(data=Path("unused"), num_partitions=3)
+    async with running_state(MemoryDisk(), config) as state:
+        op = DescribeTopics(["a", "b", "c"], auto_create=True, create_at_most=7)
+        answer = await topics.describe(state, context(), op)
+        violation = ErrorCode.POLICY_VIOLATION
+        assert [(t.partitions, t.error_code) for t in answer.topics] == [
+            (3, 0), (3, 0), (0, violation),
+        ]  # fmt: skip
+        assert answer.created == 6
+        again = await topics.describe(state, context(), replace(op, create_at_most=2))
+        assert [t.error_code for t in again.topics] == [0, 0, violation]
+        assert again.created == 0
 
 
 async def test_auto_creation_can_be_off() -> None:

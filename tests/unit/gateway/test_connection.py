@@ -44,7 +44,7 @@ from quafka_proto.schema.configs import (
     IncrementalAlterConfigsResource,
 )
 from quafka_proto.schema.fetch import FetchPartition, FetchRequest, FetchTopic
-from quafka_proto.schema.metadata import MetadataRequest
+from quafka_proto.schema.metadata import MetadataRequest, MetadataRequestTopic
 from quafka_proto.schema.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.support.memory_transport import MemoryTransport
 
@@ -146,6 +146,57 @@ async def test_answers_leave_in_request_order(client: Client) -> None:
     client.broker.produced[0].set_result(None)
     await settle()
     assert client.transport.answered() == [1, 2, 3]
+
+
+async def test_a_long_request_keeps_its_place(client: Client) -> None:
+    """While it is decoded others have their turn, but none of its own connection."""
+    parts = [PartitionProduceData(index=i, records=b"batch") for i in range(20_000)]
+    topic = TopicProduceData(name="t", partition_data=parts)
+    client.produce(1)
+    client.send(2, ProduceRequest(acks=-1, topic_data=[topic]), 9)
+    client.produce(3)
+    assert client.connection.busy
+    turns = 0
+    while len(client.broker.produced) < 1:
+        await asyncio.sleep(0)
+    client.broker.produced[0].set_result(None)
+    while len(client.broker.produced) < 2:
+        await asyncio.sleep(0)
+        turns += 1
+    assert turns > 5
+    await settle()
+    assert len(client.broker.produced) == 2  # the third waits for the long one
+    client.broker.produced[1].set_result(None)
+    while client.transport.answered() != [1, 2, 3]:
+        await asyncio.sleep(0)
+        if len(client.broker.produced) == 3 and not client.broker.produced[2].done():
+            client.broker.produced[2].set_result(None)
+
+
+async def test_a_long_request_that_is_malformed_closes_the_connection(client: Client) -> None:
+    topics = [MetadataRequestTopic(name=f"t{i}") for i in range(20_000)]
+    frame = b"".join(encode_request(1, "test", MetadataRequest(topics=topics), 1))
+    body = frame[4:-3]  # cut short
+    client.connection.data_received(len(body).to_bytes(4, "big") + body)
+    assert client.memory.held == len(body)
+    while not client.transport.is_closing():
+        await asyncio.sleep(0)
+    assert client.memory.held == 0
+
+
+@pytest.mark.parametrize("acks", [0, 1])
+async def test_a_long_produce_is_begun_though_its_client_has_gone(
+    client: Client, acks: int
+) -> None:
+    parts = [PartitionProduceData(index=i, records=b"batch") for i in range(20_000)]
+    topic = TopicProduceData(name="t", partition_data=parts)
+    client.send(1, ProduceRequest(acks=acks, topic_data=[topic]), 9)
+    client.connection.connection_lost(None)
+    while not client.broker.produced:
+        await asyncio.sleep(0)
+    client.broker.produced[0].set_result(None)
+    await client.connection.wait_tasks()
+    assert client.memory.held == 0
 
 
 async def test_acks_0_leaves_no_gap_in_the_answers(client: Client) -> None:

@@ -13,6 +13,7 @@ from quafka_gateway.mesh import BrokerAwayError
 from quafka_gateway.topic_lister import TopicLister
 from quafka_mesh_ops.ops import DescribeTopics, DescribeTopicsResp
 from quafka_mesh_ops.tracing import TraceContext
+from quafka_proto.errors import ErrorCode
 from tests.unit.broker.memory_disk import MemoryDisk
 from tests.unit.broker.tools import ORG, context, running_state
 
@@ -75,6 +76,18 @@ async def test_many_names_are_asked_for_in_pages(monkeypatch: pytest.MonkeyPatch
         op = DescribeTopics(new, [b"?" * 16, topic.uuid], auto_create=True)
         assert await names(lister, op) == [*new, "", "old"]
         assert [len(op.topics or op.topic_ids or []) for op in asked.ops] == [3, 2, 2]
+
+
+async def test_the_pages_of_one_question_share_a_bound_of_creations(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(topic_lister, "PAGE", 2)
+    async with running_state(MemoryDisk()) as state:
+        lister = TopicLister(Asked(state))
+        new = [f"t{number}" for number in range(5)]
+        op = DescribeTopics(new, auto_create=True, create_at_most=3)
+        found = (await lister.describe(op, None, 1.0)).topics
+        assert [t.error_code for t in found] == [0, 0, 0] + [ErrorCode.POLICY_VIOLATION] * 2
 
 
 async def test_who_comes_late_is_given_a_later_list() -> None:
