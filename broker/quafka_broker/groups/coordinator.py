@@ -21,6 +21,7 @@ from quafka_broker.groups.group import Group, Saved
 from quafka_broker.groups.journal import Journal
 from quafka_broker.groups.lag import Lags, PartitionLag
 from quafka_broker.groups.limits import Limits, refusal_of_any
+from quafka_broker.groups.replies import Replies
 from quafka_broker.groups.states import State
 from quafka_broker.groups.table import Commit, Committed, Kept, Key, Place, Table
 from quafka_broker.groups.usage import Usage, offset_cost
@@ -73,6 +74,7 @@ class Coordinator:
         self._due: Deadlines[Key] = Deadlines()
         self._young: defaultdict[int, OrderedDict[str, None]] = defaultdict(OrderedDict)
         self._limited = LimitedLog(log)
+        self._replies = Replies()
         self._timer: asyncio.TimerHandle | None = None
         self._running = False
 
@@ -187,7 +189,7 @@ class Coordinator:
                 return JoinGroupResp(error, op.member_id)
         group = self._table.find_or_make(key).group
         answer: asyncio.Future[JoinGroupResp] = asyncio.get_running_loop().create_future()
-        reply = partial(_reply, answer)
+        reply = partial(self._replies.give, answer)
         member_id = group.join(op, _now(), reply)
         self._changed(key, group)
         if self._table.kept[key].is_only_expected and group.is_expected():
@@ -209,7 +211,7 @@ class Coordinator:
         if kept is None:
             return SyncGroupResp(_of_unknown(op.group))
         answer: asyncio.Future[SyncGroupResp] = asyncio.get_running_loop().create_future()
-        reply = partial(_reply, answer)
+        reply = partial(self._replies.give, answer)
         kept.group.sync(op, _now(), reply)
         self._changed(key, kept.group)
         try:
@@ -444,11 +446,6 @@ class Coordinator:
             self._drop_if_nothing(key)
         if self._running:
             self._arm()
-
-
-def _reply(answer: asyncio.Future[Any], value: Any) -> None:
-    if not answer.done():
-        answer.set_result(value)
 
 
 def _growth(commit: Commit, known: Mapping[Place, Committed]) -> Generator[None, None, int]:
