@@ -69,6 +69,14 @@ class LeaderEpochs:
             raise ValueError("there are no leader epochs")
         self._epochs, self._firsts = epochs, firsts
 
+    def skipped_before(self, by: int) -> int:
+        """Records below this id were appended before epochs were last skipped, by so many or more:
+        the log that they are of may have gone on elsewhere. 0: none were."""
+        for at in range(len(self._epochs) - 1, 0, -1):
+            if self._epochs[at] - self._epochs[at - 1] >= by:
+                return self._firsts[at]
+        return 0
+
     def of(self, global_id: int) -> int:
         """The epoch in which a record was appended."""
         return self._epochs[max(0, bisect_right(self._firsts, global_id) - 1)]

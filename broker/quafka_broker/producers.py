@@ -9,9 +9,11 @@ time.
 | --- | --- | --- |
 | known | repeats one of the last five | the offset of the first copy, or that it is in doubt |
 | known | is not the next | OUT_OF_ORDER_SEQUENCE_NUMBER |
+| known from before a restore | is later than the next | it is stored: those between are lost |
 | known | has an older epoch | INVALID_PRODUCER_EPOCH |
 | known | has a newer epoch, and a sequence above 0 | OUT_OF_ORDER_SEQUENCE_NUMBER |
 | never known | has a sequence above 0 | OUT_OF_ORDER_SEQUENCE_NUMBER: an earlier one is missing |
+| from before a restore, not known | has any sequence | it is stored |
 | perhaps known once | has a sequence above 0 | UNKNOWN_PRODUCER_ID: it begins a new epoch |
 | perhaps evicted | has any sequence, also 0 | UNKNOWN_PRODUCER_ID: it begins a new epoch |
 | any | is none of these | it is stored |
@@ -23,6 +25,9 @@ producer below it, the first batch in a partition is refused, and with it all it
 epoch. Its next epoch, with which Java and librdkafka answer UNKNOWN_PRODUCER_ID at once, is stored;
 librdkafka ends with a fatal error instead if what it sent may have been stored. So the bound costs
 an honest producer a round trip, and never a record twice.
+
+What a producer wrote between a snapshot and its restore is lost, so nothing of it can be stored
+twice. librdkafka would end with a fatal error if what comes next were refused.
 
 Kafka stores any sequence of a producer that it does not know; then, if the first batch fails, the
 second overtakes it. Here that is so only for one that is known to have been forgotten, and for
@@ -137,6 +142,10 @@ class Producers:
         """The checkpoint that had them was lost: any producer may have been evicted."""
         self.forgotten_below = 0
         """Any producer with an id below may have been known once."""
+        self.restored_below = 0
+        """Any producer with an id below may have written what a restore has not brought back."""
+        self.may_lack: Callable[[VirtualTopicId, int], bool] = lambda _topic, _offset: False
+        """Whether what followed the record at an offset may be lost with the disk it was on."""
         self.ours_below = _NO_LIMIT
         """So may any with an id from here on: another broker gave it, and nobody knows when."""
 
@@ -180,7 +189,7 @@ class Producers:
                     f"a new epoch begins with sequence {header.base_sequence}",
                 )
             return None
-        return self._next_or_repeated(producer, header)
+        return self._next_or_repeated(topic, producer, header)
 
     def _check_not_evicted(self, topic: VirtualTopicId, header: BatchHeader) -> None:
         org, key = self._org(topic), (topic, header.producer_id)
@@ -219,6 +228,8 @@ class Producers:
             )
         if topic.generation:
             return  # it may have begun with the topic that had this name before
+        if header.producer_id < self.restored_below:
+            return
         if not self.forgotten_below <= header.producer_id < self.ours_below:
             raise SequenceError(
                 ErrorCode.UNKNOWN_PRODUCER_ID,
@@ -229,13 +240,19 @@ class Producers:
             f"a producer's first batch has sequence {sequence}",
         )
 
-    def _next_or_repeated(self, producer: _Producer, header: BatchHeader) -> Batch | None:
+    def _next_or_repeated(
+        self, topic: VirtualTopicId, producer: _Producer, header: BatchHeader
+    ) -> Batch | None:
         last = _last_sequence(header.base_sequence, header.record_count)
         for batch in producer.batches:
             if (batch.first, batch.last) == (header.base_sequence, last):
                 return batch
-        expected = (producer.batches[-1].last + 1) % _SEQUENCES
-        if header.base_sequence != expected:
+        newest = producer.batches[-1]
+        expected = (newest.last + 1) % _SEQUENCES
+        ahead = (header.base_sequence - expected) % _SEQUENCES
+        if 0 < ahead < _SEQUENCES // 2 and newest.offset is not None:
+            ahead *= not self.may_lack(topic, newest.offset)
+        if ahead:
             raise SequenceError(
                 ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
                 f"sequence {header.base_sequence} came where {expected} is next",

@@ -33,7 +33,8 @@ from quafka_broker.registry_replay import (
 )
 from quafka_broker.topic_configs import Configs, TopicPolicy
 from quafka_broker.topics import Event, Registry, Topic, Unnamed
-from quafka_broker.virtual_topics import VirtualTopicId
+from quafka_broker.virtual_topics import OffsetGoneError, VirtualTopicId
+from quafka_broker.wal.epoch_file import SKIPPED
 from quafka_broker.wal.errors import StorageError
 from quafka_broker.wal.log import Log
 from quafka_mesh_ops.ops import Change
@@ -184,6 +185,16 @@ class BrokerState:
         # Ids of the last block may have been handed out: begin behind it.
         self._next_producer_id = max(ours.start, self.registry.producer_ids_up_to)
         self.producers.begin_ids(range(self._next_producer_id, ours.stop))
+        self.producers.restored_below = self.registry.restored_ids_below
+        self.producers.may_lack = self._may_lack
+
+    def _may_lack(self, id_: VirtualTopicId, offset: int) -> bool:
+        """Whether what followed a record may be lost: the log is a copy, and it is from before."""
+        try:
+            global_id = self.log.topic(id_).global_id_at(offset)
+        except (OffsetGoneError, IndexError):
+            return False
+        return global_id < self.log.epochs.skipped_before(SKIPPED)
 
     async def start_groups(self) -> None:
         """Rebuild the consumer groups from the log, behind the registry, and let them run.
@@ -435,7 +446,7 @@ class BrokerState:
         await self._change(put)
 
     async def skip_producer_ids(self, count: int) -> None:
-        """Hand out none of the next `count` ids. Durable on return.
+        """This log is a copy: hand out none of the next `count` ids. Durable on return.
 
         Raises:
             StorageError: they may be handed out.
@@ -443,7 +454,7 @@ class BrokerState:
 
         async def skip() -> None:
             up_to = min(self._next_producer_id + count, self._producer_ids.stop)
-            await self._record({"event": "producer_ids", "up_to": up_to})
+            await self._record({"event": "producer_ids", "up_to": up_to, "restored": True})
             self._begin_producer_ids()
 
         await self._change(skip)

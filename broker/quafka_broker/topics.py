@@ -11,6 +11,7 @@ them gives the registry. An event is applied, and answered, after its commit.
     {"event": "log_start", "org": 1, "name": …, "generation": 0, "starts": {"<partition>": 17}}
     {"event": "producer_ids", "up_to": …}        ids below have been, or will be, handed out
     {"event": "broker_configs", "scope": "cluster" or "own", "configs": {"message.max.bytes": "9"}}
+    {"event": "producer_ids", "up_to": …, "restored": true}   … before a snapshot was restored
     {"event": "generations", "from": 3}          every topic gets a generation at or above
     {"event": "journal_start", "name": "__quafka_groups", "start": 17}   of an internal topic
     {"event": "unnamed", "org": 1, "hash": hex, "generation": 0, "partitions": 3}
@@ -123,6 +124,8 @@ class Registry:
     def __init__(self) -> None:
         self.cluster_id = ""
         self.producer_ids_up_to = 0
+        self.restored_ids_below = 0
+        """Producers with ids below may have written to a log that this one is a copy of."""
         self.journal_starts: dict[str, int] = {}
         """Where internal topics begin, by name."""
         self.unnamed: dict[Unnamed, int] = {}
@@ -222,6 +225,8 @@ class Registry:
             self.cluster_id = event["id"]
         elif kind == "producer_ids":
             self.producer_ids_up_to = max(self.producer_ids_up_to, event["up_to"])
+            if event.get("restored"):
+                self.restored_ids_below = event["up_to"]
         elif kind == "broker_configs":
             self.broker_configs[event["scope"]] = event["configs"]
         elif kind == "generations":
@@ -294,12 +299,14 @@ class Registry:
     def size(self) -> int:
         """How many events it takes to restate this registry."""
         others = len(self.journal_starts) + len(self.unnamed)
-        return 3 + len(self._by_name) + len(self._log_starts) + others
+        return 4 + len(self._by_name) + len(self._log_starts) + others
 
     def restate(self) -> Iterator[Event]:
         """Events that make this registry."""
         yield {"event": "cluster", "id": self.cluster_id}
         yield {"event": "producer_ids", "up_to": self.producer_ids_up_to}
+        if self.restored_ids_below:
+            yield {"event": "producer_ids", "up_to": self.restored_ids_below, "restored": True}
         for scope, configs in self.broker_configs.items():
             if configs:
                 yield broker_configs_event(scope, configs)

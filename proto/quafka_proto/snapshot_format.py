@@ -191,6 +191,8 @@ class Manifest:
         end_id: every record whose global id is below is in, if it lived; none other is.
         org: whose entries are in it; None: everybody's.
         lease_until_ms: from then on it may be removed; None: only when somebody drops it.
+        evicted: [org, id]: idempotent producers of the org with ids below may have been forgotten;
+            None in manifests of older versions.
         producer_ids_up_to: producer ids below may have been handed out; 0 in manifests of older
             versions.
     """
@@ -206,6 +208,7 @@ class Manifest:
     groups: list[Group]
     segments: list[Segment] = field(default_factory=list[Segment])
     producer_ids_up_to: int = 0
+    evicted: list[list[int]] | None = None
 
     def topic(self, org: int, name: str) -> Topic | None:
         """The topic of that name."""
@@ -264,6 +267,7 @@ def decode_manifest(data: bytes) -> Manifest:
         [_group(item) for item in read.items("groups")],
         [_segment(item) for item in read.items("segments")],
         read.number("producer_ids_up_to", 0),
+        read.ranges("evicted") if read.has("evicted") else None,
     )
 
 
@@ -279,6 +283,9 @@ class _Fields:
         if not isinstance(value, kind) or isinstance(value, bool):
             raise Malformed(f"{self.where}: {name!r} is {value!r:.50}")
         return value
+
+    def has(self, name: str) -> bool:
+        return self._values.get(name) is not None
 
     def number(self, name: str, default: int | None = None) -> int:
         return cast(int, self._get(name, int, default))

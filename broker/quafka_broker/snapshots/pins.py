@@ -95,6 +95,7 @@ class _Seen(NamedTuple):
     cut_ms: int
     cluster_id: str
     producer_ids_up_to: int
+    evicted: list[tuple[int, int]]
     topics: list[RegisteredTopic]
     offsets: list[tuple[Key, list[tuple[Place, Committed]]]]
 
@@ -128,6 +129,7 @@ async def pin(
             time.time_ns() // 1_000_000,
             registry.cluster_id,
             registry.producer_ids_up_to,
+            state.producers.dump_evicted(),
             registry.every_topic(),
             state.groups.every_offset(),
         )
@@ -183,6 +185,7 @@ def _manifest(cut: LogCut, seen: _Seen, org: int) -> Manifest:
             _group(key, offsets) for key, offsets in seen.offsets if org in (WHOLE_LOG, key[0])
         ],
         producer_ids_up_to=seen.producer_ids_up_to,
+        evicted=[[number, below] for number, below in seen.evicted],
     )
 
 

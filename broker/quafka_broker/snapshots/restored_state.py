@@ -51,6 +51,9 @@ async def make_startable(wal: Path, manifest: Manifest, *, is_part: bool, fill: 
     state = BrokerState(BrokerConfig(data=wal.parent), log)
     await asyncio.to_thread(log.open, state.producers)
     log.start()
+    if manifest.evicted is not None:  # else any producer whose records have died may have been
+        state.producers.evictions_unknown = False
+        state.producers.load_evicted((org, below) for org, below in manifest.evicted)
     try:
         if is_part:
             await _record(log, manifest)

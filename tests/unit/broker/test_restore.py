@@ -172,12 +172,18 @@ async def test_clients_go_on(tmp_path: Path, store: Store) -> None:
             return ErrorCode(found.error_code), found.base_offset
 
         assert await answer(PRODUCER, 0, 7) == (ErrorCode.NONE, end - 1), "it is there already"
-        assert (await answer(PRODUCER, 0, 10))[0] == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-        assert await answer(PRODUCER, 0, 8) == (ErrorCode.NONE, end)
-        # One that began after the snapshot: its id is nobody else's, and it begins a new epoch.
-        lost = await state.next_producer_id() - SKIPPED_PRODUCER_IDS // 2
-        assert (await answer(lost, 0, 5))[0] == ErrorCode.UNKNOWN_PRODUCER_ID
-        assert await answer(lost, 1, 0) == (ErrorCode.NONE, end + 1)
+        assert (await answer(PRODUCER, 0, 1))[0] == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        # Its batches 8 and 9 are lost, and it has no use for an error; from then on none may be.
+        assert await answer(PRODUCER, 0, 10) == (ErrorCode.NONE, end)
+        assert await answer(PRODUCER, 0, 10) == (ErrorCode.NONE, end)
+        for sequence in (9, 13):
+            assert (await answer(PRODUCER, 0, sequence))[0] == (
+                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+            )
+        # One that began after the snapshot goes on, and its id is nobody else's.
+        fresh = await state.next_producer_id()
+        assert await answer(fresh - SKIPPED_PRODUCER_IDS // 2, 0, 5) == (ErrorCode.NONE, end + 1)
+        assert (await answer(fresh, 0, 5))[0] == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
         new, _ = await state.create_topic(ORG, "fresh", 1)
         await put(state, new, *named("fresh", range(5)))
         again = await snapshot(state, store)
@@ -233,10 +239,17 @@ async def test_a_manifest_of_an_older_version(tmp_path: Path, dest: Path) -> Non
         replace(
             made,
             producer_ids_up_to=0,
+            evicted=None,
             topics=[replace(topic, ulid="", slug="", created_ms=0) for topic in made.topics],
         )
     )
-    for field in (b'"producer_ids_up_to":0', b'"ulid":""', b'"slug":""', b'"created_ms":0'):
+    for field in (
+        b'"evicted":null',
+        b'"producer_ids_up_to":0',
+        b'"ulid":""',
+        b'"slug":""',
+        b'"created_ms":0',
+    ):
         old = old.replace(b"," + field, b"")
     await restored(store, decode_manifest(old), tmp_path / "new")
     async with state_in(tmp_path / "new") as state:
