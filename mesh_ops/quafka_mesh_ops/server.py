@@ -284,7 +284,7 @@ class _Session:
             refusal = self._server.gatekeeper.refusal(self._peer, *self._asked[request_id])
             if refusal is not None and request_id not in self._stopped:
                 self._stopped[request_id] = refusal
-                task.cancel()
+                self._cancel_soon(task)
 
     def stream_data(self, stream_id: int, data: bytes, end_stream: bool) -> None:
         """Act on every frame that is complete."""
@@ -321,7 +321,7 @@ class _Session:
         self._waiting.clear()
         self._behind.clear()
         for task in self.tasks.values():
-            task.cancel()
+            self._cancel_soon(task)
         if self._peer:
             self._server.sessions.discard(self)
             logger.info("node %s disconnected: %r", self._peer[:16], reason)
@@ -466,9 +466,13 @@ class _Session:
     def _cancel(self, request_id: int) -> None:
         task = self.tasks.get(request_id)
         if task is not None:
-            task.cancel()
+            self._cancel_soon(task)
         self._waiting.pop(request_id, None)
         self._replies.drop(request_id)
+
+    def _cancel_soon(self, task: asyncio.Task[None]) -> None:
+        """Cancel a task once it has begun: one that never begins would never clean up."""
+        self._loop.call_soon(task.cancel)
 
     def _must_wait(self) -> bool:
         return bool(self._waiting) or self._replies.backlog > _REPLY_BACKLOG

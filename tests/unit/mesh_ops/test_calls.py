@@ -14,6 +14,7 @@ from quafka_mesh_ops import client as client_module
 from quafka_mesh_ops import server as server_module
 from quafka_mesh_ops.client import MeshClient
 from quafka_mesh_ops.errors import OpFailedError, OutcomeUnknownError, PeerUnavailableError
+from quafka_mesh_ops.frames import Tag
 from quafka_mesh_ops.group_ops import JoinGroup, JoinGroupResp
 from quafka_mesh_ops.ops import (
     CreateTopic,
@@ -24,9 +25,11 @@ from quafka_mesh_ops.ops import (
     FetchOps,
     FetchOpsResp,
     InitProducerId,
+    ProduceOp,
+    ProduceOps,
     ProduceOpsResp,
 )
-from quafka_mesh_ops.parts import Op, OpCode, Part
+from quafka_mesh_ops.parts import Buffer, Op, OpCode, Part
 from quafka_mesh_ops.server import MeshServer, OpContext
 from quafka_mesh_ops.tracing import Tracer
 from quafka_mesh_ops.transport import broker_session
@@ -410,3 +413,31 @@ async def test_attempts_to_connect_become_fewer_and_are_not_in_step(
         late = gaps[8:]
         assert all(gap >= 0.05 for gap in late)
         assert max(late) - min(late) > 0.005
+
+
+@pytest.mark.parametrize("large", [False, True])
+async def test_an_op_that_is_cancelled_at_once_leaves_nothing_behind(large: bool) -> None:
+    """Its CANCEL reaches the broker together with it, before its task has begun."""
+    op = ProduceOps([ProduceOp("t" * 20, 0, b"x")] * 20_000) if large else PARK
+    lane = 3 if large else None
+    async with mesh() as m:
+        (session,) = m.server.sessions
+        act, cancelled = session._act, 0
+
+        def cancel_as_well(stream_id: int, tag: Tag, payload: Buffer) -> None:
+            nonlocal cancelled
+            act(stream_id, tag, payload)
+            if tag is Tag.OP:
+                for request_id in list(session.tasks):
+                    session._cancel(request_id)
+                    cancelled += 1
+
+        session._act = cancel_as_well  # type: ignore[method-assign]
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(1):
+                await m.client.call(op, org_id=1, deadline=60, lane=lane)
+        assert cancelled == 1
+        session._act = act  # type: ignore[method-assign]
+        assert (session.counters().ops, session.counters().credit_used_bytes) == (0, 0)
+        answer = await m.client.call(produce_of(b"abc"), org_id=1, deadline=5, lane=lane or 1)
+        assert answer.partitions[0].base_offset == 3
