@@ -80,11 +80,13 @@ def scan(
                 yield Torn(position, str(e))
                 return
             bad = _bad_at(window, salt, position, str(e), next_id or 0)
+            if bad.row is None and bad.end == window.size < durable:
+                bad = bad._replace(end=durable)  # one piece: an entry may lie across the file's end
             behind_damage = bad.row is None
             if bad.row is not None and next_id is not None:
                 next_id = bad.row.global_id + bad.row.record_count
             yield bad
-            position = bad.end
+            position = bad.end if bad.row is None else bad.row.end
         else:
             behind_damage = False
             yield row
