@@ -189,6 +189,18 @@ class LogSettings(OpsSettings):
         86_400_000, "how long such a cut is held at most, in ms; it keeps files that the log has "
         "freed", settings.whole(1_000, 2_592_000_000), "1000 to 2592000000",
     )  # fmt: skip
+    snapshot_interval_ms: int = setting(
+        0, "how often the broker makes a snapshot of all orgs by itself, in ms",
+        settings.whole(0, 2_592_000_000), "0 (never) to 2592000000",
+    )  # fmt: skip
+    snapshot_dest: str = setting(
+        "", "where it makes them: a folder, on another disk, or a URL like s3://bucket/path",
+        str, "DEST of `quafka snapshot`",
+    )  # fmt: skip
+    snapshot_keep: int = setting(
+        24, "how many of them are kept; those that commands have made are left alone",
+        settings.whole(1, 10_000), "1 to 10000",
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -126,6 +126,24 @@ class BrokerMetrics:
         yield from self._ops()
         yield from self._contents()
         yield from self._wal()
+        if self.state.snapshots.interval_ms:
+            yield from self._snapshots()
+
+    def _snapshots(self) -> Iterator[Family]:
+        status = self.state.snapshots
+        yield gauge(
+            "quafka_snapshot_age_seconds",
+            "Since the last good snapshot by the broker itself or, where none is known, its start",
+            status.age_ms / 1000,
+        )  # fmt: skip
+        yield gauge(
+            "quafka_snapshot_interval_seconds", "How often the broker makes a snapshot",
+            status.interval_ms / 1000,
+        )  # fmt: skip
+        yield counter("quafka_snapshots", "Snapshots that the broker made", status.made)
+        yield counter(
+            "quafka_snapshot_failures", "Snapshots that it could not make", status.failures
+        )
 
     def detail(self) -> Iterator[Family]:
         """Every partition and every group."""

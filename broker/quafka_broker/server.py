@@ -41,6 +41,7 @@ from quafka_broker.ops import (
 from quafka_broker.registry_replay import BadRegistryError
 from quafka_broker.retention import Retention
 from quafka_broker.snapshots.control import Control
+from quafka_broker.snapshots.schedule import Schedule
 from quafka_broker.state import BrokerState
 from quafka_broker.topics import REGISTRY_ORG
 from quafka_broker.wal.disk import RealDisk, sync_folder
@@ -159,6 +160,7 @@ class Broker:
         )
         allowed = self._allowed = AllowList(config.mesh_allow, config.mesh_allowed_file)
         state = self._state = BrokerState(config, wal)
+        schedule = Schedule(state) if config.snapshot_interval_ms else None
         try:
             with without_gc():
                 await asyncio.to_thread(wal.open, state.producers)
@@ -202,6 +204,8 @@ class Broker:
             await self._control.start()
         except OSError as e:
             raise StartupError(f"cannot listen in {config.data}: {e.strerror or e}") from e
+        if schedule is not None:
+            self._background.append(asyncio.create_task(schedule.run()))
         self._busy_with = ""
 
     async def _outlive_leases(self, held: float) -> None:

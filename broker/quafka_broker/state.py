@@ -31,6 +31,7 @@ from quafka_broker.registry_replay import (
     restored,
     unexplained,
 )
+from quafka_broker.snapshot_status import SnapshotStatus
 from quafka_broker.topic_configs import Configs, TopicPolicy
 from quafka_broker.topics import Event, Registry, Topic, Unnamed
 from quafka_broker.virtual_topics import OffsetGoneError, VirtualTopicId
@@ -66,6 +67,7 @@ class BrokerState:
     retention_changed: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when a topic's retention has been changed."""
     groups: Coordinator = field(init=False)
+    snapshots: SnapshotStatus = field(init=False)
     events_kept: int = 1_000
     """The registry is not restated before it has had so many events."""
     _changing: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -85,6 +87,7 @@ class BrokerState:
         self.producers = Producers(
             config.max_producers_per_org, expiration_ms=config.producer_id_expiration_ms
         )
+        self.snapshots = SnapshotStatus(config.snapshot_interval_ms)
         limits = Limits(
             config.group_min_session_timeout_ms / 1000,
             config.group_max_session_timeout_ms / 1000,

@@ -34,6 +34,8 @@ def sections(
 ) -> Iterator[Section]:
     """Of a broker whose log is open; `figures` have been read."""
     yield _log(state, figures)
+    if state.snapshots.interval_ms:
+        yield _snapshots(state)
     if state.log.damages:
         yield _damages(list(state.log.damages))
     yield _groups(figures)
@@ -64,6 +66,25 @@ def _log(state: BrokerState, figures: BrokerMetrics) -> Facts:
             ("fsync, 99 %", duration(stats.fsync.quantile(0.99))),
             ("last checkpoint", duration(figures.checkpoint_age)),
             ("written since", size(now.unsaved_bytes)),
+        ],
+    )
+
+
+def _snapshots(state: BrokerState) -> Facts:
+    status, config = state.snapshots, state.config
+    last = (
+        text("none is known", bad=True) if status.cut_ms is None else moment(status.cut_ms / 1000)
+    )
+    return Facts(
+        "Snapshots by the broker",
+        [
+            ("in", text(config.snapshot_dest)),
+            ("every", duration(status.interval_ms / 1000)),
+            ("last good one", last),
+            ("its age", duration(status.age_ms / 1000)),
+            ("made since the start", count(status.made)),
+            ("failures since the start", count(status.failures, bad=status.failures > 0)),
+            ("trouble", text(status.problem or "none", bad=bool(status.problem))),
         ],
     )
 

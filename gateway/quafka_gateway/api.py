@@ -493,7 +493,7 @@ APIS: dict[int, Api] = {
         DescribeGatewayRequest,
         describe_gateway.handle,
         0,
-        0,
+        1,
         Order(reads=ALL),
         ours=True,
     ),

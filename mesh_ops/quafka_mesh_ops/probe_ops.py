@@ -11,12 +11,19 @@ from quafka_mesh_ops.parts import Op, OpCode, Part
 
 @dataclass(frozen=True, slots=True)
 class ProbeResp(Part):
-    """The broker's version and wall clock, and what keeps it from its work; empty: nothing."""
+    """The broker's version and wall clock, and what keeps it from its work; empty: nothing.
+
+    `snapshot_interval_ms`: how often it makes a snapshot by itself; 0: never. `snapshot_problem`:
+    why the last attempt failed.
+    """
 
     version: str
     now_ms: int
     cluster_id: str = ""
     problem: str = ""
+    snapshot_interval_ms: int = 0
+    snapshot_age_ms: int = -1
+    snapshot_problem: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -193,6 +193,7 @@ class Manifest:
         lease_until_ms: from then on it may be removed; None: only when somebody drops it.
         evicted: [org, id]: idempotent producers of the org with ids below may have been forgotten;
             None in manifests of older versions.
+        scheduled: a broker made it by itself, and drops it when there are newer ones.
         producer_ids_up_to: producer ids below may have been handed out; 0 in manifests of older
             versions.
     """
@@ -209,6 +210,7 @@ class Manifest:
     segments: list[Segment] = field(default_factory=list[Segment])
     producer_ids_up_to: int = 0
     evicted: list[list[int]] | None = None
+    scheduled: bool = False
 
     def topic(self, org: int, name: str) -> Topic | None:
         """The topic of that name."""
@@ -268,6 +270,7 @@ def decode_manifest(data: bytes) -> Manifest:
         [_segment(item) for item in read.items("segments")],
         read.number("producer_ids_up_to", 0),
         read.ranges("evicted") if read.has("evicted") else None,
+        read.flag("scheduled"),
     )
 
 
@@ -283,6 +286,10 @@ class _Fields:
         if not isinstance(value, kind) or isinstance(value, bool):
             raise Malformed(f"{self.where}: {name!r} is {value!r:.50}")
         return value
+
+    def flag(self, name: str) -> bool:
+        """False where it is not there."""
+        return self._values.get(name) is True
 
     def has(self, name: str) -> bool:
         return self._values.get(name) is not None

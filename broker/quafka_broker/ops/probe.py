@@ -14,10 +14,13 @@ from quafka_mesh_ops.version import version
 async def handle(state: BrokerState, _context: OpContext, _op: Probe) -> ProbeResp:
     """Answer at once."""
     runs = await asyncio.to_thread(version)
-    health = state.log.health()
+    health, snapshots = state.log.health(), state.snapshots
     return ProbeResp(
         runs,
         time_ns() // 1_000_000,
         state.registry.cluster_id,
         health.failed or health.refusing or "",
+        snapshots.interval_ms,
+        snapshots.age_ms if snapshots.interval_ms else -1,
+        snapshots.problem,
     )

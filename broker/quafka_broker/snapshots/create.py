@@ -76,6 +76,7 @@ class Creation:
         *,
         org: int | None = None,
         lease_seconds: float | None = None,
+        scheduled: bool = False,
         progress: Progress = lambda _done, _all: None,
         step: Callable[[str], None] = lambda _name: None,
     ) -> None:
@@ -85,6 +86,7 @@ class Creation:
         self._cut = cut
         self._org = org
         self._lease_seconds = lease_seconds
+        self._scheduled = scheduled
         self._progress = progress
         self._step = step
         self._written = self._linked = self._reused = 0
@@ -149,6 +151,7 @@ class Creation:
             pieces=pieces,
             topics=topics,
             groups=groups,
+            scheduled=self._scheduled,
         )
 
     # --- segments -----------------------------------------------------------------------------

@@ -38,6 +38,7 @@ from quafka_proto.schema.quafka import (
 
 _SKEW_WARNING = 1.0
 _SKEW_FAILURE = 300.0
+_OLD_SNAPSHOT = 2.0  # intervals
 _ETHERNET = 1_452  # a datagram that fits everywhere; more is faster
 
 Status = Literal["ok", "warn", "fail"]
@@ -295,8 +296,22 @@ def _broker(report: Report, broker: GatewayBroker, gateway: DescribeGatewayRespo
             f"the broker at {broker.address} is {broker.version}, the gateway {gateway.version}",
             "use the same version of both",
         )
+    if broker.snapshot_interval_ms:
+        _snapshots(report, broker)
     doubt = max(broker.op_us, 0) / 1e6
     _clock(report, "broker", broker.time_ms, gateway.server_time_ms / 1000, doubt)
+
+
+def _snapshots(report: Report, broker: GatewayBroker) -> None:
+    age, interval = broker.snapshot_age_ms / 1000, broker.snapshot_interval_ms / 1000
+    message = f"the last of {broker.address} is {age:.0f} s old, one is made every {interval:.0f} s"
+    if broker.snapshot_problem:
+        fix = "see the broker's log; it tries again by itself"
+        report.warn("snapshots", f"{message}; {broker.snapshot_problem}", fix)
+    elif age > _OLD_SNAPSHOT * interval:
+        report.warn("snapshots", message, "see the broker's log, and snapshot.dest")
+    else:
+        report.ok("snapshots", message)
 
 
 # --- a record ---------------------------------------------------------------------------------

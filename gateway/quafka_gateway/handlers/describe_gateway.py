@@ -1,4 +1,4 @@
-"""DescribeGateway (key 20551, ours), version 0: this gateway, and the way to its brokers now."""
+"""DescribeGateway (key 20551, ours), versions 0 and 1: this gateway, and the way to its brokers."""
 
 from __future__ import annotations
 
@@ -54,6 +54,9 @@ async def _broker(link: BrokerLink, trace: TraceContext | None) -> GatewayBroker
         found.answered = True
         found.version, found.time_ms = answer.version, answer.now_ms
         found.problem, found.op_us = answer.problem, round(seconds * 1e6)
+        found.snapshot_interval_ms = answer.snapshot_interval_ms
+        found.snapshot_age_ms = answer.snapshot_age_ms
+        found.snapshot_problem = answer.snapshot_problem
     if counters.transport is not None:
         found.rtt_us = counters.transport.rtt_us
         found.datagram_bytes = counters.transport.datagram_bytes

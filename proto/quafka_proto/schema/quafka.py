@@ -69,7 +69,7 @@ class DescribeGroupLagResponse(Response, key=20550, versions="0", flexible="0+")
     groups: list[GroupLag] = array(GroupLag)
 
 
-class DescribeGatewayRequest(Request, key=20551, versions="0", flexible="0+"):
+class DescribeGatewayRequest(Request, key=20551, versions="0-1", flexible="0+"):
     pass
 
 
@@ -78,6 +78,7 @@ class GatewayBroker(Struct):
 
     `away_ms`: how long ops have not reached it; `op_us`: what one took just now; `rtt_us`: the
     smoothed round-trip time of the mesh; `problem`: what keeps the broker from its work.
+    `snapshot_interval_ms`: how often it makes snapshots by itself; 0: never.
     """
 
     address: str = string()
@@ -92,9 +93,12 @@ class GatewayBroker(Struct):
     datagram_bytes: int = int32(default=-1)
     packets_sent: int = int64()
     packets_lost: int = int64()
+    snapshot_interval_ms: int = int64("1+")
+    snapshot_age_ms: int = int64("1+", default=-1)
+    snapshot_problem: str = string("1+")
 
 
-class DescribeGatewayResponse(Response, key=20551, versions="0", flexible="0+"):
+class DescribeGatewayResponse(Response, key=20551, versions="0-1", flexible="0+"):
     throttle_time_ms: int = int32()
     server_time_ms: int = int64(default=-1)
     version: str = string()

@@ -13,8 +13,10 @@ import pytest
 
 from quafka.cli import main
 from quafka_broker.snapshots import catalog
+from quafka_broker.snapshots.control import Control
 from quafka_broker.snapshots.object_store import ObjectStore
 from quafka_broker.snapshots.pins import pin
+from quafka_broker.snapshots.scheduled import due
 from quafka_broker.snapshots.store import LOCK, open_store
 from quafka_broker.snapshots.verify import Verification
 from quafka_proto.snapshot_format import Manifest
@@ -22,6 +24,7 @@ from tests.support.s3 import S3, s3_server
 from tests.support.snapshot_reader import values
 from tests.unit.broker.snapshot_tools import put, snapshot, state_in
 from tests.unit.broker.test_snapshots import named
+from tests.unit.broker.tools import values_of
 
 ORG = 1
 DEAD_SECONDS = 1.0
@@ -74,6 +77,35 @@ async def test_snapshots_grow_and_are_dropped(tmp_path: Path, store: ObjectStore
             catalog.drop(store, lock, manifest.id)
         assert all(is_whole(store, left) for left in made[number + 1 :])
     assert store.files("") == {}
+
+
+async def test_a_broker_starts_on_what_is_restored(
+    tmp_path: Path, store: ObjectStore, url: str
+) -> None:
+    async with state_in(tmp_path / "data") as state:
+        topic, _ = await state.create_topic(ORG, "t", 1)
+        await put(state, topic, *named("t", range(60)))
+        cluster_id = state.registry.cluster_id
+        control = Control(state, tmp_path / "data")
+        await control.start()
+        made: list[tuple[bool, Manifest]] = []
+        for interval_ms in (0, 3_600_000, 0, 0):
+            what = (tmp_path / "data", store, cluster_id, interval_ms, 2)
+            made.append(await asyncio.to_thread(due, *what))
+        await control.close()
+    assert [one for one, _ in made] == [True, False, True, True]
+    left = [made[2][1], made[3][1]]
+    assert catalog.load_all(store) == left, "the two newest are kept"
+    for org in (None, ORG):
+        new = tmp_path / f"new-{org}"
+        command = ["snapshot", "restore", url, "--data", str(new)]
+        command += ["--org", str(org)] if org else []
+        assert await asyncio.to_thread(main, command) == 0
+        async with state_in(new) as state:
+            assert state.registry.cluster_id == cluster_id
+            assert state.registry.by_name(ORG, "t") == topic
+            found = await values_of(state.log, state.log.topic(topic.virtual(0)))
+            assert found == named("t", range(60))
 
 
 async def test_a_manifest_is_put_only_where_there_is_none(store: ObjectStore) -> None:

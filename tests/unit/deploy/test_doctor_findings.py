@@ -20,6 +20,7 @@ FINE: dict[str, Any] = {
     "address": "b:1", "connected": True, "answered": True, "version": "1.0", "time_ms": NOW_MS,
     "op_us": 900, "rtt_us": 300, "datagram_bytes": 60_000, "packets_sent": 9,
 }  # fmt: skip
+SNAPSHOTS = {"snapshot_interval_ms": 60_000, "snapshot_age_ms": 1_000}
 
 
 @pytest.mark.parametrize(
@@ -52,6 +53,9 @@ def test_clocks(skew: float, doubt: float, status: str, said: str) -> None:
         ({"problem": "no space left"}, "broker", "fail", "no space left"),
         ({"version": "0.9"}, "version", "warn", "is 0.9, the gateway 1.0"),
         ({"time_ms": NOW_MS + 60_000}, "clock", "warn", "60.0 s ahead"),
+        (SNAPSHOTS | {"snapshot_age_ms": 119_000}, "snapshots", "ok", "119 s old, one is made ev"),
+        (SNAPSHOTS | {"snapshot_age_ms": 121_000}, "snapshots", "warn", "121 s old, one is made"),
+        (SNAPSHOTS | {"snapshot_problem": "no bucket"}, "snapshots", "warn", "no bucket"),
     ],
 )
 def test_brokers(change: dict[str, Any], check: str, status: str, said: str) -> None:

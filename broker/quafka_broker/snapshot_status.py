@@ -1,0 +1,41 @@
+"""How the snapshots are that a broker makes by itself. Pure, but for the clock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from time import time_ns
+
+
+def _now_ms() -> int:
+    return time_ns() // 1_000_000
+
+
+@dataclass(slots=True, eq=False)
+class SnapshotStatus:
+    """Kept by the schedule, read by metrics, the status page and probes.
+
+    Attributes:
+        interval_ms: how often one is made; 0: never.
+        cut_ms: when the cut of the last good one was taken; None: none is known.
+        made: how many since the start.
+        failures: of attempts, since the start.
+        problem: why the last attempt failed; empty: it did not.
+    """
+
+    interval_ms: int
+    now_ms: Callable[[], int] = _now_ms
+    cut_ms: int | None = None
+    made: int = 0
+    failures: int = 0
+    problem: str = ""
+    _since_ms: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._since_ms = self.now_ms()
+
+    @property
+    def age_ms(self) -> int:
+        """Since the cut of the last good one or, where none is known, since the start."""
+        since = self._since_ms if self.cut_ms is None else self.cut_ms
+        return max(0, self.now_ms() - since)

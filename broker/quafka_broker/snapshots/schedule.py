@@ -1,0 +1,122 @@
+"""Snapshots that a broker makes by itself, `snapshot.interval.ms` apart.
+
+Each is made by a process of its own (`scheduled`), so that neither an upload nor the zones of a
+large log take the event loop's time. The broker takes the cut, as for the command.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import random
+import sys
+
+from quafka_broker.snapshot_status import SnapshotStatus
+from quafka_broker.snapshots.store import open_store
+from quafka_broker.state import BrokerState
+from quafka_mesh_ops.errors import StartupError
+
+log = logging.getLogger("quafka.broker.snapshots")
+
+_RETRY_SECONDS = 5.0
+_LONGEST_RETRY_SECONDS = 600.0
+_LEAVE_SECONDS = 5.0
+
+
+class AttemptError(Exception):
+    """No snapshot was made. The message says why."""
+
+
+class Schedule:
+    """Makes snapshots until it is cancelled; never two at once."""
+
+    def __init__(self, state: BrokerState, retry_seconds: float = _RETRY_SECONDS) -> None:
+        """
+        Raises:
+            StartupError: the settings make no sense together.
+        """
+        config = state.config
+        if not config.snapshot_dest:
+            raise StartupError(
+                "snapshot.interval.ms is set, and snapshot.dest is not: it says where snapshots "
+                "go, a folder or a URL like s3://bucket/path"
+            )
+        try:
+            open_store(config.snapshot_dest)
+        except OSError as e:
+            raise StartupError(f"snapshot.dest, {config.snapshot_dest}: {e}") from e
+        self._state = state
+        self._config = config
+        self._status: SnapshotStatus = state.snapshots
+        self._retry_seconds = retry_seconds
+
+    async def run(self) -> None:
+        """One attempt after the other. A failure is logged, counted and tried again, later each
+        time; how old the last good one is comes from DEST, so a restart changes nothing."""
+        failed = 0
+        while True:
+            try:
+                async with asyncio.timeout(self._config.snapshot_pin_max_ms / 1000):
+                    cut_ms = await self._attempt()
+            except (AttemptError, OSError) as e:  # a TimeoutError is an OSError
+                failed += 1
+                seconds = self._failed(str(e) or "it took longer than snapshot.pin.max.ms", failed)
+            else:
+                failed = 0
+                self._status.cut_ms, self._status.problem = cut_ms, ""
+                seconds = max(0, self._config.snapshot_interval_ms - self._status.age_ms) / 1000
+            await asyncio.sleep(max(seconds, 0.1))
+
+    def _failed(self, reason: str, times: int) -> float:
+        """Note it; returns after how many seconds the next attempt is."""
+        status = self._status
+        status.failures += 1
+        status.problem = reason
+        longest = min(_LONGEST_RETRY_SECONDS, self._config.snapshot_interval_ms / 1000)
+        seconds = min(longest, self._retry_seconds * 2.0 ** min(times - 1, 20))
+        seconds *= random.uniform(0.75, 1.0)  # noqa: S311 - no secret
+        log.error(
+            "no snapshot in %s: %s; the next attempt is in %.0f s",
+            self._config.snapshot_dest, reason, seconds,
+        )  # fmt: skip
+        return seconds
+
+    async def _attempt(self) -> int:
+        """Have one made, unless the last one is young enough; returns when its cut was taken."""
+        config = self._config
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "quafka_broker.snapshots.scheduled",
+            str(config.data), config.snapshot_dest, self._state.registry.cluster_id,
+            str(config.snapshot_interval_ms), str(config.snapshot_keep),
+            stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+        try:
+            out, err = await process.communicate()
+        finally:
+            await _ended(process)
+        if process.returncode != 0:
+            lines = err.decode(errors="replace").strip().splitlines()
+            raise AttemptError(lines[-1] if lines else f"its process ended by {process.returncode}")
+        answer = json.loads(out)
+        if answer["made"]:
+            self._status.made += 1
+            log.info("made the snapshot %s in %s", answer["id"], config.snapshot_dest)
+        return int(answer["cut_ms"])
+
+
+async def _ended(process: asyncio.subprocess.Process) -> None:
+    """Leave no process behind."""
+    if process.returncode is not None:
+        return
+    with contextlib.suppress(ProcessLookupError):
+        process.terminate()
+    try:
+        async with asyncio.timeout(_LEAVE_SECONDS):
+            await process.wait()
+    except TimeoutError:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()

@@ -1,0 +1,82 @@
+"""`python -m quafka_broker.snapshots.scheduled DATA DEST CLUSTER_ID INTERVAL_MS KEEP`: makes the
+snapshot that is due, beside the broker that runs in DATA, and drops the oldest beyond KEEP.
+
+Prints {"made": whether one was due, "id": …, "cut_ms": …} of the newest one. Exits with 1, and one
+line on stderr, where it cannot be made.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from quafka_broker.registry_replay import BadRegistryError
+from quafka_broker.snapshots.catalog import drop, load_all
+from quafka_broker.snapshots.control import ControlError
+from quafka_broker.snapshots.create import Creation, SnapshotError
+from quafka_broker.snapshots.from_broker import local_cut
+from quafka_broker.snapshots.store import Lock, Store, open_store
+from quafka_broker.wal.errors import DamagedLogError, StorageError
+from quafka_mesh_ops.errors import StartupError
+from quafka_proto.errors import Malformed
+from quafka_proto.snapshot_format import Manifest
+
+_NICE = 10
+_ERRORS = (
+    OSError, Malformed, SnapshotError, ControlError, StartupError, DamagedLogError,
+    BadRegistryError, StorageError,
+)  # fmt: skip
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run it; the exit code."""
+    data, dest, cluster_id, interval_ms, keep = arguments
+    os.nice(_NICE)
+    try:
+        made, newest = due(Path(data), open_store(dest), cluster_id, int(interval_ms), int(keep))
+    except BlockingIOError:
+        sys.stderr.write("another snapshot command is at work there\n")
+        return 1
+    except _ERRORS as e:
+        sys.stderr.write((str(e).replace("\n", " ") or type(e).__name__) + "\n")
+        return 1
+    sys.stdout.write(json.dumps({"made": made, "id": newest.id, "cut_ms": newest.cut_ms}))
+    return 0
+
+
+def due(
+    data: Path, store: Store, cluster_id: str, interval_ms: int, keep: int
+) -> tuple[bool, Manifest]:
+    """Make a snapshot where the newest is older than the interval; whether, and the newest.
+
+    Raises:
+        BlockingIOError: another command works on DEST.
+        OSError, Malformed, SnapshotError, ControlError, StartupError: it cannot be made.
+    """
+    now_ms = time.time_ns() // 1_000_000
+    whole = [m for m in load_all(store) if m.org is None and m.cluster_id == cluster_id]
+    if whole and 0 <= now_ms - whole[-1].cut_ms < interval_ms:
+        return False, whole[-1]
+    with store.locked() as lock, local_cut(data) as (cut, source):
+        made = Creation(store, source, cut, scheduled=True).run(lock).manifest
+        drop_oldest(store, lock, keep)
+    return True, made
+
+
+def drop_oldest(store: Store, lock: Lock, keep: int) -> None:
+    """Of the snapshots that were made so, keep the newest only: others are their makers'.
+
+    Raises:
+        OSError, Malformed: see `drop`.
+    """
+    ours = [manifest.id for manifest in load_all(store) if manifest.scheduled]
+    for snapshot_id in ours[:-keep]:
+        drop(store, lock, snapshot_id)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
