@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import os
 import sys
 import time
@@ -335,10 +336,11 @@ def _restore(options: argparse.Namespace, store: Store) -> int:
     begun = time.monotonic()
     progress = _Progress(sys.stderr.isatty())
     try:
-        done = restore(
-            store, _named(options, store), options.data, org=options.org,
-            skip_damage=options.damaged == "skip", progress=progress.show,
-        )  # fmt: skip
+        with _quiet_log():
+            done = restore(
+                store, _named(options, store), options.data, org=options.org,
+                skip_damage=options.damaged == "skip", progress=progress.show,
+            )  # fmt: skip
     except DamagedSnapshotError as e:
         progress.end()
         _complain(e.faults)
@@ -351,6 +353,18 @@ def _restore(options: argparse.Namespace, store: Store) -> int:
     _complain(done.faults)
     _tell_restored(options, done, time.monotonic() - begun)
     return EXIT_DAMAGED if done.faults else EXIT_DONE
+
+
+@contextmanager
+def _quiet_log() -> Generator[None]:
+    """A log that was never opened has no checkpoint and no epoch: no news to who restores it."""
+    log = logging.getLogger("quafka.broker")
+    before = log.level
+    log.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        log.setLevel(before)
 
 
 def _tell_restored(options: argparse.Namespace, done: Restored, took: float) -> None:

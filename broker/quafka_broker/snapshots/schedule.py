@@ -60,7 +60,9 @@ class Schedule:
             try:
                 async with asyncio.timeout(self._config.snapshot_pin_max_ms / 1000):
                     cut_ms = await self._attempt()
-            except (AttemptError, OSError) as e:  # a TimeoutError is an OSError
+            except Exception as e:  # a mistake of ours must not end the snapshots either
+                if not isinstance(e, AttemptError | OSError):  # a TimeoutError is an OSError
+                    log.exception("a snapshot failed")
                 failed += 1
                 seconds = self._failed(str(e) or "it took longer than snapshot.pin.max.ms", failed)
             else:
