@@ -300,7 +300,13 @@ async def _commit(state: BrokerState, world: World, group: str, topic: Topic, tu
 
 async def started(folder: Path) -> None:
     """The program as a whole starts, and stops. Raises StartupError."""
-    broker = Broker(BrokerConfig(data=folder, mesh_listen="127.0.0.1:0"), Tracer())
+    config = BrokerConfig(
+        data=folder,
+        mesh_listen="127.0.0.1:0",
+        ops_listen="127.0.0.1:0",
+        wal_reserve_bytes=RESERVE_BYTES,
+    )
+    broker = Broker(config, Tracer())
     try:
         await broker.start()
     finally:
