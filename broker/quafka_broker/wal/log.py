@@ -654,7 +654,16 @@ def _bytes_behind(checkpoint: Checkpoint | None, segments: Sequence[Segment]) ->
 
 
 def _has_freed(segments: Sequence[Segment]) -> bool:
-    """Whether records may have been removed: then not all producers are known by theirs."""
-    return any(
-        segment.kind == REWRITTEN or segment.number > at for at, segment in enumerate(segments)
-    )
+    """Whether records may have been removed: then not all producers are known by theirs.
+
+    Ids are dense in append order, so a missing one was removed, or lost. The numbers of segments
+    prove nothing: one that never got its header leaves a gap, too.
+    """
+    expected = 0
+    for segment in segments:
+        if segment.first_id is None:
+            continue
+        if segment.kind == REWRITTEN or segment.first_id != expected:
+            return True
+        expected = segment.next_id
+    return False

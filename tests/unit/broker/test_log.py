@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import cast
 
 import pytest
 
-from quafka_broker.wal.disk import RealDisk
+from quafka_broker.wal.disk import File, RealDisk
 from quafka_broker.wal.errors import StorageError
+from quafka_broker.wal.log import _has_freed
+from quafka_broker.wal.segment import Segment
 from quafka_broker.wal.writer import FsyncPolicy
+from quafka_proto.log_format import APPENDED, REWRITTEN, FileHeader
 from tests.unit.broker.memory_disk import MemoryDisk
 from tests.unit.broker.tools import EVERYTHING, append, checked, open_log, topic_id, values_of
 
@@ -269,3 +273,27 @@ async def test_only_what_is_asked_for_is_read() -> None:
         file.read_cached = counted  # type: ignore[method-assign]
         assert await values_of(log, "a") == [b"1"] * 3
         assert sum(sizes) < 1_000
+
+
+@pytest.mark.parametrize(
+    ("segments", "freed"),
+    [
+        ([(0, APPENDED, 0, 2), (1, APPENDED, 2, 5), (2, APPENDED, None, 0)], False),
+        ([(0, APPENDED, 0, 2), (3, APPENDED, 2, 5)], False),  # 1 and 2 never got a header
+        ([(1, APPENDED, 2, 5)], True),
+        ([(0, APPENDED, 0, 2), (1, APPENDED, 3, 5)], True),
+        ([(0, REWRITTEN, 0, 2)], True),
+        ([], False),
+    ],
+)
+def test_missing_ids_say_whether_records_were_freed(
+    segments: list[tuple[int, int, int | None, int]], freed: bool
+) -> None:
+    made = []
+    for number, kind, first_id, next_id in segments:
+        segment = Segment(number, FileHeader(0, kind), cast(File, None), cast(File, None))
+        if first_id is not None:
+            segment._sample.append(first_id)
+        segment.next_id = next_id
+        made.append(segment)
+    assert _has_freed(made) == freed
