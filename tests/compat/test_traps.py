@@ -236,11 +236,12 @@ def test_trap_09_of_groups_and_clusters(client: RawClient) -> None:
 def test_trap_10_magic_is_checked_for_each_batch(client: RawClient, topic: str) -> None:
     good, old = (build_batch([Record(0, 1, None, b"v", [])]) for _ in range(2))
     old[16] = 1
-    request = produce_request(topic, b"")
-    request.topic_data[0].partition_data[0].records = good + old
-    answer = client.call(request, ProduceResponse, VERSION["produce"])
-    code = answer.responses[0].partition_responses[0].error_code
-    assert code == ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT
+    for records in (old, good + old, good + good):
+        request = produce_request(topic, b"")
+        request.topic_data[0].partition_data[0].records = records
+        answer = client.call(request, ProduceResponse, VERSION["produce"])
+        code = answer.responses[0].partition_responses[0].error_code
+        assert code == ErrorCode.INVALID_RECORD, "one batch of format 2, as in Kafka"
     assert fetch(client, topic, 0).high_watermark == 0
 
 
@@ -248,9 +249,16 @@ def test_trap_10_base_offset_and_leader_epoch_lie_outside_the_crc(
     client: RawClient, topic: str
 ) -> None:
     batch = build_batch([Record(0, 1, None, b"v", [])])
-    rebase(batch, 77, 5)
+    rebase(batch, 0, 5)
     assert produce_batch(client, topic, batch) == 0
-    assert values(fetch(client, topic, 0)) == [b"v"]
+    assert produce_batch(client, topic, batch) == 1
+    assert values(fetch(client, topic, 0)) == [b"v", b"v"]
+    rebase(batch, 77, 5)
+    request = produce_request(topic, b"")
+    request.topic_data[0].partition_data[0].records = batch
+    answer = client.call(request, ProduceResponse, VERSION["produce"])
+    code = answer.responses[0].partition_responses[0].error_code
+    assert code == ErrorCode.INVALID_RECORD, "a client's batch begins at offset 0 (UnifiedLog)"
 
 
 @pytest.mark.parametrize("version", range(2, 11))
