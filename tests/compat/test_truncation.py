@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
@@ -73,7 +74,10 @@ class After(NamedTuple):
 @pytest.fixture(scope="module")
 def after(tmp_path_factory: pytest.TempPathFactory) -> Iterator[After]:
     never = ("--wal-fsync", "never")
-    with Cluster(tmp_path_factory.mktemp("truncation"), broker_args=never) as cluster:
+    with (
+        Cluster(tmp_path_factory.mktemp("truncation"), broker_args=never) as cluster,
+        ExitStack() as closing,
+    ):
         send(cluster, "old", 0, SURVIVES)
         sizes = sizes_of_log(cluster)
         send(cluster, "old", SURVIVES, READ)
@@ -84,6 +88,7 @@ def after(tmp_path_factory: pytest.TempPathFactory) -> Iterator[After]:
             for case in EXPECTED
         }
         for consumer in consumers.values():
+            closing.callback(consumer.close)
             consumer.assign([0])
         for consumer in consumers.values():
             assert read(consumer, READ) == values("old", 0, READ)
@@ -101,8 +106,6 @@ def after(tmp_path_factory: pytest.TempPathFactory) -> Iterator[After]:
         for consumer in consumers.values():
             consumer.resume([0])
         yield After(cluster, {case: outcome(consumer) for case, consumer in consumers.items()})
-        for consumer in consumers.values():
-            consumer.close()
 
 
 def read_by_whom_tells_no_epoch(cluster: Cluster, label: bytes) -> None:
