@@ -44,9 +44,12 @@ from quafka_proto.schema.quorum import (
 from tests.support.cluster import Cluster
 from tests.support.consumers import CONSUMERS, DEFAULTS, Arrived, Consumer, OutOfRange, Truncated
 from tests.support.fetch_calls import get, part, request_of
+from tests.support.java import JAVA_CLIENTS
 from tests.support.kafka_calls import metadata
 from tests.support.kafka_calls import values as values_of
 from tests.support.raw_client import RawClient
+
+pytestmark = JAVA_CLIENTS
 
 TOPIC = "cut"
 SURVIVES, READ, END = 4, 10, 16

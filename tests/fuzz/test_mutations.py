@@ -101,12 +101,18 @@ def allowed(data: bytes) -> float:
 
 
 def assert_quick(run: Callable[[bytes], bool], data: bytes) -> None:
-    """The machine may have been busy, or the first use compiled something: the best of a few."""
+    """The machine may have been busy, or the first use compiled something: the best of some.
+
+    A core that is shared with another process stays slow for longer than a few runs take.
+    """
     best = 1e9
-    for _ in range(20):
-        started = time.thread_time()
-        run(data)
-        best = min(best, time.thread_time() - started)
+    until = time.monotonic() + 5
+    while best > allowed(data) and time.monotonic() < until:
+        for _ in range(20):
+            started = time.thread_time()
+            run(data)
+            best = min(best, time.thread_time() - started)
+        time.sleep(0.05)
     assert best <= allowed(data), (best, data)
 
 

@@ -185,10 +185,10 @@ def test_a_new_disk_begins_with_the_last_snapshot(
                 )
             )
             cluster.broker.kill()
-            old = load.acknowledged()
             shutil.rmtree(cluster.data)
             cluster.data = tmp_path / "new"
             assert main(["snapshot", "restore", str(dest), "--data", str(cluster.data)]) == 0
+            old = load.acknowledged()  # by now clients have all that the old broker answered
             cluster.start_broker()
             assert about(cluster) == before
             for producer in load.producers:

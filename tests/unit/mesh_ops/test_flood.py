@@ -136,7 +136,7 @@ async def test_what_cannot_be_opened_holds_no_slot() -> None:
 
 
 async def test_silent_senders_hold_slots_for_as_long_as_a_handshake_may_take() -> None:
-    async with served(handshake_deadline=0.3) as s, s.gateway():
+    async with served(handshake_deadline=2.0) as s, s.gateway():
         with stranger() as sock:
             for _ in range(MAX_UNPROVEN + 4):
                 sock.sendto(client_hello(), ("127.0.0.1", s.port))
@@ -148,7 +148,7 @@ async def test_silent_senders_hold_slots_for_as_long_as_a_handshake_may_take() -
                 assert isinstance(
                     await client.call(DescribeTopics(), org_id=1, deadline=1), DescribeTopicsResp
                 )
-            async with asyncio.timeout(2):
+            async with asyncio.timeout(10):
                 while s.connections > 2:
                     await asyncio.sleep(0.01)
 
