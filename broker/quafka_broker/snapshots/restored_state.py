@@ -15,6 +15,7 @@ from quafka_broker import event_batches, topics
 from quafka_broker.config import BrokerConfig
 from quafka_broker.groups import event_codec
 from quafka_broker.groups.table import Committed, offsets_event
+from quafka_broker.leases import Leases
 from quafka_broker.state import BrokerState
 from quafka_broker.topics import GROUPS, REGISTRY, Registry
 from quafka_broker.virtual_topics import VirtualTopicId
@@ -48,7 +49,8 @@ async def make_startable(wal: Path, manifest: Manifest, *, is_part: bool, fill: 
         OSError: a file cannot be read or written.
     """
     log = Log(RealDisk(wal), FsyncPolicy(), _SEGMENT_BYTES)
-    state = BrokerState(BrokerConfig(data=wal.parent), log)
+    # No gateway reads this log yet: there are no leases to wait for.
+    state = BrokerState(BrokerConfig(data=wal.parent), log, leases=Leases(0))
     await asyncio.to_thread(log.open, state.producers)
     log.start()
     if manifest.evicted is not None:  # else any producer whose records have died may have been

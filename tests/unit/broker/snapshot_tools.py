@@ -36,7 +36,8 @@ async def state_in(data: Path) -> AsyncIterator[BrokerState]:
     """A broker's state in a folder, with small segments."""
     (data / "wal").mkdir(parents=True, exist_ok=True)
     config = BrokerConfig(data=data)
-    async with running_state(RealDisk(data / "wal"), config, segment_bytes=SEGMENT) as state:
+    disk = RealDisk(data / "wal")
+    async with running_state(disk, config, segment_bytes=SEGMENT, lease_seconds=0) as state:
         yield state
 
 
