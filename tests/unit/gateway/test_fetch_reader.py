@@ -51,18 +51,21 @@ async def test_idle_consumers_share_their_wait_and_none_answers_early() -> None:
         await edge.produce(b"a")
         await edge.with_lease()
         took: list[float] = []
+        begins: list[float] = []
         loop = asyncio.get_running_loop()
 
         async def poll(after: float) -> None:
             await asyncio.sleep(after)
             began = loop.time()
+            begins.append(began)
             assert values(await edge.fetch(1, max_wait_ms=200)) == []
             took.append(loop.time() - began)
 
         await asyncio.gather(*(poll(i * 0.001) for i in range(100)))
         assert min(took) > 0.19
         assert max(took) < 0.35
-        assert len(edge.broker.fetched) < 20
+        spread = max(begins) - min(begins)  # 0.1 s, but for a busy machine
+        assert len(edge.broker.fetched) < 20 * max(1.0, spread / 0.1)
 
 
 async def test_one_leaving_harms_no_other_and_the_last_takes_the_op_along() -> None:
