@@ -190,8 +190,8 @@ class _Link:
         raise AssertionError
 
 
-class _RemoteFiles:
-    """What a pin of a broker elsewhere holds."""
+class _Remote:
+    """A pin of a broker elsewhere: it has no files here."""
 
     def __init__(self, link: _Link, pin: str) -> None:
         self._link = link
@@ -208,6 +208,10 @@ class _RemoteFiles:
 
     def zones_path(self, segment: SegmentCut) -> Path | None:
         return None
+
+
+class _RemoteFiles(_Remote):
+    """What a pin of a broker elsewhere holds."""
 
     def log(self, number: int, at: int, size: int) -> bytes:
         return b"".join(self.log_chunks(number, at, size))
@@ -243,24 +247,8 @@ class _RemoteFiles:
         return bytes(answer.data)
 
 
-class _RemoteOrg:
+class _RemoteOrg(_Remote):
     """One org's entries of what a pin of a broker elsewhere holds. There are no raw files."""
-
-    def __init__(self, link: _Link, pin: str) -> None:
-        self._link = link
-        self._pin = pin
-
-    def log_path(self, number: int) -> Path | None:
-        return None
-
-    def index_path(self, number: int) -> Path | None:
-        return None
-
-    def zones(self, segment: SegmentCut) -> bytes | None:
-        return None
-
-    def zones_path(self, segment: SegmentCut) -> Path | None:
-        return None
 
     def log(self, number: int, at: int, size: int) -> bytes:
         raise OSError("the broker gives one org's entries only")
