@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from quafka_broker.config import BrokerConfig
-from quafka_mesh_ops.admin_ops import ConfigChange, ConfigSynonym
+from quafka_mesh_ops.ops.admin import ConfigChange, ConfigSynonym
 from quafka_mesh_ops.settings import Setting
 from quafka_proto.config_kinds import ConfigOperation, ConfigSource
 

@@ -18,8 +18,8 @@ from quafka_broker.groups.group import Group
 from quafka_broker.groups.lag import PartitionLag
 from quafka_broker.op_stats import BrokerStats
 from quafka_broker.state import BrokerState
-from quafka_mesh_ops.metrics import Family, Kind, Sample, counter, gauge
 from quafka_proto.errors import ErrorCode
+from quafka_telemetry.metrics import Family, Kind, Sample, counter, gauge
 
 _PARTITION = ("org", "topic", "partition")
 _GROUP = ("org", "consumergroup")

@@ -6,11 +6,11 @@ import time
 from collections import deque
 from typing import NamedTuple
 
-from quafka_mesh_ops.group_ops import JoinGroupResp, SyncGroupResp
-from quafka_mesh_ops.metrics import Histogram
-from quafka_mesh_ops.ops import FetchOpsResp
-from quafka_mesh_ops.parts import OpCode, Part
+from quafka_mesh_ops.ops.codec import OpCode, Part
+from quafka_mesh_ops.ops.groups import JoinGroupResp, SyncGroupResp
+from quafka_mesh_ops.ops.records import FetchOpsResp
 from quafka_mesh_ops.server import OpContext
+from quafka_telemetry.metrics import Histogram
 
 SLOW_OPS = 100
 """So many are remembered."""

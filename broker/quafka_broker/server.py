@@ -38,12 +38,12 @@ from quafka_broker.ops import (
     snapshots,
     topics,
 )
-from quafka_broker.registry_replay import BadRegistryError
-from quafka_broker.retention import Retention
 from quafka_broker.snapshots.control import Control
 from quafka_broker.snapshots.schedule import Schedule
 from quafka_broker.state import BrokerState
-from quafka_broker.topics import REGISTRY_ORG
+from quafka_broker.topics.registry import REGISTRY_ORG
+from quafka_broker.topics.replay import BadRegistryError
+from quafka_broker.topics.retention import Retention
 from quafka_broker.wal.disk import RealDisk, sync_folder
 from quafka_broker.wal.errors import DamagedLogError, StorageError
 from quafka_broker.wal.log import Log
@@ -51,18 +51,19 @@ from quafka_broker.wal.rewriter import RewritePolicy, Rewriter
 from quafka_broker.wal.writer import FsyncPolicy
 from quafka_mesh_ops.allow_list import AllowList
 from quafka_mesh_ops.counters import handshake_families, mesh_families, mesh_page
-from quafka_mesh_ops.errors import OpFailedError, StartupError
+from quafka_mesh_ops.errors import OpFailedError
 from quafka_mesh_ops.grants import LAST_ORG
 from quafka_mesh_ops.identity import Identity
-from quafka_mesh_ops.operations import Operations
-from quafka_mesh_ops.parts import OpCode, Part, without_gc
-from quafka_mesh_ops.process_metrics import ProcessFigures, process_metrics
+from quafka_mesh_ops.ops.codec import OpCode, Part, without_gc
 from quafka_mesh_ops.server import MeshServer, OpContext
 from quafka_mesh_ops.settings import join_address, split_address
-from quafka_mesh_ops.span_metrics import span_families
-from quafka_mesh_ops.status_page import Section, StatusPage, text
-from quafka_mesh_ops.tracing import Tracer
 from quafka_proto.errors import ErrorCode
+from quafka_telemetry.operations import Operations
+from quafka_telemetry.process_metrics import ProcessFigures, process_metrics
+from quafka_telemetry.span_metrics import span_families
+from quafka_telemetry.startup import StartupError
+from quafka_telemetry.status_page import Section, StatusPage, text
+from quafka_telemetry.tracing import Tracer
 
 log = logging.getLogger("quafka.broker")
 

@@ -10,16 +10,22 @@ from dataclasses import dataclass, field
 from time import time_ns
 from typing import Any, TypeVar
 
-from quafka_broker import event_batches, topic_configs, topics
-from quafka_broker.admissions import Admissions
+from quafka_broker.admission.queue import Admissions
 from quafka_broker.broker_configs import DynamicConfigs
 from quafka_broker.config import BrokerConfig
 from quafka_broker.groups.coordinator import Coordinator
 from quafka_broker.groups.limits import Limits
+from quafka_broker.journals import event_batches
 from quafka_broker.leases import Leases
-from quafka_broker.producers import Producers
-from quafka_broker.purgatory import Purgatory
-from quafka_broker.registry_replay import (
+from quafka_broker.partitions.partition import OffsetGoneError, VirtualTopicId
+from quafka_broker.partitions.producers import Producers
+from quafka_broker.partitions.purgatory import Purgatory
+from quafka_broker.snapshots.status import SnapshotStatus
+from quafka_broker.topics import configs as topic_configs
+from quafka_broker.topics import registry as topics
+from quafka_broker.topics.configs import Configs, TopicPolicy
+from quafka_broker.topics.registry import Event, Registry, Topic, Unnamed
+from quafka_broker.topics.replay import (
     SECTION,
     BadRegistryError,
     Pin,
@@ -31,17 +37,13 @@ from quafka_broker.registry_replay import (
     restored,
     unexplained,
 )
-from quafka_broker.snapshot_status import SnapshotStatus
-from quafka_broker.topic_configs import Configs, TopicPolicy
-from quafka_broker.topics import Event, Registry, Topic, Unnamed
-from quafka_broker.virtual_topics import OffsetGoneError, VirtualTopicId
 from quafka_broker.wal.epoch_file import SKIPPED
 from quafka_broker.wal.errors import StorageError
 from quafka_broker.wal.log import Log
-from quafka_mesh_ops.ops import Change
-from quafka_mesh_ops.slices import Slices
-from quafka_mesh_ops.tracing import ProducedBy
+from quafka_mesh_ops.ops.records import Change
 from quafka_proto.records import BatchHeader
+from quafka_telemetry.slices import Slices
+from quafka_telemetry.tracing import ProducedBy
 
 log = logging.getLogger("quafka.broker.registry")
 

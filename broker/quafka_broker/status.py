@@ -8,11 +8,12 @@ from operator import attrgetter
 from quafka_broker.metrics import BrokerMetrics, GroupLag
 from quafka_broker.op_stats import BrokerStats, SlowOp
 from quafka_broker.state import BrokerState
-from quafka_broker.topics import Topic
+from quafka_broker.topics.registry import Topic
 from quafka_broker.wal.quarantine import Damage
-from quafka_mesh_ops import status_page
 from quafka_mesh_ops.counters import PeerCounters
-from quafka_mesh_ops.status_page import (
+from quafka_mesh_ops.peer_table import peer_table
+from quafka_telemetry import status_page
+from quafka_telemetry.status_page import (
     Cell,
     Facts,
     Section,
@@ -40,7 +41,7 @@ def sections(
         yield _damages(list(state.log.damages))
     yield _groups(figures)
     yield _topics(state)
-    yield status_page.peers(peers())
+    yield peer_table(peers())
     yield _ops(stats)
     yield _slow(stats, trace_url)
 

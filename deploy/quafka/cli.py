@@ -14,9 +14,9 @@ from quafka.commands import declare
 from quafka.settings import PROGRAMS, known_to_any
 from quafka.sources import Effective, SettingError, add_flags, declared, dotted, load
 from quafka_gateway.config import GatewayConfig
-from quafka_mesh_ops.errors import StartupError
 from quafka_mesh_ops.settings import CommonSettings
-from quafka_mesh_ops.version import version
+from quafka_telemetry.startup import StartupError
+from quafka_telemetry.version import version
 
 if TYPE_CHECKING:
     from quafka_broker.server import Broker
@@ -140,8 +140,8 @@ def _run(options: argparse.Namespace) -> int:
 
 def _run_program(name: str, config: CommonSettings, options: argparse.Namespace) -> int:
     # Imported only now: neither program pays for the other.
-    from quafka_mesh_ops.otlp_metrics import push_from_environment
-    from quafka_mesh_ops.tracing import tracer_from_environment
+    from quafka_telemetry.otlp_metrics import push_from_environment
+    from quafka_telemetry.tracing import tracer_from_environment
 
     try:
         edge = config.sampling if isinstance(config, GatewayConfig) else None

@@ -7,7 +7,7 @@ import logging
 import sys
 from datetime import UTC, datetime
 
-from quafka_mesh_ops.log_context import log_fields
+from quafka_telemetry.log_context import log_fields
 
 # One record is one line, whatever a client calls itself: no line of its making, no colours.
 _CONTROL = {

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from quafka_mesh_ops.errors import StartupError
+from quafka_telemetry.startup import StartupError
 
 if TYPE_CHECKING:
     from quafka_mesh_ops.grants import Entry

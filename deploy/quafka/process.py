@@ -12,12 +12,12 @@ import signal
 import sys
 from typing import Any, Protocol
 
-from quafka_mesh_ops.errors import StartupError
-from quafka_mesh_ops.garbage import collect_when_idle
-from quafka_mesh_ops.loop_turns import LoopTurns
-from quafka_mesh_ops.metrics import Metrics
-from quafka_mesh_ops.otlp_metrics import MetricsPush
-from quafka_mesh_ops.tracing import Tracer
+from quafka_telemetry.garbage import collect_when_idle
+from quafka_telemetry.loop_turns import LoopTurns
+from quafka_telemetry.metrics import Metrics
+from quafka_telemetry.otlp_metrics import MetricsPush
+from quafka_telemetry.startup import StartupError
+from quafka_telemetry.tracing import Tracer
 
 log = logging.getLogger("quafka")
 

@@ -17,7 +17,6 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any
 
 from quafka.commands.output import Quantity, facts, table
-from quafka_broker.registry_replay import BadRegistryError
 from quafka_broker.snapshots.catalog import drop, expired, load, snapshot_ids
 from quafka_broker.snapshots.control import ControlError
 from quafka_broker.snapshots.create import Creation, Made, SnapshotError
@@ -27,12 +26,13 @@ from quafka_broker.snapshots.restore import DamagedSnapshotError, Restored, Rest
 from quafka_broker.snapshots.source import Source
 from quafka_broker.snapshots.store import Store, open_store
 from quafka_broker.snapshots.verify import Verification
+from quafka_broker.topics.replay import BadRegistryError
 from quafka_broker.wal.errors import DamagedLogError, StorageError
-from quafka_mesh_ops.errors import StartupError
 from quafka_mesh_ops.identity import parse_node_id
 from quafka_mesh_ops.settings import split_address
 from quafka_proto.errors import Malformed
 from quafka_proto.snapshot_format import Manifest, manifest_path
+from quafka_telemetry.startup import StartupError
 
 EXIT_DONE, EXIT_DAMAGED, EXIT_WRONG = 0, 1, 2
 _PROGRESS_SECONDS = 1.0

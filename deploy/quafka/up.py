@@ -20,9 +20,9 @@ from quafka.sources import Effective, declared, flag
 from quafka.supervise import Child, say, supervise
 from quafka_broker.config import BrokerConfig
 from quafka_gateway.config import GatewayConfig
-from quafka_mesh_ops.errors import StartupError
 from quafka_mesh_ops.identity import Identity
 from quafka_mesh_ops.settings import CommonSettings
+from quafka_telemetry.startup import StartupError
 
 
 def up(effective: Effective[CommonSettings]) -> int:

@@ -11,10 +11,10 @@ from typing import Any
 
 from quafka.wal_reports import EXIT_DAMAGED, EXIT_WHOLE, as_json, sentence
 from quafka_broker.config import BrokerConfig
+from quafka_broker.partitions.partition import topic_hash
 from quafka_broker.server import DataFolder
 from quafka_broker.state import BrokerState
-from quafka_broker.topics import Unnamed
-from quafka_broker.virtual_topics import topic_hash
+from quafka_broker.topics.registry import Unnamed
 from quafka_broker.wal.checkpoint import faults_of
 from quafka_broker.wal.disk import RealDisk
 from quafka_broker.wal.log import Log
@@ -22,7 +22,7 @@ from quafka_broker.wal.quarantine import Damage
 from quafka_broker.wal.segment import index_name
 from quafka_broker.wal.verify import verify
 from quafka_broker.wal.writer import FsyncPolicy
-from quafka_mesh_ops.errors import StartupError
+from quafka_telemetry.startup import StartupError
 
 _SEGMENT_BYTES = 1 << 30
 

@@ -18,8 +18,8 @@ from quafka.process import EXIT_CANNOT_START
 from quafka.sources import declared, flag
 from quafka.supervise import Child, say, supervise
 from quafka_gateway.config import GatewayConfig
-from quafka_mesh_ops.errors import StartupError
 from quafka_mesh_ops.settings import join_address, split_address
+from quafka_telemetry.startup import StartupError
 
 
 def gateways(

@@ -9,9 +9,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
-from quafka_gateway.answer_size import names_few
+from quafka_gateway.answers.answer_size import names_few
+from quafka_gateway.answers.encoded_answer import EncodedAnswer
 from quafka_gateway.context import RequestContext
-from quafka_gateway.encoded_answer import EncodedAnswer
 from quafka_gateway.handlers import (
     absent,
     alter_configs,
@@ -50,7 +50,7 @@ from quafka_gateway.handlers import (
     replicas,
     sync_group,
 )
-from quafka_gateway.order import Order, State
+from quafka_gateway.handlers.order import Order, State
 from quafka_proto.message import Message
 from quafka_proto.schema.acls import CreateAclsRequest, DeleteAclsRequest, DescribeAclsRequest
 from quafka_proto.schema.api_versions import ApiVersionsRequest

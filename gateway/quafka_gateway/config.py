@@ -5,13 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from quafka_gateway import connection_limits, routes
-from quafka_gateway.connection_limits import AddressLimit
-from quafka_gateway.routes import Route
-from quafka_mesh_ops import sampling, settings
+from quafka_gateway.cluster import routes
+from quafka_gateway.cluster.routes import Route
+from quafka_gateway.edge import connection_limits
+from quafka_gateway.edge.connection_limits import AddressLimit
+from quafka_mesh_ops import settings
 from quafka_mesh_ops.identity import NodeId
-from quafka_mesh_ops.sampling import EdgeSampling, OrgRatio
 from quafka_mesh_ops.settings import OpsSettings, setting
+from quafka_telemetry import sampling
+from quafka_telemetry.sampling import EdgeSampling, OrgRatio
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,24 +6,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from quafka_gateway.answers.encoded_answer import AnswerCache
+from quafka_gateway.answers.long_answers import LongAnswers
 from quafka_gateway.config import EdgeSettings
-from quafka_gateway.encoded_answer import AnswerCache
-from quafka_gateway.fetch_session import FetchSessions
-from quafka_gateway.long_answers import LongAnswers
+from quafka_gateway.fetch.session import FetchSessions
 from quafka_gateway.request_memory import RequestMemory
-from quafka_gateway.request_stats import GatewayStats
 from quafka_gateway.response_memory import ResponseMemory
-from quafka_mesh_ops.log_context import trace_fields
-from quafka_mesh_ops.tracing import Span, TraceContext, Tracer
+from quafka_gateway.stats import GatewayStats
+from quafka_telemetry.log_context import trace_fields
+from quafka_telemetry.tracing import Span, TraceContext, Tracer
 
 if TYPE_CHECKING:
-    from quafka_gateway.admin import Admin
     from quafka_gateway.api import Api
-    from quafka_gateway.brokers import Brokers
-    from quafka_gateway.brokers_reader import BrokersReader
-    from quafka_gateway.coordinator import Coordinator
-    from quafka_gateway.fetch_reader import FetchReader
-    from quafka_gateway.mesh import BrokerLink
+    from quafka_gateway.cluster.admin import Admin
+    from quafka_gateway.cluster.broker_link import BrokerLink
+    from quafka_gateway.cluster.brokers import Brokers
+    from quafka_gateway.cluster.brokers_reader import BrokersReader
+    from quafka_gateway.cluster.coordinator import Coordinator
+    from quafka_gateway.fetch.reader import FetchReader
 
 _KEPT_ANSWERS = 64 << 20
 

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from quafka_gateway.context import Services
-from quafka_gateway.fetch_reader import FetchReader
-from quafka_gateway.listener import Listener
-from quafka_gateway.request_stats import GatewayStats
-from quafka_mesh_ops.metrics import Family, Kind, counter, gauge
+from quafka_gateway.edge.listener import Listener
+from quafka_gateway.fetch.reader import FetchReader
+from quafka_gateway.stats import GatewayStats
 from quafka_proto.errors import ErrorCode
+from quafka_telemetry.metrics import Family, Kind, counter, gauge
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,36 +5,37 @@ from __future__ import annotations
 import socket
 from collections.abc import Sequence
 
-from quafka_gateway import routes, status
-from quafka_gateway.admin import Admin
+from quafka_gateway import status
 from quafka_gateway.api import APIS
-from quafka_gateway.brokers import Brokers
-from quafka_gateway.brokers_coordinator import BrokersCoordinator
-from quafka_gateway.brokers_reader import BrokersReader
+from quafka_gateway.cluster import routes
+from quafka_gateway.cluster.admin import Admin
+from quafka_gateway.cluster.broker_link import BrokerLink
+from quafka_gateway.cluster.brokers import Brokers
+from quafka_gateway.cluster.brokers_coordinator import BrokersCoordinator
+from quafka_gateway.cluster.brokers_reader import BrokersReader
+from quafka_gateway.cluster.coordinator import Coordinator
+from quafka_gateway.cluster.routes import OrgRoutes, Route
 from quafka_gateway.config import GatewayConfig
-from quafka_gateway.connection_limits import ConnectionLimits
 from quafka_gateway.context import Services
-from quafka_gateway.coordinator import Coordinator
-from quafka_gateway.fetch_reader import FetchReader
-from quafka_gateway.fetch_session import FetchSessions
-from quafka_gateway.listener import Listener
-from quafka_gateway.mesh import BrokerLink
+from quafka_gateway.edge.connection_limits import ConnectionLimits
+from quafka_gateway.edge.listener import Listener
+from quafka_gateway.fetch.reader import FetchReader
+from quafka_gateway.fetch.session import FetchSessions
 from quafka_gateway.metrics import GatewayMetrics
 from quafka_gateway.request_memory import RequestMemory
-from quafka_gateway.request_stats import GatewayStats
 from quafka_gateway.response_memory import ResponseMemory
-from quafka_gateway.routes import OrgRoutes, Route
+from quafka_gateway.stats import GatewayStats
 from quafka_mesh_ops.allow_list import AllowList
 from quafka_mesh_ops.client import MeshClient
 from quafka_mesh_ops.counters import PeerCounters, mesh_families, mesh_page
-from quafka_mesh_ops.errors import StartupError
 from quafka_mesh_ops.identity import Identity
-from quafka_mesh_ops.operations import Operations
-from quafka_mesh_ops.process_metrics import ProcessFigures, process_metrics
 from quafka_mesh_ops.settings import join_address, split_address
-from quafka_mesh_ops.span_metrics import span_families
-from quafka_mesh_ops.status_page import Section, StatusPage, text
-from quafka_mesh_ops.tracing import Tracer
+from quafka_telemetry.operations import Operations
+from quafka_telemetry.process_metrics import ProcessFigures, process_metrics
+from quafka_telemetry.span_metrics import span_families
+from quafka_telemetry.startup import StartupError
+from quafka_telemetry.status_page import Section, StatusPage, text
+from quafka_telemetry.tracing import Tracer
 
 _DRAIN_SECONDS = 5.0
 # Each partition in a fetch session holds some 400 bytes.

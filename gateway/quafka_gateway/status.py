@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from quafka_gateway.context import Services
-from quafka_gateway.fetch_reader import FetchReader
-from quafka_gateway.listener import Listener
-from quafka_gateway.request_stats import GatewayStats, SlowRequest
-from quafka_mesh_ops import status_page
+from quafka_gateway.edge.listener import Listener
+from quafka_gateway.fetch.reader import FetchReader
+from quafka_gateway.stats import GatewayStats, SlowRequest
 from quafka_mesh_ops.counters import PeerCounters
-from quafka_mesh_ops.status_page import (
+from quafka_mesh_ops.peer_table import peer_table
+from quafka_proto.errors import ErrorCode
+from quafka_telemetry import status_page
+from quafka_telemetry.status_page import (
     Cell,
     Facts,
     Section,
@@ -21,7 +23,6 @@ from quafka_mesh_ops.status_page import (
     size,
     text,
 )
-from quafka_proto.errors import ErrorCode
 
 
 def sections(
@@ -35,7 +36,7 @@ def sections(
     stats = services.stats
     yield _clients(services, listener)
     yield _fetches(services, readers)
-    yield status_page.peers(peers())
+    yield peer_table(peers())
     yield _requests(stats)
     yield _slow(stats, trace_url)
 

@@ -16,9 +16,9 @@ from collections.abc import Callable, Collection, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from quafka_mesh_ops.errors import StartupError
 from quafka_mesh_ops.grants import Entry, Grant, by_node, parse_entry
 from quafka_mesh_ops.identity import NodeId, replace_file
+from quafka_telemetry.startup import StartupError
 
 logger = logging.getLogger("quafka.mesh")
 

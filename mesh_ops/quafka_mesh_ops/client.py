@@ -11,7 +11,6 @@ from typing import Any
 
 from aioquic.quic.packet import QuicErrorCode
 
-from quafka_mesh_ops import semconv
 from quafka_mesh_ops.counters import PeerCounters
 from quafka_mesh_ops.credit import BUDGETS, LARGEST, MAX_OPS, Credit, kind_of
 from quafka_mesh_ops.errors import (
@@ -29,7 +28,7 @@ from quafka_mesh_ops.frames import (
 )
 from quafka_mesh_ops.identity import REVOKED, Identity, NodeId
 from quafka_mesh_ops.long_payloads import LongPayload, encode_body_in_steps
-from quafka_mesh_ops.parts import (
+from quafka_mesh_ops.ops.codec import (
     Buffer,
     Op,
     from_wire,
@@ -38,13 +37,14 @@ from quafka_mesh_ops.parts import (
     weight,
 )
 from quafka_mesh_ops.settings import join_address
-from quafka_mesh_ops.slices import in_slices
-from quafka_mesh_ops.tracing import CLIENT, TraceContext, Tracer, fail_with, parse_traceparent
 from quafka_mesh_ops.transport.broker_session import BrokerSession, Call, fail
 from quafka_mesh_ops.transport.connection import Connection
 from quafka_mesh_ops.transport.counters import read as transport_counters
 from quafka_mesh_ops.transport.endpoint import dial
 from quafka_mesh_ops.transport.log_limit import LimitedLog
+from quafka_telemetry import semconv
+from quafka_telemetry.slices import in_slices
+from quafka_telemetry.tracing import CLIENT, TraceContext, Tracer, fail_with, parse_traceparent
 
 logger = logging.getLogger("quafka.mesh.client")
 

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
 
 from quafka_mesh_ops.identity import NodeId
-from quafka_mesh_ops.metrics import Family, Kind, Sample
-from quafka_mesh_ops.operations import Asked, Page, Reply
 from quafka_mesh_ops.transport.counters import TransportCounters
+from quafka_telemetry.metrics import Family, Kind, Sample
+from quafka_telemetry.operations import Asked, Page, Reply
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections import OrderedDict
 
 from quafka_mesh_ops.errors import OpTooLargeError
-from quafka_mesh_ops.group_ops import JoinGroup, SyncGroup
-from quafka_mesh_ops.ops import FetchOps, ProduceOps
-from quafka_mesh_ops.parts import Op
+from quafka_mesh_ops.ops.codec import Op
+from quafka_mesh_ops.ops.groups import JoinGroup, SyncGroup
+from quafka_mesh_ops.ops.records import FetchOps, ProduceOps
 from quafka_mesh_ops.transport.broker_session import Call
 
 SMALL_OPS, FETCHES, RECORDS, GROUP_WAITS = range(4)

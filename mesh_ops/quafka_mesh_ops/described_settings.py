@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import fields
 
-from quafka_mesh_ops.admin_ops import ConfigDescription, ConfigSynonym
+from quafka_mesh_ops.ops.admin import ConfigDescription, ConfigSynonym
 from quafka_mesh_ops.settings import CommonSettings, Setting
 from quafka_proto.config_kinds import ConfigSource, ConfigType
 

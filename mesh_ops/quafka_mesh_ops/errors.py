@@ -1,10 +1,6 @@
-"""The error tree of the mesh, and the one error with which a process refuses to start."""
+"""The error tree of the mesh."""
 
 from __future__ import annotations
-
-
-class StartupError(Exception):
-    """A process cannot start. The message is one sentence for the operator (exit code 1)."""
 
 
 class MeshError(Exception):

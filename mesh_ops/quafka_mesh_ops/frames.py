@@ -30,10 +30,10 @@ from typing import Any, cast
 
 import msgpack as untyped_msgpack  # type: ignore[import-untyped]  # pyright: ignore[reportMissingTypeStubs]
 
-from quafka_mesh_ops import by_reference
 from quafka_mesh_ops.errors import OpTooLargeError, ProtocolError
-from quafka_mesh_ops.ops import FetchOpsResp, ProduceOps
-from quafka_mesh_ops.parts import Buffer, Part, to_wire, without_gc
+from quafka_mesh_ops.ops import by_reference
+from quafka_mesh_ops.ops.codec import Buffer, Part, to_wire, without_gc
+from quafka_mesh_ops.ops.records import FetchOpsResp, ProduceOps
 
 msgpack: Any = untyped_msgpack
 

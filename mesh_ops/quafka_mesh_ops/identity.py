@@ -28,7 +28,8 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import NameOID
 
-from quafka_mesh_ops.errors import PeerRefusedError, StartupError
+from quafka_mesh_ops.errors import PeerRefusedError
+from quafka_telemetry.startup import StartupError
 
 NodeId = str
 """64 lower-case hex digits: the raw Ed25519 public key (RFC 8032)."""

@@ -32,7 +32,7 @@ from quafka_mesh_ops.frames import (
     pack_pieces,
     unpack_few,
 )
-from quafka_mesh_ops.parts import Buffer, Part, long_lists, to_wire
+from quafka_mesh_ops.ops.codec import Buffer, Part, long_lists, to_wire
 
 SHORT = 32 << 10
 """Bytes of a payload that is read at once: some milliseconds at most."""

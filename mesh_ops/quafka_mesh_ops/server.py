@@ -13,7 +13,6 @@ from typing import Any, cast
 
 from aioquic.quic.packet import QuicErrorCode
 
-from quafka_mesh_ops import semconv
 from quafka_mesh_ops.counters import PeerCounters
 from quafka_mesh_ops.errors import OpFailedError, OpTooLargeError, ProtocolError
 from quafka_mesh_ops.frames import (
@@ -31,10 +30,8 @@ from quafka_mesh_ops.frames import (
 )
 from quafka_mesh_ops.grants import Gatekeeper, Grant, everything
 from quafka_mesh_ops.identity import REVOKED, Identity, NodeId
-from quafka_mesh_ops.log_context import CURRENT, trace_fields
 from quafka_mesh_ops.long_payloads import LongPayload, encode_body_in_steps, request_of
-from quafka_mesh_ops.ops import OPS
-from quafka_mesh_ops.parts import (
+from quafka_mesh_ops.ops.codec import (
     Buffer,
     Op,
     OpCode,
@@ -44,16 +41,8 @@ from quafka_mesh_ops.parts import (
     long_lists,
     weight,
 )
+from quafka_mesh_ops.ops.records import OPS
 from quafka_mesh_ops.settings import join_address
-from quafka_mesh_ops.slices import in_slices
-from quafka_mesh_ops.tracing import (
-    SERVER,
-    Span,
-    TraceContext,
-    Tracer,
-    fail_with,
-    parse_traceparent,
-)
 from quafka_mesh_ops.transport.connection import Connection
 from quafka_mesh_ops.transport.counters import read as transport_counters
 from quafka_mesh_ops.transport.endpoint import HANDSHAKE_DEADLINE, Listener
@@ -62,7 +51,18 @@ from quafka_mesh_ops.transport.log_limit import LimitedLog
 from quafka_mesh_ops.transport.replies import BulkReplies
 from quafka_mesh_ops.transport.silence import Silence
 from quafka_mesh_ops.transport.udp import Address
-from quafka_mesh_ops.turns import Turns
+from quafka_telemetry import semconv
+from quafka_telemetry.log_context import CURRENT, trace_fields
+from quafka_telemetry.slices import in_slices
+from quafka_telemetry.tracing import (
+    SERVER,
+    Span,
+    TraceContext,
+    Tracer,
+    fail_with,
+    parse_traceparent,
+)
+from quafka_telemetry.turns import Turns
 
 logger = logging.getLogger("quafka.mesh.server")
 

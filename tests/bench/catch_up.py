@@ -14,8 +14,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from quafka_broker.producers import Producers
-from quafka_broker.virtual_topics import VirtualTopic, VirtualTopicId, topic_hash
+from quafka_broker.partitions.partition import VirtualTopic, VirtualTopicId, topic_hash
+from quafka_broker.partitions.producers import Producers
 from quafka_broker.wal.disk import RealDisk
 from quafka_broker.wal.log import Log
 from quafka_broker.wal.rewriter import RewritePolicy

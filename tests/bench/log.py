@@ -21,7 +21,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 
-from quafka_broker.virtual_topics import VirtualTopicId, topic_hash
+from quafka_broker.partitions.partition import VirtualTopicId, topic_hash
 from quafka_broker.wal.disk import RealDisk
 from quafka_broker.wal.log import Log
 from quafka_broker.wal.writer import FsyncPolicy

@@ -26,7 +26,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from quafka_mesh_ops.client import MeshClient
 from quafka_mesh_ops.identity import Identity
-from quafka_mesh_ops.ops import (
+from quafka_mesh_ops.ops.codec import OpCode, Part
+from quafka_mesh_ops.ops.records import (
     DescribeTopics,
     DescribeTopicsResp,
     FetchOp,
@@ -34,9 +35,8 @@ from quafka_mesh_ops.ops import (
     FetchOps,
     FetchOpsResp,
 )
-from quafka_mesh_ops.parts import OpCode, Part
 from quafka_mesh_ops.server import Handler, MeshServer, OpContext
-from quafka_mesh_ops.tracing import Tracer
+from quafka_telemetry.tracing import Tracer
 from tests.bench import mesh_peers
 
 SERVER, CLIENT = (Identity(Ed25519PrivateKey.from_private_bytes(bytes([i]) * 32)) for i in (1, 2))

@@ -18,8 +18,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from quafka_broker.producers import Producers
-from quafka_broker.virtual_topics import VirtualTopicId, topic_hash
+from quafka_broker.partitions.partition import VirtualTopicId, topic_hash
+from quafka_broker.partitions.producers import Producers
 from quafka_broker.wal.disk import RealDisk
 from quafka_broker.wal.log import Log
 from quafka_broker.wal.segment import index_name, log_name

@@ -24,11 +24,8 @@ from quafka_broker.groups.table import Commit, Committed
 from quafka_broker.metrics import BrokerMetrics
 from quafka_broker.op_stats import BrokerStats
 from quafka_broker.state import BrokerState
-from quafka_gateway import parked
-from quafka_gateway.request_stats import GatewayStats, error_codes
-from quafka_mesh_ops.exposition import metrics_page, render
-from quafka_mesh_ops.metrics import Family, Histogram, Metrics
-from quafka_mesh_ops.operations import Operations
+from quafka_gateway.fetch import parked
+from quafka_gateway.stats import GatewayStats, error_codes
 from quafka_proto.message import Message
 from quafka_proto.schema.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from quafka_proto.schema.produce import (
@@ -36,6 +33,9 @@ from quafka_proto.schema.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
+from quafka_telemetry.exposition import metrics_page, render
+from quafka_telemetry.metrics import Family, Histogram, Metrics
+from quafka_telemetry.operations import Operations
 from tests.unit.broker.memory_disk import MemoryDisk
 from tests.unit.broker.tools import ORG, checked, running_state
 

@@ -15,16 +15,16 @@ from pathlib import Path
 
 from quafka_broker.config import BrokerConfig
 from quafka_broker.ops import list_offsets
-from quafka_broker.retention import Retention
 from quafka_broker.state import BrokerState
+from quafka_broker.topics.retention import Retention
 from quafka_broker.wal.disk import RealDisk
 from quafka_broker.wal.log import Log
 from quafka_broker.wal.writer import FsyncPolicy
-from quafka_mesh_ops.ops import ListOffsetsOp, ListOffsetsOps
+from quafka_mesh_ops.ops.records import ListOffsetsOp, ListOffsetsOps
 from quafka_mesh_ops.server import OpContext
-from quafka_mesh_ops.tracing import Tracer
 from quafka_proto.record_codec import Record, build_batch
 from quafka_proto.records import split_batches
+from quafka_telemetry.tracing import Tracer
 
 _ORG = 1
 _NOW = 10_000_000

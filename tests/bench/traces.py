@@ -21,12 +21,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import NamedTuple
 
-from quafka_gateway.client_context import client_of
-from quafka_mesh_ops import semconv
-from quafka_mesh_ops.otlp import OtlpTracer, SpanQueue
-from quafka_mesh_ops.sampling import EdgeSampling, Sampler
-from quafka_mesh_ops.tracing import Tracer
+from quafka_gateway.edge.client_context import client_of
 from quafka_proto.codec import encode
+from quafka_telemetry import semconv
+from quafka_telemetry.otlp import OtlpTracer, SpanQueue
+from quafka_telemetry.sampling import EdgeSampling, Sampler
+from quafka_telemetry.tracing import Tracer
 from tests.bench.clients import consume_all, end_to_end, produce_all
 from tests.bench.parked import cpu_seconds
 from tests.bench.product import resident_mib

@@ -29,24 +29,24 @@ from typing import NamedTuple
 from quafka.cli import main
 from quafka_broker.config import BrokerConfig
 from quafka_broker.groups.table import Commit, Committed
-from quafka_broker.producers import SequenceError
+from quafka_broker.partitions.partition import VirtualTopicId, topic_hash
+from quafka_broker.partitions.producers import SequenceError
 from quafka_broker.server import Broker
 from quafka_broker.snapshots.pins import pin
 from quafka_broker.snapshots.zones_ahead import make_ahead
 from quafka_broker.state import BrokerState
-from quafka_broker.topics import INTERNAL_NAMES, Topic
-from quafka_broker.virtual_topics import VirtualTopicId, topic_hash
+from quafka_broker.topics.registry import INTERNAL_NAMES, Topic
 from quafka_broker.wal.disk import RealDisk
 from quafka_broker.wal.errors import CorruptError
 from quafka_broker.wal.log import Log
 from quafka_broker.wal.rewriter import RewritePolicy
 from quafka_broker.wal.verify import entries
 from quafka_broker.wal.writer import FsyncPolicy
-from quafka_mesh_ops.errors import StartupError
-from quafka_mesh_ops.tracing import Tracer
 from quafka_proto.log_format import FILE_HEADER_SIZE, IndexRow
 from quafka_proto.record_codec import iter_records
 from quafka_proto.records import read_header, split_batches
+from quafka_telemetry.startup import StartupError
+from quafka_telemetry.tracing import Tracer
 from tests.unit.broker.tools import ORG, batch_of
 
 SEGMENT_BYTES = 10_000

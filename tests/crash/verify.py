@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from quafka_broker.ops import fetch
 from quafka_broker.state import BrokerState
-from quafka_mesh_ops.ops import FetchOp, FetchOps
+from quafka_mesh_ops.ops.records import FetchOp, FetchOps
 from quafka_proto.errors import ErrorCode
 from quafka_proto.record_codec import iter_records
 from tests.crash.workload import NO_PRODUCER, TOPICS, Batch, History, Partition, send

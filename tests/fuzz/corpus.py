@@ -14,7 +14,8 @@ from quafka_mesh_ops.frames import (
     encode_request,
     encode_response,
 )
-from quafka_mesh_ops.ops import (
+from quafka_mesh_ops.ops.codec import Op, OpCode, Part
+from quafka_mesh_ops.ops.records import (
     Change,
     CreateTopic,
     DescribeTopics,
@@ -33,7 +34,6 @@ from quafka_mesh_ops.ops import (
     ProduceOpsResp,
     TopicDescription,
 )
-from quafka_mesh_ops.parts import Op, OpCode, Part
 from quafka_proto.codec import encode
 from quafka_proto.compression import Codec, compress
 from quafka_proto.legacy import encode_message

@@ -20,8 +20,8 @@ from quafka_mesh_ops.frames import (
     decode_request,
     decode_response,
 )
-from quafka_mesh_ops.ops import OPS
-from quafka_mesh_ops.parts import Buffer, from_wire, weight
+from quafka_mesh_ops.ops.codec import Buffer, from_wire, weight
+from quafka_mesh_ops.ops.records import OPS
 from quafka_proto.codec import decode
 from quafka_proto.compression import Codec, decompress, mend_lz4
 from quafka_proto.errors import BatchError, Malformed, UnsupportedVersion

@@ -15,9 +15,9 @@ from aioquic.quic.connection import QuicConnection
 from quafka_broker.config import BrokerConfig
 from quafka_mesh_ops.client import MeshClient
 from quafka_mesh_ops.errors import OpFailedError
-from quafka_mesh_ops.snapshot_ops import PinSnapshot, UnpinSnapshot
-from quafka_mesh_ops.tracing import Tracer
+from quafka_mesh_ops.ops.snapshots import PinSnapshot, UnpinSnapshot
 from quafka_proto.errors import ErrorCode
+from quafka_telemetry.tracing import Tracer
 from tests.hostile.arena import Arena, run
 from tests.hostile.catalogue import attack
 from tests.unit.mesh_ops.raw_quic import credentials, raw_client

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-from quafka_mesh_ops import loop_turns
+from quafka_telemetry import loop_turns
 from tests.hostile.arena import Arena
 from tests.hostile.bystander import Account, Bystander
 from tests.hostile.catalogue import Attack

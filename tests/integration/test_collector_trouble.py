@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from quafka_mesh_ops import semconv
-from quafka_mesh_ops.otlp import otlp_tracer
-from quafka_mesh_ops.sampling import EdgeSampling, Sampler
-from quafka_mesh_ops.span_metrics import span_families
-from quafka_mesh_ops.tracing import Tracer
+from quafka_telemetry import semconv
+from quafka_telemetry.otlp import otlp_tracer
+from quafka_telemetry.sampling import EdgeSampling, Sampler
+from quafka_telemetry.span_metrics import span_families
+from quafka_telemetry.tracing import Tracer
 from tests.support.cluster import Cluster
 from tests.support.kafka_calls import fetch, metadata, produce, values
 from tests.support.raw_client import RawClient

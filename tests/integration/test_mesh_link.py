@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from quafka_mesh_ops.errors import OutcomeUnknownError
-from quafka_mesh_ops.ops import DescribeTopics
+from quafka_mesh_ops.ops.records import DescribeTopics
 from quafka_mesh_ops.server import MeshServer
-from quafka_mesh_ops.tracing import Tracer
+from quafka_telemetry.tracing import Tracer
 from tests.support.link import Link
 from tests.unit.mesh_ops.mesh import Mesh, fetch_of, mesh, produce_of
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from oteltap import OtelTapHttpProtobufReceiver, OtelTapHttpProtobufReceiverSettings
 
-from quafka_mesh_ops.metrics import SECONDS, Metrics
-from quafka_mesh_ops.otlp_metrics import push_from_environment
+from quafka_telemetry.metrics import SECONDS, Metrics
+from quafka_telemetry.otlp_metrics import push_from_environment
 from tests.support.cluster import Cluster
 from tests.support.kafka_calls import fetch, metadata, produce, values
 from tests.support.prometheus import Scrape

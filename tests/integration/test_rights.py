@@ -17,10 +17,10 @@ from quafka_broker.server import Broker
 from quafka_mesh_ops.client import MeshClient
 from quafka_mesh_ops.errors import OpFailedError
 from quafka_mesh_ops.identity import Identity
-from quafka_mesh_ops.ops import CreateTopic, DescribeTopics, ProduceOp, ProduceOps
-from quafka_mesh_ops.snapshot_ops import PinSnapshot
-from quafka_mesh_ops.tracing import Tracer
+from quafka_mesh_ops.ops.records import CreateTopic, DescribeTopics, ProduceOp, ProduceOps
+from quafka_mesh_ops.ops.snapshots import PinSnapshot
 from quafka_proto.errors import ErrorCode
+from quafka_telemetry.tracing import Tracer
 from tests.support.cluster import Cluster
 from tests.support.confluent import consume
 from tests.support.snapshot_reader import in_folder, manifests, values

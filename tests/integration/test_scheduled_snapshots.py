@@ -12,8 +12,8 @@ import pytest
 from quafka.cli import main
 from quafka_broker.config import BrokerConfig
 from quafka_broker.server import Broker
-from quafka_mesh_ops.errors import StartupError
-from quafka_mesh_ops.tracing import Tracer
+from quafka_telemetry.startup import StartupError
+from quafka_telemetry.tracing import Tracer
 from tests.support.cluster import Cluster
 from tests.support.command import Command
 from tests.support.prometheus import get, samples

@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 import pytest
 
-from quafka_mesh_ops import semconv
 from quafka_proto.compression import Codec
 from quafka_proto.record_codec import Record, build_batch
 from quafka_proto.schema.fetch import FetchResponse
@@ -21,6 +20,7 @@ from quafka_proto.schema.groups import (
     JoinGroupRequestProtocol,
     JoinGroupResponse,
 )
+from quafka_telemetry import semconv
 from tests.support.cluster import Cluster
 from tests.support.kafka_calls import (
     create_topic,

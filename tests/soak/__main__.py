@@ -27,7 +27,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from quafka_mesh_ops.client import MeshClient
 from quafka_mesh_ops.errors import OpFailedError, OutcomeUnknownError, PeerUnavailableError
 from quafka_mesh_ops.identity import Identity
-from quafka_mesh_ops.ops import (
+from quafka_mesh_ops.ops.codec import OpCode, Part
+from quafka_mesh_ops.ops.records import (
     DescribeTopics,
     DescribeTopicsResp,
     FetchOp,
@@ -39,9 +40,8 @@ from quafka_mesh_ops.ops import (
     ProduceOps,
     ProduceOpsResp,
 )
-from quafka_mesh_ops.parts import OpCode, Part
 from quafka_mesh_ops.server import Handler, MeshServer, OpContext
-from quafka_mesh_ops.tracing import Tracer
+from quafka_telemetry.tracing import Tracer
 from tests.soak import groups
 from tests.support.link import Link
 

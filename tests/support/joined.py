@@ -12,18 +12,18 @@ from typing import Any, TypeVar, cast
 
 from quafka_broker.server import OPS as HANDLERS
 from quafka_broker.state import BrokerState
-from quafka_gateway.admin import Admin
 from quafka_gateway.api import APIS
+from quafka_gateway.cluster.admin import Admin
+from quafka_gateway.cluster.broker_link import BrokerLink
+from quafka_gateway.cluster.coordinator import Coordinator
+from quafka_gateway.cluster.routes import OrgRoutes, to_one
 from quafka_gateway.config import EdgeSettings
-from quafka_gateway.connection import KafkaConnection
 from quafka_gateway.context import Services
-from quafka_gateway.coordinator import Coordinator
-from quafka_gateway.fetch_reader import FetchReader
-from quafka_gateway.fetch_session import FetchSessions
-from quafka_gateway.mesh import BrokerLink
+from quafka_gateway.edge.connection import KafkaConnection
+from quafka_gateway.fetch.reader import FetchReader
+from quafka_gateway.fetch.session import FetchSessions
 from quafka_gateway.request_memory import RequestMemory
 from quafka_gateway.response_memory import ResponseMemory
-from quafka_gateway.routes import OrgRoutes, to_one
 from quafka_mesh_ops.client import MeshClient
 from quafka_mesh_ops.errors import OpFailedError, PeerUnavailableError
 from quafka_mesh_ops.frames import (
@@ -34,13 +34,13 @@ from quafka_mesh_ops.frames import (
     encode_request,
     encode_response,
 )
-from quafka_mesh_ops.ops import OPS
-from quafka_mesh_ops.parts import Buffer, Op, from_wire
-from quafka_mesh_ops.tracing import Tracer
+from quafka_mesh_ops.ops.codec import Buffer, Op, from_wire
+from quafka_mesh_ops.ops.records import OPS
 from quafka_proto.codec import decode
 from quafka_proto.headers import decode_response_header
 from quafka_proto.headers import encode_request as encode_kafka_request
 from quafka_proto.message import Message
+from quafka_telemetry.tracing import Tracer
 from tests.support.memory_transport import MemoryTransport
 from tests.unit.broker.memory_disk import MemoryDisk
 from tests.unit.broker.tools import ORG, context, running_state

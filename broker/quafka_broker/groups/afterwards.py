@@ -7,7 +7,7 @@ import logging
 from collections import deque
 from collections.abc import Generator, Iterator
 
-from quafka_mesh_ops.slices import in_slices
+from quafka_telemetry.slices import in_slices
 
 log = logging.getLogger("quafka.broker.groups")
 

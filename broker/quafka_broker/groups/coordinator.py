@@ -25,9 +25,9 @@ from quafka_broker.groups.replies import Replies
 from quafka_broker.groups.states import State
 from quafka_broker.groups.table import Commit, Committed, Kept, Key, Place, Table
 from quafka_broker.groups.usage import Usage, offset_cost
-from quafka_broker.topics import Registry, Topic
+from quafka_broker.topics.registry import Registry, Topic
 from quafka_broker.wal.log import Log
-from quafka_mesh_ops.group_ops import (
+from quafka_mesh_ops.ops.groups import (
     Heartbeat,
     JoinGroup,
     JoinGroupResp,
@@ -35,9 +35,9 @@ from quafka_mesh_ops.group_ops import (
     SyncGroup,
     SyncGroupResp,
 )
-from quafka_mesh_ops.slices import Slices, in_slices
 from quafka_mesh_ops.transport.log_limit import LimitedLog
 from quafka_proto.errors import ErrorCode
+from quafka_telemetry.slices import Slices, in_slices
 
 log = logging.getLogger("quafka.broker.groups")
 

@@ -20,8 +20,8 @@ from typing import Any, cast
 
 import msgpack as untyped_msgpack  # type: ignore[import-untyped]  # pyright: ignore[reportMissingTypeStubs]
 
-from quafka_broker.event_batches import BATCH_BYTES
 from quafka_broker.groups.table import Commit, Event
+from quafka_broker.journals.event_batches import BATCH_BYTES
 
 msgpack: Any = untyped_msgpack
 

@@ -27,7 +27,7 @@ from quafka_broker.groups.limits import Limits, refusal_of_any
 from quafka_broker.groups.members import JoinReply, Member, Members, SyncReply, new_member_id
 from quafka_broker.groups.states import NEXT, TOLD, State
 from quafka_broker.groups.usage import Usage
-from quafka_mesh_ops.group_ops import JoinGroup, JoinGroupResp, Leaver, SyncGroup, SyncGroupResp
+from quafka_mesh_ops.ops.groups import JoinGroup, JoinGroupResp, Leaver, SyncGroup, SyncGroupResp
 from quafka_proto.errors import ErrorCode
 
 Saved = Callable[[bool, float], None]

@@ -18,19 +18,19 @@ from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from quafka_broker import time_search
 from quafka_broker.groups.group import Group
 from quafka_broker.groups.members import Member
 from quafka_broker.groups.pace import Mark, Paces
 from quafka_broker.groups.states import State
 from quafka_broker.groups.table import Committed, Kept, Key, Place
-from quafka_broker.topics import Topic
-from quafka_broker.virtual_topics import OffsetGoneError, VirtualTopic
+from quafka_broker.partitions import time_search
+from quafka_broker.partitions.partition import OffsetGoneError, VirtualTopic
+from quafka_broker.topics.registry import Topic
 from quafka_broker.wal.errors import StorageError
 from quafka_broker.wal.log import Log
-from quafka_mesh_ops.slices import Slices, in_slices
 from quafka_proto.consumer_protocol import CONSUMER, assigned_partitions
 from quafka_proto.errors import Malformed
+from quafka_telemetry.slices import Slices, in_slices
 
 _PER_SLICE = 100  # partitions looked at before others have their turn
 _STAMPS = 50_000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from quafka_mesh_ops.group_ops import JoinGroup
+from quafka_mesh_ops.ops.groups import JoinGroup
 from quafka_proto.errors import ErrorCode
 
 

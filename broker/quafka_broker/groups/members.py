@@ -15,7 +15,7 @@ from typing import Any
 from quafka_broker.groups.deadlines import NEVER
 from quafka_broker.groups.limits import Limits
 from quafka_broker.groups.usage import Usage, expected_cost, joining_cost, member_cost
-from quafka_mesh_ops.group_ops import JoinedMember, JoinGroup, JoinGroupResp, SyncGroupResp
+from quafka_mesh_ops.ops.groups import JoinedMember, JoinGroup, JoinGroupResp, SyncGroupResp
 from quafka_proto.errors import ErrorCode
 
 JoinReply = Callable[[JoinGroupResp], None]

@@ -24,7 +24,7 @@ from quafka_broker.groups.group import Group
 from quafka_broker.groups.states import State
 from quafka_broker.groups.subscription import subscribed_by
 from quafka_broker.groups.usage import Usage, offset_cost
-from quafka_broker.topics import Topic
+from quafka_broker.topics.registry import Topic
 
 _BYTES_PER_WEIGHT = 1 << 10
 _ROW_BYTES = 64

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from quafka_mesh_ops.group_ops import Protocol
+from quafka_mesh_ops.ops.groups import Protocol
 
 _MEMBER_COST, _PROTOCOL_COST, _EXPECTED_COST, _OFFSET_COST = 1_500, 300, 400, 600
 

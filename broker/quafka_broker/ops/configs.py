@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from quafka_broker import broker_configs, topic_configs, topics
+from quafka_broker import broker_configs
 from quafka_broker.broker_configs import SETTINGS, BrokerConfigError, DynamicConfigs
 from quafka_broker.config import LogSettings
 from quafka_broker.state import BrokerState
-from quafka_broker.topic_configs import ConfigError
-from quafka_broker.topics import Topic
+from quafka_broker.topics import configs as topic_configs
+from quafka_broker.topics import registry as topics
+from quafka_broker.topics.configs import ConfigError
+from quafka_broker.topics.registry import Topic
 from quafka_broker.wal.errors import StorageError
 from quafka_mesh_ops import described_settings
-from quafka_mesh_ops.admin_ops import (
+from quafka_mesh_ops.ops.admin import (
     AlterBrokerConfigs,
     AlterBrokerConfigsResp,
     AlterTopicConfigs,
@@ -27,8 +29,8 @@ from quafka_mesh_ops.admin_ops import (
     TopicConfigs,
 )
 from quafka_mesh_ops.server import OpContext
-from quafka_mesh_ops.slices import listed
 from quafka_proto.errors import ErrorCode
+from quafka_telemetry.slices import listed
 
 
 async def describe(

@@ -7,18 +7,18 @@ below the log start changes nothing; one above the high watermark is OFFSET_OUT_
 from __future__ import annotations
 
 from quafka_broker.state import BrokerState
-from quafka_broker.topics import Topic
+from quafka_broker.topics.registry import Topic
 from quafka_broker.wal.errors import StorageError
-from quafka_mesh_ops import semconv
-from quafka_mesh_ops.ops import (
+from quafka_mesh_ops.ops.records import (
     DeleteRecordsOp,
     DeleteRecordsOpResp,
     DeleteRecordsOps,
     DeleteRecordsOpsResp,
 )
 from quafka_mesh_ops.server import OpContext
-from quafka_mesh_ops.slices import Slices, listed
 from quafka_proto.errors import ErrorCode
+from quafka_telemetry import semconv
+from quafka_telemetry.slices import Slices, listed
 
 _ALL = -1
 _PARTITIONS_PER_SLICE = 200

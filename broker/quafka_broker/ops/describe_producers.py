@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from quafka_broker.state import BrokerState
-from quafka_mesh_ops.admin_ops import (
+from quafka_mesh_ops.ops.admin import (
     ActiveProducer,
     DescribeProducersOps,
     DescribeProducersOpsResp,
@@ -11,8 +11,8 @@ from quafka_mesh_ops.admin_ops import (
     PartitionProducers,
 )
 from quafka_mesh_ops.server import OpContext
-from quafka_mesh_ops.slices import listed
 from quafka_proto.errors import ErrorCode
+from quafka_telemetry.slices import listed
 
 
 async def handle(

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from quafka_broker.leader_epochs import UNDEFINED
+from quafka_broker.partitions.leader_epochs import UNDEFINED
 from quafka_broker.state import BrokerState
-from quafka_mesh_ops.ops import EpochEndOp, EpochEndOpResp, EpochEndOps, EpochEndOpsResp
+from quafka_mesh_ops.ops.records import EpochEndOp, EpochEndOpResp, EpochEndOps, EpochEndOpsResp
 from quafka_mesh_ops.server import OpContext
-from quafka_mesh_ops.slices import Slices
 from quafka_proto.errors import ErrorCode
+from quafka_telemetry.slices import Slices
 
 _PARTITIONS_PER_SLICE = 200
 

@@ -16,14 +16,14 @@ import asyncio
 import time
 from dataclasses import dataclass
 
-from quafka_broker.leader_epochs import UNDEFINED
+from quafka_broker.partitions.leader_epochs import UNDEFINED
+from quafka_broker.partitions.partition import OffsetGoneError, VirtualTopic, VirtualTopicId
 from quafka_broker.state import BrokerState
-from quafka_broker.topics import unknown_topic
-from quafka_broker.virtual_topics import OffsetGoneError, VirtualTopic, VirtualTopicId
+from quafka_broker.topics.registry import unknown_topic
 from quafka_broker.wal.errors import CorruptError, StorageError
-from quafka_broker.wal.reading import ReadTimes, Room
-from quafka_mesh_ops import semconv
-from quafka_mesh_ops.ops import (
+from quafka_broker.wal.reader import ReadTimes, Room
+from quafka_mesh_ops.ops.codec import Buffer
+from quafka_mesh_ops.ops.records import (
     MOST_BATCHES,
     AbortedTransaction,
     BatchTrace,
@@ -33,12 +33,12 @@ from quafka_mesh_ops.ops import (
     FetchOps,
     FetchOpsResp,
 )
-from quafka_mesh_ops.parts import Buffer
 from quafka_mesh_ops.server import OpContext
-from quafka_mesh_ops.slices import Slices
-from quafka_mesh_ops.tracing import MAX_LINKS, Span, TraceContext, fail_with, parse_traceparent
 from quafka_proto.errors import ErrorCode
 from quafka_proto.records import read_header
+from quafka_telemetry import semconv
+from quafka_telemetry.slices import Slices
+from quafka_telemetry.tracing import MAX_LINKS, Span, TraceContext, fail_with, parse_traceparent
 
 _READ_COMMITTED = 1
 _READS_TRACED = 8

@@ -8,7 +8,7 @@ from quafka_broker.groups.subscription import subscribed_by
 from quafka_broker.groups.table import Place
 from quafka_broker.state import BrokerState
 from quafka_broker.wal.errors import StorageError
-from quafka_mesh_ops.group_ops import (
+from quafka_mesh_ops.ops.groups import (
     DeleteGroups,
     DeleteGroupsResp,
     DeleteOffsets,

@@ -6,7 +6,7 @@ from quafka_broker.groups import lag
 from quafka_broker.groups.states import State
 from quafka_broker.groups.table import Committed
 from quafka_broker.state import BrokerState
-from quafka_mesh_ops.lag_ops import (
+from quafka_mesh_ops.ops.lag import (
     GroupLag,
     GroupLagResp,
     LaggingMember,

@@ -6,8 +6,7 @@ from dataclasses import replace
 from time import perf_counter
 
 from quafka_broker.state import BrokerState
-from quafka_mesh_ops import semconv
-from quafka_mesh_ops.group_ops import (
+from quafka_mesh_ops.ops.groups import (
     Heartbeat,
     HeartbeatResp,
     JoinGroup,
@@ -18,6 +17,7 @@ from quafka_mesh_ops.group_ops import (
     SyncGroupResp,
 )
 from quafka_mesh_ops.server import OpContext
+from quafka_telemetry import semconv
 
 
 async def join(state: BrokerState, context: OpContext, op: JoinGroup) -> JoinGroupResp:

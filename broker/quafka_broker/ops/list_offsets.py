@@ -13,21 +13,21 @@ Where there is no such record the offset is -1, with no error (Kafka).
 
 from __future__ import annotations
 
-from quafka_broker import time_search
+from quafka_broker.partitions import time_search
+from quafka_broker.partitions.partition import OffsetGoneError, VirtualTopic
 from quafka_broker.state import BrokerState
-from quafka_broker.virtual_topics import OffsetGoneError, VirtualTopic
 from quafka_broker.wal.errors import CorruptError, StorageError
-from quafka_mesh_ops import semconv
-from quafka_mesh_ops.ops import (
+from quafka_mesh_ops.ops.records import (
     ListOffsetsOp,
     ListOffsetsOpResp,
     ListOffsetsOps,
     ListOffsetsOpsResp,
 )
 from quafka_mesh_ops.server import OpContext
-from quafka_mesh_ops.slices import Slices
-from quafka_mesh_ops.tracing import fail_with
 from quafka_proto.errors import ErrorCode, Malformed
+from quafka_telemetry import semconv
+from quafka_telemetry.slices import Slices
+from quafka_telemetry.tracing import fail_with
 
 _LATEST, _EARLIEST, _MAX_TIMESTAMP, _EARLIEST_LOCAL = -1, -2, -3, -4
 _TIERED = (-5, -6)

@@ -11,11 +11,11 @@ import shutil
 from collections.abc import Iterator, Sequence
 
 from quafka_broker.state import BrokerState
-from quafka_broker.topics import Topic
-from quafka_mesh_ops.admin_ops import DescribeLogDir, DescribeLogDirResp, PartitionSizes
+from quafka_broker.topics.registry import Topic
+from quafka_mesh_ops.ops.admin import DescribeLogDir, DescribeLogDirResp, PartitionSizes
 from quafka_mesh_ops.server import OpContext
-from quafka_mesh_ops.slices import Slices
 from quafka_proto.errors import ErrorCode
+from quafka_telemetry.slices import Slices
 
 _PARTITIONS_PER_SLICE = 1_000
 

@@ -16,10 +16,9 @@ from operator import itemgetter
 
 from quafka_broker.groups.table import Commit, Committed, Place
 from quafka_broker.state import BrokerState
-from quafka_broker.topics import unknown_topic
+from quafka_broker.topics.registry import unknown_topic
 from quafka_broker.wal.errors import StorageError
-from quafka_mesh_ops import semconv
-from quafka_mesh_ops.group_ops import (
+from quafka_mesh_ops.ops.groups import (
     CommitOffset,
     CommitOffsets,
     CommitOffsetsResp,
@@ -31,8 +30,9 @@ from quafka_mesh_ops.group_ops import (
     ForgetTopicResp,
 )
 from quafka_mesh_ops.server import OpContext
-from quafka_mesh_ops.slices import in_slices
 from quafka_proto.errors import ErrorCode
+from quafka_telemetry import semconv
+from quafka_telemetry.slices import in_slices
 
 _MANY = 1_000
 """Offsets that are asked for; reading more of them takes turns with others."""

@@ -6,9 +6,9 @@ import asyncio
 from time import time_ns
 
 from quafka_broker.state import BrokerState
-from quafka_mesh_ops.probe_ops import Probe, ProbeResp
+from quafka_mesh_ops.ops.probe import Probe, ProbeResp
 from quafka_mesh_ops.server import OpContext
-from quafka_mesh_ops.version import version
+from quafka_telemetry.version import version
 
 
 async def handle(state: BrokerState, _context: OpContext, _op: Probe) -> ProbeResp:

@@ -12,16 +12,15 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from time import time_ns
 
-from quafka_broker.admission import Admitted
-from quafka_broker.admissions import SHORT_BYTES, SHORT_RECORDS, Verdict, claimed_records
-from quafka_broker.producers import NO_PRODUCER, Batch, SequenceError
+from quafka_broker.admission.checks import Admitted
+from quafka_broker.admission.queue import SHORT_BYTES, SHORT_RECORDS, Verdict, claimed_records
+from quafka_broker.partitions.partition import VirtualTopic, VirtualTopicId
+from quafka_broker.partitions.producers import NO_PRODUCER, Batch, SequenceError
 from quafka_broker.state import BrokerState
-from quafka_broker.topics import Topic, unknown_topic
-from quafka_broker.virtual_topics import VirtualTopic, VirtualTopicId
+from quafka_broker.topics.registry import Topic, unknown_topic
+from quafka_broker.wal.commit_group import WriteTimes
 from quafka_broker.wal.errors import InDoubtError, StorageError
-from quafka_broker.wal.group import WriteTimes
-from quafka_mesh_ops import semconv
-from quafka_mesh_ops.ops import (
+from quafka_mesh_ops.ops.records import (
     ProduceOp,
     ProduceOpResp,
     ProduceOps,
@@ -29,9 +28,10 @@ from quafka_mesh_ops.ops import (
     RecordError,
 )
 from quafka_mesh_ops.server import OpContext
-from quafka_mesh_ops.slices import Slices
-from quafka_mesh_ops.tracing import MAX_LINKS, Span, TraceContext, Tracer, fail_with
 from quafka_proto.errors import BatchError, ErrorCode
+from quafka_telemetry import semconv
+from quafka_telemetry.slices import Slices
+from quafka_telemetry.tracing import MAX_LINKS, Span, TraceContext, Tracer, fail_with
 
 _WRITES_TRACED = 4
 _APPENDS_A_SLICE, _ANSWERS_A_SLICE = 64, 512

@@ -1,4 +1,4 @@
-"""Ops 0x50 to 0x55: see quafka_mesh_ops.snapshot_ops and quafka_broker.snapshots.pins.
+"""Ops 0x50 to 0x55: see quafka_mesh_ops.ops.snapshots and quafka_broker.snapshots.pins.
 
 The mesh has checked that the node may snapshot every org (0x50 to 0x52), or that of the envelope
 (0x53 to 0x55). What is checked here is that a pin is the node's own, and of that org.
@@ -17,8 +17,7 @@ from quafka_broker.snapshots.org_reader import read_org
 from quafka_broker.snapshots.source import PinnedFiles
 from quafka_broker.state import BrokerState
 from quafka_mesh_ops.errors import OpFailedError
-from quafka_mesh_ops.server import OpContext
-from quafka_mesh_ops.snapshot_ops import (
+from quafka_mesh_ops.ops.snapshots import (
     MAX_READ,
     PinOrg,
     PinSnapshot,
@@ -31,6 +30,7 @@ from quafka_mesh_ops.snapshot_ops import (
     UnpinSnapshot,
     UnpinSnapshotResp,
 )
+from quafka_mesh_ops.server import OpContext
 from quafka_proto.errors import ErrorCode, Malformed
 
 log = logging.getLogger("quafka.broker.snapshots")

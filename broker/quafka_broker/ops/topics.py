@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from quafka_broker import topic_configs
-from quafka_broker.org_topics import OrgFullError
 from quafka_broker.state import BrokerState
-from quafka_broker.topics import Topic, legal_name, unknown_topic
+from quafka_broker.topics import configs as topic_configs
+from quafka_broker.topics.org_topics import OrgFullError
+from quafka_broker.topics.registry import Topic, legal_name, unknown_topic
 from quafka_broker.wal.errors import StorageError
-from quafka_mesh_ops import semconv
-from quafka_mesh_ops.ops import (
+from quafka_mesh_ops.ops.records import (
     ConfigEntry,
     CreateTopic,
     CreateTopicResp,
@@ -20,8 +19,9 @@ from quafka_mesh_ops.ops import (
     TopicDescription,
 )
 from quafka_mesh_ops.server import OpContext
-from quafka_mesh_ops.slices import Slices
 from quafka_proto.errors import ErrorCode
+from quafka_telemetry import semconv
+from quafka_telemetry.slices import Slices
 
 _TOPICS_PER_SLICE = 500
 

@@ -17,7 +17,7 @@ from quafka_broker.state import BrokerState
 from quafka_broker.wal.disk import RealDisk
 from quafka_broker.wal.log import Log
 from quafka_broker.wal.writer import FsyncPolicy
-from quafka_mesh_ops.errors import StartupError
+from quafka_telemetry.startup import StartupError
 
 _SEGMENT_BYTES = 1 << 30
 _START_SECONDS = 30.0  # a broker may be recovering its log, or another command may have it

@@ -10,7 +10,7 @@ import struct
 from collections.abc import Iterator
 
 from quafka_broker.snapshots.source import Source, tail_of
-from quafka_mesh_ops.snapshot_ops import ReadOrgPinned, ReadOrgPinnedResp
+from quafka_mesh_ops.ops.snapshots import ReadOrgPinned, ReadOrgPinnedResp
 from quafka_proto.log_format import (
     ENTRY_HEADER_SIZE,
     FILE_HEADER_SIZE,

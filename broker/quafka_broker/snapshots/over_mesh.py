@@ -23,9 +23,8 @@ from quafka_broker.wal.log import SegmentCut
 from quafka_mesh_ops.client import MeshClient
 from quafka_mesh_ops.errors import MeshError, OpFailedError
 from quafka_mesh_ops.identity import Identity, NodeId
-from quafka_mesh_ops.parts import Op
-from quafka_mesh_ops.settings import split_address
-from quafka_mesh_ops.snapshot_ops import (
+from quafka_mesh_ops.ops.codec import Op
+from quafka_mesh_ops.ops.snapshots import (
     MAX_READ,
     PinOrg,
     PinSnapshot,
@@ -37,7 +36,7 @@ from quafka_mesh_ops.snapshot_ops import (
     UnpinOrg,
     UnpinSnapshot,
 )
-from quafka_mesh_ops.tracing import Tracer
+from quafka_mesh_ops.settings import split_address
 from quafka_proto.errors import ErrorCode
 from quafka_proto.log_format import (
     ENTRY_HEADER_SIZE,
@@ -49,6 +48,7 @@ from quafka_proto.log_format import (
     encode_file_header,
     encode_row,
 )
+from quafka_telemetry.tracing import Tracer
 
 _ORG = 1  # the ops are about the whole log
 _CONNECT_SECONDS = 10.0

@@ -34,10 +34,10 @@ from typing import NamedTuple
 
 from quafka_broker.config import BrokerConfig
 from quafka_broker.groups.table import Committed, Key, Place
+from quafka_broker.partitions.partition import VirtualTopicId, topic_hash
 from quafka_broker.snapshots.zones_ahead import ZONES, zones_name
 from quafka_broker.state import BrokerState
-from quafka_broker.topics import Topic as RegisteredTopic
-from quafka_broker.virtual_topics import VirtualTopicId, topic_hash
+from quafka_broker.topics.registry import Topic as RegisteredTopic
 from quafka_broker.wal.log import LogCut, SegmentCut
 from quafka_broker.wal.segment import index_name, log_name
 from quafka_mesh_ops.identity import NodeId

@@ -19,12 +19,12 @@ from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
 
-from quafka_broker.registry_replay import BadRegistryError
 from quafka_broker.server import DataFolder
 from quafka_broker.snapshots.restored_files import RestoredFiles
 from quafka_broker.snapshots.restored_state import make_startable
 from quafka_broker.snapshots.store import LocalStore, Store
 from quafka_broker.snapshots.verify import Verification
+from quafka_broker.topics.replay import BadRegistryError
 from quafka_broker.wal.disk import RealDisk, sync_folder
 from quafka_broker.wal.epoch_file import require_new_epoch
 from quafka_broker.wal.errors import DamagedLogError, StorageError

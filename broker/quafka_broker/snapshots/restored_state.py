@@ -11,14 +11,15 @@ import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from quafka_broker import event_batches, topics
 from quafka_broker.config import BrokerConfig
 from quafka_broker.groups import event_codec
 from quafka_broker.groups.table import Committed, offsets_event
+from quafka_broker.journals import event_batches
 from quafka_broker.leases import Leases
+from quafka_broker.partitions.partition import VirtualTopicId
 from quafka_broker.state import BrokerState
-from quafka_broker.topics import GROUPS, REGISTRY, Registry
-from quafka_broker.virtual_topics import VirtualTopicId
+from quafka_broker.topics import registry as topics
+from quafka_broker.topics.registry import GROUPS, REGISTRY, Registry
 from quafka_broker.wal.disk import RealDisk
 from quafka_broker.wal.log import Log
 from quafka_broker.wal.writer import FsyncPolicy

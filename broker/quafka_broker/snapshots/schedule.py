@@ -13,10 +13,10 @@ import logging
 import random
 import sys
 
-from quafka_broker.snapshot_status import SnapshotStatus
+from quafka_broker.snapshots.status import SnapshotStatus
 from quafka_broker.snapshots.store import open_store
 from quafka_broker.state import BrokerState
-from quafka_mesh_ops.errors import StartupError
+from quafka_telemetry.startup import StartupError
 
 log = logging.getLogger("quafka.broker.snapshots")
 

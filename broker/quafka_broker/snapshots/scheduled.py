@@ -14,16 +14,16 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from quafka_broker.registry_replay import BadRegistryError
 from quafka_broker.snapshots.catalog import drop, load_all
 from quafka_broker.snapshots.control import ControlError
 from quafka_broker.snapshots.create import Creation, SnapshotError
 from quafka_broker.snapshots.from_broker import local_cut
 from quafka_broker.snapshots.store import Lock, Store, open_store
+from quafka_broker.topics.replay import BadRegistryError
 from quafka_broker.wal.errors import DamagedLogError, StorageError
-from quafka_mesh_ops.errors import StartupError
 from quafka_proto.errors import Malformed
 from quafka_proto.snapshot_format import Manifest
+from quafka_telemetry.startup import StartupError
 
 _NICE = 10
 _ERRORS = (

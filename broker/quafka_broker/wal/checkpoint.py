@@ -34,8 +34,8 @@ from typing import Any, NamedTuple
 
 import msgpack as untyped_msgpack  # type: ignore[import-untyped]  # pyright: ignore[reportMissingTypeStubs]
 
-from quafka_broker.producers import ProducerState
-from quafka_broker.virtual_topics import VirtualTopicId, VirtualTopicState
+from quafka_broker.partitions.partition import VirtualTopicId, VirtualTopicState
+from quafka_broker.partitions.producers import ProducerState
 from quafka_broker.wal.disk import Disk, File
 from quafka_broker.wal.quarantine import Damage, Lost
 from quafka_broker.wal.segment import SegmentState

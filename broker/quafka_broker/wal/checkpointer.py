@@ -12,7 +12,7 @@ from contextlib import aclosing
 from functools import partial
 from typing import Any, TypeVar
 
-from quafka_broker.virtual_topics import VirtualTopicId
+from quafka_broker.partitions.partition import VirtualTopicId
 from quafka_broker.wal.checkpoint import CheckpointWriter, Found, TopicState, pack_topics
 from quafka_broker.wal.contents import Contents
 from quafka_broker.wal.disk import Disk

@@ -11,9 +11,9 @@ import threading
 from bisect import bisect_right
 from collections.abc import Mapping
 
-from quafka_broker.leader_epochs import LeaderEpochs
-from quafka_broker.producers import Producers
-from quafka_broker.virtual_topics import VirtualTopic, VirtualTopicId
+from quafka_broker.partitions.leader_epochs import LeaderEpochs
+from quafka_broker.partitions.partition import VirtualTopic, VirtualTopicId
+from quafka_broker.partitions.producers import Producers
 from quafka_broker.wal.checkpoint import Checkpoint
 from quafka_broker.wal.errors import DamagedLogError
 from quafka_broker.wal.live_records import LiveRecords

@@ -16,8 +16,8 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from quafka_broker.global_ids import GlobalIds
-from quafka_broker.virtual_topics import VirtualTopic, VirtualTopicId
+from quafka_broker.partitions.ids import GlobalIds
+from quafka_broker.partitions.partition import VirtualTopic, VirtualTopicId
 
 _AT_ONCE = 8  # segments; in the call that reports a death
 _SLICE_SECONDS = 0.002

@@ -16,29 +16,29 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
-from quafka_broker.leader_epochs import LeaderEpochs
-from quafka_broker.producers import Producers
-from quafka_broker.virtual_topics import VirtualTopic, VirtualTopicId
+from quafka_broker.partitions.leader_epochs import LeaderEpochs
+from quafka_broker.partitions.partition import VirtualTopic, VirtualTopicId
+from quafka_broker.partitions.producers import Producers
 from quafka_broker.wal.checkpoint import Checkpoint, load_newest
 from quafka_broker.wal.checkpointer import Checkpointer, Kept
+from quafka_broker.wal.commit_group import WriteTimes
 from quafka_broker.wal.contents import Contents
 from quafka_broker.wal.disk import Disk
 from quafka_broker.wal.epoch_file import EpochFile, Evidence
 from quafka_broker.wal.errors import CorruptError, StorageError
-from quafka_broker.wal.group import WriteTimes
 from quafka_broker.wal.mend import mend_index
 from quafka_broker.wal.quarantine import Damage
-from quafka_broker.wal.reading import Reader, ReadTimes, Room
+from quafka_broker.wal.reader import Reader, ReadTimes, Room
 from quafka_broker.wal.recovery import Recovered, StaleCheckpointError, recover
 from quafka_broker.wal.repair import repair
 from quafka_broker.wal.reserve import Reserve
 from quafka_broker.wal.rewriter import RewritePolicy, Rewriter
 from quafka_broker.wal.segment import BadIndexError, Segment, index_name
 from quafka_broker.wal.writer import FsyncPolicy, Writer, WriterStats
-from quafka_mesh_ops.slices import Slices
 from quafka_proto.errors import Malformed
 from quafka_proto.log_format import REWRITTEN, IndexRow
 from quafka_proto.records import BatchHeader
+from quafka_telemetry.slices import Slices
 
 log = logging.getLogger("quafka.broker.wal")
 

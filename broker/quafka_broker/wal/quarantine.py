@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
-from quafka_broker.virtual_topics import VirtualTopic, VirtualTopicId
+from quafka_broker.partitions.partition import VirtualTopic, VirtualTopicId
 from quafka_proto.log_format import IndexRow
 
 

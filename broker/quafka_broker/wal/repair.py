@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 
 from pyroaring import BitMap64
 
-from quafka_broker.virtual_topics import VirtualTopic
+from quafka_broker.partitions.partition import VirtualTopic
 from quafka_broker.wal.contents import Contents
 from quafka_broker.wal.disk import Disk, File
 from quafka_broker.wal.quarantine import Damage, Lost

@@ -20,7 +20,7 @@ from array import array
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from quafka_broker.virtual_topics import VirtualTopicId
+from quafka_broker.partitions.partition import VirtualTopicId
 from quafka_broker.wal.disk import Buffer, Disk, File
 from quafka_broker.wal.recovery import TEMPORARY
 from quafka_broker.wal.segment import Segment, index_name, log_name

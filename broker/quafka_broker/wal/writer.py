@@ -17,16 +17,16 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from quafka_broker.virtual_topics import VirtualTopic, VirtualTopicId
+from quafka_broker.partitions.partition import VirtualTopic, VirtualTopicId
+from quafka_broker.wal.commit_group import Append, Group, WriteTimes
 from quafka_broker.wal.contents import Contents
 from quafka_broker.wal.disk import Disk, File
 from quafka_broker.wal.errors import InDoubtError, StorageError, SyncError
-from quafka_broker.wal.group import Append, Group, WriteTimes
 from quafka_broker.wal.reserve import Reserve
 from quafka_broker.wal.segment import Segment
-from quafka_mesh_ops.metrics import Histogram
 from quafka_proto.log_format import FILE_HEADER_SIZE
 from quafka_proto.records import BatchHeader
+from quafka_telemetry.metrics import Histogram
 
 log = logging.getLogger("quafka.broker.wal")
 

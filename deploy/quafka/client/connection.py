@@ -17,13 +17,13 @@ from typing import TypeVar
 
 from quafka.client.errors import NotKafkaError, UnreachableError, UnsupportedError
 from quafka_mesh_ops.settings import join_address
-from quafka_mesh_ops.version import version
 from quafka_proto.codec import decode
 from quafka_proto.errors import ErrorCode, Malformed
 from quafka_proto.headers import decode_response_header, encode_request
 from quafka_proto.message import Request, Response
 from quafka_proto.schema.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from quafka_proto.schema.quafka import CLIENT_SOFTWARE
+from quafka_telemetry.version import version
 
 CLIENT_ID = "quafka-cli"
 _MAX_ANSWER = 128 << 20

@@ -23,7 +23,6 @@ from quafka.commands.options import bootstrap
 from quafka.commands.output import as_json, colour, plain
 from quafka.commands.run import EXIT_DONE, EXIT_FAILED, guarded
 from quafka_mesh_ops.settings import join_address
-from quafka_mesh_ops.version import version
 from quafka_proto.schema.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
@@ -35,6 +34,7 @@ from quafka_proto.schema.quafka import (
     DescribeGatewayResponse,
     GatewayBroker,
 )
+from quafka_telemetry.version import version
 
 _SKEW_WARNING = 1.0
 _SKEW_FAILURE = 300.0

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from quafka_gateway import config_changes
-from quafka_gateway.config_changes import Resource
 from quafka_gateway.context import RequestContext
-from quafka_mesh_ops.admin_ops import ConfigChange
+from quafka_gateway.handlers import config_changes
+from quafka_gateway.handlers.config_changes import Resource
+from quafka_mesh_ops.ops.admin import ConfigChange
 from quafka_proto.config_kinds import ConfigOperation
 from quafka_proto.schema.configs import AlterConfigsRequest, AlterConfigsResponse
 

@@ -5,7 +5,7 @@ To move a partition to where it is succeeds, as in Kafka; no other folder exists
 
 from __future__ import annotations
 
-from quafka_gateway.admin import partitions_of
+from quafka_gateway.cluster.admin import partitions_of
 from quafka_gateway.context import RequestContext
 from quafka_proto.errors import ErrorCode
 from quafka_proto.schema.log_dirs import (

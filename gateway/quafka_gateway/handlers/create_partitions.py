@@ -6,7 +6,7 @@ from collections import Counter
 
 from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers import replicas
-from quafka_mesh_ops.admin_ops import CreatePartitions
+from quafka_mesh_ops.ops.admin import CreatePartitions
 from quafka_proto.errors import ErrorCode
 from quafka_proto.schema.partitions import (
     CreatePartitionsRequest,

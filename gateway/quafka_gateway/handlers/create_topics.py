@@ -12,8 +12,7 @@ from collections import Counter
 
 from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers import replicas
-from quafka_mesh_ops.ops import ConfigEntry, CreateTopic, CreateTopicResp
-from quafka_mesh_ops.slices import Slices, listed
+from quafka_mesh_ops.ops.records import ConfigEntry, CreateTopic, CreateTopicResp
 from quafka_proto.errors import ErrorCode
 from quafka_proto.schema.topics import (
     CreatableTopic,
@@ -22,6 +21,7 @@ from quafka_proto.schema.topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
+from quafka_telemetry.slices import Slices, listed
 
 _MOST_CONFIGS = 1_000  # there are not that many
 _TOPICS_PER_SLICE = 100

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from quafka_gateway.context import RequestContext
-from quafka_mesh_ops.group_ops import DeleteGroups
+from quafka_mesh_ops.ops.groups import DeleteGroups
 from quafka_proto.schema.group_admin import (
     DeletableGroupResult,
     DeleteGroupsRequest,

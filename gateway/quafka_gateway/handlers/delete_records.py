@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 
 from quafka_gateway.context import RequestContext
-from quafka_mesh_ops.ops import DeleteRecordsOp, DeleteRecordsOpResp, DeleteRecordsOps
-from quafka_mesh_ops.slices import in_slices, listed
+from quafka_mesh_ops.ops.records import DeleteRecordsOp, DeleteRecordsOpResp, DeleteRecordsOps
 from quafka_proto.schema.partitions import (
     DeleteRecordsPartitionResult,
     DeleteRecordsRequest,
     DeleteRecordsResponse,
     DeleteRecordsTopicResult,
 )
+from quafka_telemetry.slices import in_slices, listed
 
 
 async def handle(request: DeleteRecordsRequest, context: RequestContext) -> DeleteRecordsResponse:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from quafka_gateway.context import RequestContext
-from quafka_mesh_ops.ops import DeleteTopic, DeleteTopicResp
+from quafka_mesh_ops.ops.records import DeleteTopic, DeleteTopicResp
 from quafka_proto.errors import ErrorCode
 from quafka_proto.schema.topics import (
     DeletableTopicResult,

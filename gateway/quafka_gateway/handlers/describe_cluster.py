@@ -5,9 +5,9 @@ It is no controller: who asks for those (version 1 and up) is at the wrong endpo
 
 from __future__ import annotations
 
-from quafka_gateway.authorized import cluster_operations
 from quafka_gateway.context import RequestContext
-from quafka_mesh_ops.ops import DescribeTopics
+from quafka_gateway.handlers.authorized import cluster_operations
+from quafka_mesh_ops.ops.records import DescribeTopics
 from quafka_proto.errors import ErrorCode
 from quafka_proto.schema.cluster import (
     DescribeClusterBroker,

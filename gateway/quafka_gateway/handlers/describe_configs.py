@@ -10,14 +10,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 
-from quafka_gateway.admin import AdminError, DescribedTopic
+from quafka_gateway.cluster.admin import AdminError, DescribedTopic
 from quafka_gateway.config import EdgeSettings
 from quafka_gateway.context import RequestContext
 from quafka_mesh_ops import described_settings
-from quafka_mesh_ops.admin_ops import ConfigDescription, ConfigSynonym
+from quafka_mesh_ops.ops.admin import ConfigDescription, ConfigSynonym
 from quafka_mesh_ops.settings import join_address
-from quafka_mesh_ops.slices import Slices, listed
-from quafka_mesh_ops.tracing import TraceContext
 from quafka_proto.config_kinds import ConfigSource, ConfigType, ResourceType
 from quafka_proto.errors import ErrorCode
 from quafka_proto.schema.configs import (
@@ -28,6 +26,8 @@ from quafka_proto.schema.configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
+from quafka_telemetry.slices import Slices, listed
+from quafka_telemetry.tracing import TraceContext
 
 _LOG_LEVELS = {
     logging.DEBUG: "DEBUG", logging.INFO: "INFO", logging.WARNING: "WARN",

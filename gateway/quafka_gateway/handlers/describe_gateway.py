@@ -6,17 +6,17 @@ import asyncio
 import time
 from contextlib import suppress
 
+from quafka_gateway.cluster.broker_link import BrokerAwayError, BrokerLink
 from quafka_gateway.context import RequestContext
-from quafka_gateway.mesh import BrokerAwayError, BrokerLink
 from quafka_mesh_ops.errors import OpFailedError
-from quafka_mesh_ops.probe_ops import ProbeResp
-from quafka_mesh_ops.tracing import TraceContext
-from quafka_mesh_ops.version import version
+from quafka_mesh_ops.ops.probe import ProbeResp
 from quafka_proto.schema.quafka import (
     DescribeGatewayRequest,
     DescribeGatewayResponse,
     GatewayBroker,
 )
+from quafka_telemetry.tracing import TraceContext
+from quafka_telemetry.version import version
 
 _ANSWER_SECONDS = 2.0
 

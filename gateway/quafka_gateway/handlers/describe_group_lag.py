@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from itertools import groupby
 
+from quafka_gateway.cluster.coordinator import CoordinatorError
 from quafka_gateway.context import RequestContext
-from quafka_gateway.coordinator import CoordinatorError
-from quafka_mesh_ops.lag_ops import GroupLag, LagOfGroup
+from quafka_mesh_ops.ops.lag import GroupLag, LagOfGroup
 from quafka_proto.schema import quafka
 from quafka_proto.schema.quafka import (
     DescribeGroupLagRequest,

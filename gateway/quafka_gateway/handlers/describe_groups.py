@@ -6,12 +6,11 @@ is named twice is described once: a request of 1 MB could ask for a large group 
 
 from __future__ import annotations
 
-from quafka_gateway.authorized import group_operations
+from quafka_gateway.cluster.coordinator import CoordinatorError
 from quafka_gateway.context import RequestContext
-from quafka_gateway.coordinator import CoordinatorError
-from quafka_mesh_ops.group_ops import DescribedGroup as Described
-from quafka_mesh_ops.group_ops import DescribeGroups
-from quafka_mesh_ops.slices import listed
+from quafka_gateway.handlers.authorized import group_operations
+from quafka_mesh_ops.ops.groups import DescribedGroup as Described
+from quafka_mesh_ops.ops.groups import DescribeGroups
 from quafka_proto.errors import ErrorCode
 from quafka_proto.schema.group_admin import (
     DescribedGroup,
@@ -19,6 +18,7 @@ from quafka_proto.schema.group_admin import (
     DescribeGroupsRequest,
     DescribeGroupsResponse,
 )
+from quafka_telemetry.slices import listed
 
 
 async def handle(request: DescribeGroupsRequest, context: RequestContext) -> DescribeGroupsResponse:

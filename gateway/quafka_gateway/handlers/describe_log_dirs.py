@@ -5,9 +5,8 @@ Where there are several brokers each has its own folder, under the broker's mesh
 
 from __future__ import annotations
 
-from quafka_gateway.admin import LogDir, partitions_of
+from quafka_gateway.cluster.admin import LogDir, partitions_of
 from quafka_gateway.context import RequestContext
-from quafka_mesh_ops.slices import Slices
 from quafka_proto.schema.log_dirs import (
     DescribeLogDirsPartition,
     DescribeLogDirsRequest,
@@ -15,6 +14,7 @@ from quafka_proto.schema.log_dirs import (
     DescribeLogDirsResult,
     DescribeLogDirsTopic,
 )
+from quafka_telemetry.slices import Slices
 
 _PARTITIONS_PER_SLICE = 2_000
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from quafka_gateway.admin import partitions_of
+from quafka_gateway.cluster.admin import partitions_of
 from quafka_gateway.context import RequestContext
-from quafka_mesh_ops.admin_ops import PartitionOp, PartitionProducers
+from quafka_mesh_ops.ops.admin import PartitionOp, PartitionProducers
 from quafka_proto.schema.transaction_admin import (
     DescribeProducersRequest,
     DescribeProducersResponse,

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from time import time_ns
 
-from quafka_gateway.admin import AdminError
+from quafka_gateway.cluster.admin import AdminError
 from quafka_gateway.context import RequestContext
-from quafka_mesh_ops.admin_ops import DescribeBrokerResp
+from quafka_mesh_ops.ops.admin import DescribeBrokerResp
 from quafka_proto.errors import ErrorCode
 from quafka_proto.schema.quorum import (
     DescribeQuorumPartitionData,

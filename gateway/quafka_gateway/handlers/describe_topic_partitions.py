@@ -10,9 +10,9 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable
 
-from quafka_gateway.authorized import topic_operations
 from quafka_gateway.context import RequestContext
-from quafka_mesh_ops.ops import DescribeTopics, TopicDescription
+from quafka_gateway.handlers.authorized import topic_operations
+from quafka_mesh_ops.ops.records import DescribeTopics, TopicDescription
 from quafka_proto.errors import ErrorCode
 from quafka_proto.schema.partitions import (
     Cursor,

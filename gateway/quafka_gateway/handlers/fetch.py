@@ -12,14 +12,11 @@ import asyncio
 from collections.abc import Generator, Iterator
 from itertools import chain, groupby, islice
 
-from quafka_gateway import message_sets
-from quafka_gateway.client_context import client_context
 from quafka_gateway.context import RequestContext
-from quafka_gateway.fetch_session import replica_id, wanted_in_steps
-from quafka_mesh_ops import semconv
-from quafka_mesh_ops.ops import FetchOp, FetchOpResp, FetchOps
-from quafka_mesh_ops.slices import in_slices
-from quafka_mesh_ops.tracing import MAX_LINKS, Span, TraceContext, fail_with
+from quafka_gateway.edge.client_context import client_context
+from quafka_gateway.fetch.session import replica_id, wanted_in_steps
+from quafka_gateway.handlers import message_sets
+from quafka_mesh_ops.ops.records import FetchOp, FetchOpResp, FetchOps
 from quafka_proto.errors import ErrorCode
 from quafka_proto.schema.fetch import (
     AbortedTransaction,
@@ -31,6 +28,9 @@ from quafka_proto.schema.fetch import (
     SnapshotId,
 )
 from quafka_proto.schema.produce import LeaderIdAndEpoch, NodeEndpoint
+from quafka_telemetry import semconv
+from quafka_telemetry.slices import in_slices
+from quafka_telemetry.tracing import MAX_LINKS, Span, TraceContext, fail_with
 
 _FIRST_WITH_BATCHES = 4
 _FIRST_WITH_LEADERS = 16

@@ -10,13 +10,13 @@ the message unless it is a failed authorization.
 from __future__ import annotations
 
 from quafka_gateway.context import RequestContext
-from quafka_mesh_ops.slices import listed
 from quafka_proto.errors import ErrorCode
 from quafka_proto.schema.groups import (
     Coordinator,
     FindCoordinatorRequest,
     FindCoordinatorResponse,
 )
+from quafka_telemetry.slices import listed
 
 _GROUP, _TRANSACTION = 0, 1
 _UNSERVED = ErrorCode.UNSUPPORTED_VERSION

@@ -7,7 +7,7 @@ are not served.
 from __future__ import annotations
 
 from quafka_gateway.context import RequestContext
-from quafka_mesh_ops.ops import InitProducerId
+from quafka_mesh_ops.ops.records import InitProducerId
 from quafka_proto.errors import ErrorCode
 from quafka_proto.schema.producer_id import InitProducerIdRequest, InitProducerIdResponse
 

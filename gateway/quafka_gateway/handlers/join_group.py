@@ -7,7 +7,7 @@ version 9 on the leader can be told that there is nothing to assign (KIP-814).
 from __future__ import annotations
 
 from quafka_gateway.context import RequestContext
-from quafka_mesh_ops.group_ops import JoinGroup, Protocol
+from quafka_mesh_ops.ops.groups import JoinGroup, Protocol
 from quafka_proto.schema.groups import (
     JoinGroupRequest,
     JoinGroupResponse,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from quafka_gateway.context import RequestContext
-from quafka_mesh_ops.group_ops import LeaveGroup, Leaver
+from quafka_mesh_ops.ops.groups import LeaveGroup, Leaver
 from quafka_proto.schema.groups import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
 
 

@@ -6,8 +6,7 @@ Version 0 is for client metrics alone. There are none, nor groups with configs.
 from __future__ import annotations
 
 from quafka_gateway.context import RequestContext
-from quafka_mesh_ops.ops import DescribeTopics
-from quafka_mesh_ops.tracing import TraceContext
+from quafka_mesh_ops.ops.records import DescribeTopics
 from quafka_proto.config_kinds import ResourceType
 from quafka_proto.errors import ErrorCode
 from quafka_proto.schema.configs import (
@@ -15,6 +14,7 @@ from quafka_proto.schema.configs import (
     ListConfigResourcesRequest,
     ListConfigResourcesResponse,
 )
+from quafka_telemetry.tracing import TraceContext
 
 
 async def handle(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from quafka_gateway.cluster.coordinator import CoordinatorError
 from quafka_gateway.context import RequestContext
-from quafka_gateway.coordinator import CoordinatorError
-from quafka_mesh_ops.group_ops import ListGroups
+from quafka_mesh_ops.ops.groups import ListGroups
 from quafka_proto.schema.group_admin import ListedGroup, ListGroupsRequest, ListGroupsResponse
 
 

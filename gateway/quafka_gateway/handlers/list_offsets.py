@@ -10,9 +10,7 @@ from collections.abc import Generator, Iterator
 
 from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers import list_offsets_v0
-from quafka_mesh_ops import semconv
-from quafka_mesh_ops.ops import ListOffsetsOp, ListOffsetsOpResp, ListOffsetsOps
-from quafka_mesh_ops.slices import in_slices, listed
+from quafka_mesh_ops.ops.records import ListOffsetsOp, ListOffsetsOpResp, ListOffsetsOps
 from quafka_proto.errors import ErrorCode
 from quafka_proto.schema.list_offsets import (
     ListOffsetsPartition,
@@ -21,6 +19,8 @@ from quafka_proto.schema.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
+from quafka_telemetry import semconv
+from quafka_telemetry.slices import in_slices, listed
 
 _NAMED_SINCE = {-1: 1, -2: 1, -3: 7, -4: 8, -5: 9, -6: 11}
 

@@ -8,8 +8,7 @@ record at or after that time, and the log's start.
 from __future__ import annotations
 
 from quafka_gateway.context import RequestContext
-from quafka_mesh_ops import semconv
-from quafka_mesh_ops.ops import ListOffsetsOp, ListOffsetsOpResp, ListOffsetsOps
+from quafka_mesh_ops.ops.records import ListOffsetsOp, ListOffsetsOpResp, ListOffsetsOps
 from quafka_proto.errors import ErrorCode
 from quafka_proto.schema.list_offsets import (
     ListOffsetsPartition,
@@ -18,6 +17,7 @@ from quafka_proto.schema.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
+from quafka_telemetry import semconv
 
 _LATEST, _EARLIEST = -1, -2
 

@@ -16,12 +16,11 @@ from __future__ import annotations
 
 from typing import cast
 
-from quafka_gateway.authorized import cluster_operations, topic_operations
+from quafka_gateway.answers.encoded_answer import EncodedAnswer
+from quafka_gateway.answers.partition_block import PartitionBlock, block_of
 from quafka_gateway.context import RequestContext
-from quafka_gateway.encoded_answer import EncodedAnswer
-from quafka_gateway.partition_block import PartitionBlock, block_of
-from quafka_mesh_ops.ops import DescribeTopics, DescribeTopicsResp, TopicDescription
-from quafka_mesh_ops.slices import Slices, in_slices
+from quafka_gateway.handlers.authorized import cluster_operations, topic_operations
+from quafka_mesh_ops.ops.records import DescribeTopics, DescribeTopicsResp, TopicDescription
 from quafka_proto.codec import encode_in_steps
 from quafka_proto.message import Encoded
 from quafka_proto.schema.metadata import (
@@ -31,6 +30,7 @@ from quafka_proto.schema.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from quafka_telemetry.slices import Slices, in_slices
 
 _ZERO_ID = bytes(16)
 _TOPICS_PER_SLICE = 300

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 
+from quafka_gateway.answers.encoded_answer import EncodedAnswer
 from quafka_gateway.context import RequestContext
-from quafka_gateway.encoded_answer import EncodedAnswer
-from quafka_mesh_ops.group_ops import CommitOffset, CommitOffsets
-from quafka_mesh_ops.slices import in_slices
+from quafka_mesh_ops.ops.groups import CommitOffset, CommitOffsets
 from quafka_proto.codec import encode_in_steps
 from quafka_proto.schema.offsets import (
     OffsetCommitRequest,
@@ -19,6 +18,7 @@ from quafka_proto.schema.offsets import (
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
+from quafka_telemetry.slices import in_slices
 
 _MANY = 500
 """Partitions; an answer about more of them is encoded in slices."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from quafka_gateway.context import RequestContext
-from quafka_mesh_ops.group_ops import CommittedQuestion, DeleteOffsets
+from quafka_mesh_ops.ops.groups import CommittedQuestion, DeleteOffsets
 from quafka_proto.schema.offsets import (
     OffsetDeleteRequest,
     OffsetDeleteResponse,

@@ -14,13 +14,12 @@ from itertools import groupby, islice
 from typing import TypeVar
 
 from quafka_gateway.context import RequestContext
-from quafka_mesh_ops.group_ops import (
+from quafka_mesh_ops.ops.groups import (
     CommittedOffset,
     CommittedOffsets,
     CommittedOffsetsResp,
     CommittedQuestion,
 )
-from quafka_mesh_ops.slices import in_slices
 from quafka_proto.schema.offsets import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
@@ -31,6 +30,7 @@ from quafka_proto.schema.offsets import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
+from quafka_telemetry.slices import in_slices
 
 _GROUPS_AT_A_TIME = 32
 

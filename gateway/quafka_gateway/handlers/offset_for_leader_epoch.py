@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 
 from quafka_gateway.context import RequestContext
-from quafka_mesh_ops.ops import EpochEndOp, EpochEndOpResp, EpochEndOps
-from quafka_mesh_ops.slices import in_slices, listed
+from quafka_mesh_ops.ops.records import EpochEndOp, EpochEndOpResp, EpochEndOps
 from quafka_proto.schema.leader_epochs import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
     OffsetForLeaderTopicResult,
 )
+from quafka_telemetry.slices import in_slices, listed
 
 
 async def handle(

@@ -13,12 +13,9 @@ from collections.abc import Generator, Iterator
 from contextlib import suppress
 from dataclasses import replace
 
-from quafka_gateway import message_sets
 from quafka_gateway.context import RequestContext
-from quafka_mesh_ops import semconv
-from quafka_mesh_ops.ops import ProduceOp, ProduceOpResp, ProduceOps
-from quafka_mesh_ops.slices import in_slices, listed
-from quafka_mesh_ops.tracing import Span, fail_with
+from quafka_gateway.handlers import message_sets
+from quafka_mesh_ops.ops.records import ProduceOp, ProduceOpResp, ProduceOps
 from quafka_proto.compression import Codec
 from quafka_proto.errors import BatchError, ErrorCode, Malformed
 from quafka_proto.records import read_header
@@ -29,6 +26,9 @@ from quafka_proto.schema.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
+from quafka_telemetry import semconv
+from quafka_telemetry.slices import in_slices, listed
+from quafka_telemetry.tracing import Span, fail_with
 
 _FIRST_WITH_BATCHES, _FIRST_WITH_ZSTD = 3, 7
 

@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from quafka_gateway.context import RequestContext
-from quafka_mesh_ops.ops import DescribeTopics
-from quafka_mesh_ops.tracing import TraceContext
+from quafka_mesh_ops.ops.records import DescribeTopics
 from quafka_proto.errors import ErrorCode
 from quafka_proto.schema.replicas import (
     AlterPartitionReassignmentsRequest,
@@ -26,6 +25,7 @@ from quafka_proto.schema.replicas import (
     ReassignableTopicResponse,
     ReplicaElectionResult,
 )
+from quafka_telemetry.tracing import TraceContext
 
 _ELECTION_TYPES = (0, 1)  # preferred, unclean
 _UNKNOWN = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "there is no such partition")

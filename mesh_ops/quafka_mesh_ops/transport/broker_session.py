@@ -19,10 +19,10 @@ from quafka_mesh_ops.frames import (
 )
 from quafka_mesh_ops.identity import NodeId
 from quafka_mesh_ops.long_payloads import LongPayload, response_of
-from quafka_mesh_ops.parts import Buffer, Op
-from quafka_mesh_ops.tracing import NO_SPAN, Span, TraceContext
+from quafka_mesh_ops.ops.codec import Buffer, Op
 from quafka_mesh_ops.transport.connection import Connection
 from quafka_mesh_ops.transport.silence import Silence
+from quafka_telemetry.tracing import NO_SPAN, Span, TraceContext
 
 MAX_UNFINISHED = 4 * MAX_FRAME
 """Bytes of incomplete replies. A broker sends three bulk replies at a time."""

@@ -16,7 +16,7 @@ from typing import Any
 
 _LONG = 0.05
 _SAMPLE_SECONDS = 0.005
-_PROBE = "quafka_mesh_ops.loop_turns"
+_PROBE = "quafka_telemetry.loop_turns"
 
 
 def _probe(path: str) -> Any:
@@ -34,7 +34,7 @@ def _probe(path: str) -> Any:
 
 
 def _add_to_older_code(turns: Any) -> None:
-    from quafka_mesh_ops import process_metrics
+    from quafka_telemetry import process_metrics
 
     figures: Any = process_metrics.ProcessFigures
     collect = figures.collect

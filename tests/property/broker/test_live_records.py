@@ -7,7 +7,7 @@ import asyncio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quafka_broker.virtual_topics import VirtualTopic, VirtualTopicId
+from quafka_broker.partitions.partition import VirtualTopic, VirtualTopicId
 from quafka_broker.wal.live_records import LiveRecords
 from quafka_proto.log_format import IndexRow
 

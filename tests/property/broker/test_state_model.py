@@ -17,17 +17,17 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from quafka_broker import time_search
 from quafka_broker.config import BrokerConfig
 from quafka_broker.ops import configs, delete_records, fetch, partitions, produce, topics
-from quafka_broker.retention import Retention
+from quafka_broker.partitions import time_search
+from quafka_broker.partitions.partition import VirtualTopic
 from quafka_broker.state import BrokerState
-from quafka_broker.virtual_topics import VirtualTopic
+from quafka_broker.topics.retention import Retention
 from quafka_broker.wal.log import Log
 from quafka_broker.wal.rewriter import RewritePolicy
 from quafka_broker.wal.writer import FsyncPolicy
-from quafka_mesh_ops.admin_ops import AlterTopicConfigs, ConfigChange, CreatePartitions
-from quafka_mesh_ops.ops import (
+from quafka_mesh_ops.ops.admin import AlterTopicConfigs, ConfigChange, CreatePartitions
+from quafka_mesh_ops.ops.records import (
     ConfigEntry,
     CreateTopic,
     DeleteRecordsOp,

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quafka_gateway import fetch_cache
-from quafka_gateway.fetch_cache import FetchCache
-from quafka_mesh_ops.ops import FetchOp, FetchOpResp
+from quafka_gateway.fetch import cache as fetch_cache
+from quafka_gateway.fetch.cache import FetchCache
+from quafka_mesh_ops.ops.records import FetchOp, FetchOpResp
 from quafka_proto.record_codec import Record, build_batch
 from quafka_proto.records import TRANSACTIONAL
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quafka_gateway.framing import RequestFramer
+from quafka_gateway.edge.framing import RequestFramer
 from quafka_proto.errors import Malformed
 
 LIMIT = 1_000

@@ -14,7 +14,7 @@ from unittest.mock import patch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quafka_gateway import watermarks
+from quafka_gateway.fetch import watermarks
 from quafka_proto.errors import ErrorCode
 from tests.unit.broker.tools import ORG
 from tests.unit.gateway.near_broker import Edge, running_edge, values

@@ -9,7 +9,7 @@ from typing import Any
 from quafka_broker.groups.group import Group, Saved
 from quafka_broker.groups.limits import Limits
 from quafka_broker.groups.usage import Usage
-from quafka_mesh_ops.group_ops import (
+from quafka_mesh_ops.ops.groups import (
     Assignment,
     JoinGroup,
     JoinGroupResp,

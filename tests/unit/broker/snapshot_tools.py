@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from quafka_broker.config import BrokerConfig
+from quafka_broker.partitions.partition import VirtualTopic
 from quafka_broker.snapshots.create import Creation, Made
 from quafka_broker.snapshots.pins import held, pin, read_pin
 from quafka_broker.snapshots.source import PinnedFiles
 from quafka_broker.snapshots.store import LocalStore, Store
 from quafka_broker.state import BrokerState
-from quafka_broker.topics import Topic
-from quafka_broker.virtual_topics import VirtualTopic
+from quafka_broker.topics.registry import Topic
 from quafka_broker.wal.disk import RealDisk
 from quafka_broker.wal.rewriter import RewritePolicy
 from tests.unit.broker.tools import checked, running_state

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from quafka_broker import admissions
+from quafka_broker.admission import queue as admissions
 from quafka_broker.config import BrokerConfig
 from quafka_broker.ops import produce
 from quafka_broker.state import BrokerState
-from quafka_mesh_ops.ops import ProduceOp, ProduceOpResp, ProduceOps
+from quafka_mesh_ops.ops.records import ProduceOp, ProduceOpResp, ProduceOps
 from quafka_proto.compression import Codec, compress
 from quafka_proto.errors import ErrorCode
 from quafka_proto.record_codec import Record, build_batch, iter_records

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from quafka_broker.producers import Producers, ProducerState
-from quafka_broker.virtual_topics import VirtualTopic
+from quafka_broker.partitions.partition import VirtualTopic
+from quafka_broker.partitions.producers import Producers, ProducerState
 from quafka_broker.wal import checkpointer
 from quafka_broker.wal.checkpoint import (
     CheckpointWriter,

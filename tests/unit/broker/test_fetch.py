@@ -8,10 +8,10 @@ import time
 import pytest
 
 from quafka_broker.ops import fetch
+from quafka_broker.partitions.partition import VirtualTopic
 from quafka_broker.state import BrokerState
-from quafka_broker.topics import Topic
-from quafka_broker.virtual_topics import VirtualTopic
-from quafka_mesh_ops.ops import MOST_BATCHES, FetchOp, FetchOpResp, FetchOps
+from quafka_broker.topics.registry import Topic
+from quafka_mesh_ops.ops.records import MOST_BATCHES, FetchOp, FetchOpResp, FetchOps
 from quafka_proto.errors import ErrorCode
 from quafka_proto.records import read_header
 from tests.unit.broker.memory_disk import MemoryDisk

@@ -15,7 +15,7 @@ from quafka_broker.groups.limits import Limits
 from quafka_broker.groups.usage import Usage
 from quafka_broker.ops import groups, offsets
 from quafka_broker.state import BrokerState
-from quafka_mesh_ops.group_ops import (
+from quafka_mesh_ops.ops.groups import (
     CommitOffset,
     CommitOffsets,
     JoinGroup,

@@ -10,13 +10,13 @@ from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quafka_broker import time_search
 from quafka_broker.groups.states import State
 from quafka_broker.ops import group_lag, groups, offsets
+from quafka_broker.partitions import time_search
 from quafka_broker.state import BrokerState
-from quafka_broker.topics import Topic
+from quafka_broker.topics.registry import Topic
 from quafka_broker.wal.errors import StorageError
-from quafka_mesh_ops.group_ops import (
+from quafka_mesh_ops.ops.groups import (
     Assignment,
     CommitOffset,
     CommitOffsets,
@@ -26,7 +26,7 @@ from quafka_mesh_ops.group_ops import (
     Protocol,
     SyncGroup,
 )
-from quafka_mesh_ops.lag_ops import GroupLag, LagOfGroup, PartitionLag
+from quafka_mesh_ops.ops.lag import GroupLag, LagOfGroup, PartitionLag
 from quafka_proto.errors import ErrorCode
 from quafka_proto.record_codec import Record, build_batch
 from quafka_proto.records import split_batches

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quafka_broker import time_search
 from quafka_broker.config import BrokerConfig
 from quafka_broker.ops import list_offsets
+from quafka_broker.partitions import time_search
+from quafka_broker.partitions.partition import VirtualTopic
+from quafka_broker.partitions.time_search import Stamp
 from quafka_broker.state import BrokerState
-from quafka_broker.time_search import Stamp
-from quafka_broker.virtual_topics import VirtualTopic
 from quafka_broker.wal.log import Log
-from quafka_mesh_ops.ops import ListOffsetsOp, ListOffsetsOps
+from quafka_mesh_ops.ops.records import ListOffsetsOp, ListOffsetsOps
 from quafka_proto.errors import ErrorCode
 from quafka_proto.record_codec import Record, build_batch
 from quafka_proto.records import split_batches

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from quafka_broker.ops import groups, offsets
 from quafka_broker.state import BrokerState
-from quafka_mesh_ops.group_ops import (
+from quafka_mesh_ops.ops.groups import (
     Assignment,
     CommitOffset,
     CommitOffsets,

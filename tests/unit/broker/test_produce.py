@@ -10,7 +10,7 @@ import pytest
 from quafka_broker.config import BrokerConfig
 from quafka_broker.ops import produce
 from quafka_broker.state import BrokerState
-from quafka_mesh_ops.ops import ProduceOp, ProduceOpResp, ProduceOps
+from quafka_mesh_ops.ops.records import ProduceOp, ProduceOpResp, ProduceOps
 from quafka_proto.errors import ErrorCode
 from tests.unit.broker.memory_disk import MemoryDisk
 from tests.unit.broker.tools import ORG, batch_of, context, running_state, values_of

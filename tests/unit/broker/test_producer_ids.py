@@ -5,8 +5,8 @@ from __future__ import annotations
 from itertools import pairwise
 
 from quafka_broker.ops import producer_ids
-from quafka_broker.topics import new_cluster, producer_id_space
-from quafka_mesh_ops.ops import InitProducerId, InitProducerIdResp
+from quafka_broker.topics.registry import new_cluster, producer_id_space
+from quafka_mesh_ops.ops.records import InitProducerId, InitProducerIdResp
 from tests.unit.broker.memory_disk import MemoryDisk
 from tests.unit.broker.tools import context, running_state
 

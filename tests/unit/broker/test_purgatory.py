@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from quafka_broker.purgatory import Parked, Purgatory
+from quafka_broker.partitions.purgatory import Parked, Purgatory
 from tests.unit.broker.tools import topic_id
 
 A, B, C = topic_id("a"), topic_id("b"), topic_id("c")

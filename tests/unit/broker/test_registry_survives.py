@@ -10,13 +10,13 @@ import pytest
 from quafka_broker.groups.table import Commit, Committed
 from quafka_broker.ops import topics as topic_ops
 from quafka_broker.ops.topics import describe
+from quafka_broker.partitions.partition import VirtualTopicId
 from quafka_broker.state import BrokerState
-from quafka_broker.topics import GROUPS, REGISTRY, Topic
-from quafka_broker.virtual_topics import VirtualTopicId
+from quafka_broker.topics.registry import GROUPS, REGISTRY, Topic
 from quafka_broker.wal.rewriter import RewritePolicy
 from quafka_broker.wal.scan import scan
 from quafka_broker.wal.segment import log_name
-from quafka_mesh_ops.ops import CreateTopic, DescribeTopics
+from quafka_mesh_ops.ops.records import CreateTopic, DescribeTopics
 from quafka_proto.errors import ErrorCode
 from quafka_proto.log_format import LOG_MAGIC, IndexRow, check_file_header
 from tests.unit.broker.memory_disk import MemoryDisk

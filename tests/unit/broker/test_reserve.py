@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from quafka_broker.producers import Producers
+from quafka_broker.partitions.producers import Producers
 from quafka_broker.wal.disk import RealDisk
 from quafka_broker.wal.errors import StorageError
 from quafka_broker.wal.log import Log

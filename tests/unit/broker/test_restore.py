@@ -18,14 +18,14 @@ from quafka_broker.snapshots.restore import DamagedSnapshotError, Restored, Rest
 from quafka_broker.snapshots.restored_state import SKIPPED_PRODUCER_IDS
 from quafka_broker.snapshots.store import LocalStore, Store
 from quafka_broker.state import BrokerState
-from quafka_broker.topics import Topic
+from quafka_broker.topics.registry import Topic
 from quafka_broker.wal.epoch_file import SKIPPED
 from quafka_broker.wal.errors import StorageError
-from quafka_mesh_ops.errors import StartupError
-from quafka_mesh_ops.ops import ProduceOp
+from quafka_mesh_ops.ops.records import ProduceOp
 from quafka_proto.errors import ErrorCode
 from quafka_proto.record_codec import iter_records
 from quafka_proto.snapshot_format import Manifest, decode_manifest, decode_zones, encode_manifest
+from quafka_telemetry.startup import StartupError
 from tests.unit.broker.snapshot_tools import (
     CopyingStore,
     delete_below,

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from quafka_broker import topics
 from quafka_broker.config import BrokerConfig
 from quafka_broker.ops import delete_records, fetch, produce
-from quafka_broker.retention import Retention
+from quafka_broker.partitions.partition import VirtualTopic
 from quafka_broker.state import BrokerState
-from quafka_broker.topics import REGISTRY
-from quafka_broker.virtual_topics import VirtualTopic
-from quafka_mesh_ops.ops import (
+from quafka_broker.topics import registry as topics
+from quafka_broker.topics.registry import REGISTRY
+from quafka_broker.topics.retention import Retention
+from quafka_mesh_ops.ops.records import (
     DeleteRecordsOp,
     DeleteRecordsOps,
     FetchOp,

@@ -6,7 +6,7 @@ import errno
 
 import pytest
 
-from quafka_broker.virtual_topics import VirtualTopic, VirtualTopicId
+from quafka_broker.partitions.partition import VirtualTopic, VirtualTopicId
 from quafka_broker.wal import rewrite
 from quafka_broker.wal.rewrite import Examined, Rewrite, examine
 from quafka_broker.wal.segment import Segment, index_name, log_name

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from quafka_broker.producers import Producers
+from quafka_broker.partitions.partition import VirtualTopic
+from quafka_broker.partitions.producers import Producers
 from quafka_broker.state import BrokerState
-from quafka_broker.virtual_topics import VirtualTopic
 from quafka_broker.wal import rewriter
 from quafka_broker.wal.disk import RealDisk
 from quafka_broker.wal.errors import CorruptError

@@ -12,16 +12,17 @@ import pytest
 
 from quafka_broker import server
 from quafka_broker.config import BrokerConfig
-from quafka_broker.producers import Producers
+from quafka_broker.partitions.producers import Producers
 from quafka_broker.server import OPS, Broker, _serve, fsync_policy
 from quafka_broker.wal.disk import RealDisk
 from quafka_broker.wal.epoch_file import require_new_epoch
 from quafka_broker.wal.log import Log
 from quafka_broker.wal.writer import FsyncPolicy
 from quafka_mesh_ops.client import MeshClient
-from quafka_mesh_ops.errors import OpFailedError, StartupError
+from quafka_mesh_ops.errors import OpFailedError
 from quafka_mesh_ops.identity import Identity
-from quafka_mesh_ops.ops import (
+from quafka_mesh_ops.ops.codec import OpCode
+from quafka_mesh_ops.ops.records import (
     CreateTopic,
     CreateTopicResp,
     FetchOp,
@@ -31,9 +32,9 @@ from quafka_mesh_ops.ops import (
     ProduceOps,
     ProduceOpsResp,
 )
-from quafka_mesh_ops.parts import OpCode
-from quafka_mesh_ops.tracing import Tracer
 from quafka_proto.errors import ErrorCode
+from quafka_telemetry.startup import StartupError
+from quafka_telemetry.tracing import Tracer
 from tests.support.prometheus import get
 from tests.unit.broker.memory_disk import MemoryDisk
 from tests.unit.broker.tools import batch_of, context, running_state

@@ -32,8 +32,8 @@ from quafka_broker.snapshots.store import LocalStore, Store, open_store
 from quafka_broker.snapshots.verify import Verification
 from quafka_broker.snapshots.zones_ahead import make_ahead, zones_name
 from quafka_broker.state import BrokerState
-from quafka_mesh_ops.errors import OpFailedError, StartupError
-from quafka_mesh_ops.snapshot_ops import (
+from quafka_mesh_ops.errors import OpFailedError
+from quafka_mesh_ops.ops.snapshots import (
     MAX_READ,
     PinOrg,
     PinSnapshot,
@@ -51,6 +51,7 @@ from quafka_proto.snapshot_format import (
     encode_zones,
     manifest_path,
 )
+from quafka_telemetry.startup import StartupError
 from tests.support.snapshot_reader import in_folder, manifests, values
 from tests.unit.broker.snapshot_tools import (
     CopyingStore,

@@ -7,21 +7,21 @@ from pathlib import Path
 
 import pytest
 
-from quafka_broker import topic_configs
 from quafka_broker.config import BrokerConfig
 from quafka_broker.ops import configs, fetch, partitions, produce, topics
-from quafka_broker.retention import Retention
 from quafka_broker.state import BrokerState
-from quafka_broker.topic_configs import ConfigError
-from quafka_broker.topics import Registry, Topic, created, deleted
-from quafka_mesh_ops.admin_ops import (
+from quafka_broker.topics import configs as topic_configs
+from quafka_broker.topics.configs import ConfigError
+from quafka_broker.topics.registry import Registry, Topic, created, deleted
+from quafka_broker.topics.retention import Retention
+from quafka_mesh_ops.ops.admin import (
     AlterTopicConfigs,
     ConfigChange,
     CreatePartitions,
     DescribeBroker,
     DescribeTopicConfigs,
 )
-from quafka_mesh_ops.ops import (
+from quafka_mesh_ops.ops.records import (
     ConfigEntry,
     CreateTopic,
     DescribeTopics,

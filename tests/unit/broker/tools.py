@@ -9,16 +9,16 @@ from pathlib import Path
 
 from quafka_broker.config import BrokerConfig
 from quafka_broker.leases import LEASE_SECONDS, Leases
-from quafka_broker.producers import Producers
+from quafka_broker.partitions.partition import VirtualTopic, VirtualTopicId, topic_hash
+from quafka_broker.partitions.producers import Producers
 from quafka_broker.state import BrokerState
-from quafka_broker.virtual_topics import VirtualTopic, VirtualTopicId, topic_hash
 from quafka_broker.wal.disk import Disk
 from quafka_broker.wal.log import Log
 from quafka_broker.wal.writer import FsyncPolicy
 from quafka_mesh_ops.server import OpContext
-from quafka_mesh_ops.tracing import Tracer
 from quafka_proto.record_codec import Record, build_batch, iter_records
 from quafka_proto.records import BatchHeader, crc32c, split_batches
+from quafka_telemetry.tracing import Tracer
 
 SEGMENT = 1 << 20
 ORG = 1

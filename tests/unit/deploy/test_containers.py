@@ -17,7 +17,7 @@ import yaml
 
 from quafka.settings import known_to_any
 from quafka.sources import variable
-from quafka_mesh_ops.operations import Operations
+from quafka_telemetry.operations import Operations
 from tests.support.needs import program
 
 ROOT = Path(__file__).parents[3]

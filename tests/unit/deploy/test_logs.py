@@ -10,8 +10,8 @@ from contextvars import copy_context
 import pytest
 
 from quafka import logs
-from quafka_mesh_ops.log_context import CURRENT, trace_fields
-from quafka_mesh_ops.tracing import TraceContext
+from quafka_telemetry.log_context import CURRENT, trace_fields
+from quafka_telemetry.tracing import TraceContext
 
 
 def logged(capsys: pytest.CaptureFixture[str], form: str, message: str, *args: object) -> str:

@@ -17,13 +17,13 @@ from quafka.cli import main
 from quafka_broker.config import BrokerConfig
 from quafka_broker.groups.table import Commit, Committed
 from quafka_broker.ops import fetch
+from quafka_broker.partitions.partition import topic_hash
 from quafka_broker.server import DataFolder
-from quafka_broker.topics import REGISTRY_ORG
-from quafka_broker.virtual_topics import topic_hash
+from quafka_broker.topics.registry import REGISTRY_ORG
 from quafka_broker.wal.disk import RealDisk
 from quafka_broker.wal.segment import index_name, log_name
 from quafka_broker.wal.verify import entries
-from quafka_mesh_ops.ops import FetchOp, FetchOps
+from quafka_mesh_ops.ops.records import FetchOp, FetchOps
 from quafka_proto.errors import ErrorCode
 from quafka_proto.log_format import IndexRow
 from quafka_proto.record_codec import iter_records

@@ -4,9 +4,9 @@ import asyncio
 import sys
 
 from quafka import logs, process
-from quafka_mesh_ops.errors import StartupError
-from quafka_mesh_ops.metrics import Metrics
-from quafka_mesh_ops.tracing import Tracer
+from quafka_telemetry.metrics import Metrics
+from quafka_telemetry.startup import StartupError
+from quafka_telemetry.tracing import Tracer
 
 
 class Tiny:

@@ -10,10 +10,10 @@ from typing import cast
 from quafka_broker.leases import LEASE_SECONDS
 from quafka_broker.ops import fetch, produce
 from quafka_broker.state import BrokerState
-from quafka_gateway.fetch_reader import FetchReader
-from quafka_gateway.mesh import BrokerLink
+from quafka_gateway.cluster.broker_link import BrokerLink
+from quafka_gateway.fetch.reader import FetchReader
 from quafka_gateway.response_memory import ResponseMemory
-from quafka_mesh_ops.ops import (
+from quafka_mesh_ops.ops.records import (
     FetchOp,
     FetchOpResp,
     FetchOps,
@@ -23,8 +23,8 @@ from quafka_mesh_ops.ops import (
     ProduceOp,
     ProduceOps,
 )
-from quafka_mesh_ops.tracing import TraceContext
 from quafka_proto.record_codec import iter_records
+from quafka_telemetry.tracing import TraceContext
 from tests.unit.broker.memory_disk import MemoryDisk
 from tests.unit.broker.tools import ORG, batch_of, checked, context, running_state
 

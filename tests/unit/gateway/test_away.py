@@ -7,26 +7,26 @@ from typing import Any, cast
 
 import pytest
 
-from quafka_gateway import brokers_coordinator
-from quafka_gateway.admin import Admin
-from quafka_gateway.brokers import Brokers
-from quafka_gateway.brokers_coordinator import BrokersCoordinator
+from quafka_gateway.cluster import brokers_coordinator
+from quafka_gateway.cluster.admin import Admin
+from quafka_gateway.cluster.broker_link import BrokerLink
+from quafka_gateway.cluster.brokers import Brokers
+from quafka_gateway.cluster.brokers_coordinator import BrokersCoordinator
+from quafka_gateway.cluster.routes import OrgRoutes, parse
 from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers import alter_replica_log_dirs
-from quafka_gateway.mesh import BrokerLink
-from quafka_gateway.routes import OrgRoutes, parse
-from quafka_mesh_ops.admin_ops import CreatePartitions, TopicPartitions
 from quafka_mesh_ops.client import MeshClient
 from quafka_mesh_ops.errors import PeerUnavailableError
-from quafka_mesh_ops.group_ops import CommitOffset, CommitOffsets
-from quafka_mesh_ops.ops import CreateTopic, DeleteTopic
-from quafka_mesh_ops.tracing import NO_SPAN
+from quafka_mesh_ops.ops.admin import CreatePartitions, TopicPartitions
+from quafka_mesh_ops.ops.groups import CommitOffset, CommitOffsets
+from quafka_mesh_ops.ops.records import CreateTopic, DeleteTopic
 from quafka_proto.errors import ErrorCode
 from quafka_proto.schema.log_dirs import (
     AlterReplicaLogDir,
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirTopic,
 )
+from quafka_telemetry.tracing import NO_SPAN
 
 ROUTES = OrgRoutes(parse("logs.*=b:1,*=a:1"), 1)
 

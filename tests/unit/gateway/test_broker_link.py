@@ -6,11 +6,11 @@ from typing import Any, cast
 
 import pytest
 
-from quafka_gateway.mesh import BrokerAwayError, BrokerLink
+from quafka_gateway.cluster.broker_link import BrokerAwayError, BrokerLink
 from quafka_mesh_ops.client import MeshClient
 from quafka_mesh_ops.errors import OutcomeUnknownError, PeerUnavailableError
-from quafka_mesh_ops.ops import CreateTopic, DescribeTopics, DescribeTopicsResp
-from quafka_mesh_ops.parts import Op
+from quafka_mesh_ops.ops.codec import Op
+from quafka_mesh_ops.ops.records import CreateTopic, DescribeTopics, DescribeTopicsResp
 
 
 class Flaky:

@@ -8,21 +8,20 @@ from typing import cast
 
 import pytest
 
-from quafka_gateway import connection
-from quafka_gateway.admin import Admin
 from quafka_gateway.api import APIS, Api
+from quafka_gateway.cluster.admin import Admin
+from quafka_gateway.cluster.broker_link import BrokerAwayError, BrokerLink
+from quafka_gateway.cluster.coordinator import Coordinator
+from quafka_gateway.cluster.routes import OrgRoutes, to_one
 from quafka_gateway.config import EdgeSettings
-from quafka_gateway.connection import KafkaConnection
 from quafka_gateway.context import Services
-from quafka_gateway.coordinator import Coordinator
-from quafka_gateway.fetch_reader import FetchReader
-from quafka_gateway.fetch_session import FetchSessions
-from quafka_gateway.mesh import BrokerAwayError, BrokerLink
+from quafka_gateway.edge import connection
+from quafka_gateway.edge.connection import KafkaConnection
+from quafka_gateway.fetch.reader import FetchReader
+from quafka_gateway.fetch.session import FetchSessions
 from quafka_gateway.request_memory import RequestMemory
 from quafka_gateway.response_memory import ResponseMemory
-from quafka_gateway.routes import OrgRoutes, to_one
-from quafka_mesh_ops import slices
-from quafka_mesh_ops.ops import (
+from quafka_mesh_ops.ops.records import (
     DescribeTopicsResp,
     FetchOpResp,
     FetchOps,
@@ -33,7 +32,6 @@ from quafka_mesh_ops.ops import (
     ProduceOps,
     TopicDescription,
 )
-from quafka_mesh_ops.tracing import TraceContext, Tracer
 from quafka_proto.config_kinds import ResourceType
 from quafka_proto.headers import encode_request
 from quafka_proto.message import Message
@@ -46,6 +44,8 @@ from quafka_proto.schema.configs import (
 from quafka_proto.schema.fetch import FetchPartition, FetchRequest, FetchTopic
 from quafka_proto.schema.metadata import MetadataRequest, MetadataRequestTopic
 from quafka_proto.schema.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from quafka_telemetry import slices
+from quafka_telemetry.tracing import TraceContext, Tracer
 from tests.support.memory_transport import MemoryTransport
 
 

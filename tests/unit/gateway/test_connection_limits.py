@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from quafka_gateway.connection_limits import AddressLimit, ConnectionLimits, parse_overrides
+from quafka_gateway.edge.connection_limits import AddressLimit, ConnectionLimits, parse_overrides
 
 
 def test_in_all_and_from_one_address() -> None:

@@ -14,22 +14,21 @@ from typing import Any, cast
 
 from quafka_broker.server import OPS
 from quafka_broker.state import BrokerState
-from quafka_gateway.admin import Admin
 from quafka_gateway.api import APIS
+from quafka_gateway.cluster.admin import Admin
+from quafka_gateway.cluster.broker_link import BrokerLink
+from quafka_gateway.cluster.coordinator import Coordinator
+from quafka_gateway.cluster.routes import OrgRoutes, to_one
 from quafka_gateway.config import EdgeSettings
 from quafka_gateway.context import RequestContext, Services
-from quafka_gateway.coordinator import Coordinator
-from quafka_gateway.fetch_reader import FetchReader
-from quafka_gateway.fetch_session import FetchSessions
-from quafka_gateway.mesh import BrokerLink
-from quafka_gateway.order import Order, State
+from quafka_gateway.fetch.reader import FetchReader
+from quafka_gateway.fetch.session import FetchSessions
+from quafka_gateway.handlers.order import Order, State
 from quafka_gateway.request_memory import RequestMemory
 from quafka_gateway.response_memory import ResponseMemory
-from quafka_gateway.routes import OrgRoutes, to_one
 from quafka_mesh_ops.client import MeshClient
-from quafka_mesh_ops.ops import DescribeTopics
-from quafka_mesh_ops.parts import Op, OpCode
-from quafka_mesh_ops.tracing import NO_SPAN, Tracer
+from quafka_mesh_ops.ops.codec import Op, OpCode
+from quafka_mesh_ops.ops.records import DescribeTopics
 from quafka_proto.config_kinds import ConfigOperation, ResourceType
 from quafka_proto.message import Message
 from quafka_proto.schema import (
@@ -58,6 +57,7 @@ from quafka_proto.schema import (
     topics,
     transaction_admin,
 )
+from quafka_telemetry.tracing import NO_SPAN, Tracer
 from tests.unit.broker.memory_disk import MemoryDisk
 from tests.unit.broker.tools import ORG, batch_of, context, running_state
 

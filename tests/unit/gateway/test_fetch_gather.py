@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from quafka_gateway import fetch_gather
-from quafka_gateway.fetch_gather import FetchGather
-from quafka_mesh_ops.ops import FetchOp, FetchOpResp, FetchOps
+from quafka_gateway.fetch import gather as fetch_gather
+from quafka_gateway.fetch.gather import FetchGather
+from quafka_mesh_ops.ops.records import FetchOp, FetchOpResp, FetchOps
 
 
 @dataclass

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from quafka_gateway import watermarks
-from quafka_mesh_ops.ops import FetchOp, FetchOps
+from quafka_gateway.fetch import watermarks
+from quafka_mesh_ops.ops.records import FetchOp, FetchOps
 from quafka_proto.errors import ErrorCode
 from tests.unit.broker.tools import ORG
 from tests.unit.gateway.near_broker import Edge, running_edge, values

@@ -6,8 +6,8 @@ from typing import cast
 
 import pytest
 
-from quafka_gateway.encoded_answer import AnswerCache, EncodedAnswer
-from quafka_gateway.partition_block import block_of
+from quafka_gateway.answers.encoded_answer import AnswerCache, EncodedAnswer
+from quafka_gateway.answers.partition_block import block_of
 from quafka_gateway.response_memory import ResponseMemory
 from quafka_proto.codec import decode, encode
 from quafka_proto.message import Buffer

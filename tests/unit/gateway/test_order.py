@@ -10,9 +10,9 @@ from itertools import product
 import pytest
 
 from quafka_gateway.api import APIS, Api
+from quafka_gateway.cluster.broker_link import BrokerAwayError
 from quafka_gateway.context import RequestContext
-from quafka_gateway.mesh import BrokerAwayError
-from quafka_gateway.order import Order, State
+from quafka_gateway.handlers.order import Order, State
 from quafka_proto.message import Message
 from tests.unit.gateway.test_connection import Client, settle
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from quafka_gateway.quirks import body_start
+from quafka_gateway.edge.quirks import body_start
 from quafka_proto.codec import decode, encode
 from quafka_proto.headers import RequestHeader
 from quafka_proto.schema.fetch import FetchRequest

@@ -10,12 +10,12 @@ import pytest
 from quafka_gateway.api import APIS
 from quafka_gateway.config import EdgeSettings
 from quafka_gateway.context import Services
-from quafka_gateway.request_trace import ConnectionTracing
-from quafka_mesh_ops import semconv
-from quafka_mesh_ops.otlp import OtlpTracer, RecordedSpan, SpanQueue
-from quafka_mesh_ops.sampling import FAILED, SLOW, EdgeSampling, Sampler
+from quafka_gateway.edge.request_trace import ConnectionTracing
 from quafka_proto.errors import ErrorCode
 from quafka_proto.headers import RequestHeader
+from quafka_telemetry import semconv
+from quafka_telemetry.otlp import OtlpTracer, RecordedSpan, SpanQueue
+from quafka_telemetry.sampling import FAILED, SLOW, EdgeSampling, Sampler
 
 API, HEADER = APIS[1], RequestHeader(1, 12, 42, "client")
 

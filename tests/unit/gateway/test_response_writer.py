@@ -6,10 +6,10 @@ import asyncio
 import math
 from typing import Any
 
-from quafka_gateway.progress import Progress
-from quafka_gateway.request_stats import GatewayStats
+from quafka_gateway.edge.progress import Progress
+from quafka_gateway.edge.response_writer import ResponseWriter
 from quafka_gateway.response_memory import ResponseMemory
-from quafka_gateway.response_writer import ResponseWriter
+from quafka_gateway.stats import GatewayStats
 from tests.support.memory_transport import MemoryTransport
 
 MIB = 1 << 20

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from quafka_gateway.routes import OrgRoutes, parse, to_one
+from quafka_gateway.cluster.routes import OrgRoutes, parse, to_one
 
 TABLE = parse("2/* = b:9192, logs.*=c:9192,  7/log?=[::1]:9, x = b:9192, * = a:9192")
 

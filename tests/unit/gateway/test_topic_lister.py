@@ -8,12 +8,12 @@ import pytest
 
 from quafka_broker.ops import topics
 from quafka_broker.state import BrokerState
-from quafka_gateway import topic_lister
-from quafka_gateway.mesh import BrokerAwayError
-from quafka_gateway.topic_lister import TopicLister
-from quafka_mesh_ops.ops import DescribeTopics, DescribeTopicsResp
-from quafka_mesh_ops.tracing import TraceContext
+from quafka_gateway.cluster import topic_lister
+from quafka_gateway.cluster.broker_link import BrokerAwayError
+from quafka_gateway.cluster.topic_lister import TopicLister
+from quafka_mesh_ops.ops.records import DescribeTopics, DescribeTopicsResp
 from quafka_proto.errors import ErrorCode
+from quafka_telemetry.tracing import TraceContext
 from tests.unit.broker.memory_disk import MemoryDisk
 from tests.unit.broker.tools import ORG, context, running_state
 

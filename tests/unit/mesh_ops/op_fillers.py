@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 
 import msgpack  # type: ignore[import-untyped]
 
-from quafka_mesh_ops.parts import Buffer, Part, to_wire
+from quafka_mesh_ops.ops.codec import Buffer, Part, to_wire
 
 
 class Filled(NamedTuple):

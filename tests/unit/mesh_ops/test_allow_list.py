@@ -15,13 +15,13 @@ from quafka_mesh_ops.errors import (
     OpFailedError,
     OutcomeUnknownError,
     PeerUnavailableError,
-    StartupError,
 )
 from quafka_mesh_ops.grants import Entry, parse_entry
-from quafka_mesh_ops.ops import DescribeTopics
+from quafka_mesh_ops.ops.records import DescribeTopics
 from quafka_mesh_ops.server import MeshServer
-from quafka_mesh_ops.tracing import Tracer
 from quafka_proto.errors import ErrorCode
+from quafka_telemetry.startup import StartupError
+from quafka_telemetry.tracing import Tracer
 from tests.unit.mesh_ops.mesh import Broker, new_identity
 
 ONE, TWO, THREE = "1" * 64, "2" * 64, "3" * 64

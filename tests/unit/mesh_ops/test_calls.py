@@ -15,8 +15,9 @@ from quafka_mesh_ops import server as server_module
 from quafka_mesh_ops.client import MeshClient
 from quafka_mesh_ops.errors import OpFailedError, OutcomeUnknownError, PeerUnavailableError
 from quafka_mesh_ops.frames import Tag
-from quafka_mesh_ops.group_ops import JoinGroup, JoinGroupResp
-from quafka_mesh_ops.ops import (
+from quafka_mesh_ops.ops.codec import Buffer, Op, OpCode, Part
+from quafka_mesh_ops.ops.groups import JoinGroup, JoinGroupResp
+from quafka_mesh_ops.ops.records import (
     CreateTopic,
     DescribeTopics,
     DescribeTopicsResp,
@@ -29,10 +30,9 @@ from quafka_mesh_ops.ops import (
     ProduceOps,
     ProduceOpsResp,
 )
-from quafka_mesh_ops.parts import Buffer, Op, OpCode, Part
 from quafka_mesh_ops.server import MeshServer, OpContext
-from quafka_mesh_ops.tracing import Tracer
 from quafka_mesh_ops.transport import broker_session
+from quafka_telemetry.tracing import Tracer
 from tests.unit.mesh_ops.mesh import Broker, fetch_of, mesh, new_identity, produce_of
 
 PARK = DescribeTopics(["park"])

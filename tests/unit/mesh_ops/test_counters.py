@@ -9,10 +9,10 @@ import pytest
 from quafka_mesh_ops.client import MeshClient
 from quafka_mesh_ops.counters import PeerCounters
 from quafka_mesh_ops.credit import BUDGETS
-from quafka_mesh_ops.ops import DescribeTopics
-from quafka_mesh_ops.tracing import Tracer
+from quafka_mesh_ops.ops.records import DescribeTopics
 from quafka_mesh_ops.transport.counters import TransportCounters
 from quafka_mesh_ops.transport.quic import MeshQuic
+from quafka_telemetry.tracing import Tracer
 from tests.unit.mesh_ops.mesh import Mesh, fetch_of, mesh, new_identity, produce_of
 
 MB = 1 << 20

@@ -17,8 +17,9 @@ from quafka_mesh_ops.client import MeshClient
 from quafka_mesh_ops.credit import BUDGETS, GROUP_WAITS, LARGEST, RECORDS
 from quafka_mesh_ops.errors import OpFailedError, OpTooLargeError
 from quafka_mesh_ops.frames import MAX_FRAME, encode_body, encode_response
-from quafka_mesh_ops.group_ops import CommitOffset, CommitOffsets, JoinGroup, Protocol
-from quafka_mesh_ops.ops import (
+from quafka_mesh_ops.ops.codec import Op, Part
+from quafka_mesh_ops.ops.groups import CommitOffset, CommitOffsets, JoinGroup, Protocol
+from quafka_mesh_ops.ops.records import (
     OPS,
     FetchOpResp,
     FetchOps,
@@ -26,7 +27,6 @@ from quafka_mesh_ops.ops import (
     ProduceOp,
     ProduceOps,
 )
-from quafka_mesh_ops.parts import Op, Part
 from quafka_mesh_ops.server import OpContext
 from quafka_mesh_ops.transport import broker_session, liveness
 from tests.unit.mesh_ops.mesh import mesh

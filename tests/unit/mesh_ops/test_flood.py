@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 from quafka_mesh_ops.client import MeshClient
-from quafka_mesh_ops.ops import DescribeTopics, DescribeTopicsResp
+from quafka_mesh_ops.ops.records import DescribeTopics, DescribeTopicsResp
 from quafka_mesh_ops.server import MeshServer
-from quafka_mesh_ops.tracing import Tracer
 from quafka_mesh_ops.transport import admission
 from quafka_mesh_ops.transport.admission import MAX_UNPROVEN
+from quafka_telemetry.tracing import Tracer
 from tests.support.quic_flood import client_hello, garbage
 from tests.unit.mesh_ops.mesh import Broker, fetch_of, new_identity
 

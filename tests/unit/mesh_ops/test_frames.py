@@ -20,7 +20,8 @@ from quafka_mesh_ops.frames import (
     encode_response,
     frame_header,
 )
-from quafka_mesh_ops.ops import (
+from quafka_mesh_ops.ops.codec import OpCode, from_wire
+from quafka_mesh_ops.ops.records import (
     DescribeTopics,
     FetchOp,
     FetchOpResp,
@@ -29,7 +30,6 @@ from quafka_mesh_ops.ops import (
     ProduceOp,
     ProduceOps,
 )
-from quafka_mesh_ops.parts import OpCode, from_wire
 
 
 def test_frame_lengths_on_the_wire() -> None:

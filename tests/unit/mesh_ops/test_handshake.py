@@ -27,9 +27,9 @@ from quafka_mesh_ops.client import MeshClient
 from quafka_mesh_ops.errors import PeerUnavailableError
 from quafka_mesh_ops.frames import Tag, encode_number
 from quafka_mesh_ops.identity import Identity, make_certificate, utc_now
-from quafka_mesh_ops.ops import DescribeTopics
+from quafka_mesh_ops.ops.records import DescribeTopics
 from quafka_mesh_ops.server import MeshServer
-from quafka_mesh_ops.tracing import Tracer
+from quafka_telemetry.tracing import Tracer
 from tests.support.quic_flood import client_hello
 from tests.unit.mesh_ops.mesh import Broker, mesh, new_identity
 from tests.unit.mesh_ops.raw_quic import Credentials, RawClient, credentials, raw_client

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
-from quafka_mesh_ops.errors import PeerRefusedError, StartupError
+from quafka_mesh_ops.errors import PeerRefusedError
 from quafka_mesh_ops.identity import (
     CERTIFICATE_LIFETIME,
     Identity,
@@ -22,6 +22,7 @@ from quafka_mesh_ops.identity import (
     parse_node_id,
     verify_peer,
 )
+from quafka_telemetry.startup import StartupError
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)

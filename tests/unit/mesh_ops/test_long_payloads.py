@@ -24,7 +24,8 @@ from quafka_mesh_ops.long_payloads import (
     request_of,
     response_of,
 )
-from quafka_mesh_ops.ops import (
+from quafka_mesh_ops.ops.codec import Buffer, Part, from_wire, from_wire_in_steps
+from quafka_mesh_ops.ops.records import (
     OPS,
     FetchOpResp,
     FetchOpsResp,
@@ -33,7 +34,6 @@ from quafka_mesh_ops.ops import (
     ProduceOp,
     ProduceOps,
 )
-from quafka_mesh_ops.parts import Buffer, Part, from_wire, from_wire_in_steps
 from tests.unit.mesh_ops.op_fillers import filled
 
 T = TypeVar("T")

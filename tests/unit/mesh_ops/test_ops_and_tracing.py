@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from quafka_mesh_ops.errors import ProtocolError
-from quafka_mesh_ops.ops import (
+from quafka_mesh_ops.ops.codec import OpCode, from_wire, to_wire
+from quafka_mesh_ops.ops.probe import Probe
+from quafka_mesh_ops.ops.records import (
     OPS,
     CreateTopic,
     DescribeTopics,
@@ -14,9 +16,7 @@ from quafka_mesh_ops.ops import (
     FetchOps,
     FetchOpsResp,
 )
-from quafka_mesh_ops.parts import OpCode, from_wire, to_wire
-from quafka_mesh_ops.probe_ops import Probe
-from quafka_mesh_ops.tracing import (
+from quafka_telemetry.tracing import (
     NO_SPAN,
     TraceContext,
     Tracer,

@@ -23,11 +23,11 @@ from quafka_mesh_ops.grants import (
     permits,
 )
 from quafka_mesh_ops.identity import NodeId
-from quafka_mesh_ops.parts import Op, OpCode
+from quafka_mesh_ops.ops.codec import Op, OpCode
 from quafka_mesh_ops.rights import NEEDS, Need, Right
 from quafka_mesh_ops.server import UNSUPPORTED_VERSION, MeshServer
-from quafka_mesh_ops.tracing import Tracer
 from quafka_proto.errors import ErrorCode
+from quafka_telemetry.tracing import Tracer
 from tests.unit.mesh_ops.mesh import Broker, fetch_of, new_identity
 from tests.unit.mesh_ops.raw_quic import RawClient, credentials, raw_client
 

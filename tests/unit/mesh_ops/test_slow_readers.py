@@ -11,8 +11,14 @@ from quafka_mesh_ops import client as client_module
 from quafka_mesh_ops import server as server_module
 from quafka_mesh_ops.errors import OutcomeUnknownError, PeerUnavailableError
 from quafka_mesh_ops.frames import Tag, encode_body, encode_number, encode_request
-from quafka_mesh_ops.ops import DescribeTopics, FetchOpResp, FetchOps, FetchOpsResp, ProduceOps
-from quafka_mesh_ops.parts import OpCode, Part
+from quafka_mesh_ops.ops.codec import OpCode, Part
+from quafka_mesh_ops.ops.records import (
+    DescribeTopics,
+    FetchOpResp,
+    FetchOps,
+    FetchOpsResp,
+    ProduceOps,
+)
 from quafka_mesh_ops.server import OpContext
 from tests.unit.mesh_ops.memory import MB, at_most
 from tests.unit.mesh_ops.mesh import fetch_of, mesh, produce_of

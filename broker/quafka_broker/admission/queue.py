@@ -1,0 +1,173 @@
+"""Where batches are checked: short ones on the event loop, long ones in a thread.
+
+One thread for all, so that checks take at most one core; orgs take turns at it, so that one's long
+batches delay only its own. What is appended to a partition keeps the order in which it came, also
+where an earlier batch takes longer to check than a later one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable, Generator, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
+from typing import NamedTuple
+
+from quafka_broker.admission.checks import Admitted, Scratch, admit
+from quafka_broker.partitions.partition import VirtualTopicId
+from quafka_broker.topics.configs import TopicPolicy
+from quafka_proto.errors import BatchError
+from quafka_proto.message import Buffer
+from quafka_proto.record_check import Effort, TooLongError, vectors_loaded
+from quafka_proto.records import BATCH_HEADER_SIZE, read_header
+
+# What is checked on the loop without a turn for others: a millisecond's worth of uncompressed and
+# of compressed bytes (before and after), of records, and of headers.
+SHORT_BYTES = 1 << 20
+SHORT_RECORDS = 4_096
+_SHORT_COMPRESSED = 256 << 10
+_SHORT_HEADERS = 1_000
+_THREADS_SCRATCH = 1 << 20
+_BREATH = 50e-6
+
+Verdict = Admitted | BatchError
+
+
+class _Job(NamedTuple):
+    run: Callable[[], Verdict]
+    done: asyncio.Future[Verdict]
+
+
+class Admissions:
+    """Checks batches; one for a broker."""
+
+    def __init__(self) -> None:
+        self._scratch = Scratch(_SHORT_COMPRESSED)
+        self._threads_scratch: Scratch | None = None
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="check")
+        self._waiting: OrderedDict[int, deque[_Job]] = OrderedDict()
+        self._running: asyncio.Future[Verdict] | None = None
+        self._last: dict[VirtualTopicId, asyncio.Future[None]] = {}
+        self.in_thread = 0
+        """Batches that were checked in the thread, since the start."""
+
+    # --- checks -----------------------------------------------------------------------------
+
+    def at_once(self, policy: TopicPolicy, records: Buffer, now_ms: int) -> Verdict | None:
+        """Check a short batch; None for one that takes more than about a millisecond."""
+        if not _may_be_short(records):
+            return None
+        effort = Effort(_SHORT_HEADERS, vectors_loaded())
+        try:
+            return admit(
+                policy, records, now_ms, self._scratch, effort=effort, at_most=_SHORT_COMPRESSED
+            )
+        except BatchError as e:
+            return _bare(e)
+        except TooLongError:
+            return None
+
+    def later(
+        self, org: int, policy: TopicPolicy, records: Buffer, now_ms: int
+    ) -> asyncio.Future[Verdict]:
+        """Check a batch in the thread, when it is the org's turn."""
+
+        def run() -> Verdict:
+            scratch = self._threads_scratch = self._threads_scratch or Scratch(_THREADS_SCRATCH)
+            try:
+                return admit(policy, records, now_ms, scratch, effort=Effort(pause=_breathe))
+            except BatchError as e:
+                return _bare(e)
+
+        done: asyncio.Future[Verdict] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(org, deque()).append(_Job(run, done))
+        self.in_thread += 1
+        self._next()
+        return done
+
+    def _next(self) -> None:
+        while self._running is None and self._waiting:
+            org, jobs = self._waiting.popitem(last=False)
+            job = jobs.popleft()
+            if jobs:
+                self._waiting[org] = jobs  # behind the other orgs
+            if job.done.cancelled():
+                continue  # its caller has gone
+            loop = asyncio.get_running_loop()
+            self._running = loop.run_in_executor(self._thread, job.run)
+            self._running.add_done_callback(partial(self._ended, job))
+
+    def _ended(self, job: _Job, ran: asyncio.Future[Verdict]) -> None:
+        self._running = None
+        if not job.done.done():
+            error = None if ran.cancelled() else ran.exception()
+            if ran.cancelled():
+                job.done.cancel()
+            elif error is not None:
+                job.done.set_exception(error)
+            else:
+                job.done.set_result(ran.result())
+        self._next()
+
+    def close(self) -> None:
+        """Check nothing more."""
+        for jobs in self._waiting.values():
+            for job in jobs:
+                job.done.cancel()
+        self._waiting.clear()
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    # --- order ------------------------------------------------------------------------------
+
+    def is_clear(self, topics: Iterable[VirtualTopicId]) -> bool:
+        """Whether nothing that came earlier waits to be appended to any of these."""
+        return not self._last or self._last.keys().isdisjoint(topics)
+
+    @contextmanager
+    def in_order(self, topics: Iterable[VirtualTopicId]) -> Generator[set[asyncio.Future[None]]]:
+        """Hold a place in the line of each of these; gives what must be done before.
+
+        What comes later for one of them waits until the context ends. No places are taken between
+        an op's arrival and this, so nothing ever waits for itself.
+        """
+        topics = list(topics)
+        ahead = {self._last[topic] for topic in topics if topic in self._last}
+        mine: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._last.update(dict.fromkeys(topics, mine))
+        try:
+            yield ahead
+        finally:
+            mine.set_result(None)
+            for topic in topics:
+                if self._last.get(topic) is mine:
+                    del self._last[topic]
+
+
+def _bare(error: BatchError) -> BatchError:
+    """Without its traceback and cause, whose frames hold up to 64 MiB of decompressed records."""
+    error.__cause__ = error.__context__ = None
+    return error.with_traceback(None)
+
+
+def claimed_records(records: Buffer) -> int:
+    """How many records a batch claims to have: more are not looked at."""
+    if len(records) < BATCH_HEADER_SIZE:
+        return 0
+    return max(0, read_header(records).record_count)
+
+
+def _may_be_short(records: Buffer) -> bool:
+    """By its header alone; one that is no batch is refused soon."""
+    if len(records) < BATCH_HEADER_SIZE:
+        return True
+    header = read_header(records)
+    most = _SHORT_COMPRESSED if header.codec else SHORT_BYTES
+    return len(records) <= most and header.record_count <= SHORT_RECORDS
+
+
+def _breathe() -> None:
+    """Let the event loop have the interpreter; see Effort."""
+    time.sleep(_BREATH)

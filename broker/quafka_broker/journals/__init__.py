@@ -1,0 +1,1 @@
+"""Events as records in internal topics of the log."""

@@ -1,0 +1,1 @@
+"""Partitions of virtual topics: ids, offsets, indexes, producers, epochs."""

@@ -1,0 +1,115 @@
+"""Leader epochs (KIP-320): whether client and broker speak of the same log. Pure.
+
+An epoch is a stretch of the log: a broker begins one at each start that may have lost records
+which were acknowledged (`wal/epoch_file.py`). Global ids ascend in the order of the log, so one
+short list says for all virtual topics at which id each epoch begins; at which offset it begins in
+one of them is a rank among its ids. A virtual topic has nothing of its own to remember.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable
+
+from quafka_broker.partitions.partition import VirtualTopic
+from quafka_mesh_ops.ops.records import EpochEnd
+from quafka_proto.errors import ErrorCode
+
+UNDEFINED = EpochEnd(-1, -1)
+_NOT_SAID = -1
+
+
+class LeaderEpochs:
+    """The epochs of one log. The last one is current: what is appended next belongs to it."""
+
+    def __init__(self) -> None:
+        # Both ascend, and are never empty. An epoch in which nothing was appended is not kept
+        # once a later one has begun.
+        self._epochs = [0]
+        self._firsts = [0]
+
+    @property
+    def current(self) -> int:
+        """The leader epoch of every virtual topic."""
+        return self._epochs[-1]
+
+    def begin(self, epoch: int, first_id: int) -> None:
+        """A new epoch begins at a global id. One that is not above the current changes nothing."""
+        if epoch <= self.current:
+            return
+        while self._firsts and self._firsts[-1] >= first_id:
+            self._epochs.pop()
+            self._firsts.pop()
+        self._epochs.append(epoch)
+        self._firsts.append(first_id)
+
+    def forget_below(self, first_id: int) -> None:
+        """No record has an id below this one any more."""
+        gone = max(0, bisect_right(self._firsts, first_id) - 1)
+        del self._epochs[:gone], self._firsts[:gone]
+
+    def dump(self) -> list[tuple[int, int]]:
+        """Every epoch and its first id, for a checkpoint."""
+        return list(zip(self._epochs, self._firsts, strict=True))
+
+    def load(self, dumped: Iterable[tuple[int, int]]) -> None:
+        """What `dump` gave.
+
+        Raises:
+            ValueError: it did not.
+        """
+        epochs: list[int] = []
+        firsts: list[int] = []
+        for epoch, first_id in dumped:
+            if (epochs and epoch <= epochs[-1]) or (firsts and first_id <= firsts[-1]):
+                raise ValueError("leader epochs are not in order")
+            epochs.append(epoch)
+            firsts.append(first_id)
+        if not epochs:
+            raise ValueError("there are no leader epochs")
+        self._epochs, self._firsts = epochs, firsts
+
+    def skipped_before(self, by: int) -> int:
+        """Records below this id were appended before epochs were last skipped, by so many or more:
+        the log that they are of may have gone on elsewhere. 0: none were."""
+        for at in range(len(self._epochs) - 1, 0, -1):
+            if self._epochs[at] - self._epochs[at - 1] >= by:
+                return self._firsts[at]
+        return 0
+
+    def of(self, global_id: int) -> int:
+        """The epoch in which a record was appended."""
+        return self._epochs[max(0, bisect_right(self._firsts, global_id) - 1)]
+
+    def at(self, topic: VirtualTopic, offset: int) -> int:
+        """The epoch of a virtual topic's record; at the high watermark, that of the next one.
+
+        Raises:
+            OffsetGoneError: the offset is below the log start.
+        """
+        if offset >= topic.high_watermark:
+            return self.current
+        return self.of(topic.global_id_at(offset))
+
+    def check(self, current: int) -> ErrorCode:
+        """What a client is told that takes `current` for the leader epoch; -1: it does not say."""
+        if current in (_NOT_SAID, self.current):
+            return ErrorCode.NONE
+        if current < self.current:
+            return ErrorCode.FENCED_LEADER_EPOCH
+        return ErrorCode.UNKNOWN_LEADER_EPOCH
+
+    def end_of(self, topic: VirtualTopic, epoch: int) -> EpochEnd:
+        """The greatest epoch of a virtual topic at or below this one, and where it ends.
+
+        Where all of them are below the log start, the answer is the epoch asked for and the log
+        start, as Kafka's is. UNDEFINED for an epoch that has not begun.
+        """
+        if not 0 <= epoch <= self.current:
+            return UNDEFINED
+        if epoch == self.current:
+            return EpochEnd(epoch, topic.high_watermark)
+        end = topic.first_offset_from(self._firsts[bisect_right(self._epochs, epoch)])
+        if end <= topic.log_start:
+            return EpochEnd(epoch, end)
+        return EpochEnd(self.of(topic.global_id_at(end - 1)), end)

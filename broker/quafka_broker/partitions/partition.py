@@ -1,0 +1,177 @@
+"""Virtual topics: which global message ids belong to a partition, and at which offset each is.
+
+A partition has no file of its own. It is the set of global ids of its records, a Roaring bitmap;
+a record's virtual offset is the log start base plus its rank in the set. Ids are handed out in
+append order, so ranks follow the order of the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import NamedTuple
+
+from blake3 import blake3
+
+from quafka_broker.partitions.ids import GlobalIds
+from quafka_broker.partitions.sparse_index import SparseIndex
+from quafka_proto.log_format import IndexRow
+
+
+@lru_cache(maxsize=1 << 16)
+def topic_hash(org_id: int, topic: str) -> bytes:
+    """Blake3 of the org id (8 bytes, big-endian) and the topic's name in UTF-8, cut to 128 bits.
+
+    The org's id in front salts it: equal names of two orgs have unrelated hashes (seed 1).
+    """
+    return blake3(org_id.to_bytes(8, "big") + topic.encode()).digest()[:16]
+
+
+class VirtualTopicId(NamedTuple):
+    """Names one partition of one incarnation of a topic.
+
+    `generation` tells a topic from an earlier, deleted one of the same name.
+    """
+
+    org_id: int
+    topic_hash: bytes
+    partition: int
+    generation: int
+
+    @property
+    def key(self) -> str:
+        """Rafka's key: "{org_id}-{topic_hash_decimal}-{partition}"."""
+        return f"{self.org_id}-{int.from_bytes(self.topic_hash, 'big')}-{self.partition}"
+
+
+class OffsetGoneError(Exception):
+    """The log start has moved above an offset."""
+
+
+class VirtualTopicState(NamedTuple):
+    """A virtual topic as it is kept in a checkpoint: `ids` is CRoaring's portable format."""
+
+    log_start: int
+    high_watermark: int
+    ids: bytes
+    batches: bytes
+
+
+class VirtualTopic:
+    """One partition's durable records.
+
+    Invariant: `high_watermark == log_start + number of ids`. It moves only when records are
+    durable (or, with a laxer `wal.fsync`, written). One thread changes it; others may read
+    `log_start` and `global_id_at` meanwhile.
+    """
+
+    __slots__ = ("_start", "batches", "high_watermark", "id")
+
+    def __init__(self, id: VirtualTopicId, log_start: int = 0) -> None:  # noqa: A002
+        self.id = id
+        # The base and the ids that count from it, replaced together: a reader in another thread
+        # sees both from before a change, or both from after it.
+        self._start = (log_start, GlobalIds())
+        self.high_watermark = log_start
+        self.batches = SparseIndex()
+
+    @property
+    def log_start(self) -> int:
+        """The first offset that can be read."""
+        return self._start[0]
+
+    def add(self, row: IndexRow) -> None:
+        """Append a batch: its ids are dense from `row.global_id` on, and above all others."""
+        self._start[1].add_range(row.global_id, row.global_id + row.record_count)
+        self.batches.add(self.high_watermark, row.record_count, row.max_timestamp, row.length)
+        self.high_watermark += row.record_count
+
+    def add_lost(self, first_id: int, count: int) -> None:
+        """Records that cannot be read any more were here: they keep their offsets."""
+        self._start[1].add_range(first_id, first_id + count)
+        self.high_watermark += count
+
+    def add_lost_before(self, ids: Iterable[tuple[int, int]]) -> None:
+        """The same, in front of all others: ranges [first, end) of ids below them."""
+        base, others = self._start
+        every = others.copy_from(0)
+        for first, end in ids:
+            every.add_range(first, end)
+            base -= end - first
+        self._start = (base, every)
+
+    def advance_log_start(self, offset: int) -> None:
+        """Records below `offset` are not served any more; no other record's offset changes.
+
+        An offset at or below the log start changes nothing. One above the high watermark moves
+        that, too: the records between were here, and are gone.
+        """
+        base, ids = self._start
+        if offset <= base:
+            return
+        if offset >= self.high_watermark:
+            self._start = (offset, GlobalIds())
+            self.high_watermark = offset
+        else:
+            self._start = (offset, ids.copy_from(ids[offset - base]))
+        self.batches.drop_below(offset)
+
+    def global_id_at(self, offset: int) -> int:
+        """The id of the record at a virtual offset.
+
+        Raises:
+            OffsetGoneError: it is below the log start.
+            IndexError: it is not below the high watermark.
+        """
+        base, ids = self._start
+        if offset < base:
+            raise OffsetGoneError(f"offset {offset} is below the log start {base}")
+        return ids[offset - base]
+
+    def offsets_between(self, first_id: int, end_id: int) -> tuple[int, int]:
+        """The offsets [first, end) of its records with ids in [first_id, end_id)."""
+        base, ids = self._start
+        below = ids.rank(first_id - 1) if first_id else 0
+        return base + below, base + (ids.rank(end_id - 1) if end_id else 0)
+
+    def first_offset_from(self, global_id: int) -> int:
+        """The offset of its first record with at least this id; the high watermark if none has."""
+        base, ids = self._start
+        return base + (ids.rank(global_id - 1) if global_id else 0)
+
+    @property
+    def ids(self) -> GlobalIds:
+        """The ids of its records. Appending changes the set; moving the log start replaces it."""
+        return self._start[1]
+
+    @property
+    def first_id(self) -> int | None:
+        """The id of its first record; None where there is none."""
+        ids = self._start[1]
+        return ids[0] if ids else None
+
+    @property
+    def next_id(self) -> int:
+        """The id behind that of its last record; 0 where there is none."""
+        ids = self._start[1]
+        return ids[-1] + 1 if ids else 0
+
+    def dump(self) -> VirtualTopicState:
+        """All that it knows, for a checkpoint."""
+        base, ids = self._start
+        return VirtualTopicState(base, self.high_watermark, ids.serialize(), self.batches.dump())
+
+    @classmethod
+    def load(cls, id: VirtualTopicId, state: VirtualTopicState) -> VirtualTopic:  # noqa: A002
+        """What `dump` gave.
+
+        Raises:
+            ValueError: it did not.
+        """
+        topic = cls(id, state.log_start)
+        topic._start = (state.log_start, GlobalIds.deserialize(state.ids))
+        topic.high_watermark = state.high_watermark
+        topic.batches = SparseIndex.load(state.batches)
+        if topic.high_watermark != state.log_start + len(topic._start[1]):
+            raise ValueError(f"virtual topic {id.key} has other ids than its watermarks say")
+        return topic

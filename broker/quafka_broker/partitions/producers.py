@@ -1,0 +1,452 @@
+"""Idempotent producers: a batch sent twice is stored once (KIP-98, KIP-360).
+
+Per partition and producer id the last five batches are remembered, those still on their way to
+the log included. What is remembered is made from the log's index rows and kept in its checkpoint,
+so it survives restarts, and retention, which removes the rows. Pure: no I/O; callers bring the
+time.
+
+| the producer | its batch | answer |
+| --- | --- | --- |
+| known | repeats one of the last five | the offset of the first copy, or that it is in doubt |
+| known | is not the next | OUT_OF_ORDER_SEQUENCE_NUMBER |
+| known from before a restore | is later than the next | it is stored: those between are lost |
+| known | has an older epoch | INVALID_PRODUCER_EPOCH |
+| known | has a newer epoch, and a sequence above 0 | OUT_OF_ORDER_SEQUENCE_NUMBER |
+| never known | has a sequence above 0 | OUT_OF_ORDER_SEQUENCE_NUMBER: an earlier one is missing |
+| from before a restore, not known | has any sequence | it is stored |
+| perhaps known once | has a sequence above 0 | UNKNOWN_PRODUCER_ID: it begins a new epoch |
+| perhaps evicted | has any sequence, also 0 | UNKNOWN_PRODUCER_ID: it begins a new epoch |
+| any | is none of these | it is stored |
+
+An org's producers are bounded. Beyond the bound, those go that have been silent for longest:
+expired ones first, then others, which are *evicted*. What an evicted producer sends again must not
+be stored twice. Which were evicted is not remembered, only below which id they all are: of a
+producer below it, the first batch in a partition is refused, and with it all its batches up to that
+epoch. Its next epoch, with which Java and librdkafka answer UNKNOWN_PRODUCER_ID at once, is stored;
+librdkafka ends with a fatal error instead if what it sent may have been stored. So the bound costs
+an honest producer a round trip, and never a record twice.
+
+What a producer wrote between a snapshot and its restore is lost, so nothing of it can be stored
+twice. librdkafka would end with a fatal error if what comes next were refused.
+
+Kafka stores any sequence of a producer that it does not know; then, if the first batch fails, the
+second overtakes it. Here that is so only for one that is known to have been forgotten, and for
+topics that have been created again; and what fails must come again before what follows it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, field
+from time import time_ns
+from typing import NamedTuple
+
+from quafka_broker.partitions.partition import VirtualTopicId
+from quafka_broker.wal.errors import InDoubtError
+from quafka_proto.errors import ErrorCode
+from quafka_proto.log_format import IndexRow
+from quafka_proto.records import BatchHeader
+
+_REMEMBERED = 5  # the most that a producer may have in flight (Kafka's limit)
+_SEQUENCES = 1 << 31
+NO_PRODUCER = -1
+_NO_LIMIT = 1 << 63
+
+Pending = asyncio.Future[list[int]]
+
+
+@dataclass(slots=True, eq=False)
+class Batch:
+    """A remembered batch: its sequence numbers, its greatest timestamp and, once it is in the
+    log, its first offset."""
+
+    first: int
+    last: int
+    timestamp: int
+    offset: int | None = None
+    pending: Pending | None = None
+
+
+@dataclass(slots=True)
+class _Producer:
+    epoch: int
+    used_ms: int
+    batches: list[Batch] = field(default_factory=list[Batch])
+    before: _Producer | None = None
+    """What was known of an older epoch; it counts again if nothing of this one is stored."""
+
+
+class ProducerState(NamedTuple):
+    """What is remembered of a producer in one partition, as it is kept in a checkpoint.
+
+    `batches`: first and last sequence, greatest timestamp, and offset of each; oldest first.
+    """
+
+    producer_id: int
+    epoch: int
+    used_ms: int
+    batches: tuple[tuple[int, int, int, int], ...]
+
+
+class SequenceError(Exception):
+    """The batch must not be stored; `code` is what Kafka answers."""
+
+    def __init__(self, code: ErrorCode, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def _now_ms() -> int:
+    return time_ns() // 1_000_000
+
+
+_Key = tuple[VirtualTopicId, int]
+
+
+@dataclass(slots=True)
+class _Org:
+    """The producers of an org.
+
+    Attributes:
+        known: by last use.
+        lapsed: those without a stored batch to go by, and the sequence that must come next; None:
+            any may, for the producer has expired.
+        refused: those that may have been evicted and were told so, and in which epoch.
+        evicted_below: all that were evicted have ids below.
+    """
+
+    known: dict[_Key, _Producer] = field(default_factory=dict[_Key, _Producer])
+    lapsed: dict[_Key, int | None] = field(default_factory=dict[_Key, "int | None"])
+    refused: dict[_Key, int] = field(default_factory=dict[_Key, int])
+    evicted_below: int = 0
+
+
+class Producers:
+    """All producers of all partitions, bounded for each org."""
+
+    def __init__(
+        self,
+        limit: int = 100_000,
+        now_ms: Callable[[], int] = _now_ms,
+        expiration_ms: int = 86_400_000,
+    ) -> None:
+        """`limit`: of an org; one producer that writes to two partitions counts twice."""
+        self._orgs: dict[int, _Org] = {}
+        self._ids: dict[VirtualTopicId, set[int]] = {}
+        self._limit = limit
+        self._now_ms = now_ms
+        self._expiration_ms = expiration_ms
+        self._evicted_below = 0  # in an org that nothing is known of
+        self.evictions_unknown = False
+        """The checkpoint that had them was lost: any producer may have been evicted."""
+        self.forgotten_below = 0
+        """Any producer with an id below may have been known once."""
+        self.restored_below = 0
+        """Any producer with an id below may have written what a restore has not brought back."""
+        self.may_lack: Callable[[VirtualTopicId, int], bool] = lambda _topic, _offset: False
+        """Whether what followed the record at an offset may be lost with the disk it was on."""
+        self.ours_below = _NO_LIMIT
+        """So may any with an id from here on: another broker gave it, and nobody knows when."""
+
+    def __len__(self) -> int:
+        """How many are remembered; one that writes to two partitions counts twice."""
+        return sum(len(org.known) for org in self._orgs.values())
+
+    def _org(self, topic: VirtualTopicId) -> _Org:
+        org = self._orgs.get(topic.org_id)
+        if org is None:
+            org = self._orgs[topic.org_id] = _Org(evicted_below=self._evicted_below)
+        return org
+
+    def _find(self, key: _Key) -> _Producer | None:
+        return self._org(key[0]).known.get(key)
+
+    # --- checks -----------------------------------------------------------------------------
+
+    def duplicate_of(self, topic: VirtualTopicId, header: BatchHeader) -> Batch | None:
+        """The remembered batch that this one repeats; None for one that comes next.
+
+        Raises:
+            SequenceError: it must not be stored; see above.
+        """
+        key = (topic, header.producer_id)
+        self._settle_done(key)
+        producer = self._find(key)
+        if producer is None:
+            self._check_not_evicted(topic, header)
+            self._check_first(topic, header)
+            return None
+        if header.producer_epoch < producer.epoch:
+            raise SequenceError(
+                ErrorCode.INVALID_PRODUCER_EPOCH,
+                f"epoch {header.producer_epoch} has been replaced by {producer.epoch}",
+            )
+        if header.producer_epoch > producer.epoch:
+            if header.base_sequence:
+                raise SequenceError(
+                    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                    f"a new epoch begins with sequence {header.base_sequence}",
+                )
+            return None
+        return self._next_or_repeated(topic, producer, header)
+
+    def _check_not_evicted(self, topic: VirtualTopicId, header: BatchHeader) -> None:
+        org, key = self._org(topic), (topic, header.producer_id)
+        upto = org.refused.get(key)
+        if upto is None:
+            if key in org.lapsed or header.producer_id >= org.evicted_below:
+                return
+        elif header.producer_epoch > upto:
+            if not header.base_sequence:
+                return
+            raise SequenceError(
+                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                f"a new epoch begins with sequence {header.base_sequence}",
+            )
+        org.refused[key] = max(upto or 0, header.producer_epoch)
+        if len(org.refused) > self._limit:
+            del org.refused[next(iter(org.refused))]
+        raise SequenceError(
+            ErrorCode.UNKNOWN_PRODUCER_ID,
+            "the producer may have been forgotten, for max.producers.per.org was reached",
+        )
+
+    def _check_first(self, topic: VirtualTopicId, header: BatchHeader) -> None:
+        sequence = header.base_sequence
+        if not sequence:
+            return
+        key = topic, header.producer_id
+        lapsed = self._org(topic).lapsed
+        if key in lapsed:
+            expected = lapsed[key]
+            if expected in (None, sequence):
+                return
+            raise SequenceError(
+                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                f"sequence {sequence} came where {expected}, which failed, is next",
+            )
+        if topic.generation:
+            return  # it may have begun with the topic that had this name before
+        if header.producer_id < self.restored_below:
+            return
+        if not self.forgotten_below <= header.producer_id < self.ours_below:
+            raise SequenceError(
+                ErrorCode.UNKNOWN_PRODUCER_ID,
+                f"nothing is known any more of what came before sequence {sequence}",
+            )
+        raise SequenceError(
+            ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+            f"a producer's first batch has sequence {sequence}",
+        )
+
+    def _next_or_repeated(
+        self, topic: VirtualTopicId, producer: _Producer, header: BatchHeader
+    ) -> Batch | None:
+        last = _last_sequence(header.base_sequence, header.record_count)
+        for batch in producer.batches:
+            if (batch.first, batch.last) == (header.base_sequence, last):
+                return batch
+        newest = producer.batches[-1]
+        expected = (newest.last + 1) % _SEQUENCES
+        ahead = (header.base_sequence - expected) % _SEQUENCES
+        if 0 < ahead < _SEQUENCES // 2 and newest.offset is not None:
+            ahead *= not self.may_lack(topic, newest.offset)
+        if ahead:
+            raise SequenceError(
+                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                f"sequence {header.base_sequence} came where {expected} is next",
+            )
+        return None
+
+    # --- batches ----------------------------------------------------------------------------
+
+    def begin(self, topic: VirtualTopicId, header: BatchHeader, pending: Pending) -> None:
+        """A batch is on its way to the log; `pending` tells where it went, or that it did not."""
+        last = _last_sequence(header.base_sequence, header.record_count)
+        batch = Batch(header.base_sequence, last, header.max_timestamp, pending=pending)
+        self._remember(topic, header.producer_id, header.producer_epoch, batch)
+        key = topic, header.producer_id
+        # Not left to whoever waits for the answer: that caller may be gone by then.
+        pending.add_done_callback(lambda done: self._settle(key, batch, done))
+
+    def restore(self, row: IndexRow) -> None:
+        """Remember what the log holds."""
+        if row.producer_id == NO_PRODUCER:
+            return
+        topic = VirtualTopicId(row.org_id, row.topic_hash, row.partition, row.generation)
+        last = _last_sequence(row.base_sequence, row.record_count)
+        batch = Batch(row.base_sequence, last, row.max_timestamp, row.base_offset)
+        self._remember(topic, row.producer_id, row.producer_epoch, batch)
+
+    def _settle_done(self, key: _Key) -> None:
+        """Callbacks that have not run yet: what was refused must not count, the rest must."""
+        producer = self._find(key)
+        for batch in list(producer.batches) if producer is not None else ():
+            if batch.pending is not None and batch.pending.done():
+                self._settle(key, batch, batch.pending)
+
+    def _settle(self, key: _Key, batch: Batch, done: asyncio.Future[list[int]]) -> None:
+        owner = self._find(key)
+        while owner is not None and batch not in owner.batches:
+            owner = owner.before
+        error = None if done.cancelled() else done.exception()
+        if isinstance(error, InDoubtError):
+            return  # it may be in the log: no other batch must take its place
+        if error is None and not done.cancelled():
+            batch.offset, batch.pending = done.result()[0], None
+            if owner is not None:
+                owner.before = None
+            return
+        # It did not get into the log; nor did those behind it, which the log refuses with it.
+        if owner is None:
+            return
+        while owner.batches and owner.batches.pop() is not batch:
+            pass
+        org = self._org(key[0])
+        known: _Producer | None = org.known[key]
+        while known is not None and not known.batches:
+            known = known.before
+        if known is None:
+            self._drop(key)
+            self._lapse(key, batch.first)
+        else:
+            org.known[key] = known
+
+    def _remember(self, topic: VirtualTopicId, producer_id: int, epoch: int, batch: Batch) -> None:
+        key = (topic, producer_id)
+        now = self._now_ms()
+        producer = self._org(topic).known.pop(key, None)
+        if producer is None or producer.epoch != epoch:
+            producer = _Producer(epoch, now, before=producer if batch.pending else None)
+        producer.used_ms = now
+        producer.batches.append(batch)
+        # Those on their way may yet be refused, or not be in a checkpoint: they push none out.
+        stored = sum(known.pending is None for known in producer.batches)
+        del producer.batches[: max(0, stored - _REMEMBERED)]
+        self._put(key, producer)
+
+    def _put(self, key: _Key, producer: _Producer) -> None:
+        org = self._org(key[0])
+        org.lapsed.pop(key, None)
+        org.refused.pop(key, None)
+        org.known[key] = producer
+        self._ids.setdefault(key[0], set()).add(key[1])
+        while len(org.known) > self._limit:
+            self._make_room(org)
+
+    # --- forgetting -------------------------------------------------------------------------
+
+    def expire(self, used_before_ms: int) -> int:
+        """Forget producers not used since then (Kafka's `producer.id.expiration.ms`); how many."""
+        count = 0
+        for org in self._orgs.values():
+            while org.known:
+                key, oldest = next(iter(org.known.items()))
+                if oldest.used_ms >= used_before_ms or oldest.batches[-1].pending is not None:
+                    break
+                self._drop(key)
+                self._lapse(key, None)
+                count += 1
+        return count
+
+    def forget(self, topics: Iterable[VirtualTopicId]) -> None:
+        """Partitions have been deleted."""
+        for topic in topics:
+            for producer_id in self._ids.pop(topic, ()):
+                del self._org(topic).known[topic, producer_id]
+
+    def keep(self, live: Collection[VirtualTopicId]) -> None:
+        """Forget the producers of every partition but these. Called once all are loaded."""
+        self.forget([topic for topic in self._ids if topic not in live])
+        for org in self._orgs.values():
+            org.known = dict(sorted(org.known.items(), key=lambda item: item[1].used_ms))
+
+    def begin_ids(self, ids: range) -> None:
+        """These are handed out from now on, by this broker; nobody has one of them yet."""
+        # Producers from before this start may have lost batches to retention.
+        self.forgotten_below, self.ours_below = ids.start, ids.stop
+        if self.evictions_unknown:
+            self._evicted_below = ids.start
+            for org in self._orgs.values():
+                org.evicted_below = max(org.evicted_below, ids.start)
+
+    def _make_room(self, org: _Org) -> None:
+        """Forget the producer that has been silent for longest."""
+        key, oldest = next(iter(org.known.items()))
+        self._drop(key)
+        if oldest.used_ms < self._now_ms() - self._expiration_ms:
+            self._lapse(key, None)
+        else:
+            org.evicted_below = max(org.evicted_below, key[1] + 1)
+
+    def _lapse(self, key: _Key, expected: int | None) -> None:
+        lapsed = self._org(key[0]).lapsed
+        lapsed[key] = expected
+        if len(lapsed) > self._limit:
+            key = next(iter(lapsed))
+            if key[1] < self.ours_below:
+                self.forgotten_below = max(self.forgotten_below, key[1] + 1)
+            del lapsed[key]
+
+    def _drop(self, key: _Key) -> None:
+        topic, producer_id = key
+        del self._org(topic).known[key]
+        ids = self._ids[topic]
+        ids.discard(producer_id)
+        if not ids:
+            del self._ids[topic]
+
+    # --- checkpoint -------------------------------------------------------------------------
+
+    def dump(self, topic: VirtualTopicId) -> list[ProducerState]:
+        """What is remembered of a partition's producers and is in the log, for a checkpoint."""
+        states: list[ProducerState] = []
+        for producer_id in list(self._ids.get(topic, ())):
+            self._settle_done((topic, producer_id))
+        for producer_id in self._ids.get(topic, ()):
+            producer = self._find((topic, producer_id))
+            while producer is not None:
+                stored = tuple(
+                    (batch.first, batch.last, batch.timestamp, batch.offset)
+                    for batch in producer.batches
+                    if batch.offset is not None
+                )
+                if stored:
+                    state = ProducerState(producer_id, producer.epoch, producer.used_ms, stored)
+                    states.append(state)
+                    break
+                producer = producer.before
+        return states
+
+    def load(self, topic: VirtualTopicId, states: Iterable[ProducerState]) -> None:
+        """Remember what `dump` gave."""
+        for producer_id, epoch, used_ms, batches in states:
+            remembered = [Batch(*batch) for batch in batches]
+            self._put((topic, producer_id), _Producer(epoch, used_ms, remembered))
+
+    def dump_evicted(self) -> list[tuple[int, int]]:
+        """Orgs in which producers were evicted, and below which id all of them are; org 0 stands
+        for those that nothing is known of."""
+        below = {0: self._evicted_below}
+        below.update((number, org.evicted_below) for number, org in self._orgs.items())
+        return [(number, id_) for number, id_ in below.items() if id_]
+
+    def load_evicted(self, evicted: Iterable[tuple[int, int]]) -> None:
+        """Remember what `dump_evicted` gave."""
+        for number, below in evicted:
+            if number == 0:
+                self._evicted_below = max(self._evicted_below, below)
+                continue
+            org = self._orgs.setdefault(number, _Org())
+            org.evicted_below = max(org.evicted_below, below)
+
+    def load_unknown(self, topic: VirtualTopicId, states: Iterable[ProducerState]) -> None:
+        """The same, of producers that the log's index does not tell of."""
+        known = self._ids.get(topic, set())
+        self.load(topic, [state for state in states if state.producer_id not in known])
+
+
+def _last_sequence(first: int, count: int) -> int:
+    """Sequences wrap from 2^31-1 to 0."""
+    return (first + count - 1) % _SEQUENCES

@@ -1,0 +1,125 @@
+"""Which record a timestamp leads to: exact, whatever the order of timestamps and the compression.
+
+The sparse index names a block of 64 batches, the index rows in it a batch, the batch a record. The
+header's max timestamp is the producer's word, as its CRC is; only the records of the one batch
+that it leads to are looked at, in a thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from quafka_broker.partitions.partition import OffsetGoneError, VirtualTopic
+from quafka_broker.partitions.sparse_index import Block
+from quafka_broker.wal.log import Log
+from quafka_proto.log_format import IndexRow
+from quafka_proto.record_codec import iter_records
+
+
+class Stamp(NamedTuple):
+    """A record's place and time."""
+
+    offset: int
+    timestamp: int
+
+
+async def first_from(log: Log, topic: VirtualTopic, timestamp: int) -> Stamp | None:
+    """The first record with a timestamp at or above this one.
+
+    Raises:
+        StorageError, Malformed: the log cannot be read.
+    """
+    offset = topic.log_start
+    while (block := topic.batches.first_reaching(timestamp, offset)) is not None:
+        for row in await _rows(log, topic, block):
+            if row.max_timestamp >= timestamp:
+                found = await _in_batch(log, topic, row, lambda stamps: _first(stamps, timestamp))
+                if found is not None:
+                    return found
+        offset = block.end  # what reached it in this block has been removed
+    return None
+
+
+async def latest(log: Log, topic: VirtualTopic) -> Stamp | None:
+    """The record with the greatest timestamp; the first of equal ones.
+
+    Raises:
+        StorageError, Malformed: the log cannot be read.
+    """
+    start = topic.batches.block_of(topic.log_start)
+    if start is None:
+        return None
+    # Of the first block, and of its first batch, a part may have been removed.
+    rest = topic.batches.greatest(start.end)
+    rows = await _rows(log, topic, start)
+    stamps: list[Stamp | None] = []
+    if rows and rows[0].base_offset < topic.log_start:
+        stamps.append(await _in_batch(log, topic, rows.pop(0), _greatest))
+    if rest is not None:
+        rows += await _rows(log, topic, rest)
+    if rows:
+        best = max(rows, key=lambda row: row.max_timestamp)
+        stamps.append(await _in_batch(log, topic, best, _greatest))
+    return max(filter(None, stamps), key=lambda stamp: stamp.timestamp, default=None)
+
+
+async def timestamp_of(log: Log, topic: VirtualTopic, offset: int, *, exact: bool) -> int | None:
+    """The timestamp of the record at a readable offset; None where it is lost to damage.
+
+    Unless it must be `exact`, it is the greatest of its batch, which takes the index alone.
+
+    Raises:
+        StorageError, Malformed: the log cannot be read.
+        OffsetGoneError: the log start is above it.
+    """
+    rows = await log.rows(topic, offset, offset + 1)
+    if not rows:
+        return None
+    if not exact or rows[0].record_count == 1:
+        return rows[0].max_timestamp
+    found = await _in_batch(
+        log, topic, rows[0], lambda stamps: next((s for s in stamps if s.offset == offset), None)
+    )
+    return found.timestamp if found is not None else None
+
+
+async def _rows(log: Log, topic: VirtualTopic, block: Block) -> list[IndexRow]:
+    """The rows of what is left of a block."""
+    while True:
+        try:
+            return await log.rows(topic, max(block.start, topic.log_start), block.end)
+        except OffsetGoneError:
+            continue  # the log start moves while we read
+
+
+async def _in_batch(
+    log: Log,
+    topic: VirtualTopic,
+    row: IndexRow,
+    choose: Callable[[Iterator[Stamp]], Stamp | None],
+) -> Stamp | None:
+    """What is chosen of the batch's records that are left."""
+    try:
+        offset = max(row.base_offset, topic.log_start)
+        batches = await log.read(topic, offset, 0, at_least_one=True)
+    except OffsetGoneError:
+        return None
+    if not batches:
+        return None
+    return await asyncio.to_thread(lambda: choose(_stamps(batches[0], offset)))
+
+
+def _stamps(batch: memoryview, log_start: int) -> Iterator[Stamp]:
+    for record in iter_records(batch):
+        if record.offset >= log_start:
+            yield Stamp(record.offset, record.timestamp)
+
+
+def _first(stamps: Iterator[Stamp], timestamp: int) -> Stamp | None:
+    return next((stamp for stamp in stamps if stamp.timestamp >= timestamp), None)
+
+
+def _greatest(stamps: Iterator[Stamp]) -> Stamp | None:
+    return max(stamps, key=lambda stamp: stamp.timestamp, default=None)

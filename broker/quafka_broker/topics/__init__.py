@@ -1,0 +1,1 @@
+"""The topic registry, its journal, topic configs and retention."""

@@ -1,0 +1,137 @@
+"""What one write carries: batches with their ids, offsets and positions, and their index rows."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from quafka_broker.partitions.partition import VirtualTopic, VirtualTopicId
+from quafka_broker.wal.disk import Buffer
+from quafka_proto.log_format import ENTRY_HEADER_SIZE, IndexRow, encode_entry_header
+from quafka_proto.records import PATCHED_SIZE, BatchHeader, rebase
+
+
+class WriteTimes(NamedTuple):
+    """One write of the log: when it began, was written, and was synced (ns since the epoch).
+
+    `synced` equals `written` where `wal.fsync` does not sync each one.
+    """
+
+    began: int
+    written: int
+    synced: int
+    appends: int
+    bytes: int
+
+
+@dataclass(slots=True, eq=False)
+class Append:
+    """Checked batches for one virtual topic, and who waits for their offsets.
+
+    `urgent`: they may use the reserve of a full disk. `writes`: where the write is noted that
+    they were part of, for a trace.
+    """
+
+    topic: VirtualTopic
+    batches: Sequence[tuple[BatchHeader, memoryview]]
+    size: int
+    done: asyncio.Future[list[int]]
+    urgent: bool
+    writes: list[WriteTimes] | None = None
+
+
+@dataclass(slots=True)
+class Group:
+    """Gives each batch its id, offset and position as it is added.
+
+    Attributes:
+        salt: of the segment that it is written to.
+        next_id: the next global message id.
+        position: where the next entry begins in the segment file.
+        durable: up to where that file is known fsynced before this write.
+        leader_epoch: what its batches are stamped with.
+        began: when it began to be written, `written` and `synced` when that was done (ns).
+    """
+
+    salt: int
+    next_id: int
+    position: int
+    durable: int
+    leader_epoch: int
+    appends: list[Append] = field(default_factory=list[Append])
+    offsets: list[list[int]] = field(default_factory=list[list[int]])
+    buffers: list[Buffer] = field(default_factory=list[Buffer])
+    rows: list[IndexRow] = field(default_factory=list[IndexRow])
+    size: int = 0
+    began: int = 0
+    written: int = 0
+    synced: int = 0
+    _ends: dict[VirtualTopicId, int] = field(default_factory=dict[VirtualTopicId, int])
+
+    def add(self, append: Append) -> None:
+        """Place an append's batches behind those of its virtual topic."""
+        topic = append.topic
+        offset = self._ends.get(topic.id, topic.high_watermark)
+        offsets: list[int] = []
+        for header, batch in append.batches:
+            self._place(topic.id, header, batch, offset)
+            offsets.append(offset)
+            offset += header.record_count
+        self._ends[topic.id] = offset
+        self.appends.append(append)
+        self.offsets.append(offsets)
+        self.size += append.size
+
+    def note_times(self) -> None:
+        """Tell those of its appends that want to know when they were written."""
+        asking = [append.writes for append in self.appends if append.writes is not None]
+        if not asking:
+            return
+        times = WriteTimes(self.began, self.written, self.synced, len(self.appends), self.size)
+        for writes in asking:
+            if times not in writes:
+                writes.append(times)
+
+    def _place(
+        self, topic: VirtualTopicId, header: BatchHeader, batch: memoryview, offset: int
+    ) -> None:
+        # Only the patched bytes are copied; the producer's buffer is written as it is.
+        patched = bytearray(batch[:PATCHED_SIZE])
+        rebase(patched, offset, self.leader_epoch)
+        entry = encode_entry_header(
+            patched,
+            salt=self.salt,
+            length=header.length,
+            global_id=self.next_id,
+            base_offset=offset,
+            durable_position=self.durable,
+            topic_hash=topic.topic_hash,
+            org_id=topic.org_id,
+            partition=topic.partition,
+            generation=topic.generation,
+            record_count=header.record_count,
+        )
+        self.buffers += (entry + patched, batch[PATCHED_SIZE:])
+        self.rows.append(
+            IndexRow(
+                self.next_id,
+                offset,
+                self.position,
+                topic.topic_hash,
+                header.max_timestamp,
+                header.producer_id,
+                header.base_sequence,
+                topic.org_id,
+                topic.partition,
+                topic.generation,
+                header.record_count,
+                header.length,
+                header.producer_epoch,
+                0,
+                self.leader_epoch,
+            )
+        )
+        self.next_id += header.record_count
+        self.position += ENTRY_HEADER_SIZE + header.length

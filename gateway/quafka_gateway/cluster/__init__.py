@@ -1,0 +1,1 @@
+"""The brokers behind this gateway, as one cluster."""

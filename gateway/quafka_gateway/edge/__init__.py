@@ -1,0 +1,1 @@
+"""Sockets of Kafka clients: accept, frame, decode, trace, answer."""

@@ -1,0 +1,154 @@
+"""TCP accept: who may connect, and how all connections end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import os
+from itertools import count
+
+from quafka_gateway.context import Services
+from quafka_gateway.edge.connection import KafkaConnection
+from quafka_gateway.edge.connection_limits import ConnectionLimits
+from quafka_telemetry.heap import Heap
+from quafka_telemetry.startup import StartupError
+
+log = logging.getLogger("quafka.gateway.listener")
+
+_SWEEP_SECONDS = 5.0
+_PATIENCE_SECONDS = 5.0
+_BACKLOG = 1024
+
+
+class Listener:
+    """Accepts Kafka clients on one address: first `bind`, then `serve`, at last `close`."""
+
+    def __init__(self, limits: ConnectionLimits, idle_seconds: float) -> None:
+        """Connections without a request for `idle_seconds` are closed."""
+        self._limits = limits
+        self._idle_seconds = idle_seconds
+        self._heap = Heap()
+        self._services: Services | None = None
+        self._connections: set[KafkaConnection] = set()
+        self._serials = count()
+        self._server: asyncio.Server | None = None
+        self._sweeper: asyncio.Task[None] | None = None
+
+    @property
+    def connections(self) -> int:
+        """How many clients are connected."""
+        return len(self._connections)
+
+    @property
+    def max_connections(self) -> int:
+        """How many may be."""
+        return self._limits.most
+
+    async def bind(self, host: str, port: int, *, shared: bool = False) -> tuple[str, int]:
+        """Take the address (port 0: any free one) and return the one taken. No client is accepted.
+
+        With `shared`, other processes of this user may take it as well, if they say so too: the
+        system spreads new connections over them (SO_REUSEPORT).
+
+        Raises:
+            StartupError: the address cannot be bound.
+        """
+        loop = asyncio.get_running_loop()
+        try:
+            self._server = await loop.create_server(
+                self._accept,
+                host,
+                port,
+                backlog=_BACKLOG,
+                start_serving=False,
+                reuse_port=shared or None,
+            )
+        except OSError as e:
+            reason = os.strerror(e.errno) if e.errno else str(e)
+            raise StartupError(f"cannot listen on {host}:{port}: {reason}") from e
+        bound = self._server.sockets[0].getsockname()
+        return bound[0], bound[1]
+
+    async def serve(self, services: Services) -> None:
+        """Accept clients on the bound address."""
+        assert self._server is not None, "bind() comes first"
+        self._services = services
+        self._sweeper = asyncio.get_running_loop().create_task(self._sweep())
+        await self._server.start_serving()
+
+    async def close(self, drain: float) -> None:
+        """Accept no more; answer what is under way within `drain` seconds; close."""
+        if self._server is None:
+            return
+        self._server.close()
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        open_now = list(self._connections)
+        for connection in open_now:
+            connection.drain()
+        ended = [asyncio.ensure_future(c.wait_tasks()) for c in open_now]
+        if ended:
+            await asyncio.wait(ended, timeout=drain)
+        for task in ended:
+            task.cancel()
+        for connection in list(self._connections):
+            connection.close("the gateway stops")
+
+    def _accept(self) -> asyncio.Protocol:
+        assert self._services is not None, "serve() comes first"
+        return KafkaConnection(self._services, next(self._serials), self._closed, self._may_open)
+
+    def _may_open(self, connection: KafkaConnection) -> bool:
+        assert self._services is not None, "serve() comes first"
+        stats = self._services.stats
+        refusal = self._limits.open(connection.host)
+        if refusal:
+            log.warning("refusing a client: %s", refusal)
+            stats.refused += 1
+            return False
+        stats.accepted += 1
+        self._connections.add(connection)
+        return True
+
+    def _closed(self, connection: KafkaConnection) -> None:
+        self._connections.discard(connection)
+        self._limits.close(connection.host)
+
+    async def _sweep(self) -> None:
+        """Close connections that stopped talking: one timer for all of them."""
+        loop = asyncio.get_running_loop()
+        assert self._services is not None, "serve() comes first"
+        while True:
+            await asyncio.sleep(_SWEEP_SECONDS)
+            now = loop.time()
+            for connection in list(self._connections):
+                if connection.stalled(now):
+                    connection.close("a request stopped arriving midway, or arrives too slowly")
+                elif connection.unread(now)[1] == math.inf:
+                    connection.close("an answer is not read, or is read too slowly")
+                elif connection.idle_since(now) > self._idle_seconds:
+                    connection.close("idle")
+            self._services.memory.relieve(now)
+            self._relieve(self._services.responses.excess, now)
+            await self._give_back()
+
+    async def _give_back(self) -> None:
+        """Large requests that were held do not make the process large for ever."""
+        assert self._services is not None, "serve() comes first"
+        requests, responses = self._services.memory, self._services.responses
+        self._heap.note(requests.peak + responses.held)
+        requests.peak = requests.held
+        await self._heap.give_back(requests.held + responses.held)
+
+    def _relieve(self, excess: int, now: float) -> None:
+        """Above the limit, close who holds the most of answers that were not read for longest."""
+        if excess <= 0:
+            return
+        unread = [(connection, *connection.unread(now)) for connection in self._connections]
+        stuck = [each for each in unread if each[2] >= _PATIENCE_SECONDS]
+        for connection, size, _ in sorted(stuck, key=lambda each: each[1] * each[2], reverse=True):
+            if excess <= 0:
+                break
+            excess -= size
+            connection.close("too much is held of answers, and it reads none")

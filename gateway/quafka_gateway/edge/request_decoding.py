@@ -1,0 +1,105 @@
+"""Frames to requests. What takes long to decode is decoded in slices of the event loop."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from time import perf_counter
+
+from quafka_gateway.answers.answer_size import is_long
+from quafka_gateway.api import Api
+from quafka_gateway.edge import quirks
+from quafka_gateway.handlers import api_versions
+from quafka_gateway.handlers.order import Order
+from quafka_proto.codec import decode_front, decode_in_steps
+from quafka_proto.errors import Malformed, UnsupportedVersion
+from quafka_proto.headers import RequestHeader, decode_request_header
+from quafka_proto.message import Message
+from quafka_proto.schema.api_versions import ApiVersionsRequest
+from quafka_telemetry.slices import SLICE_SECONDS, in_slices
+
+SHORT = 8 << 10
+"""Bytes of a frame that is decoded at once, whatever is in it: some milliseconds at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """A request that this gateway serves."""
+
+    header: RequestHeader
+    api: Api
+    request: Message
+
+
+@dataclass(frozen=True, slots=True)
+class Decoding:
+    """A long request whose header is known, and of whose body one slice has been decoded."""
+
+    header: RequestHeader
+    api: Api
+    steps: Generator[None, None, tuple[Message, int]]
+
+    async def finish(self) -> Decoded:
+        """Decode the rest, with turns for others. Raises Malformed."""
+        request, _ = await in_slices(self.steps)
+        return Decoded(self.header, self.api, request)
+
+
+def decode_request(apis: Mapping[int, Api], frame: bytes) -> Decoded | Decoding:
+    """Read header and body; of a long body, what can be read within one slice.
+
+    Raises:
+        Malformed: it is no request, or none that is served here.
+    """
+    try:
+        header, at = decode_request_header(frame)
+        api = apis[header.api_key]
+        known = api.min_version <= header.api_version <= api.max_version
+    except UnsupportedVersion as e:
+        return _unknown_version(apis, e.api_key, e.api_version, e.correlation_id)
+    except KeyError as e:
+        raise Malformed(f"API key {e} is not served here") from e
+    if not known:
+        return _unknown_version(apis, *header[:3])
+    at = quirks.body_start(header, frame, at)
+    # Kafka ignores bytes after the body, so some clients send them: kafka-go's DescribeAcls has a
+    # byte too many.
+    if len(frame) <= SHORT:
+        request, _ = decode_front(api.request, header.api_version, frame, at)
+        return Decoded(header, api, request)
+    steps = decode_in_steps(api.request, header.api_version, frame, at)
+    until = perf_counter() + SLICE_SECONDS
+    try:
+        while perf_counter() < until:
+            next(steps)
+    except StopIteration as end:
+        return Decoded(header, api, end.value[0])
+    return Decoding(header, api, steps)
+
+
+def order_of(api: Api, request: Message, size: int) -> Order:
+    """What a request reads and writes. `size`: of its frame, in bytes.
+
+    A long one keeps its place in a lane by being there alone: its handler takes turns with others.
+    """
+    if api.order.in_lane and size > SHORT and is_long(request):
+        return _alone(api.order)
+    return api.order
+
+
+@cache
+def _alone(order: Order) -> Order:
+    return replace(order, in_lane=False)
+
+
+def _unknown_version(
+    apis: Mapping[int, Api], key: int, version: int, correlation_id: int
+) -> Decoded:
+    """KIP-511: an unknown version of ApiVersions alone is answered, as version 0."""
+    api = apis.get(key)
+    if api is None or api.request is not ApiVersionsRequest:
+        name = api.name if api else f"API key {key}"
+        raise Malformed(f"{name} version {version} is not served here")
+    header = RequestHeader(key, 0, correlation_id, None)
+    return Decoded(header, api, api_versions.UnknownVersionRequest())

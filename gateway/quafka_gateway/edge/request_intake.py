@@ -1,0 +1,56 @@
+"""What one client sends: bytes in, whole requests out, counted, and in time. Pure."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from quafka_gateway.edge.framing import RequestFramer
+from quafka_gateway.edge.progress import Progress
+from quafka_gateway.request_memory import Holder
+
+
+class RequestIntake:
+    """Whole requests that were not begun yet are in `frames`.
+
+    Once a request has begun to arrive it must go on arriving (`Progress`), while it is read.
+    """
+
+    def __init__(self, limit: int, held: Holder, progress: Progress) -> None:
+        self._limit = limit
+        self._held = held
+        self._progress = progress
+        self._framer = RequestFramer(limit)
+        self.frames: deque[bytes] = deque()
+
+    def feed(self, data: bytes, now: float) -> None:
+        """Take what arrived. Raises Malformed."""
+        before = self._framer.partial
+        frames = self._framer.feed(data)
+        for frame in frames:
+            self._held.take(len(frame), now)
+        self.frames.extend(frames)
+        is_new = bool(frames) or not before
+        if is_new:
+            self._progress.begin(now)
+        else:
+            self._progress.made(len(data), now)
+        self._held.part(self._framer.partial, now, is_new=is_new)
+
+    def resumed(self, now: float) -> None:
+        """The client was not read from for a while."""
+        self._progress.begin(now)
+
+    def stalled(self, now: float) -> bool:
+        """Whether a request has begun to arrive, and does not go on or does so too slowly."""
+        return bool(self._framer.partial) and self._progress.late(now)
+
+    def drop(self, now: float) -> None:
+        """Forget the requests that were not begun."""
+        while self.frames:
+            self._held.give(len(self.frames.popleft()), now)
+
+    def gone(self, now: float) -> None:
+        """Nothing more is read: hold nothing that was not begun."""
+        self._framer = RequestFramer(self._limit)
+        self._held.gone()
+        self.drop(now)

@@ -1,0 +1,162 @@
+"""What a connection tells of its requests to a tracing system.
+
+A sampled request is a trace of its own: `gateway.kafka.connect` is its stay on the connection,
+from its arrival until its answer was handed over; within it the request, the encoding of its
+answer, and the writing, which waits for the answers before it and for a client that reads slowly.
+The parent is the client's span, where the first record of a produce names one.
+
+A request that was not sampled costs a comparison. If it turns out slow, or to have failed, its
+part of the gateway may still become a trace, from what little is known when it is over.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection
+
+from quafka_gateway.api import Api
+from quafka_gateway.context import Services
+from quafka_gateway.edge.client_context import client_of
+from quafka_proto.errors import ErrorCode
+from quafka_proto.headers import RequestHeader
+from quafka_proto.message import Message
+from quafka_proto.schema.produce import ProduceRequest
+from quafka_telemetry import semconv
+from quafka_telemetry.sampling import FAILED, SLOW
+from quafka_telemetry.tracing import (
+    NO_SPAN,
+    AttributeValue,
+    Span,
+    Tracer,
+    fail_with,
+    is_failure,
+)
+
+
+class RequestTrace:
+    """A sampled request on its way through a connection."""
+
+    __slots__ = ("_begun", "_connect", "_tracer", "_write", "request")
+
+    def __init__(
+        self,
+        tracer: Tracer,
+        connect: Span,
+        api: Api,
+        header: RequestHeader,
+        begun: int | None = None,
+    ) -> None:
+        """`begun`: when the request came, in ns since the epoch, if not now."""
+        self._tracer = tracer
+        self._connect = connect
+        self._write: Span = NO_SPAN
+        self._begun = begun or time.time_ns()
+        self.request = tracer.start(semconv.REQUEST, connect.context, begun=self._begun)
+        self.request.set(
+            {
+                semconv.OPERATION: api.name,
+                semconv.CLIENT_ID: header.client_id or "",
+                semconv.API_VERSION: header.api_version,
+                semconv.CORRELATION_ID: header.correlation_id,
+            }
+        )
+
+    def asks_about(self, request: Message) -> None:
+        """What the request names, of what people look for."""
+        group = getattr(request, "group_id", "")
+        if group:
+            self.request.set({semconv.GROUP: group})
+
+    @property
+    def trace_id(self) -> str:
+        """As tracing UIs write it."""
+        context = self.request.context
+        return "" if context is None else context.trace_hex
+
+    def ended(self, errors: Collection[int], seconds: float, parked: float) -> None:
+        """The answer is known, after so many seconds and those for which it was parked."""
+        fail_with(self.request, errors)
+        self.request.set({semconv.LATENCY_MS: seconds * 1e3, semconv.PARKED_MS: parked * 1e3})
+        self.request.end()
+
+    def answered(self, errors: Collection[int], seconds: float, parked: float) -> None:
+        """As `ended`; now the answer is to be written."""
+        self.ended(errors, seconds, parked)
+        self._write = self._tracer.start(semconv.WRITE, self._connect.context)
+
+    def encoding(self) -> Span:
+        """The answer is being encoded."""
+        return self._tracer.start(semconv.ENCODE, self.request.context)
+
+    def over(self) -> None:
+        """The answer was handed over, or nobody takes it any more."""
+        self.request.end()
+        self._write.end()
+        self._connect.end()
+
+
+class ConnectionTracing:
+    """The traces of one client's requests."""
+
+    __slots__ = ("_about", "_org", "_tracer")
+
+    def __init__(self, services: Services, peer: str, serial: int) -> None:
+        host, _, port = peer.rpartition(":")
+        self._tracer = services.tracer
+        self._org = services.config.org_id
+        self._about: dict[str, AttributeValue] = {
+            semconv.PEER_ADDRESS: host,
+            semconv.PEER_PORT: int(port) if port.isdigit() else 0,
+            semconv.CONNECTION: serial,
+        }
+
+    def begin(
+        self, api: Api, header: RequestHeader, request: Message, frame: bytes
+    ) -> RequestTrace | None:
+        """Decide about a request. None: it is not sampled."""
+        tracer = self._tracer
+        if not tracer.on:
+            return None
+        client = None
+        if tracer.follows_clients and isinstance(request, ProduceRequest):
+            client = client_of(request, frame)
+        connect = tracer.root(semconv.CONNECT, self._org, client, self._about)
+        if connect.context is None:
+            return None
+        trace = RequestTrace(tracer, connect, api, header)
+        trace.asks_about(request)
+        return trace
+
+    def late(
+        self,
+        api: Api,
+        header: RequestHeader,
+        errors: Collection[int],
+        seconds: float,
+        parked: float,
+    ) -> RequestTrace | None:
+        """A request that was not sampled is answered; its trace, if it gets one after all."""
+        tracer = self._tracer
+        if seconds >= tracer.slow_after:
+            reason = SLOW
+        elif tracer.traces_failed and any(is_failure(ErrorCode.name_of(e)) for e in errors):
+            reason = FAILED
+        else:
+            return None
+        begun = time.time_ns() - int((seconds + parked) * 1e9)
+        connect = tracer.late_root(semconv.CONNECT, reason, self._about, begun)
+        if connect.context is None:
+            return None
+        trace = RequestTrace(tracer, connect, api, header, begun)
+        trace.ended(errors, seconds, parked)
+        trace.over()
+        return trace
+
+    def refused(self, reason: str) -> None:
+        """What came is no request, and costs the client its connection."""
+        connect = self._tracer.root(semconv.CONNECT, self._org, None, self._about)
+        if connect.context is None and self._tracer.traces_failed:
+            connect = self._tracer.late_root(semconv.CONNECT, FAILED, self._about, time.time_ns())
+        with connect, self._tracer.start(semconv.REQUEST, connect.context) as span:
+            span.event(semconv.MALFORMED, {semconv.REASON: reason})
+            span.fail("Malformed")

@@ -1,0 +1,1 @@
+"""The fetch path: sessions, the cache, shared polls and leases."""

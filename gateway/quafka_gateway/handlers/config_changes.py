@@ -1,0 +1,103 @@
+"""What AlterConfigs and IncrementalAlterConfigs have in common.
+
+All changes of a resource are made, or none. The configs of topics can be changed, and those of the
+broker that topics inherit; other settings of gateway and broker cannot change while they run.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from quafka_gateway.context import RequestContext
+from quafka_mesh_ops.ops.admin import AlterBrokerConfigs, AlterTopicConfigs, ConfigChange
+from quafka_proto.config_kinds import ConfigOperation, ResourceType
+from quafka_proto.errors import ErrorCode
+from quafka_proto.schema.configs import AlterConfigsResourceResponse
+from quafka_telemetry.tracing import TraceContext
+
+_OPERATIONS = set(ConfigOperation)
+_MOST_CHANGES = 1_000
+"""Of one resource; there are not that many configs."""
+
+
+class Resource(NamedTuple):
+    """Something that has configs, and what is to be changed of them."""
+
+    kind: int
+    name: str
+    changes: list[ConfigChange]
+
+
+async def make(
+    resources: Sequence[Resource],
+    context: RequestContext,
+    trace: TraceContext | None,
+    *,
+    replace: bool,
+    validate_only: bool,
+) -> list[AlterConfigsResourceResponse]:
+    """Change each resource, durably."""
+    times = Counter((resource.kind, resource.name) for resource in resources)
+    done: list[AlterConfigsResourceResponse] = []
+    for resource in resources:
+        code, message = _refusal(resource, times, context.node_id)
+        if not code and resource.kind == ResourceType.TOPIC:
+            op = AlterTopicConfigs(resource.name, resource.changes, replace, validate_only)
+            answer = await context.admin.alter_topic_configs(op, trace)
+            code, message = answer.error_code, answer.error_message
+        elif not code and resource.kind == ResourceType.BROKER:
+            own = bool(resource.name)
+            of_broker = AlterBrokerConfigs(resource.changes, own, replace, validate_only)
+            altered = await context.admin.alter_broker_configs(of_broker, trace)
+            code, message = altered.error_code, altered.error_message
+        done.append(
+            AlterConfigsResourceResponse(
+                error_code=code,
+                error_message=message or None,
+                resource_type=resource.kind,
+                resource_name=resource.name,
+            )
+        )
+    return done
+
+
+def _refusal(resource: Resource, times: Counter[tuple[int, str]], node: int) -> tuple[int, str]:
+    if times[resource.kind, resource.name] > 1:
+        return ErrorCode.INVALID_REQUEST, "the request names this resource twice"
+    if len(resource.changes) > _MOST_CHANGES:
+        return ErrorCode.INVALID_REQUEST, f"more than {_MOST_CHANGES} changes"
+    names = ", ".join(change.name for change in resource.changes)
+    if resource.kind == ResourceType.BROKER:
+        if resource.name not in ("", str(node)):
+            return ErrorCode.INVALID_REQUEST, f"the only broker is {node}"
+        return _fault(resource.changes)
+    if resource.kind == ResourceType.BROKER_LOGGER:
+        return ErrorCode.INVALID_CONFIG, (
+            f"{names}: log levels are set by log.level and cannot be changed while it runs"
+        )
+    if resource.kind in (ResourceType.GROUP, ResourceType.CLIENT_METRICS):
+        if not resource.name:
+            return ErrorCode.INVALID_REQUEST, f"a {ResourceType(resource.kind).name} needs a name"
+        if all(change.operation == ConfigOperation.DELETE for change in resource.changes):
+            return ErrorCode.NONE, ""  # nothing is set that could be deleted
+        kind = ResourceType(resource.kind).name
+        return ErrorCode.INVALID_CONFIG, f"{names}: a {kind} has no configs here"
+    if resource.kind != ResourceType.TOPIC:
+        return ErrorCode.INVALID_REQUEST, f"resource type {resource.kind} has no configs here"
+    return _fault(resource.changes)
+
+
+def _fault(changes: list[ConfigChange]) -> tuple[int, str]:
+    """What is wrong with the changes, whatever topic they are about."""
+    twice = [name for name, times in Counter(c.name for c in changes).items() if times > 1]
+    if twice:
+        return ErrorCode.INVALID_REQUEST, f"given twice: {', '.join(twice)}"
+    for change in changes:
+        if change.operation not in _OPERATIONS:
+            message = f"{change.name}: operation {change.operation} is not known"
+            return ErrorCode.INVALID_REQUEST, message
+        if change.value is None and change.operation != ConfigOperation.DELETE:
+            return ErrorCode.INVALID_REQUEST, f"{change.name} cannot be set to null"
+    return ErrorCode.NONE, ""

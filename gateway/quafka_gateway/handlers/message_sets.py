@@ -1,0 +1,82 @@
+"""Message sets at the edge: what clients before 0.11 produce and fetch, from and to record batches.
+
+Every record is looked at, in plain Python, so the work is done beside the event loop: in one
+thread for all clients, in the order in which it was asked for. Produces of one connection so
+reach the broker in order, and old clients cannot take more than their share.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import TypeVar
+
+from quafka_mesh_ops.ops.records import FetchOp, FetchOpResp
+from quafka_proto.errors import BatchError
+from quafka_proto.legacy import from_batches, to_batch
+from quafka_proto.message import Buffer
+
+_R = TypeVar("_R")
+
+_REQUEST_LIMIT = 64 << 20  # bytes that one request may decompress to, all partitions together
+_PARTITION_LIMIT = 64 << 10  # or each of them, where they are many
+_RESPONSE_LIMIT = 57_671_680  # bytes of one response, as of newer ones
+
+_thread = ThreadPoolExecutor(1, "message-sets")
+
+
+async def from_producer(message_sets: Sequence[Buffer]) -> list[bytearray | BatchError]:
+    """The batch of each partition's message set, or what is wrong with it."""
+    limit = max(_REQUEST_LIMIT // max(1, len(message_sets)), _PARTITION_LIMIT)
+
+    def convert() -> list[bytearray | BatchError]:
+        return [_batch(message_set, limit) for message_set in message_sets]
+
+    return await _beside(convert)
+
+
+async def for_consumer(
+    ops: Sequence[FetchOp], answers: Sequence[FetchOpResp], version: int
+) -> list[FetchOpResp]:
+    """The answers to a Fetch of this version, below 4, with message sets for their batches.
+
+    What an old client cannot be given, zstd, becomes an error of its partition.
+    """
+    if not any(answer.records for answer in answers):
+        return list(answers)
+    magic = 0 if version < 2 else 1
+
+    def convert() -> list[FetchOpResp]:
+        room = _RESPONSE_LIMIT
+        converted: list[FetchOpResp] = []
+        for op, answer in zip(ops, answers, strict=True):
+            if answer.records:
+                answer = _message_set(answer, op.fetch_offset, min(op.max_bytes, room), magic)
+                room -= sum(map(len, answer.records))
+            converted.append(answer)
+            if room <= 0:
+                break
+        rest = answers[len(converted) :]
+        return [*converted, *(replace(answer, records=[]) for answer in rest)]
+
+    return await _beside(convert)
+
+
+async def _beside(work: Callable[[], _R]) -> _R:
+    return await asyncio.get_running_loop().run_in_executor(_thread, work)
+
+
+def _batch(message_set: Buffer, limit: int) -> bytearray | BatchError:
+    try:
+        return to_batch(message_set, limit)
+    except BatchError as e:
+        return e
+
+
+def _message_set(answer: FetchOpResp, offset: int, max_bytes: int, magic: int) -> FetchOpResp:
+    try:
+        return replace(answer, records=[from_batches(answer.records, magic, offset, max_bytes)])
+    except BatchError as e:
+        return replace(answer, records=[], error_code=e.code)

@@ -1,0 +1,1 @@
+"""The ops that gateway and broker exchange, by family, and their codec."""

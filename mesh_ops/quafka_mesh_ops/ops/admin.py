@@ -1,0 +1,268 @@
+"""The ops of administrators, 0x40 to 0x46: what topics and brokers are like, and changing it.
+
+Configs are Kafka's: their sources, types and operations are its numbers (`config_kinds`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from quafka_mesh_ops.ops.codec import Op, OpCode, Part
+
+# --- CreatePartitions 0x40 ------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class CreatePartitionsResp(Part):
+    """Whether the topic has grown."""
+
+    error_code: int = 0
+    error_message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CreatePartitions(Op):
+    """Let a topic have `count` partitions in all. Durable when it is answered.
+
+    `assigned`: how many new partitions the client has assigned by hand; -1: none, all are assigned
+    automatically.
+    """
+
+    code = OpCode.CREATE_PARTITIONS
+    response = CreatePartitionsResp
+    topic: str
+    count: int
+    validate_only: bool = False
+    assigned: int = -1
+
+
+# --- configs 0x41 to 0x43, 0x46 ----------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigSynonym(Part):
+    """A place that a config's value can come from, and the value there."""
+
+    name: str
+    value: str | None
+    source: int
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigDescription(Part):
+    """A config and all that Kafka says of one. `synonyms`: what counts first stands first."""
+
+    name: str
+    value: str | None
+    source: int
+    config_type: int
+    read_only: bool
+    documentation: str
+    synonyms: list[ConfigSynonym]
+    sensitive: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class NamedValue(Part):
+    """A value under a name."""
+
+    name: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class TopicConfigs(Part):
+    """How a topic differs from `defaults`: what it sets itself, and what it is, which is fixed."""
+
+    error_code: int = 0
+    error_message: str = ""
+    own: list[NamedValue] | None = None
+    fixed: list[NamedValue] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeTopicConfigsResp(Part):
+    """The configs of a topic that sets none, and one answer per topic in the request's order."""
+
+    defaults: list[ConfigDescription]
+    topics: list[TopicConfigs]
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeTopicConfigs(Op):
+    """Describe the configs of topics."""
+
+    code = OpCode.DESCRIBE_TOPIC_CONFIGS
+    response = DescribeTopicConfigsResp
+    reads = True
+    topics: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigChange(Part):
+    """One change. `operation`: Kafka's number."""
+
+    name: str
+    operation: int
+    value: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AlterTopicConfigsResp(Part):
+    """Whether they have changed."""
+
+    error_code: int = 0
+    error_message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AlterTopicConfigs(Op):
+    """Change a topic's configs, all or none. Durable when it is answered, and in effect.
+
+    `replace`: what the topic sets itself and is not named in the changes is as if deleted.
+    """
+
+    code = OpCode.ALTER_TOPIC_CONFIGS
+    response = AlterTopicConfigsResp
+    topic: str
+    changes: list[ConfigChange]
+    replace: bool = False
+    validate_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeBrokerResp(Part):
+    """The broker: its settings, where the registry of its topics begins and ends, its epoch."""
+
+    cluster_id: str
+    settings: list[ConfigDescription]
+    registry_start: int = 0
+    registry_end: int = 0
+    leader_epoch: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeBroker(Op):
+    """Describe the broker itself."""
+
+    code = OpCode.DESCRIBE_BROKER
+    response = DescribeBrokerResp
+    reads = True
+
+
+@dataclass(frozen=True, slots=True)
+class AlterBrokerConfigsResp(Part):
+    """Whether they have changed."""
+
+    error_code: int = 0
+    error_message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AlterBrokerConfigs(Op):
+    """Change the configs that topics of every org inherit, all or none. Durable when answered.
+
+    `this_broker`: what counts before the cluster-wide defaults; `replace` as for topics.
+    """
+
+    code = OpCode.ALTER_BROKER_CONFIGS
+    response = AlterBrokerConfigsResp
+    changes: list[ConfigChange]
+    this_broker: bool = False
+    replace: bool = False
+    validate_only: bool = False
+
+
+# --- partitions on disk, and their producers 0x44, 0x45 -------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPartitions(Part):
+    """Some of a topic's partitions."""
+
+    topic: str
+    partitions: list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionSizes(Part):
+    """The bytes of record batches in each partition. `sizes` is as long as `partitions`."""
+
+    topic: str
+    partitions: list[int]
+    sizes: list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeLogDirResp(Part):
+    """The folder of the log, the file system that it is on, and what of it is whose."""
+
+    path: str
+    total_bytes: int
+    usable_bytes: int
+    topics: list[PartitionSizes]
+    error_code: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeLogDir(Op):
+    """What partitions take. `topics` None: all; those that there are not are left out."""
+
+    code = OpCode.DESCRIBE_LOG_DIR
+    response = DescribeLogDirResp
+    reads = True
+    topics: list[TopicPartitions] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionOp(Part):
+    """One partition."""
+
+    topic: str
+    partition: int
+
+
+@dataclass(frozen=True, slots=True)
+class ActiveProducer(Part):
+    """An idempotent producer that a partition remembers, by its last batch."""
+
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int
+    last_timestamp: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionProducers(Part):
+    """The producers of one partition."""
+
+    producers: list[ActiveProducer]
+    error_code: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeProducersOpsResp(Part):
+    """One answer per PartitionOp, in the order of the request."""
+
+    partitions: list[PartitionProducers]
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeProducersOps(Op):
+    """One Kafka DescribeProducers request."""
+
+    code = OpCode.DESCRIBE_PRODUCERS
+    response = DescribeProducersOpsResp
+    reads = True
+    partitions: list[PartitionOp]
+
+
+ALL: tuple[type[Op], ...] = (
+    CreatePartitions,
+    DescribeTopicConfigs,
+    AlterTopicConfigs,
+    AlterBrokerConfigs,
+    DescribeBroker,
+    DescribeLogDir,
+    DescribeProducersOps,
+)

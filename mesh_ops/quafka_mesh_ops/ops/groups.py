@@ -1,0 +1,372 @@
+"""The ops about consumer groups, 0x10 to 0x19: one for each of Kafka's APIs; and 0x1f.
+
+Members and their metadata are as in Kafka's classic group protocol: opaque here. An instance id
+is empty where a member is not static (KIP-345).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from quafka_mesh_ops.ops.codec import Op, OpCode, Part
+
+# --- members --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Protocol(Part):
+    """A way of sharing partitions that a member knows, and what it says of itself for it."""
+
+    name: str
+    metadata: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class JoinedMember(Part):
+    """A member as the group's leader is told of it."""
+
+    member_id: str
+    instance_id: str
+    metadata: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class JoinGroupResp(Part):
+    """Answered when the group's new generation begins. `members` is for its leader.
+
+    `parked_us`: how long it waited for that.
+    """
+
+    error_code: int = 0
+    member_id: str = ""
+    generation: int = -1
+    protocol_type: str | None = None
+    protocol: str | None = None
+    leader: str = ""
+    skip_assignment: bool = False
+    members: list[JoinedMember] | None = None
+    parked_us: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class JoinGroup(Op):
+    """Join a group, or join it again for its next generation. Parked until that begins.
+
+    `require_member_id`: a new member is given its id and told to come again (KIP-394).
+    `knows_skip_assignment`: the client understands that field of the answer (KIP-814).
+    """
+
+    code = OpCode.JOIN_GROUP
+    response = JoinGroupResp
+    group: str
+    member_id: str
+    instance_id: str
+    protocol_type: str
+    protocols: list[Protocol]
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    client_id: str = ""
+    client_host: str = ""
+    require_member_id: bool = False
+    knows_skip_assignment: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment(Part):
+    """What the leader gives a member."""
+
+    member_id: str
+    assignment: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class SyncGroupResp(Part):
+    """Answered when the leader's assignments are durable. `parked_us`: how long it waited."""
+
+    error_code: int = 0
+    assignment: bytes = b""
+    protocol_type: str | None = None
+    protocol: str | None = None
+    parked_us: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SyncGroup(Op):
+    """Ask for one's assignment; the leader brings all of them. Parked until it has."""
+
+    code = OpCode.SYNC_GROUP
+    response = SyncGroupResp
+    group: str
+    generation: int
+    member_id: str
+    instance_id: str
+    assignments: list[Assignment]
+    protocol_type: str | None = None
+    protocol: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HeartbeatResp(Part):
+    """Whether the member is one, and whether it should join again."""
+
+    error_code: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat(Op):
+    """A member is alive."""
+
+    code = OpCode.HEARTBEAT
+    response = HeartbeatResp
+    group: str
+    generation: int
+    member_id: str
+    instance_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Leaver(Part):
+    """Who leaves: by member id, or by instance id alone."""
+
+    member_id: str
+    instance_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LeaveGroupResp(Part):
+    """One error code per leaver, in the order of the request."""
+
+    error_code: int
+    leavers: list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class LeaveGroup(Op):
+    """Members leave, or are removed."""
+
+    code = OpCode.LEAVE_GROUP
+    response = LeaveGroupResp
+    group: str
+    leavers: list[Leaver]
+
+
+# --- offsets --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class CommitOffset(Part):
+    """The offset that a group has come to in one partition.
+
+    `elsewhere`: the topic is another broker's. Name and id are both there, and are right.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    leader_epoch: int = -1
+    metadata: str = ""
+    topic_id: bytes = b""
+    elsewhere: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CommitOffsetsResp(Part):
+    """One error code per offset, in the order of the request. Durable when it is answered."""
+
+    partitions: list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class CommitOffsets(Op):
+    """Commit offsets, as a member or, with generation -1, from outside of the group."""
+
+    code = OpCode.COMMIT_OFFSETS
+    response = CommitOffsetsResp
+    group: str
+    generation: int
+    member_id: str
+    instance_id: str
+    offsets: list[CommitOffset]
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedQuestion(Part):
+    """Partitions of one topic, by name or, where that is empty, by id.
+
+    `elsewhere`: the topic is another broker's. Name and id are both there, and are right.
+    """
+
+    topic: str
+    partitions: list[int]
+    topic_id: bytes = b""
+    elsewhere: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedOffset(Part):
+    """What was committed last; offset -1: nothing."""
+
+    topic: str
+    topic_id: bytes
+    partition: int
+    offset: int = -1
+    leader_epoch: int = -1
+    metadata: str = ""
+    error_code: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedOffsetsResp(Part):
+    """In the order of the request; all there are, by topic, where all were asked for."""
+
+    offsets: list[CommittedOffset]
+    error_code: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedOffsets(Op):
+    """Ask for a group's committed offsets. `topics` None: all."""
+
+    code = OpCode.COMMITTED_OFFSETS
+    response = CommittedOffsetsResp
+    reads = True
+    group: str
+    topics: list[CommittedQuestion] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteOffsetsResp(Part):
+    """The group's error, and one error code per partition, in the order of the request."""
+
+    error_code: int
+    partitions: list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteOffsets(Op):
+    """Delete committed offsets of topics that no member is subscribed to. Durable."""
+
+    code = OpCode.DELETE_OFFSETS
+    response = DeleteOffsetsResp
+    group: str
+    topics: list[CommittedQuestion]
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetTopicResp(Part):
+    """Whether it is done."""
+
+    error_code: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetTopic(Op):
+    """A topic of another broker was deleted: all groups' offsets in it are to go. Durable."""
+
+    code = OpCode.FORGET_TOPIC
+    response = ForgetTopicResp
+    topic: str
+    topic_id: bytes
+
+
+# --- administration -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ListedGroup(Part):
+    """A group. `state`: by Kafka's names. `kind`: "classic"."""
+
+    group: str
+    protocol_type: str
+    state: str
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class ListGroupsResp(Part):
+    """The org's groups, by name."""
+
+    groups: list[ListedGroup]
+
+
+@dataclass(frozen=True, slots=True)
+class ListGroups(Op):
+    """List groups in any of these states and of these kinds; none named: all."""
+
+    code = OpCode.LIST_GROUPS
+    response = ListGroupsResp
+    reads = True
+    states: list[str]
+    kinds: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedMember(Part):
+    """A member. `metadata` is for the group's protocol."""
+
+    member_id: str
+    instance_id: str
+    client_id: str
+    client_host: str
+    metadata: bytes
+    assignment: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedGroup(Part):
+    """A group, or why it is not described."""
+
+    group: str
+    error_code: int = 0
+    state: str = ""
+    protocol_type: str = ""
+    protocol: str = ""
+    members: list[DescribedMember] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeGroupsResp(Part):
+    """One for each group asked for, in that order."""
+
+    groups: list[DescribedGroup]
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeGroups(Op):
+    """Describe groups by name."""
+
+    code = OpCode.DESCRIBE_GROUPS
+    response = DescribeGroupsResp
+    reads = True
+    groups: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteGroupsResp(Part):
+    """One error code per group, in the order of the request."""
+
+    groups: list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteGroups(Op):
+    """Delete groups without members, and their offsets. Durable when it is answered."""
+
+    code = OpCode.DELETE_GROUPS
+    response = DeleteGroupsResp
+    groups: list[str]
+
+
+ALL: tuple[type[Op], ...] = (
+    JoinGroup,
+    SyncGroup,
+    Heartbeat,
+    LeaveGroup,
+    CommitOffsets,
+    CommittedOffsets,
+    DeleteOffsets,
+    ListGroups,
+    DescribeGroups,
+    DeleteGroups,
+    ForgetTopic,
+)

@@ -1,0 +1,37 @@
+"""The op that asks a broker how it is, 0x31: for `quafka doctor`, which also wants to see how
+long an op takes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from quafka_mesh_ops.ops.codec import Op, OpCode, Part
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeResp(Part):
+    """The broker's version and wall clock, and what keeps it from its work; empty: nothing.
+
+    `snapshot_interval_ms`: how often it makes a snapshot by itself; 0: never. `snapshot_problem`:
+    why the last attempt failed.
+    """
+
+    version: str
+    now_ms: int
+    cluster_id: str = ""
+    problem: str = ""
+    snapshot_interval_ms: int = 0
+    snapshot_age_ms: int = -1
+    snapshot_problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Probe(Op):
+    """Ask."""
+
+    code = OpCode.PROBE
+    response = ProbeResp
+
+
+ALL: tuple[type[Op], ...] = (Probe,)

@@ -1,0 +1,44 @@
+"""The status page's table of peers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from quafka_mesh_ops.counters import PeerCounters
+from quafka_telemetry.status_page import Cell, Table, count, duration, size, text
+
+
+def peer_table(read: Iterable[PeerCounters]) -> Table:
+    """What the mesh counts of each peer."""
+    return Table(
+        "Mesh",
+        (
+            "peer", "address", "state", "round trip", "datagram", "sent", "received",
+            "packets lost", "ops under way", "credit in use", "reconnects",
+        ),
+        (
+            (
+                text(peer.peer[:16]),
+                text(peer.address),
+                text("connected" if peer.connected else "away", bad=not peer.connected),
+                *_transport(peer),
+                count(peer.ops),
+                size(peer.credit_used_bytes),
+                count(peer.reconnects),
+            )
+            for peer in read
+        ),
+    )  # fmt: skip
+
+
+def _transport(peer: PeerCounters) -> tuple[Cell, ...]:
+    found = peer.transport
+    if found is None:
+        return (text(""),) * 5
+    return (
+        duration(found.rtt_us / 1e6),
+        size(found.datagram_bytes),
+        size(found.bytes_sent),
+        size(found.bytes_received),
+        count(found.packets_lost),
+    )

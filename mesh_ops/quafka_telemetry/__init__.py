@@ -1,0 +1,1 @@
+"""Traces, metrics, logs and the operations port of a Quafka process; not the mesh itself."""

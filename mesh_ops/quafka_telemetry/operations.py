@@ -1,0 +1,201 @@
+"""The operations port: a few HTTP pages about one process, for probes and people.
+
+    /livez    200 while the event loop turns
+    /readyz   200 when the process can do its work, else 503; the body names each problem
+    /mesh     what gateway and broker count of each peer (`counters.py`)
+    /metrics  for Prometheus (`exposition.py`); /metrics/detail has what there is much of
+
+One GET or HEAD a connection, answered and closed. Whoever connects cannot hold much: a request
+head is 8 KiB at most and must be there within five seconds, and so many may wait at a time. A
+long answer is made as it is read: a part of it at a time, for a few milliseconds of the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+import h11
+
+from quafka_telemetry.startup import StartupError
+
+logger = logging.getLogger("quafka.operations")
+
+_MAX_CONNECTIONS = 64
+_MAX_HEAD = 8 << 10
+_DEADLINE = 5.0
+_ANSWER_DEADLINE = 30.0
+_SLICE_SECONDS = 0.002
+_SLICE_BYTES = 32 << 10
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a page is told of the request. `accept`: the header, "" without one."""
+
+    accept: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What a page answers: bytes, or many short pieces that are made when they are sent."""
+
+    body: bytes | Iterator[bytes]
+    content_type: str = "text/plain; charset=utf-8"
+    status: int = 200
+
+
+Page = Callable[[Asked], Awaitable[Reply]]
+Problems = Callable[[], Mapping[str, str]]
+"""What keeps the process from its work, by part: {"log": "no space left on device"}."""
+
+
+class Operations:
+    """Serves the pages of one process."""
+
+    def __init__(self, problems: Problems) -> None:
+        self._problems = problems
+        self._pages: dict[str, Page] = {"/livez": _live, "/readyz": self._ready}
+        self._server: asyncio.Server | None = None
+        self._connections: set[asyncio.Task[None]] = set()
+
+    def add(self, path: str, page: Page) -> None:
+        """Serve a page more."""
+        self._pages[path] = page
+
+    async def start(self, host: str, port: int) -> tuple[str, int]:
+        """Listen; returns the address bound (port 0: any free one).
+
+        Raises:
+            StartupError: the address cannot be bound.
+        """
+        try:
+            self._server = await asyncio.start_server(
+                self._accept, host, port, limit=_MAX_HEAD, backlog=_MAX_CONNECTIONS
+            )
+        except OSError as e:
+            reason = os.strerror(e.errno) if e.errno else str(e)
+            raise StartupError(f"cannot listen on {host}:{port} (operations): {reason}") from e
+        bound = self._server.sockets[0].getsockname()
+        return bound[0], bound[1]
+
+    async def close(self) -> None:
+        """Answer no more."""
+        if self._server is not None:
+            self._server.close()
+        for connection in self._connections:
+            connection.cancel()
+        await asyncio.gather(*self._connections, return_exceptions=True)
+
+    async def _ready(self, _asked: Asked) -> Reply:
+        problems = dict(self._problems())
+        body = {"ready": not problems, "problems": problems}
+        status = 503 if problems else 200
+        return Reply(json.dumps(body).encode() + b"\n", "application/json", status)
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        if len(self._connections) < _MAX_CONNECTIONS:
+            self._connections.add(task)
+            try:
+                await self._answer(reader, writer)
+            except (OSError, TimeoutError):
+                pass  # whoever asked has gone, or never asked, or does not read
+            except Exception:
+                logger.exception("a page broke off")
+                writer.transport.abort()  # half an answer must not look like a whole one
+            finally:
+                self._connections.discard(task)
+        writer.close()
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connection = h11.Connection(h11.SERVER, max_incomplete_event_size=_MAX_HEAD)
+        method = b""
+        try:
+            async with asyncio.timeout(_DEADLINE):
+                request = await _request(connection, reader)
+            if request is None:
+                return
+            method = request.method
+            async with asyncio.timeout(_ANSWER_DEADLINE):
+                reply = await self._reply(request)
+        except h11.RemoteProtocolError as e:
+            reply = Reply(f"{e}\n".encode(), status=e.error_status_hint)
+        async with asyncio.timeout(_ANSWER_DEADLINE):
+            await _send(connection, writer, reply, head_only=method == b"HEAD")
+
+    async def _reply(self, request: h11.Request) -> Reply:
+        if request.method not in (b"GET", b"HEAD"):
+            return Reply(b"only GET and HEAD are served here\n", status=405)
+        path = request.target.partition(b"?")[0].decode("latin-1")
+        page = self._pages.get(path)
+        if page is None:
+            known = " ".join(sorted(self._pages))
+            return Reply(f"there are: {known}\n".encode(), status=404)
+        try:
+            return await page(Asked(_header(request, b"accept")))
+        except Exception:
+            logger.exception("the page %s failed", path)
+            return Reply(b"the page failed; the log says why\n", status=500)
+
+
+async def _send(
+    connection: h11.Connection, writer: asyncio.StreamWriter, reply: Reply, *, head_only: bool
+) -> None:
+    body = reply.body
+    headers = [("content-type", reply.content_type), ("cache-control", "no-store")]
+    if isinstance(body, bytes):
+        headers.append(("content-length", str(len(body))))
+        body = iter((body,))
+    headers.append(("connection", "close"))
+    head = h11.Response(status_code=reply.status, headers=headers)
+    writer.write(connection.send(head) or b"")
+    if not head_only:
+        while piece := _slice(body):
+            writer.write(connection.send(h11.Data(piece)) or b"")
+            await writer.drain()
+            await asyncio.sleep(0)
+    writer.write(connection.send(h11.EndOfMessage()) or b"")
+    await writer.drain()
+
+
+def _slice(body: Iterator[bytes]) -> bytes:
+    """As much of it as may be made before others have their turn; nothing at the end."""
+    until = time.perf_counter() + _SLICE_SECONDS
+    pieces: list[bytes] = []
+    size = 0
+    for piece in body:
+        pieces.append(piece)
+        size += len(piece)
+        if size and (size >= _SLICE_BYTES or time.perf_counter() >= until):
+            break
+    return b"".join(pieces)
+
+
+def _header(request: h11.Request, name: bytes) -> str:
+    return ",".join(value.decode("latin-1") for key, value in request.headers if key == name)
+
+
+async def _request(connection: h11.Connection, reader: asyncio.StreamReader) -> h11.Request | None:
+    """The request's head; None where the client ends first. Raises h11.RemoteProtocolError."""
+    while True:
+        event = connection.next_event()
+        if event is h11.NEED_DATA:
+            connection.receive_data(await reader.read(_MAX_HEAD))
+        elif isinstance(event, h11.Request):
+            return event
+        else:
+            return None
+
+
+async def _live(_asked: Asked) -> Reply:
+    return Reply(b"ok\n")

@@ -1,0 +1,362 @@
+"""Recorded spans, and their way out: a bounded queue, a thread, OpenTelemetry's exporters.
+
+On the event loop a span is a small object of our own; the SDK's objects, the names that the
+collector is to see and the encoding are the exporting thread's business. When the collector is
+away, slow or refuses, the queue fills up and spans are dropped and counted; nobody waits.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from asyncio import CancelledError
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import islice
+from types import TracebackType
+
+from opentelemetry.sdk.resources import SERVICE_NAME, Resource
+from opentelemetry.sdk.trace import Event, ReadableSpan
+from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
+from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+from opentelemetry.trace import (
+    Link,
+    SpanContext,
+    SpanKind,
+    Status,
+    StatusCode,
+    TraceFlags,
+    TraceState,
+)
+
+from quafka_telemetry import semconv
+from quafka_telemetry.otlp_environment import speaks_grpc
+from quafka_telemetry.sampling import Sampler
+from quafka_telemetry.tracing import (
+    CLIENT,
+    INTERNAL,
+    MAX_LINKS,
+    NO_SPAN,
+    SERVER,
+    Attributes,
+    AttributeValue,
+    ClientContext,
+    Span,
+    TraceContext,
+    Tracer,
+    is_failure,
+)
+
+logger = logging.getLogger("quafka.tracing")
+
+_SHUTDOWN_SECONDS = 3.0
+_KINDS = {INTERNAL: SpanKind.INTERNAL, SERVER: SpanKind.SERVER, CLIENT: SpanKind.CLIENT}
+_SAMPLED = TraceFlags(TraceFlags.SAMPLED)
+
+
+class RecordedSpan:
+    """A sampled span, as it is noted down where the work is done."""
+
+    __slots__ = (
+        "_out", "attributes", "context", "ended", "error", "events", "kind", "links", "name",
+        "parent", "start",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        out: SpanQueue,
+        name: str,
+        context: TraceContext,
+        parent: TraceContext | None,
+        kind: str,
+        attributes: Attributes | None,
+        begun: int | None,
+    ) -> None:
+        self._out = out
+        self.name = name
+        self.context: TraceContext | None = context
+        self.parent = parent
+        self.kind = kind
+        self.attributes: dict[str, AttributeValue] = dict(attributes) if attributes else {}
+        self.events: list[tuple[str, int, Attributes | None]] = []
+        self.links: list[TraceContext] = []
+        self.error: str | None = None
+        self.ended = 0
+        self.start = begun or time.time_ns()
+
+    def set(self, attributes: Attributes) -> None:
+        """See Span."""
+        self.attributes.update(attributes)
+
+    def event(self, name: str, attributes: Attributes | None = None) -> None:
+        """See Span."""
+        self.events.append((name, time.time_ns(), attributes))
+
+    def fail(self, error: str) -> None:
+        """See Span."""
+        if self.error is None:
+            self.event(semconv.KAFKA_ERROR, {semconv.ERROR_TYPE: error})
+            if is_failure(error):
+                self.error = error
+                self.attributes[semconv.ERROR_TYPE] = error
+
+    def link(self, contexts: Iterable[TraceContext]) -> None:
+        """See Span."""
+        self.links += islice(contexts, MAX_LINKS - len(self.links))
+
+    def end(self, at: int | None = None) -> None:
+        """See Span."""
+        if self.ended:
+            return
+        # The wall clock may be set back: a span does not end before it began.
+        self.ended = max(self.start, at or time.time_ns())
+        self._out.put(self)
+
+    def __enter__(self) -> RecordedSpan:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
+        if kind is CancelledError:  # nobody waits for it any more, which is no failure
+            self.event(semconv.CANCELLED)
+        elif kind is not None:
+            self.fail(kind.__name__)
+        self.end()
+
+
+class SpanQueue:
+    """Ended spans on their way out; what does not fit is dropped and counted."""
+
+    def __init__(
+        self,
+        export: Callable[[Sequence[RecordedSpan]], bool],
+        limit: int,
+        batch: int,
+        delay: float,
+    ) -> None:
+        """`export` blocks, in this queue's thread; False: they were not taken."""
+        self._export = export
+        self._limit = limit
+        self._batch = min(batch, limit)
+        self._delay = delay
+        self._spans: deque[RecordedSpan] = deque()
+        self._wake = threading.Event()
+        self._closing = threading.Event()
+        self.full = 0
+        """Spans that did not fit."""
+        self.refused = 0
+        """Spans that the collector did not take."""
+        self._thread = threading.Thread(target=self._run, name="spans", daemon=True)
+        self._thread.start()
+
+    def __len__(self) -> int:
+        return len(self._spans)
+
+    def put(self, span: RecordedSpan) -> None:
+        """Never waits."""
+        if len(self._spans) >= self._limit or self._closing.is_set():
+            self.full += 1
+            return
+        self._spans.append(span)
+        if len(self._spans) == self._batch:
+            self._wake.set()
+
+    def close(self, timeout: float) -> bool:
+        """Send what there is; whether that was done in time. What was not is dropped."""
+        self._closing.set()
+        self._wake.set()
+        self._thread.join(timeout)
+        self.full += len(self._spans)
+        self._spans.clear()
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        while not self._closing.is_set():
+            self._wake.wait(self._delay)
+            self._wake.clear()
+            while self._spans:
+                some = [self._spans.popleft() for _ in range(min(self._batch, len(self._spans)))]
+                if not self._send(some):
+                    self.refused += len(some)
+                    if self._closing.is_set():
+                        return  # the others would fare no better
+
+    def _send(self, some: Sequence[RecordedSpan]) -> bool:
+        try:
+            return self._export(some)
+        except Exception:  # whatever an exporter does, the next batch is tried
+            logger.exception("%d spans could not be sent", len(some))
+            return False
+
+
+class OtlpTracer(Tracer):
+    """Records spans and hands them to a queue."""
+
+    on = True
+
+    def __init__(self, sampler: Sampler, out: SpanQueue) -> None:
+        self._sampler = sampler
+        self._out = out
+        self.follows_clients = sampler.follows_clients
+        self.slow_after = sampler.slow_after
+        self.traces_failed = sampler.failed
+        self.started = 0
+
+    @property
+    def dropped(self) -> int:
+        """See Tracer."""
+        return self._out.full + self._out.refused
+
+    @property
+    def queued(self) -> int:
+        """See Tracer."""
+        return len(self._out)
+
+    def root(
+        self,
+        name: str,
+        org: int,
+        client: ClientContext | None = None,
+        attributes: Attributes | None = None,
+        begun: int | None = None,
+    ) -> Span:
+        """See Tracer."""
+        reason = self._sampler.decide(org, None if client is None else client.sampled)
+        if not reason:
+            return NO_SPAN
+        parent = None if client is None else client.context
+        span = self._begin(name, parent, SERVER, attributes, begun)
+        span.attributes[semconv.SAMPLED_BY] = reason
+        return span
+
+    def late_root(self, name: str, reason: str, attributes: Attributes, begun: int) -> Span:
+        """See Tracer."""
+        if not self._sampler.decide_late():
+            return NO_SPAN
+        span = self._begin(name, None, SERVER, attributes, begun)
+        span.attributes[semconv.SAMPLED_BY] = reason
+        return span
+
+    def start(
+        self,
+        name: str,
+        parent: TraceContext | None,
+        attributes: Attributes | None = None,
+        kind: str = INTERNAL,
+        begun: int | None = None,
+    ) -> Span:
+        """See Tracer."""
+        if parent is None:
+            return NO_SPAN
+        return self._begin(name, parent, kind, attributes, begun)
+
+    def _begin(
+        self,
+        name: str,
+        parent: TraceContext | None,
+        kind: str,
+        attributes: Attributes | None,
+        begun: int | None,
+    ) -> RecordedSpan:
+        self.started += 1
+        self._sampler.bucket.spend(1)
+        trace_id = random.getrandbits(128) if parent is None else parent.trace_id
+        tracestate = "" if parent is None else parent.tracestate
+        context = TraceContext(trace_id, random.getrandbits(64) or 1, tracestate)
+        return RecordedSpan(self._out, name, context, parent, kind, attributes, begun)
+
+    def shutdown(self) -> None:
+        """See Tracer."""
+        # An exporter goes on trying a collector that is down for far longer than anybody waits.
+        if not self._out.close(_SHUTDOWN_SECONDS):
+            logger.warning("the last spans were not sent within %d s", _SHUTDOWN_SECONDS)
+
+
+class Translator:
+    """Our spans as the SDK's, with the names that were opted for."""
+
+    def __init__(self, service_name: str, env: Mapping[str, str]) -> None:
+        self._names, schema_url = semconv.names(env)
+        self._scope = InstrumentationScope("quafka", None, schema_url)
+        self._resource = Resource.create(
+            {SERVICE_NAME: env.get("OTEL_SERVICE_NAME", service_name)}, schema_url
+        )
+
+    def readable(self, span: RecordedSpan) -> ReadableSpan:
+        """For the exporter."""
+        assert span.context is not None
+        status = Status(StatusCode.ERROR, span.error) if span.error else Status()
+        return ReadableSpan(
+            span.name,
+            _otel_context(span.context, remote=False),
+            None if span.parent is None else _otel_context(span.parent, remote=span.kind == SERVER),
+            self._resource,
+            self._attributes({semconv.SYSTEM: "kafka", **span.attributes}),
+            [Event(name, self._attributes(about or {}), at) for name, at, about in span.events],
+            [Link(_otel_context(context, remote=True)) for context in span.links],
+            _KINDS[span.kind],
+            status=status,
+            start_time=span.start,
+            end_time=span.ended,
+            instrumentation_scope=self._scope,
+        )
+
+    def _attributes(self, attributes: Attributes) -> dict[str, AttributeValue]:
+        names = self._names
+        return {
+            name: value
+            for known, value in attributes.items()
+            for name in names.get(known, (known,))
+        }
+
+
+def _otel_context(context: TraceContext, *, remote: bool) -> SpanContext:
+    state = TraceState.from_header([context.tracestate]) if context.tracestate else None
+    return SpanContext(context.trace_id, context.span_id, remote, _SAMPLED, state)
+
+
+def otlp_tracer(service_name: str, env: Mapping[str, str], sampler: Sampler) -> Tracer:
+    """A tracer that sends to where the standard variables say.
+
+    Raises:
+        ValueError: a variable has a value that is not allowed; the message names both.
+    """
+    exporter = _exporter(env)
+    translator = Translator(service_name, env)
+
+    def export(spans: Sequence[RecordedSpan]) -> bool:
+        result = exporter.export([translator.readable(span) for span in spans])
+        return result is SpanExportResult.SUCCESS
+
+    queue = SpanQueue(
+        export,
+        _number(env, "OTEL_BSP_MAX_QUEUE_SIZE", 2_048),
+        _number(env, "OTEL_BSP_MAX_EXPORT_BATCH_SIZE", 512),
+        _number(env, "OTEL_BSP_SCHEDULE_DELAY", 5_000) / 1000,
+    )
+    return OtlpTracer(sampler, queue)
+
+
+def _number(env: Mapping[str, str], name: str, default: int) -> int:
+    text = env.get(name) or str(default)
+    if not text.isdecimal() or not int(text):
+        raise ValueError(f"{name}={text!r}: allowed is a whole number above 0")
+    return int(text)
+
+
+def _exporter(env: Mapping[str, str]) -> SpanExporter:
+    if speaks_grpc(env, "TRACES"):
+        from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import (
+            OTLPSpanExporter as GrpcSpanExporter,
+        )
+
+        return GrpcSpanExporter()
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+
+    return OTLPSpanExporter()

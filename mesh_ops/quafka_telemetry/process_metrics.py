@@ -1,0 +1,88 @@
+"""The process itself, by the names that Prometheus' own client libraries give, and the build."""
+
+from __future__ import annotations
+
+import os
+import platform
+import resource
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from quafka_telemetry.exposition import metrics_page
+from quafka_telemetry.metrics import Family, Kind, Metrics, counter, gauge
+from quafka_telemetry.operations import Operations
+from quafka_telemetry.status_page import Cell, Facts, count, duration, size, text
+from quafka_telemetry.version import version
+
+_CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+class ProcessFigures:
+    """Read in a thread (`read`), shown by `collect`."""
+
+    def __init__(self, program: str) -> None:
+        self._program = program
+        self._version = ""
+        self._open_files = self._virtual = self._resident = 0
+        self._started = time.time()
+
+    def read(self) -> None:
+        """Look at /proc. Raises OSError."""
+        if not self._version:
+            self._version = version()
+            self._started = _started()
+        self._virtual, self._resident = (
+            int(pages) * _PAGE for pages in Path("/proc/self/statm").read_text().split()[:2]
+        )
+        self._open_files = len(os.listdir("/proc/self/fd"))  # noqa: PTH208 - thousands
+
+    def facts(self, *others: tuple[str, Cell]) -> Facts:
+        """For people, with others in front."""
+        return Facts(
+            "Process",
+            [
+                *others,
+                ("version", text(self._version)),
+                ("Python", text(platform.python_version())),
+                ("process id", text(os.getpid())),
+                ("running for", duration(time.time() - self._started)),
+                ("processor time", duration(time.process_time())),
+                ("memory", size(self._resident)),
+                ("open files", count(self._open_files)),
+            ],
+        )
+
+    def collect(self) -> Iterator[Family]:
+        """What was found last."""
+        labels = (self._program, self._version, platform.python_version())
+        yield Family(
+            "quafka_build_info", Kind.GAUGE, "What runs here; always 1", [(labels, 1)],
+            ("program", "version", "python"),
+        )  # fmt: skip
+        yield counter("process_cpu_seconds", "Processor time, user and system", time.process_time())
+        yield gauge("process_resident_memory_bytes", "Memory in use", self._resident)
+        yield gauge("process_virtual_memory_bytes", "Memory reserved", self._virtual)
+        yield gauge("process_open_fds", "Files and sockets that are open", self._open_files)
+        limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        yield gauge("process_max_fds", "Files and sockets that may be open", limit)
+        yield gauge("process_start_time_seconds", "When it began, in Unix time", self._started)
+
+
+def process_metrics(figures: ProcessFigures, operations: Operations) -> Metrics:
+    """The metrics of a program, with those of its process, on its operations port."""
+    metrics = Metrics()
+    metrics.before(figures.read)
+    metrics.add(figures.collect)
+    operations.add("/metrics", metrics_page(metrics))
+    operations.add("/metrics/detail", metrics_page(metrics, detail=True))
+    return metrics
+
+
+def _started() -> float:
+    """When this process was started, by the kernel's clock since boot."""
+    # The fields behind the name, which may hold anything but a newline: proc(5), field 22.
+    fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+    since_boot = int(fields[19]) / _CLOCK_TICKS
+    return time.time() - (time.clock_gettime(time.CLOCK_BOOTTIME) - since_boot)

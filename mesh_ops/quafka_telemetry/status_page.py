@@ -1,0 +1,223 @@
+"""The operations port's `/statusz`: one page for people, made here and sent as it is made.
+
+It needs nothing else: no script, no image, no font. Everything on it is escaped, for clients and
+topics are called what somebody calls them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from itertools import islice
+from typing import NamedTuple
+
+from quafka_telemetry.metrics import Histogram
+from quafka_telemetry.operations import Asked, Page, Reply
+
+_REFRESH_SECONDS = 10
+_ROWS = 500
+_TRACE_ID = "{trace_id}"
+
+
+class Cell(NamedTuple):
+    """What stands in a place: `numeric` to the right, `bad` so that it is seen, `url` as a link."""
+
+    text: str
+    numeric: bool = False
+    bad: bool = False
+    url: str = ""
+
+
+class Table(NamedTuple):
+    """Rows of cells. Made as they are sent; there may be more than are shown."""
+
+    title: str
+    columns: Sequence[str]
+    rows: Iterable[Sequence[Cell]]
+    nothing: str = "none"
+
+
+class Facts(NamedTuple):
+    """Names and values."""
+
+    title: str
+    facts: Sequence[tuple[str, Cell]]
+
+
+Section = Table | Facts
+Sections = Callable[[], Awaitable[Iterable[Section]]]
+
+
+def text(value: object, *, bad: bool = False) -> Cell:
+    """Words."""
+    return Cell(str(value), bad=bad)
+
+
+def count(value: int, *, bad: bool = False) -> Cell:
+    """How many."""
+    return Cell(f"{value:,}", numeric=True, bad=bad)
+
+
+def size(value: float) -> Cell:
+    """Bytes, in the unit that suits them."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if value < 1024:
+            return Cell(f"{value:,.0f} {unit}" if unit == "B" else f"{value:,.1f} {unit}", True)
+        value /= 1024
+    return Cell(f"{value:,.1f} TiB", numeric=True)
+
+
+def duration(seconds: float | None, *, bad: bool = False) -> Cell:
+    """How long, in the unit that suits it."""
+    if seconds is None:
+        return Cell("", numeric=True)
+    for limit, factor, unit in ((1e-3, 1e6, "µs"), (1.0, 1e3, "ms"), (120.0, 1.0, "s")):
+        if seconds < limit:
+            return Cell(f"{seconds * factor:.3g} {unit}", numeric=True, bad=bad)
+    for limit, factor, unit in ((7_200.0, 60.0, "min"), (172_800.0, 3_600.0, "h")):
+        if seconds < limit:
+            return Cell(f"{seconds / factor:.0f} {unit}", numeric=True, bad=bad)
+    return Cell(f"{seconds / 86_400:,.0f} days", numeric=True, bad=bad)
+
+
+def moment(unix: float) -> Cell:
+    """When, in UTC."""
+    return Cell(time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(unix)) + "Z")
+
+
+def trace(trace_id: str, url: str) -> Cell:
+    """A trace: a link where it is known where to look at it."""
+    return Cell(trace_id[:16], url=url.replace(_TRACE_ID, trace_id) if trace_id else "")
+
+
+def served(
+    name: str, answered: int, errors: Mapping[int, int], seconds: Histogram, parked: float
+) -> tuple[Cell, ...]:
+    """A row of what is served: how often, how well, how fast; `parked`: seconds of them all."""
+    failed = sum(errors.values())
+    return (
+        text(name),
+        count(answered),
+        count(failed, bad=failed > 0),
+        duration(seconds.quantile(0.5)),
+        duration(seconds.quantile(0.99)),
+        duration(parked / answered if parked else None),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class StatusPage:
+    """The page of one program. `problems`: why it is not ready."""
+
+    program: str
+    problems: Callable[[], Mapping[str, str]]
+    sections: Sections
+
+    @property
+    def page(self) -> Page:
+        """For the operations port."""
+
+        async def answer(_asked: Asked) -> Reply:
+            pieces = _html(self.program, self.problems(), await self.sections())
+            body = (piece.encode(errors="replace") for piece in pieces)
+            return Reply(body, "text/html; charset=utf-8")
+
+        return answer
+
+
+def _html(program: str, problems: Mapping[str, str], sections: Iterable[Section]) -> Iterator[str]:
+    state = "ready" if not problems else "not ready"
+    why = "; ".join(f"{part}: {problem}" for part, problem in problems.items())
+    yield (
+        f"<!doctype html><html lang=en><head><meta charset=utf-8>"
+        f"<title>Quafka {escape(program)}: {state}</title>"
+        f'<meta name=viewport content="width=device-width, initial-scale=1">'
+        f'<meta http-equiv=refresh content="{_REFRESH_SECONDS}">'
+        f'<meta http-equiv=Content-Security-Policy content="{_POLICY}">'
+        f"<style>{_STYLE}</style></head><body><header><h1>Quafka {escape(program)}</h1>"
+        f'<p class="{"good" if not problems else "bad"}" role=status>{state}</p>'
+        f"<p>{escape(why)}</p><p class=at>{escape(moment(time.time()).text)}, again every "
+        f"{_REFRESH_SECONDS} s</p></header><main>"
+    )
+    for section in sections:
+        yield f"<section><h2>{escape(section.title)}</h2>"
+        if isinstance(section, Facts):
+            yield "<dl>"
+            for name, cell in section.facts:
+                yield f"<div><dt>{escape(name)}</dt><dd>{_inner(cell)}</dd></div>"
+            yield "</dl>"
+        else:
+            yield from _table(section)
+        yield "</section>"
+    yield "</main></body></html>"
+
+
+def _table(table: Table) -> Iterator[str]:
+    rows = iter(table.rows)
+    first = next(rows, None)
+    if first is None:
+        yield f"<p>{escape(table.nothing)}</p>"
+        return
+    heads = (
+        f"<th{_class(cell)} scope=col>{escape(name)}</th>"
+        for name, cell in zip(table.columns, first, strict=True)
+    )
+    yield f"<div class=wide><table><thead><tr>{''.join(heads)}</tr></thead><tbody>"
+    yield _row(first)
+    for row in islice(rows, _ROWS - 1):
+        yield _row(row)
+    yield "</tbody></table></div>"
+    if next(rows, None) is not None:
+        yield f"<p>and more: only {_ROWS} are shown</p>"
+
+
+def _row(row: Sequence[Cell]) -> str:
+    return "<tr>" + "".join(f"<td{_class(cell)}>{_inner(cell)}</td>" for cell in row) + "</tr>"
+
+
+def _class(cell: Cell) -> str:
+    return " class=n" if cell.numeric else ""
+
+
+def _inner(cell: Cell) -> str:
+    shown = escape(cell.text)
+    if cell.url:
+        return f'<a href="{escape(cell.url)}" rel=noreferrer>{shown}</a>'
+    return f"<strong class=bad>{shown}</strong>" if cell.bad else shown
+
+
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+_STYLE = """
+:root{color-scheme:light dark;
+--page:#f6f7f9;--card:#fff;--ink:#1b2330;--soft:#5b6675;--line:#e1e5ea;
+--good:#0a7a45;--bad:#b3261e;--link:#1557b0}
+@media(prefers-color-scheme:dark){:root{--page:#12161c;--card:#1a2028;--ink:#e4e8ee;--soft:#98a3b3;
+--line:#2b333e;--good:#4cc38a;--bad:#ff8a80;--link:#8ab4f8}}
+*{box-sizing:border-box}
+body{margin:0;background:var(--page);color:var(--ink);font:14px/1.45 system-ui,sans-serif}
+header{display:flex;flex-wrap:wrap;gap:.25rem 1rem;align-items:baseline;padding:1rem 1.25rem 0}
+h1{font-size:1.25rem;margin:0}
+h2{font-size:.95rem;margin:0 0 .5rem}
+header p{margin:0}
+header p[role]{font-weight:600}
+.good{color:var(--good)}.bad{color:var(--bad)}
+.at{color:var(--soft);margin-left:auto}
+main{display:grid;gap:1rem;padding:1rem 1.25rem 2rem}
+section{background:var(--card);border:1px solid var(--line);border-radius:8px;padding:.9rem 1rem;
+min-width:0}
+section>p{color:var(--soft);margin:.25rem 0 0}
+.wide{overflow-x:auto}
+table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums}
+th{color:var(--soft);font-weight:500;text-align:left}
+th,td{padding:.3rem .75rem .3rem 0;border-bottom:1px solid var(--line);white-space:nowrap}
+tbody tr:last-child td{border-bottom:0}
+.n{text-align:right}
+.n+:not(.n){padding-left:1rem}
+dl{display:grid;grid-template-columns:repeat(auto-fill,minmax(15rem,1fr));margin:0;
+gap:.5rem 1.25rem}
+dt{color:var(--soft)}
+dd{margin:0;font-variant-numeric:tabular-nums;overflow-wrap:anywhere}
+a{color:var(--link)}
+"""

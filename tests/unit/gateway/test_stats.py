@@ -1,0 +1,71 @@
+"""What is counted of requests: errors wherever they are in a response, and time without waits."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from quafka_gateway.api import APIS
+from quafka_gateway.fetch import parked
+from quafka_gateway.fetch.parked import Parked
+from quafka_gateway.stats import GatewayStats, error_codes
+from quafka_proto.schema.api_versions import ApiVersionsResponse
+from quafka_proto.schema.fetch import FetchableTopicResponse, FetchResponse, PartitionData
+from quafka_proto.schema.groups import HeartbeatResponse
+from quafka_proto.schema.produce import (
+    PartitionProduceResponse,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+
+
+def test_errors_are_found_wherever_they_are_each_once() -> None:
+    assert set(error_codes(None)) == set()
+    assert set(error_codes(ApiVersionsResponse())) == set()
+    assert set(error_codes(HeartbeatResponse(error_code=27))) == {27}
+    parts = [PartitionProduceResponse(error_code=code) for code in (0, 7, 7, 3)]
+    produced = ProduceResponse(responses=[TopicProduceResponse(partition_responses=parts)])
+    assert set(error_codes(produced)) == {3, 7}
+    fetched = FetchResponse(
+        error_code=71, responses=[FetchableTopicResponse(partitions=[PartitionData(0, 1)])]
+    )
+    assert set(error_codes(fetched)) == {1, 71}
+
+
+def test_a_request_is_counted_with_its_errors_and_without_its_wait() -> None:
+    stats = GatewayStats(slow_seconds=0.5)
+    assert not stats.done("Fetch", (), 0.003, 30.0)
+    assert stats.done("Fetch", (1, 3), 0.5, 0.0)
+    counted = stats.apis["Fetch"]
+    assert (counted.requests, counted.errors, counted.parked) == (2, {1: 1, 3: 1}, 30.0)
+    assert counted.seconds.count == 2
+    assert counted.seconds.sum == pytest.approx(0.503)
+
+
+def test_waits_at_several_brokers_at_a_time_count_once() -> None:
+    waited = Parked()
+    waited.add(1.0, now=10.0)  # from 9 on
+    waited.add(1.5, now=10.5)  # also from 9 on
+    waited.add(0.0, now=11.0)
+    waited.add(2.0, now=20.0)
+    assert waited.seconds == pytest.approx(3.5)
+
+
+async def test_a_wait_is_the_requests_in_whose_task_it_is_noticed() -> None:
+    async def request(seconds: float) -> float:
+        mine = parked.begin()
+
+        async def at_a_broker() -> None:
+            parked.note(seconds)
+
+        await asyncio.create_task(at_a_broker())
+        return mine.seconds
+
+    waits = await asyncio.gather(request(1.0), request(2.0), request(0.0))
+    assert waits == pytest.approx([1.0, 2.0, 0.0])
+    parked.note(1.0)  # nobody's
+
+
+def test_names_of_apis_are_labels() -> None:
+    assert len({api.name for api in APIS.values()}) == len(APIS)

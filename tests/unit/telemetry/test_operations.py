@@ -1,0 +1,118 @@
+"""The operations port: what probes and people are told, and what it bears."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from quafka_telemetry import operations as module
+from quafka_telemetry.operations import Asked, Operations, Reply
+from quafka_telemetry.startup import StartupError
+
+Problems = dict[str, str]
+
+
+@asynccontextmanager
+async def serving(problems: Problems) -> AsyncIterator[tuple[Operations, int]]:
+    operations = Operations(lambda: problems)
+    _, port = await operations.start("127.0.0.1", 0)
+    try:
+        yield operations, port
+    finally:
+        await operations.close()
+
+
+async def get(port: int, path: str, method: str = "GET") -> tuple[int, str, bytes]:
+    def ask() -> tuple[int, str, bytes]:
+        client = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+        client.request(method, path)
+        answer = client.getresponse()
+        body = answer.read()
+        client.close()
+        return answer.status, answer.headers["content-type"], body
+
+    return await asyncio.to_thread(ask)
+
+
+async def raw(port: int, request: bytes) -> bytes:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(request)
+    answer = await asyncio.wait_for(reader.read(), 5)
+    writer.close()
+    await writer.wait_closed()
+    return answer
+
+
+async def test_ready_names_every_problem_and_live_does_not_care() -> None:
+    problems: Problems = {}
+    async with serving(problems) as (_, port):
+        status, kind, body = await get(port, "/readyz")
+        assert (status, kind) == (200, "application/json")
+        assert json.loads(body) == {"ready": True, "problems": {}}
+        problems["log"] = "no space left on device"
+        status, _, body = await get(port, "/readyz?verbose")
+        assert (status, json.loads(body)["problems"]) == (503, problems)
+        assert await get(port, "/livez") == (200, "text/plain; charset=utf-8", b"ok\n")
+
+
+async def test_pages_can_be_added_and_fail_alone(caplog: pytest.LogCaptureFixture) -> None:
+    async def page(_asked: Asked) -> Reply:
+        return Reply(b"<p>", "text/html")
+
+    async def broken(_asked: Asked) -> Reply:
+        raise ValueError("a mistake")
+
+    async with serving({}) as (operations, port):
+        operations.add("/statusz", page)
+        operations.add("/broken", broken)
+        assert await get(port, "/statusz") == (200, "text/html", b"<p>")
+        assert (await get(port, "/broken"))[0] == 500
+        assert "a mistake" in caplog.text
+        assert (await get(port, "/nowhere"))[0] == 404
+        assert (await get(port, "/statusz", "POST"))[0] == 405
+        assert await get(port, "/statusz", "HEAD") == (200, "text/html", b"")
+
+
+@pytest.mark.parametrize(
+    "request_bytes",
+    [b"\x16\x03\x01\x02\x00\r\n\r\n", b"GET / HTTP/1.1\r\n\r\n", b"GET /" + b"a" * 20_000],
+    ids=["TLS", "no host", "endless"],
+)
+async def test_what_is_not_http_is_refused(request_bytes: bytes) -> None:
+    async with serving({}) as (_, port):
+        answer = await raw(port, request_bytes)
+        assert answer.startswith(b"HTTP/1.1 4")
+        assert (await get(port, "/livez"))[0] == 200
+
+
+async def test_silence_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_DEADLINE", 0.1)
+    async with serving({}) as (_, port):
+        assert await raw(port, b"GET /livez HT") == b""
+
+
+async def test_too_many_are_turned_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_MAX_CONNECTIONS", 1)
+    async with serving({}) as (_, port):
+        _, waiting = await asyncio.open_connection("127.0.0.1", port)
+        await asyncio.sleep(0.05)
+        assert await raw(port, b"") == b""
+        waiting.close()
+        await waiting.wait_closed()
+        await asyncio.sleep(0.05)
+        assert (await get(port, "/livez"))[0] == 200
+
+
+async def test_an_address_in_use_is_named() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(StartupError, match=rf"127\.0\.0\.1:{port} \(operations\): Address"):
+            await Operations(dict).start("127.0.0.1", port)

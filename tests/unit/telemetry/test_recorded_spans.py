@@ -1,0 +1,189 @@
+"""Spans that are recorded: what the SDK's exporters are given of them, and under which names."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import pytest
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.trace import SpanKind, StatusCode
+
+from quafka_telemetry import semconv
+from quafka_telemetry.otlp import OtlpTracer, RecordedSpan, SpanQueue, Translator
+from quafka_telemetry.sampling import EdgeSampling, Sampler
+from quafka_telemetry.tracing import (
+    MAX_LINKS,
+    ProducedBy,
+    TraceContext,
+    parse_client,
+)
+
+PARENT = TraceContext(5, 6, "vendor=1")
+ROOT = Path(__file__).parents[3]
+
+
+class Out:
+    """A tracer, and what has come of its spans."""
+
+    def __init__(self, env: Mapping[str, str] | None = None) -> None:
+        self.ended: list[RecordedSpan] = []
+        self.queue = SpanQueue(self._take, limit=100, batch=100, delay=60)
+        self.tracer = OtlpTracer(Sampler(1.0, True, EdgeSampling()), self.queue)
+        self._translator = Translator("service", env or {})
+
+    def _take(self, spans: Sequence[RecordedSpan]) -> bool:
+        self.ended += spans
+        return True
+
+    def one(self) -> ReadableSpan:
+        """The only span so far."""
+        self.queue.close(5.0)
+        (span,) = self.ended
+        return self._translator.readable(span)
+
+
+@pytest.fixture
+def out() -> Iterator[Out]:
+    made = Out()
+    yield made
+    made.queue.close(5.0)
+
+
+def test_a_span_is_all_that_it_was_told(out: Out) -> None:
+    with out.tracer.start(semconv.HANDLE, PARENT, {semconv.OP: "X"}, "server", begun=10) as span:
+        span.set({semconv.ORG: 7})
+        span.event(semconv.MALFORMED, {semconv.REASON: "r"})
+        span.link(TraceContext(n, n) for n in range(1, 100))
+    seen = out.one()
+    assert (seen.name, seen.kind, seen.start_time) == (semconv.HANDLE, SpanKind.SERVER, 10)
+    assert seen.parent is not None
+    assert (seen.parent.trace_id, seen.parent.span_id, seen.parent.is_remote) == (5, 6, True)
+    assert seen.parent.trace_state.to_header() == "vendor=1"
+    assert dict(seen.attributes or {}) == {
+        semconv.SYSTEM: "kafka",
+        semconv.OP: "X",
+        semconv.ORG: 7,
+    }
+    assert [(e.name, dict(e.attributes or {})) for e in seen.events] == [
+        (semconv.MALFORMED, {semconv.REASON: "r"})
+    ]
+    assert len(seen.links) == MAX_LINKS
+    assert seen.status.status_code is StatusCode.UNSET
+
+
+def test_only_the_first_end_counts(out: Out) -> None:
+    span = out.tracer.start(semconv.HANDLE, PARENT, begun=10)
+    span.end(20)
+    span.end(30)
+    assert out.one().end_time == 20
+
+
+def test_a_clock_that_is_set_back_ends_no_span_before_its_beginning(out: Out) -> None:
+    out.tracer.start(semconv.HANDLE, PARENT, begun=10).end(5)
+    assert out.one().end_time == 10
+
+
+def test_the_first_error_counts_and_is_said_once(out: Out) -> None:
+    with out.tracer.start(semconv.HANDLE, PARENT) as span:
+        span.fail("NOT_COORDINATOR")
+        span.fail("UNKNOWN_SERVER_ERROR")
+    seen = out.one()
+    assert (seen.status.status_code, seen.status.description) == (
+        StatusCode.ERROR,
+        "NOT_COORDINATOR",
+    )
+    assert [dict(event.attributes or {}) for event in seen.events] == [
+        {semconv.ERROR_TYPE: "NOT_COORDINATOR"}
+    ]
+
+
+def test_what_a_protocol_asks_for_is_no_failure(out: Out) -> None:
+    with out.tracer.start(semconv.HANDLE, PARENT) as span:
+        span.fail("MEMBER_ID_REQUIRED")
+    seen = out.one()
+    assert seen.status.status_code is StatusCode.UNSET
+    assert len(seen.events) == 1
+
+
+@pytest.mark.parametrize(
+    ("raised", "status", "event"),
+    [
+        (asyncio.CancelledError, StatusCode.UNSET, semconv.CANCELLED),
+        (ValueError, StatusCode.ERROR, semconv.KAFKA_ERROR),
+    ],
+)
+def test_cancelled_is_not_failed(
+    raised: type[BaseException], status: StatusCode, event: str, out: Out
+) -> None:
+    with pytest.raises(raised), out.tracer.start(semconv.HANDLE, PARENT):
+        raise raised
+    seen = out.one()
+    assert seen.status.status_code is status
+    assert [each.name for each in seen.events] == [event]
+
+
+@pytest.mark.parametrize(
+    ("opted", "names", "schema"),
+    [
+        ("", {"messaging.system"}, "1.44.0"),
+        ("http,database", {"messaging.system"}, "1.44.0"),
+        ("http, messaging", {"messaging.system.name"}, "1.45.0"),
+        ("messaging,messaging/dup", {"messaging.system", "messaging.system.name"}, "1.44.0"),
+    ],
+)
+def test_names_follow_what_was_opted_for(opted: str, names: set[str], schema: str) -> None:
+    out = Out({semconv.OPT_IN: opted})
+    out.tracer.root(semconv.CONNECT, 1).end()
+    seen = out.one()
+    assert set(seen.attributes or {}) == {*names, semconv.SAMPLED_BY}
+    assert seen.instrumentation_scope is not None
+    assert seen.instrumentation_scope.schema_url == f"https://opentelemetry.io/schemas/{schema}"
+
+
+def test_every_name_in_the_code_is_of_the_table() -> None:
+    """No attribute is named elsewhere: `span.set({"..."` would be seen here."""
+    named = re.compile(r'(?:\.set\(|\.event\(|\.start\(|\.child\()\s*\{?\s*f?"([^"]+)"')
+    found: set[str] = set()
+    for path in ROOT.glob("*/quafka*/**/*.py"):
+        found |= set(named.findall(path.read_text()))
+    # What an API's handler does is named after the API.
+    assert {name for name in found if not name.startswith("gateway.kafka.")} == set()
+
+
+def test_only_the_newest_produces_are_remembered() -> None:
+    produced_by = ProducedBy(limit=3)
+    for offset in range(5):
+        produced_by.note("partition", offset, TraceContext(1 + offset, 1))
+    assert len(produced_by) == 3
+    assert produced_by.find("partition", 1) is None
+    assert produced_by.find("partition", 4) == TraceContext(5, 1)
+    assert produced_by.find("another", 4) is None
+
+
+def test_what_a_client_has_not_sampled_is_known_as_that() -> None:
+    found = parse_client("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00")
+    assert found is not None
+    assert not found.sampled
+
+
+@pytest.mark.parametrize(
+    ("state", "kept"),
+    [
+        ("vendor=1", "vendor=1"),
+        ("a=1, \t b@c=x y ,,", "a=1,b@c=x y"),
+        (",".join(["k=" + "v" * 98] * 9), ",".join(["k=" + "v" * 98] * 5)),
+        ("k=" + "v" * 300, ""),
+        ("A=1", ""),
+        ("a=1,b", ""),
+        ("a=b=c", ""),
+        ("a=\n", ""),
+        ("\u00e9=1", ""),
+    ],
+)
+def test_a_state_is_kept_in_whole_members_or_not_at_all(state: str, kept: str) -> None:
+    found = parse_client("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", state)
+    assert found is not None
+    assert found.context.tracestate == kept
