@@ -213,16 +213,26 @@ class Workload:
 
     async def _sweep(self, state: BrokerState) -> None:
         """Retention: it may delete anything, until it is known what it has deleted."""
-        mine: dict[VirtualTopic, Deletion] = {}
-        for life in self._living:
-            for number in range(life.topic.partitions):
-                virtual = state.log.topic(life.topic.virtual(number))
-                partition = Partition(life.topic.uuid, number)
-                mine[virtual] = Deletion(partition, _ANYTHING, self._now)
-        self.history.deletions += mine.values()
-        await _until_taken(state, Retention(state).sweep)
-        for virtual, deletion in mine.items():
-            deletion.offset, deletion.answered = virtual.log_start, self._now
+
+        async def attempt() -> None:
+            mine: dict[VirtualTopic, Deletion] = {}
+            for life in self._living:
+                for number in range(life.topic.partitions):
+                    virtual = state.log.topic(life.topic.virtual(number))
+                    partition = Partition(life.topic.uuid, number)
+                    mine[virtual] = Deletion(partition, _ANYTHING, self._now)
+            self.history.deletions += mine.values()
+            try:
+                await Retention(state).sweep()
+            except StorageError:
+                # The refused write may have reached the disk, and the next attempt may delete less.
+                for virtual, deletion in mine.items():
+                    deletion.offset = virtual.high_watermark
+                raise
+            for virtual, deletion in mine.items():
+                deletion.offset, deletion.answered = virtual.log_start, self._now
+
+        await _until_taken(state, attempt)
 
     async def _send_some(self, state: BrokerState, index: int) -> None:
         """A few batches of one producer, all in flight at once, to one partition."""
