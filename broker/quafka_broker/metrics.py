@@ -200,7 +200,7 @@ class BrokerMetrics:
         for topic in self.state.registry.every_topic():
             org, name = str(topic.org), topic.name
             for partition in range(topic.partitions):
-                found = offsets(topic.virtual(partition))
+                found = offsets(topic.partition_id(partition))
                 yield (org, name, str(partition)), found[which]
 
     def _ops(self) -> Iterator[Family]:

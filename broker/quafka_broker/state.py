@@ -17,7 +17,7 @@ from quafka_broker.groups.coordinator import Coordinator
 from quafka_broker.groups.limits import Limits
 from quafka_broker.journals import event_batches
 from quafka_broker.leases import Leases
-from quafka_broker.partitions.partition import OffsetGoneError, VirtualTopicId
+from quafka_broker.partitions.partition import OffsetGoneError, PartitionId
 from quafka_broker.partitions.producers import Producers
 from quafka_broker.partitions.purgatory import Purgatory
 from quafka_broker.snapshots.status import SnapshotStatus
@@ -193,10 +193,10 @@ class BrokerState:
         self.producers.restored_below = self.registry.restored_ids_below
         self.producers.may_lack = self._may_lack
 
-    def _may_lack(self, id_: VirtualTopicId, offset: int) -> bool:
+    def _may_lack(self, id_: PartitionId, offset: int) -> bool:
         """Whether what followed a record may be lost: the log is a copy, and it is from before."""
         try:
-            global_id = self.log.topic(id_).global_id_at(offset)
+            global_id = self.log.partition(id_).global_id_at(offset)
         except (OffsetGoneError, IndexError):
             return False
         return global_id < self.log.epochs.skipped_before(SKIPPED)
@@ -266,7 +266,7 @@ class BrokerState:
             batches += some
             await asyncio.sleep(0)
         # What makes room on a full disk is an event.
-        registry = self.log.topic(topics.REGISTRY)
+        registry = self.log.partition(topics.REGISTRY)
         return (await self.log.append(registry, batches, urgent=True))[0]
 
     async def create_topic(
@@ -317,7 +317,7 @@ class BrokerState:
             partitions = self.registry.unnamed[unnamed]
             await self._record(topics.dropped_unnamed(unnamed))
             for partition in range(partitions):
-                self.log.forget(unnamed.virtual(partition))
+                self.log.forget(unnamed.partition_id(partition))
             self.deletions += 1
 
         await self._change(drop)
@@ -360,9 +360,9 @@ class BrokerState:
                 return False
             await self._record(topics.deleted(present))
             # It may have grown while it waited for its turn.
-            gone = [topic.virtual(partition) for partition in range(present.partitions)]
-            for virtual in gone:
-                self.log.forget(virtual)
+            gone = [topic.partition_id(number) for number in range(present.partitions)]
+            for partition in gone:
+                self.log.forget(partition)
             self.producers.forget(gone)
             self.groups.forget_topic(topic)
             self._policies.pop(topic.uuid, None)
@@ -386,7 +386,7 @@ class BrokerState:
         """
 
         async def delete() -> None:
-            moves: dict[VirtualTopicId, int] = {}
+            moves: dict[PartitionId, int] = {}
             events: list[Event] = []
             for topic, wanted in starts.items():
                 present = self.registry.by_id(topic.org, topic.uuid)
@@ -395,18 +395,18 @@ class BrokerState:
                 ahead = self._ahead(topic, wanted)
                 if ahead:
                     events += topics.log_start_events(topic, ahead)
-                    moves.update((topic.virtual(p), offset) for p, offset in ahead.items())
+                    moves.update((topic.partition_id(p), offset) for p, offset in ahead.items())
             if not events:
                 return
             await self._record(*events)
-            for virtual, offset in moves.items():
-                self.log.advance_log_start(virtual, offset)
+            for partition, offset in moves.items():
+                self.log.advance_log_start(partition, offset)
             self.deletions += 1
             self.purgatory.wake(moves)
 
         announced: dict[int, list[Change]] = {}
         for topic, wanted in starts.items():
-            moved = [Change(topic.name, topic.uuid, partition) for partition in wanted]
+            moved = [Change(topic.name, topic.uuid, number) for number in wanted]
             announced.setdefault(topic.org, []).extend(moved)
         await self._change(delete, self.leases.changing(announced) if announced else None)
 
@@ -415,7 +415,7 @@ class BrokerState:
         return {
             partition: offset
             for partition, offset in starts.items()
-            if offset > self.log.topic(topic.virtual(partition)).log_start
+            if offset > self.log.partition(topic.partition_id(partition)).log_start
         }
 
     def is_handed_out(self, producer_id: int) -> bool:

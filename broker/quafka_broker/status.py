@@ -139,7 +139,7 @@ def _topics(state: BrokerState) -> Table:
 
 
 def _of_topic(state: BrokerState, topic: Topic) -> tuple[Cell, ...]:
-    offsets = [state.log.offsets(topic.virtual(each)) for each in range(topic.partitions)]
+    offsets = [state.log.offsets(topic.partition_id(each)) for each in range(topic.partitions)]
     return (
         text(topic.name),
         text(topic.org),

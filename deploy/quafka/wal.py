@@ -14,7 +14,7 @@ from typing import Any
 
 from quafka.wal_repair import Repair
 from quafka.wal_reports import EXIT_DAMAGED, EXIT_WHOLE, EXIT_WRONG, as_json, sentence
-from quafka_broker.partitions.partition import VirtualTopicId
+from quafka_broker.partitions.partition import PartitionId
 from quafka_broker.topics.replay import BadRegistryError
 from quafka_broker.wal.checkpoint import faults_of
 from quafka_broker.wal.disk import RealDisk
@@ -116,9 +116,7 @@ def _lines(disk: RealDisk, number: int, format_: str) -> Iterator[tuple[str, boo
                 "segment": number, "position": found.start, kind: found.reason,
             }  # fmt: skip
         else:
-            topic = VirtualTopicId(
-                found.org_id, found.topic_hash, found.partition, found.generation
-            )
+            topic = PartitionId(found.org_id, found.topic_hash, found.partition, found.generation)
             about = {
                 "segment": number,
                 "position": found.position,

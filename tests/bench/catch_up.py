@@ -14,7 +14,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from quafka_broker.partitions.partition import VirtualTopic, VirtualTopicId, topic_hash
+from quafka_broker.partitions.partition import Partition, PartitionId, topic_hash
 from quafka_broker.partitions.producers import Producers
 from quafka_broker.wal.disk import RealDisk
 from quafka_broker.wal.log import Log
@@ -35,7 +35,7 @@ def _drop_cache(folder: Path) -> None:
         os.close(fd)
 
 
-async def _fill(log: Log, topics: list[VirtualTopic], batches: int, size: int) -> None:
+async def _fill(log: Log, topics: list[Partition], batches: int, size: int) -> None:
     batch = split_batches(build_batch([Record(0, 0, None, os.urandom(size), [])]))
     for start in range(0, batches, len(topics)):
         await asyncio.gather(
@@ -43,7 +43,7 @@ async def _fill(log: Log, topics: list[VirtualTopic], batches: int, size: int) -
         )
 
 
-async def _read(log: Log, topic: VirtualTopic) -> float:
+async def _read(log: Log, topic: Partition) -> float:
     """MB/s of reading all of one partition."""
     begun = time.perf_counter()
     offset = total = 0
@@ -54,7 +54,7 @@ async def _read(log: Log, topic: VirtualTopic) -> float:
     return total / (time.perf_counter() - begun) / 1e6
 
 
-async def _several(log: Log, folder: Path, topics: list[VirtualTopic]) -> str:
+async def _several(log: Log, folder: Path, topics: list[Partition]) -> str:
     """The mean over some partitions, each read with a cold cache."""
     found: list[float] = []
     calls = total = 0
@@ -81,8 +81,8 @@ async def main(mebibytes: int, size: int, partitions: int) -> None:
         log = Log(RealDisk(folder), FsyncPolicy(0.0), _SEGMENT)
         log.open(Producers())
         log.start()
-        ids = [VirtualTopicId(1, topic_hash(1, f"t{n}"), 0, 0) for n in range(partitions)]
-        topics = [log.topic(id_) for id_ in ids]
+        ids = [PartitionId(1, topic_hash(1, f"t{n}"), 0, 0) for n in range(partitions)]
+        topics = [log.partition(id_) for id_ in ids]
         await _fill(log, topics, (mebibytes << 20) // size, size)
         before = await _several(log, folder, topics)
         policy = RewritePolicy(bytes_per_second=1 << 30)

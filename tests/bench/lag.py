@@ -38,10 +38,10 @@ async def _ask(state: BrokerState) -> tuple[float, float]:
 async def _table(groups: int) -> None:
     async with running_state(MemoryDisk()) as state:
         topic, _ = await state.create_topic(ORG, "t", _PARTITIONS)
-        for partition in range(_PARTITIONS):
-            virtual = state.log.topic(topic.virtual(partition))
+        for number in range(_PARTITIONS):
+            partition = state.log.partition(topic.partition_id(number))
             for _ in range(_BATCHES):
-                await state.log.append(virtual, checked(b"v", b"v"))
+                await state.log.append(partition, checked(b"v", b"v"))
         print(f"{groups} groups, {_PARTITIONS} partitions each: µs of CPU a partition")
         for what, end in (
             ("behind, seen first", None),

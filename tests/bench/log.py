@@ -21,7 +21,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 
-from quafka_broker.partitions.partition import VirtualTopicId, topic_hash
+from quafka_broker.partitions.partition import PartitionId, topic_hash
 from quafka_broker.wal.disk import RealDisk
 from quafka_broker.wal.log import Log
 from quafka_broker.wal.writer import FsyncPolicy
@@ -41,8 +41,8 @@ def batch_of(size: int) -> Batch:
     return split_batches(build_batch([Record(0, 1_000, None, os.urandom(size), [])]))
 
 
-def topic_id(number: int) -> VirtualTopicId:
-    return VirtualTopicId(1, topic_hash(1, f"topic-{number // 100}"), number % 100, 0)
+def topic_id(number: int) -> PartitionId:
+    return PartitionId(1, topic_hash(1, f"topic-{number // 100}"), number % 100, 0)
 
 
 def resident_bytes() -> int:
@@ -77,7 +77,7 @@ async def append_for(folder: Path, producers: int, size: int, seconds: float) ->
     groups: Counter[int] = Counter()
     async with open_log(RealDisk(folder), FsyncPolicy(), _SEGMENT) as log:
         until = time.perf_counter() + seconds
-        topics = [log.topic(topic_id(number)) for number in range(producers)]
+        topics = [log.partition(topic_id(number)) for number in range(producers)]
         seen = 0
 
         def committed(_topics: object) -> None:
@@ -125,7 +125,7 @@ def fio_syncs(folder: Path, size: int, seconds: float) -> float | None:
 async def fill(log: Log, partitions: int, size: int, total: int) -> None:
     """Batches in turn to each partition, as a busy broker's log has them."""
     batch = batch_of(size)
-    topics = [log.topic(topic_id(number)) for number in range(partitions)]
+    topics = [log.partition(topic_id(number)) for number in range(partitions)]
     for start in range(0, total // size, 500):
         await log.wait_for_room()
         await asyncio.gather(
@@ -146,7 +146,7 @@ async def restart(folder: Path, partitions: int) -> Figures:
     async with open_log(RealDisk(folder), _NEVER, _SEGMENT) as log:
         took = time.perf_counter() - begun
         memory = (resident_bytes() - before) / partitions
-        records = sum(log.topic(topic_id(n)).high_watermark for n in range(partitions))
+        records = sum(log.partition(topic_id(n)).high_watermark for n in range(partitions))
     return {"seconds": took, "bytes_per_partition": memory, "records": records}
 
 
@@ -157,7 +157,7 @@ async def catch_up(folder: Path, partitions: int, some: int, cold: bool) -> Figu
         for number in range(0, partitions, partitions // some):
             if cold:
                 forget_pages(folder)
-            topic = log.topic(topic_id(number))
+            topic = log.partition(topic_id(number))
             begun, size, offset = time.perf_counter(), 0, topic.log_start
             while offset < topic.high_watermark:
                 batches = await log.read(topic, offset, 1 << 20, at_least_one=True)

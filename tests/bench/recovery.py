@@ -18,7 +18,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from quafka_broker.partitions.partition import VirtualTopicId, topic_hash
+from quafka_broker.partitions.partition import PartitionId, topic_hash
 from quafka_broker.partitions.producers import Producers
 from quafka_broker.wal.disk import RealDisk
 from quafka_broker.wal.log import Log
@@ -42,8 +42,8 @@ _PARTITIONS = 10_000
 _IN_FLIGHT = 64
 
 
-def _virtual(partition: int) -> VirtualTopicId:
-    return VirtualTopicId(1, topic_hash(1, "bench"), partition, 0)
+def _partition_id(partition: int) -> PartitionId:
+    return PartitionId(1, topic_hash(1, "bench"), partition, 0)
 
 
 def resident() -> float:
@@ -56,7 +56,7 @@ async def _open(folder: Path, partitions: int) -> tuple[Log, float]:
     log = Log(RealDisk(folder), FsyncPolicy(0.0), _GIB)
     begun = time.perf_counter()
     log.open(Producers())
-    log.settle(dict.fromkeys(map(_virtual, range(partitions)), 0))
+    log.settle(dict.fromkeys(map(_partition_id, range(partitions)), 0))
     taken = time.perf_counter() - begun
     log.start()
     return log, taken
@@ -66,7 +66,7 @@ async def _reopen(folder: Path, partitions: int, what: str) -> None:
     gc.collect()
     before = resident()
     log, taken = await _open(folder, partitions)
-    records = sum(log.topic(_virtual(p)).high_watermark for p in range(partitions))
+    records = sum(log.partition(_partition_id(p)).high_watermark for p in range(partitions))
     print(f"  {what:34} {taken:7.2f} s  {resident() - before:7.0f} MiB  {records:>11} records")
     begun = time.perf_counter()
     await log.close()
@@ -88,7 +88,7 @@ async def write(folder: Path, size: int, partitions: int, batch: int) -> None:
     number = 0
     while written < size:
         await asyncio.gather(
-            *[log.append(log.topic(_virtual((number + n) % partitions)), checked)
+            *[log.append(log.partition(_partition_id((number + n) % partitions)), checked)
               for n in range(_IN_FLIGHT)]
         )  # fmt: skip
         number += _IN_FLIGHT

@@ -58,7 +58,9 @@ async def fill(data: Path, size: int, batch_bytes: int) -> None:
     log.start()
     await state.replay_registry()
     partitions = [
-        log.topic((await state.create_topic(org, f"t{number}", _PARTITIONS))[0].virtual(partition))
+        log.partition(
+            (await state.create_topic(org, f"t{number}", _PARTITIONS))[0].partition_id(partition)
+        )
         for org in _ORGS
         for number in range(_TOPICS)
         for partition in range(_PARTITIONS)
@@ -218,8 +220,8 @@ async def stall(partitions: int) -> float:
         batch = split_batches(build_batch([Record(0, 1_000, None, b"x", [])]))
         for number in range(max(1, partitions // 100)):
             topic, _ = await state.create_topic(1, f"t{number}", min(100, partitions))
-            virtuals = [log.topic(topic.virtual(p)) for p in range(topic.partitions)]
-            await asyncio.gather(*[log.append(virtual, batch) for virtual in virtuals])
+            ids = [topic.partition_id(number) for number in range(topic.partitions)]
+            await asyncio.gather(*[log.append(log.partition(each), batch) for each in ids])
         took: list[float] = []
         for _ in range(20):
             begun = time.perf_counter()

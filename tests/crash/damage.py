@@ -29,7 +29,7 @@ from typing import NamedTuple
 from quafka.cli import main
 from quafka_broker.config import BrokerConfig
 from quafka_broker.groups.table import Commit, Committed
-from quafka_broker.partitions.partition import VirtualTopicId, topic_hash
+from quafka_broker.partitions.partition import PartitionId, topic_hash
 from quafka_broker.partitions.producers import SequenceError
 from quafka_broker.server import Broker
 from quafka_broker.snapshots.pins import pin
@@ -180,7 +180,7 @@ class World:
     gone: tuple[str, ...] = ("gone",)
     producer_id: int = 0
 
-    def hit(self, path: str, damage: Damage) -> set[tuple[VirtualTopicId, int]]:
+    def hit(self, path: str, damage: Damage) -> set[tuple[PartitionId, int]]:
         """The records whose entries a damage touches."""
         if damage.what == "a missing file":
             rows = self.places[path]
@@ -191,15 +191,15 @@ class World:
                 if row.position < damage.end and damage.start < row.end
             ]
         return {
-            (virtual_of(row), offset)
+            (partition_of(row), offset)
             for row in rows
             for offset in range(row.base_offset, row.base_offset + row.record_count)
         }
 
 
-def virtual_of(row: IndexRow) -> VirtualTopicId:
+def partition_of(row: IndexRow) -> PartitionId:
     """Whose an entry is."""
-    return VirtualTopicId(row.org_id, row.topic_hash, row.partition, row.generation)
+    return PartitionId(row.org_id, row.topic_hash, row.partition, row.generation)
 
 
 @contextlib.asynccontextmanager
@@ -277,11 +277,11 @@ async def _retain(state: BrokerState, world: World, topic: Topic, start: int) ->
 async def _produce(
     state: BrokerState, world: World, topic: Topic, partition: int, turn: int
 ) -> None:
-    id_ = topic.virtual(partition)
+    id_ = topic.partition_id(partition)
     values = [b"%s %d %d" % (topic.name.encode(), turn, n) * 3 for n in range(2)]
     batch = batch_of(*values, producer=(world.producer_id, 0, turn * 2))
     ((header, view),) = split_batches(batch)
-    pending = state.log.append(state.log.topic(id_), [(header, view)])
+    pending = state.log.append(state.log.partition(id_), [(header, view)])
     state.producers.begin(id_, header, pending)
     (offset,) = await pending
     kept = world.records.setdefault((topic.name, partition), {})
@@ -325,7 +325,7 @@ class Served(NamedTuple):
     records: dict[tuple[str, int], dict[int, bytes | None]]
     offsets: dict[tuple[str, str], int]
     topics: set[str]
-    lost: set[tuple[VirtualTopicId, int]]
+    lost: set[tuple[PartitionId, int]]
     damages: int
     nameless: int
     forgotten: list[tuple[str, int]]
@@ -337,7 +337,7 @@ async def serve(world: World, folder: Path) -> Served:
         records: dict[tuple[str, int], dict[int, bytes | None]] = {}
         for topic in state.registry.every_topic():
             for partition in range(topic.partitions):
-                read = await _read(state, topic.virtual(partition))
+                read = await _read(state, topic.partition_id(partition))
                 records[topic.name, partition] = read
         offsets = {
             (group, place[0]): committed.offset
@@ -361,14 +361,14 @@ async def serve(world: World, folder: Path) -> Served:
         )
 
 
-async def _read(state: BrokerState, id_: VirtualTopicId) -> dict[int, bytes | None]:
+async def _read(state: BrokerState, id_: PartitionId) -> dict[int, bytes | None]:
     """Every offset of a partition, as a consumer that skips what is lost."""
-    virtual = state.log.topic(id_)
+    partition = state.log.partition(id_)
     found: dict[int, bytes | None] = {}
-    offset = virtual.log_start
-    while offset < virtual.high_watermark:
+    offset = partition.log_start
+    while offset < partition.high_watermark:
         try:
-            batches = await state.log.read(virtual, offset, 1 << 20, at_least_one=True)
+            batches = await state.log.read(partition, offset, 1 << 20, at_least_one=True)
         except CorruptError:
             found[offset] = None
             offset += 1
@@ -392,7 +392,7 @@ def _forgotten(world: World, state: BrokerState) -> list[tuple[str, int]]:
         batch = batch_of(b"1", b"2", producer=(world.producer_id, 0, sequence))
         ((header, _),) = split_batches(batch)
         try:
-            known = state.producers.duplicate_of(topic.virtual(partition), header)
+            known = state.producers.duplicate_of(topic.partition_id(partition), header)
         except SequenceError:
             known = None
         if known is None or known.offset != offset:
@@ -470,7 +470,7 @@ class Case:
         code, said = command("wal", "verify", str(folder))
         self._expect(code == int(expected), f"verify ends with {code}: {said}")
 
-    def _check(self, world: World, served: Served, hit: set[tuple[VirtualTopicId, int]]) -> None:
+    def _check(self, world: World, served: Served, hit: set[tuple[PartitionId, int]]) -> None:
         names = {name for name, _ in world.records}
         self._expect(names == served.topics, f"topics: {served.topics} instead of {names}")
         self._expect(not served.nameless, "a topic has lost its name")
@@ -496,11 +496,11 @@ class Case:
         if not hit:
             self._expect(not served.forgotten, f"producers forgotten: {served.forgotten}")
 
-    def _ids(self, key: tuple[str, int]) -> set[VirtualTopicId]:
+    def _ids(self, key: tuple[str, int]) -> set[PartitionId]:
         hash_ = topic_hash(ORG, key[0])
-        return {VirtualTopicId(ORG, hash_, key[1], generation) for generation in range(3)}
+        return {PartitionId(ORG, hash_, key[1], generation) for generation in range(3)}
 
-    def _repaired(self, world: World, folder: Path, hit: set[tuple[VirtualTopicId, int]]) -> None:
+    def _repaired(self, world: World, folder: Path, hit: set[tuple[PartitionId, int]]) -> None:
         code, said = command("wal", "repair", str(folder), "--yes")
         self._expect(code == 0, f"repair ends with {code}: {said}")
         code, said = command("wal", "verify", str(folder))
@@ -548,7 +548,7 @@ def cases(world: World, flips: int, seed: int = 0) -> Iterator[Case]:
 
 def _internal(world: World, name: str, rng: random.Random) -> Iterator[int]:
     for row in world.places.get(name, ()):
-        if virtual_of(row) in INTERNAL_NAMES:
+        if partition_of(row) in INTERNAL_NAMES:
             yield rng.randrange(row.position, row.end)
 
 

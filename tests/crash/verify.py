@@ -15,7 +15,7 @@ from quafka_broker.state import BrokerState
 from quafka_mesh_ops.ops.records import FetchOp, FetchOps
 from quafka_proto.errors import ErrorCode
 from quafka_proto.record_codec import iter_records
-from tests.crash.workload import NO_PRODUCER, TOPICS, Batch, History, Partition, send
+from tests.crash.workload import NO_PRODUCER, TOPICS, Batch, History, TopicPartition, send
 from tests.unit.broker.tools import EVERYTHING, ORG, context
 
 _REMEMBERED = 5  # batches of a producer that can be told from new ones (Kafka's limit)
@@ -46,11 +46,11 @@ class Found:
         return end is not None and end <= self.log_start
 
 
-async def read(state: BrokerState, partition: Partition) -> Found:
+async def read(state: BrokerState, partition: TopicPartition) -> Found:
     """Everything in a partition; offsets are checked on the way."""
     topic = state.registry.by_id(ORG, partition.uuid)
     assert topic is not None
-    start = state.log.topic(topic.virtual(partition.partition)).log_start
+    start = state.log.partition(topic.partition_id(partition.partition)).log_start
     op = FetchOps([FetchOp("", partition.partition, start, EVERYTHING, topic_id=partition.uuid)])
     answer = (await fetch.handle(state, context(), op)).partitions[0]
     assert answer.error_code == ErrorCode.NONE, ErrorCode(answer.error_code).name
@@ -95,11 +95,13 @@ def _check_topics(state: BrokerState, history: History, operations: int) -> None
     for seen in history.seen:
         shown = existing.get(seen.partition.uuid)
         if shown is not None and seen.operations <= operations:
-            virtual = state.log.topic(shown.virtual(seen.partition.partition))
-            assert virtual.high_watermark >= seen.high_watermark
+            partition = state.log.partition(shown.partition_id(seen.partition.partition))
+            assert partition.high_watermark >= seen.high_watermark
 
 
-def _check_log_start(found: Found, partition: Partition, history: History, operations: int) -> None:
+def _check_log_start(
+    found: Found, partition: TopicPartition, history: History, operations: int
+) -> None:
     mine = [deletion for deletion in history.deletions if deletion.partition == partition]
     done = [d.offset for d in mine if d.answered is not None and d.answered <= operations]
     asked = [d.offset for d in mine if d.asked <= operations]
@@ -130,7 +132,7 @@ def _check_prefix(found: Found, batches: list[Batch]) -> None:
 
 async def _go_on(
     state: BrokerState,
-    partition: Partition,
+    partition: TopicPartition,
     found: Found,
     producers: list[list[Batch]],
     operations: int,

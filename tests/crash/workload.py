@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
 from quafka_broker.ops import produce
-from quafka_broker.partitions.partition import VirtualTopic
+from quafka_broker.partitions.partition import Partition
 from quafka_broker.state import BrokerState
 from quafka_broker.topics.registry import Topic
 from quafka_broker.topics.retention import Retention
@@ -41,7 +41,7 @@ _IN_FLIGHT = 3
 T = TypeVar("T")
 
 
-class Partition(NamedTuple):
+class TopicPartition(NamedTuple):
     """One partition of one incarnation of a topic."""
 
     uuid: bytes
@@ -79,7 +79,7 @@ class Seen(NamedTuple):
     """After so many operations a consumer was shown this high watermark."""
 
     operations: int
-    partition: Partition
+    partition: TopicPartition
     high_watermark: int
 
 
@@ -87,7 +87,7 @@ class Seen(NamedTuple):
 class Deletion:
     """Records below an offset were asked to go, and gone, after so many operations."""
 
-    partition: Partition
+    partition: TopicPartition
     offset: int
     asked: int
     answered: int | None = None
@@ -116,7 +116,7 @@ class Life:
 class History:
     """What was asked and what was answered."""
 
-    batches: dict[Partition, list[list[Batch]]] = field(default_factory=dict)
+    batches: dict[TopicPartition, list[list[Batch]]] = field(default_factory=dict)
     """By partition, then by producer, in the order in which they were sent; the first producer is
     not idempotent."""
     seen: list[Seen] = field(default_factory=list)
@@ -183,7 +183,7 @@ class Workload:
         )
         self.history.lives[topic.uuid] = Life(topic, self._now)
         for number in range(topic.partitions):
-            partition = Partition(topic.uuid, number)
+            partition = TopicPartition(topic.uuid, number)
             self.history.batches[partition] = [[] for _ in self._producers]
 
     async def _replace_topic(self, state: BrokerState) -> None:
@@ -197,9 +197,9 @@ class Workload:
         """Delete the first records of a partition, up to any that there are."""
         topic = self._rng.choice(self._living).topic
         number = self._rng.randrange(topic.partitions)
-        virtual = state.log.topic(topic.virtual(number))
-        offset = self._rng.randint(virtual.log_start, virtual.high_watermark)
-        deletion = Deletion(Partition(topic.uuid, number), offset, self._now)
+        partition = state.log.partition(topic.partition_id(number))
+        offset = self._rng.randint(partition.log_start, partition.high_watermark)
+        deletion = Deletion(TopicPartition(topic.uuid, number), offset, self._now)
         self.history.deletions.append(deletion)
         await _until_taken(state, lambda: state.delete_records({topic: {number: offset}}))
         if not self._doomed(topic):
@@ -215,22 +215,22 @@ class Workload:
         """Retention: it may delete anything, until it is known what it has deleted."""
 
         async def attempt() -> None:
-            mine: dict[VirtualTopic, Deletion] = {}
+            mine: dict[Partition, Deletion] = {}
             for life in self._living:
                 for number in range(life.topic.partitions):
-                    virtual = state.log.topic(life.topic.virtual(number))
-                    partition = Partition(life.topic.uuid, number)
-                    mine[virtual] = Deletion(partition, _ANYTHING, self._now)
+                    partition = state.log.partition(life.topic.partition_id(number))
+                    name = TopicPartition(life.topic.uuid, number)
+                    mine[partition] = Deletion(name, _ANYTHING, self._now)
             self.history.deletions += mine.values()
             try:
                 await Retention(state).sweep()
             except StorageError:
                 # The refused write may have reached the disk, and the next attempt may delete less.
-                for virtual, deletion in mine.items():
-                    deletion.offset = virtual.high_watermark
+                for partition, deletion in mine.items():
+                    deletion.offset = partition.high_watermark
                 raise
-            for virtual, deletion in mine.items():
-                deletion.offset, deletion.answered = virtual.log_start, self._now
+            for partition, deletion in mine.items():
+                deletion.offset, deletion.answered = partition.log_start, self._now
 
         await _until_taken(state, attempt)
 
@@ -239,7 +239,7 @@ class Workload:
         if not self._living:
             return
         topic = self._rng.choice(self._living).topic
-        partition = Partition(topic.uuid, self._rng.randrange(topic.partitions))
+        partition = TopicPartition(topic.uuid, self._rng.randrange(topic.partitions))
         mine = self.history.batches[partition][index]
         begun: list[Batch] = []
         for _ in range(self._rng.randint(1, _IN_FLIGHT)):
@@ -253,7 +253,7 @@ class Workload:
     def _doomed(self, topic: Topic) -> bool:
         return self.history.lives[topic.uuid].delete_asked is not None
 
-    def _next_batch(self, partition: Partition, index: int, mine: list[Batch]) -> Batch:
+    def _next_batch(self, partition: TopicPartition, index: int, mine: list[Batch]) -> Batch:
         sequence = mine[-1].sequence + len(mine[-1].values) if mine else 0
         name = b"%s/%d/%d" % (partition.uuid.hex().encode(), partition.partition, index)
         count = self._rng.choice((1, 1, 1, 2, 5))
@@ -264,14 +264,14 @@ class Workload:
         return Batch(self._producers[index], sequence, values)
 
     async def _send(
-        self, state: BrokerState, topic: Topic, partition: Partition, batch: Batch
+        self, state: BrokerState, topic: Topic, partition: TopicPartition, batch: Batch
     ) -> None:
         if batch.refusals:
             batch.refusals[-1] = (batch.refusals[-1][0], self._now)
         answer = await send(state, partition, batch)
         if answer.error_code == ErrorCode.NONE:
             batch.offset, batch.answered = answer.base_offset, self._now
-            watermark = state.log.topic(topic.virtual(partition.partition)).high_watermark
+            watermark = state.log.partition(topic.partition_id(partition.partition)).high_watermark
             self.history.seen.append(Seen(self._now, partition, watermark))
         elif answer.error_code == ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND:
             assert state.log.failure is not None
@@ -284,7 +284,7 @@ class Workload:
             ), ErrorCode(answer.error_code).name
 
 
-async def send(state: BrokerState, partition: Partition, batch: Batch) -> ProduceOpResp:
+async def send(state: BrokerState, partition: TopicPartition, batch: Batch) -> ProduceOpResp:
     """Send a batch as a gateway would."""
     op = ProduceOp("", partition.partition, batch.encode(), partition.uuid)
     return (await produce.handle(state, context(), ProduceOps([op]))).partitions[0]

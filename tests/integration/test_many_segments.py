@@ -27,9 +27,9 @@ async def _write(data: Path) -> None:
     with no_threads():
         async with running_state(disk, config, segment_bytes=100) as state:
             topic, _ = await state.create_topic(ORG, "t", 1)
-            virtual = state.log.topic(topic.virtual(0))
+            partition = state.log.partition(topic.partition_id(0))
             for n in range(SEGMENTS):
-                await state.log.append(virtual, checked(b"%05d" % n))
+                await state.log.append(partition, checked(b"%05d" % n))
 
 
 def test_3000_segments_with_256_descriptors(

@@ -17,7 +17,7 @@ from functools import partial
 from typing import NamedTuple
 
 from quafka_broker.admission.checks import Admitted, Scratch, admit
-from quafka_broker.partitions.partition import VirtualTopicId
+from quafka_broker.partitions.partition import PartitionId
 from quafka_broker.topics.configs import TopicPolicy
 from quafka_proto.errors import BatchError
 from quafka_proto.message import Buffer
@@ -50,7 +50,7 @@ class Admissions:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="check")
         self._waiting: OrderedDict[int, deque[_Job]] = OrderedDict()
         self._running: asyncio.Future[Verdict] | None = None
-        self._last: dict[VirtualTopicId, asyncio.Future[None]] = {}
+        self._last: dict[PartitionId, asyncio.Future[None]] = {}
         self.in_thread = 0
         """Batches that were checked in the thread, since the start."""
 
@@ -122,12 +122,12 @@ class Admissions:
 
     # --- order ------------------------------------------------------------------------------
 
-    def is_clear(self, topics: Iterable[VirtualTopicId]) -> bool:
+    def is_clear(self, topics: Iterable[PartitionId]) -> bool:
         """Whether nothing that came earlier waits to be appended to any of these."""
         return not self._last or self._last.keys().isdisjoint(topics)
 
     @contextmanager
-    def in_order(self, topics: Iterable[VirtualTopicId]) -> Generator[set[asyncio.Future[None]]]:
+    def in_order(self, topics: Iterable[PartitionId]) -> Generator[set[asyncio.Future[None]]]:
         """Hold a place in the line of each of these; gives what must be done before.
 
         What comes later for one of them waits until the context ends. No places are taken between

@@ -112,11 +112,11 @@ class Journal:
             StorageError: it cannot be read.
             ValueError, KeyError, TypeError: an event cannot be understood.
         """
-        virtual = self._wal.topic(GROUPS)
-        start, said = self._load(self._wal.kept(SECTION), virtual.log_start)
+        partition = self._wal.partition(GROUPS)
+        start, said = self._load(self._wal.kept(SECTION), partition.log_start)
         await verify(self._wal, GROUPS, start)
         reader = EventReader()
-        async for found in read_values(self._wal, GROUPS, max(start, virtual.log_start)):
+        async for found in read_values(self._wal, GROUPS, max(start, partition.log_start)):
             if isinstance(found, Gap):
                 self._lost(found)
                 continue
@@ -129,9 +129,9 @@ class Journal:
             self._table.apply(event, replaying=True)
             self._note(facts, offset)
         # The log may have lost its last events without a trace; their offsets are not used again.
-        if start > virtual.high_watermark:
+        if start > partition.high_watermark:
             self._wal.advance_log_start(GROUPS, start)
-        self._applied = virtual.high_watermark
+        self._applied = partition.high_watermark
         self._superseded = max(0, said - len(self._places))
         self._wal.keep(SECTION, self._copy)
 
@@ -273,7 +273,7 @@ class Journal:
         if self._writing is None and sum(map(size_of, events)) <= _BYTES_AT_ONCE:
             places: list[int] = []
             batches = chain.from_iterable(_encoded(events, places))
-            written = _Written(self._wal.append(self._wal.topic(GROUPS), list(batches)), places)
+            written = _Written(self._wal.append(self._wal.partition(GROUPS), list(batches)), places)
         else:
             written = _Written(asyncio.get_running_loop().create_future(), [])
             self._line.append((events, written))
@@ -292,7 +292,7 @@ class Journal:
             for some in _encoded(events, places):
                 batches += some
                 await asyncio.sleep(0)
-            appended = self._wal.append(self._wal.topic(GROUPS), batches)
+            appended = self._wal.append(self._wal.partition(GROUPS), batches)
             appended.add_done_callback(partial(_pass_on, last))
             if not self._line:
                 await asyncio.wait([last])
@@ -324,8 +324,8 @@ class Journal:
 
     async def _restate(self) -> None:
         """Restate every fact that was said before now; then move the log start."""
-        virtual = self._wal.topic(GROUPS)
-        end = virtual.high_watermark
+        partition = self._wal.partition(GROUPS)
+        end = partition.high_watermark
         await asyncio.sleep(0)  # events before it may be durable and not applied yet
         await asyncio.sleep(0)
         await self._afterwards.done()  # every fact that is said before it has its place
@@ -337,7 +337,7 @@ class Journal:
             elif self._last is not None:
                 # All of them are on their way, and will have been said anew when that has ended.
                 await asyncio.wait([self._last])
-        if end > virtual.log_start:
+        if end > partition.log_start:
             await self._begin_at(end)
 
     def _some_before(self, end: int) -> list[tuple[Fact, int]]:

@@ -24,7 +24,7 @@ from quafka_broker.groups.pace import Mark, Paces
 from quafka_broker.groups.states import State
 from quafka_broker.groups.table import Committed, Kept, Key, Place
 from quafka_broker.partitions import time_search
-from quafka_broker.partitions.partition import OffsetGoneError, VirtualTopic
+from quafka_broker.partitions.partition import OffsetGoneError, Partition
 from quafka_broker.topics.registry import Topic
 from quafka_broker.wal.errors import StorageError
 from quafka_broker.wal.log import Log
@@ -89,9 +89,9 @@ class Lags:
             if by_hand:  # its offsets were moved while it was not running
                 self._paces.restart((key, place))
             elif self._paces.is_due((key, place), committed.at_ms, committed.offset):
-                virtual = self._virtual(key, place)
-                if virtual is not None:
-                    mark = Mark(committed.at_ms, committed.offset, virtual.high_watermark)
+                partition = self._partition(key, place)
+                if partition is not None:
+                    mark = Mark(committed.at_ms, committed.offset, partition.high_watermark)
                     self._paces.mark((key, place), mark)
 
     # --- asking -----------------------------------------------------------------------------
@@ -109,19 +109,19 @@ class Lags:
         slices = Slices(_PER_SLICE)
         for place in sorted({*kept.offsets, *owners}):
             await slices.done()
-            virtual = self._virtual(key, place)
+            partition = self._partition(key, place)
             owner, committed = owners.get(place), kept.offsets.get(place)
             if committed is not None and isinstance(committed.incarnation, str):
-                virtual = None
-            if virtual is None:
+                partition = None
+            if partition is None:
                 if elsewhere:
                     found.append(_elsewhere(place, committed, owner))
             elif committed is None:
                 found.append(
-                    PartitionLag(*place, virtual.log_start, virtual.high_watermark, owner=owner)
+                    PartitionLag(*place, partition.log_start, partition.high_watermark, owner=owner)
                 )
             else:
-                lag = await self._lag(key, place, virtual, committed, now_ms, exact=exact)
+                lag = await self._lag(key, place, partition, committed, now_ms, exact=exact)
                 if lag.records and _is_away(kept.group):
                     lag = replace(lag, catch_up_seconds=None)
                 found.append(replace(lag, owner=owner))
@@ -139,26 +139,26 @@ class Lags:
         slices = Slices(_PER_SLICE)
         for place, committed in offsets.items():
             await slices.done()
-            virtual = self._virtual(key, place)
-            if virtual is None:
+            partition = self._partition(key, place)
+            if partition is None:
                 found.append(PartitionLag(*place))
             elif committed.offset < 0:
-                found.append(PartitionLag(*place, virtual.log_start, virtual.high_watermark))
+                found.append(PartitionLag(*place, partition.log_start, partition.high_watermark))
             else:
-                found.append(await self._lag(key, place, virtual, committed, now_ms, exact=True))
+                found.append(await self._lag(key, place, partition, committed, now_ms, exact=True))
         return found
 
     async def _lag(
         self,
         key: Key,
         place: Place,
-        virtual: VirtualTopic,
+        partition: Partition,
         committed: Committed,
         now_ms: int,
         *,
         exact: bool,
     ) -> PartitionLag:
-        log_start, end = virtual.log_start, virtual.high_watermark
+        log_start, end = partition.log_start, partition.high_watermark
         position = max(committed.offset, log_start)
         records = max(0, end - position)
         seconds: float | None = 0.0
@@ -166,26 +166,28 @@ class Lags:
         if records:
             last = Mark(committed.at_ms, committed.offset, end)
             catch_up = self._paces.catch_up_seconds((key, place), records, last, now_ms)
-            timestamp = await self._timestamp(virtual, position, exact=exact)
+            timestamp = await self._timestamp(partition, position, exact=exact)
             known = timestamp is not None and timestamp >= 0
             seconds = max(0, now_ms - timestamp) / 1000 if timestamp is not None and known else None
         return PartitionLag(
             *place, log_start, end, committed.offset, records, seconds, catch_up,
         )  # fmt: skip
 
-    def _virtual(self, key: Key, place: Place) -> VirtualTopic | None:
+    def _partition(self, key: Key, place: Place) -> Partition | None:
         """The partition; None where there is none, or none any more."""
         topic = self._find_topic(key[0], place[0])
         if topic is None or not topic.has(place[1]):
             return None
-        return self._wal.topic(topic.virtual(place[1]))
+        return self._wal.partition(topic.partition_id(place[1]))
 
-    async def _timestamp(self, virtual: VirtualTopic, offset: int, *, exact: bool) -> int | None:
-        where = (virtual.id, offset)
+    async def _timestamp(self, partition: Partition, offset: int, *, exact: bool) -> int | None:
+        where = (partition.id, offset)
         stamp = self._stamps.get(where)
         if stamp is None or exact > stamp.exact:
             try:
-                timestamp = await time_search.timestamp_of(self._wal, virtual, offset, exact=exact)
+                timestamp = await time_search.timestamp_of(
+                    self._wal, partition, offset, exact=exact
+                )
             except (StorageError, Malformed, OffsetGoneError):
                 return None
             stamp = self._stamps[where] = _Stamp(timestamp, exact)

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from typing import NamedTuple
 
 from quafka_broker.journals import event_batches
-from quafka_broker.partitions.partition import VirtualTopic, VirtualTopicId
+from quafka_broker.partitions.partition import Partition, PartitionId
 from quafka_broker.wal.errors import StorageError
 from quafka_broker.wal.log import Log
 from quafka_proto.records import read_header
@@ -33,21 +33,21 @@ class Gap(NamedTuple):
     settled: bool
 
 
-async def read_values(log: Log, id_: VirtualTopicId, start: int) -> AsyncIterator[Value | Gap]:
+async def read_values(log: Log, id_: PartitionId, start: int) -> AsyncIterator[Value | Gap]:
     """Every record from an offset on, in order, and every gap between them.
 
     Raises:
         StorageError: the operating system cannot read a file. That is no damage: a start that
             fails for it changes nothing.
     """
-    virtual = log.topic(id_)
-    if start < virtual.log_start:
-        yield Gap(start, virtual.log_start, settled=True)
-    offset = max(start, virtual.log_start)
-    while offset < virtual.high_watermark:
-        batches = await _batches(log, virtual, offset)
+    partition = log.partition(id_)
+    if start < partition.log_start:
+        yield Gap(start, partition.log_start, settled=True)
+    offset = max(start, partition.log_start)
+    while offset < partition.high_watermark:
+        batches = await _batches(log, partition, offset)
         if not batches:
-            end = await log.next_readable(virtual, offset)
+            end = await log.next_readable(partition, offset)
             yield Gap(offset, end, settled=False)
             offset = end
         for batch in batches:
@@ -61,7 +61,7 @@ async def read_values(log: Log, id_: VirtualTopicId, start: int) -> AsyncIterato
             offset = end
 
 
-async def verify(log: Log, id_: VirtualTopicId, end: int) -> None:
+async def verify(log: Log, id_: PartitionId, end: int) -> None:
     """Read what lies below an offset, which a checkpoint has as well.
 
     Damage is quarantined, so it can be mended while the other copy is whole.
@@ -69,21 +69,21 @@ async def verify(log: Log, id_: VirtualTopicId, end: int) -> None:
     Raises:
         StorageError: as `read_values`.
     """
-    virtual = log.topic(id_)
-    offset = virtual.log_start
-    while offset < min(end, virtual.high_watermark):
-        batches = await _batches(log, virtual, offset)
+    partition = log.partition(id_)
+    offset = partition.log_start
+    while offset < min(end, partition.high_watermark):
+        batches = await _batches(log, partition, offset)
         if batches:
             last = read_header(batches[-1])
             offset = last.base_offset + last.last_offset_delta + 1
         else:
-            offset = await log.next_readable(virtual, offset)
+            offset = await log.next_readable(partition, offset)
 
 
-async def _batches(log: Log, virtual: VirtualTopic, offset: int) -> list[memoryview]:
+async def _batches(log: Log, partition: Partition, offset: int) -> list[memoryview]:
     """Batches from an offset on; none where the first is damaged."""
     try:
-        return await log.read(virtual, offset, _READ_BYTES, at_least_one=True)
+        return await log.read(partition, offset, _READ_BYTES, at_least_one=True)
     except StorageError as e:
         if isinstance(e.__cause__, OSError):
             raise

@@ -97,7 +97,7 @@ async def describe_broker(
     state: BrokerState, context: OpContext, op: DescribeBroker
 ) -> DescribeBrokerResp:
     """What concerns no topic."""
-    registry = state.log.topic(topics.REGISTRY)
+    registry = state.log.partition(topics.REGISTRY)
     settings = [
         _changeable(state.dynamic_configs, each) if each.name in SETTINGS else each
         for each in described_settings.describe(state.dynamic_configs.static, LogSettings)

@@ -55,7 +55,7 @@ def _target(state: BrokerState, org: int, part: DeleteRecordsOp) -> tuple[Topic,
     topic = state.registry.by_name(org, part.topic)
     if topic is None or not topic.has(part.partition):
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    high_watermark = state.log.topic(topic.virtual(part.partition)).high_watermark
+    high_watermark = state.log.partition(topic.partition_id(part.partition)).high_watermark
     offset = high_watermark if part.offset == _ALL else part.offset
     if not 0 <= offset <= high_watermark:
         return ErrorCode.OFFSET_OUT_OF_RANGE
@@ -70,4 +70,4 @@ def _answer(
     topic, partition = target
     if error:
         return DeleteRecordsOpResp(-1, error)
-    return DeleteRecordsOpResp(state.log.topic(topic.virtual(partition)).log_start)
+    return DeleteRecordsOpResp(state.log.partition(topic.partition_id(partition)).log_start)

@@ -28,7 +28,7 @@ def _describe(state: BrokerState, org: int, op: PartitionOp) -> PartitionProduce
     if topic is None or not topic.has(op.partition):
         return PartitionProducers([], ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     producers: list[ActiveProducer] = []
-    for known in state.producers.dump(topic.virtual(op.partition)):
+    for known in state.producers.dump(topic.partition_id(op.partition)):
         _, last_sequence, timestamp, _ = known.batches[-1]
         producers.append(ActiveProducer(known.producer_id, known.epoch, last_sequence, timestamp))
     return PartitionProducers(sorted(producers, key=lambda each: each.producer_id))

@@ -30,5 +30,5 @@ def _end(state: BrokerState, org: int, op: EpochEndOp) -> EpochEndOpResp:
     error = epochs.check(op.current_leader_epoch)
     if error:
         return EpochEndOpResp(UNDEFINED, error)
-    virtual = state.log.topic(topic.virtual(op.partition))
-    return EpochEndOpResp(epochs.end_of(virtual, op.leader_epoch))
+    partition = state.log.partition(topic.partition_id(op.partition))
+    return EpochEndOpResp(epochs.end_of(partition, op.leader_epoch))

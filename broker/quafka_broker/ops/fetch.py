@@ -17,7 +17,7 @@ import time
 from dataclasses import dataclass
 
 from quafka_broker.partitions.leader_epochs import UNDEFINED
-from quafka_broker.partitions.partition import OffsetGoneError, VirtualTopic, VirtualTopicId
+from quafka_broker.partitions.partition import OffsetGoneError, Partition, PartitionId
 from quafka_broker.state import BrokerState
 from quafka_broker.topics.registry import unknown_topic
 from quafka_broker.wal.errors import CorruptError, StorageError
@@ -83,7 +83,7 @@ class _Target:
     """One partition to read: where, or why not."""
 
     op: FetchOp
-    topic: VirtualTopic | None
+    topic: Partition | None
     error: ErrorCode = ErrorCode.NONE
     diverging: EpochEnd | None = None
     counted: int = 0
@@ -128,7 +128,7 @@ class _Poll:
 
     async def park(self, until: float) -> None:
         """Wait until there is enough, or loop time `until`."""
-        places: dict[VirtualTopicId, list[int]] = {}
+        places: dict[PartitionId, list[int]] = {}
         slices = Slices(_PARTITIONS_PER_SLICE)
         for place, target in enumerate(self.targets):
             if target.topic is not None:
@@ -185,20 +185,20 @@ def _target(state: BrokerState, org: int, op: FetchOp) -> _Target:
         return _Target(op, None, ErrorCode.INCONSISTENT_TOPIC_ID)
     if not topic.has(op.partition):
         return _Target(op, None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    virtual = state.log.topic(topic.virtual(op.partition))
+    partition = state.log.partition(topic.partition_id(op.partition))
     epochs = state.log.epochs
     error = epochs.check(op.current_leader_epoch)
     if error:
-        return _Target(op, virtual, error)
-    if op.last_fetched_epoch >= 0 and op.fetch_offset >= virtual.log_start:
-        end = epochs.end_of(virtual, op.last_fetched_epoch)
+        return _Target(op, partition, error)
+    if op.last_fetched_epoch >= 0 and op.fetch_offset >= partition.log_start:
+        end = epochs.end_of(partition, op.last_fetched_epoch)
         if end == UNDEFINED:
-            return _Target(op, virtual, ErrorCode.OFFSET_OUT_OF_RANGE)
+            return _Target(op, partition, ErrorCode.OFFSET_OUT_OF_RANGE)
         if op.last_fetched_epoch > end.leader_epoch or op.fetch_offset > end.end_offset:
-            return _Target(op, virtual, diverging=end)
-    if not virtual.log_start <= op.fetch_offset <= virtual.high_watermark:
-        return _Target(op, virtual, ErrorCode.OFFSET_OUT_OF_RANGE)
-    return _Target(op, virtual, uuid=topic.uuid)
+            return _Target(op, partition, diverging=end)
+    if not partition.log_start <= op.fetch_offset <= partition.high_watermark:
+        return _Target(op, partition, ErrorCode.OFFSET_OUT_OF_RANGE)
+    return _Target(op, partition, uuid=topic.uuid)
 
 
 async def _read(
@@ -245,7 +245,7 @@ async def _read(
 
 
 def _produced_by(
-    state: BrokerState, topic: VirtualTopic, batches: list[Buffer]
+    state: BrokerState, topic: Partition, batches: list[Buffer]
 ) -> list[BatchTrace] | None:
     """Which traces wrote these batches: the first ones, of those that are still remembered."""
     if not len(state.produced_by):
@@ -261,7 +261,7 @@ def _produced_by(
 
 async def _read_one(
     state: BrokerState,
-    topic: VirtualTopic,
+    topic: Partition,
     offset: int,
     room: Room,
     times: ReadTimes | None,

@@ -14,7 +14,7 @@ Where there is no such record the offset is -1, with no error (Kafka).
 from __future__ import annotations
 
 from quafka_broker.partitions import time_search
-from quafka_broker.partitions.partition import OffsetGoneError, VirtualTopic
+from quafka_broker.partitions.partition import OffsetGoneError, Partition
 from quafka_broker.state import BrokerState
 from quafka_broker.wal.errors import CorruptError, StorageError
 from quafka_mesh_ops.ops.records import (
@@ -56,23 +56,23 @@ async def _find(state: BrokerState, org: int, op: ListOffsetsOp) -> ListOffsetsO
     error = epochs.check(op.current_leader_epoch)
     if error:
         return ListOffsetsOpResp(-1, error_code=error)
-    virtual = state.log.topic(topic.virtual(op.partition))
+    partition = state.log.partition(topic.partition_id(op.partition))
     if op.timestamp in (_EARLIEST, _EARLIEST_LOCAL):
-        start = virtual.log_start
-        return ListOffsetsOpResp(start, leader_epoch=epochs.at(virtual, start))
+        start = partition.log_start
+        return ListOffsetsOpResp(start, leader_epoch=epochs.at(partition, start))
     if op.timestamp == _LATEST:
-        return ListOffsetsOpResp(virtual.high_watermark, leader_epoch=epochs.current)
+        return ListOffsetsOpResp(partition.high_watermark, leader_epoch=epochs.current)
     if op.timestamp in _TIERED:
         return ListOffsetsOpResp(-1)
-    return await _search(state, virtual, op.timestamp)
+    return await _search(state, partition, op.timestamp)
 
 
-async def _search(state: BrokerState, virtual: VirtualTopic, timestamp: int) -> ListOffsetsOpResp:
+async def _search(state: BrokerState, partition: Partition, timestamp: int) -> ListOffsetsOpResp:
     try:
         if timestamp == _MAX_TIMESTAMP:
-            found = await time_search.latest(state.log, virtual)
+            found = await time_search.latest(state.log, partition)
         elif timestamp >= 0:
-            found = await time_search.first_from(state.log, virtual, timestamp)
+            found = await time_search.first_from(state.log, partition, timestamp)
         else:
             return ListOffsetsOpResp(-1, error_code=ErrorCode.UNSUPPORTED_VERSION)
     except (CorruptError, Malformed):
@@ -82,7 +82,7 @@ async def _search(state: BrokerState, virtual: VirtualTopic, timestamp: int) -> 
     if found is None:
         return ListOffsetsOpResp(-1)
     try:
-        epoch = state.log.epochs.at(virtual, found.offset)
+        epoch = state.log.epochs.at(partition, found.offset)
     except OffsetGoneError:  # while it was looked for: a fetch there will say so
         epoch = -1
     return ListOffsetsOpResp(found.offset, timestamp=found.timestamp, leader_epoch=epoch)

@@ -14,7 +14,7 @@ from time import time_ns
 
 from quafka_broker.admission.checks import Admitted
 from quafka_broker.admission.queue import SHORT_BYTES, SHORT_RECORDS, Verdict, claimed_records
-from quafka_broker.partitions.partition import VirtualTopic, VirtualTopicId
+from quafka_broker.partitions.partition import Partition, PartitionId
 from quafka_broker.partitions.producers import NO_PRODUCER, Batch, SequenceError
 from quafka_broker.state import BrokerState
 from quafka_broker.topics.registry import Topic, unknown_topic
@@ -50,7 +50,7 @@ class _RefusedError(Exception):
 class _Write:
     """One partition's batch on its way: a new one, or the repeat of an earlier one."""
 
-    topic: VirtualTopic
+    topic: Partition
     records: int
     uuid: bytes = b""
     pending: asyncio.Future[list[int]] | None = None
@@ -120,12 +120,12 @@ class _Request:
             return False
         return sum(claimed_records(part.records) for part in parts) <= SHORT_RECORDS
 
-    def _topics(self) -> Iterator[VirtualTopicId]:
+    def _topics(self) -> Iterator[PartitionId]:
         """The partitions of the op, as far as they exist."""
         for part in self._op.partitions:
             topic = self._state.find(self._org, part.topic, part.topic_id)
             if topic is not None:
-                yield topic.virtual(part.partition)
+                yield topic.partition_id(part.partition)
 
     def _check(self, part: ProduceOp) -> Verdict | ProduceOpResp | None:
         """The verdict on a partition's batch; None: that takes long."""
@@ -172,11 +172,11 @@ class _Request:
         except (BatchError, _RefusedError) as e:
             return _refusal(e)
         try:
-            virtual = state.log.topic(topic.virtual(part.partition))
-            write = _append(state, virtual, verdict, self._writes)
+            partition = state.log.partition(topic.partition_id(part.partition))
+            write = _append(state, partition, verdict, self._writes)
         except SequenceError as e:
             # Java waits for the log start before it begins another epoch.
-            start, _ = state.log.offsets(topic.virtual(part.partition))
+            start, _ = state.log.offsets(topic.partition_id(part.partition))
             return replace(_refusal(e), log_start_offset=start)
         except (BatchError, _RefusedError) as e:
             return _refusal(e)
@@ -196,21 +196,21 @@ def _find(state: BrokerState, org: int, part: ProduceOp) -> Topic:
 
 
 def _append(
-    state: BrokerState, virtual: VirtualTopic, admitted: Admitted, writes: list[WriteTimes] | None
+    state: BrokerState, partition: Partition, admitted: Admitted, writes: list[WriteTimes] | None
 ) -> _Write:
     header = admitted.header
-    write = _Write(virtual, header.record_count)
+    write = _Write(partition, header.record_count)
     if header.producer_id == NO_PRODUCER:
-        write.pending = state.log.append(virtual, [admitted], writes=writes)
+        write.pending = state.log.append(partition, [admitted], writes=writes)
         return write
     if header.producer_id < 0 or header.producer_epoch < 0 or header.base_sequence < 0:
         raise _RefusedError(
             ErrorCode.INVALID_RECORD, "an idempotent producer's id, epoch or sequence is negative"
         )
-    write.repeated = state.producers.duplicate_of(virtual.id, header)
+    write.repeated = state.producers.duplicate_of(partition.id, header)
     if write.repeated is None:
-        write.pending = state.log.append(virtual, [admitted], writes=writes)
-        state.producers.begin(virtual.id, header, write.pending)
+        write.pending = state.log.append(partition, [admitted], writes=writes)
+        state.producers.begin(partition.id, header, write.pending)
     return write
 
 

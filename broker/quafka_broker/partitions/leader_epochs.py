@@ -11,7 +11,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable
 
-from quafka_broker.partitions.partition import VirtualTopic
+from quafka_broker.partitions.partition import Partition
 from quafka_mesh_ops.ops.records import EpochEnd
 from quafka_proto.errors import ErrorCode
 
@@ -81,7 +81,7 @@ class LeaderEpochs:
         """The epoch in which a record was appended."""
         return self._epochs[max(0, bisect_right(self._firsts, global_id) - 1)]
 
-    def at(self, topic: VirtualTopic, offset: int) -> int:
+    def at(self, topic: Partition, offset: int) -> int:
         """The epoch of a virtual topic's record; at the high watermark, that of the next one.
 
         Raises:
@@ -99,7 +99,7 @@ class LeaderEpochs:
             return ErrorCode.FENCED_LEADER_EPOCH
         return ErrorCode.UNKNOWN_LEADER_EPOCH
 
-    def end_of(self, topic: VirtualTopic, epoch: int) -> EpochEnd:
+    def end_of(self, topic: Partition, epoch: int) -> EpochEnd:
         """The greatest epoch of a virtual topic at or below this one, and where it ends.
 
         Where all of them are below the log start, the answer is the epoch asked for and the log

@@ -27,7 +27,7 @@ def topic_hash(org_id: int, topic: str) -> bytes:
     return blake3(org_id.to_bytes(8, "big") + topic.encode()).digest()[:16]
 
 
-class VirtualTopicId(NamedTuple):
+class PartitionId(NamedTuple):
     """Names one partition of one incarnation of a topic.
 
     `generation` tells a topic from an earlier, deleted one of the same name.
@@ -48,7 +48,7 @@ class OffsetGoneError(Exception):
     """The log start has moved above an offset."""
 
 
-class VirtualTopicState(NamedTuple):
+class PartitionState(NamedTuple):
     """A virtual topic as it is kept in a checkpoint: `ids` is CRoaring's portable format."""
 
     log_start: int
@@ -57,7 +57,7 @@ class VirtualTopicState(NamedTuple):
     batches: bytes
 
 
-class VirtualTopic:
+class Partition:
     """One partition's durable records.
 
     Invariant: `high_watermark == log_start + number of ids`. It moves only when records are
@@ -67,7 +67,7 @@ class VirtualTopic:
 
     __slots__ = ("_start", "batches", "high_watermark", "id")
 
-    def __init__(self, id: VirtualTopicId, log_start: int = 0) -> None:  # noqa: A002
+    def __init__(self, id: PartitionId, log_start: int = 0) -> None:  # noqa: A002
         self.id = id
         # The base and the ids that count from it, replaced together: a reader in another thread
         # sees both from before a change, or both from after it.
@@ -156,13 +156,13 @@ class VirtualTopic:
         ids = self._start[1]
         return ids[-1] + 1 if ids else 0
 
-    def dump(self) -> VirtualTopicState:
+    def dump(self) -> PartitionState:
         """All that it knows, for a checkpoint."""
         base, ids = self._start
-        return VirtualTopicState(base, self.high_watermark, ids.serialize(), self.batches.dump())
+        return PartitionState(base, self.high_watermark, ids.serialize(), self.batches.dump())
 
     @classmethod
-    def load(cls, id: VirtualTopicId, state: VirtualTopicState) -> VirtualTopic:  # noqa: A002
+    def load(cls, id: PartitionId, state: PartitionState) -> Partition:  # noqa: A002
         """What `dump` gave.
 
         Raises:

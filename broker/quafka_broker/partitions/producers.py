@@ -42,7 +42,7 @@ from dataclasses import dataclass, field
 from time import time_ns
 from typing import NamedTuple
 
-from quafka_broker.partitions.partition import VirtualTopicId
+from quafka_broker.partitions.partition import PartitionId
 from quafka_broker.wal.errors import InDoubtError
 from quafka_proto.errors import ErrorCode
 from quafka_proto.log_format import IndexRow
@@ -101,7 +101,7 @@ def _now_ms() -> int:
     return time_ns() // 1_000_000
 
 
-_Key = tuple[VirtualTopicId, int]
+_Key = tuple[PartitionId, int]
 
 
 @dataclass(slots=True)
@@ -133,7 +133,7 @@ class Producers:
     ) -> None:
         """`limit`: of an org; one producer that writes to two partitions counts twice."""
         self._orgs: dict[int, _Org] = {}
-        self._ids: dict[VirtualTopicId, set[int]] = {}
+        self._ids: dict[PartitionId, set[int]] = {}
         self._limit = limit
         self._now_ms = now_ms
         self._expiration_ms = expiration_ms
@@ -144,7 +144,7 @@ class Producers:
         """Any producer with an id below may have been known once."""
         self.restored_below = 0
         """Any producer with an id below may have written what a restore has not brought back."""
-        self.may_lack: Callable[[VirtualTopicId, int], bool] = lambda _topic, _offset: False
+        self.may_lack: Callable[[PartitionId, int], bool] = lambda _topic, _offset: False
         """Whether what followed the record at an offset may be lost with the disk it was on."""
         self.ours_below = _NO_LIMIT
         """So may any with an id from here on: another broker gave it, and nobody knows when."""
@@ -153,7 +153,7 @@ class Producers:
         """How many are remembered; one that writes to two partitions counts twice."""
         return sum(len(org.known) for org in self._orgs.values())
 
-    def _org(self, topic: VirtualTopicId) -> _Org:
+    def _org(self, topic: PartitionId) -> _Org:
         org = self._orgs.get(topic.org_id)
         if org is None:
             org = self._orgs[topic.org_id] = _Org(evicted_below=self._evicted_below)
@@ -164,7 +164,7 @@ class Producers:
 
     # --- checks -----------------------------------------------------------------------------
 
-    def duplicate_of(self, topic: VirtualTopicId, header: BatchHeader) -> Batch | None:
+    def duplicate_of(self, topic: PartitionId, header: BatchHeader) -> Batch | None:
         """The remembered batch that this one repeats; None for one that comes next.
 
         Raises:
@@ -191,7 +191,7 @@ class Producers:
             return None
         return self._next_or_repeated(topic, producer, header)
 
-    def _check_not_evicted(self, topic: VirtualTopicId, header: BatchHeader) -> None:
+    def _check_not_evicted(self, topic: PartitionId, header: BatchHeader) -> None:
         org, key = self._org(topic), (topic, header.producer_id)
         upto = org.refused.get(key)
         if upto is None:
@@ -212,7 +212,7 @@ class Producers:
             "the producer may have been forgotten, for max.producers.per.org was reached",
         )
 
-    def _check_first(self, topic: VirtualTopicId, header: BatchHeader) -> None:
+    def _check_first(self, topic: PartitionId, header: BatchHeader) -> None:
         sequence = header.base_sequence
         if not sequence:
             return
@@ -241,7 +241,7 @@ class Producers:
         )
 
     def _next_or_repeated(
-        self, topic: VirtualTopicId, producer: _Producer, header: BatchHeader
+        self, topic: PartitionId, producer: _Producer, header: BatchHeader
     ) -> Batch | None:
         last = _last_sequence(header.base_sequence, header.record_count)
         for batch in producer.batches:
@@ -261,7 +261,7 @@ class Producers:
 
     # --- batches ----------------------------------------------------------------------------
 
-    def begin(self, topic: VirtualTopicId, header: BatchHeader, pending: Pending) -> None:
+    def begin(self, topic: PartitionId, header: BatchHeader, pending: Pending) -> None:
         """A batch is on its way to the log; `pending` tells where it went, or that it did not."""
         last = _last_sequence(header.base_sequence, header.record_count)
         batch = Batch(header.base_sequence, last, header.max_timestamp, pending=pending)
@@ -274,7 +274,7 @@ class Producers:
         """Remember what the log holds."""
         if row.producer_id == NO_PRODUCER:
             return
-        topic = VirtualTopicId(row.org_id, row.topic_hash, row.partition, row.generation)
+        topic = PartitionId(row.org_id, row.topic_hash, row.partition, row.generation)
         last = _last_sequence(row.base_sequence, row.record_count)
         batch = Batch(row.base_sequence, last, row.max_timestamp, row.base_offset)
         self._remember(topic, row.producer_id, row.producer_epoch, batch)
@@ -313,7 +313,7 @@ class Producers:
         else:
             org.known[key] = known
 
-    def _remember(self, topic: VirtualTopicId, producer_id: int, epoch: int, batch: Batch) -> None:
+    def _remember(self, topic: PartitionId, producer_id: int, epoch: int, batch: Batch) -> None:
         key = (topic, producer_id)
         now = self._now_ms()
         producer = self._org(topic).known.pop(key, None)
@@ -350,13 +350,13 @@ class Producers:
                 count += 1
         return count
 
-    def forget(self, topics: Iterable[VirtualTopicId]) -> None:
+    def forget(self, topics: Iterable[PartitionId]) -> None:
         """Partitions have been deleted."""
         for topic in topics:
             for producer_id in self._ids.pop(topic, ()):
                 del self._org(topic).known[topic, producer_id]
 
-    def keep(self, live: Collection[VirtualTopicId]) -> None:
+    def keep(self, live: Collection[PartitionId]) -> None:
         """Forget the producers of every partition but these. Called once all are loaded."""
         self.forget([topic for topic in self._ids if topic not in live])
         for org in self._orgs.values():
@@ -399,7 +399,7 @@ class Producers:
 
     # --- checkpoint -------------------------------------------------------------------------
 
-    def dump(self, topic: VirtualTopicId) -> list[ProducerState]:
+    def dump(self, topic: PartitionId) -> list[ProducerState]:
         """What is remembered of a partition's producers and is in the log, for a checkpoint."""
         states: list[ProducerState] = []
         for producer_id in list(self._ids.get(topic, ())):
@@ -419,7 +419,7 @@ class Producers:
                 producer = producer.before
         return states
 
-    def load(self, topic: VirtualTopicId, states: Iterable[ProducerState]) -> None:
+    def load(self, topic: PartitionId, states: Iterable[ProducerState]) -> None:
         """Remember what `dump` gave."""
         for producer_id, epoch, used_ms, batches in states:
             remembered = [Batch(*batch) for batch in batches]
@@ -441,7 +441,7 @@ class Producers:
             org = self._orgs.setdefault(number, _Org())
             org.evicted_below = max(org.evicted_below, below)
 
-    def load_unknown(self, topic: VirtualTopicId, states: Iterable[ProducerState]) -> None:
+    def load_unknown(self, topic: PartitionId, states: Iterable[ProducerState]) -> None:
         """The same, of producers that the log's index does not tell of."""
         known = self._ids.get(topic, set())
         self.load(topic, [state for state in states if state.producer_id not in known])

@@ -6,14 +6,14 @@ import asyncio
 from collections.abc import Collection, Iterable
 from typing import Self
 
-from quafka_broker.partitions.partition import VirtualTopicId
+from quafka_broker.partitions.partition import PartitionId
 
 
 class Purgatory:
     """Wakes parked fetches when one of their virtual topics changes, or the broker drains."""
 
     def __init__(self) -> None:
-        self._parked: dict[VirtualTopicId, set[Parked]] = {}
+        self._parked: dict[PartitionId, set[Parked]] = {}
         self._draining = False
         self.fetches = 0
         """How many are parked."""
@@ -27,7 +27,7 @@ class Purgatory:
         """Whether nobody may wait any more."""
         return self._draining
 
-    def park(self, topics: Collection[VirtualTopicId], until: float) -> Parked:
+    def park(self, topics: Collection[PartitionId], until: float) -> Parked:
         """Begin to note what happens to these, as a context manager; until loop time `until`."""
         return Parked(self, topics, until)
 
@@ -49,7 +49,7 @@ class Purgatory:
             if not waiting:
                 del self._parked[topic]
 
-    def wake(self, topics: Iterable[VirtualTopicId]) -> None:
+    def wake(self, topics: Iterable[PartitionId]) -> None:
         """These have grown, have another log start, or are gone."""
         for topic in topics:
             for parked in self._parked.get(topic, ()):
@@ -67,13 +67,11 @@ class Parked:
 
     __slots__ = ("_changed", "_purgatory", "_timer", "_until", "_woken", "over", "topics")
 
-    def __init__(
-        self, purgatory: Purgatory, topics: Collection[VirtualTopicId], until: float
-    ) -> None:
+    def __init__(self, purgatory: Purgatory, topics: Collection[PartitionId], until: float) -> None:
         self.topics = topics
         self._purgatory = purgatory
         self._until = until
-        self._changed: set[VirtualTopicId] = set()
+        self._changed: set[PartitionId] = set()
         self.over = purgatory.draining
         """Whether time is up, or nobody may wait any more."""
         self._woken: asyncio.Future[None] | None = None
@@ -89,7 +87,7 @@ class Parked:
             self._timer.cancel()
         self._purgatory.leave(self)
 
-    async def changed(self) -> set[VirtualTopicId]:
+    async def changed(self) -> set[PartitionId]:
         """Those that have changed since the last call; waits for one, or until it is over."""
         if not self._changed and not self.over:
             self._woken = asyncio.get_running_loop().create_future()
@@ -97,7 +95,7 @@ class Parked:
         changed, self._changed = self._changed, set()
         return changed
 
-    def note(self, topic: VirtualTopicId) -> None:
+    def note(self, topic: PartitionId) -> None:
         """It has changed."""
         self._changed.add(topic)
         self._wake()

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from quafka_broker.partitions.partition import OffsetGoneError, VirtualTopic
+from quafka_broker.partitions.partition import OffsetGoneError, Partition
 from quafka_broker.partitions.sparse_index import Block
 from quafka_broker.wal.log import Log
 from quafka_proto.log_format import IndexRow
@@ -25,7 +25,7 @@ class Stamp(NamedTuple):
     timestamp: int
 
 
-async def first_from(log: Log, topic: VirtualTopic, timestamp: int) -> Stamp | None:
+async def first_from(log: Log, topic: Partition, timestamp: int) -> Stamp | None:
     """The first record with a timestamp at or above this one.
 
     Raises:
@@ -42,7 +42,7 @@ async def first_from(log: Log, topic: VirtualTopic, timestamp: int) -> Stamp | N
     return None
 
 
-async def latest(log: Log, topic: VirtualTopic) -> Stamp | None:
+async def latest(log: Log, topic: Partition) -> Stamp | None:
     """The record with the greatest timestamp; the first of equal ones.
 
     Raises:
@@ -65,7 +65,7 @@ async def latest(log: Log, topic: VirtualTopic) -> Stamp | None:
     return max(filter(None, stamps), key=lambda stamp: stamp.timestamp, default=None)
 
 
-async def timestamp_of(log: Log, topic: VirtualTopic, offset: int, *, exact: bool) -> int | None:
+async def timestamp_of(log: Log, topic: Partition, offset: int, *, exact: bool) -> int | None:
     """The timestamp of the record at a readable offset; None where it is lost to damage.
 
     Unless it must be `exact`, it is the greatest of its batch, which takes the index alone.
@@ -85,7 +85,7 @@ async def timestamp_of(log: Log, topic: VirtualTopic, offset: int, *, exact: boo
     return found.timestamp if found is not None else None
 
 
-async def _rows(log: Log, topic: VirtualTopic, block: Block) -> list[IndexRow]:
+async def _rows(log: Log, topic: Partition, block: Block) -> list[IndexRow]:
     """The rows of what is left of a block."""
     while True:
         try:
@@ -96,7 +96,7 @@ async def _rows(log: Log, topic: VirtualTopic, block: Block) -> list[IndexRow]:
 
 async def _in_batch(
     log: Log,
-    topic: VirtualTopic,
+    topic: Partition,
     row: IndexRow,
     choose: Callable[[Iterator[Stamp]], Stamp | None],
 ) -> Stamp | None:

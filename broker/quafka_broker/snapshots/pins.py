@@ -34,7 +34,7 @@ from typing import NamedTuple
 
 from quafka_broker.config import BrokerConfig
 from quafka_broker.groups.table import Committed, Key, Place
-from quafka_broker.partitions.partition import VirtualTopicId, topic_hash
+from quafka_broker.partitions.partition import PartitionId, topic_hash
 from quafka_broker.snapshots.zones_ahead import ZONES, zones_name
 from quafka_broker.state import BrokerState
 from quafka_broker.topics.registry import Topic as RegisteredTopic
@@ -191,12 +191,12 @@ def _manifest(cut: LogCut, seen: _Seen, org: int) -> Manifest:
 
 def _topic(
     topic: RegisteredTopic,
-    ends: dict[VirtualTopicId, tuple[int, int]],
-    lost: dict[VirtualTopicId, list[tuple[int, int]]],
+    ends: dict[PartitionId, tuple[int, int]],
+    lost: dict[PartitionId, list[tuple[int, int]]],
 ) -> Topic:
     partitions: list[Partition] = []
     for number in range(topic.partitions):
-        id_ = topic.virtual(number)
+        id_ = topic.partition_id(number)
         start, end = ends.get(id_, (0, 0))
         ranges = [[first, last] for first, last in lost.get(id_, ())]
         partitions.append(Partition(number, start, end, end, ranges))

@@ -16,7 +16,7 @@ from quafka_broker.groups import event_codec
 from quafka_broker.groups.table import Committed, offsets_event
 from quafka_broker.journals import event_batches
 from quafka_broker.leases import Leases
-from quafka_broker.partitions.partition import VirtualTopicId
+from quafka_broker.partitions.partition import PartitionId
 from quafka_broker.state import BrokerState
 from quafka_broker.topics import registry as topics
 from quafka_broker.topics.registry import GROUPS, REGISTRY, Registry
@@ -77,7 +77,7 @@ async def make_startable(wal: Path, manifest: Manifest, *, is_part: bool, fill: 
 async def _record(log: Log, manifest: Manifest) -> None:
     """Append the events that make the registry and the groups."""
     # Entries of topics that were deleted have their generations, too: none may come back.
-    generation = max((id_.generation for id_ in log.topics()), default=-1) + 1
+    generation = max((id_.generation for id_ in log.partition_ids()), default=-1) + 1
     ours = topics.producer_id_space(manifest.cluster_id)
     used = [id_ for id_ in (manifest.producer_ids_up_to,) if id_ in ours]
     events = _registry_events(manifest, generation, max(used, default=ours.start))
@@ -91,11 +91,9 @@ async def _record(log: Log, manifest: Manifest) -> None:
     await _append(log, GROUPS, (value for event in groups for value in event_codec.encode(event)))
 
 
-async def _append(
-    log: Log, id_: VirtualTopicId, values: Iterable[bytes], most: int = 1_000
-) -> None:
+async def _append(log: Log, id_: PartitionId, values: Iterable[bytes], most: int = 1_000) -> None:
     for batches in event_batches.batches(values, time.time_ns() // 1_000_000, most):
-        await log.append(log.topic(id_), batches)
+        await log.append(log.partition(id_), batches)
 
 
 def _registry_events(manifest: Manifest, generation: int, producer_ids: int) -> list[topics.Event]:
@@ -163,11 +161,11 @@ async def _put_back(state: BrokerState, manifest: Manifest) -> None:
 async def _fill(log: Log, manifest: Manifest) -> None:
     """Where a partition's last records are missing, take their offsets: nobody gets them again."""
     for topic in manifest.topics:
-        for partition in topic.partitions:
-            virtual = log.topic(_virtual(topic, partition.partition))
-            missing = partition.high_watermark - virtual.high_watermark
+        for saved in topic.partitions:
+            partition = log.partition(_partition_id(topic, saved.partition))
+            missing = saved.high_watermark - partition.high_watermark
             if missing > 0:
-                await log.append(virtual, [_filler(missing)])
+                await log.append(partition, [_filler(missing)])
 
 
 def _filler(offsets: int) -> tuple[BatchHeader, memoryview]:
@@ -179,8 +177,8 @@ def _filler(offsets: int) -> tuple[BatchHeader, memoryview]:
 # --- comparison ---------------------------------------------------------------------------------
 
 
-def _virtual(topic: Topic, partition: int) -> VirtualTopicId:
-    return VirtualTopicId(topic.org, bytes.fromhex(topic.topic_hash), partition, topic.generation)
+def _partition_id(topic: Topic, partition: int) -> PartitionId:
+    return PartitionId(topic.org, bytes.fromhex(topic.topic_hash), partition, topic.generation)
 
 
 def _differences(state: BrokerState, manifest: Manifest) -> Iterator[str]:
@@ -222,7 +220,7 @@ def _topic_differences(state: BrokerState, topic: Topic) -> Iterator[str]:
         yield f"{name} has another id, configs or number of partitions"
     for partition in topic.partitions:
         expected = partition.log_start, partition.high_watermark
-        offsets = state.log.offsets(found.virtual(partition.partition))
+        offsets = state.log.offsets(found.partition_id(partition.partition))
         if offsets != expected:
             yield (
                 f"{topic.name}-{partition.partition} of org {topic.org} has the offsets "

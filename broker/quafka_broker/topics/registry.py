@@ -42,15 +42,15 @@ from dataclasses import asdict, dataclass, field, replace
 from itertools import count, islice
 from typing import Any, NamedTuple, cast
 
-from quafka_broker.partitions.partition import VirtualTopicId, topic_hash
+from quafka_broker.partitions.partition import PartitionId, topic_hash
 from quafka_broker.topics.org_topics import OrgTopics
 from quafka_proto.errors import ErrorCode
 
 REGISTRY_ORG = 0
 REGISTRY_NAME = "__quafka_registry"
-REGISTRY = VirtualTopicId(REGISTRY_ORG, topic_hash(REGISTRY_ORG, REGISTRY_NAME), 0, 0)
+REGISTRY = PartitionId(REGISTRY_ORG, topic_hash(REGISTRY_ORG, REGISTRY_NAME), 0, 0)
 GROUPS_NAME = "__quafka_groups"
-GROUPS = VirtualTopicId(REGISTRY_ORG, topic_hash(REGISTRY_ORG, GROUPS_NAME), 0, 0)
+GROUPS = PartitionId(REGISTRY_ORG, topic_hash(REGISTRY_ORG, GROUPS_NAME), 0, 0)
 INTERNAL_NAMES = {REGISTRY: REGISTRY_NAME, GROUPS: GROUPS_NAME}
 """The broker's own topics."""
 MAX_PARTITIONS = 100_000
@@ -88,9 +88,9 @@ class Topic:
     configs: dict[str, str] = field(default_factory=dict[str, str], hash=False)
     """What the topic sets itself; see topic_configs.py."""
 
-    def virtual(self, partition: int) -> VirtualTopicId:
+    def partition_id(self, partition: int) -> PartitionId:
         """The virtual topic of one partition."""
-        return VirtualTopicId(self.org, topic_hash(self.org, self.name), partition, self.generation)
+        return PartitionId(self.org, topic_hash(self.org, self.name), partition, self.generation)
 
     def has(self, partition: int) -> bool:
         """Whether there is such a partition."""
@@ -107,9 +107,9 @@ class Unnamed(NamedTuple):
     hash: bytes
     generation: int
 
-    def virtual(self, partition: int) -> VirtualTopicId:
+    def partition_id(self, partition: int) -> PartitionId:
         """The virtual topic of one partition."""
-        return VirtualTopicId(self.org, self.hash, partition, self.generation)
+        return PartitionId(self.org, self.hash, partition, self.generation)
 
 
 def unknown_topic(name: str, uuid: bytes) -> ErrorCode:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from quafka_broker.journals.internal_topics import Gap, read_values, verify
-from quafka_broker.partitions.partition import VirtualTopicId, topic_hash
+from quafka_broker.partitions.partition import PartitionId, topic_hash
 from quafka_broker.topics import registry as topics
 from quafka_broker.topics.registry import PRODUCER_ID_BLOCK, Event, Registry, Topic, Unnamed
 from quafka_broker.wal.log import Log
@@ -97,10 +97,10 @@ async def replay(wal: Log, registry: Registry) -> Replay:
     await verify(wal, topics.REGISTRY, start)
     events, gaps = await _recorded(wal, start)
     snapshot = topics.last_snapshot([event for _, event in events])
-    virtual = wal.topic(topics.REGISTRY)
+    partition = wal.partition(topics.REGISTRY)
     if snapshot is not None:
         found.begin = events[snapshot][0]
-        found.global_id = virtual.global_id_at(found.begin)
+        found.global_id = partition.global_id_at(found.begin)
     elif copy:
         found.global_id = copy[0][1]
         _apply_all(registry, start, (event for (some,) in copy[1:] for event in some))
@@ -108,16 +108,16 @@ async def replay(wal: Log, registry: Registry) -> Replay:
     behind = [gap for gap in gaps if gap.end > base]
     found.lost = sum(gap.end - gap.first for gap in behind)
     for offset, event in events:
-        global_id = virtual.global_id_at(offset)
+        global_id = partition.global_id_at(offset)
         with _understood(offset):
             found.note(event, global_id)
             if offset >= base:
                 registry.apply(event)
     found.superseded = len(events) - (snapshot or 0)
     # The log may have lost its last events without a trace; their offsets are not used again.
-    if start > virtual.high_watermark:
+    if start > partition.high_watermark:
         wal.advance_log_start(topics.REGISTRY, start)
-    found.applied = virtual.high_watermark
+    found.applied = partition.high_watermark
     for gap in behind:
         log.error("events %d to %d of the topic registry are lost", gap.first, gap.end - 1)
         if not gap.settled and found.pin is None:
@@ -173,13 +173,13 @@ def unexplained(wal: Log, registry: Registry, found: Replay) -> Unexplained:
     """Compare the log with the registry."""
     live = {(t.org, topic_hash(t.org, t.name)): t for t in registry.every_topic()}
     grown: dict[Topic, int] = {}
-    others: dict[Unnamed, list[VirtualTopicId]] = {}
-    for id_ in wal.topics():
+    others: dict[Unnamed, list[PartitionId]] = {}
+    for id_ in wal.partition_ids():
         topic = live.get((id_.org_id, id_.topic_hash))
         same = topic is not None and topic.generation == id_.generation
         if topic is not None and same and topic.has(id_.partition):
             continue
-        if id_ in topics.INTERNAL_NAMES or wal.topic(id_).first_id is None:
+        if id_ in topics.INTERNAL_NAMES or wal.partition(id_).first_id is None:
             continue
         if topic is not None and same:
             grown[topic] = max(grown.get(topic, 0), id_.partition + 1)
@@ -189,7 +189,7 @@ def unexplained(wal: Log, registry: Registry, found: Replay) -> Unexplained:
     larger = [replace(topic, partitions=count) for topic, count in grown.items()]
     result = Unexplained(larger, [], {})
     for key, ids in others.items():
-        first_id = min(wal.topic(id_).first_id or 0 for id_ in ids)
+        first_id = min(wal.partition(id_).first_id or 0 for id_ in ids)
         topic = live.get((key.org, key.hash))
         if key in registry.unnamed or _is_gone(key, first_id, topic, found):
             continue
@@ -229,7 +229,7 @@ def restored(
 
 def live_topics(
     wal: Log, registry: Registry, found: Replay
-) -> Iterator[tuple[VirtualTopicId, int | None]]:
+) -> Iterator[tuple[PartitionId, int | None]]:
     """Every virtual topic that is to be kept, and where it begins (None: as the log has it).
 
     Where events of the registry are lost, so may be some that moved log starts: then records that
@@ -243,15 +243,15 @@ def live_topics(
     for topic in registry.every_topic():
         starts = registry.log_starts(topic)
         for partition in range(topic.partitions):
-            id_ = topic.virtual(partition)
+            id_ = topic.partition_id(partition)
             yield id_, _start(wal, id_, starts.get(partition, 0), found)
     unnamed = registry.unnamed
-    for id_ in wal.topics():
+    for id_ in wal.partition_ids():
         if Unnamed(id_.org_id, id_.topic_hash, id_.generation) in unnamed:
             yield id_, None
 
 
-def _start(wal: Log, id_: VirtualTopicId, start: int | None, found: Replay) -> int | None:
+def _start(wal: Log, id_: PartitionId, start: int | None, found: Replay) -> int | None:
     if start is None or (found.lost and wal.offsets(id_)[0] >= start):
         return None
     return start

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from time import time_ns
 
-from quafka_broker.partitions.partition import OffsetGoneError, VirtualTopic, VirtualTopicId
+from quafka_broker.partitions.partition import OffsetGoneError, Partition, PartitionId
 from quafka_broker.partitions.sparse_index import Block
 from quafka_broker.state import BrokerState
 from quafka_broker.topics.configs import TopicPolicy
@@ -44,7 +44,7 @@ class Retention:
         self._offsets_ms = state.config.offsets_retention_minutes * 60_000
         # Of partitions that a sweep has looked at: their log start, and the timestamp that kept
         # the batch there. So a sweep that finds nothing to do reads no index.
-        self._kept: dict[VirtualTopicId, tuple[int, int]] = {}
+        self._kept: dict[PartitionId, tuple[int, int]] = {}
 
     async def run(self) -> None:
         """Sweep at every `log.retention.check.interval.ms`, and when a topic's retention is
@@ -86,63 +86,65 @@ class Retention:
             policy = self._state.policy(topic)
             if policy.retention_ms < 0 and policy.retention_bytes < 0:
                 continue
-            for partition in range(topic.partitions):
+            for number in range(topic.partitions):
                 await slices.done()
-                virtual = self._state.log.topic(topic.virtual(partition))
-                if virtual.id in kept:
-                    self._kept[virtual.id] = kept[virtual.id]
-                start = await self._start(virtual, policy, now)
-                if start > virtual.log_start:
-                    starts.setdefault(topic, {})[partition] = start
+                partition = self._state.log.partition(topic.partition_id(number))
+                if partition.id in kept:
+                    self._kept[partition.id] = kept[partition.id]
+                start = await self._start(partition, policy, now)
+                if start > partition.log_start:
+                    starts.setdefault(topic, {})[number] = start
         # Whoever has set a longer retention meanwhile must find what it is to keep.
         await self._state.delete_records(starts, if_unchanged=True)
         return sum(map(len, starts.values()))
 
-    async def _start(self, virtual: VirtualTopic, policy: TopicPolicy, now: int) -> int:
+    async def _start(self, partition: Partition, policy: TopicPolicy, now: int) -> int:
         """Where the partition is to begin."""
-        start = virtual.log_start
+        start = partition.log_start
         try:
             if policy.retention_ms >= 0:
-                start = await self._by_time(virtual, now - policy.retention_ms)
+                start = await self._by_time(partition, now - policy.retention_ms)
             if policy.retention_bytes >= 0:
-                start = await self._by_size(virtual, start, policy.retention_bytes)
+                start = await self._by_size(partition, start, policy.retention_bytes)
         except OffsetGoneError:
-            return virtual.log_start  # somebody else deletes: the next sweep will do
+            return partition.log_start  # somebody else deletes: the next sweep will do
         except StorageError as e:
-            log.warning("virtual topic %s: its old records are kept: %s", virtual.id.key, e)
-            return virtual.log_start
+            log.warning("virtual topic %s: its old records are kept: %s", partition.id.key, e)
+            return partition.log_start
         # Lost records have no timestamp: they go with those before them.
-        return self._state.log.end_of_lost(virtual, start) if start > virtual.log_start else start
+        return (
+            self._state.log.end_of_lost(partition, start) if start > partition.log_start else start
+        )
 
-    async def _by_time(self, virtual: VirtualTopic, oldest: int) -> int:
-        start, timestamp = self._kept.get(virtual.id, (-1, 0))
-        if start == virtual.log_start and timestamp >= oldest:
+    async def _by_time(self, partition: Partition, oldest: int) -> int:
+        start, timestamp = self._kept.get(partition.id, (-1, 0))
+        if start == partition.log_start and timestamp >= oldest:
             return start
-        start = virtual.log_start
-        block = virtual.batches.block_of(start)
+        start = partition.log_start
+        block = partition.batches.block_of(start)
         while block is not None:
             if 0 <= block.max_timestamp < oldest:
                 start = block.end
             else:
-                for row in await self._rows(virtual, block, block.start):
+                for row in await self._rows(partition, block, block.start):
                     if row.max_timestamp >= oldest:
-                        self._kept[virtual.id] = start, row.max_timestamp
+                        self._kept[partition.id] = start, row.max_timestamp
                         return start
                     if row.max_timestamp >= 0:
                         start = row.base_offset + row.record_count
-            block = virtual.batches.block_of(block.end)
+            block = partition.batches.block_of(block.end)
         return start
 
-    async def _by_size(self, virtual: VirtualTopic, start: int, limit: int) -> int:
-        block = virtual.batches.block_of(start)
+    async def _by_size(self, partition: Partition, start: int, limit: int) -> int:
+        block = partition.batches.block_of(start)
         while block is not None:
-            behind = _bytes_behind(virtual, block)
+            behind = _bytes_behind(partition, block)
             if behind >= limit:
                 start = block.end
-            elif virtual.batches.bytes_from(block) <= limit:
+            elif partition.batches.bytes_from(block) <= limit:
                 return start
             else:
-                rows = await self._rows(virtual, block, start)
+                rows = await self._rows(partition, block, start)
                 left = behind + sum(row.length for row in rows)
                 for row in rows:
                     left -= row.length
@@ -150,13 +152,13 @@ class Retention:
                         return start
                     start = row.base_offset + row.record_count
                 return start
-            block = virtual.batches.block_of(block.end)
+            block = partition.batches.block_of(block.end)
         return start
 
-    async def _rows(self, virtual: VirtualTopic, block: Block, start: int) -> list[IndexRow]:
-        return await self._state.log.rows(virtual, max(start, virtual.log_start), block.end)
+    async def _rows(self, partition: Partition, block: Block, start: int) -> list[IndexRow]:
+        return await self._state.log.rows(partition, max(start, partition.log_start), block.end)
 
 
-def _bytes_behind(virtual: VirtualTopic, block: Block) -> int:
-    following = virtual.batches.block_of(block.end)
-    return 0 if following is None else virtual.batches.bytes_from(following)
+def _bytes_behind(partition: Partition, block: Block) -> int:
+    following = partition.batches.block_of(block.end)
+    return 0 if following is None else partition.batches.bytes_from(following)

@@ -7,7 +7,7 @@ File `checkpoint-<n>`: 12 bytes, b"QUAFKACP" and the version (4, big-endian), th
     "segment"   SegmentState; the last one was the active segment
     "damage"    Damage
     "epochs"    list of [leader epoch, first id in it]; not in checkpoints from before epochs
-    "topics"    list of [id, covered, VirtualTopicState, list of ProducerState]
+    "topics"    list of [id, covered, PartitionState, list of ProducerState]
     "evicted"   list of [org, id below which its evicted producers are]; not in older checkpoints
     "section"   name, and any values: what a part of the broker above the log keeps beside it
     "end"       durable segment, durable position, end id, number of blocks before
@@ -34,7 +34,7 @@ from typing import Any, NamedTuple
 
 import msgpack as untyped_msgpack  # type: ignore[import-untyped]  # pyright: ignore[reportMissingTypeStubs]
 
-from quafka_broker.partitions.partition import VirtualTopicId, VirtualTopicState
+from quafka_broker.partitions.partition import PartitionId, PartitionState
 from quafka_broker.partitions.producers import ProducerState
 from quafka_broker.wal.disk import Disk, File
 from quafka_broker.wal.quarantine import Damage, Lost
@@ -53,12 +53,12 @@ Sections = Mapping[str, list[list[Any]]]
 """By name: the values of each of a section's blocks, in the order in which they were written."""
 
 
-class TopicState(NamedTuple):
+class SavedPartition(NamedTuple):
     """A virtual topic and its producers, with every record whose global id is below `covered`."""
 
-    id: VirtualTopicId
+    id: PartitionId
     covered: int
-    state: VirtualTopicState
+    state: PartitionState
     producers: list[ProducerState]
 
 
@@ -78,7 +78,7 @@ class Checkpoint(NamedTuple):
     next_id: int
     segments: list[SegmentState]
     damages: list[Damage]
-    topics: list[TopicState]
+    topics: list[SavedPartition]
     durable: tuple[int, int]
     end_id: int
     epochs: list[tuple[int, int]] | None = None
@@ -161,7 +161,7 @@ class CheckpointWriter:
         self._file.append(buffers)
 
 
-def pack_topics(topics: list[TopicState]) -> bytes:
+def pack_topics(topics: list[SavedPartition]) -> bytes:
     """Virtual topics for `CheckpointWriter.topics`."""
     packed: bytes = msgpack.packb(("topics", topics))
     return packed
@@ -298,14 +298,14 @@ def _blocks(file: File) -> Iterator[list[Any]]:
 
 def _damage(values: list[Any]) -> Damage:
     *place, lost = values
-    parts = tuple(Lost(VirtualTopicId(*id_), first, end) for id_, first, end in lost)
+    parts = tuple(Lost(PartitionId(*id_), first, end) for id_, first, end in lost)
     return Damage._make((*place, parts))
 
 
-def _topic(values: list[Any]) -> TopicState:
+def _topic(values: list[Any]) -> SavedPartition:
     id_, covered, state, producers = values
     states = [
         ProducerState._make((*known, tuple(tuple(batch) for batch in batches)))
         for *known, batches in producers
     ]
-    return TopicState(VirtualTopicId(*id_), covered, VirtualTopicState(*state), states)
+    return SavedPartition(PartitionId(*id_), covered, PartitionState(*state), states)

@@ -12,8 +12,8 @@ from contextlib import aclosing
 from functools import partial
 from typing import Any, TypeVar
 
-from quafka_broker.partitions.partition import VirtualTopicId
-from quafka_broker.wal.checkpoint import CheckpointWriter, Found, TopicState, pack_topics
+from quafka_broker.partitions.partition import PartitionId
+from quafka_broker.wal.checkpoint import CheckpointWriter, Found, SavedPartition, pack_topics
 from quafka_broker.wal.contents import Contents
 from quafka_broker.wal.disk import Disk
 from quafka_broker.wal.reserve import Reserve
@@ -120,17 +120,17 @@ class Checkpointer:
                 async for values in made:
                     await self._in_thread(partial(writer.section, name, values))
 
-    def _slices(self, topics: list[VirtualTopicId]) -> Iterator[bytes]:
+    def _slices(self, topics: list[PartitionId]) -> Iterator[bytes]:
         """What the virtual topics hold at the moment when they are asked for."""
         contents = self._contents
-        slice_: list[TopicState] = []
+        slice_: list[SavedPartition] = []
         until = time.perf_counter() + _SLICE
         for id_ in topics:
             topic = contents.topics.get(id_)
             if topic is None:  # deleted meanwhile
                 continue
             producers = contents.producers.dump(id_)
-            slice_.append(TopicState(id_, contents.next_id, topic.dump(), producers))
+            slice_.append(SavedPartition(id_, contents.next_id, topic.dump(), producers))
             if time.perf_counter() >= until:
                 yield pack_topics(slice_)
                 slice_ = []

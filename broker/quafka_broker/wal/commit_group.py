@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from quafka_broker.partitions.partition import VirtualTopic, VirtualTopicId
+from quafka_broker.partitions.partition import Partition, PartitionId
 from quafka_broker.wal.disk import Buffer
 from quafka_proto.log_format import ENTRY_HEADER_SIZE, IndexRow, encode_entry_header
 from quafka_proto.records import PATCHED_SIZE, BatchHeader, rebase
@@ -34,7 +34,7 @@ class Append:
     they were part of, for a trace.
     """
 
-    topic: VirtualTopic
+    topic: Partition
     batches: Sequence[tuple[BatchHeader, memoryview]]
     size: int
     done: asyncio.Future[list[int]]
@@ -68,7 +68,7 @@ class Group:
     began: int = 0
     written: int = 0
     synced: int = 0
-    _ends: dict[VirtualTopicId, int] = field(default_factory=dict[VirtualTopicId, int])
+    _ends: dict[PartitionId, int] = field(default_factory=dict[PartitionId, int])
 
     def add(self, append: Append) -> None:
         """Place an append's batches behind those of its virtual topic."""
@@ -95,7 +95,7 @@ class Group:
                 writes.append(times)
 
     def _place(
-        self, topic: VirtualTopicId, header: BatchHeader, batch: memoryview, offset: int
+        self, topic: PartitionId, header: BatchHeader, batch: memoryview, offset: int
     ) -> None:
         # Only the patched bytes are copied; the producer's buffer is written as it is.
         patched = bytearray(batch[:PATCHED_SIZE])

@@ -12,7 +12,7 @@ from bisect import bisect_right
 from collections.abc import Mapping
 
 from quafka_broker.partitions.leader_epochs import LeaderEpochs
-from quafka_broker.partitions.partition import VirtualTopic, VirtualTopicId
+from quafka_broker.partitions.partition import Partition, PartitionId
 from quafka_broker.partitions.producers import Producers
 from quafka_broker.wal.checkpoint import Checkpoint
 from quafka_broker.wal.errors import DamagedLogError
@@ -34,13 +34,13 @@ class Contents:
         self._changing = threading.Lock()
         self.naming = asyncio.Lock()
         """Held while a sealed segment's files get or lose their names."""
-        self.topics: dict[VirtualTopicId, VirtualTopic] = {}
+        self.topics: dict[PartitionId, Partition] = {}
         self.live = LiveRecords()
         self.quarantine = Quarantine()
         self.epochs = LeaderEpochs()
         self.next_id = 0
         # While recovering: up to which id each virtual topic, and all of them, are known already.
-        self._covered: dict[VirtualTopicId, int] = {}
+        self._covered: dict[PartitionId, int] = {}
         self._all_covered = 0
         # Ids of each damage that have been given to lost records so far.
         self._given: dict[int, int] = {}
@@ -71,12 +71,12 @@ class Contents:
 
     # --- virtual topics ---------------------------------------------------------------------
 
-    def log_start(self, topic: VirtualTopicId) -> int | None:
+    def log_start(self, topic: PartitionId) -> int | None:
         """Where a virtual topic begins; None where there is none. In any thread."""
         found = self.topics.get(topic)
         return None if found is None else found.log_start
 
-    def advance_log_start(self, topic: VirtualTopic, offset: int) -> None:
+    def advance_log_start(self, topic: Partition, offset: int) -> None:
         """Records of a virtual topic below an offset are dead."""
         before = topic.ids
         topic.advance_log_start(offset)
@@ -85,7 +85,7 @@ class Contents:
             end_id = first if first is not None else self.next_id
             self.live.died(topic.id, before, end_id)
 
-    def forget(self, topic: VirtualTopicId) -> None:
+    def forget(self, topic: PartitionId) -> None:
         """A virtual topic was deleted: all of its records are dead."""
         dead = self.topics.pop(topic, None)
         if dead is not None:
@@ -100,7 +100,7 @@ class Contents:
             ValueError: it cannot be understood.
         """
         for saved in checkpoint.topics:
-            self.topics[saved.id] = VirtualTopic.load(saved.id, saved.state)
+            self.topics[saved.id] = Partition.load(saved.id, saved.state)
             self.producers.load(saved.id, saved.producers)
             self._covered[saved.id] = saved.covered
         self.producers.load_evicted(checkpoint.evicted)
@@ -123,7 +123,7 @@ class Contents:
 
     def agrees(self, row: IndexRow) -> bool:
         """Whether an entry that is back is where its virtual topic expects it."""
-        id_ = VirtualTopicId(row.org_id, row.topic_hash, row.partition, row.generation)
+        id_ = PartitionId(row.org_id, row.topic_hash, row.partition, row.generation)
         if row.global_id >= max(self._all_covered, self._covered.get(id_, 0)):
             return True
         topic = self.topics.get(id_)
@@ -133,7 +133,7 @@ class Contents:
     def expects(self, row: IndexRow) -> bool:
         """Whether an entry's records are live, at the offsets that it has."""
         topic = self.topics.get(
-            VirtualTopicId(row.org_id, row.topic_hash, row.partition, row.generation)
+            PartitionId(row.org_id, row.topic_hash, row.partition, row.generation)
         )
         end = row.base_offset + row.record_count
         if topic is None or not topic.log_start < end <= topic.high_watermark:
@@ -153,12 +153,12 @@ class Contents:
             DamagedLogError: its offsets contradict those of an earlier one.
         """
         self.epochs.begin(row.leader_epoch, row.global_id)
-        topic = VirtualTopicId(row.org_id, row.topic_hash, row.partition, row.generation)
+        topic = PartitionId(row.org_id, row.topic_hash, row.partition, row.generation)
         if row.global_id < max(self._all_covered, self._covered.get(topic, 0)):
             return
         found = self.topics.get(topic)
         if found is None:
-            found = self.topics[topic] = VirtualTopic(topic, row.base_offset)
+            found = self.topics[topic] = Partition(topic, row.base_offset)
         missing = row.base_offset - found.high_watermark
         if missing < 0:
             raise DamagedLogError(
@@ -173,7 +173,7 @@ class Contents:
         self.producers.restore(row)
 
     def _ids_for(
-        self, topic: VirtualTopic, end_offset: int, above: int, below: int, count: int
+        self, topic: Partition, end_offset: int, above: int, below: int, count: int
     ) -> list[tuple[int, int]]:
         """Ids in [above, below) for `count` lost records of a topic, those before `end_offset`.
 
@@ -204,7 +204,7 @@ class Contents:
             )
         return found
 
-    def settle(self, live: Mapping[VirtualTopicId, int | None]) -> None:
+    def settle(self, live: Mapping[PartitionId, int | None]) -> None:
         """Keep these virtual topics only, from these log starts on (None: as it is).
 
         Then it is known what damage has cost; that is said in the log.
@@ -225,11 +225,11 @@ class Contents:
         found = [(s.number, s.first_id) for s in self.segments if s.first_id is not None]
         self.live.begin(found, self.topics.values(), self.next_id)
 
-    def _begin_at(self, id_: VirtualTopicId, log_start: int) -> None:
+    def _begin_at(self, id_: PartitionId, log_start: int) -> None:
         topic = self.topics.get(id_)
         if topic is None:
             if log_start:
-                self.topics[id_] = VirtualTopic(id_, log_start)
+                self.topics[id_] = Partition(id_, log_start)
             return
         missing = topic.log_start - log_start
         first = topic.first_id

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from quafka_broker.partitions.ids import GlobalIds
-from quafka_broker.partitions.partition import VirtualTopic, VirtualTopicId
+from quafka_broker.partitions.partition import Partition, PartitionId
 
 _AT_ONCE = 8  # segments; in the call that reports a death
 _SLICE_SECONDS = 0.002
@@ -43,13 +43,13 @@ class LiveRecords:
         self._first_ids: list[int] = []
         self._numbers: list[int] = []  # of the segments with those first ids
         self._counts: dict[int, int] = {}
-        self._topics: dict[VirtualTopicId, VirtualTopic] = {}  # not counted yet
+        self._topics: dict[PartitionId, Partition] = {}  # not counted yet
         self._counted_from = 0  # ids below are counted with their topic, the others as they come
         self._dead: deque[_Dead] = deque()
         self._settling = asyncio.Lock()
 
     def begin(
-        self, segments: Iterable[tuple[int, int]], topics: Iterable[VirtualTopic], next_id: int
+        self, segments: Iterable[tuple[int, int]], topics: Iterable[Partition], next_id: int
     ) -> None:
         """What a start has found: (number, first id) of segments with entries, oldest first.
 
@@ -67,7 +67,7 @@ class LiveRecords:
             self._see(number, first_id)
         self._counts[number] += count
 
-    def died(self, topic: VirtualTopicId, ids: GlobalIds, end_id: int) -> None:
+    def died(self, topic: PartitionId, ids: GlobalIds, end_id: int) -> None:
         """A virtual topic has lost its ids below `end_id`; `ids` is not changed any more."""
         first_id = self._counted_from if topic in self._topics else 0
         dead = _Dead(ids, first_id, end_id)
@@ -79,7 +79,7 @@ class LiveRecords:
         else:
             self._dead.append(dead)
 
-    def dropped(self, topic: VirtualTopic) -> None:
+    def dropped(self, topic: Partition) -> None:
         """A virtual topic is gone, with all of its ids."""
         self.died(topic.id, topic.ids, topic.next_id)
         self._topics.pop(topic.id, None)

@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from quafka_broker.partitions.leader_epochs import LeaderEpochs
-from quafka_broker.partitions.partition import VirtualTopic, VirtualTopicId
+from quafka_broker.partitions.partition import Partition, PartitionId
 from quafka_broker.partitions.producers import Producers
 from quafka_broker.wal.checkpoint import Checkpoint, load_newest
 from quafka_broker.wal.checkpointer import Checkpointer, Kept
@@ -88,8 +88,8 @@ class LogCut(NamedTuple):
 
     end_id: int
     segments: list[SegmentCut]
-    topics: list[tuple[VirtualTopicId, int, int]]
-    lost: dict[VirtualTopicId, list[tuple[int, int]]]
+    topics: list[tuple[PartitionId, int, int]]
+    lost: dict[PartitionId, list[tuple[int, int]]]
 
 
 class Figures(NamedTuple):
@@ -141,7 +141,7 @@ class Log:
         self._checkpoint_seconds = 0.0  # how long the last one took
         self._mending: dict[tuple[int, int], asyncio.Task[bool]] = {}
         self._soon: asyncio.TimerHandle | None = None
-        self.on_commit: Callable[[set[VirtualTopicId]], None] = lambda _topics: None
+        self.on_commit: Callable[[set[PartitionId]], None] = lambda _topics: None
         """Called with the virtual topics that have grown."""
 
     # --- life -------------------------------------------------------------------------------
@@ -208,7 +208,7 @@ class Log:
         self._open_writer.start()
         self._started = True
 
-    def settle(self, live: Mapping[VirtualTopicId, int | None]) -> None:
+    def settle(self, live: Mapping[PartitionId, int | None]) -> None:
         """Keep these virtual topics only, from these log starts on (None: as it is).
 
         Called once, when the registry has been read. Only now it is known which records damage
@@ -331,19 +331,19 @@ class Log:
 
     # --- virtual topics ---------------------------------------------------------------------
 
-    def topic(self, topic: VirtualTopicId) -> VirtualTopic:
+    def partition(self, topic: PartitionId) -> Partition:
         """The virtual topic; an empty one where nothing was ever appended."""
         found = self._contents.topics.get(topic)
         if found is None:
-            found = self._contents.topics[topic] = VirtualTopic(topic)
+            found = self._contents.topics[topic] = Partition(topic)
         return found
 
-    def offsets(self, topic: VirtualTopicId) -> tuple[int, int]:
+    def offsets(self, topic: PartitionId) -> tuple[int, int]:
         """Log start and high watermark; both 0 where nothing was ever appended."""
         found = self._contents.topics.get(topic)
         return (0, 0) if found is None else (found.log_start, found.high_watermark)
 
-    def topics(self) -> Sequence[VirtualTopicId]:
+    def partition_ids(self) -> Sequence[PartitionId]:
         """All virtual topics that are known."""
         return list(self._contents.topics)
 
@@ -352,11 +352,11 @@ class Log:
         """The global id of the next record."""
         return self._contents.next_id
 
-    def advance_log_start(self, topic: VirtualTopicId, offset: int) -> None:
-        """Serve no record below `offset` any more; see `VirtualTopic.advance_log_start`."""
-        self._contents.advance_log_start(self.topic(topic), offset)
+    def advance_log_start(self, topic: PartitionId, offset: int) -> None:
+        """Serve no record below `offset` any more; see `Partition.advance_log_start`."""
+        self._contents.advance_log_start(self.partition(topic), offset)
 
-    def forget(self, topic: VirtualTopicId) -> None:
+    def forget(self, topic: PartitionId) -> None:
         """A deleted partition's index is not needed any more."""
         self._contents.forget(topic)
 
@@ -398,7 +398,7 @@ class Log:
 
     # --- checkpoint -------------------------------------------------------------------------
 
-    def _committed(self, grown: set[VirtualTopicId]) -> None:
+    def _committed(self, grown: set[PartitionId]) -> None:
         self.on_commit(grown)
         self._checkpoint_if_due()
 
@@ -486,7 +486,7 @@ class Log:
 
     def append(
         self,
-        topic: VirtualTopic,
+        topic: Partition,
         batches: Sequence[tuple[BatchHeader, memoryview]],
         *,
         urgent: bool = False,
@@ -508,7 +508,7 @@ class Log:
 
     async def read(
         self,
-        topic: VirtualTopic,
+        topic: Partition,
         offset: int,
         max_bytes: int,
         *,
@@ -527,7 +527,7 @@ class Log:
         return await self.read_within(topic, offset, Room(max_bytes, _MANY, at_least_one))
 
     async def read_within(
-        self, topic: VirtualTopic, offset: int, room: Room, times: ReadTimes | None = None
+        self, topic: Partition, offset: int, room: Room, times: ReadTimes | None = None
     ) -> list[memoryview]:
         """As `read`, with a bound for the number of batches, too.
 
@@ -547,7 +547,7 @@ class Log:
             log.warning("virtual topic %s cannot be read at offset %d: %s", topic.id.key, offset, e)
             raise StorageError(str(e)) from e
 
-    async def rows(self, topic: VirtualTopic, start: int, end: int) -> list[IndexRow]:
+    async def rows(self, topic: Partition, start: int, end: int) -> list[IndexRow]:
         """The index rows of the batches that hold the offsets in [start, end) and are not lost.
 
         Raises:
@@ -596,11 +596,11 @@ class Log:
                 return False
         return True  # rewritten or freed meanwhile
 
-    def end_of_lost(self, topic: VirtualTopic, offset: int) -> int:
+    def end_of_lost(self, topic: Partition, offset: int) -> int:
         """Where what was lost to damage at `offset` ends."""
         return self._contents.quarantine.end_of_lost(topic.id, offset)
 
-    async def next_readable(self, topic: VirtualTopic, offset: int) -> int:
+    async def next_readable(self, topic: Partition, offset: int) -> int:
         """The first offset above this one that has an entry; the high watermark if none has.
 
         Raises:
@@ -618,12 +618,12 @@ class Log:
             offset += 1
         return offset
 
-    def is_damaged(self, topic: VirtualTopicId) -> bool:
+    def is_damaged(self, topic: PartitionId) -> bool:
         """Whether any of its offsets that count are lost."""
         log_start, _ = self.offsets(topic)
         return self._contents.quarantine.first_lost(topic, log_start) is not None
 
-    def readable(self, topic: VirtualTopic, offset: int, enough: int, most: int) -> tuple[int, int]:
+    def readable(self, topic: Partition, offset: int, enough: int, most: int) -> tuple[int, int]:
         """Bytes of whole batches from `offset` on, and how many these are; counting stops once
         the bytes are `enough`, or the batches the `most`.
 

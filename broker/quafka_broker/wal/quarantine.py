@@ -10,14 +10,14 @@ from bisect import bisect_right
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
-from quafka_broker.partitions.partition import VirtualTopic, VirtualTopicId
+from quafka_broker.partitions.partition import Partition, PartitionId
 from quafka_proto.log_format import IndexRow
 
 
 class Lost(NamedTuple):
     """Offsets [first, end) of one virtual topic."""
 
-    topic: VirtualTopicId
+    topic: PartitionId
     first: int
     end: int
 
@@ -54,7 +54,7 @@ class Quarantine:
     def __init__(self) -> None:
         self.damages: list[Damage] = []
         self._places: dict[tuple[object, ...], int] = {}  # of each in the list
-        self._lost: dict[VirtualTopicId, list[tuple[int, int]]] = {}
+        self._lost: dict[PartitionId, list[tuple[int, int]]] = {}
 
     def add(self, damage: Damage) -> None:
         """Its offsets are not served from now on. A place that is known is not added again."""
@@ -68,7 +68,7 @@ class Quarantine:
             ranges = [*self._lost.get(lost.topic, ()), (lost.first, lost.end)]
             self._lost[lost.topic] = _merged(ranges)
 
-    def first_lost(self, topic: VirtualTopicId, offset: int) -> int | None:
+    def first_lost(self, topic: PartitionId, offset: int) -> int | None:
         """The first lost offset at or above this one."""
         ranges = self._lost.get(topic)
         if ranges is None:
@@ -76,18 +76,18 @@ class Quarantine:
         at = bisect_right(ranges, offset, key=lambda lost: lost[1])
         return max(offset, ranges[at][0]) if at < len(ranges) else None
 
-    def end_of_lost(self, topic: VirtualTopicId, offset: int) -> int:
+    def end_of_lost(self, topic: PartitionId, offset: int) -> int:
         """The first offset at or above this one that is not lost."""
         for first, end in self._lost.get(topic, ()):
             if first <= offset < end:
                 return end
         return offset
 
-    def lost(self) -> dict[VirtualTopicId, list[tuple[int, int]]]:
+    def lost(self) -> dict[PartitionId, list[tuple[int, int]]]:
         """All lost ranges [first, end) of offsets."""
         return {topic: list(ranges) for topic, ranges in self._lost.items()}
 
-    def settle(self, topics: Iterable[VirtualTopic]) -> None:
+    def settle(self, topics: Iterable[Partition]) -> None:
         """Find out whose offsets are lost; forget what is not live any more.
 
         Damage that cost nothing and has no bytes either was data freed long ago.
@@ -107,9 +107,7 @@ class Quarantine:
         # At once: other threads look things up.
         self._take(settled)
 
-    def forget_dead(
-        self, there: Collection[int], topics: Mapping[VirtualTopicId, VirtualTopic]
-    ) -> None:
+    def forget_dead(self, there: Collection[int], topics: Mapping[PartitionId, Partition]) -> None:
         """Forget damage in segments that are not `there` any more, of records that have died."""
         left = Quarantine()
         for damage in self.damages:
@@ -121,14 +119,14 @@ class Quarantine:
         self.damages, self._places, self._lost = other.damages, other._places, other._lost
 
 
-def _is_live(lost: Lost, topics: Mapping[VirtualTopicId, VirtualTopic]) -> bool:
+def _is_live(lost: Lost, topics: Mapping[PartitionId, Partition]) -> bool:
     topic = topics.get(lost.topic)
     return topic is not None and lost.end > topic.log_start
 
 
 def damaged_entry(segment: int, row: IndexRow, reason: str) -> Damage:
     """One entry whose row is known cannot be read."""
-    topic = VirtualTopicId(row.org_id, row.topic_hash, row.partition, row.generation)
+    topic = PartitionId(row.org_id, row.topic_hash, row.partition, row.generation)
     return Damage(
         segment,
         row.position,
@@ -142,9 +140,9 @@ def damaged_entry(segment: int, row: IndexRow, reason: str) -> Damage:
 
 def lost_in(rows: Iterable[IndexRow]) -> tuple[Lost, ...]:
     """The offsets of entries, in whole ranges."""
-    ranges: dict[VirtualTopicId, list[tuple[int, int]]] = {}
+    ranges: dict[PartitionId, list[tuple[int, int]]] = {}
     for row in rows:
-        topic = VirtualTopicId(row.org_id, row.topic_hash, row.partition, row.generation)
+        topic = PartitionId(row.org_id, row.topic_hash, row.partition, row.generation)
         end = row.base_offset + row.record_count
         ranges.setdefault(topic, []).append((row.base_offset, end))
     return tuple(
@@ -152,14 +150,14 @@ def lost_in(rows: Iterable[IndexRow]) -> tuple[Lost, ...]:
     )
 
 
-def _left_of(topic: VirtualTopic, lost: Lost) -> Lost | None:
+def _left_of(topic: Partition, lost: Lost) -> Lost | None:
     """What of it has not been deleted."""
     first = max(lost.first, topic.log_start)
     end = min(lost.end, topic.high_watermark)
     return Lost(topic.id, first, end) if end > first else None
 
 
-def _lost_of(topic: VirtualTopic, damage: Damage) -> Lost | None:
+def _lost_of(topic: Partition, damage: Damage) -> Lost | None:
     first, end = topic.offsets_between(damage.first_id, damage.end_id)
     return Lost(topic.id, first, end) if end > first else None
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import NamedTuple, TypeVar
 
-from quafka_broker.partitions.partition import VirtualTopic, VirtualTopicId
+from quafka_broker.partitions.partition import Partition, PartitionId
 from quafka_broker.wal.contents import Contents
 from quafka_broker.wal.disk import File
 from quafka_broker.wal.errors import CorruptError
@@ -107,7 +107,7 @@ class Reader:
 
     async def batches(
         self,
-        topic: VirtualTopic,
+        topic: Partition,
         offset: int,
         room: Room,
         times: ReadTimes | None = None,
@@ -146,7 +146,7 @@ class Reader:
         return batches
 
     async def rows(
-        self, topic: VirtualTopic, start: int, wanted: Callable[[IndexRow], bool]
+        self, topic: Partition, start: int, wanted: Callable[[IndexRow], bool]
     ) -> list[IndexRow]:
         """The index rows from the batch that holds `start` on, as long as they are wanted.
 
@@ -162,7 +162,7 @@ class Reader:
 
         return await self._run(read)
 
-    async def has_entry(self, topic: VirtualTopic, offset: int) -> bool:
+    async def has_entry(self, topic: Partition, offset: int) -> bool:
         """Whether the index has the entry of a readable offset.
 
         Raises:
@@ -179,7 +179,7 @@ class Reader:
 
         return await self._run(look)
 
-    def readable(self, topic: VirtualTopic, offset: int, enough: int, most: int) -> tuple[int, int]:
+    def readable(self, topic: Partition, offset: int, enough: int, most: int) -> tuple[int, int]:
         """See `Log.readable`.
 
         Raises:
@@ -265,7 +265,7 @@ def _fault(batch: memoryview, row: IndexRow) -> str | None:
 
 def plan(
     contents: Contents,
-    topic: VirtualTopic,
+    topic: Partition,
     offset: int,
     room: Room,
     how: Read,
@@ -300,7 +300,7 @@ def _pause(how: Read) -> None:
 
 
 def entries_from(
-    contents: Contents, topic: VirtualTopic, offset: int, how: Read
+    contents: Contents, topic: Partition, offset: int, how: Read
 ) -> Iterator[tuple[Segment, IndexRow]]:
     """The entry that holds a readable offset, and those of the virtual topic behind it.
 
@@ -333,7 +333,7 @@ def entries_from(
 
 
 def _look_up(
-    contents: Contents, topic: VirtualTopic, offset: int, block: Rows | None, how: Read
+    contents: Contents, topic: Partition, offset: int, block: Rows | None, how: Read
 ) -> tuple[Rows, int, IndexRow]:
     global_id = topic.global_id_at(offset)
     segment = contents.segment_of(global_id)
@@ -347,9 +347,7 @@ def _look_up(
     return rows, number, row
 
 
-def _if_next(
-    block: Rows | None, number: int, topic: VirtualTopicId, offset: int
-) -> IndexRow | None:
+def _if_next(block: Rows | None, number: int, topic: PartitionId, offset: int) -> IndexRow | None:
     """The row behind the last one, where it happens to be the one: no search is needed."""
     if block is None or number >= block.end:
         return None
@@ -386,7 +384,7 @@ class _Ahead:
         return row_of(entry, position, self._data[at + ENTRY_HEADER_SIZE :])
 
 
-def _is_at(row: IndexRow, topic: VirtualTopicId, offset: int) -> bool:
+def _is_at(row: IndexRow, topic: PartitionId, offset: int) -> bool:
     return (
         row.base_offset == offset
         and row.topic_hash == topic.topic_hash

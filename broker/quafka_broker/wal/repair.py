@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 
 from pyroaring import BitMap64
 
-from quafka_broker.partitions.partition import VirtualTopic
+from quafka_broker.partitions.partition import Partition
 from quafka_broker.wal.contents import Contents
 from quafka_broker.wal.disk import Disk, File
 from quafka_broker.wal.quarantine import Damage, Lost
@@ -55,7 +55,7 @@ def repair(disk: Disk, contents: Contents) -> list[int]:
     return sorted(by_segment)
 
 
-def _fillers(topic: VirtualTopic, lost: Lost, present: BitMap64) -> Iterator[IndexRow]:
+def _fillers(topic: Partition, lost: Lost, present: BitMap64) -> Iterator[IndexRow]:
     """Rows of empty batches, one for each run of ids that are not present."""
     start = lost.first
     while start < lost.end:
@@ -74,7 +74,7 @@ def _fillers(topic: VirtualTopic, lost: Lost, present: BitMap64) -> Iterator[Ind
         start += count
 
 
-def _goes_on(topic: VirtualTopic, start: int, first_id: int, count: int, present: BitMap64) -> bool:
+def _goes_on(topic: Partition, start: int, first_id: int, count: int, present: BitMap64) -> bool:
     next_id = first_id + count
     return topic.global_id_at(start + count) == next_id and next_id not in present
 

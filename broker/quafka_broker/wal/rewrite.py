@@ -20,7 +20,7 @@ from array import array
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from quafka_broker.partitions.partition import VirtualTopicId
+from quafka_broker.partitions.partition import PartitionId
 from quafka_broker.wal.disk import Buffer, Disk, File
 from quafka_broker.wal.recovery import TEMPORARY
 from quafka_broker.wal.segment import Segment, index_name, log_name
@@ -48,7 +48,7 @@ _GAP_BYTES = 16 << 10  # cheaper to read than to skip
 _WRITE_BYTES = 256 << 10
 _SYNC_BYTES = 8 << 20  # so that no commit waits for a gigabyte of ours
 
-LogStart = Callable[[VirtualTopicId], int | None]
+LogStart = Callable[[PartitionId], int | None]
 """Where a virtual topic begins; None for one that does not exist. Called in another thread."""
 
 Steps = Iterator[int]
@@ -67,9 +67,7 @@ class Examined:
     """
 
     lengths: array[int] = field(default_factory=lambda: array("I"))
-    live: dict[VirtualTopicId, array[int]] = field(
-        default_factory=dict[VirtualTopicId, "array[int]"]
-    )
+    live: dict[PartitionId, array[int]] = field(default_factory=dict[PartitionId, "array[int]"])
     live_bytes: int = 0
     runs: int = 0
 
@@ -86,7 +84,7 @@ def examine(segment: Segment, log_start: LogStart, found: Examined) -> Steps:
         OSError, Malformed: it cannot be read.
     """
     last: IndexRow | None = None
-    last_topic: VirtualTopicId | None = None
+    last_topic: PartitionId | None = None
     for number, row in _rows(segment.index, segment.entries):
         topic = topic_of(row)
         size = ENTRY_HEADER_SIZE + row.length
@@ -263,9 +261,9 @@ def _neighbours(rows: Sequence[tuple[int, IndexRow]]) -> Iterator[list[tuple[int
         yield some
 
 
-def topic_of(row: IndexRow) -> VirtualTopicId:
+def topic_of(row: IndexRow) -> PartitionId:
     """Whose entry it is."""
-    return VirtualTopicId(row.org_id, row.topic_hash, row.partition, row.generation)
+    return PartitionId(row.org_id, row.topic_hash, row.partition, row.generation)
 
 
 def _rows(index: File, count: int) -> Iterator[tuple[int, IndexRow]]:

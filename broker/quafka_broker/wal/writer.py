@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from quafka_broker.partitions.partition import VirtualTopic, VirtualTopicId
+from quafka_broker.partitions.partition import Partition, PartitionId
 from quafka_broker.wal.commit_group import Append, Group, WriteTimes
 from quafka_broker.wal.contents import Contents
 from quafka_broker.wal.disk import Disk, File
@@ -98,7 +98,7 @@ class Writer:
         self.failure: str | None = None
         """Why there will be no more writes; None while there may be."""
         self.stats = WriterStats()
-        self.on_commit: Callable[[set[VirtualTopicId]], None] = lambda _topics: None
+        self.on_commit: Callable[[set[PartitionId]], None] = lambda _topics: None
         """Called with the virtual topics that have grown."""
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="wal-write")
         self._task: asyncio.Task[None] | None = None
@@ -191,7 +191,7 @@ class Writer:
 
     def append(
         self,
-        topic: VirtualTopic,
+        topic: Partition,
         batches: Sequence[tuple[BatchHeader, memoryview]],
         *,
         urgent: bool,
@@ -304,7 +304,7 @@ class Writer:
         self._pending_bytes -= group.size
         self._count(group)
         group.note_times()
-        grown: set[VirtualTopicId] = set()
+        grown: set[PartitionId] = set()
         rows = iter(group.rows)
         for append, offsets in zip(group.appends, group.offsets, strict=True):
             for _ in offsets:

@@ -7,11 +7,11 @@ import asyncio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quafka_broker.partitions.partition import VirtualTopic, VirtualTopicId
+from quafka_broker.partitions.partition import Partition, PartitionId
 from quafka_broker.wal.live_records import LiveRecords
 from quafka_proto.log_format import IndexRow
 
-IDS = [VirtualTopicId(1, bytes(16), n, 0) for n in range(3)]
+IDS = [PartitionId(1, bytes(16), n, 0) for n in range(3)]
 STEPS = st.lists(
     st.one_of(
         st.tuples(st.just("append"), st.integers(0, 2), st.integers(1, 5)),
@@ -31,13 +31,13 @@ class Model:
 
     def __init__(self) -> None:
         self.live = LiveRecords()
-        self.topics: dict[VirtualTopicId, VirtualTopic] = {}
+        self.topics: dict[PartitionId, Partition] = {}
         self.segments: list[tuple[int, int]] = []  # number, first id
         self.next_id, self.number = 0, 0
         self.live.begin([], [], 0)
 
     def append(self, which: int, count: int) -> None:
-        topic = self.topics.setdefault(IDS[which], VirtualTopic(IDS[which]))
+        topic = self.topics.setdefault(IDS[which], Partition(IDS[which]))
         if not self.segments or self.segments[-1][0] != self.number:
             self.segments.append((self.number, self.next_id))
         self.live.added(self.number, self.next_id, count)

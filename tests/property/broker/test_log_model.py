@@ -47,7 +47,7 @@ class LogModel(RuleBasedStateMachine):
 
         async def start() -> None:
             self.log.open(Producers())
-            self.log.settle(dict.fromkeys(self.log.topics(), 0))
+            self.log.settle(dict.fromkeys(self.log.partition_ids(), 0))
             self.log.start()
 
         self.run(start())
@@ -59,7 +59,7 @@ class LogModel(RuleBasedStateMachine):
     def append(self, batches: list[tuple[str, list[bytes]]]) -> None:
         async def all_at_once() -> list[list[int]]:
             return await asyncio.gather(
-                *[self.log.append(self.log.topic(topic_id(n)), checked(*v)) for n, v in batches]
+                *[self.log.append(self.log.partition(topic_id(n)), checked(*v)) for n, v in batches]
             )
 
         for (name, items), (offset,) in zip(batches, self.run(all_at_once()), strict=True):
@@ -71,7 +71,7 @@ class LogModel(RuleBasedStateMachine):
         self.disk.room = room
 
         async def one() -> None:
-            await self.log.append(self.log.topic(topic_id(name)), checked(*items))
+            await self.log.append(self.log.partition(topic_id(name)), checked(*items))
 
         try:
             self.run(one())
@@ -86,7 +86,7 @@ class LogModel(RuleBasedStateMachine):
         self.disk.cached = cached
         expected = self.model[name]
         offset = round(place * len(expected))
-        topic = self.log.topic(topic_id(name))
+        topic = self.log.partition(topic_id(name))
         try:
             batches = self.run(self.log.read(topic, offset, max_bytes, at_least_one=True))
         except CorruptError:
@@ -107,7 +107,7 @@ class LogModel(RuleBasedStateMachine):
         """A byte of a batch rots; a later entry says that it had been durable."""
         self.restart(checkpoint=True, index=True)
         offset = int(place * len(self.model[name]))
-        topic = self.log.topic(topic_id(name))
+        topic = self.log.partition(topic_id(name))
         rows = self.run(self.log.rows(topic, offset, offset + 1))
         self.append([("d", [b"later"])])
         if not rows or offset in self.lost[name]:
@@ -132,7 +132,7 @@ class LogModel(RuleBasedStateMachine):
     @invariant()
     def watermarks(self) -> None:
         for name, expected in getattr(self, "model", {}).items():
-            topic = self.log.topic(topic_id(name))
+            topic = self.log.partition(topic_id(name))
             assert (topic.log_start, topic.high_watermark) == (0, len(expected))
 
     def teardown(self) -> None:
@@ -145,7 +145,7 @@ class LogModel(RuleBasedStateMachine):
 
     def read_all(self, name: str, expected: list[bytes]) -> None:
         """As a consumer does that steps over what is lost."""
-        topic = self.log.topic(topic_id(name))
+        topic = self.log.partition(topic_id(name))
         found: dict[int, bytes | None] = {}
         offset = 0
         while offset < len(expected):

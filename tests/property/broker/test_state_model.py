@@ -20,7 +20,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from quafka_broker.config import BrokerConfig
 from quafka_broker.ops import configs, delete_records, fetch, partitions, produce, topics
 from quafka_broker.partitions import time_search
-from quafka_broker.partitions.partition import VirtualTopic
+from quafka_broker.partitions.partition import Partition
 from quafka_broker.state import BrokerState
 from quafka_broker.topics.retention import Retention
 from quafka_broker.wal.log import Log
@@ -129,10 +129,10 @@ class StateModel(RuleBasedStateMachine):
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         return self.loop.run_until_complete(work)
 
-    def virtual(self, name: str) -> VirtualTopic:
+    def partition(self, name: str) -> Partition:
         topic = self.state.registry.by_name(ORG, name)
         assert topic is not None
-        return self.state.log.topic(topic.virtual(0))
+        return self.state.log.partition(topic.partition_id(0))
 
     @rule(name=names, ms=st.sampled_from([-1, 0, 300]), size=st.sampled_from([-1, 0, 200]))
     def create(self, name: str, ms: int, size: int) -> None:
@@ -240,11 +240,11 @@ class StateModel(RuleBasedStateMachine):
         model = self.models.get(name)
         if model is None:
             return
-        virtual = self.virtual(name)
-        first = self.run(time_search.first_from(self.state.log, virtual, timestamp))
+        partition = self.partition(name)
+        first = self.run(time_search.first_from(self.state.log, partition, timestamp))
         matching = ((offset, at) for offset, _, at in model.records if at >= timestamp)
         assert first == next(matching, None)
-        latest = self.run(time_search.latest(self.state.log, virtual))
+        latest = self.run(time_search.latest(self.state.log, partition))
         stamps = [(offset, at) for offset, _, at in model.records]
         assert latest == max(stamps, key=lambda stamp: (stamp[1], -stamp[0]), default=None)
 
@@ -262,8 +262,8 @@ class StateModel(RuleBasedStateMachine):
     @invariant()
     def watermarks(self) -> None:
         for name, model in getattr(self, "models", {}).items():
-            virtual = self.virtual(name)
-            assert (virtual.log_start, virtual.high_watermark) == (model.start, model.end)
+            partition = self.partition(name)
+            assert (partition.log_start, partition.high_watermark) == (model.start, model.end)
 
     def teardown(self) -> None:
         if not hasattr(self, "loop"):

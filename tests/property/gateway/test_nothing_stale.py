@@ -36,9 +36,9 @@ class History:
     async def produce(self, edge: Edge) -> None:
         topic = edge.state.find(ORG, "t", b"")
         if topic is not None:
-            virtual = edge.state.log.topic(topic.virtual(0))
+            partition = edge.state.log.partition(topic.partition_id(0))
             incarnation = self.incarnation
-            end = await edge.produce_here(b"%d:%d" % (incarnation, virtual.high_watermark))
+            end = await edge.produce_here(b"%d:%d" % (incarnation, partition.high_watermark))
             self.ends.append((asyncio.get_running_loop().time(), edge, incarnation, end))
 
     def end_for(self, edge: Edge) -> int:
@@ -64,8 +64,8 @@ class History:
     async def cut(self) -> None:
         topic = self.edge.state.find(ORG, "t", b"")
         assert topic is not None
-        virtual = self.edge.state.log.topic(topic.virtual(0))
-        to = (virtual.log_start + virtual.high_watermark + 1) // 2
+        partition = self.edge.state.log.partition(topic.partition_id(0))
+        to = (partition.log_start + partition.high_watermark + 1) // 2
         await self.edge.state.delete_records({topic: {0: to}})
         self.log_start = to
 

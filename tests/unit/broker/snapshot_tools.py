@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from quafka_broker.config import BrokerConfig
-from quafka_broker.partitions.partition import VirtualTopic
 from quafka_broker.snapshots.create import Creation, Made
 from quafka_broker.snapshots.pins import held, pin, read_pin
 from quafka_broker.snapshots.source import PinnedFiles
@@ -43,8 +42,8 @@ async def state_in(data: Path) -> AsyncIterator[BrokerState]:
 
 async def put(state: BrokerState, topic: Topic, *values: bytes, partition: int = 0) -> None:
     """Append a batch for each value."""
-    virtual = state.log.topic(topic.virtual(partition))
-    await asyncio.gather(*[state.log.append(virtual, checked(value)) for value in values])
+    grown = state.log.partition(topic.partition_id(partition))
+    await asyncio.gather(*[state.log.append(grown, checked(value)) for value in values])
 
 
 async def delete_below(state: BrokerState, topic: Topic, offset: int) -> None:
@@ -58,10 +57,6 @@ async def rewrite(state: BrokerState) -> int:
         return await work.turn()
     finally:
         await work.close()
-
-
-def virtual(state: BrokerState, topic: Topic) -> VirtualTopic:
-    return state.log.topic(topic.virtual(0))
 
 
 async def snapshot(

@@ -49,7 +49,7 @@ async def test_a_batch_of_61_bytes_claims_records(count: int, codec: int) -> Non
         topic, _ = await state.create_topic(ORG, "t", 1)
         answer = await send(state, hollow)
         assert answer.error_code == ErrorCode.INVALID_RECORD
-        assert state.log.topic(topic.virtual(0)).high_watermark == 0
+        assert state.log.partition(topic.partition_id(0)).high_watermark == 0
 
 
 @pytest.mark.parametrize("codec", list(Codec)[1:])
@@ -73,9 +73,9 @@ async def test_long_and_short_batches_keep_their_order() -> None:
         answers = await asyncio.gather(*[send(state, batch) for batch in batches])
         assert state.admissions.in_thread == 4
         assert [a.base_offset for a in answers] == sorted(a.base_offset for a in answers)
-        found = await values_of(state.log, state.log.topic(topic.virtual(0)))
+        found = await values_of(state.log, state.log.partition(topic.partition_id(0)))
         assert list(dict.fromkeys(found)) == values
-        assert state.admissions.is_clear([topic.virtual(0)])
+        assert state.admissions.is_clear([topic.partition_id(0)])
 
 
 async def test_a_long_batch_delays_only_its_own_partition(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,8 +131,8 @@ async def test_a_max_timestamp_that_is_not_the_newest_is_corrected() -> None:
     async with running_state(MemoryDisk()) as state:
         topic, _ = await state.create_topic(ORG, "t", 1)
         assert (await send(state, resealed(bytes(batch)))).error_code == 0
-        virtual = state.log.topic(topic.virtual(0))
-        (stored,) = await state.log.read(virtual, 0, 1 << 20, at_least_one=True)
+        partition = state.log.partition(topic.partition_id(0))
+        (stored,) = await state.log.read(partition, 0, 1 << 20, at_least_one=True)
         assert read_header(stored).max_timestamp == 1_000
         assert [record.value for record in iter_records(stored)] == [b"a"]
 

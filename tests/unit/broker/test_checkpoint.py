@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from quafka_broker.partitions.partition import VirtualTopic
+from quafka_broker.partitions.partition import Partition
 from quafka_broker.partitions.producers import Producers, ProducerState
 from quafka_broker.wal import checkpointer
 from quafka_broker.wal.checkpoint import (
     CheckpointWriter,
-    TopicState,
+    SavedPartition,
     faults_of,
     load_newest,
     pack_topics,
@@ -28,10 +28,10 @@ DAMAGES = [Damage(3, 40, 90, "why", 5, 9, (Lost(topic_id("a"), 2, 4), Lost(topic
 EPOCHS = [(0, 0), (2, 70)]
 EVICTED = [(1, 8), (7, 1 << 62)]
 TOPICS = [
-    TopicState(
+    SavedPartition(
         topic_id(name),
         95,
-        VirtualTopic(topic_id(name), 5).dump(),
+        Partition(topic_id(name), 5).dump(),
         [ProducerState(7, 1, 99, ((0, 4, 1_000, 3), (5, 5, -1, 8)))],
     )
     for name in "abc"

@@ -12,7 +12,7 @@ from quafka_broker.groups.event_codec import encode
 from quafka_broker.groups.table import Commit, Committed
 from quafka_broker.journals.event_batches import BATCH_BYTES
 from quafka_broker.ops import topics as topic_ops
-from quafka_broker.partitions.partition import VirtualTopic
+from quafka_broker.partitions.partition import Partition
 from quafka_broker.state import BrokerState
 from quafka_broker.topics import registry as topics
 from quafka_broker.topics.registry import GROUPS
@@ -26,16 +26,16 @@ from tests.unit.broker.memory_disk import MemoryDisk
 from tests.unit.broker.tools import EVERYTHING, ORG, context, running_state
 
 
-async def batch_sizes(state: BrokerState, virtual: VirtualTopic) -> list[int]:
+async def batch_sizes(state: BrokerState, partition: Partition) -> list[int]:
     """The bytes of every batch that is in an internal topic."""
-    batches = await state.log.read(virtual, virtual.log_start, EVERYTHING, at_least_one=True)
+    batches = await state.log.read(partition, partition.log_start, EVERYTHING, at_least_one=True)
     return [len(batch) for batch in batches]
 
 
-async def append_as_before(state: BrokerState, virtual: VirtualTopic, *events: bytes) -> None:
+async def append_as_before(state: BrokerState, partition: Partition, *events: bytes) -> None:
     """All events of one change in one batch, however large: as was done before the bound."""
     records = [Record(0, 1_000, None, event, []) for event in events]
-    await state.log.append(virtual, split_batches(build_batch(records)))
+    await state.log.append(partition, split_batches(build_batch(records)))
 
 
 async def test_a_registry_event_of_any_size_is_read() -> None:
@@ -45,7 +45,7 @@ async def test_a_registry_event_of_any_size_is_read() -> None:
         topic = state.registry.plan_topic(ORG, "t", 3, {"cleanup.policy": "delete"})
         policies = b"delete," * (DECOMPRESSED_LIMIT // 7) + b"delete"
         event = topics.encode_event(topics.created(topic)).replace(b"delete", policies)
-        await append_as_before(state, state.log.topic(topics.REGISTRY), event)
+        await append_as_before(state, state.log.partition(topics.REGISTRY), event)
     async with running_state(disk) as state:
         found = state.registry.by_name(ORG, "t")
         assert found is not None
@@ -66,7 +66,7 @@ async def test_the_batches_of_the_registry_are_bounded() -> None:
     async with running_state(disk, lease_seconds=0) as state:
         topic, _ = await state.create_topic(ORG, "t", 40_000)
         wanted = dict.fromkeys(range(40_000), 1 << 60)
-        registry = state.log.topic(topics.REGISTRY)
+        registry = state.log.partition(topics.REGISTRY)
         await state.delete_records({topic: wanted})
         assert max(await batch_sizes(state, registry)) < BATCH_BYTES + 1_000
         state.events_kept = 1
@@ -85,24 +85,24 @@ async def test_the_batches_of_the_registry_are_bounded() -> None:
 async def test_an_offset_commit_of_72_mb_from_an_earlier_version_is_read() -> None:
     """One event of JSON in one batch, as one OffsetCommit of 18,000 partitions once made it."""
     disk = MemoryDisk()
-    rows = [["t", 0, partition, 7, -1, "x" * 4_000, 1_000] for partition in range(18_000)]
+    rows = [["t", 0, number, 7, -1, "x" * 4_000, 1_000] for number in range(18_000)]
     event = {"event": "offsets", "org": ORG, "group": "g", "offsets": rows}
     value = json.dumps(event, separators=(",", ":"), ensure_ascii=False).encode()
     assert len(value) > DECOMPRESSED_LIMIT
     async with running_state(disk, lease_seconds=0) as state:
         await state.create_topic(ORG, "t", 18_000)
-        await append_as_before(state, state.log.topic(GROUPS), value)
+        await append_as_before(state, state.log.partition(GROUPS), value)
     async with running_state(disk, lease_seconds=0) as state:
         kept = state.groups.find(ORG, "g")
         assert kept is not None
         assert len(kept.offsets) == 18_000
         assert kept.offsets["t", 17_999] == Committed(0, 7, -1, "x" * 4_000, 1_000)
         # What is said again is bounded, and then the old batch is dead.
-        virtual = state.log.topic(GROUPS)
-        old_end = virtual.high_watermark
+        partition = state.log.partition(GROUPS)
+        old_end = partition.high_watermark
         await state.groups.journal._restate()
-        assert virtual.log_start >= old_end
-        assert max(await batch_sizes(state, virtual)) < BATCH_BYTES + 10_000
+        assert partition.log_start >= old_end
+        assert max(await batch_sizes(state, partition)) < BATCH_BYTES + 10_000
     async with running_state(disk, lease_seconds=0) as state:
         kept = state.groups.find(ORG, "g")
         assert kept is not None
@@ -136,7 +136,7 @@ async def test_a_group_of_32_mb_is_read_in_the_old_form_and_in_the_new() -> None
     assert len(old) > DECOMPRESSED_LIMIT
     disk = MemoryDisk()
     async with running_state(disk, lease_seconds=0) as state:
-        await append_as_before(state, state.log.topic(GROUPS), old)
+        await append_as_before(state, state.log.partition(GROUPS), old)
     for _ in ("the old form", "the new one"):
         async with running_state(disk, lease_seconds=0) as state:
             kept = state.groups.find(ORG, "g")
@@ -145,11 +145,11 @@ async def test_a_group_of_32_mb_is_read_in_the_old_form_and_in_the_new() -> None
             assert len(kept.group.members) == 2_050
             member = kept.group.members["m-2049"]
             assert (member.protocols, member.assignment) == ({"range": metadata}, b"2049")
-            virtual = state.log.topic(GROUPS)
-            old_end = virtual.high_watermark
+            partition = state.log.partition(GROUPS)
+            old_end = partition.high_watermark
             await state.groups.journal._restate()
-            assert virtual.log_start == old_end
-            sizes = await batch_sizes(state, virtual)
+            assert partition.log_start == old_end
+            sizes = await batch_sizes(state, partition)
             assert max(sizes) < BATCH_BYTES + 1_000
             assert sum(sizes) < 2_050 * (len(metadata) + 300)
 
@@ -164,7 +164,7 @@ async def test_parts_are_taken_together_or_not_at_all(missing: str) -> None:
     if missing != "nothing":
         del parts[-1 if missing == "the last part" else 1]
     async with running_state(disk, lease_seconds=0) as state:
-        await append_as_before(state, state.log.topic(GROUPS), *parts, *after)
+        await append_as_before(state, state.log.partition(GROUPS), *parts, *after)
     async with running_state(disk, lease_seconds=0) as state:
         assert (state.groups.find(ORG, "g") is not None) == (missing == "nothing")
         assert state.groups.find(ORG, "h") is not None

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from quafka_broker.ops import fetch
-from quafka_broker.partitions.partition import VirtualTopic
+from quafka_broker.partitions.partition import Partition
 from quafka_broker.state import BrokerState
 from quafka_broker.topics.registry import Topic
 from quafka_mesh_ops.ops.records import MOST_BATCHES, FetchOp, FetchOpResp, FetchOps
@@ -21,8 +21,8 @@ LONG = 20_000
 
 
 async def put(state: BrokerState, topic: Topic, *values: bytes, partition: int = 0) -> int:
-    virtual = state.log.topic(topic.virtual(partition))
-    return (await state.log.append(virtual, checked(*values)))[0]
+    grown = state.log.partition(topic.partition_id(partition))
+    return (await state.log.append(grown, checked(*values)))[0]
 
 
 async def get(
@@ -217,7 +217,9 @@ async def test_tiny_batches_are_answered_by_number() -> None:
         topic, _ = await state.create_topic(ORG, "t", 2)
         tiny = checked(b"")
         for partition in (0, 1):
-            await state.log.append(state.log.topic(topic.virtual(partition)), tiny * MOST_BATCHES)
+            await state.log.append(
+                state.log.partition(topic.partition_id(partition)), tiny * MOST_BATCHES
+            )
         answers = await asyncio.wait_for(
             get(state, part(0, 100), part(1), wait=LONG, min_bytes=9 << 20), 5
         )
@@ -237,9 +239,9 @@ async def test_what_was_counted_is_not_counted_again(monkeypatch: pytest.MonkeyP
         asked: list[tuple[int, int]] = []
         readable = state.log.readable
 
-        def count(virtual: VirtualTopic, offset: int, enough: int, most: int) -> tuple[int, int]:
-            asked.append((virtual.id.partition, offset))
-            return readable(virtual, offset, enough, most)
+        def count(partition: Partition, offset: int, enough: int, most: int) -> tuple[int, int]:
+            asked.append((partition.id.partition, offset))
+            return readable(partition, offset, enough, most)
 
         monkeypatch.setattr(state.log, "readable", count)
         parked = asyncio.create_task(get(state, part(0), part(1), wait=LONG, min_bytes=8 * size))

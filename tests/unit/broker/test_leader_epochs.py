@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quafka_broker.partitions.leader_epochs import UNDEFINED, LeaderEpochs
-from quafka_broker.partitions.partition import OffsetGoneError, VirtualTopic
+from quafka_broker.partitions.partition import OffsetGoneError, Partition
 from quafka_mesh_ops.ops.records import EpochEnd
 from quafka_proto.errors import ErrorCode
 from quafka_proto.log_format import IndexRow
@@ -16,7 +16,7 @@ from tests.unit.broker.tools import topic_id
 PARTITIONS = 3
 
 
-def row(topic: VirtualTopic, global_id: int, count: int) -> IndexRow:
+def row(topic: Partition, global_id: int, count: int) -> IndexRow:
     return IndexRow(
         global_id, topic.high_watermark, 0, topic.id.topic_hash, 0, -1, -1, topic.id.org_id,
         topic.id.partition, 0, count, 100, -1,
@@ -59,7 +59,7 @@ deletions = st.tuples(st.just("delete"), st.integers(0, PARTITIONS - 1), st.inte
 @given(st.lists(appends | starts | deletions, max_size=40), st.booleans())
 def test_it_agrees_with_kafka(steps: list[tuple[str, int, int]], saved: bool) -> None:
     epochs = LeaderEpochs()
-    topics = [VirtualTopic(topic_id(partition=p)) for p in range(PARTITIONS)]
+    topics = [Partition(topic_id(partition=p)) for p in range(PARTITIONS)]
     kafka = [KafkasCache() for _ in topics]
     next_id = 0
     for what, which, amount in steps:
@@ -94,7 +94,7 @@ def test_it_agrees_with_kafka(steps: list[tuple[str, int, int]], saved: bool) ->
 
 
 def test_where_epochs_end() -> None:
-    epochs, topic = LeaderEpochs(), VirtualTopic(topic_id())
+    epochs, topic = LeaderEpochs(), Partition(topic_id())
     topic.add(row(topic, 0, 10))
     assert epochs.end_of(topic, 0) == EpochEnd(0, 10)
     epochs.begin(3, 10)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from quafka_broker.config import BrokerConfig
 from quafka_broker.ops import list_offsets
 from quafka_broker.partitions import time_search
-from quafka_broker.partitions.partition import VirtualTopic
+from quafka_broker.partitions.partition import Partition
 from quafka_broker.partitions.time_search import Stamp
 from quafka_broker.state import BrokerState
 from quafka_broker.wal.log import Log
@@ -26,7 +26,7 @@ from tests.unit.broker.tools import ORG, context, open_log, running_state, topic
 batches = st.lists(st.lists(st.integers(0, 30), min_size=1, max_size=4), max_size=200)
 
 
-async def produce(log: Log, topic: VirtualTopic, *timestamps: int) -> None:
+async def produce(log: Log, topic: Partition, *timestamps: int) -> None:
     batch = build_batch([Record(0, at, None, b"v", []) for at in timestamps])
     await log.append(topic, split_batches(batch))
 
@@ -44,8 +44,8 @@ def test_the_first_record_at_or_after_a_time(
         disk = MemoryDisk()
         disk.cached = cached
         async with open_log(disk) as log:
-            topic = log.topic(topic_id())
-            other = log.topic(topic_id("another"))
+            topic = log.partition(topic_id())
+            other = log.partition(topic_id("another"))
             writes = [produce(log, one, *batch) for batch in written for one in (topic, other)]
             await asyncio.gather(*writes)
             topic.advance_log_start(log_start)
@@ -66,11 +66,11 @@ async def ask(state: BrokerState, timestamp: int, topic: str = "t") -> tuple[int
 async def test_named_places() -> None:
     async with running_state(MemoryDisk()) as state:
         topic, _ = await state.create_topic(ORG, "t", 1)
-        virtual = state.log.topic(topic.virtual(0))
+        partition = state.log.partition(topic.partition_id(0))
         assert await ask(state, -3) == (-1, -1, 0), "an empty partition has no latest record"
-        await produce(state.log, virtual, 10, 40, 20)
-        await produce(state.log, virtual, 40, 30)
-        virtual.advance_log_start(1)
+        await produce(state.log, partition, 10, 40, 20)
+        await produce(state.log, partition, 40, 30)
+        partition.advance_log_start(1)
         assert await ask(state, -1) == (5, -1, 0)
         assert await ask(state, -2) == (1, -1, 0)
         assert await ask(state, -3) == (1, 40, 0)
@@ -84,7 +84,7 @@ async def test_named_places() -> None:
         (answer,) = (await list_offsets.handle(state, context(), op)).partitions
         assert (answer.offset, answer.error_code) == (-1, ErrorCode.UNKNOWN_LEADER_EPOCH)
         assert await ask(state, 0, "u") == (-1, -1, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        virtual.advance_log_start(2)
+        partition.advance_log_start(2)
         assert await ask(state, -3) == (3, 40, 0)
 
 
@@ -92,7 +92,7 @@ async def test_a_disk_that_cannot_be_read() -> None:
     disk = MemoryDisk()
     async with running_state(disk, BrokerConfig(data=Path("unused"))) as state:
         topic, _ = await state.create_topic(ORG, "t", 1)
-        await produce(state.log, state.log.topic(topic.virtual(0)), 10)
+        await produce(state.log, state.log.partition(topic.partition_id(0)), 10)
         disk.cached, disk.unreadable = False, True
         assert await ask(state, 5) == (-1, -1, ErrorCode.KAFKA_STORAGE_ERROR)
 
@@ -101,13 +101,13 @@ async def test_a_disk_that_cannot_be_read() -> None:
 async def test_the_log_start_may_move_meanwhile(timestamp: int) -> None:
     async with running_state(MemoryDisk()) as state:
         topic, _ = await state.create_topic(ORG, "t", 1)
-        virtual = state.log.topic(topic.virtual(0))
+        partition = state.log.partition(topic.partition_id(0))
         for at in range(200):
-            await produce(state.log, virtual, at)
+            await produce(state.log, partition, at)
         asking = asyncio.create_task(ask(state, timestamp))
         for start in range(0, 201, 10):
             await asyncio.sleep(0)
-            virtual.advance_log_start(start)
+            partition.advance_log_start(start)
         offset, at, error = await asking
         assert error == 0
         assert offset == at

@@ -42,7 +42,7 @@ async def test_what_waits_shares_one_sync() -> None:
 async def test_nothing_is_shown_before_it_is_synced() -> None:
     disk = MemoryDisk()
     async with open_log(disk) as log:
-        topic = log.topic(topic_id("a"))
+        topic = log.partition(topic_id("a"))
         pending = log.append(topic, checked(b"1"))
         assert topic.high_watermark == 0
         await pending
@@ -64,7 +64,7 @@ async def test_reads_work_with_and_without_the_page_cache(cached: bool) -> None:
 
 async def test_max_bytes_counts_whole_batches() -> None:
     async with open_log(MemoryDisk()) as log:
-        topic = log.topic(topic_id("a"))
+        topic = log.partition(topic_id("a"))
         size = len(checked(b"1")[0][1])
         for n in range(5):
             await append(log, "a", b"%d" % n)
@@ -88,7 +88,7 @@ async def test_max_bytes_counts_whole_batches() -> None:
 async def test_batches_come_back_as_they_came_but_for_offset_and_epoch(tmp_path: Path) -> None:
     batches = checked(b"x" * 5_000)
     async with open_log(RealDisk(tmp_path)) as log:
-        topic = log.topic(topic_id("a"))
+        topic = log.partition(topic_id("a"))
         await log.append(topic, batches)
         await log.append(topic, batches)
         first, second = await log.read(topic, 0, EVERYTHING, at_least_one=True)
@@ -134,7 +134,7 @@ async def test_a_full_disk_refuses_and_later_writes_work() -> None:
 async def test_a_failed_write_refuses_what_waits_behind_it() -> None:
     disk = MemoryDisk()
     async with open_log(disk) as log:
-        topic = log.topic(topic_id("a"))
+        topic = log.partition(topic_id("a"))
         disk.room = 0
         waiting = [log.append(topic, checked(b"%d" % n)) for n in range(3)]
         results = await asyncio.gather(*waiting, return_exceptions=True)
@@ -197,7 +197,7 @@ async def test_unreadable_data_is_a_storage_error() -> None:
         with pytest.raises(StorageError):
             await values_of(log, "a")
         with pytest.raises(StorageError):
-            log.readable(log.topic(topic_id("a")), 0, 1, 1)
+            log.readable(log.partition(topic_id("a")), 0, 1, 1)
 
 
 async def test_interval_syncs_soon_and_only_when_there_is_something() -> None:
@@ -234,7 +234,7 @@ async def test_never_leaves_syncing_to_the_system() -> None:
 async def test_closing_writes_what_waits_and_refuses_what_comes() -> None:
     disk = MemoryDisk()
     async with open_log(disk) as log:
-        topic = log.topic(topic_id("a"))
+        topic = log.partition(topic_id("a"))
         pending = log.append(topic, checked(b"1"))
         closing = asyncio.create_task(log.close())
         assert await pending == [0]
@@ -246,7 +246,7 @@ async def test_closing_writes_what_waits_and_refuses_what_comes() -> None:
 async def test_callers_wait_for_room_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("quafka_broker.wal.writer._MAX_PENDING_BYTES", 1)
     async with open_log(MemoryDisk()) as log:
-        topic = log.topic(topic_id("a"))
+        topic = log.partition(topic_id("a"))
 
         async def send(value: bytes) -> int:
             await log.wait_for_room()

@@ -214,8 +214,8 @@ async def test_offsets_of_groups_without_members_expire() -> None:
 
 
 def journal_length(state: BrokerState) -> int:
-    virtual = state.log.topic(GROUPS)
-    return virtual.high_watermark - virtual.log_start
+    partition = state.log.partition(GROUPS)
+    return partition.high_watermark - partition.log_start
 
 
 async def test_the_log_does_not_grow_with_the_commits() -> None:
@@ -306,7 +306,7 @@ async def test_an_event_of_another_version_stops_the_start() -> None:
     disk = MemoryDisk()
     async with running_state(disk, lease_seconds=0) as state:
         event = b'{"event":"later","org":1,"group":"g"}'
-        await state.log.append(state.log.topic(GROUPS), checked(event))
+        await state.log.append(state.log.partition(GROUPS), checked(event))
     with pytest.raises(BadRegistryError, match="later"):
         async with running_state(disk):
             pass

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quafka_broker.partitions.partition import OffsetGoneError, VirtualTopic
+from quafka_broker.partitions.partition import OffsetGoneError, Partition
 from quafka_broker.partitions.sparse_index import BATCHES_PER_BLOCK, SparseIndex
 from quafka_proto.log_format import IndexRow
 from tests.unit.broker.tools import topic_id
@@ -25,7 +25,7 @@ def row(global_id: int, count: int, timestamp: int = 0, length: int = 100) -> In
 
 
 def test_an_offset_keeps_its_record_whatever_is_removed() -> None:
-    topic = VirtualTopic(TOPIC)
+    topic = Partition(TOPIC)
     ids: list[int] = []
     for n in range(100):
         topic.add(row(n * 10, 3))
@@ -45,20 +45,20 @@ def test_an_offset_keeps_its_record_whatever_is_removed() -> None:
 
 
 def test_a_checkpoint_gives_the_same_virtual_topic() -> None:
-    topic = VirtualTopic(TOPIC)
+    topic = Partition(TOPIC)
     for n in range(200):
         topic.add(row(n * 2, 1, n))
     topic.advance_log_start(70)
-    read = VirtualTopic.load(TOPIC, topic.dump())
+    read = Partition.load(TOPIC, topic.dump())
     for one in (topic, read):
         one.add(row(1_000, 1, 3))
         assert (one.log_start, one.high_watermark) == (70, 201)
         assert (one.global_id_at(70), one.global_id_at(200)) == (140, 1_000)
     assert list(read.batches.blocks()) == list(topic.batches.blocks())
     with pytest.raises(ValueError, match="other ids"):
-        VirtualTopic.load(TOPIC, topic.dump()._replace(high_watermark=500))
+        Partition.load(TOPIC, topic.dump()._replace(high_watermark=500))
     with pytest.raises(ValueError, match="not a sparse index"):
-        VirtualTopic.load(TOPIC, topic.dump()._replace(batches=topic.dump().batches[:-1]))
+        Partition.load(TOPIC, topic.dump()._replace(batches=topic.dump().batches[:-1]))
 
 
 @given(batches, st.integers(0, 300), st.integers(-1, 51), st.booleans())

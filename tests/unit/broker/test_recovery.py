@@ -43,7 +43,7 @@ async def loses(disk: MemoryDisk, lost: set[int]) -> None:
     for turn in range(3):
         left = disk.crashed() if turn == 2 else disk
         async with open_log(left) as log:
-            topic = log.topic(topic_id("a"))
+            topic = log.partition(topic_id("a"))
             assert topic.log_start == 0
             assert {
                 n for d in log.damages for of in d.lost for n in range(of.first, of.end)
@@ -109,7 +109,7 @@ async def test_a_damaged_row_is_never_believed_and_made_again(segment: int) -> N
     disk.files[name].data[FILE_HEADER_SIZE + 3] ^= 1
     (offset, *_) = sorted(offsets_in(disk, int(name[:-5])))
     async with open_log(disk) as log:
-        assert await log.read(log.topic(topic_id("a")), offset, EVERYTHING, at_least_one=True)
+        assert await log.read(log.partition(topic_id("a")), offset, EVERYTHING, at_least_one=True)
         assert bytes(disk.files[name].data) == good
         await append(log, "b", b"more")
     await opens(disk)
@@ -131,7 +131,7 @@ async def test_a_missing_segment_is_noticed(checkpoint: bool, index: bool) -> No
         async with open_log(left) as log:
             found = {n for d in log.damages for of in d.lost for n in range(of.first, of.end)}
             assert found == lost
-            assert log.topic(topic_id("a")).high_watermark == len(VALUES)
+            assert log.partition(topic_id("a")).high_watermark == len(VALUES)
             assert await append(log, "a", b"after") == len(VALUES)
 
 
@@ -297,7 +297,7 @@ async def test_without_a_checkpoint_only_what_may_be_torn_is_read_again() -> Non
     disk = disk.crashed()
     read = count_reads(disk, log_name(0))
     async with open_log(disk) as log:
-        assert log.topic(topic_id("a")).high_watermark == 50
+        assert log.partition(topic_id("a")).high_watermark == 50
     # Beside the header: only the last entry, which no other entry calls durable.
     assert min(position for position in read if position) > disk.files[log_name(0)].size() - 2_000
 
@@ -312,8 +312,8 @@ async def test_with_a_checkpoint_only_what_lies_behind_it_is_read() -> None:
         again = Log(disk, FsyncPolicy(), SEGMENT)
         await append(log, "a", b"behind")
         again.open(Producers())
-        again.settle(dict.fromkeys(again.topics(), 0))
-        assert again.topic(topic_id("a")).high_watermark == len(VALUES) + 1
+        again.settle(dict.fromkeys(again.partition_ids(), 0))
+        assert again.partition(topic_id("a")).high_watermark == len(VALUES) + 1
         await again.close()
     for name, positions in reads.items():
         start = 0
@@ -345,7 +345,7 @@ async def test_what_is_served_after_a_crash_is_durable_first() -> None:
         assert len(disk.files[log_name(0)].durable) == FILE_HEADER_SIZE
         async with open_log(disk) as again:
             file = disk.files[log_name(0)]
-            assert again.topic(topic_id("a")).high_watermark == 1
+            assert again.partition(topic_id("a")).high_watermark == 1
             assert file.durable == bytes(file.data)
 
 

@@ -10,7 +10,7 @@ import pytest
 from quafka_broker.groups.table import Commit, Committed
 from quafka_broker.ops import topics as topic_ops
 from quafka_broker.ops.topics import describe
-from quafka_broker.partitions.partition import VirtualTopicId
+from quafka_broker.partitions.partition import PartitionId
 from quafka_broker.state import BrokerState
 from quafka_broker.topics.registry import GROUPS, REGISTRY, Topic
 from quafka_broker.wal.rewriter import RewritePolicy
@@ -25,7 +25,7 @@ from tests.unit.broker.tools import ORG, checked, context, running_state, values
 NAMES = ("a", "b", "c")
 
 
-def entries_of(disk: MemoryDisk, id_: VirtualTopicId) -> list[tuple[str, IndexRow]]:
+def entries_of(disk: MemoryDisk, id_: PartitionId) -> list[tuple[str, IndexRow]]:
     """Every entry of a virtual topic, with its file."""
     found: list[tuple[str, IndexRow]] = []
     for name in [name for name in disk.names() if name.endswith(".log")]:
@@ -52,8 +52,8 @@ async def fill(disk: MemoryDisk, segment_bytes: int = 700) -> list[Topic]:
             topic, _ = await state.create_topic(ORG, name, 2)
             made.append(topic)
             for partition in range(2):
-                virtual = state.log.topic(topic.virtual(partition))
-                await state.log.append(virtual, checked(name.encode(), b"2"))
+                grown = state.log.partition(topic.partition_id(partition))
+                await state.log.append(grown, checked(name.encode(), b"2"))
             await commit(state, topic, 1)
     return made
 
@@ -70,7 +70,7 @@ def committed(state: BrokerState, name: str) -> int | None:
 
 
 async def values(state: BrokerState, topic: Topic, partition: int) -> list[bytes]:
-    return await values_of(state.log, state.log.topic(topic.virtual(partition)))
+    return await values_of(state.log, state.log.partition(topic.partition_id(partition)))
 
 
 async def assert_all_there(state: BrokerState, made: list[Topic]) -> None:
@@ -83,7 +83,7 @@ async def assert_all_there(state: BrokerState, made: list[Topic]) -> None:
 
 
 @pytest.mark.parametrize("which", [REGISTRY, GROUPS], ids=["registry", "groups"])
-async def test_any_damaged_event_is_in_the_checkpoint(which: VirtualTopicId) -> None:
+async def test_any_damaged_event_is_in_the_checkpoint(which: PartitionId) -> None:
     """And the damage is left behind: the events are restated, and nothing is lost any more."""
     disk = MemoryDisk()
     made = await fill(disk)
@@ -164,7 +164,7 @@ async def test_lost_partitions_come_back() -> None:
     async with running_state(disk) as state:
         topic, _ = await state.create_topic(ORG, "t", 1)
         await state.change_topic(topic, lambda old: replace(old, partitions=3))
-        await state.log.append(state.log.topic(topic.virtual(2)), checked(b"1"))
+        await state.log.append(state.log.partition(topic.partition_id(2)), checked(b"1"))
     disk = disk.crashed()
     damage_last_byte(disk, entries_of(disk, REGISTRY)[2])
     for _ in range(2):
@@ -180,15 +180,17 @@ async def test_a_later_event_names_a_topic() -> None:
     disk = MemoryDisk()
     async with running_state(disk) as state:
         topic, _ = await state.create_topic(ORG, "t", 1)
-        await state.log.append(state.log.topic(topic.virtual(0)), checked(b"1"))
-        await state.log.append(state.log.topic(topic.virtual(0)), checked(b"2"))
+        await state.log.append(state.log.partition(topic.partition_id(0)), checked(b"1"))
+        await state.log.append(state.log.partition(topic.partition_id(0)), checked(b"2"))
         await state.delete_records({topic: {0: 1}})
     disk = disk.crashed()
     damage_last_byte(disk, entries_of(disk, REGISTRY)[1])
     async with running_state(disk) as state:
         found = state.registry.by_name(ORG, "t")
         assert found is not None
-        assert (await values_of(state.log, state.log.topic(found.virtual(0)), 1))[-1] == b"2"
+        assert (await values_of(state.log, state.log.partition(found.partition_id(0)), 1))[
+            -1
+        ] == b"2"
 
 
 async def test_a_deleted_topic_does_not_come_back() -> None:
@@ -197,10 +199,12 @@ async def test_a_deleted_topic_does_not_come_back() -> None:
     async with running_state(disk) as state:
         for name in NAMES:
             topic, _ = await state.create_topic(ORG, name, 1)
-            await state.log.append(state.log.topic(topic.virtual(0)), checked(name.encode()))
+            await state.log.append(
+                state.log.partition(topic.partition_id(0)), checked(name.encode())
+            )
         await state.delete_topic(topic)
         again, _ = await state.create_topic(ORG, "c", 1)
-        await state.log.append(state.log.topic(again.virtual(0)), checked(b"again"))
+        await state.log.append(state.log.partition(again.partition_id(0)), checked(b"again"))
     disk = disk.crashed()
     every = entries_of(disk, REGISTRY)
     assert len(every) == 6
@@ -235,7 +239,7 @@ async def test_deleted_groups_stay_deleted_without_a_checkpoint() -> None:
     async with running_state(disk, segment_bytes=2_000) as state:
         state.groups.journal.facts_kept = 5
         topic, _ = await state.create_topic(ORG, "a", 1)
-        live = state.log.topic(topic.virtual(0))
+        live = state.log.partition(topic.partition_id(0))
         await commit(state, topic, 5)
         await state.log.append(live, checked(b"keeps the first segment"))
         while len(state.log.segments()) < 2:

@@ -25,7 +25,7 @@ RESERVE = 5_000
 async def open_log(disk: MemoryDisk, segment_bytes: int = 1 << 20) -> AsyncIterator[Log]:
     log = Log(disk, FsyncPolicy(), segment_bytes, reserve_bytes=RESERVE)
     log.open(Producers())
-    log.settle(dict.fromkeys(log.topics(), 0))
+    log.settle(dict.fromkeys(log.partition_ids(), 0))
     log.start()
     try:
         yield log
@@ -34,7 +34,7 @@ async def open_log(disk: MemoryDisk, segment_bytes: int = 1 << 20) -> AsyncItera
 
 
 async def urgently(log: Log, *values: bytes) -> int:
-    pending = log.append(log.topic(topic_id("registry")), checked(*values), urgent=True)
+    pending = log.append(log.partition(topic_id("registry")), checked(*values), urgent=True)
     return (await pending)[0]
 
 
@@ -70,9 +70,9 @@ async def test_what_waits_with_it_is_refused_and_it_is_not() -> None:
     disk = MemoryDisk()
     async with open_log(disk) as log:
         disk.room = 0
-        topic = log.topic(topic_id("a"))
+        topic = log.partition(topic_id("a"))
         pending = [log.append(topic, checked(b"1")), log.append(topic, checked(b"2"))]
-        urgent = log.append(log.topic(topic_id("r")), checked(b"x"), urgent=True)
+        urgent = log.append(log.partition(topic_id("r")), checked(b"x"), urgent=True)
         later = log.append(topic, checked(b"3"))
         results = await asyncio.gather(*pending, urgent, later, return_exceptions=True)
         assert [isinstance(result, StorageError) for result in results] == [True, True, False, True]

@@ -91,10 +91,10 @@ async def known_of(state: BrokerState, orgs: tuple[int, ...] = (ORG, OTHER_ORG))
     topics = {(t.org, t.name): t for t in state.registry.every_topic() if t.org in orgs}
     values: dict[tuple[int, str], tuple[int, list[bytes]]] = {}
     for key, topic in topics.items():
-        virtual = state.log.topic(topic.virtual(0))
-        found = await values_of(state.log, virtual, virtual.log_start)
-        assert virtual.log_start + len(found) == virtual.high_watermark
-        values[key] = virtual.log_start, found
+        partition = state.log.partition(topic.partition_id(0))
+        found = await values_of(state.log, partition, partition.log_start)
+        assert partition.log_start + len(found) == partition.high_watermark
+        values[key] = partition.log_start, found
     offsets = {org: await committed(state, "g", org) for org in orgs}
     return Known(state.registry.cluster_id, topics, values, offsets, await state.next_producer_id())
 
@@ -164,7 +164,7 @@ async def test_clients_go_on(tmp_path: Path, store: Store) -> None:
     async with state_in(tmp_path / "new") as state:
         topic = state.registry.by_name(ORG, "a")
         assert topic is not None
-        end = state.log.topic(topic.virtual(0)).high_watermark
+        end = state.log.partition(topic.partition_id(0)).high_watermark
 
         async def answer(producer: int, epoch: int, sequence: int) -> tuple[ErrorCode, int]:
             batch = batch_of(b"i%d" % sequence, producer=(producer, epoch, sequence))
@@ -191,7 +191,7 @@ async def test_clients_go_on(tmp_path: Path, store: Store) -> None:
     assert again.reused > 0
     await restored(store, again.manifest, tmp_path / "newer")
     async with state_in(tmp_path / "newer") as state:
-        assert await values_of(state.log, state.log.topic(new.virtual(0))) == named(
+        assert await values_of(state.log, state.log.partition(new.partition_id(0))) == named(
             "fresh", range(5)
         )
 
@@ -214,10 +214,10 @@ async def test_of_a_busy_log(tmp_path: Path, dest: Path) -> None:
             await restored(store, manifest, data, org)
             async with state_in(data) as state:
                 for topic in state.registry.topics(ORG):
-                    virtual = state.log.topic(topic.virtual(0))
+                    partition = state.log.partition(topic.partition_id(0))
                     start, every = expected[topic.name]
-                    assert virtual.log_start == start
-                    assert await values_of(state.log, virtual, start) == every[start:]
+                    assert partition.log_start == start
+                    assert await values_of(state.log, partition, start) == every[start:]
                 assert set(expected) == {topic.name for topic in state.registry.topics(ORG)}
                 again = Busy(state)  # generations and ids go on
                 for topic in state.registry.topics(ORG):
@@ -422,12 +422,12 @@ async def lost_in(data: Path, known: Known, orgs: tuple[int, ...]) -> int:
             assert await committed(state, "g", org) == known.committed[org]
         for key, topic in topics.items():
             start, every = known.values[key]
-            virtual = state.log.topic(topic.virtual(0))
-            assert virtual.high_watermark == start + len(every), key
-            lost += virtual.log_start - start
-            for offset in range(virtual.log_start, virtual.high_watermark):
+            partition = state.log.partition(topic.partition_id(0))
+            assert partition.high_watermark == start + len(every), key
+            lost += partition.log_start - start
+            for offset in range(partition.log_start, partition.high_watermark):
                 try:
-                    (batch,) = await state.log.read(virtual, offset, 1, at_least_one=True)
+                    (batch,) = await state.log.read(partition, offset, 1, at_least_one=True)
                 except StorageError:
                     lost += 1
                     continue

@@ -9,7 +9,7 @@ import pytest
 
 from quafka_broker.config import BrokerConfig
 from quafka_broker.ops import delete_records, fetch, produce
-from quafka_broker.partitions.partition import VirtualTopic
+from quafka_broker.partitions.partition import Partition
 from quafka_broker.state import BrokerState
 from quafka_broker.topics import registry as topics
 from quafka_broker.topics.registry import REGISTRY
@@ -30,18 +30,18 @@ from tests.unit.broker.tools import ORG, batch_of, context, running_state, value
 FOREVER = {"retention.ms": "-1"}
 
 
-async def put(state: BrokerState, *batches: tuple[int, int], topic: str = "t") -> VirtualTopic:
+async def put(state: BrokerState, *batches: tuple[int, int], topic: str = "t") -> Partition:
     """Batches of (timestamp, records), valued by their offsets."""
     known = state.registry.by_name(ORG, topic)
     assert known is not None
-    virtual = state.log.topic(known.virtual(0))
+    partition = state.log.partition(known.partition_id(0))
     for timestamp, count in batches:
-        start = virtual.high_watermark
+        start = partition.high_watermark
         values = [b"%d" % offset for offset in range(start, start + count)]
         ops = ProduceOps([ProduceOp(topic, 0, batch_of(*values, timestamp=timestamp))])
         (answer,) = (await produce.handle(state, context(), ops)).partitions
         assert answer.error_code == 0
-    return virtual
+    return partition
 
 
 async def delete(state: BrokerState, *offsets: int) -> list[tuple[int, int]]:
@@ -59,7 +59,7 @@ async def test_delete_records() -> None:
     disk = MemoryDisk()
     async with running_state(disk) as state:
         await state.create_topic(ORG, "t", 1)
-        virtual = await put(state, (1, 3), (1, 3))
+        partition = await put(state, (1, 3), (1, 3))
         assert await delete(state, 0) == [(0, 0)]
         assert await delete(state, 4) == [(4, 0)]
         assert await delete(state, 2, 7, -2, 5) == [
@@ -71,16 +71,16 @@ async def test_delete_records() -> None:
         parts = [DeleteRecordsOp("t", 1, 0), DeleteRecordsOp("u", 0, 0)]
         answer = await delete_records.handle(state, context(), DeleteRecordsOps(parts))
         assert {p.error_code for p in answer.partitions} == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
-        assert await values_of(state.log, virtual, 5) == [b"5"]
+        assert await values_of(state.log, partition, 5) == [b"5"]
     async with running_state(disk.copy()) as state:
-        virtual = await put(state, (1, 2))
-        assert (virtual.log_start, virtual.high_watermark) == (5, 8)
+        partition = await put(state, (1, 2))
+        assert (partition.log_start, partition.high_watermark) == (5, 8)
         assert await delete(state, -1) == [(8, 0)]
         disk = disk.copy()
     async with running_state(disk) as state:
         topic = state.registry.by_name(ORG, "t")
         assert topic is not None
-        assert await values_of(state.log, state.log.topic(topic.virtual(0)), 5) == [b"5"]
+        assert await values_of(state.log, state.log.partition(topic.partition_id(0)), 5) == [b"5"]
 
 
 async def test_an_emptied_partition_goes_on_where_it_was() -> None:
@@ -90,9 +90,9 @@ async def test_an_emptied_partition_goes_on_where_it_was() -> None:
         await put(state, (1, 3))
         assert await delete(state, -1) == [(3, 0)]
     async with running_state(disk.copy()) as state:
-        virtual = await put(state, (1, 1))
-        assert (virtual.log_start, virtual.high_watermark) == (3, 4)
-        assert await values_of(state.log, virtual, 3) == [b"3"]
+        partition = await put(state, (1, 1))
+        assert (partition.log_start, partition.high_watermark) == (3, 4)
+        assert await values_of(state.log, partition, 3) == [b"3"]
 
 
 async def test_a_parked_fetch_below_the_new_start_is_told() -> None:
@@ -118,10 +118,10 @@ async def test_a_full_disk_deletes_nothing() -> None:
     disk = MemoryDisk()
     async with running_state(disk) as state:
         await state.create_topic(ORG, "t", 1)
-        virtual = await put(state, (1, 3))
+        partition = await put(state, (1, 3))
         disk.room = 0
         assert await delete(state, 2) == [(-1, ErrorCode.KAFKA_STORAGE_ERROR)]
-        assert virtual.log_start == 0
+        assert partition.log_start == 0
 
 
 @pytest.mark.parametrize(
@@ -142,18 +142,18 @@ async def test_by_time(batches: list[tuple[int, int]], start: int) -> None:
     disk = MemoryDisk()
     async with running_state(disk) as state:
         await state.create_topic(ORG, "t", 1, {"retention.ms": "100"})
-        virtual = await put(state, *batches)
+        partition = await put(state, *batches)
         retention = Retention(state, lambda: 1_000)
         assert await retention.sweep() == (start > 0)
-        assert virtual.log_start == start
+        assert partition.log_start == start
         disk.cached, disk.unreadable = False, True
         assert await retention.sweep() == 0, "and without reading anything"
         disk.unreadable = False
-        end = virtual.high_watermark
+        end = partition.high_watermark
     async with running_state(disk.copy()) as state:
         topic = state.registry.by_name(ORG, "t")
         assert topic is not None
-        again = state.log.topic(topic.virtual(0))
+        again = state.log.partition(topic.partition_id(0))
         assert (again.log_start, again.high_watermark) == (start, end)
 
 
@@ -166,18 +166,18 @@ async def test_by_size(count: int, kept: int) -> None:
         await state.create_topic(ORG, "t", 1, configs)
         known = state.registry.by_name(ORG, "t")
         assert known is not None
-        virtual = state.log.topic(known.virtual(0))
+        partition = state.log.partition(known.partition_id(0))
         for n in range(count):
             ops = ProduceOps([ProduceOp("t", 0, batch_of(b"%03d" % n))])
             await produce.handle(state, context(), ops)
         retention = Retention(state)
         await retention.sweep()
-        assert virtual.high_watermark - virtual.log_start == kept
+        assert partition.high_watermark - partition.log_start == kept
         for n in range(3):
             ops = ProduceOps([ProduceOp("t", 0, batch_of(b"%03d" % n))])
             await produce.handle(state, context(), ops)
             await retention.sweep()
-            assert virtual.high_watermark - virtual.log_start == kept
+            assert partition.high_watermark - partition.log_start == kept
 
 
 async def test_size_keeps_at_least_the_limit() -> None:
@@ -185,9 +185,9 @@ async def test_size_keeps_at_least_the_limit() -> None:
     async with running_state(MemoryDisk()) as state:
         configs = {**FOREVER, "retention.bytes": str(2 * size + 1)}
         await state.create_topic(ORG, "t", 1, configs)
-        virtual = await put(state, *[(1, 1)] * 9)
+        partition = await put(state, *[(1, 1)] * 9)
         await Retention(state).sweep()
-        assert virtual.high_watermark - virtual.log_start == 3
+        assert partition.high_watermark - partition.log_start == 3
 
 
 async def test_an_unreadable_partition_keeps_its_records_and_no_others() -> None:
@@ -237,7 +237,7 @@ async def test_the_registry_is_restated_before_it_grows_long() -> None:
             await state.create_topic(ORG, f"kept-{n}", 2, FOREVER)
             await put(state, (1, 2), topic=f"kept-{n}")
             await state.delete_records({state.registry.topics(ORG)[0]: {0: n // 15}})
-        registry = state.log.topic(REGISTRY)
+        registry = state.log.partition(REGISTRY)
         assert registry.log_start > 0
         assert registry.high_watermark - registry.log_start < 130
         expected = state.registry.topics(ORG)
@@ -246,8 +246,8 @@ async def test_the_registry_is_restated_before_it_grows_long() -> None:
         async with running_state(again_disk) as state:
             assert state.registry.topics(ORG) == expected
             assert state.registry.producer_ids_up_to == ids
-            assert state.log.topic(REGISTRY).log_start == registry.log_start
-            assert state.log.topic(expected[0].virtual(0)).log_start == 1
+            assert state.log.partition(REGISTRY).log_start == registry.log_start
+            assert state.log.partition(expected[0].partition_id(0)).log_start == 1
             again, _ = await state.create_topic(ORG, "gone-0", 1)
             assert again.generation > 0
 

@@ -6,7 +6,7 @@ import errno
 
 import pytest
 
-from quafka_broker.partitions.partition import VirtualTopic, VirtualTopicId
+from quafka_broker.partitions.partition import Partition, PartitionId
 from quafka_broker.wal import rewrite
 from quafka_broker.wal.rewrite import Examined, Rewrite, examine
 from quafka_broker.wal.segment import Segment, index_name, log_name
@@ -28,13 +28,13 @@ from tests.unit.broker.tools import topic_id
 
 TOPICS = [topic_id(name) for name in "abc"]
 
-Topics = dict[VirtualTopicId, VirtualTopic]
+Topics = dict[PartitionId, Partition]
 
 
 def written(disk: MemoryDisk, count: int = 300) -> tuple[Segment, Topics]:
     """A segment in which the batches of three virtual topics take turns; values are offsets."""
     segment = Segment.create(disk, 0)
-    topics = {topic: VirtualTopic(topic) for topic in TOPICS}
+    topics = {topic: Partition(topic) for topic in TOPICS}
     for n in range(count):
         topic = topics[TOPICS[n % 3]]
         start = topic.high_watermark
@@ -88,16 +88,16 @@ def entries(segment: Segment) -> list[tuple[IndexRow, list[bytes | None]]]:
 
 def check_contents(segment: Segment, topics: Topics) -> None:
     """All that lives is there, each virtual topic's entries side by side and in order."""
-    by_topic: dict[VirtualTopicId, list[bytes | None]] = {}
+    by_topic: dict[PartitionId, list[bytes | None]] = {}
     last = None
     for row, values in entries(segment):
         topic = rewrite.topic_of(row)
         assert topic == last or topic not in by_topic, "grouped"
         last = topic
         by_topic.setdefault(topic, []).extend(values)
-    for virtual in topics.values():
-        values = [b"%d" % n for n in range(virtual.log_start, virtual.high_watermark)]
-        found = by_topic.pop(virtual.id, [])
+    for partition in topics.values():
+        values = [b"%d" % n for n in range(partition.log_start, partition.high_watermark)]
+        found = by_topic.pop(partition.id, [])
         first = len(found) - len(values)
         assert 0 <= first < 4, "at most the batch that the log start is in has more"
         assert found[first:] == values

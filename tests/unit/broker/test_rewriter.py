@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from quafka_broker.partitions.partition import VirtualTopic
+from quafka_broker.partitions.partition import Partition
 from quafka_broker.partitions.producers import Producers
 from quafka_broker.state import BrokerState
 from quafka_broker.wal import rewriter
@@ -121,13 +121,13 @@ async def test_segments_without_anything_live_go_also_where_nothing_is_rewritten
 async def test_over_restarts_with_and_without_a_checkpoint() -> None:
     disk = MemoryDisk()
     async with running_state(disk, segment_bytes=SEGMENT) as state:
-        virtuals: list[VirtualTopic] = []
+        partitions: list[Partition] = []
         for name in NAMES:
             topic, _ = await state.create_topic(ORG, name, 1)
-            virtuals.append(state.log.topic(topic.virtual(0)))
+            partitions.append(state.log.partition(topic.partition_id(0)))
         for n in range(60):
-            for name, virtual in zip(NAMES, virtuals, strict=True):
-                await state.log.append(virtual, checked(VALUES[name][n]))
+            for name, partition in zip(NAMES, partitions, strict=True):
+                await state.log.append(partition, checked(VALUES[name][n]))
         await delete(state, "a", 60)
         await delete(state, "b", 31)
         assert await turn(state.log) > 0
@@ -140,9 +140,9 @@ async def test_over_restarts_with_and_without_a_checkpoint() -> None:
             for name, start in (("a", 60), ("b", 31), ("c", 0)):
                 topic_ = state.registry.by_name(ORG, name)
                 assert topic_ is not None
-                virtual = state.log.topic(topic_.virtual(0))
-                assert (virtual.log_start, virtual.high_watermark) == (start, 60)
-                assert await values_of(state.log, virtual, start) == VALUES[name][start:]
+                partition = state.log.partition(topic_.partition_id(0))
+                assert (partition.log_start, partition.high_watermark) == (start, 60)
+                assert await values_of(state.log, partition, start) == VALUES[name][start:]
             assert not state.log.damages
 
 
@@ -150,7 +150,7 @@ async def delete(state: BrokerState, name: str, offset: int) -> None:
     topic = state.registry.by_name(ORG, name)
     assert topic is not None
     await state.delete_records({topic: {0: offset}})
-    state.log.topic(topic.virtual(0))
+    state.log.partition(topic.partition_id(0))
 
 
 async def test_who_reads_keeps_the_old_files(tmp_path: Path) -> None:
@@ -216,12 +216,12 @@ async def test_a_damaged_segment_is_freed_when_nothing_in_it_is_live() -> None:
     name = log_name(0)
     disk.files[name].data[-1] ^= 1
     async with open_log(disk, segment_bytes=SEGMENT) as log:
-        for id_ in log.topics():
+        for id_ in log.partition_ids():
             with suppress(CorruptError):
-                await log.read(log.topic(id_), 0, EVERYTHING, at_least_one=True)
+                await log.read(log.partition(id_), 0, EVERYTHING, at_least_one=True)
         assert log.damages
-        for id_ in log.topics():
-            log.advance_log_start(id_, log.topic(id_).high_watermark)
+        for id_ in log.partition_ids():
+            log.advance_log_start(id_, log.partition(id_).high_watermark)
         await turn(log)
         assert name not in disk.names()
         assert not log.damages
@@ -278,7 +278,7 @@ async def test_it_looks_again_when_something_has_died(monkeypatch: pytest.Monkey
                 await asyncio.sleep(0.01)
         task.cancel()
         await work.close()
-        batches = await log.read(log.topic(topic_id("a")), 60, EVERYTHING, at_least_one=True)
+        batches = await log.read(log.partition(topic_id("a")), 60, EVERYTHING, at_least_one=True)
         assert [record for batch in batches for record in iter_records(batch)] == []
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from quafka_broker.config import BrokerConfig
 from quafka_broker.leases import LEASE_SECONDS, Leases
-from quafka_broker.partitions.partition import VirtualTopic, VirtualTopicId, topic_hash
+from quafka_broker.partitions.partition import Partition, PartitionId, topic_hash
 from quafka_broker.partitions.producers import Producers
 from quafka_broker.state import BrokerState
 from quafka_broker.wal.disk import Disk
@@ -25,8 +25,8 @@ ORG = 1
 EVERYTHING = 1 << 30
 
 
-def topic_id(name: str = "t", partition: int = 0, generation: int = 0) -> VirtualTopicId:
-    return VirtualTopicId(ORG, topic_hash(ORG, name), partition, generation)
+def topic_id(name: str = "t", partition: int = 0, generation: int = 0) -> PartitionId:
+    return PartitionId(ORG, topic_hash(ORG, name), partition, generation)
 
 
 def batch_of(
@@ -54,7 +54,7 @@ async def open_log(
     log = Log(disk, fsync, segment_bytes, checkpoint_bytes)
     try:
         log.open(Producers())
-        log.settle(dict.fromkeys(log.topics(), 0))
+        log.settle(dict.fromkeys(log.partition_ids(), 0))
         log.start()
         yield log
     finally:
@@ -63,13 +63,13 @@ async def open_log(
 
 async def append(log: Log, name: str, *values: bytes) -> int:
     """Append one batch; returns its base offset."""
-    return (await log.append(log.topic(topic_id(name)), checked(*values)))[0]
+    return (await log.append(log.partition(topic_id(name)), checked(*values)))[0]
 
 
-async def values_of(log: Log, topic: VirtualTopic | str, offset: int = 0) -> list[bytes]:
+async def values_of(log: Log, topic: Partition | str, offset: int = 0) -> list[bytes]:
     """All values from `offset` on; the offsets in the batches are checked on the way."""
     if isinstance(topic, str):
-        topic = log.topic(topic_id(topic))
+        topic = log.partition(topic_id(topic))
     found: list[bytes] = []
     for batch in await log.read(topic, offset, EVERYTHING, at_least_one=True):
         for record in iter_records(batch):

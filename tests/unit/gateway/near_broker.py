@@ -79,8 +79,8 @@ class Edge:
         """Produce through nobody's gateway; returns the first record's offset."""
         found = self.state.find(ORG, topic, b"")
         assert found is not None
-        virtual = self.state.log.topic(found.virtual(partition))
-        return (await self.state.log.append(virtual, checked(*values)))[0]
+        grown = self.state.log.partition(found.partition_id(partition))
+        return (await self.state.log.append(grown, checked(*values)))[0]
 
     async def fetch(
         self,
