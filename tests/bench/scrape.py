@@ -24,7 +24,7 @@ from quafka_broker.groups.table import Commit, Committed
 from quafka_broker.metrics import BrokerMetrics
 from quafka_broker.op_stats import BrokerStats
 from quafka_broker.state import BrokerState
-from quafka_gateway.fetch import parked
+from quafka_gateway.cluster import parked
 from quafka_gateway.stats import GatewayStats, error_codes
 from quafka_proto.message import Message
 from quafka_proto.schema.fetch import FetchableTopicResponse, FetchResponse, PartitionData

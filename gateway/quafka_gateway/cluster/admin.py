@@ -14,8 +14,8 @@ from typing import NamedTuple, TypeVar, cast
 from quafka_gateway.cluster.broker_link import (
     RETURN_SECONDS,
     SMALL_OP_SECONDS,
-    BrokerAwayError,
     BrokerLink,
+    UnavailableError,
 )
 from quafka_gateway.cluster.routes import OrgRoutes
 from quafka_gateway.cluster.spread import grouped, spread
@@ -54,14 +54,6 @@ K = TypeVar("K")
 R = TypeVar("R")
 
 
-class AdminError(Exception):
-    """A broker did not answer; `code` is what clients are told."""
-
-    def __init__(self, code: int, message: str) -> None:
-        super().__init__(message)
-        self.code = code
-
-
 class DescribedTopic(NamedTuple):
     """A topic's configs, and those that a topic has at its broker that sets none."""
 
@@ -92,7 +84,7 @@ class Admin:
         """Let one topic grow, durably."""
         try:
             answer = await self._ask(self._routes.broker_of(op.topic), op, trace)
-        except AdminError as e:
+        except UnavailableError as e:
             return CreatePartitionsResp(e.code, str(e))
         return cast(CreatePartitionsResp, answer)
 
@@ -102,7 +94,7 @@ class Admin:
         """Change one topic's configs, durably."""
         try:
             answer = await self._ask(self._routes.broker_of(op.topic), op, trace)
-        except AdminError as e:
+        except UnavailableError as e:
             return AlterTopicConfigsResp(e.code, str(e))
         return cast(AlterTopicConfigsResp, answer)
 
@@ -117,7 +109,7 @@ class Admin:
             for some in _slices(its):
                 try:
                     answer = await self._ask(broker, DescribeTopicConfigs(some), trace)
-                except AdminError as e:
+                except UnavailableError as e:
                     failed = DescribedTopic(TopicConfigs(e.code, str(e)), [])
                     return found + [failed] * (len(its) - len(found))
                 answered = cast(DescribeTopicConfigsResp, answer)
@@ -137,7 +129,7 @@ class Admin:
             for some in _slices(its):
                 try:
                     answer = await self._ask(broker, DescribeProducersOps(some), trace)
-                except AdminError as e:
+                except UnavailableError as e:
                     return found + [PartitionProducers([], e.code)] * (len(its) - len(found))
                 found += cast(DescribeProducersOpsResp, answer).partitions
             return found
@@ -147,7 +139,7 @@ class Admin:
     # --- brokers ----------------------------------------------------------------------------
 
     async def describe_broker(self, trace: TraceContext | None) -> DescribeBrokerResp:
-        """The home broker. Raises AdminError."""
+        """The home broker. Raises UnavailableError."""
         answer = await self._ask(self._routes.home, DescribeBroker(), trace)
         return cast(DescribeBrokerResp, answer)
 
@@ -159,7 +151,7 @@ class Admin:
         async def alter(broker: int) -> AlterBrokerConfigsResp:
             try:
                 return cast(AlterBrokerConfigsResp, await self._ask(broker, op, trace))
-            except AdminError as e:
+            except UnavailableError as e:
                 return AlterBrokerConfigsResp(e.code, str(e))
 
         answers = await asyncio.gather(*map(alter, range(len(self.links))))
@@ -183,7 +175,7 @@ class Admin:
         for some in [its] if its is None else _slices(its) or [[]]:
             try:
                 answer = await self._ask(broker, DescribeLogDir(some), trace)
-            except AdminError:
+            except UnavailableError:
                 away = DescribeLogDirResp("", -1, -1, [], ErrorCode.KAFKA_STORAGE_ERROR)
                 return LogDir(prefix, away)
             part = cast(DescribeLogDirResp, answer)
@@ -217,10 +209,10 @@ class Admin:
             seconds = link.patience(SMALL_OP_SECONDS if alone else RETURN_SECONDS)
         try:
             return await link.ask(op, trace, seconds)
-        except BrokerAwayError as e:
-            raise AdminError(ErrorCode.REQUEST_TIMED_OUT, f"no answer: {e}") from e
+        except UnavailableError as e:
+            raise UnavailableError(f"no answer: {e}", ErrorCode.REQUEST_TIMED_OUT) from e
         except OpFailedError as e:
-            raise AdminError(e.error_code, ErrorCode.name_of(e.error_code)) from e
+            raise UnavailableError(ErrorCode.name_of(e.error_code), e.error_code) from e
 
 
 def partitions_of(named: Iterable[tuple[str, list[int]]]) -> list[TopicPartitions]:

@@ -64,7 +64,7 @@ class BrokerLink:
 
     In the calls that carry many partitions a broker that is away, or an answer that never came,
     becomes a retriable Kafka error in every partition, but for idempotent producers. The calls
-    about topics and producers raise `BrokerAwayError`.
+    about topics and producers raise `UnavailableError`.
     """
 
     def __init__(self, client: MeshClient, org_id: int) -> None:
@@ -127,7 +127,7 @@ class BrokerLink:
         one that never left answers NOT_LEADER_OR_FOLLOWER, which tells them they were not.
 
         Raises:
-            BrokerAwayError: either, of an idempotent producer. Its connection must be closed, as
+            UnavailableError: either, of an idempotent producer. Its connection must be closed, as
                 a broker that dies closes it: of the batches that it has sent behind these, one
                 may reach the next broker first, and be out of order there. librdkafka takes that
                 for proof that none of them is in the log, and stores the first one again under
@@ -143,7 +143,7 @@ class BrokerLink:
             code = _error_code(e)
             unanswered = code in (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_LEADER_OR_FOLLOWER)
             if unanswered and _is_idempotent(op):
-                raise BrokerAwayError(str(e)) from e
+                raise UnavailableError(str(e)) from e
             failed = ProduceOpResp(base_offset=-1, error_code=code, log_start_offset=-1)
             return [failed] * len(op.partitions)
         answers = cast(ProduceOpsResp, answer).partitions
@@ -176,7 +176,7 @@ class BrokerLink:
         """Resolve earliest, latest and timestamps to offsets."""
         try:
             answer = await self.ask(op, trace)
-        except BrokerAwayError:
+        except UnavailableError:
             away = ListOffsetsOpResp(-1, error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER)
             return [away] * len(op.partitions)
         except OpFailedError as e:
@@ -188,7 +188,7 @@ class BrokerLink:
         unknown = EpochEnd(-1, -1)
         try:
             answer = await self.ask(op, trace)
-        except BrokerAwayError:
+        except UnavailableError:
             away = EpochEndOpResp(unknown, ErrorCode.NOT_LEADER_OR_FOLLOWER)
             return [away] * len(op.partitions)
         except OpFailedError as e:
@@ -201,7 +201,7 @@ class BrokerLink:
         """Move log starts, durably."""
         try:
             answer = await self.ask(op, trace)
-        except BrokerAwayError:
+        except UnavailableError:
             away = DeleteRecordsOpResp(-1, ErrorCode.NOT_LEADER_OR_FOLLOWER)
             return [away] * len(op.partitions)
         except OpFailedError as e:
@@ -252,19 +252,19 @@ class BrokerLink:
             return InitProducerIdResp(-1, -1, e.error_code)
 
     async def probe(self, trace: TraceContext | None, seconds: float) -> ProbeResp:
-        """How the broker is. Raises BrokerAwayError and OpFailedError."""
+        """How the broker is. Raises UnavailableError and OpFailedError."""
         return cast(ProbeResp, await self.ask(Probe(), trace, seconds))
 
     async def ask(
         self, op: Op, trace: TraceContext | None, seconds: float = SMALL_OP_SECONDS
     ) -> object:
-        """Any op, answered within so many seconds. Raises BrokerAwayError and OpFailedError.
+        """Any op, answered within so many seconds. Raises UnavailableError and OpFailedError.
 
         What only reads is asked again when the connection that it went by is lost: that of a
         broker that was restarted while nobody spoke is found out by the next op.
         """
         if not seconds:
-            raise BrokerAwayError("the broker is away")
+            raise UnavailableError("the broker is away")
         until = asyncio.get_running_loop().time() + seconds
         while True:
             left = until - asyncio.get_running_loop().time()
@@ -273,15 +273,19 @@ class BrokerLink:
             except OutcomeUnknownError as e:
                 now = asyncio.get_running_loop().time()
                 if not op.reads or now >= until:
-                    raise BrokerAwayError(str(e)) from e
+                    raise UnavailableError(str(e)) from e
                 until = min(until, now + _RESTARTED_SECONDS)
             except PeerUnavailableError as e:
                 self._in_vain_at = asyncio.get_running_loop().time()
-                raise BrokerAwayError(str(e)) from e
+                raise UnavailableError(str(e)) from e
 
 
-class BrokerAwayError(Exception):
-    """The broker did not answer."""
+class UnavailableError(Exception):
+    """A broker did not answer an op, or failed all of it. `code` is the Kafka error of that."""
+
+    def __init__(self, message: str, code: int = ErrorCode.BROKER_NOT_AVAILABLE) -> None:
+        super().__init__(message)
+        self.code = code
 
 
 def _refused(op: DescribeTopics) -> DescribeTopicsResp:

@@ -14,8 +14,8 @@ from typing import TypeVar, cast
 from quafka_gateway.cluster.broker_link import (
     RETURN_SECONDS,
     SMALL_OP_SECONDS,
-    BrokerAwayError,
     BrokerLink,
+    UnavailableError,
 )
 from quafka_gateway.cluster.catalog import AWAY, Catalog
 from quafka_gateway.cluster.routes import OrgRoutes
@@ -147,7 +147,7 @@ class Brokers:
         async def ask(broker: int, its: list[int]) -> list[PartitionLag]:
             part = replace(op, partitions=[op.partitions[place] for place in its])
             if self.is_there(broker):
-                with suppress(BrokerAwayError, OpFailedError):
+                with suppress(UnavailableError, OpFailedError):
                     answer = await self._links[broker].ask(part, trace)
                     return cast(LagOfOffsetsResp, answer).partitions
             return part.partitions
@@ -160,7 +160,7 @@ class Brokers:
         link = self._links[self._routes.broker_of(op.topic)]
         try:
             return await link.create_topic(op, trace, link.patience(SMALL_OP_SECONDS))
-        except BrokerAwayError as e:
+        except UnavailableError as e:
             return CreateTopicResp(b"", -1, ErrorCode.REQUEST_TIMED_OUT, str(e))
 
     async def delete_topic(self, op: DeleteTopic, trace: TraceContext | None) -> DeleteTopicResp:
@@ -172,7 +172,7 @@ class Brokers:
         link = self._links[broker]
         try:
             answer = await link.delete_topic(op, trace, link.patience(SMALL_OP_SECONDS))
-        except BrokerAwayError:
+        except UnavailableError:
             return away
         if not answer.error_code:
             self._catalog.forget(answer.topic)
@@ -186,7 +186,7 @@ class Brokers:
         if not self.is_there(self._routes.home):
             return
         op = ForgetTopic(gone.topic, gone.topic_id)
-        with suppress(BrokerAwayError, OpFailedError):
+        with suppress(UnavailableError, OpFailedError):
             await self._links[self._routes.home].ask(op, trace, RETURN_SECONDS)
 
     async def init_producer_id(
@@ -198,7 +198,7 @@ class Brokers:
         for broker in filter(self.is_there, [home, *others]):
             try:
                 return await self._links[broker].init_producer_id(op, trace)
-            except BrokerAwayError:
+            except UnavailableError:
                 continue  # an id that was given and got lost is no harm
         return await self._links[home].init_producer_id(op, trace)
 
@@ -242,7 +242,7 @@ class Brokers:
             return None
         try:
             return await link.describe_topics(op, trace, seconds)
-        except (BrokerAwayError, OpFailedError):
+        except (UnavailableError, OpFailedError):
             return None
 
 

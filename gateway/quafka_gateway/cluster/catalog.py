@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
-from quafka_gateway.cluster.broker_link import BrokerAwayError
+from quafka_gateway.cluster.broker_link import UnavailableError
 from quafka_gateway.cluster.routes import OrgRoutes
 from quafka_gateway.cluster.topic_book import TopicBook
 from quafka_mesh_ops.ops.records import DescribeTopics, DescribeTopicsResp, TopicDescription
@@ -49,7 +49,7 @@ class Catalog:
         """Ask every broker that is concerned, at once.
 
         Raises:
-            BrokerAwayError: all topics are asked for, no broker answers, and none has before.
+            UnavailableError: all topics are asked for, no broker answers, and none has before.
         """
         if op.topics is None and not op.topic_ids:
             return await self._every(trace)
@@ -108,7 +108,7 @@ class Catalog:
                 await self._book.learn_all(b, filter(self._belongs(b), answer.topics))
         topics = [topic for b in brokers for topic in self._book.every(b)]
         if not topics and not any(answers):
-            raise BrokerAwayError("no broker answers")  # that there are no topics is not known
+            raise UnavailableError("no broker answers")  # that there are no topics is not known
         topics.sort(key=lambda topic: topic.topic)
         self._all = DescribeTopicsResp(self.cluster_id, topics, version)
         return self._all

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import cast
 
-from quafka_gateway.cluster.broker_link import SMALL_OP_SECONDS, BrokerAwayError, BrokerLink
-from quafka_gateway.fetch import parked
+from quafka_gateway.cluster import parked
+from quafka_gateway.cluster.broker_link import SMALL_OP_SECONDS, BrokerLink, UnavailableError
 from quafka_mesh_ops.errors import OpFailedError
 from quafka_mesh_ops.ops.codec import Op
 from quafka_mesh_ops.ops.groups import (
@@ -54,7 +54,7 @@ class Coordinator:
         """Join; parked at the broker until the group's next generation begins."""
         try:
             answer = cast(JoinGroupResp, await self._ask(op, trace, _GROUP_WAIT_SECONDS))
-        except CoordinatorError as e:
+        except UnavailableError as e:
             return JoinGroupResp(_of_group(e.code), op.member_id)
         parked.note(answer.parked_us / 1e6)
         return answer
@@ -63,7 +63,7 @@ class Coordinator:
         """Get an assignment; parked at the broker until there is one."""
         try:
             answer = cast(SyncGroupResp, await self._ask(op, trace, _GROUP_WAIT_SECONDS))
-        except CoordinatorError as e:
+        except UnavailableError as e:
             return SyncGroupResp(_of_group(e.code))
         parked.note(answer.parked_us / 1e6)
         return answer
@@ -72,21 +72,21 @@ class Coordinator:
         """A member is alive; what it is told."""
         try:
             return cast(HeartbeatResp, await self._ask(op, trace)).error_code
-        except CoordinatorError as e:
+        except UnavailableError as e:
             return e.code
 
     async def leave_group(self, op: LeaveGroup, trace: TraceContext | None) -> LeaveGroupResp:
         """Members leave."""
         try:
             return cast(LeaveGroupResp, await self._ask(op, trace))
-        except CoordinatorError as e:
+        except UnavailableError as e:
             return LeaveGroupResp(e.code, [])
 
     async def commit_offsets(self, op: CommitOffsets, trace: TraceContext | None) -> list[int]:
         """Commit offsets, durably; one error code for each."""
         try:
             return cast(CommitOffsetsResp, await self._ask(op, trace)).partitions
-        except CoordinatorError as e:
+        except UnavailableError as e:
             code = e.code
             if code == ErrorCode.MESSAGE_TOO_LARGE:
                 code = ErrorCode.INVALID_COMMIT_OFFSET_SIZE
@@ -98,7 +98,7 @@ class Coordinator:
         """What was committed."""
         try:
             return cast(CommittedOffsetsResp, await self._ask(op, trace))
-        except CoordinatorError as e:
+        except UnavailableError as e:
             return CommittedOffsetsResp([], e.code)
 
     async def delete_offsets(
@@ -107,28 +107,28 @@ class Coordinator:
         """Delete committed offsets, durably."""
         try:
             return cast(DeleteOffsetsResp, await self._ask(op, trace))
-        except CoordinatorError as e:
+        except UnavailableError as e:
             return DeleteOffsetsResp(e.code, [])
 
     async def delete_groups(self, op: DeleteGroups, trace: TraceContext | None) -> list[int]:
         """Delete groups, durably; one error code for each."""
         try:
             return cast(DeleteGroupsResp, await self._ask(op, trace)).groups
-        except CoordinatorError as e:
+        except UnavailableError as e:
             return [e.code] * len(op.groups)
 
     async def list_groups(self, op: ListGroups, trace: TraceContext | None) -> ListGroupsResp:
-        """The groups that there are. Raises CoordinatorError."""
+        """The groups that there are. Raises UnavailableError."""
         return cast(ListGroupsResp, await self._ask(op, trace))
 
     async def describe_groups(
         self, op: DescribeGroups, trace: TraceContext | None
     ) -> DescribeGroupsResp:
-        """Groups with their members. Raises CoordinatorError."""
+        """Groups with their members. Raises UnavailableError."""
         return cast(DescribeGroupsResp, await self._ask(op, trace))
 
     async def group_lag(self, op: GroupLag, trace: TraceContext | None) -> GroupLagResp:
-        """How far behind groups are. Raises CoordinatorError, soon where the broker is away."""
+        """How far behind groups are. Raises UnavailableError, soon where the broker is away."""
         seconds = SMALL_OP_SECONDS if self._broker.connected else _AWAY_SECONDS
         return cast(GroupLagResp, await self._ask(op, trace, seconds))
 
@@ -137,22 +137,15 @@ class Coordinator:
     ) -> object:
         try:
             return await self._broker.ask(op, trace, seconds)
-        except BrokerAwayError as e:
-            raise CoordinatorError(ErrorCode.NOT_COORDINATOR) from e
+        except UnavailableError as e:
+            raise UnavailableError(str(e), ErrorCode.NOT_COORDINATOR) from e
         except OpFailedError as e:
             late = e.error_code == ErrorCode.REQUEST_TIMED_OUT
-            raise CoordinatorError(ErrorCode.NOT_COORDINATOR if late else e.error_code) from e
+            code = ErrorCode.NOT_COORDINATOR if late else e.error_code
+            raise UnavailableError(str(e), code) from e
 
 
 def _of_group(code: int) -> int:
     """What a member is told of an op that is too large for the mesh."""
     too_large = code == ErrorCode.MESSAGE_TOO_LARGE
     return ErrorCode.GROUP_MAX_SIZE_REACHED if too_large else code
-
-
-class CoordinatorError(Exception):
-    """A group's coordinator did not answer; `code` is what clients are told."""
-
-    def __init__(self, code: int) -> None:
-        super().__init__(ErrorCode.name_of(code))
-        self.code = code

@@ -19,7 +19,7 @@ PAGE = 2_000
 """Topics described by one op: some milliseconds of either event loop."""
 
 Ask = Callable[[DescribeTopics, TraceContext | None, float], Awaitable[DescribeTopicsResp]]
-"""Sends one op; raises BrokerAwayError or OpFailedError."""
+"""Sends one op; raises UnavailableError or OpFailedError."""
 
 
 class TopicLister:
@@ -37,7 +37,7 @@ class TopicLister:
         """Answer the op as a whole. The deadline is each page's.
 
         Raises:
-            BrokerAwayError: the broker does not answer.
+            UnavailableError: the broker does not answer.
             OpFailedError: it answers an error.
         """
         if op.topics is None and not op.topic_ids:

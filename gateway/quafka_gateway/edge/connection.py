@@ -25,14 +25,14 @@ from typing import Any, cast
 from quafka_gateway.answers.answer_size import is_long
 from quafka_gateway.answers.encoded_answer import EncodedAnswer
 from quafka_gateway.api import Api
-from quafka_gateway.cluster.broker_link import BrokerAwayError
+from quafka_gateway.cluster import parked
+from quafka_gateway.cluster.broker_link import UnavailableError
 from quafka_gateway.context import RequestContext, Services
 from quafka_gateway.edge.progress import Progress
 from quafka_gateway.edge.request_decoding import SHORT, Decoded, Decoding, decode_request, order_of
 from quafka_gateway.edge.request_intake import RequestIntake
 from quafka_gateway.edge.request_trace import ConnectionTracing, RequestTrace
 from quafka_gateway.edge.response_writer import ResponseWriter
-from quafka_gateway.fetch import parked
 from quafka_gateway.handlers.order import Order, Turns
 from quafka_gateway.stats import SlowRequest, error_codes, error_codes_in_steps
 from quafka_proto.codec import encode_in_steps
@@ -346,7 +346,7 @@ class KafkaConnection(asyncio.Protocol):
             else:
                 response = await slot.api.handler(slot.request, context)
                 await self._encode(slot, response)
-        except BrokerAwayError as e:
+        except UnavailableError as e:
             # There is no error code for "ask again" in these answers; a closed connection is.
             self._count(slot, (ErrorCode.BROKER_NOT_AVAILABLE,), began, waited)
             self._give_up(slot, f"{slot.api.name} needs the broker: {e}")

@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Self
 
-from quafka_gateway.fetch import parked
+from quafka_gateway.cluster import parked
 from quafka_mesh_ops.ops.records import FetchOpResp, FetchOps
 
 Answers = list[FetchOpResp]

@@ -11,7 +11,7 @@ import os
 import time
 from collections.abc import Awaitable, Callable
 
-from quafka_gateway.cluster.broker_link import BrokerAwayError
+from quafka_gateway.cluster.broker_link import UnavailableError
 from quafka_mesh_ops.errors import OpFailedError
 from quafka_mesh_ops.ops.records import Change, HoldLease, HoldLeaseResp
 
@@ -69,7 +69,7 @@ class ReadLease:
             asked = self._clock()
             try:
                 answer = await self._ask(HoldLease(self._holder, self._incarnation, self._heard))
-            except (BrokerAwayError, OpFailedError):
+            except (UnavailableError, OpFailedError):
                 # Not invalid yet: the broker waits for us for as long as it said.
                 await asyncio.sleep(_RETRY_SECONDS)
                 continue

@@ -15,7 +15,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 
-from quafka_gateway.fetch import parked
+from quafka_gateway.cluster import parked
 from quafka_gateway.fetch.acknowledged import Moment
 from quafka_mesh_ops.ops.records import FetchOp, FetchOps, FetchOpsResp
 from quafka_telemetry import semconv

@@ -10,7 +10,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 
-from quafka_gateway.cluster.admin import AdminError, DescribedTopic
+from quafka_gateway.cluster.admin import DescribedTopic
+from quafka_gateway.cluster.broker_link import UnavailableError
 from quafka_gateway.config import EdgeSettings
 from quafka_gateway.context import RequestContext
 from quafka_mesh_ops import described_settings
@@ -76,7 +77,7 @@ async def handle(
                 else:
                     found = await _describe(resource, context, span.context)
                     result.configs = writer.all(found, resource.configuration_keys)
-            except (_Refused, AdminError) as e:
+            except (_Refused, UnavailableError) as e:
                 result.error_code, result.error_message = e.code, str(e)
             results.append(result)
     return DescribeConfigsResponse(results=results)

@@ -6,7 +6,7 @@ import asyncio
 import time
 from contextlib import suppress
 
-from quafka_gateway.cluster.broker_link import BrokerAwayError, BrokerLink
+from quafka_gateway.cluster.broker_link import BrokerLink, UnavailableError
 from quafka_gateway.context import RequestContext
 from quafka_mesh_ops.errors import OpFailedError
 from quafka_mesh_ops.ops.probe import ProbeResp
@@ -41,7 +41,7 @@ async def _broker(link: BrokerLink, trace: TraceContext | None) -> GatewayBroker
     # One that has just gone, or is just being connected, may be there in a moment.
     patience = link.among_others(_ANSWER_SECONDS)
     if patience > 0:
-        with suppress(BrokerAwayError, OpFailedError):  # which is what is to be told
+        with suppress(UnavailableError, OpFailedError):  # which is what is to be told
             answer = await link.probe(trace, patience)
     seconds = time.perf_counter() - began
     counters = link.counters()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import groupby
 
-from quafka_gateway.cluster.coordinator import CoordinatorError
+from quafka_gateway.cluster.broker_link import UnavailableError
 from quafka_gateway.context import RequestContext
 from quafka_mesh_ops.ops.lag import GroupLag, LagOfGroup
 from quafka_proto.schema import quafka
@@ -24,7 +24,7 @@ async def handle(
     with context.child("gateway.kafka.describe_group_lag") as span:
         try:
             answer = await context.coordinator.group_lag(GroupLag(request.groups), span.context)
-        except CoordinatorError as e:
+        except UnavailableError as e:
             failed = [quafka.GroupLag(error_code=e.code, group_id=name) for name in request.groups]
             return DescribeGroupLagResponse(groups=failed)
     return DescribeGroupLagResponse(

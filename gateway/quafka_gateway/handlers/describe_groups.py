@@ -6,7 +6,7 @@ is named twice is described once: a request of 1 MB could ask for a large group 
 
 from __future__ import annotations
 
-from quafka_gateway.cluster.coordinator import CoordinatorError
+from quafka_gateway.cluster.broker_link import UnavailableError
 from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers.authorized import group_operations
 from quafka_mesh_ops.ops.groups import DescribedGroup as Described
@@ -29,7 +29,7 @@ async def handle(request: DescribeGroupsRequest, context: RequestContext) -> Des
         try:
             op = DescribeGroups(names)
             found = (await context.coordinator.describe_groups(op, span.context)).groups
-        except CoordinatorError as e:
+        except UnavailableError as e:
             found = await listed(Described(name, e.code) for name in names)
     return DescribeGroupsResponse(
         groups=await listed(_group(group, context.version, operations) for group in found)

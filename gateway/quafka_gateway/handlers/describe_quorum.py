@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from time import time_ns
 
-from quafka_gateway.cluster.admin import AdminError
+from quafka_gateway.cluster.broker_link import UnavailableError
 from quafka_gateway.context import RequestContext
 from quafka_mesh_ops.ops.admin import DescribeBrokerResp
 from quafka_proto.errors import ErrorCode
@@ -30,7 +30,7 @@ async def handle(request: DescribeQuorumRequest, context: RequestContext) -> Des
     with context.child("gateway.kafka.describe_quorum") as span:
         try:
             broker = await context.admin.describe_broker(span.context)
-        except AdminError as e:
+        except UnavailableError as e:
             return DescribeQuorumResponse(error_code=e.code, error_message=str(e))
     node, (host, port) = context.node_id, context.services.advertised
     return DescribeQuorumResponse(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from quafka_gateway.cluster.coordinator import CoordinatorError
+from quafka_gateway.cluster.broker_link import UnavailableError
 from quafka_gateway.context import RequestContext
 from quafka_mesh_ops.ops.groups import ListGroups
 from quafka_proto.schema.group_admin import ListedGroup, ListGroupsRequest, ListGroupsResponse
@@ -14,7 +14,7 @@ async def handle(request: ListGroupsRequest, context: RequestContext) -> ListGro
     with context.child("gateway.kafka.list_groups") as span:
         try:
             answer = await context.coordinator.list_groups(op, span.context)
-        except CoordinatorError as e:
+        except UnavailableError as e:
             return ListGroupsResponse(error_code=e.code)
     return ListGroupsResponse(
         groups=[

@@ -10,7 +10,7 @@ import pytest
 
 from quafka_gateway.api import APIS, Api
 from quafka_gateway.cluster.admin import Admin
-from quafka_gateway.cluster.broker_link import BrokerAwayError, BrokerLink
+from quafka_gateway.cluster.broker_link import BrokerLink, UnavailableError
 from quafka_gateway.cluster.coordinator import Coordinator
 from quafka_gateway.cluster.routes import OrgRoutes, to_one
 from quafka_gateway.config import EdgeSettings
@@ -66,7 +66,7 @@ class HeldBroker:
         return [ProduceOpResp(base_offset=0)] * len(op.partitions)
 
     async def hold_lease(self, op: HoldLease) -> HoldLeaseResp:
-        raise BrokerAwayError("it gives no leases")
+        raise UnavailableError("it gives no leases")
 
     async def fetch(self, op: FetchOps, trace: TraceContext | None) -> FetchOpsResp:
         held = asyncio.get_running_loop().create_future()

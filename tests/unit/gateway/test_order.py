@@ -10,7 +10,7 @@ from itertools import product
 import pytest
 
 from quafka_gateway.api import APIS, Api
-from quafka_gateway.cluster.broker_link import BrokerAwayError
+from quafka_gateway.cluster.broker_link import UnavailableError
 from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers.order import Order, State
 from quafka_proto.message import Message
@@ -143,7 +143,7 @@ async def test_what_waits_for_a_request_that_fails_does_not_run() -> None:
     line = Line()
     await line.ask(_PRODUCE, _LIST_OFFSETS, _DELETE_GROUPS, _CREATE_TOPICS)
     assert line.begun == [0, 2]
-    line.handlers.ends[0].set_exception(BrokerAwayError("it left"))
+    line.handlers.ends[0].set_exception(UnavailableError("it left"))
     await settle()
     assert line.is_closed()
     line.connection.connection_lost(None)

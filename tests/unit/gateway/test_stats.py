@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from quafka_gateway.api import APIS
-from quafka_gateway.fetch import parked
-from quafka_gateway.fetch.parked import Parked
+from quafka_gateway.cluster import parked
+from quafka_gateway.cluster.parked import Parked
 from quafka_gateway.stats import GatewayStats, error_codes
 from quafka_proto.schema.api_versions import ApiVersionsResponse
 from quafka_proto.schema.fetch import FetchableTopicResponse, FetchResponse, PartitionData

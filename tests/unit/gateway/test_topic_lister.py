@@ -9,7 +9,7 @@ import pytest
 from quafka_broker.ops import topics
 from quafka_broker.state import BrokerState
 from quafka_gateway.cluster import topic_lister
-from quafka_gateway.cluster.broker_link import BrokerAwayError
+from quafka_gateway.cluster.broker_link import UnavailableError
 from quafka_gateway.cluster.topic_lister import TopicLister
 from quafka_mesh_ops.ops.records import DescribeTopics, DescribeTopicsResp
 from quafka_proto.errors import ErrorCode
@@ -34,7 +34,7 @@ class Asked:
     ) -> DescribeTopicsResp:
         self.ops.append(op)
         if self.away:
-            raise BrokerAwayError("away")
+            raise UnavailableError("away")
         answer = await topics.describe(self.state, context(), op)
         if self.held is not None:
             await self.held.wait()
@@ -113,7 +113,7 @@ async def test_a_broker_that_is_away_is_asked_again() -> None:
         asked = Asked(state)
         lister = TopicLister(asked)
         asked.away = True
-        with pytest.raises(BrokerAwayError):
+        with pytest.raises(UnavailableError):
             await names(lister)
         asked.away = False
         assert await names(lister) == []
