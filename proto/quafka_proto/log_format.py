@@ -67,30 +67,76 @@ import struct
 from typing import NamedTuple
 
 from quafka_proto.errors import Malformed
-from quafka_proto.records import BATCH_HEADER_SIZE, PATCHED_SIZE, crc32c, read_header
+from quafka_proto.layout import Layout
+from quafka_proto.records import (
+    BATCH_HEADER,
+    BATCH_HEADER_SIZE,
+    PATCHED_SIZE,
+    crc32c,
+    read_header,
+)
 
 VERSION = 1
-FILE_HEADER_SIZE = 32
-ENTRY_HEADER_SIZE = 68
-INDEX_ROW_SIZE = 96
 LOG_MAGIC = b"QUAFKLOG"
 INDEX_MAGIC = b"QUAFKIDX"
 ENTRY_START = b"\x51\x45\x01\x00"
 """How every entry begins: marker, version, flags."""
-CHECKED_SIZE = ENTRY_HEADER_SIZE + PATCHED_SIZE
-"""The leading bytes of an entry that are under its own CRC."""
-
 APPENDED, REWRITTEN = 0, 1
 """Kinds of segments."""
 ROW_DAMAGED = 1
 """Flag of an index row."""
 
-_FILE_HEADER = struct.Struct(">8sBB6xQI")
-_ENTRY_HEAD = struct.Struct(">4sI")
-_ENTRY_BODY = struct.Struct(">QQQ16sIIII")
-_ROW = struct.Struct(">QQQ16sqqiIIIIIhHi4x")
+_FILE_HEADER = Layout(
+    magic="8s", version="B", kind="B", unused="6x", number="Q", salt="I", crc="I"
+)  # fmt: skip
+_ENTRY_HEAD = Layout(start="4s", length="I", crc="I")
+_ENTRY_BODY = Layout(
+    global_id="Q",
+    base_offset="Q",
+    durable_position="Q",
+    topic_hash="16s",
+    org_id="I",
+    partition="I",
+    generation="I",
+    record_count="I",
+)
+INDEX_ROW = Layout(
+    global_id="Q",
+    base_offset="Q",
+    position="Q",
+    topic_hash="16s",
+    max_timestamp="q",
+    producer_id="q",
+    base_sequence="i",
+    org_id="I",
+    partition="I",
+    generation="I",
+    record_count="I",
+    length="I",
+    producer_epoch="h",
+    flags="H",
+    leader_epoch="i",
+    unused="4x",
+    crc="I",
+)
+FILE_HEADER_SIZE = _FILE_HEADER.size
+ENTRY_HEADER_SIZE = _ENTRY_HEAD.size + _ENTRY_BODY.size
+INDEX_ROW_SIZE = INDEX_ROW.size
+ROW_CRC_AT = INDEX_ROW.offset("crc")
+"""Where in an index row its CRC is: it covers the bytes before."""
+CHECKED_SIZE = ENTRY_HEADER_SIZE + PATCHED_SIZE
+"""The leading bytes of an entry that are under its own CRC."""
+ENTRY_EPOCH_AT = ENTRY_HEADER_SIZE + BATCH_HEADER.offset("leader_epoch")
+"""Where in an entry the leader epoch of its record batch is."""
+
 _CRC = struct.Struct(">I")
-_BODY_AT = 12
+_FILE_FACTS = _FILE_HEADER.before("crc")
+_FILE_CRC_AT = _FILE_HEADER.offset("crc")
+_START_AND_LENGTH = _ENTRY_HEAD.before("crc")
+_ENTRY_CRC_AT = _ENTRY_HEAD.offset("crc")
+_BODY_AT = _ENTRY_HEAD.size
+_BODY = _ENTRY_BODY.whole
+_ROW = INDEX_ROW.before("crc")
 
 
 class FileHeader(NamedTuple):
@@ -146,7 +192,7 @@ class IndexRow(NamedTuple):
 
 def encode_file_header(magic: bytes, number: int, salt: int, kind: int = APPENDED) -> bytes:
     """The header of a segment's log or index file."""
-    head = _FILE_HEADER.pack(magic, VERSION, kind, number, salt)
+    head = _FILE_FACTS.pack(magic, VERSION, kind, number, salt)
     return head + _CRC.pack(crc32c(head))
 
 
@@ -158,12 +204,12 @@ def check_file_header(data: bytes, magic: bytes, number: int) -> FileHeader:
     """
     if len(data) < FILE_HEADER_SIZE:
         raise Malformed("the file header is cut short")
-    found, version, kind, found_number, salt = _FILE_HEADER.unpack_from(data)
+    found, version, kind, found_number, salt = _FILE_FACTS.unpack_from(data)
     if found != magic:
         raise Malformed("the file header has another magic")
     if version != VERSION:
         raise Malformed(f"the file has version {version}; known is {VERSION}")
-    if _CRC.unpack_from(data, FILE_HEADER_SIZE - 4)[0] != crc32c(data[: FILE_HEADER_SIZE - 4]):
+    if _CRC.unpack_from(data, _FILE_CRC_AT)[0] != crc32c(data[:_FILE_CRC_AT]):
         raise Malformed("the file header does not match its CRC")
     if found_number != number:
         raise Malformed(f"the file is segment {found_number}")
@@ -187,11 +233,11 @@ def encode_entry_header(
     record_count: int,
 ) -> bytes:
     """The header for a batch of `length` bytes that begins with the 21 `patched` ones."""
-    body = _ENTRY_BODY.pack(
+    body = _BODY.pack(
         global_id, base_offset, durable_position, topic_hash, org_id, partition, generation,
         record_count,
     )  # fmt: skip
-    head = _ENTRY_HEAD.pack(ENTRY_START, length)
+    head = _START_AND_LENGTH.pack(ENTRY_START, length)
     crc = crc32c(b"".join((head, body, patched[:PATCHED_SIZE])), salt)
     return head + _CRC.pack(crc) + body
 
@@ -223,14 +269,14 @@ def check_entry_header(data: bytes | memoryview, at: int, salt: int) -> Entry:
     """
     if len(data) - at < ENTRY_HEADER_SIZE + BATCH_HEADER_SIZE:
         raise Malformed("an entry header is cut short")
-    start, length = _ENTRY_HEAD.unpack_from(data, at)
+    start, length = _START_AND_LENGTH.unpack_from(data, at)
     if start != ENTRY_START or length < BATCH_HEADER_SIZE:
         raise Malformed("no entry begins here")
-    (crc,) = _CRC.unpack_from(data, at + _ENTRY_HEAD.size)
-    head = crc32c(data[at : at + _ENTRY_HEAD.size], salt)
+    (crc,) = _CRC.unpack_from(data, at + _ENTRY_CRC_AT)
+    head = crc32c(data[at : at + _ENTRY_CRC_AT], salt)
     if crc32c(data[at + _BODY_AT : at + CHECKED_SIZE], head) != crc:
         raise Malformed("an entry header does not match its CRC")
-    return Entry(length, *_ENTRY_BODY.unpack_from(data, at + _BODY_AT))
+    return Entry(length, *_BODY.unpack_from(data, at + _BODY_AT))
 
 
 def check_entry(data: bytes | memoryview, at: int, salt: int) -> Entry:
@@ -289,7 +335,7 @@ def decode_row(data: bytes | bytearray | memoryview, at: int = 0) -> IndexRow:
     """
     if len(data) - at < INDEX_ROW_SIZE:
         raise Malformed("an index row is cut short")
-    body = data[at : at + INDEX_ROW_SIZE - 4]
-    if _CRC.unpack_from(data, at + INDEX_ROW_SIZE - 4)[0] != crc32c(body):
+    body = data[at : at + ROW_CRC_AT]
+    if _CRC.unpack_from(data, at + ROW_CRC_AT)[0] != crc32c(body):
         raise Malformed("an index row does not match its CRC")
     return IndexRow(*_ROW.unpack_from(body))

@@ -28,11 +28,29 @@ from typing import NamedTuple, cast
 import google_crc32c
 
 from quafka_proto.errors import BatchError, ErrorCode, Malformed
+from quafka_proto.layout import Layout
 from quafka_proto.message import Buffer
 
-BATCH_HEADER_SIZE = 61
-PATCHED_SIZE = 21
+BATCH_HEADER = Layout(
+    base_offset="q",
+    length="i",
+    leader_epoch="i",
+    magic="b",
+    crc="I",
+    attributes="h",
+    last_offset_delta="i",
+    base_timestamp="q",
+    max_timestamp="q",
+    producer_id="q",
+    producer_epoch="h",
+    base_sequence="i",
+    record_count="i",
+)
+BATCH_HEADER_SIZE = BATCH_HEADER.size
+PATCHED_SIZE = BATCH_HEADER.end("crc")
 """The leading bytes that lie outside the batch's CRC (its CRC field included)."""
+LENGTH_FROM = BATCH_HEADER.end("length")
+"""The leading bytes that the length field does not count."""
 MAGIC = 2
 COMPRESSION_MASK = 0x07
 LOG_APPEND_TIME = 0x08
@@ -42,10 +60,14 @@ CONTROL = 0x20
 # The library has no types, and takes bytes only.
 _extend = cast("Callable[[int, bytes], int]", getattr(google_crc32c, "extend"))  # noqa: B009
 
-_HEADER = struct.Struct(">qiibIhiqqqhii")
-_LENGTH_AND_MAGIC = struct.Struct(">8xi4xb")
-_PREFIX = 12  # base offset and length: what the length field does not count
-_CRC_AT, _ATTRIBUTES_AT, _MAX_TIMESTAMP_AT = 17, 21, 35
+_HEADER = BATCH_HEADER.whole
+_LENGTH_AND_MAGIC = BATCH_HEADER.part("length", "magic")
+_OFFSETS = BATCH_HEADER.part("base_offset", "last_offset_delta")
+_BASE_OFFSET = BATCH_HEADER.part("base_offset")
+_CRC_AT = BATCH_HEADER.offset("crc")
+_ATTRIBUTES_AT = BATCH_HEADER.offset("attributes")
+_MAX_TIMESTAMP_AT = BATCH_HEADER.offset("max_timestamp")
+_LEADER_EPOCH_AT = BATCH_HEADER.offset("leader_epoch")
 _LAST_COMPRESSION = 4  # none, gzip, snappy, lz4, zstd
 
 
@@ -91,7 +113,20 @@ def read_header(batch: Buffer) -> BatchHeader:
     if len(batch) < BATCH_HEADER_SIZE:
         raise Malformed(f"a record batch of {len(batch)} bytes has no header")
     base, length, *rest = _HEADER.unpack_from(batch)
-    return BatchHeader(base, length + _PREFIX, *rest)
+    return BatchHeader(base, length + LENGTH_FROM, *rest)
+
+
+def base_offset(batch: Buffer) -> int:
+    """The offset of a batch's first record."""
+    offset: int = _BASE_OFFSET.unpack_from(batch)[0]
+    return offset
+
+
+def end_offset(batch: Buffer) -> int:
+    """The offset after a batch's last record."""
+    base, delta = _OFFSETS.unpack_from(batch)
+    end: int = base + delta + 1
+    return end
 
 
 def whole_batch(records: Buffer) -> BatchHeader:
@@ -108,13 +143,13 @@ def whole_batch(records: Buffer) -> BatchHeader:
     length, magic = _LENGTH_AND_MAGIC.unpack_from(records)
     if magic in (0, 1):
         raise BatchError(ErrorCode.INVALID_RECORD, f"message format {magic} where 2 is asked for")
-    if magic != MAGIC or length + _PREFIX < BATCH_HEADER_SIZE:
+    if magic != MAGIC or length + LENGTH_FROM < BATCH_HEADER_SIZE:
         raise BatchError(
             ErrorCode.CORRUPT_MESSAGE, f"a batch of format {magic} and length {length}"
         )
-    if length + _PREFIX > size:
+    if length + LENGTH_FROM > size:
         raise BatchError(ErrorCode.INVALID_RECORD, "the record batch is cut short")
-    if length + _PREFIX < size:
+    if length + LENGTH_FROM < size:
         raise BatchError(
             ErrorCode.INVALID_RECORD, "a produce has one record batch for each partition"
         )
@@ -166,7 +201,7 @@ def _checked(rest: memoryview) -> BatchHeader:
         raise BatchError(
             ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, f"message format {magic} is not stored here"
         )
-    if not BATCH_HEADER_SIZE <= length + _PREFIX <= len(rest):
+    if not BATCH_HEADER_SIZE <= length + LENGTH_FROM <= len(rest):
         raise BatchError(ErrorCode.CORRUPT_MESSAGE, f"batch length {length} does not fit")
     header = read_header(rest)
     if crc32c(rest[PATCHED_SIZE : header.length]) != header.crc:
@@ -195,7 +230,7 @@ def _check_claims(header: BatchHeader) -> None:
 def rebase(batch: bytearray | memoryview, base_offset: int, leader_epoch: int) -> None:
     """Give a batch its place in the log, in place. The CRC does not cover these fields."""
     struct.pack_into(">q", batch, 0, base_offset)
-    struct.pack_into(">i", batch, 12, leader_epoch)
+    struct.pack_into(">i", batch, _LEADER_EPOCH_AT, leader_epoch)
 
 
 def assemble(header: BatchHeader, body: Buffer) -> bytearray:
@@ -204,7 +239,7 @@ def assemble(header: BatchHeader, body: Buffer) -> bytearray:
     Length, magic and CRC are computed; what the header says of them is not looked at.
     """
     batch = bytearray(BATCH_HEADER_SIZE)
-    length = BATCH_HEADER_SIZE - _PREFIX + len(body)
+    length = BATCH_HEADER_SIZE - LENGTH_FROM + len(body)
     _HEADER.pack_into(batch, 0, *header._replace(length=length, magic=MAGIC, crc=0))
     batch += body
     struct.pack_into(">I", batch, _CRC_AT, crc32c(memoryview(batch)[PATCHED_SIZE:]))
@@ -231,7 +266,7 @@ def empty_batch(base_offset: int, offsets: int, leader_epoch: int = 0) -> bytes:
     Consumers go on behind it.
     """
     checked = struct.pack(">hiqqqhii", 0, offsets - 1, -1, -1, -1, -1, -1, 0)
-    length = BATCH_HEADER_SIZE - _PREFIX
+    length = BATCH_HEADER_SIZE - LENGTH_FROM
     return (
         struct.pack(">qiibI", base_offset, length, leader_epoch, MAGIC, crc32c(checked)) + checked
     )

@@ -46,7 +46,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple, cast
 
 from quafka_proto.errors import Malformed
-from quafka_proto.log_format import INDEX_ROW_SIZE
+from quafka_proto.layout import Layout
+from quafka_proto.log_format import INDEX_ROW, INDEX_ROW_SIZE, ROW_CRC_AT
 from quafka_proto.records import crc32c
 
 FORMAT = "quafka-snapshot"
@@ -54,14 +55,31 @@ VERSION = 1
 SNAPSHOTS, SEGMENTS, MANIFEST = "snapshots", "segments", "manifest.json"
 
 ZONES_MAGIC = b"QUAFKZON"
-ZONES_HEADER_SIZE = 20
-ZONE_SIZE = 88
-_ZONES_HEAD = struct.Struct(">8sB3xI")
-_ZONE = struct.Struct(">16sIIIIQQQQqII8x")
+_ZONES_HEADER = Layout(magic="8s", version="B", unused="3x", count="I", crc="I")
+ZONE = Layout(
+    topic_hash="16s",
+    org_id="I",
+    partition="I",
+    generation="I",
+    batches="I",
+    first_offset="Q",
+    end_offset="Q",
+    records="Q",
+    bytes="Q",
+    max_timestamp="q",
+    first_row="I",
+    end_row="I",
+    unused="8x",
+)
+ZONES_HEADER_SIZE = _ZONES_HEADER.size
+ZONE_SIZE = ZONE.size
+_ZONES_HEAD = _ZONES_HEADER.before("crc")
+_ZONE = ZONE.whole
 _CRC = struct.Struct(">I")
-_KEY = struct.Struct(">16sIII")
-_ROW = struct.Struct(">8xQ8x16sq12x12sII12xI")  # what zones are made of, see log_format.py
-_ROW_CRC_AT = INDEX_ROW_SIZE - _CRC.size
+_KEY = ZONE.before("batches")
+_ROW = INDEX_ROW.joined("owner", "org_id", "generation").part_of_each(
+    "base_offset", "topic_hash", "max_timestamp", "owner", "record_count", "length", "crc"
+)  # what zones are made of
 _SNAPSHOT_ID = re.compile(r"\d{8,}-\d{8}T\d{6}Z")
 
 
@@ -435,7 +453,7 @@ class ZoneBuilder:
             raise Malformed("an index row is cut short")
         found, number, at = self._found, self._number, 0
         for offset, hash_, time, rest, count, length, crc in _ROW.iter_unpack(rows):
-            if crc32c(rows[at : at + _ROW_CRC_AT]) != crc:
+            if crc32c(rows[at : at + ROW_CRC_AT]) != crc:
                 raise Malformed("an index row does not match its CRC")
             zone = found.get(hash_ + rest)
             if zone is None:

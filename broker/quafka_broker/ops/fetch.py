@@ -35,7 +35,7 @@ from quafka_mesh_ops.ops.records import (
 )
 from quafka_mesh_ops.server import OpContext
 from quafka_proto.errors import ErrorCode
-from quafka_proto.records import read_header
+from quafka_proto.records import base_offset, read_header
 from quafka_telemetry import semconv
 from quafka_telemetry.slices import Slices
 from quafka_telemetry.tracing import MAX_LINKS, Span, TraceContext, fail_with, parse_traceparent
@@ -252,7 +252,7 @@ def _produced_by(
         return None
     found: list[BatchTrace] = []
     for batch in batches[:MAX_LINKS]:
-        offset = int.from_bytes(batch[:8], "big")
+        offset = base_offset(batch)
         trace = state.produced_by.find(topic.id, offset)
         if trace is not None:
             found.append(BatchTrace(offset, trace.traceparent))

@@ -6,7 +6,6 @@ of one org, and a digest by which the next snapshot knows that the segment is st
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator
 
 from quafka_broker.snapshots.source import Source, tail_of
@@ -14,17 +13,16 @@ from quafka_mesh_ops.ops.snapshots import ReadOrgPinned, ReadOrgPinnedResp
 from quafka_proto.log_format import (
     ENTRY_HEADER_SIZE,
     FILE_HEADER_SIZE,
+    INDEX_ROW,
     INDEX_ROW_SIZE,
     decode_row,
 )
 
 ROWS_AT_ONCE = 8_192
 """Rows that one answer looks at, at most: some 10 ms of a thread."""
-_ORG = struct.Struct(">60xI32x")  # of an index row: see log_format
+_ORG = INDEX_ROW.part_of_each("org_id")
 _GAP_BYTES = 16 << 10  # cheaper to read than to skip
 _RUN_BYTES = 1 << 20
-
-assert _ORG.size == INDEX_ROW_SIZE
 
 
 class _Piece:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import struct
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -30,17 +29,23 @@ from quafka_proto.log_format import (
     check_entry_header,
     row_of,
 )
-from quafka_proto.records import BATCH_HEADER_SIZE, MAGIC, PATCHED_SIZE, crc32c
+from quafka_proto.records import (
+    BATCH_HEADER,
+    BATCH_HEADER_SIZE,
+    LENGTH_FROM,
+    MAGIC,
+    PATCHED_SIZE,
+    crc32c,
+)
 
 log = logging.getLogger("quafka.broker.wal")
 
-_PATCHED = struct.Struct(">qiibI")  # base offset, length, leader epoch, magic, CRC
+_PATCHED = BATCH_HEADER.part("base_offset", "length", "leader_epoch", "magic", "crc")
 _AT_ONCE = 1 << 20  # bytes that are copied and summed without holding up the event loop
 _FEW = 256  # batches that are looked up likewise; no more than so many records are as few
 _BREATH = 50e-6
 _AHEAD = 128 << 10
 _HEAD_SIZE = ENTRY_HEADER_SIZE + BATCH_HEADER_SIZE
-_LENGTH_FROM = 12  # what the length field does not count
 
 T = TypeVar("T")
 
@@ -251,7 +256,7 @@ def _fault(batch: memoryview, row: IndexRow) -> str | None:
     if len(batch) < row.length:
         return "the file ends before it"
     base, length, epoch, magic, crc = _PATCHED.unpack_from(batch)
-    if (base, length + _LENGTH_FROM, epoch, magic) != (
+    if (base, length + LENGTH_FROM, epoch, magic) != (
         row.base_offset,
         row.length,
         row.leader_epoch,

@@ -14,6 +14,7 @@ from quafka_broker.wal.disk import File
 from quafka_proto.errors import Malformed
 from quafka_proto.log_format import (
     CHECKED_SIZE,
+    ENTRY_EPOCH_AT,
     ENTRY_HEADER_SIZE,
     ENTRY_START,
     FILE_HEADER_SIZE,
@@ -28,7 +29,6 @@ from quafka_proto.records import BATCH_HEADER_SIZE
 
 _CHUNK = 8 << 20
 _HEAD_SIZE = CHECKED_SIZE + BATCH_HEADER_SIZE
-_EPOCH_AT = ENTRY_HEADER_SIZE + 12
 
 
 class Bad(NamedTuple):
@@ -204,5 +204,5 @@ def damaged_row(entry: Entry, position: int, checked: memoryview) -> IndexRow:
         entry.length,
         -1,
         ROW_DAMAGED,
-        int.from_bytes(checked[_EPOCH_AT : _EPOCH_AT + 4], "big", signed=True),
+        int.from_bytes(checked[ENTRY_EPOCH_AT : ENTRY_EPOCH_AT + 4], "big", signed=True),
     )

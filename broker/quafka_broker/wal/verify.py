@@ -6,7 +6,6 @@ use: what is written meanwhile is not looked at.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -20,6 +19,7 @@ from quafka_proto.log_format import (
     APPENDED,
     FILE_HEADER_SIZE,
     INDEX_MAGIC,
+    INDEX_ROW,
     INDEX_ROW_SIZE,
     LOG_MAGIC,
     FileHeader,
@@ -28,7 +28,7 @@ from quafka_proto.log_format import (
     decode_row,
 )
 
-_POSITION = struct.Struct(">16xQ72x")
+_POSITION = INDEX_ROW.part_of_each("position")
 
 
 class SegmentReport(NamedTuple):

@@ -11,19 +11,18 @@ gigabytes does not drive out what many consumers read.
 
 from __future__ import annotations
 
-import struct
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 from quafka_gateway.fetch.acknowledged import NEVER, Moment
 from quafka_mesh_ops.ops.codec import Buffer
 from quafka_mesh_ops.ops.records import MOST_BATCHES, FetchOp, FetchOpResp
-from quafka_proto.records import TRANSACTIONAL
+from quafka_proto.records import BATCH_HEADER, TRANSACTIONAL, base_offset
 
-_OFFSETS = struct.Struct(">q13xhi")  # base offset, attributes, last offset delta
+_OFFSETS = BATCH_HEADER.part("base_offset", "attributes", "last_offset_delta")
 _CHUNK_OVERHEAD = 1_024
 _BATCH_OVERHEAD = 128
 """Bytes that Python's objects take, about: small batches must not escape the bound."""
@@ -268,14 +267,14 @@ class FetchCache:
     def _insert(self, partition: CachedPartition, batches: Sequence[Buffer]) -> None:
         """Keep the batches that are not there yet; none from a transaction's first batch on."""
         partition.largest = max(partition.largest, *map(len, batches))
-        at = bisect_right(partition.firsts, int.from_bytes(batches[0][:8], "big")) - 1
+        at = bisect_right(partition.firsts, base_offset(batches[0])) - 1
         begin = partition.chunks[at].end if at >= 0 else 0
         following = partition.firsts[at + 1] if at + 1 < len(partition.firsts) else None
         starts: list[int] = []
         kept: list[Buffer] = []
         end = 0
         for batch in batches:
-            base, attributes, delta = cast("tuple[int, int, int]", _OFFSETS.unpack_from(batch))
+            base, attributes, delta = _OFFSETS.unpack_from(batch)
             if attributes & TRANSACTIONAL or (following is not None and base >= following):
                 break
             if kept and base != end:

@@ -37,6 +37,7 @@ from quafka_mesh_ops.ops.records import (
     ProduceOpResp,
     ProduceOps,
 )
+from quafka_proto.records import base_offset, end_offset
 from quafka_telemetry import semconv
 from quafka_telemetry.tracing import ProducedBy, TraceContext, Tracer, parse_traceparent
 
@@ -157,7 +158,7 @@ class FetchReader:
         cached = None if answer.topic_id or op.topic_id else self._cache.find(op)
         topic_id = answer.topic_id or op.topic_id or (cached.key.topic_id if cached else b"")
         for batch in answer.records:
-            offset = int.from_bytes(batch[:8], "big")
+            offset = base_offset(batch)
             trace = self._produced_by.find((topic_id, op.partition), offset)
             if trace is not None:
                 yield trace
@@ -398,6 +399,4 @@ def _answer(
 
 def _end(answer: FetchOpResp) -> int:
     """The offset behind an answer's last batch."""
-    last = answer.records[-1]
-    base = int.from_bytes(last[:8], "big")
-    return base + int.from_bytes(last[23:27], "big") + 1
+    return end_offset(answer.records[-1])
