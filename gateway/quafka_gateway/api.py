@@ -9,8 +9,6 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
-from quafka_gateway.answers.answer_size import names_few
-from quafka_gateway.answers.encoded_answer import EncodedAnswer
 from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers import (
     absent,
@@ -51,6 +49,8 @@ from quafka_gateway.handlers import (
     sync_group,
 )
 from quafka_gateway.handlers.order import Order, State
+from quafka_gateway.responses.encoded_response import EncodedResponse
+from quafka_gateway.responses.response_length import names_few
 from quafka_proto.message import Message
 from quafka_proto.schema.acls import CreateAclsRequest, DeleteAclsRequest, DescribeAclsRequest
 from quafka_proto.schema.api_versions import ApiVersionsRequest
@@ -108,7 +108,7 @@ from quafka_proto.schema.transaction_admin import (
     ListTransactionsRequest,
 )
 
-Handler = Callable[[Any, RequestContext], Awaitable[Message | EncodedAnswer | None]]
+Handler = Callable[[Any, RequestContext], Awaitable[Message | EncodedResponse | None]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,17 +3,44 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from ipaddress import ip_address
 from pathlib import Path
+from typing import NamedTuple
 
 from quafka_gateway.cluster import routes
 from quafka_gateway.cluster.routes import Route
-from quafka_gateway.edge import connection_limits
-from quafka_gateway.edge.connection_limits import AddressLimit
 from quafka_mesh_ops import settings
 from quafka_mesh_ops.identity import NodeId
 from quafka_mesh_ops.settings import OpsSettings, setting
 from quafka_telemetry import sampling
 from quafka_telemetry.sampling import EdgeSampling, OrgRatio
+
+
+class AddressLimit(NamedTuple):
+    """How many connections one IP address may have."""
+
+    host: str
+    most: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.most}" if ":" in self.host else f"{self.host}:{self.most}"
+
+
+def parse_address_limits(text: str) -> tuple[AddressLimit, ...]:
+    """Read "192.0.2.1:100,[2001:db8::1]:0".
+
+    Raises:
+        ValueError: a part is no IP address with a number of 0 or more.
+    """
+    return tuple(_address_limit(part.strip()) for part in text.split(",") if part.strip())
+
+
+def _address_limit(text: str) -> AddressLimit:
+    host, _, most = text.rpartition(":")
+    bare = host.removeprefix("[").removesuffix("]")
+    if not most.isdecimal():
+        raise ValueError(text)
+    return AddressLimit(str(ip_address(bare)), int(most))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,7 +130,7 @@ class EdgeSettings(OpsSettings):
         "0 to 2147483647",
     )  # fmt: skip
     max_connections_per_ip_overrides: tuple[AddressLimit, ...] = setting(
-        (), "the same for some addresses", connection_limits.parse_overrides,
+        (), "the same for some addresses", parse_address_limits,
         "address:number, separated by commas",
     )  # fmt: skip
     connections_max_idle_ms: int = setting(

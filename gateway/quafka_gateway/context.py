@@ -6,12 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from quafka_gateway.answers.encoded_answer import AnswerCache
-from quafka_gateway.answers.long_answers import LongAnswers
 from quafka_gateway.config import EdgeSettings
 from quafka_gateway.fetch.session import FetchSessions
-from quafka_gateway.request_memory import RequestMemory
-from quafka_gateway.response_memory import ResponseMemory
+from quafka_gateway.memory import RequestMemory, ResponseMemory
+from quafka_gateway.responses.long_response_limiter import LongResponseLimiter
+from quafka_gateway.responses.response_cache import ResponseCache
 from quafka_gateway.stats import GatewayStats
 from quafka_telemetry.log_context import trace_fields
 from quafka_telemetry.tracing import Span, TraceContext, Tracer
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from quafka_gateway.cluster.coordinator import Coordinator
     from quafka_gateway.fetch.reader import FetchReader
 
-_KEPT_ANSWERS = 64 << 20
+_CACHED_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,19 +55,21 @@ class Services:
     advertised: tuple[str, int]
     tracer: Tracer
     request_max_bytes: int
-    memory: RequestMemory
+    request_memory: RequestMemory
     fetch_sessions: FetchSessions
-    responses: ResponseMemory
+    response_memory: ResponseMemory
     reader: FetchReader | BrokersReader
     admin: Admin
     config: EdgeSettings
     stats: GatewayStats = field(default_factory=GatewayStats)
-    answers: AnswerCache = field(init=False)
-    long_answers: LongAnswers = field(init=False)
+    response_cache: ResponseCache = field(init=False)
+    long_responses: LongResponseLimiter = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "answers", AnswerCache(_KEPT_ANSWERS, self.responses))
-        object.__setattr__(self, "long_answers", LongAnswers(self.responses))
+        object.__setattr__(
+            self, "response_cache", ResponseCache(_CACHED_BYTES, self.response_memory)
+        )
+        object.__setattr__(self, "long_responses", LongResponseLimiter(self.response_memory))
 
 
 @dataclass(slots=True)

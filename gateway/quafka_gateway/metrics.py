@@ -75,13 +75,16 @@ class GatewayMetrics:
         )
         yield counter("quafka_gateway_connections_refused", "Those above the limit", stats.refused)
         services = self.services
-        yield gauge("quafka_gateway_request_memory_bytes", "Held of requests", services.memory.held)
+        yield gauge(
+            "quafka_gateway_request_memory_bytes", "Held of requests", services.request_memory.held
+        )
         yield counter(
             "quafka_gateway_evicted_connections",
-            "Connections closed for the memory that their requests held", services.memory.evicted,
+            "Connections closed for the memory that their requests held",
+            services.request_memory.evicted,
         )  # fmt: skip
         yield gauge(
-            "quafka_gateway_response_memory_bytes", "Held of answers", services.responses.held
+            "quafka_gateway_response_memory_bytes", "Held of answers", services.response_memory.held
         )
 
     def _fetches(self) -> Iterator[Family]:

@@ -21,9 +21,8 @@ from quafka_gateway.edge.connection_limits import ConnectionLimits
 from quafka_gateway.edge.listener import Listener
 from quafka_gateway.fetch.reader import FetchReader
 from quafka_gateway.fetch.session import FetchSessions
+from quafka_gateway.memory import RequestMemory, ResponseMemory
 from quafka_gateway.metrics import GatewayMetrics
-from quafka_gateway.request_memory import RequestMemory
-from quafka_gateway.response_memory import ResponseMemory
 from quafka_gateway.stats import GatewayStats
 from quafka_mesh_ops.allow_list import AllowList
 from quafka_mesh_ops.client import MeshClient
@@ -102,7 +101,7 @@ class Gateway:
             advertised=self._advertised,
             tracer=self._tracer,
             request_max_bytes=config.socket_request_max_bytes,
-            memory=RequestMemory(
+            request_memory=RequestMemory(
                 config.queued_max_request_bytes,
                 max(config.queued_max_request_bytes_per_ip, config.socket_request_max_bytes),
             ),
@@ -111,7 +110,7 @@ class Gateway:
                 _MAX_ALL_SESSIONS_PARTITIONS,
                 _MAX_SESSION_PARTITIONS,
             ),
-            responses=responses,
+            response_memory=responses,
             reader=self._reader,
             admin=Admin(self._links, org_routes),
             config=config,

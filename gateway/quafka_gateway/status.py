@@ -54,8 +54,8 @@ def _clients(services: Services, listener: Listener) -> Facts:
             ("closed for what they sent", count(stats.malformed)),
             ("received from them", size(stats.received)),
             ("sent to them", size(stats.sent)),
-            ("held of requests", size(services.memory.held)),
-            ("held of answers", size(services.responses.held)),
+            ("held of requests", size(services.request_memory.held)),
+            ("held of answers", size(services.response_memory.held)),
         ],
     )
 

@@ -25,7 +25,8 @@ from quafka_broker.metrics import BrokerMetrics
 from quafka_broker.op_stats import BrokerStats
 from quafka_broker.state import BrokerState
 from quafka_gateway.cluster import parked
-from quafka_gateway.stats import GatewayStats, error_codes
+from quafka_gateway.responses.error_codes import error_codes
+from quafka_gateway.stats import GatewayStats
 from quafka_proto.message import Message
 from quafka_proto.schema.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from quafka_proto.schema.produce import (
@@ -174,7 +175,9 @@ def of_requests() -> None:
         def count(response: Message = response) -> None:
             waited = parked.begin()
             began = time.perf_counter()
-            stats.done("Fetch", error_codes(response), time.perf_counter() - began, waited.seconds)
+            stats.count_request(
+                "Fetch", error_codes(response), time.perf_counter() - began, waited.seconds
+            )
 
         print(f"{name:36}{1e6 * min(timeit.repeat(count, number=2_000)) / 2_000:10.2f}")
     histogram = Histogram()

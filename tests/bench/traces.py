@@ -21,7 +21,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import NamedTuple
 
-from quafka_gateway.edge.client_context import client_of
+from quafka_gateway.handlers.client_context import client_of
 from quafka_proto.codec import encode
 from quafka_telemetry import semconv
 from quafka_telemetry.otlp import OtlpTracer, SpanQueue

@@ -22,8 +22,7 @@ from quafka_gateway.context import Services
 from quafka_gateway.edge.connection import KafkaConnection
 from quafka_gateway.fetch.reader import FetchReader
 from quafka_gateway.fetch.session import FetchSessions
-from quafka_gateway.request_memory import RequestMemory
-from quafka_gateway.response_memory import ResponseMemory
+from quafka_gateway.memory import RequestMemory, ResponseMemory
 from quafka_mesh_ops.client import MeshClient
 from quafka_mesh_ops.errors import OpFailedError, PeerUnavailableError
 from quafka_mesh_ops.frames import (

@@ -22,8 +22,6 @@ from dataclasses import dataclass
 from itertools import dropwhile
 from typing import Any, cast
 
-from quafka_gateway.answers.answer_size import is_long
-from quafka_gateway.answers.encoded_answer import EncodedAnswer
 from quafka_gateway.api import Api
 from quafka_gateway.cluster import parked
 from quafka_gateway.cluster.broker_link import UnavailableError
@@ -34,7 +32,10 @@ from quafka_gateway.edge.request_intake import RequestIntake
 from quafka_gateway.edge.request_trace import ConnectionTracing, RequestTrace
 from quafka_gateway.edge.response_writer import ResponseWriter
 from quafka_gateway.handlers.order import Order, Turns
-from quafka_gateway.stats import SlowRequest, error_codes, error_codes_in_steps
+from quafka_gateway.responses.encoded_response import EncodedResponse
+from quafka_gateway.responses.error_codes import error_codes, error_codes_in_steps
+from quafka_gateway.responses.response_length import is_long
+from quafka_gateway.stats import SlowRequest
 from quafka_proto.codec import encode_in_steps
 from quafka_proto.errors import ErrorCode, Malformed
 from quafka_proto.headers import RequestHeader, encode_response, frame_response
@@ -126,9 +127,11 @@ class KafkaConnection(asyncio.Protocol):
         rate = config.socket_min_bytes_per_second
         reads = Progress(config.socket_response_stall_ms / 1000, rate)
         assert self._transport is not None
-        self._writer = ResponseWriter(self._transport, services.responses, services.stats, reads)
+        self._writer = ResponseWriter(
+            self._transport, services.response_memory, services.stats, reads
+        )
         sends = Progress(config.socket_request_stall_ms / 1000, rate)
-        self._held = services.memory.holder(self.host, self._evict, self._balance_reading)
+        self._held = services.request_memory.open(self.host, self._evict, self._balance_reading)
         self._intake = RequestIntake(services.request_max_bytes, self._held, sends)
         self._frames = self._intake.frames  # whole, not yet begun
 
@@ -223,7 +226,7 @@ class KafkaConnection(asyncio.Protocol):
             try:
                 decoded = decode_request(self._services.apis, frame)
             except Malformed:
-                self._held.give(len(frame), asyncio.get_running_loop().time())
+                self._held.release(len(frame), asyncio.get_running_loop().time())
                 raise
             if isinstance(decoded, Decoding):
                 self._decoding = decoded
@@ -256,7 +259,7 @@ class KafkaConnection(asyncio.Protocol):
             self._intake.resumed(asyncio.get_running_loop().time())
             self._transport.resume_reading()
         if not self._reading and self._held.full:
-            self._held.wait()
+            self._held.wait_for_room()
 
     def _evict(self, reason: str) -> None:
         """Make room for others: this one holds the most."""
@@ -269,13 +272,13 @@ class KafkaConnection(asyncio.Protocol):
         try:
             decoded = await decoding.finish()
         except Malformed as e:
-            self._held.give(len(frame), asyncio.get_running_loop().time())
+            self._held.release(len(frame), asyncio.get_running_loop().time())
             self._refuse(str(e))
             return
         finally:
             self._decoding = None
         if self._transport is None and not decoded.api.order.writes:
-            self._held.give(len(frame), asyncio.get_running_loop().time())
+            self._held.release(len(frame), asyncio.get_running_loop().time())
             return
         self._add(decoded, frame)
         self._resume()
@@ -363,7 +366,7 @@ class KafkaConnection(asyncio.Protocol):
         self._advance()
 
     async def _errors(
-        self, slot: _Slot, response: Message | EncodedAnswer | None
+        self, slot: _Slot, response: Message | EncodedResponse | None
     ) -> Collection[int]:
         if isinstance(response, Message) and slot.checks_length and is_long(response):
             return await in_slices(error_codes_in_steps(response))
@@ -371,7 +374,7 @@ class KafkaConnection(asyncio.Protocol):
 
     async def _long_answer(
         self, slot: _Slot, context: RequestContext
-    ) -> Message | EncodedAnswer | None:
+    ) -> Message | EncodedResponse | None:
         """Make an answer that may be long, when the client has read the one before it."""
         while self._next_long() is not slot:
             slot.turn = asyncio.get_running_loop().create_future()
@@ -380,7 +383,7 @@ class KafkaConnection(asyncio.Protocol):
                 await slot.turn
             finally:
                 self._long_waits -= 1
-        async with self._services.long_answers.turn():
+        async with self._services.long_responses.admitted():
             response = await slot.api.handler(slot.request, context)
             await self._encode(slot, response)
             return response
@@ -399,13 +402,13 @@ class KafkaConnection(asyncio.Protocol):
         if following is not None and following.turn is not None and not following.turn.done():
             following.turn.set_result(None)
 
-    async def _encode(self, slot: _Slot, response: Message | EncodedAnswer | None) -> None:
+    async def _encode(self, slot: _Slot, response: Message | EncodedResponse | None) -> None:
         """Make the answer's bytes. Raises ValueError where something in it has no room."""
         if response is None:
             return
         correlation_id, version = slot.header.correlation_id, slot.header.api_version
         with NO_SPAN if slot.trace is None else slot.trace.encoding():
-            if isinstance(response, EncodedAnswer):
+            if isinstance(response, EncodedResponse):
                 slot.answer = frame_response(correlation_id, response.kind, version, response.body)
                 slot.shared = response.shared
             elif slot.checks_length and is_long(response):
@@ -415,11 +418,11 @@ class KafkaConnection(asyncio.Protocol):
                 slot.answer = encode_response(correlation_id, response, version)
         if slot.may_be_long and self._transport is not None:
             slot.counted = sum(map(len, slot.answer)) - slot.shared
-            self._services.responses.take(slot.counted)
+            self._services.response_memory.hold(slot.counted)
 
     def _uncount(self, slot: _Slot) -> None:
         if slot.counted:
-            self._services.responses.give(slot.counted)
+            self._services.response_memory.release(slot.counted)
             slot.counted = 0
 
     def _give_up(self, slot: _Slot, reason: str) -> None:
@@ -439,7 +442,7 @@ class KafkaConnection(asyncio.Protocol):
             trace = self._tracing.late(slot.api, slot.header, errors, seconds, waited.seconds)
         else:
             trace.answered(errors, seconds, waited.seconds)
-        if stats.done(slot.api.name, errors, seconds, waited.seconds):
+        if stats.count_request(slot.api.name, errors, seconds, waited.seconds):
             stats.slow.append(
                 SlowRequest(
                     time.time(),
@@ -457,7 +460,7 @@ class KafkaConnection(asyncio.Protocol):
         """The request's bytes are not needed any more."""
         if slot.request is not None:
             slot.request = None
-            self._held.give(slot.size, asyncio.get_running_loop().time())
+            self._held.release(slot.size, asyncio.get_running_loop().time())
 
     # --- answers ----------------------------------------------------------------------------
 

@@ -1,37 +1,10 @@
-"""How many connections there may be, in all and from one address. Pure."""
+"""How many connections clients may have, in all and from one address. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from ipaddress import ip_address
-from typing import NamedTuple
 
-
-class AddressLimit(NamedTuple):
-    """How many connections one IP address may have."""
-
-    host: str
-    most: int
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.most}" if ":" in self.host else f"{self.host}:{self.most}"
-
-
-def parse_overrides(text: str) -> tuple[AddressLimit, ...]:
-    """Read "192.0.2.1:100,[2001:db8::1]:0".
-
-    Raises:
-        ValueError: a part is no IP address with a number of 0 or more.
-    """
-    return tuple(_override(part.strip()) for part in text.split(",") if part.strip())
-
-
-def _override(text: str) -> AddressLimit:
-    host, _, most = text.rpartition(":")
-    bare = host.removeprefix("[").removesuffix("]")
-    if not most.isdecimal():
-        raise ValueError(text)
-    return AddressLimit(str(ip_address(bare)), int(most))
+from quafka_gateway.config import AddressLimit
 
 
 class ConnectionLimits:

@@ -129,14 +129,14 @@ class Listener:
                     connection.close("an answer is not read, or is read too slowly")
                 elif connection.idle_since(now) > self._idle_seconds:
                     connection.close("idle")
-            self._services.memory.relieve(now)
-            self._relieve(self._services.responses.excess, now)
+            self._services.request_memory.relieve(now)
+            self._relieve(self._services.response_memory.excess, now)
             await self._give_back()
 
     async def _give_back(self) -> None:
         """Large requests that were held do not make the process large for ever."""
         assert self._services is not None, "serve() comes first"
-        requests, responses = self._services.memory, self._services.responses
+        requests, responses = self._services.request_memory, self._services.response_memory
         self._heap.note(requests.peak + responses.held)
         requests.peak = requests.held
         await self._heap.give_back(requests.held + responses.held)

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from functools import cache
 from time import perf_counter
 
-from quafka_gateway.answers.answer_size import is_long
 from quafka_gateway.api import Api
 from quafka_gateway.edge import quirks
 from quafka_gateway.handlers import api_versions
 from quafka_gateway.handlers.order import Order
+from quafka_gateway.responses.response_length import is_long
 from quafka_proto.codec import decode_front, decode_in_steps
 from quafka_proto.errors import Malformed, UnsupportedVersion
 from quafka_proto.headers import RequestHeader, decode_request_header

@@ -6,7 +6,7 @@ from collections import deque
 
 from quafka_gateway.edge.framing import RequestFramer
 from quafka_gateway.edge.progress import Progress
-from quafka_gateway.request_memory import Holder
+from quafka_gateway.memory import HeldRequests
 
 
 class RequestIntake:
@@ -15,7 +15,7 @@ class RequestIntake:
     Once a request has begun to arrive it must go on arriving (`Progress`), while it is read.
     """
 
-    def __init__(self, limit: int, held: Holder, progress: Progress) -> None:
+    def __init__(self, limit: int, held: HeldRequests, progress: Progress) -> None:
         self._limit = limit
         self._held = held
         self._progress = progress
@@ -27,14 +27,14 @@ class RequestIntake:
         before = self._framer.partial
         frames = self._framer.feed(data)
         for frame in frames:
-            self._held.take(len(frame), now)
+            self._held.hold(len(frame), now)
         self.frames.extend(frames)
         is_new = bool(frames) or not before
         if is_new:
             self._progress.begin(now)
         else:
             self._progress.made(len(data), now)
-        self._held.part(self._framer.partial, now, is_new=is_new)
+        self._held.hold_partial(self._framer.partial, now, is_new=is_new)
 
     def resumed(self, now: float) -> None:
         """The client was not read from for a while."""
@@ -47,10 +47,10 @@ class RequestIntake:
     def drop(self, now: float) -> None:
         """Forget the requests that were not begun."""
         while self.frames:
-            self._held.give(len(self.frames.popleft()), now)
+            self._held.release(len(self.frames.popleft()), now)
 
     def gone(self, now: float) -> None:
         """Nothing more is read: hold nothing that was not begun."""
         self._framer = RequestFramer(self._limit)
-        self._held.gone()
+        self._held.connection_lost()
         self.drop(now)

@@ -16,7 +16,7 @@ from collections.abc import Collection
 
 from quafka_gateway.api import Api
 from quafka_gateway.context import Services
-from quafka_gateway.edge.client_context import client_of
+from quafka_gateway.handlers.client_context import client_of
 from quafka_proto.errors import ErrorCode
 from quafka_proto.headers import RequestHeader
 from quafka_proto.message import Message

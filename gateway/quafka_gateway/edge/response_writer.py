@@ -11,7 +11,7 @@ import math
 from collections import deque
 
 from quafka_gateway.edge.progress import Progress
-from quafka_gateway.response_memory import ResponseMemory
+from quafka_gateway.memory import ResponseMemory
 from quafka_gateway.stats import GatewayStats
 from quafka_proto.message import Buffer
 
@@ -116,7 +116,7 @@ class ResponseWriter:
         self._count(held + self._transport.get_write_buffer_size())
 
     def _count(self, held: int) -> None:
-        self._memory.take(held - self._counted)
+        self._memory.hold(held - self._counted)
         self._counted = held
 
     def _next_group(self) -> tuple[list[Buffer], int]:

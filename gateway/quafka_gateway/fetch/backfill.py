@@ -14,7 +14,7 @@ from collections import deque
 
 from quafka_gateway.fetch.cache import CachedPartition, PartitionKey
 from quafka_gateway.fetch.shared_polls import Ask
-from quafka_gateway.response_memory import FLOOR
+from quafka_gateway.memory import RESPONSE_FLOOR
 from quafka_mesh_ops.ops.records import FetchOp, FetchOps, FetchOpsResp
 from quafka_telemetry import semconv
 from quafka_telemetry.tracing import TraceContext, Tracer
@@ -204,4 +204,4 @@ class Fills:
     def _size(self, partition: CachedPartition, window: int) -> int:
         """Bytes to ask for: what keeps a window full with two reads, and no less than a batch."""
         wanted = CHUNK if self._tail_is_live else min(max(CHUNK, window // 2), LARGEST_CHUNK)
-        return max(min(wanted, self._lane.share), FLOOR, partition.largest)
+        return max(min(wanted, self._lane.share), RESPONSE_FLOOR, partition.largest)

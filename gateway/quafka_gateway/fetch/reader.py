@@ -26,7 +26,7 @@ from quafka_gateway.fetch.cache import CachedPartition, FetchCache
 from quafka_gateway.fetch.lease import ReadLease
 from quafka_gateway.fetch.shared_polls import Covers, SharedPolls
 from quafka_gateway.fetch.watermarks import Watermarks
-from quafka_gateway.response_memory import FLOOR, ResponseMemory
+from quafka_gateway.memory import RESPONSE_FLOOR, ResponseMemory
 from quafka_mesh_ops.ops.records import (
     MOST_BATCHES,
     Change,
@@ -292,8 +292,8 @@ class FetchReader:
         wanted = max(_POLL_BYTES if parked else _FIRST_BYTES, op.min_bytes)
         allowed = self._memory.allowance(min(wanted, op.max_bytes))
         # Many are parked at a time, and few of them are given much at once.
-        counted = min(allowed, FLOOR) if parked else allowed
-        self._memory.take(counted)
+        counted = min(allowed, RESPONSE_FLOOR) if parked else allowed
+        self._memory.hold(counted)
         self.polls += 1
         self.parked += 1
         try:
@@ -302,7 +302,7 @@ class FetchReader:
             )
         finally:
             self.parked -= 1
-            self._memory.give(counted)
+            self._memory.release(counted)
         if parked and any(part.records for part in answer.partitions):
             self._fills.tail_moved()
         for wish, part in zip(op.partitions, answer.partitions, strict=True):
@@ -339,11 +339,11 @@ class FetchReader:
         return answer
 
     async def _ask_counted(self, op: FetchOps, trace: TraceContext | None) -> FetchOpsResp:
-        self._memory.take(op.max_bytes)
+        self._memory.hold(op.max_bytes)
         try:
             return await self._ask(op, trace)
         finally:
-            self._memory.give(op.max_bytes)
+            self._memory.release(op.max_bytes)
 
     # --- what is known ----------------------------------------------------------------------
 

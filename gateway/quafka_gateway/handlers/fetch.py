@@ -13,9 +13,9 @@ from collections.abc import Generator, Iterator
 from itertools import chain, groupby, islice
 
 from quafka_gateway.context import RequestContext
-from quafka_gateway.edge.client_context import client_context
 from quafka_gateway.fetch.session import replica_id, wanted_in_steps
 from quafka_gateway.handlers import message_sets
+from quafka_gateway.handlers.client_context import client_context
 from quafka_mesh_ops.ops.records import FetchOp, FetchOpResp, FetchOps
 from quafka_proto.errors import ErrorCode
 from quafka_proto.schema.fetch import (

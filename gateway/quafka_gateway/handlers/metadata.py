@@ -16,10 +16,10 @@ from __future__ import annotations
 
 from typing import cast
 
-from quafka_gateway.answers.encoded_answer import EncodedAnswer
-from quafka_gateway.answers.partition_block import PartitionBlock, block_of
 from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers.authorized import cluster_operations, topic_operations
+from quafka_gateway.responses.encoded_response import EncodedResponse
+from quafka_gateway.responses.metadata_partitions import PartitionBlock, block_of
 from quafka_mesh_ops.ops.records import DescribeTopics, DescribeTopicsResp, TopicDescription
 from quafka_proto.codec import encode_in_steps
 from quafka_proto.message import Encoded
@@ -41,7 +41,7 @@ _MANY_PARTITIONS = 5_000
 
 async def handle(
     request: MetadataRequest, context: RequestContext
-) -> MetadataResponse | EncodedAnswer:
+) -> MetadataResponse | EncodedResponse:
     """Describe the topics asked for, and this gateway."""
     question = _question(request, context)
     with context.child("gateway.kafka.metadata") as span:
@@ -49,12 +49,12 @@ async def handle(
     if not _is_long(found.topics):
         return await _answer(request, found, context)
 
-    async def encode() -> EncodedAnswer:
+    async def encode() -> EncodedResponse:
         answer = await _answer(request, found, context)
         body = await in_slices(encode_in_steps(answer, context.version))
         blocks = sum(len(piece) for piece in body if isinstance(piece, memoryview))
         errors = {topic.error_code for topic in found.topics} - {0}
-        return EncodedAnswer(MetadataResponse, body, frozenset(errors), blocks)
+        return EncodedResponse(MetadataResponse, body, frozenset(errors), blocks)
 
     if question.topics is not None or not found.version:
         return await encode()
@@ -63,7 +63,7 @@ async def handle(
         request.include_topic_authorized_operations,
         request.include_cluster_authorized_operations,
     )  # fmt: skip
-    return await context.services.answers.get(key, encode)
+    return await context.services.response_cache.get(key, encode)
 
 
 def _is_long(topics: list[TopicDescription]) -> bool:

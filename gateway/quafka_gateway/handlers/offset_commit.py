@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 
-from quafka_gateway.answers.encoded_answer import EncodedAnswer
 from quafka_gateway.context import RequestContext
+from quafka_gateway.responses.encoded_response import EncodedResponse
 from quafka_mesh_ops.ops.groups import CommitOffset, CommitOffsets
 from quafka_proto.codec import encode_in_steps
 from quafka_proto.schema.offsets import (
@@ -26,7 +26,7 @@ _MANY = 500
 
 async def handle(
     request: OffsetCommitRequest, context: RequestContext
-) -> OffsetCommitResponse | EncodedAnswer:
+) -> OffsetCommitResponse | EncodedResponse:
     """Commit every partition's offset."""
     op = CommitOffsets(
         request.group_id,
@@ -41,7 +41,7 @@ async def handle(
     if len(errors) <= _MANY:
         return response
     body = await in_slices(encode_in_steps(response, context.version))
-    return EncodedAnswer(OffsetCommitResponse, body, frozenset(errors) - {0})
+    return EncodedResponse(OffsetCommitResponse, body, frozenset(errors) - {0})
 
 
 def _offsets(

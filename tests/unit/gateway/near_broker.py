@@ -12,7 +12,7 @@ from quafka_broker.ops import fetch, produce
 from quafka_broker.state import BrokerState
 from quafka_gateway.cluster.broker_link import BrokerLink
 from quafka_gateway.fetch.reader import FetchReader
-from quafka_gateway.response_memory import ResponseMemory
+from quafka_gateway.memory import ResponseMemory
 from quafka_mesh_ops.ops.records import (
     FetchOp,
     FetchOpResp,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from quafka_gateway.edge.client_context import client_context, client_of
+from quafka_gateway.handlers.client_context import client_context, client_of
 from quafka_proto.codec import encode
 from quafka_proto.compression import Codec
 from quafka_proto.record_codec import Record, build_batch, first_headers

@@ -19,8 +19,7 @@ from quafka_gateway.edge import connection
 from quafka_gateway.edge.connection import KafkaConnection
 from quafka_gateway.fetch.reader import FetchReader
 from quafka_gateway.fetch.session import FetchSessions
-from quafka_gateway.request_memory import RequestMemory
-from quafka_gateway.response_memory import ResponseMemory
+from quafka_gateway.memory import RequestMemory, ResponseMemory
 from quafka_mesh_ops.ops.records import (
     DescribeTopicsResp,
     FetchOpResp,
@@ -265,7 +264,7 @@ async def test_a_long_answer_is_made_once_and_when_the_one_before_it_was_read(
 ) -> None:
     topics = ManyTopics()
     monkeypatch.setattr(client.broker, "describe_topics", topics, raising=False)
-    answers = client.services.answers
+    answers = client.services.response_cache
     client.connection.pause_writing()
     for number in range(1, 9):
         client.send(number, MetadataRequest(topics=None), 12)
@@ -277,7 +276,7 @@ async def test_a_long_answer_is_made_once_and_when_the_one_before_it_was_read(
     assert topics.asked == 8
     assert client.transport.answered() == [*range(1, 9)]
     assert 0 < answers.held < len(client.transport.written) // 7
-    assert client.services.responses.held == answers.held
+    assert client.services.response_memory.held == answers.held
 
 
 async def test_long_answers_wait_while_answers_hold_too_much(
@@ -285,13 +284,13 @@ async def test_long_answers_wait_while_answers_hold_too_much(
 ) -> None:
     topics = ManyTopics()
     monkeypatch.setattr(client.broker, "describe_topics", topics, raising=False)
-    responses = client.services.responses
-    responses.take(2 << 20)
+    responses = client.services.response_memory
+    responses.hold(2 << 20)
     client.send(1, MetadataRequest(topics=None), 12)
     client.versions(2)
     await settle()
     assert topics.asked == 0
-    responses.give(2 << 20)
+    responses.release(2 << 20)
     while len(client.transport.answered()) < 2:
         await asyncio.sleep(0)
     assert topics.asked == 1
@@ -307,7 +306,7 @@ async def test_a_long_answer_is_dropped_with_its_client(
     await settle()
     client.connection.connection_lost(None)
     await client.connection.wait_tasks()
-    assert client.memory.held == client.services.responses.held == 0
+    assert client.memory.held == client.services.response_memory.held == 0
 
 
 async def test_a_fetch_waits_for_the_answers_before_it(client: Client) -> None:

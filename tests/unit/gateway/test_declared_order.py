@@ -24,8 +24,7 @@ from quafka_gateway.context import RequestContext, Services
 from quafka_gateway.fetch.reader import FetchReader
 from quafka_gateway.fetch.session import FetchSessions
 from quafka_gateway.handlers.order import Order, State
-from quafka_gateway.request_memory import RequestMemory
-from quafka_gateway.response_memory import ResponseMemory
+from quafka_gateway.memory import RequestMemory, ResponseMemory
 from quafka_mesh_ops.client import MeshClient
 from quafka_mesh_ops.ops.codec import Op, OpCode
 from quafka_mesh_ops.ops.records import DescribeTopics

@@ -6,9 +6,10 @@ from typing import cast
 
 import pytest
 
-from quafka_gateway.answers.encoded_answer import AnswerCache, EncodedAnswer
-from quafka_gateway.answers.partition_block import block_of
-from quafka_gateway.response_memory import ResponseMemory
+from quafka_gateway.memory import ResponseMemory
+from quafka_gateway.responses.encoded_response import EncodedResponse
+from quafka_gateway.responses.metadata_partitions import block_of
+from quafka_gateway.responses.response_cache import ResponseCache
 from quafka_proto.codec import decode, encode
 from quafka_proto.message import Buffer
 from quafka_proto.schema.metadata import (
@@ -50,15 +51,15 @@ def test_all_topics_and_alike_versions_share_one_block() -> None:
 
 async def test_answers_are_kept_within_bounds_and_counted() -> None:
     memory = ResponseMemory(1_000)
-    answers = AnswerCache(100, memory)
+    answers = ResponseCache(100, memory)
     made: list[str] = []
     block = memoryview(bytes(10_000))
 
-    async def answer(name: str, size: int, *shared: Buffer) -> EncodedAnswer:
-        async def make() -> EncodedAnswer:
+    async def answer(name: str, size: int, *shared: Buffer) -> EncodedResponse:
+        async def make() -> EncodedResponse:
             made.append(name)
             body = [bytes(size), *shared]
-            return EncodedAnswer(MetadataResponse, body, shared=sum(map(len, shared)))
+            return EncodedResponse(MetadataResponse, body, shared=sum(map(len, shared)))
 
         return await answers.get(name, make)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from quafka_gateway.edge.progress import Progress
 from quafka_gateway.edge.response_writer import ResponseWriter
-from quafka_gateway.response_memory import ResponseMemory
+from quafka_gateway.memory import ResponseMemory
 from quafka_gateway.stats import GatewayStats
 from tests.support.memory_transport import MemoryTransport
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from quafka_gateway.request_memory import Holder, RequestMemory
+from quafka_gateway.memory import HeldRequests, RequestMemory
 
 
 class Clients:
@@ -13,8 +13,8 @@ class Clients:
         self.closed: list[str] = []
         self.resumed: list[str] = []
 
-    def connect(self, name: str, address: str = "192.0.2.1") -> Holder:
-        return self.memory.holder(
+    def connect(self, name: str, address: str = "192.0.2.1") -> HeldRequests:
+        return self.memory.open(
             address, lambda _: self.closed.append(name), lambda: self.resumed.append(name)
         )
 
@@ -22,14 +22,14 @@ class Clients:
 def test_the_largest_for_the_longest_makes_room_and_not_who_comes_next() -> None:
     clients = Clients(1_000)
     for number, size in enumerate((300, 290, 280)):
-        clients.connect(f"old {number}").part(size, 0.0, is_new=True)
+        clients.connect(f"old {number}").hold_partial(size, 0.0, is_new=True)
     honest = clients.connect("honest")
-    honest.part(150, 100.0, is_new=True)
+    honest.hold_partial(150, 100.0, is_new=True)
     assert clients.closed == ["old 0"]
     assert clients.memory.held == 720
-    honest.part(400, 110.0, is_new=False)
+    honest.hold_partial(400, 110.0, is_new=False)
     assert clients.closed == ["old 0"]
-    honest.part(440, 110.0, is_new=False)
+    honest.hold_partial(440, 110.0, is_new=False)
     assert clients.closed == ["old 0", "old 1"]
 
 
@@ -37,10 +37,10 @@ def test_six_unfinished_frames_from_one_address_cost_that_address_alone() -> Non
     clients = Clients(1_000, per_address=500)
     attackers = [clients.connect(f"attacker {n}", "198.51.100.7") for n in range(6)]
     other = clients.connect("other", "192.0.2.2")
-    other.part(400, 0.0, is_new=True)
+    other.hold_partial(400, 0.0, is_new=True)
     for second in range(10):
         for attacker in attackers:
-            attacker.part(attacker.partial + 20, 100.0 + second, is_new=not second)
+            attacker.hold_partial(attacker.partial + 20, 100.0 + second, is_new=not second)
     assert clients.closed
     assert all(name.startswith("attacker") for name in clients.closed)
     assert clients.memory.held <= 400 + 500
@@ -50,29 +50,29 @@ def test_an_address_or_a_connection_with_too_many_whole_requests_alone_is_not_re
     clients = Clients(8_000, per_address=3_000)
     first, second = clients.connect("first"), clients.connect("second")
     other = clients.connect("other", "192.0.2.2")
-    first.take(1_001, 0.0)  # an eighth and more
+    first.hold(1_001, 0.0)  # an eighth and more
     assert [h.full for h in (first, second, other)] == [True, False, False]
-    first.wait()
-    second.take(2_000, 0.0)
+    first.wait_for_room()
+    second.hold(2_000, 0.0)
     assert [h.full for h in (first, second, other)] == [True, True, False]
-    second.wait()
-    first.give(1, 1.0)
+    second.wait_for_room()
+    first.release(1, 1.0)
     assert clients.resumed == ["first"]
-    second.give(1_900, 2.0)
+    second.release(1_900, 2.0)
     assert sorted(clients.resumed) == ["first", "second"]
 
 
 def test_everybody_goes_on_when_there_is_room_again() -> None:
     clients = Clients(1_000)
     big, small = clients.connect("big"), clients.connect("small", "192.0.2.2")
-    big.take(1_500, 0.0)
+    big.hold(1_500, 0.0)
     for holder in (big, small):
         assert holder.full
-        holder.wait()
+        holder.wait_for_room()
     gone = clients.connect("gone")
-    gone.wait()
-    gone.gone()
-    big.give(1_500, 1.0)
+    gone.wait_for_room()
+    gone.connection_lost()
+    big.release(1_500, 1.0)
     assert sorted(clients.resumed) == ["big", "small"]
     assert clients.memory.held == 0
 
@@ -80,14 +80,14 @@ def test_everybody_goes_on_when_there_is_room_again() -> None:
 def test_requests_behind_a_parked_one_do_not_stop_everybody_for_long() -> None:
     clients = Clients(1_000)
     parked, busy = clients.connect("parked"), clients.connect("busy", "192.0.2.2")
-    parked.take(700, 0.0)
-    busy.take(600, 0.0)
+    parked.hold(700, 0.0)
+    busy.hold(600, 0.0)
     clients.memory.relieve(5.0)
-    busy.give(100, 14.0)  # answers leave
+    busy.release(100, 14.0)  # answers leave
     clients.memory.relieve(14.0)
     assert clients.closed == []
     clients.memory.relieve(15.0)
     assert clients.closed == ["parked"]
-    parked.give(700, 15.0)
+    parked.release(700, 15.0)
     clients.memory.relieve(40.0)
     assert clients.closed == ["parked"]

@@ -1,4 +1,4 @@
-"""Who may make a long answer now: few at a time, and nobody while answers hold too much memory."""
+"""Bounds how many long responses are made at a time, and stops them while memory is short."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from itertools import count
 
-from quafka_gateway.response_memory import ResponseMemory
+from quafka_gateway.memory import ResponseMemory
 from quafka_telemetry.turns import Turns
 
 _AT_A_TIME = 4
 
 
-class LongAnswers:
-    """Turns of all connections of one gateway, in the order of asking."""
+class LongResponseLimiter:
+    """Admits the long responses of all connections in the order in which they are asked for."""
 
     def __init__(self, memory: ResponseMemory) -> None:
         self._turns = Turns(_AT_A_TIME, lambda: memory.excess > 0)
@@ -21,8 +21,8 @@ class LongAnswers:
         memory.when_room(self._turns.admit)
 
     @asynccontextmanager
-    async def turn(self) -> AsyncGenerator[None]:
-        """Wait for a turn; it ends with the context, when the answer is made and counted."""
+    async def admitted(self) -> AsyncGenerator[None]:
+        """Wait for admission; leave the context when the response is made and counted."""
         number = next(self._numbers)
         try:
             await self._turns.take(number)

@@ -1,0 +1,269 @@
+"""Bounds on the request and response bytes that all connections of a gateway hold. Pure.
+
+Requests. A whole request is answered sooner or later, whatever its client does. While the bytes of
+whole requests are above the limit, no connection is read from; while those of one address or one
+connection are above their share, that address or connection is not read from. An unfinished
+request may never become whole. When the bytes of unfinished requests are above the limit, the
+connection that has held the most bytes for the longest time is closed, not the connection whose
+bytes arrive next.
+
+Responses. No fetch waits for room: as room becomes scarce, responses become smaller, down to a
+floor that keeps every consumer served. A client that reads slowly holds one response and is not
+read from. Above the limit, clients that have read nothing for some seconds lose their connections.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+_PATIENCE = 10.0
+"""Seconds for which reading may be stopped for all before a stuck connection is closed."""
+_CONNECTION_SHARE = 8
+
+RESPONSE_FLOOR = 64 << 10
+"""Response bytes that a fetch may always ask for."""
+_RESPONSE_SHARE = 8
+
+
+@dataclass(slots=True, eq=False)
+class _Sums:
+    """Request bytes held by all connections, or by the connections of one client address."""
+
+    whole: int = 0
+    partial: int = 0
+
+
+class HeldRequests:
+    """The request bytes that one connection holds.
+
+    Attributes:
+        address: the client's address, without its port.
+        whole: bytes of whole requests that are not answered yet.
+        partial: bytes of the unfinished request.
+    """
+
+    __slots__ = ("_close", "_memory", "_resume", "_since", "address", "partial", "whole")
+
+    def __init__(
+        self,
+        memory: RequestMemory,
+        address: str,
+        close: Callable[[str], None],
+        resume: Callable[[], None],
+    ) -> None:
+        self._memory = memory
+        self.address = address
+        self._close = close
+        self._resume = resume
+        self.whole = 0
+        self.partial = 0
+        self._since = 0.0  # when the unfinished one began, or the last whole one was answered
+
+    @property
+    def full(self) -> bool:
+        """Whether the connection may not be read from."""
+        return self._memory.bars(self)
+
+    def hold(self, size: int, now: float) -> None:
+        """Count a whole request that has arrived."""
+        if not self.whole:
+            self._since = now
+        self._memory.count(self, whole=size)
+
+    def release(self, size: int, now: float) -> None:
+        """Uncount a whole request; resume every connection that this makes room for."""
+        self._since = now
+        self._memory.release(self, size)
+
+    def hold_partial(self, size: int, now: float, *, is_new: bool) -> None:
+        """Set the size of the unfinished request. May close connections, also this one."""
+        if is_new and not self.whole:
+            self._since = now
+        grows = size > self.partial
+        self._memory.count(self, partial=size - self.partial)
+        if grows:
+            self._memory.make_room(self, now)
+
+    def wait_for_room(self) -> None:
+        """Call `resume` once the connection may be read from."""
+        self._memory.waiting[self] = None
+
+    def connection_lost(self) -> None:
+        """Uncount the unfinished request. Whole requests are held until they are answered."""
+        self._memory.waiting.pop(self, None)
+        self._memory.count(self, partial=-self.partial)
+
+    def weight(self, size: int, now: float) -> float:
+        """Return bytes times seconds."""
+        return size * (1.0 + now - self._since)
+
+    def evict(self, reason: str) -> None:
+        """Close the connection. Its unfinished request is not held from now on."""
+        self._memory.count(self, partial=-self.partial)
+        self._close(reason)
+
+    def resume(self) -> None:
+        """Let the connection be read from."""
+        self._resume()
+
+
+class RequestMemory:
+    """Counts request bytes; resumes paused connections when there is room again."""
+
+    def __init__(self, limit: int, per_address: int = 0) -> None:
+        """Bound all connections by `limit`, those of one address by `per_address`; 0: no bound."""
+        self._limit = limit
+        self._per_address = per_address or limit
+        self._per_connection = limit // _CONNECTION_SHARE
+        self._all = _Sums()
+        self._addresses: dict[str, _Sums] = {}
+        self._unfinished: dict[HeldRequests, None] = {}
+        self._unanswered: dict[HeldRequests, None] = {}
+        self._full_since: float | None = None
+        self.waiting: dict[HeldRequests, None] = {}
+        self.peak = 0
+        """The most bytes that were held since this was last set."""
+        self.evicted = 0
+        """Connections closed to make room."""
+
+    @property
+    def held(self) -> int:
+        """Bytes held of whole and unfinished requests."""
+        return self._all.whole + self._all.partial
+
+    @property
+    def full(self) -> bool:
+        """Whether no connection may be read from."""
+        return self._all.whole > self._limit
+
+    def open(
+        self, address: str, close: Callable[[str], None], resume: Callable[[], None]
+    ) -> HeldRequests:
+        """Return the account of a new connection.
+
+        `close` is called with a reason when the connection must make room, `resume` when the
+        connection waits for room and there is some.
+        """
+        return HeldRequests(self, address, close, resume)
+
+    def relieve(self, now: float) -> None:
+        """Close a connection if unanswered requests have stopped all reading for too long.
+
+        Call it every few seconds. A client can park one request and send many more after it.
+        """
+        if not self.full:
+            self._full_since = None
+        elif self._full_since is None:
+            self._full_since = now
+        elif now - self._full_since >= _PATIENCE:
+            self._full_since = now
+            self._evict(self._unanswered, lambda held: held.weight(held.whole, now))
+
+    # --- for HeldRequests -------------------------------------------------------------------
+
+    def bars(self, held: HeldRequests) -> bool:
+        """Whether this connection may not be read from."""
+        if self.full or held.whole > self._per_connection:
+            return True
+        address = self._addresses.get(held.address)
+        return address is not None and address.whole > self._per_address
+
+    def count(self, held: HeldRequests, whole: int = 0, partial: int = 0) -> None:
+        """Add bytes; negative numbers remove them."""
+        if not whole and not partial:
+            return
+        held.whole += whole
+        held.partial += partial
+        address = self._addresses.setdefault(held.address, _Sums())
+        for sums in (self._all, address):
+            sums.whole += whole
+            sums.partial += partial
+        self.peak = max(self.peak, self.held)
+        if not address.whole and not address.partial:
+            del self._addresses[held.address]
+        _list(self._unfinished, held, bool(held.partial))
+        _list(self._unanswered, held, bool(held.whole))
+
+    def make_room(self, held: HeldRequests, now: float) -> None:
+        """Bring the unfinished requests of the address, and of all, below their limits.
+
+        Closes the connections with the most bytes times seconds.
+        """
+        address = self._addresses[held.address]
+        if address.partial > self._per_address:
+            neighbours = [h for h in self._unfinished if h.address == held.address]
+            self._shrink(address, self._per_address, neighbours, now)
+        if self._all.partial > self._limit:
+            self._shrink(self._all, self._limit, list(self._unfinished), now)
+
+    def release(self, held: HeldRequests, size: int) -> None:
+        """Remove bytes of whole requests; resume the waiting connections that have room now."""
+        address = self._addresses[held.address]
+        was_full = self.full or address.whole > self._per_address
+        self.count(held, whole=-size)
+        if not self.waiting or self.full:
+            return
+        # All waiting connections are checked only where the release can matter to others.
+        ends = was_full and address.whole <= self._per_address
+        for other in list(self.waiting) if ends else [held]:
+            if other in self.waiting and not self.bars(other):
+                del self.waiting[other]
+                other.resume()
+
+    def _shrink(self, sums: _Sums, limit: int, held: list[HeldRequests], now: float) -> None:
+        """Evict down to a little less than the limit, so that the next byte evicts none."""
+        while held and sums.partial > limit - limit // 8:
+            victim = max(held, key=lambda each: each.weight(each.partial, now))
+            held.remove(victim)
+            self.evicted += 1
+            victim.evict("unfinished requests hold too much memory")
+
+    def _evict(self, held: Iterable[HeldRequests], weight: Callable[[HeldRequests], float]) -> None:
+        victim = max(held, key=weight, default=None)
+        if victim is not None:
+            self.evicted += 1
+            victim.evict("unanswered requests hold too much memory")
+
+
+def _list(listed: dict[HeldRequests, None], held: HeldRequests, belongs: bool) -> None:
+    if belongs:
+        listed[held] = None
+    else:
+        listed.pop(held, None)
+
+
+class ResponseMemory:
+    """Counts the bytes of responses that are asked for or not yet sent."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self.held = 0
+        """Bytes asked for and not yet here, or here and not yet handed to the system."""
+        self._when_room: list[Callable[[], None]] = []
+
+    @property
+    def excess(self) -> int:
+        """Bytes held above the limit; negative below it."""
+        return self.held - self._limit
+
+    def allowance(self, wanted: int) -> int:
+        """Return how large a response may be: a power of two within a share of what is left, or
+        `wanted` where that is less."""
+        share = max(RESPONSE_FLOOR, (self._limit - self.held) // _RESPONSE_SHARE)
+        return min(wanted, 1 << (share.bit_length() - 1))
+
+    def when_room(self, call: Callable[[], None]) -> None:
+        """Call this whenever bytes are released and the limit is kept."""
+        self._when_room.append(call)
+
+    def hold(self, size: int) -> None:
+        """Add bytes; a negative size releases them."""
+        self.held += size
+        if size < 0 and self.held <= self._limit:
+            for call in self._when_room:
+                call()
+
+    def release(self, size: int) -> None:
+        """Remove bytes."""
+        self.hold(-size)
