@@ -20,11 +20,12 @@ from quafka.commands.output import Quantity, facts, table
 from quafka_broker.snapshots.catalog import drop, expired, load, snapshot_ids
 from quafka_broker.snapshots.control import ControlError
 from quafka_broker.snapshots.create import Creation, Made, SnapshotError
+from quafka_broker.snapshots.destination import Destination
 from quafka_broker.snapshots.from_broker import local_cut
+from quafka_broker.snapshots.open_destination import open_destination
 from quafka_broker.snapshots.pins import Cut
 from quafka_broker.snapshots.restore import DamagedSnapshotError, Restored, RestoreError, restore
 from quafka_broker.snapshots.source import Source
-from quafka_broker.snapshots.store import Store, open_store
 from quafka_broker.snapshots.verify import Verification
 from quafka_broker.topics.replay import BadRegistryError
 from quafka_broker.wal.errors import DamagedLogError, StorageError
@@ -41,12 +42,12 @@ _NICE = 10  # a broker on this machine has clients who wait
 
 def run(options: argparse.Namespace) -> int:
     """Run a subcommand; the exit code."""
-    actions: dict[str, Callable[[argparse.Namespace, Store], int]] = {
+    actions: dict[str, Callable[[argparse.Namespace, Destination], int]] = {
         "create": _create, "list": _list, "show": _show, "verify": _verify,
         "restore": _restore, "drop": _drop,
     }  # fmt: skip
     try:
-        return actions[options.action](options, open_store(options.dest))
+        return actions[options.action](options, open_destination(options.dest))
     except BrokenPipeError:
         raise  # nobody reads, which is no trouble with the snapshot
     except BlockingIOError:
@@ -70,7 +71,7 @@ def _reason(error: Exception) -> str:
 # --- create -----------------------------------------------------------------------------------
 
 
-def _create(options: argparse.Namespace, store: Store) -> int:
+def _create(options: argparse.Namespace, store: Destination) -> int:
     begun = time.monotonic()
     taken = _cut(options)  # or it says what is wrong, before anything is made
     with _out_of_the_way(), store.locked() as lock, taken as (cut, source):
@@ -198,7 +199,7 @@ class _Progress:
 # --- list, show, drop -------------------------------------------------------------------------
 
 
-def _list(options: argparse.Namespace, store: Store) -> int:
+def _list(options: argparse.Namespace, store: Destination) -> int:
     abouts: list[dict[str, Any]] = []
     faults: list[str] = []
     for snapshot_id in snapshot_ids(store):
@@ -232,7 +233,7 @@ def _print_list(abouts: list[dict[str, Any]]) -> None:
     print(table(head, rows))
 
 
-def _show(options: argparse.Namespace, store: Store) -> int:
+def _show(options: argparse.Namespace, store: Destination) -> int:
     manifest = _named(options, store)
     if options.format == "json":
         print(store.read(manifest_path(manifest.id)).decode())
@@ -262,7 +263,7 @@ def _show(options: argparse.Namespace, store: Store) -> int:
     return EXIT_DONE
 
 
-def _drop(options: argparse.Namespace, store: Store) -> int:
+def _drop(options: argparse.Namespace, store: Destination) -> int:
     if options.id not in snapshot_ids(store):  # of a mistyped DEST nothing is made
         raise FileNotFoundError(f"there is no snapshot {options.id}")
     with store.locked() as lock:
@@ -274,7 +275,7 @@ def _drop(options: argparse.Namespace, store: Store) -> int:
     return EXIT_DONE
 
 
-def _named(options: argparse.Namespace, store: Store) -> Manifest:
+def _named(options: argparse.Namespace, store: Destination) -> Manifest:
     if options.id is not None:
         return load(store, options.id)
     ids = snapshot_ids(store)
@@ -303,7 +304,7 @@ def _about(manifest: Manifest) -> dict[str, Any]:
 # --- verify -----------------------------------------------------------------------------------
 
 
-def _verify(options: argparse.Namespace, store: Store) -> int:
+def _verify(options: argparse.Namespace, store: Destination) -> int:
     manifest = _named(options, store)
     verification = Verification(store, manifest)
     whole = True
@@ -332,7 +333,7 @@ def _verify(options: argparse.Namespace, store: Store) -> int:
 # --- restore ----------------------------------------------------------------------------------
 
 
-def _restore(options: argparse.Namespace, store: Store) -> int:
+def _restore(options: argparse.Namespace, store: Destination) -> int:
     begun = time.monotonic()
     progress = _Progress(sys.stderr.isatty())
     try:

@@ -237,7 +237,7 @@ def _offset_in(
     if int(row["flags"]) & ROW_DAMAGED:
         raise Malformed("the broker found it damaged")
     at = piece.offset_of(int(row["position"])) + ENTRY_HEADER_SIZE
-    batch = snapshot.store.read(piece.log, at, int(row["length"])).tobytes()
+    batch = snapshot.store.read(piece.log, at, int(row["length"]))
     if crc32c(batch[PATCHED_SIZE:]) != read_header(batch).crc:
         raise Malformed("it does not match its CRC")
     for record in iter_records(batch, BATCH_LIMIT):

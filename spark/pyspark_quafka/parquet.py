@@ -95,11 +95,11 @@ def export_parquet(
         if rows:
             name = f"topic={quote(source.topic)}/{source.partition:05}-{source.start:020}.parquet"
             files.append(f"{snapshot.id}/{name}")
-            into.write(files[-1], made)
+            into.put(files[-1], made)
             written += len(made)
             records += rows
         progress(done, total)
-    into.write(f"{snapshot.id}/{SUCCESS}", b"")
+    into.put(f"{snapshot.id}/{SUCCESS}", b"")
     return Exported(snapshot.id, files, records, done, written)
 
 

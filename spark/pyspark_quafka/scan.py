@@ -13,7 +13,9 @@ from pyspark_quafka.decode import Arena, Batches, CorruptBatchError, Damage, Wan
 from pyspark_quafka.errors import QuafkaError
 from pyspark_quafka.options import FAILFAST
 from pyspark_quafka.snapshot import Rows, Source, keys_of, read_rows, which_source
-from pyspark_quafka.store import Store, open_store
+from pyspark_quafka.store import open_store
+from quafka_objects.errors import ObjectNotFoundError
+from quafka_objects.store import ObjectStore
 from quafka_proto.errors import Malformed
 from quafka_proto.log_format import ENTRY_HEADER_SIZE, ROW_DAMAGED, check_entry_header
 from quafka_proto.snapshot_format import Piece
@@ -61,12 +63,13 @@ def run(scan: Scan) -> Iterator[pa.RecordBatch]:
     try:
         for part in scan.slices:
             yield from _run_slice(store, scan, part, arena)
-    except FileNotFoundError as e:
-        what = e.filename or e
-        raise QuafkaError(f"a file has gone, as if its snapshot had been dropped: {what}") from e
+    except ObjectNotFoundError as e:
+        raise QuafkaError(f"a file is missing; was its snapshot dropped? {e}") from e
 
 
-def _run_slice(store: Store, scan: Scan, part: Slice, arena: Arena) -> Iterator[pa.RecordBatch]:
+def _run_slice(
+    store: ObjectStore, scan: Scan, part: Slice, arena: Arena
+) -> Iterator[pa.RecordBatch]:
     rows, wrong = read_rows(store, part.piece, part.first, part.end)
     damages = [
         Damage("", -1, -1, f"row {part.first + row} of {part.piece.index} does not match its CRC")
@@ -93,7 +96,7 @@ def _run_slice(store: Store, scan: Scan, part: Slice, arena: Arena) -> Iterator[
     order = np.argsort(position, kind="stable") if (np.diff(position) < 0).any() else None
     if order is not None:  # a rewritten segment: read it from front to back
         rows, source, starts, ends = rows[order], source[order], starts[order], ends[order]
-    for first, end in _chunks(rows, store.far):
+    for first, end in _chunks(rows, store.is_remote):
         chunk = _Chunk(rows[first:end], source[first:end], starts[first:end], ends[first:end])
         batches, damages = _load(store, part.piece, chunk, names)
         _report(damages, scan.mode)
@@ -142,18 +145,17 @@ def _chunks(rows: Rows, far: bool) -> Iterator[tuple[int, int]]:
 
 
 def _load(
-    store: Store, piece: Piece, chunk: _Chunk, names: list[tuple[str, int]]
+    store: ObjectStore, piece: Piece, chunk: _Chunk, names: list[tuple[str, int]]
 ) -> tuple[Batches, list[Damage]]:
     """The batches of a chunk, whose entries are verified to be those of the rows."""
     rows = chunk.rows
     position = rows["position"].astype(np.int64)
     length = rows["length"].astype(np.int64)
     start, end = int(position[0]), int((position + length).max()) + ENTRY_HEADER_SIZE
-    data = store.read(piece.log, piece.offset_of(start), end - start)
+    view = store.view(piece.log, piece.offset_of(start), end - start)
     at = position - start
     damages: list[Damage] = []
     whole = np.ones(len(rows), np.bool_)
-    view = data.data
     for number, (where, global_id) in enumerate(
         zip(at.tolist(), rows["global_id"].tolist(), strict=True)
     ):
@@ -163,6 +165,7 @@ def _load(
             whole[number] = False
             topic, partition = names[int(chunk.source[number])]
             damages.append(Damage(topic, partition, int(rows["base_offset"][number]), str(e)))
+    data = np.frombuffer(view, np.uint8)
     batches = Batches(
         data, at + ENTRY_HEADER_SIZE, length, chunk.source, chunk.starts, chunk.ends, names
     )

@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyspark_quafka.errors import QuafkaError, QuafkaOptionError, SnapshotNotFoundError
-from pyspark_quafka.store import Store
+from quafka_objects.errors import ObjectNotFoundError
+from quafka_objects.store import ObjectStore
 from quafka_proto.errors import Malformed
 from quafka_proto.log_format import INDEX_ROW_SIZE
 from quafka_proto.records import crc32c
@@ -81,7 +82,7 @@ class Source:
 class Snapshot:
     """One snapshot in a store."""
 
-    def __init__(self, store: Store, manifest: Manifest) -> None:
+    def __init__(self, store: ObjectStore, manifest: Manifest) -> None:
         self.store = store
         self.manifest = manifest
 
@@ -98,27 +99,27 @@ class Snapshot:
     def zones(self) -> list[Zones]:
         """The zones of each piece."""
         paths = [piece.zones for piece in self.manifest.pieces]
-        if not self.store.far:
+        if not self.store.is_remote:
             return [self._zones(path) for path in paths]
         with ThreadPoolExecutor(_READERS) as readers:
             return list(readers.map(self._zones, paths))
 
     def _zones(self, path: str) -> Zones:
         try:
-            body = check_zones(self.store.read(path).tobytes())
-        except FileNotFoundError as e:
+            body = check_zones(self.store.read(path))
+        except ObjectNotFoundError as e:
             raise QuafkaError(f"snapshot {self.id}: there is no {path}; was it dropped?") from e
         except Malformed as e:
             raise QuafkaError(f"snapshot {self.id}: {path}: {e}") from e
         return np.frombuffer(body, _ZONE)
 
 
-def snapshot_ids(store: Store) -> list[str]:
+def snapshot_ids(store: ObjectStore) -> list[str]:
     """The ids of what may be snapshots, oldest first: each counts if its manifest is there."""
-    return sorted(name for name in store.names(SNAPSHOTS) if is_snapshot_id(name))
+    return sorted(name for name in store.list_folders(SNAPSHOTS) if is_snapshot_id(name))
 
 
-def open_snapshot(store: Store, as_of: str = "latest", org: int | None = None) -> Snapshot:
+def open_snapshot(store: ObjectStore, as_of: str = "latest", org: int | None = None) -> Snapshot:
     """The snapshot of this id, or the newest one at a time, or the latest.
 
     Those of other orgs are passed over, if there is any that has this one.
@@ -148,11 +149,11 @@ def open_snapshot(store: Store, as_of: str = "latest", org: int | None = None) -
     raise SnapshotNotFoundError(f"there is no snapshot{when} in {store.where}; {_known(store)}")
 
 
-def _read(store: Store, snapshot_id: str) -> Snapshot | None:
+def _read(store: ObjectStore, snapshot_id: str) -> Snapshot | None:
     path = manifest_path(snapshot_id)
     try:
-        data = store.read(path).tobytes()
-    except FileNotFoundError:
+        data = store.read(path)
+    except ObjectNotFoundError:
         return None
     try:
         return Snapshot(store, decode_manifest(data))
@@ -160,7 +161,7 @@ def _read(store: Store, snapshot_id: str) -> Snapshot | None:
         raise QuafkaError(f"{path}: {e}") from e
 
 
-def _known(store: Store) -> str:
+def _known(store: ObjectStore) -> str:
     ids = [name for name in snapshot_ids(store) if store.exists(manifest_path(name))]
     if not ids:
         return "make one with `quafka snapshot create`"
@@ -185,20 +186,19 @@ def _milliseconds(text: str) -> int:
 # --- index rows -----------------------------------------------------------------------------
 
 
-def read_rows(store: Store, piece: Piece, first: int, end: int) -> tuple[Rows, list[int]]:
+def read_rows(store: ObjectStore, piece: Piece, first: int, end: int) -> tuple[Rows, list[int]]:
     """Index rows of a piece, and the numbers of those that do not match their CRCs."""
     start = piece.index_offset + INDEX_ROW_SIZE * first
     data = store.read(piece.index, start, INDEX_ROW_SIZE * (end - first))
     if len(data) != INDEX_ROW_SIZE * (end - first):
         raise QuafkaError(f"{piece.index} is cut short: it has not the rows {first} to {end}")
-    text = data.tobytes()
-    rows = np.frombuffer(text, _ROW)
+    rows = np.frombuffer(data, _ROW)
     size = INDEX_ROW_SIZE
     body = size - _CRC_SIZE
     wrong = [
         number
         for number, crc in enumerate(rows["crc"].tolist())
-        if crc32c(text[number * size : number * size + body]) != crc
+        if crc32c(data[number * size : number * size + body]) != crc
     ]
     return rows, wrong
 

@@ -26,8 +26,9 @@ from confluent_kafka import Message, Producer
 
 from quafka_broker.config import BrokerConfig
 from quafka_broker.snapshots.create import Creation, Made
+from quafka_broker.snapshots.destination import Destination
+from quafka_broker.snapshots.folder_destination import FolderDestination
 from quafka_broker.snapshots.from_broker import local_cut
-from quafka_broker.snapshots.store import LocalStore, Store
 from quafka_broker.snapshots.zones_ahead import ZONES
 from quafka_broker.state import BrokerState
 from quafka_broker.wal.disk import RealDisk
@@ -42,7 +43,7 @@ _TOPICS, _PARTITIONS = 4, 4
 _RATE = 1_000  # records a second
 
 
-class _Copying(LocalStore):
+class _Copying(FolderDestination):
     """As on another file system."""
 
     def link(self, source: Path, path: str) -> bool:
@@ -73,7 +74,7 @@ async def fill(data: Path, size: int, batch_bytes: int) -> None:
     os.sync()  # so that nobody's fsync has to wait for all of it
 
 
-def make(data: Path, store: Store, org: int | None = None) -> tuple[Made, float, float]:
+def make(data: Path, store: Destination, org: int | None = None) -> tuple[Made, float, float]:
     """Make a snapshot; it, and how long it took, on the clock and of this process's time."""
     begun, used = time.perf_counter(), time.process_time()
     with store.locked() as lock, local_cut(data) as (cut, source):
@@ -101,14 +102,16 @@ def create(cluster: Cluster, folder: Path, gigabytes: float) -> None:
     data = cluster.data
     print(f"\nsnapshots of {gigabytes} GB, beside the broker (copies end in the page cache)")
     print(f"  {'':36} {'ms':>9} {'CPU ms':>9} {'MB written':>11} {'GB log':>8}")
-    linked = LocalStore(folder / "linked")
+    linked = FolderDestination(folder / "linked")
     wait_for_zones(data)
     print_made("linked, the first", *make(data, linked))
     print_made("linked, nothing new", *make(data, linked))
     produce(cluster.bootstrap, 1.0)
     print_made(f"linked, {_RATE} new records", *make(data, linked))
     shutil.rmtree(data / ZONES)
-    print_made("linked, the first, zones to be made", *make(data, LocalStore(folder / "no-zones")))
+    print_made(
+        "linked, the first, zones to be made", *make(data, FolderDestination(folder / "no-zones"))
+    )
     begun = time.perf_counter()
     command = [sys.executable, "-m", "quafka", "snapshot", "create", str(folder / "command")]
     subprocess.run([*command, "--data", str(data)], check=True, capture_output=True)
@@ -147,22 +150,23 @@ def produce(bootstrap: str, seconds: float) -> list[float]:
 
 
 @contextmanager
-def snapshots_all_the_time(data: Path, store: Store, pause: float) -> Generator[list[float]]:
+def snapshots_all_the_time(data: Path, store: Destination, pause: float) -> Generator[list[float]]:
     """Make one after the other, in a process of its own; seconds that each took."""
     took: list[float] = []
     stop = threading.Event()
     script = (
         "import os, sys\n"
         "from pathlib import Path\n"
-        "from quafka_broker.snapshots.store import LocalStore\n"
+        "from quafka_broker.snapshots.folder_destination import FolderDestination\n"
         "from tests.bench.snapshot import make\n"
         "os.nice(10)  # as the command does\n"
         "for _ in sys.stdin:\n"
-        f"    print(make(Path({str(data)!r}), LocalStore(Path(sys.argv[1])))[1], flush=True)\n"
+        "    store = FolderDestination(Path(sys.argv[1]))\n"
+        f"    print(make(Path({str(data)!r}), store)[1], flush=True)\n"
     )
-    assert isinstance(store, LocalStore)
+    assert isinstance(store, FolderDestination)
     with subprocess.Popen(
-        [sys.executable, "-c", script, str(store.folder)],
+        [sys.executable, "-c", script, str(store.root)],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
     ) as child:  # fmt: skip
         assert child.stdin is not None
@@ -194,11 +198,11 @@ def latency(cluster: Cluster, folder: Path, rounds: int, seconds: float, pause: 
     snapshots: list[float] = []
     for number in range(rounds):
         quiet += produce(cluster.bootstrap, seconds)
-        store = LocalStore(folder / f"live-{number}")
+        store = FolderDestination(folder / f"live-{number}")
         with snapshots_all_the_time(cluster.data, store, pause) as took:
             busy += produce(cluster.bootstrap, seconds)
         snapshots += took[1:]
-        shutil.rmtree(store.folder)
+        shutil.rmtree(store.root)
     print(f"\nproduce at {_RATE} records a second, acks=all, wal.fsync=commit: ms")
     print(f"  {'':36} {'p50':>9} {'p99':>9} {'p99.9':>9} {'max':>9}")
     for name, took in (("no snapshots", quiet), (f"a snapshot every {pause:g} s", busy)):

@@ -208,8 +208,8 @@ def _plainly(task: Task) -> Iterator[tuple[Any, ...]]:
     (source,) = task.scan.sources
     for part in task.scan.slices:
         piece = part.piece
-        index = store.read(piece.index, piece.index_offset, piece.rows * INDEX_ROW_SIZE).tobytes()
-        log = store.read(piece.log, piece.log_offset, piece.length).tobytes()
+        index = store.read(piece.index, piece.index_offset, piece.rows * INDEX_ROW_SIZE)
+        log = store.read(piece.log, piece.log_offset, piece.length)
         for number in range(part.first, part.end):
             row = decode_row(index, INDEX_ROW_SIZE * number)
             if row.topic_hash != source.topic_hash:

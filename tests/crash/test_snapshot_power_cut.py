@@ -20,16 +20,17 @@ import pytest
 from pyspark_quafka import export_parquet
 from quafka_broker.snapshots import catalog
 from quafka_broker.snapshots.create import Creation
+from quafka_broker.snapshots.destination import Destination
+from quafka_broker.snapshots.folder_destination import FolderDestination
 from quafka_broker.snapshots.pins import held, pin, read_pin
 from quafka_broker.snapshots.source import PinnedFiles
-from quafka_broker.snapshots.store import LocalStore, Store
 from quafka_broker.snapshots.verify import Verification
 from quafka_broker.snapshots.zones_ahead import make_ahead
 from quafka_proto.snapshot_format import manifest_path
 from tests.crash.recorded_folders import FATES, Moment, Names, Operation, Recorder, Sync, SyncNames
 from tests.support.mounts import LoopFilesystem, mountable
 from tests.support.snapshot_reader import in_folder, manifests, values
-from tests.unit.broker.snapshot_tools import CopyingStore, put, snapshot, state_in
+from tests.unit.broker.snapshot_tools import CopyingDestination, put, snapshot, state_in
 
 ORG = 1
 DATA = "quafka-data"
@@ -61,7 +62,7 @@ async def creation(folder: Path, *, links: bool, org: int | None = None) -> Reco
     Zones are made ahead of it while all is recorded: they are linked to.
     """
     disk = folder / "disk"
-    data, store = disk / DATA, LocalStore(disk / "lake")
+    data, store = disk / DATA, FolderDestination(disk / "lake")
     async with state_in(data) as state:
         topic, _ = await state.create_topic(ORG, "t", 1)
         await put(state, topic, *numbered(range(20)))
@@ -72,7 +73,7 @@ async def creation(folder: Path, *, links: bool, org: int | None = None) -> Reco
             await put(state, topic, *numbered(range(begin, begin + 10)))
         wal = _files(data / "wal")
         recorder = Recorder(disk, data / "wal")
-        with recorder.recording(None if links else store.folder):
+        with recorder.recording(None if links else store.root):
             assert make_ahead(data, state.log.segments()) > 1
             made = (await snapshot(state, store, org=org)).manifest.id
     records = {first: 20, over: 30, made: 70}
@@ -89,14 +90,14 @@ async def first_creation(folder: Path) -> Recorded:
         wal = _files(data / "wal")
         recorder = Recorder(disk, data / "wal")
         with recorder.recording():
-            made = (await snapshot(state, LocalStore(disk / "new" / "lake"))).manifest.id
+            made = (await snapshot(state, FolderDestination(disk / "new" / "lake"))).manifest.id
     return Recorded(recorder, "new/lake", wal, {made: 30}, set(), {made})
 
 
 async def dropping(folder: Path) -> Recorded:
     """One of two snapshots is dropped, whose files are partly the other's, too."""
     disk = folder / "disk"
-    data, store = disk / DATA, LocalStore(disk / "lake")
+    data, store = disk / DATA, FolderDestination(disk / "lake")
     async with state_in(data) as state:
         topic, _ = await state.create_topic(ORG, "t", 1)
         await put(state, topic, *numbered(range(20)))
@@ -170,7 +171,7 @@ async def _cut(
         return
     async with state_in(data) as state:  # which cuts the torn tail off linked files, too
         assert _check(dest, recorded.records) == found
-        again = (await snapshot(state, LocalStore(dest))).manifest
+        again = (await snapshot(state, FolderDestination(dest))).manifest
         whole = max(recorded.records.values())
         assert values(in_folder(dest), again, ORG, "t") == numbered(range(whole))
     _check(dest, {**recorded.records, again.id: whole})
@@ -182,7 +183,7 @@ async def _cut(
 
 def _check(dest: Path, records: dict[str, int]) -> set[str]:
     """Each snapshot that is visible must be whole; gives their ids."""
-    store = LocalStore(dest)
+    store = FolderDestination(dest)
     found = catalog.load_all(store)
     for manifest in found:
         assert values(in_folder(dest), manifest, ORG, "t") == numbered(range(records[manifest.id]))
@@ -199,7 +200,7 @@ async def test_no_half_export_is_taken_for_whole(tmp_path: Path) -> None:
         topic, _ = await state.create_topic(ORG, "t", 2)
         await put(state, topic, *numbered(range(20)))
         await put(state, topic, *numbered(range(20, 40)), partition=1)
-        made = (await snapshot(state, LocalStore(tmp_path / "lake"))).manifest.id
+        made = (await snapshot(state, FolderDestination(tmp_path / "lake"))).manifest.id
     recorder = Recorder(disk, data)
     with recorder.recording():
         exported = export_parquet(tmp_path / "lake", disk / "new" / "parquet")
@@ -229,7 +230,7 @@ def test_on_file_systems_that_lose_what_was_not_synced(
 ) -> None:
     with mountable(), LoopFilesystem(tmp_path, kind) as disk:
         data, dest = disk.path / "data", disk.path / "new" / "lake"
-        store = LocalStore(dest) if linked else CopyingStore(dest)
+        store = FolderDestination(dest) if linked else CopyingDestination(dest)
         asyncio.run(_append(data, range(40)))
         records: dict[str, int] = {}
         for count in (40, 60):
@@ -255,7 +256,7 @@ async def _append(data: Path, numbers: range) -> None:
         await put(state, topic, *numbered(numbers))
 
 
-def _made_or_cut(disk: LoopFilesystem, store: Store, data: Path, steps: int) -> str | None:
+def _made_or_cut(disk: LoopFilesystem, store: Destination, data: Path, steps: int) -> str | None:
     """Make a snapshot in a child, for which the power fails before one of its steps."""
     reader, writer = os.pipe()
     with warnings.catch_warnings():
@@ -277,7 +278,7 @@ def _made_or_cut(disk: LoopFilesystem, store: Store, data: Path, steps: int) -> 
     return made or None
 
 
-async def _make(disk: LoopFilesystem, store: Store, data: Path, steps: int) -> str:
+async def _make(disk: LoopFilesystem, store: Destination, data: Path, steps: int) -> str:
     left = steps
 
     def step(_name: str) -> None:

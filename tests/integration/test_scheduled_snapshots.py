@@ -61,9 +61,9 @@ def test_they_are_made_dropped_and_tried_again(
         dest.touch()
         failures = metric("_failures_total")
         until(lambda: metric("_failures_total") > failures)
-        assert "it is no folder" in " ".join(quafka("doctor").out.split())
+        assert "it is not a folder" in " ".join(quafka("doctor").out.split())
         status, _, page = get(cluster.broker.ready["operations"], "/statusz")
-        assert "it is no folder" in page
+        assert "it is not a folder" in page
         assert get(cluster.broker.ready["operations"], "/readyz")[0] == status == 200
         dest.unlink()
         away.rename(dest)
@@ -74,7 +74,7 @@ def test_they_are_made_dropped_and_tried_again(
 
 @pytest.mark.parametrize(
     ("dest", "said"),
-    [("", "snapshot.dest is not"), ("ftp://x/y", "snapshot.dest, ftp://x/y: DEST is a folder")],
+    [("", "snapshot.dest is not"), ("ftp://x/y", "snapshot.dest, ftp://x/y: a store is a folder")],
 )
 async def test_settings_that_make_no_sense_together(tmp_path: Path, dest: str, said: str) -> None:
     config = BrokerConfig(data=tmp_path, mesh_listen="127.0.0.1:0", ops_listen="127.0.0.1:0")

@@ -214,10 +214,10 @@ def test_what_the_command_says(cluster: Cluster, tmp_path: Path, quafka: Quafka)
         (("drop", "{dest}", "x"), "no snapshot x"),
         (("list", "ftp://host/x"), "one of s3://, s3a://"),
         (("create", "https://host/x", "--data", "{data}"), "one of s3://, s3a://"),
-        (("create", "", "--data", "{data}"), "DEST is empty"),
+        (("create", "", "--data", "{data}"), "the path is empty"),
         (("create", "file://./x", "--data", "{data}"), "three slashes"),
-        (("create", "{data}/file", "--data", "{data}"), "/file: it is no folder"),
-        (("list", "{data}/file"), "/file: it is no folder"),
+        (("create", "{data}/file", "--data", "{data}"), "/file: it is not a folder"),
+        (("list", "{data}/file"), "/file: it is not a folder"),
         (("create", "{data}/file/lake", "--data", "{data}"), "/file/lake: Not a directory"),
         (
             ("verify", "{dest}", "00000001-20260101T000000Z"),
@@ -292,6 +292,6 @@ def test_a_disk_that_is_full_behind_the_snapshot(
 def test_an_object_store_needs_its_extra(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "quafka_broker.snapshots.object_store", None)
+    monkeypatch.setitem(sys.modules, "quafka_objects.bucket", None)
     assert main(["snapshot", "list", "s3://bucket/lake"]) == 2
     assert "quafka[s3]" in capsys.readouterr().err

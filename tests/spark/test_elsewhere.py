@@ -25,15 +25,15 @@ from pyspark_quafka.parquet import export_parquet
 from pyspark_quafka.planner import plan
 from pyspark_quafka.scan import run
 from pyspark_quafka.snapshot import open_snapshot
-from pyspark_quafka.store import Store, open_store
+from pyspark_quafka.store import open_store
+from quafka_objects.store import ObjectStore
 from quafka_proto.record_codec import Record
-from quafka_proto.varints import Bytes
 from tests.support.java import QUICK_START
 from tests.support.s3 import S3, s3_server
 from tests.support.snapshots import SnapshotMaker, records_of
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("proto/quafka_proto", "spark/pyspark_quafka")
+PACKAGES = ("proto/quafka_proto", "broker/quafka_objects", "spark/pyspark_quafka")
 """What a job needs of the wheel."""
 
 _JOB = """
@@ -154,7 +154,7 @@ def lake(s3: S3, credentials: dict[str, str], tmp_path: Path) -> str:
     store = open_store(s3.url, credentials)
     for path in (tmp_path / "dest").rglob("*"):
         if path.is_file():
-            store.write(str(path.relative_to(tmp_path / "dest")), path.read_bytes())
+            store.put(str(path.relative_to(tmp_path / "dest")), path.read_bytes())
     return s3.url
 
 
@@ -181,7 +181,7 @@ def test_the_environment_s_credentials_and_parquet(
     done = export_parquet(lake, f"{lake}/parquet", topics=["orders"])
     assert done.records == 20
     store = open_store(lake, credentials)
-    assert store.read(f"parquet/{done.files[0]}").tobytes()[:4] == b"PAR1"
+    assert store.read(f"parquet/{done.files[0]}")[:4] == b"PAR1"
     assert store.exists(f"parquet/{done.folder}/_SUCCESS")
 
 
@@ -191,14 +191,16 @@ def test_only_what_is_wanted_is_fetched(
     """A topic that is a small part of the log costs a small part of its bytes."""
     fetched: list[int] = []
     store_type = type(open_store(lake, credentials))
-    read = store_type.read
+    view = store_type.view
 
-    def counted(self: Store, path: str, start: int = 0, length: int | None = None) -> Bytes:
-        data = read(self, path, start, length)
+    def counted(
+        self: ObjectStore, path: str, start: int = 0, length: int | None = None
+    ) -> memoryview:
+        data = view(self, path, start, length)
         fetched.append(len(data))
         return data
 
-    monkeypatch.setattr(store_type, "read", counted)
+    monkeypatch.setattr(store_type, "view", counted)
     options = read_options(
         {"path": lake, "subscribe": "orders", **{f"s3.{k}": v for k, v in credentials.items()}}
     )

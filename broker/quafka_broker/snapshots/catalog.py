@@ -6,7 +6,8 @@ import re
 import time
 from collections.abc import Iterable
 
-from quafka_broker.snapshots.store import PART, Lock, Store
+from quafka_broker.snapshots.destination import Destination, Lock
+from quafka_objects.store import PART, ObjectStore
 from quafka_proto.errors import Malformed
 from quafka_proto.snapshot_format import (
     SEGMENTS,
@@ -20,9 +21,11 @@ from quafka_proto.snapshot_format import (
 _CHECK_SECONDS = 1.0
 _SEGMENT_FILE = re.compile(rf"{SEGMENTS}/\d{{12,}}-[0-9a-f]{{16}}(-[-\w]+)?\.(log|oidx|zones)")
 """As `Creation` names them."""
+_PART = re.compile(rf"(\.[0-9a-f]{{8}})?{re.escape(PART)}$")
+"""How the name of an interrupted write ends; without the number in older versions."""
 
 
-def load_all(store: Store, but: str = "") -> list[Manifest]:
+def load_all(store: ObjectStore, but: str = "") -> list[Manifest]:
     """All snapshots, oldest first, also those whose lease is over; `but` is an id to leave out.
 
     Raises:
@@ -32,12 +35,13 @@ def load_all(store: Store, but: str = "") -> list[Manifest]:
     return [load(store, snapshot_id) for snapshot_id in snapshot_ids(store) if snapshot_id != but]
 
 
-def snapshot_ids(store: Store) -> list[str]:
+def snapshot_ids(store: ObjectStore) -> list[str]:
     """The ids of all snapshots, oldest first. Raises OSError."""
-    return sorted(path.split("/")[1] for path in store.files(SNAPSHOTS) if _is_manifest(path))
+    paths = (found.path for found in store.list_objects(SNAPSHOTS))
+    return sorted(path.split("/")[1] for path in paths if _is_manifest(path))
 
 
-def load(store: Store, snapshot_id: str) -> Manifest:
+def load(store: ObjectStore, snapshot_id: str) -> Manifest:
     """One snapshot.
 
     Raises:
@@ -63,7 +67,7 @@ def expired(manifest: Manifest) -> bool:
     return until is not None and until <= time.time_ns() // 1_000_000
 
 
-def drop(store: Store, lock: Lock, snapshot_id: str) -> int:
+def drop(store: Destination, lock: Lock, snapshot_id: str) -> int:
     """Remove a snapshot, and what no other one needs; returns how many bytes that freed.
 
     Its own manifest need not be one that can be read.
@@ -82,12 +86,12 @@ def drop(store: Store, lock: Lock, snapshot_id: str) -> int:
     return collect_garbage(store, lock, left)
 
 
-def remove(store: Store, snapshot_id: str) -> None:
+def remove(store: Destination, snapshot_id: str) -> None:
     """Nobody finds a snapshot any more. Raises OSError."""
-    store.remove(manifest_path(snapshot_id))
+    store.delete(manifest_path(snapshot_id))
 
 
-def collect_garbage(store: Store, lock: Lock, manifests: Iterable[Manifest]) -> int:
+def collect_garbage(store: Destination, lock: Lock, manifests: Iterable[Manifest]) -> int:
     """Remove all files that none of these snapshots needs; returns their bytes.
 
     What no command names so stays: DEST may be a folder that somebody has for other things, too.
@@ -104,18 +108,18 @@ def collect_garbage(store: Store, lock: Lock, manifests: Iterable[Manifest]) -> 
         needed.update(manifest.files())
     freed = 0
     checked = 0.0
-    for path, size in {**store.files(SNAPSHOTS), **store.files(SEGMENTS)}.items():
+    for path, size in [*store.list_objects(SNAPSHOTS), *store.list_objects(SEGMENTS)]:
         if path not in needed and _may_be_garbage(path):
             if abs(time.time() - checked) > _CHECK_SECONDS:
                 lock.check()
                 checked = time.time()
-            store.remove(path)
+            store.delete(path)
             freed += size
     return freed
 
 
 def _may_be_garbage(path: str) -> bool:
-    path = path.removesuffix(PART)
+    path = _PART.sub("", path)
     return _is_manifest(path) or _SEGMENT_FILE.fullmatch(path) is not None
 
 

@@ -17,10 +17,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from quafka_broker.snapshots.catalog import collect_garbage, expired, load_all, remove
+from quafka_broker.snapshots.destination import Destination, Lock
 from quafka_broker.snapshots.pins import Cut
 from quafka_broker.snapshots.repack import Repack
 from quafka_broker.snapshots.source import OrgPart, OrgSource, Source
-from quafka_broker.snapshots.store import Lock, Store
 from quafka_broker.wal.log import SegmentCut
 from quafka_proto.log_format import (
     FILE_HEADER_SIZE,
@@ -70,7 +70,7 @@ class Creation:
 
     def __init__(
         self,
-        store: Store,
+        store: Destination,
         source: Source,
         cut: Cut,
         *,
@@ -108,7 +108,7 @@ class Creation:
                     f"it has snapshots of another log, {manifest.cluster_id}: "
                     "each log needs a place of its own"
                 )
-        self._there = self._store.files(SEGMENTS)
+        self._there = dict(self._store.list_objects(SEGMENTS))
         segments: list[Segment] = []
         pieces: list[Piece] = []
         for cut in self._cut.segments:
@@ -268,7 +268,7 @@ class Creation:
         if size is not None and self._there.get(path) == size:
             return
         self._step(f"write {path}")
-        self._store.put(path, self._counted(data))
+        self._store.write(path, self._counted(data))
 
     def _zones(
         self, path: str, rows: Iterable[bytes], count: int, ready: bytes | None = None
@@ -284,7 +284,7 @@ class Creation:
             assert sum(zone.batches for zone in zones) == count
             ready = encode_zones(zones)
         self._step(f"write {path}")
-        self._store.put(path, self._counted([ready]))
+        self._store.write(path, self._counted([ready]))
 
     def _counted(self, data: Iterable[bytes]) -> Iterator[bytes]:
         for some in data:

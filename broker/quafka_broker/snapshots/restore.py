@@ -22,13 +22,14 @@ from typing import NamedTuple
 from quafka_broker.server import DataFolder
 from quafka_broker.snapshots.restored_files import RestoredFiles
 from quafka_broker.snapshots.restored_state import make_startable
-from quafka_broker.snapshots.store import LocalStore, Store
 from quafka_broker.snapshots.verify import Verification
 from quafka_broker.topics.replay import BadRegistryError
 from quafka_broker.wal.disk import RealDisk, sync_folder
 from quafka_broker.wal.epoch_file import require_new_epoch
 from quafka_broker.wal.errors import DamagedLogError, StorageError
 from quafka_broker.wal.segment import Segment
+from quafka_objects.folder import FolderStore
+from quafka_objects.store import ObjectStore
 from quafka_proto.log_format import INDEX_ROW_SIZE
 from quafka_proto.snapshot_format import Manifest, Piece
 
@@ -66,7 +67,7 @@ class Restored(NamedTuple):
 
 
 def restore(
-    store: Store,
+    store: ObjectStore,
     manifest: Manifest,
     data: Path,
     *,
@@ -148,7 +149,7 @@ def _segment(
 
 def _verify(folder: Path, manifest: Manifest, faults: list[str]) -> None:
     """Read what was written. Raises OSError."""
-    verification = Verification(LocalStore(folder), manifest, zones=False)
+    verification = Verification(FolderStore(folder), manifest, zones=False)
     for report in verification.pieces():
         faults += [f"segment {report.piece.number}: {fault}" for fault in report.faults]
     faults += verification.missing()

@@ -19,11 +19,12 @@ from typing import BinaryIO
 
 from quafka_broker.snapshots.repack import Repack
 from quafka_broker.snapshots.source import PinnedFiles
-from quafka_broker.snapshots.store import Store
 from quafka_broker.wal.disk import RealDisk
 from quafka_broker.wal.log import SegmentCut
 from quafka_broker.wal.scan import scan
 from quafka_broker.wal.segment import index_name, log_name
+from quafka_objects.errors import ObjectNotFoundError
+from quafka_objects.store import ObjectStore
 from quafka_proto.errors import Malformed
 from quafka_proto.log_format import (
     APPENDED,
@@ -55,7 +56,7 @@ class RestoredFiles:
     """
 
     def __init__(
-        self, store: Store, folder: Path, faults: list[str], copied: Callable[[int], None]
+        self, store: ObjectStore, folder: Path, faults: list[str], copied: Callable[[int], None]
     ) -> None:
         self._store = store
         self._folder = folder
@@ -166,7 +167,7 @@ class RestoredFiles:
     def _read(self, path: str, at: int, size: int) -> bytes:
         try:
             return self._store.read(path, at, size)
-        except FileNotFoundError:
+        except ObjectNotFoundError:
             return b""
 
     def _kind(self, log: Path, pieces: list[Piece]) -> int:

@@ -13,8 +13,8 @@ import logging
 import random
 import sys
 
+from quafka_broker.snapshots.open_destination import open_destination
 from quafka_broker.snapshots.status import SnapshotStatus
-from quafka_broker.snapshots.store import open_store
 from quafka_broker.state import BrokerState
 from quafka_telemetry.startup import StartupError
 
@@ -44,7 +44,7 @@ class Schedule:
                 "go, a folder or a URL like s3://bucket/path"
             )
         try:
-            open_store(config.snapshot_dest)
+            open_destination(config.snapshot_dest)
         except OSError as e:
             raise StartupError(f"snapshot.dest, {config.snapshot_dest}: {e}") from e
         self._state = state

@@ -17,8 +17,9 @@ from pathlib import Path
 from quafka_broker.snapshots.catalog import drop, load_all
 from quafka_broker.snapshots.control import ControlError
 from quafka_broker.snapshots.create import Creation, SnapshotError
+from quafka_broker.snapshots.destination import Destination, Lock
 from quafka_broker.snapshots.from_broker import local_cut
-from quafka_broker.snapshots.store import Lock, Store, open_store
+from quafka_broker.snapshots.open_destination import open_destination
 from quafka_broker.topics.replay import BadRegistryError
 from quafka_broker.wal.errors import DamagedLogError, StorageError
 from quafka_proto.errors import Malformed
@@ -37,7 +38,9 @@ def main(arguments: Sequence[str]) -> int:
     data, dest, cluster_id, interval_ms, keep = arguments
     os.nice(_NICE)
     try:
-        made, newest = due(Path(data), open_store(dest), cluster_id, int(interval_ms), int(keep))
+        made, newest = due(
+            Path(data), open_destination(dest), cluster_id, int(interval_ms), int(keep)
+        )
     except BlockingIOError:
         sys.stderr.write("another snapshot command is at work there\n")
         return 1
@@ -49,7 +52,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def due(
-    data: Path, store: Store, cluster_id: str, interval_ms: int, keep: int
+    data: Path, store: Destination, cluster_id: str, interval_ms: int, keep: int
 ) -> tuple[bool, Manifest]:
     """Make a snapshot where the newest is older than the interval; whether, and the newest.
 
@@ -67,7 +70,7 @@ def due(
     return True, made
 
 
-def drop_oldest(store: Store, lock: Lock, keep: int) -> None:
+def drop_oldest(store: Destination, lock: Lock, keep: int) -> None:
     """Of the snapshots that were made so, keep the newest only: others are their makers'.
 
     Raises:

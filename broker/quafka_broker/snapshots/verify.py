@@ -6,7 +6,8 @@ from array import array
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from quafka_broker.snapshots.store import Store
+from quafka_objects.errors import ObjectNotFoundError
+from quafka_objects.store import ObjectStore
 from quafka_proto.errors import Malformed
 from quafka_proto.log_format import (
     ENTRY_HEADER_SIZE,
@@ -46,7 +47,7 @@ class PieceReport(NamedTuple):
 class Verification:
     """Of one snapshot."""
 
-    def __init__(self, store: Store, manifest: Manifest, *, zones: bool = True) -> None:
+    def __init__(self, store: ObjectStore, manifest: Manifest, *, zones: bool = True) -> None:
         """`zones`: whether the pieces have zones files to check."""
         self._store = store
         self._zones = zones
@@ -68,9 +69,7 @@ class Verification:
             faults: list[str] = []
             try:
                 self._piece(piece, faults)
-            except FileNotFoundError as e:
-                faults.append(f"there is no {e.filename}" if e.filename else str(e))
-            except Malformed as e:
+            except (ObjectNotFoundError, Malformed) as e:
                 faults.append(str(e))
             yield PieceReport(piece, piece.rows, faults)
 

@@ -10,9 +10,10 @@ from typing import Any
 
 from quafka_broker.config import BrokerConfig
 from quafka_broker.snapshots.create import Creation, Made
+from quafka_broker.snapshots.destination import Destination
+from quafka_broker.snapshots.folder_destination import FolderDestination
 from quafka_broker.snapshots.pins import held, pin, read_pin
 from quafka_broker.snapshots.source import PinnedFiles
-from quafka_broker.snapshots.store import LocalStore, Store
 from quafka_broker.state import BrokerState
 from quafka_broker.topics.registry import Topic
 from quafka_broker.wal.disk import RealDisk
@@ -23,7 +24,7 @@ SEGMENT = 4_000
 FAST = RewritePolicy(bytes_per_second=1 << 40)
 
 
-class CopyingStore(LocalStore):
+class CopyingDestination(FolderDestination):
     """A folder on a file system of its own: nothing can be linked to."""
 
     def link(self, source: Path, path: str) -> bool:
@@ -61,7 +62,7 @@ async def rewrite(state: BrokerState) -> int:
 
 async def snapshot(
     state: BrokerState,
-    store: Store,
+    store: Destination,
     *,
     between: Callable[[], Any] | None = None,
     org: int | None = None,

@@ -14,9 +14,10 @@ from unittest.mock import patch
 import pytest
 
 from quafka_broker.server import DataFolder
+from quafka_broker.snapshots.destination import Destination
+from quafka_broker.snapshots.folder_destination import FolderDestination
 from quafka_broker.snapshots.restore import DamagedSnapshotError, Restored, RestoreError, restore
 from quafka_broker.snapshots.restored_state import SKIPPED_PRODUCER_IDS
-from quafka_broker.snapshots.store import LocalStore, Store
 from quafka_broker.state import BrokerState
 from quafka_broker.topics.registry import Topic
 from quafka_broker.wal.epoch_file import SKIPPED
@@ -27,7 +28,7 @@ from quafka_proto.record_codec import iter_records
 from quafka_proto.snapshot_format import Manifest, decode_manifest, decode_zones, encode_manifest
 from quafka_telemetry.startup import StartupError
 from tests.unit.broker.snapshot_tools import (
-    CopyingStore,
+    CopyingDestination,
     delete_below,
     put,
     rewrite,
@@ -59,8 +60,8 @@ def dest(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(params=["linked", "copied"])
-def store(request: pytest.FixtureRequest, dest: Path) -> Store:
-    return LocalStore(dest) if request.param == "linked" else CopyingStore(dest)
+def store(request: pytest.FixtureRequest, dest: Path) -> Destination:
+    return FolderDestination(dest) if request.param == "linked" else CopyingDestination(dest)
 
 
 async def fill(state: BrokerState, turn: int) -> None:
@@ -100,7 +101,7 @@ async def known_of(state: BrokerState, orgs: tuple[int, ...] = (ORG, OTHER_ORG))
 
 
 async def restored(
-    store: Store,
+    store: Destination,
     manifest: Manifest,
     data: Path,
     org: int | None = None,
@@ -132,7 +133,7 @@ async def check(data: Path, before: Known, orgs: tuple[int, ...] = (ORG, OTHER_O
 @pytest.mark.parametrize("taken_of", [None, ORG])
 @pytest.mark.parametrize("org", [None, ORG])
 async def test_a_broker_starts_on_what_was_there(
-    tmp_path: Path, store: Store, taken_of: int | None, org: int | None
+    tmp_path: Path, store: Destination, taken_of: int | None, org: int | None
 ) -> None:
     """Of all and of one org: of a log that has grown by pieces, and been rewritten."""
     made: list[tuple[Manifest, Known]] = []
@@ -150,7 +151,7 @@ async def test_a_broker_starts_on_what_was_there(
         assert {topic.org for topic in manifest.topics if topic.org not in orgs} <= {OTHER_ORG}
 
 
-async def test_clients_go_on(tmp_path: Path, store: Store) -> None:
+async def test_clients_go_on(tmp_path: Path, store: Destination) -> None:
     """Nothing is stored twice, deleted topics do not come back, and the next snapshot goes on."""
     async with state_in(tmp_path / "data") as state:
         await state.next_producer_id()
@@ -199,7 +200,7 @@ async def test_clients_go_on(tmp_path: Path, store: Store) -> None:
 async def test_of_a_busy_log(tmp_path: Path, dest: Path) -> None:
     """Whatever happens to the log: each snapshot can be started from, and one org of it."""
     random.seed(11)
-    store = CopyingStore(dest)
+    store = CopyingDestination(dest)
     async with state_in(tmp_path / "data") as state:
         busy = Busy(state)
         made: list[tuple[Manifest, dict[str, tuple[int, list[bytes]]]]] = []
@@ -230,7 +231,7 @@ async def test_of_a_busy_log(tmp_path: Path, dest: Path) -> None:
 
 async def test_a_manifest_of_an_older_version(tmp_path: Path, dest: Path) -> None:
     """Without what was added for restores."""
-    store = LocalStore(dest)
+    store = FolderDestination(dest)
     async with state_in(tmp_path / "data") as state:
         await fill(state, 0)
         known = await known_of(state)
@@ -265,7 +266,7 @@ class KilledError(BaseException):
 
 
 async def test_half_a_restore_is_no_log(tmp_path: Path, dest: Path) -> None:
-    store = LocalStore(dest)
+    store = FolderDestination(dest)
     async with state_in(tmp_path / "data") as state:
         await fill(state, 0)
         known = await known_of(state)
@@ -291,7 +292,7 @@ async def test_half_a_restore_is_no_log(tmp_path: Path, dest: Path) -> None:
 
 @pytest.mark.parametrize("there", ["wal", "notes.txt"])
 async def test_what_is_there_stays(tmp_path: Path, dest: Path, there: str) -> None:
-    store = LocalStore(dest)
+    store = FolderDestination(dest)
     async with state_in(tmp_path / "data") as state:
         await fill(state, 0)
         made = (await snapshot(state, store)).manifest
@@ -311,7 +312,7 @@ async def test_what_is_there_stays(tmp_path: Path, dest: Path, there: str) -> No
 
 
 async def test_a_full_disk(tmp_path: Path, dest: Path) -> None:
-    store = LocalStore(dest)
+    store = FolderDestination(dest)
     async with state_in(tmp_path / "data") as state:
         await fill(state, 0)
         made = (await snapshot(state, store)).manifest
@@ -366,7 +367,7 @@ async def test_damage(tmp_path: Path, damage: Callable[[Path], None], org: int |
     """It is refused and said. With consent everything is there that is whole, topics and groups
     also where the log's own events are in the damage, and no offset is given again."""
     dest = tmp_path / "dest"
-    store = CopyingStore(dest)
+    store = CopyingDestination(dest)
     async with state_in(tmp_path / "data") as state:
         await fill(state, 0)
         await snapshot(state, store)

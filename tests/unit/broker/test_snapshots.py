@@ -24,11 +24,13 @@ from quafka_broker.ops import snapshots as ops
 from quafka_broker.server import DataFolder
 from quafka_broker.snapshots import catalog, from_broker, pins
 from quafka_broker.snapshots.create import Creation, SnapshotError
+from quafka_broker.snapshots.destination import Destination
+from quafka_broker.snapshots.folder_destination import FolderDestination
 from quafka_broker.snapshots.from_broker import local_cut
+from quafka_broker.snapshots.open_destination import open_destination
 from quafka_broker.snapshots.pins import held, pin, read_pin
 from quafka_broker.snapshots.repack import Repack
 from quafka_broker.snapshots.source import PinnedFiles
-from quafka_broker.snapshots.store import LocalStore, Store, open_store
 from quafka_broker.snapshots.verify import Verification
 from quafka_broker.snapshots.zones_ahead import make_ahead, zones_name
 from quafka_broker.state import BrokerState
@@ -54,7 +56,7 @@ from quafka_proto.snapshot_format import (
 from quafka_telemetry.startup import StartupError
 from tests.support.snapshot_reader import in_folder, manifests, values
 from tests.unit.broker.snapshot_tools import (
-    CopyingStore,
+    CopyingDestination,
     delete_below,
     put,
     rewrite,
@@ -76,15 +78,15 @@ def dest(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(params=["linked", "copied"])
-def store(request: pytest.FixtureRequest, dest: Path) -> Store:
-    return LocalStore(dest) if request.param == "linked" else CopyingStore(dest)
+def store(request: pytest.FixtureRequest, dest: Path) -> Destination:
+    return FolderDestination(dest) if request.param == "linked" else CopyingDestination(dest)
 
 
 def named(name: str, numbers: range) -> list[bytes]:
     return [b"%s %d " % (name.encode(), n) * 8 for n in numbers]
 
 
-def faults(store: Store, manifest: Manifest) -> list[str]:
+def faults(store: Destination, manifest: Manifest) -> list[str]:
     """All that `quafka snapshot verify` would complain of."""
     verification = Verification(store, manifest)
     found = [fault for report in verification.pieces() for fault in report.faults]
@@ -97,7 +99,7 @@ def contents(dest: Path) -> set[str]:
 
 
 async def test_a_snapshot_is_what_was_there_at_the_cut(
-    tmp_path: Path, dest: Path, store: Store
+    tmp_path: Path, dest: Path, store: Destination
 ) -> None:
     async with state_in(tmp_path / "data") as state:
         topics = [(await state.create_topic(ORG, name, 1))[0] for name in "abc"]
@@ -141,7 +143,7 @@ async def test_a_snapshot_is_what_was_there_at_the_cut(
         assert list((tmp_path / "data" / "pins").iterdir()) == []
 
 
-async def test_snapshots_of_a_busy_log(tmp_path: Path, dest: Path, store: Store) -> None:
+async def test_snapshots_of_a_busy_log(tmp_path: Path, dest: Path, store: Destination) -> None:
     """Appends, retention, deletion, new topics of old names, and rewriting, all at once."""
     random.seed(9)
     async with state_in(tmp_path / "data") as state:
@@ -206,7 +208,7 @@ class Busy:
 
 
 async def test_what_has_not_changed_is_not_copied_again(
-    tmp_path: Path, dest: Path, store: Store
+    tmp_path: Path, dest: Path, store: Destination
 ) -> None:
     async with state_in(tmp_path / "data") as state:
         topic, _ = await state.create_topic(ORG, "t", 1)
@@ -227,7 +229,7 @@ async def test_what_has_not_changed_is_not_copied_again(
 
 
 async def test_a_segment_that_grows_for_long_does_not_fall_to_pieces(
-    tmp_path: Path, dest: Path, store: Store
+    tmp_path: Path, dest: Path, store: Destination
 ) -> None:
     async with state_in(tmp_path / "data") as state:
         topic, _ = await state.create_topic(ORG, "t", 1)
@@ -240,7 +242,7 @@ async def test_a_segment_that_grows_for_long_does_not_fall_to_pieces(
 
 
 async def test_another_log_under_the_same_numbers_is_not_taken_for_this_one(
-    tmp_path: Path, dest: Path, store: Store
+    tmp_path: Path, dest: Path, store: Destination
 ) -> None:
     """The broker's folder was put back from an older copy, and went on otherwise."""
     data, copy = tmp_path / "data", tmp_path / "copy"
@@ -264,7 +266,7 @@ def copy_files(source: Path, target: Path) -> None:
         (target / "wal" / path.name).write_bytes(path.read_bytes())
 
 
-async def test_a_place_has_the_snapshots_of_one_log(tmp_path: Path, store: Store) -> None:
+async def test_a_place_has_the_snapshots_of_one_log(tmp_path: Path, store: Destination) -> None:
     async with state_in(tmp_path / "one") as state:
         await snapshot(state, store)
     async with state_in(tmp_path / "other") as state:
@@ -276,7 +278,7 @@ async def test_a_place_has_the_snapshots_of_one_log(tmp_path: Path, store: Store
 
 
 async def test_one_orgs_snapshot_has_nothing_of_the_others(
-    tmp_path: Path, dest: Path, store: Store
+    tmp_path: Path, dest: Path, store: Destination
 ) -> None:
     async with state_in(tmp_path / "data") as state:
         mine, _ = await state.create_topic(ORG, "t", 1)
@@ -309,7 +311,7 @@ async def test_one_orgs_snapshot_has_nothing_of_the_others(
 
 
 async def test_what_is_dropped_goes_but_for_what_others_need(
-    tmp_path: Path, dest: Path, store: Store
+    tmp_path: Path, dest: Path, store: Destination
 ) -> None:
     async with state_in(tmp_path / "data") as state:
         topic, _ = await state.create_topic(ORG, "t", 1)
@@ -329,7 +331,7 @@ async def test_what_is_dropped_goes_but_for_what_others_need(
 
 
 async def test_a_snapshot_goes_when_its_lease_is_over(tmp_path: Path, dest: Path) -> None:
-    store = LocalStore(dest)
+    store = FolderDestination(dest)
     async with state_in(tmp_path / "data") as state:
         short = (await snapshot(state, store, lease_seconds=0.0)).manifest
         long = (await snapshot(state, store, lease_seconds=3600.0)).manifest
@@ -339,7 +341,7 @@ async def test_a_snapshot_goes_when_its_lease_is_over(tmp_path: Path, dest: Path
 
 
 async def test_ids_grow_also_when_all_have_been_dropped(tmp_path: Path, dest: Path) -> None:
-    store = LocalStore(dest)
+    store = FolderDestination(dest)
     async with state_in(tmp_path / "data") as state:
         first, second = [(await snapshot(state, store)).manifest for _ in range(2)]
         for manifest in (first, second):
@@ -352,7 +354,7 @@ async def test_ids_grow_also_when_all_have_been_dropped(tmp_path: Path, dest: Pa
 
 async def test_a_manifest_of_a_later_version_is_left_alone(tmp_path: Path, dest: Path) -> None:
     """Nothing is collected where it is not known what is needed."""
-    store = LocalStore(dest)
+    store = FolderDestination(dest)
     async with state_in(tmp_path / "data") as state:
         topic, _ = await state.create_topic(ORG, "t", 1)
         await put(state, topic, b"x")
@@ -366,7 +368,7 @@ async def test_a_manifest_of_a_later_version_is_left_alone(tmp_path: Path, dest:
 
 
 async def test_a_snapshot_that_cannot_be_read_can_be_dropped(tmp_path: Path, dest: Path) -> None:
-    store = LocalStore(dest)
+    store = FolderDestination(dest)
     async with state_in(tmp_path / "data") as state:
         topic, _ = await state.create_topic(ORG, "t", 1)
         await put(state, topic, b"x")
@@ -387,7 +389,7 @@ async def test_files_of_others_are_no_garbage(tmp_path: Path, dest: Path) -> Non
     for path in theirs:
         (dest / path).parent.mkdir(parents=True, exist_ok=True)
         (dest / path).write_bytes(b"dear")
-    store = LocalStore(dest)
+    store = FolderDestination(dest)
     async with state_in(tmp_path / "data") as state:
         topic, _ = await state.create_topic(ORG, "t", 1)
         for _ in range(2):
@@ -407,7 +409,7 @@ async def test_files_of_others_are_no_garbage(tmp_path: Path, dest: Path) -> Non
 async def test_what_cannot_be_listed_is_not_taken_for_garbage(
     tmp_path: Path, dest: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = CopyingStore(dest)
+    store = CopyingDestination(dest)
     async with state_in(tmp_path / "data") as state:
         topic, _ = await state.create_topic(ORG, "t", 1)
         await put(state, topic, *named("t", range(20)))
@@ -433,7 +435,7 @@ async def test_what_cannot_be_listed_is_not_taken_for_garbage(
 
 def test_who_was_suspended_removes_nothing_more(dest: Path) -> None:
     """Files that were garbage then may be part of somebody else's snapshot by now."""
-    store = LocalStore(dest)
+    store = FolderDestination(dest)
     for number in range(9):
         store.put(f"segments/{number:012d}-{0:016x}.log", [b"x"])
 
@@ -459,21 +461,21 @@ def test_a_full_disk_is_given_back(dest: Path) -> None:
         yield b"x" * 1_000
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    store = LocalStore(dest)
+    store = FolderDestination(dest)
     with pytest.raises(OSError, match="No space"):
-        store.put("segments/0.log", chunks())
+        store.write("segments/0.log", chunks())
     assert contents(dest) == set()
 
 
 async def test_one_command_at_a_time(dest: Path) -> None:
-    with LocalStore(dest).locked(), pytest.raises(BlockingIOError):
-        LocalStore(dest).locked().__enter__()
+    with FolderDestination(dest).locked(), pytest.raises(BlockingIOError):
+        FolderDestination(dest).locked().__enter__()
 
 
 # --- kill -9 ----------------------------------------------------------------------------------
 
 
-async def test_killed_at_any_step(tmp_path: Path, dest: Path, store: Store) -> None:
+async def test_killed_at_any_step(tmp_path: Path, dest: Path, store: Destination) -> None:
     """A child is killed at its first, second, ... change of DEST; the last one gets through."""
     data = tmp_path / "data"
     async with state_in(data) as state:
@@ -502,7 +504,7 @@ async def test_killed_at_any_step(tmp_path: Path, dest: Path, store: Store) -> N
     assert contents(dest) == needed, "garbage is left"
 
 
-def run_and_kill(store: Store, data: Path, name: str, steps: int) -> bool:
+def run_and_kill(store: Destination, data: Path, name: str, steps: int) -> bool:
     """Make a snapshot in a child that is killed before one of its steps; whether it was."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # of Python 3.12: there are threads
@@ -556,7 +558,7 @@ async def test_a_pin_holds_what_the_broker_frees_also_over_a_restart(
                 topic, _ = await again.create_topic(ORG, "t", 1)
                 await put(again, topic, *named("t", range(60, 90)))
                 assert await rewrite(again) >= 0
-            store = LocalStore(dest)
+            store = FolderDestination(dest)
             with store.locked() as lock:
                 made = Creation(store, PinnedFiles(folder), read_pin(data, name)).run(lock)
             assert values(in_folder(dest), made.manifest, ORG, "t") == named("t", range(60))
@@ -748,7 +750,7 @@ def test_a_folder_that_is_in_use_is_waited_for(tmp_path: Path, dest: Path) -> No
     other.hold()
     released = threading.Timer(0.3, other.release)
     released.start()
-    store = LocalStore(dest)
+    store = FolderDestination(dest)
     with store.locked() as lock, local_cut(data) as (cut, source):
         made = Creation(store, source, cut).run(lock)
     released.join()
@@ -781,15 +783,15 @@ async def test_zones_are_made_ahead_and_are_those_of_the_rows(tmp_path: Path, de
         assert make_ahead(data, state.log.segments()) == 0
         with patch("quafka_broker.snapshots.create.ZoneBuilder.add", side_effect=ZoneBuilder.add,
                    autospec=True) as built:  # fmt: skip
-            ahead = (await snapshot(state, LocalStore(dest))).manifest
+            ahead = (await snapshot(state, FolderDestination(dest))).manifest
             assert built.call_count == 1, "of the active segment only"
-        assert faults(LocalStore(dest), ahead) == []
+        assert faults(FolderDestination(dest), ahead) == []
 
         broken, short, missing = sorted((data / "zones").iterdir())[:3]
         broken.write_bytes(b"x" * 200)
         short.write_bytes(encode_zones(decode_zones(short.read_bytes())[:0]))
         missing.unlink()
-        other = LocalStore(tmp_path / "other")
+        other = FolderDestination(tmp_path / "other")
         made = (await snapshot(state, other)).manifest
         assert faults(other, made) == []
         await delete_below(state, topic, 90)
@@ -805,7 +807,7 @@ async def test_zones_are_made_ahead_and_are_those_of_the_rows(tmp_path: Path, de
 
 @pytest.mark.parametrize("suffix", [".log", ".oidx", ".zones"])
 async def test_damage_in_any_file_is_found(
-    tmp_path: Path, dest: Path, store: Store, suffix: str
+    tmp_path: Path, dest: Path, store: Destination, suffix: str
 ) -> None:
     async with state_in(tmp_path / "data") as state:
         topic, _ = await state.create_topic(ORG, "t", 1)
@@ -827,6 +829,6 @@ async def test_damage_in_any_file_is_found(
 def test_a_url_of_a_folder_is_what_readers_take_it_for(tmp_path: Path) -> None:
     folder = tmp_path / "lä ke #1%20"
     for url in (folder.as_uri(), folder.as_uri().replace("file://", "file:")):
-        store = open_store(url)
-        assert isinstance(store, LocalStore)
-        assert store.folder == folder
+        store = open_destination(url)
+        assert isinstance(store, FolderDestination)
+        assert store.root == folder

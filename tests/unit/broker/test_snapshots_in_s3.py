@@ -13,12 +13,14 @@ import pytest
 
 from quafka.cli import main
 from quafka_broker.snapshots import catalog
+from quafka_broker.snapshots.bucket_destination import BucketDestination
 from quafka_broker.snapshots.control import Control
-from quafka_broker.snapshots.object_store import ObjectStore
+from quafka_broker.snapshots.destination import LOCK
+from quafka_broker.snapshots.open_destination import open_destination
 from quafka_broker.snapshots.pins import pin
 from quafka_broker.snapshots.scheduled import due
-from quafka_broker.snapshots.store import LOCK, open_store
 from quafka_broker.snapshots.verify import Verification
+from quafka_objects.store import ObjectStore
 from quafka_proto.snapshot_format import Manifest
 from tests.support.s3 import S3, s3_server
 from tests.support.snapshot_reader import values
@@ -45,18 +47,22 @@ def url(s3: S3, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.fixture
-def store(url: str) -> ObjectStore:
-    return ObjectStore(url, DEAD_SECONDS)
+def store(url: str) -> BucketDestination:
+    return BucketDestination(url, DEAD_SECONDS)
 
 
-def is_whole(store: ObjectStore, manifest: Manifest) -> bool:
+def sizes(store: ObjectStore, folder: str) -> dict[str, int]:
+    return dict(store.list_objects(folder))
+
+
+def is_whole(store: BucketDestination, manifest: Manifest) -> bool:
     verification = Verification(store, manifest)
     return not any(report.faults for report in verification.pieces()) and (
         verification.missing() == []
     )
 
 
-async def test_snapshots_grow_and_are_dropped(tmp_path: Path, store: ObjectStore) -> None:
+async def test_snapshots_grow_and_are_dropped(tmp_path: Path, store: BucketDestination) -> None:
     async with state_in(tmp_path) as state:
         topic, _ = await state.create_topic(ORG, "t", 1)
         await put(state, topic, *named("t", range(60)))
@@ -76,11 +82,11 @@ async def test_snapshots_grow_and_are_dropped(tmp_path: Path, store: ObjectStore
         with store.locked() as lock:
             catalog.drop(store, lock, manifest.id)
         assert all(is_whole(store, left) for left in made[number + 1 :])
-    assert store.files("") == {}
+    assert sizes(store, "") == {}
 
 
 async def test_a_broker_starts_on_what_is_restored(
-    tmp_path: Path, store: ObjectStore, url: str
+    tmp_path: Path, store: BucketDestination, url: str
 ) -> None:
     async with state_in(tmp_path / "data") as state:
         topic, _ = await state.create_topic(ORG, "t", 1)
@@ -108,7 +114,7 @@ async def test_a_broker_starts_on_what_is_restored(
             assert found == named("t", range(60))
 
 
-async def test_a_manifest_is_put_only_where_there_is_none(store: ObjectStore) -> None:
+async def test_a_manifest_is_put_only_where_there_is_none(store: BucketDestination) -> None:
     store.publish("m", b"one")
     store.publish("m", b"one")  # as when the answer was lost
     with pytest.raises(FileExistsError):
@@ -121,21 +127,23 @@ async def test_a_manifest_is_put_only_where_there_is_none(store: ObjectStore) ->
 async def test_the_wrong_key_is_refused(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
     with pytest.raises(OSError, match=r"segments: access is denied \(.*403 Forbidden\)"):
-        ObjectStore(url, DEAD_SECONDS).files("segments")
+        sizes(BucketDestination(url, DEAD_SECONDS), "segments")
 
 
 async def test_a_bucket_that_is_not_there_is_told(url: str) -> None:
     assert url
-    elsewhere = ObjectStore("s3://no-such-bucket/lake", DEAD_SECONDS)
+    elsewhere = BucketDestination("s3://no-such-bucket/lake", DEAD_SECONDS)
     with pytest.raises(OSError, match="there is no such bucket"):
-        elsewhere.files("segments")
+        sizes(elsewhere, "segments")
     with pytest.raises(OSError, match="there is no such bucket"), elsewhere.locked():
         pass
     with pytest.raises(OSError, match="it names no bucket"):
-        ObjectStore("s3://", DEAD_SECONDS)
+        BucketDestination("s3://", DEAD_SECONDS)
 
 
-async def test_an_interrupted_upload_is_gone_on_with(tmp_path: Path, store: ObjectStore) -> None:
+async def test_an_interrupted_upload_is_gone_on_with(
+    tmp_path: Path, store: BucketDestination
+) -> None:
     async with state_in(tmp_path) as state:
         topic, _ = await state.create_topic(ORG, "t", 1)
         await put(state, topic, *named("t", range(60)))
@@ -145,12 +153,12 @@ async def test_an_interrupted_upload_is_gone_on_with(tmp_path: Path, store: Obje
         ):
             await snapshot(state, store)
         assert catalog.load_all(store) == []
-        uploaded = store.files("segments")
+        uploaded = sizes(store, "segments")
         assert uploaded
         store.put(f"segments/{0:012d}-{0:016x}.log", [b"left by another one"])
         made = await snapshot(state, store)
         assert made.written == 0, "it was all there"
-        assert store.files("segments") == uploaded
+        assert sizes(store, "segments") == uploaded
         assert values(store.read, made.manifest, ORG, "t") == named("t", range(60))
 
 
@@ -158,7 +166,7 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 from quafka_broker.snapshots.create import Creation
-from quafka_broker.snapshots.object_store import ObjectStore
+from quafka_broker.snapshots.bucket_destination import BucketDestination
 from quafka_broker.snapshots.pins import read_pin
 from quafka_broker.snapshots.source import PinnedFiles
 
@@ -168,7 +176,7 @@ def step(what):
     if what.startswith(fatal):
         os.kill(os.getpid(), signal.SIGKILL)
 
-store = ObjectStore(url, float(dead_seconds))
+store = BucketDestination(url, float(dead_seconds))
 cut = read_pin(Path(data), name)
 source = PinnedFiles(Path(data) / "pins" / name)
 with store.locked() as lock:
@@ -178,7 +186,7 @@ with store.locked() as lock:
 
 @pytest.mark.parametrize(("fatal", "there"), [("write", 0), ("publish", 0), ("collect", 1)])
 async def test_killed_while_it_uploads(
-    tmp_path: Path, url: str, store: ObjectStore, fatal: str, there: int
+    tmp_path: Path, url: str, store: BucketDestination, fatal: str, there: int
 ) -> None:
     async with state_in(tmp_path) as state:
         topic, _ = await state.create_topic(ORG, "t", 1)
@@ -196,26 +204,26 @@ async def test_killed_while_it_uploads(
     assert len(found) == there + 1
     assert values(store.read, made, ORG, "t") == named("t", range(60))
     needed = {path for manifest in found for path in manifest.files()}
-    assert set(store.files("segments")) == needed
+    assert set(sizes(store, "segments")) == needed
 
 
-async def test_the_lock_of_the_living_is_respected(url: str, store: ObjectStore) -> None:
+async def test_the_lock_of_the_living_is_respected(url: str, store: BucketDestination) -> None:
     with store.locked() as lock:
         with pytest.raises(BlockingIOError):
-            ObjectStore(url, DEAD_SECONDS).locked().__enter__()
+            BucketDestination(url, DEAD_SECONDS).locked().__enter__()
         lock.check()
-    assert store.files("") == {}
+    assert sizes(store, "") == {}
 
 
 async def test_the_lock_of_the_dead_is_taken_over(url: str) -> None:
     """One that was only thought dead publishes nothing, and takes nobody else's lock away."""
-    store = ObjectStore(url, DEAD_SECONDS)
-    slow = ObjectStore(url, 3600.0)  # does not renew its lock
+    store = BucketDestination(url, DEAD_SECONDS)
+    slow = BucketDestination(url, 3600.0)  # does not renew its lock
     with slow.locked() as lost, store.locked() as ours:
         ours.check()
         with pytest.raises(OSError, match="lock"):
             lost.check()
-        assert LOCK in store.files("")
+        assert LOCK in sizes(store, "")
 
 
 def test_the_command(
@@ -236,9 +244,9 @@ def test_the_command(
     asyncio.run(fill())
     assert "1 topics, 60 records" in quafka("create", url, "--data", str(data))
     assert "until dropped" in quafka("list", url)
-    store = open_store(url)
+    store = open_destination(url)
     (made,) = catalog.load_all(store)
     assert values(store.read, made, ORG, "t") == named("t", range(60))
     quafka("verify", url)
     assert made.id in quafka("drop", url, made.id)
-    assert store.files("") == {}
+    assert sizes(store, "") == {}
