@@ -116,12 +116,14 @@ def _lines(disk: RealDisk, number: int, format_: str) -> Iterator[tuple[str, boo
                 "segment": number, "position": found.start, kind: found.reason,
             }  # fmt: skip
         else:
-            topic = PartitionId(found.org_id, found.topic_hash, found.partition, found.generation)
+            partition = PartitionId(
+                found.org_id, found.topic_hash, found.partition, found.generation
+            )
             about = {
                 "segment": number,
                 "position": found.position,
                 "id": found.global_id,
-                "virtual_topic": topic.key,
+                "virtual_topic": partition.key,
                 "generation": found.generation,
                 "offset": found.base_offset,
                 "leader_epoch": found.leader_epoch,

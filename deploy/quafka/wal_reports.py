@@ -12,7 +12,11 @@ EXIT_WHOLE, EXIT_DAMAGED, EXIT_WRONG = 0, 1, 2
 def as_json(damage: Damage) -> dict[str, Any]:
     """A damaged place, and whose records were in it."""
     lost = [
-        {"virtual_topic": part.topic.key, "first_offset": part.first, "last_offset": part.end - 1}
+        {
+            "virtual_topic": part.partition.key,
+            "first_offset": part.first,
+            "last_offset": part.end - 1,
+        }
         for part in damage.lost
     ]
     return {
@@ -27,7 +31,7 @@ def as_json(damage: Damage) -> dict[str, Any]:
 def sentence(damage: Damage) -> str:
     """The same in one line."""
     whose = ", ".join(
-        f"{part.topic.key} offsets {part.first} to {part.end - 1}" for part in damage.lost
+        f"{part.partition.key} offsets {part.first} to {part.end - 1}" for part in damage.lost
     )
     place = f"positions {damage.start} to {damage.end}: " if damage.end else ""
     return f"damaged: {place}{damage.reason}" + (f"; {whose}" if whose else "")

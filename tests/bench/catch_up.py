@@ -35,35 +35,38 @@ def _drop_cache(folder: Path) -> None:
         os.close(fd)
 
 
-async def _fill(log: Log, topics: list[Partition], batches: int, size: int) -> None:
+async def _fill(log: Log, partitions: list[Partition], batches: int, size: int) -> None:
     batch = split_batches(build_batch([Record(0, 0, None, os.urandom(size), [])]))
-    for start in range(0, batches, len(topics)):
+    for start in range(0, batches, len(partitions)):
         await asyncio.gather(
-            *[log.append(topic, batch) for topic in topics[: min(len(topics), batches - start)]]
+            *[
+                log.append(partition, batch)
+                for partition in partitions[: min(len(partitions), batches - start)]
+            ]
         )
 
 
-async def _read(log: Log, topic: Partition) -> float:
+async def _read(log: Log, partition: Partition) -> float:
     """MB/s of reading all of one partition."""
     begun = time.perf_counter()
     offset = total = 0
-    while offset < topic.high_watermark:
-        batches = await log.read(topic, offset, _FETCH, at_least_one=True)
+    while offset < partition.high_watermark:
+        batches = await log.read(partition, offset, _FETCH, at_least_one=True)
         total += sum(map(len, batches))
         offset += len(batches)
     return total / (time.perf_counter() - begun) / 1e6
 
 
-async def _several(log: Log, folder: Path, topics: list[Partition]) -> str:
+async def _several(log: Log, folder: Path, partitions: list[Partition]) -> str:
     """The mean over some partitions, each read with a cold cache."""
     found: list[float] = []
     calls = total = 0
-    for topic in topics[:: max(1, len(topics) // 10)]:
+    for partition in partitions[:: max(1, len(partitions) // 10)]:
         _drop_cache(folder)
         before = _read_calls()
-        found.append(await _read(log, topic))
+        found.append(await _read(log, partition))
         calls += _read_calls() - before
-        total += topic.batches.size
+        total += partition.batches.size
     rate = sum(found) / len(found)
     return f"{rate:.0f} MB/s, {calls / (total / 1e6):.0f} reads a MB"
 

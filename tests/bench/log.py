@@ -77,18 +77,18 @@ async def append_for(folder: Path, producers: int, size: int, seconds: float) ->
     groups: Counter[int] = Counter()
     async with open_log(RealDisk(folder), FsyncPolicy(), _SEGMENT) as log:
         until = time.perf_counter() + seconds
-        topics = [log.partition(topic_id(number)) for number in range(producers)]
+        partitions = [log.partition(topic_id(number)) for number in range(producers)]
         seen = 0
 
         def committed(_topics: object) -> None:
             nonlocal seen
-            now = sum(topic.high_watermark for topic in topics)
+            now = sum(partition.high_watermark for partition in partitions)
             groups[now - seen] += 1
             seen = now
 
         async def one(number: int) -> None:
             while (begun := time.perf_counter()) < until:
-                await log.append(topics[number], batch)
+                await log.append(partitions[number], batch)
                 took.append(time.perf_counter() - begun)
 
         log.on_commit = committed
@@ -157,10 +157,10 @@ async def catch_up(folder: Path, partitions: int, some: int, cold: bool) -> Figu
         for number in range(0, partitions, partitions // some):
             if cold:
                 forget_pages(folder)
-            topic = log.partition(topic_id(number))
-            begun, size, offset = time.perf_counter(), 0, topic.log_start
-            while offset < topic.high_watermark:
-                batches = await log.read(topic, offset, 1 << 20, at_least_one=True)
+            partition = log.partition(topic_id(number))
+            begun, size, offset = time.perf_counter(), 0, partition.log_start
+            while offset < partition.high_watermark:
+                batches = await log.read(partition, offset, 1 << 20, at_least_one=True)
                 offset += len(batches)  # each has one record
                 size += sum(map(len, batches))
             rates.append(size / (time.perf_counter() - begun) / 1e6)

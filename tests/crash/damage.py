@@ -345,7 +345,7 @@ async def serve(world: World, folder: Path) -> Served:
             for place, committed in kept
         }
         lost = {
-            (part.topic, offset)
+            (part.partition, offset)
             for damage in state.log.damages
             for part in damage.lost
             for offset in range(part.first, part.end)

@@ -146,8 +146,8 @@ async def grouped() -> tuple[MemoryDisk, int]:
         for n in range(3):
             await append(log, "a", b"%d" % n * 50)
         start = disk.files["000000000000.log"].size()
-        topic = log.partition(topic_id("a"))
-        await asyncio.gather(*[log.append(topic, checked(b"%d" % n * 50)) for n in range(3, 6)])
+        partition = log.partition(topic_id("a"))
+        await asyncio.gather(*[log.append(partition, checked(b"%d" % n * 50)) for n in range(3, 6)])
     return disk.crashed(), start
 
 
@@ -201,17 +201,17 @@ async def test_damage_of_acknowledged_data_is_never_cut_off(length: int) -> None
         del left.files["000000000000.oidx"]
         position = 32 + (at - 32) // (first_end - 32) * (first_end - 32)
         async with recovered(left) as log:
-            topic = log.partition(topic_id("a"))
-            assert topic.high_watermark == 6
+            partition = log.partition(topic_id("a"))
+            assert partition.high_watermark == 6
             assert log.damages[0].start == position
             lost = {n for d in log.damages for of in d.lost for n in range(of.first, of.end)}
             assert len(lost) == len(log.damages) == 1 + (at + length > position + first_end - 32)
             for offset in range(6):
                 if offset in lost:
                     with pytest.raises(CorruptError):
-                        await log.read(topic, offset, EVERYTHING, at_least_one=True)
+                        await log.read(partition, offset, EVERYTHING, at_least_one=True)
                 else:
-                    values = await values_of(log, topic, offset)
+                    values = await values_of(log, partition, offset)
                     assert values[0] == b"%d" % offset * 50
             assert await append(log, "a", b"next") == 6
 

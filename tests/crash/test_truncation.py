@@ -54,10 +54,10 @@ async def check(log: Log, seen: list[Seen]) -> int:
     there = {name: await values_of(log, name) for name in NAMES}
     lost = 0
     for record in seen:
-        topic = log.partition(topic_id(record.name))
+        partition = log.partition(topic_id(record.name))
         values = there[record.name]
         same = record.offset < len(values) and values[record.offset] == record.value
-        end = log.epochs.end_of(topic, record.epoch)
+        end = log.epochs.end_of(partition, record.epoch)
         noticed = end.end_offset < record.offset + 1
         assert noticed is not same, (record, end, log.epochs.dump())
         lost += noticed

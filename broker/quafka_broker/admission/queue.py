@@ -122,28 +122,28 @@ class Admissions:
 
     # --- order ------------------------------------------------------------------------------
 
-    def is_clear(self, topics: Iterable[PartitionId]) -> bool:
+    def is_clear(self, partitions: Iterable[PartitionId]) -> bool:
         """Whether nothing that came earlier waits to be appended to any of these."""
-        return not self._last or self._last.keys().isdisjoint(topics)
+        return not self._last or self._last.keys().isdisjoint(partitions)
 
     @contextmanager
-    def in_order(self, topics: Iterable[PartitionId]) -> Generator[set[asyncio.Future[None]]]:
+    def in_order(self, partitions: Iterable[PartitionId]) -> Generator[set[asyncio.Future[None]]]:
         """Hold a place in the line of each of these; gives what must be done before.
 
         What comes later for one of them waits until the context ends. No places are taken between
         an op's arrival and this, so nothing ever waits for itself.
         """
-        topics = list(topics)
-        ahead = {self._last[topic] for topic in topics if topic in self._last}
+        partitions = list(partitions)
+        ahead = {self._last[partition] for partition in partitions if partition in self._last}
         mine: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._last.update(dict.fromkeys(topics, mine))
+        self._last.update(dict.fromkeys(partitions, mine))
         try:
             yield ahead
         finally:
             mine.set_result(None)
-            for topic in topics:
-                if self._last.get(topic) is mine:
-                    del self._last[topic]
+            for partition in partitions:
+                if self._last.get(partition) is mine:
+                    del self._last[partition]
 
 
 def _bare(error: BatchError) -> BatchError:

@@ -83,7 +83,7 @@ class _Target:
     """One partition to read: where, or why not."""
 
     op: FetchOp
-    topic: Partition | None
+    partition: Partition | None
     error: ErrorCode = ErrorCode.NONE
     diverging: EpochEnd | None = None
     counted: int = 0
@@ -131,8 +131,8 @@ class _Poll:
         places: dict[PartitionId, list[int]] = {}
         slices = Slices(_PARTITIONS_PER_SLICE)
         for place, target in enumerate(self.targets):
-            if target.topic is not None:
-                places.setdefault(target.topic.id, []).append(place)
+            if target.partition is not None:
+                places.setdefault(target.partition.id, []).append(place)
             await slices.done()
         is_long = len(self.targets) >= _PARTITIONS_PER_SLICE
         with self._state.purgatory.park(places, until) as parked:
@@ -141,8 +141,8 @@ class _Poll:
                     self._look_again(place)
                     await slices.done()
             while not self.enough:
-                for topic in await parked.changed():
-                    for place in places[topic]:
+                for partition in await parked.changed():
+                    for place in places[partition]:
                         self._look_again(place)
                         await slices.done()
                 if parked.over:
@@ -156,22 +156,22 @@ class _Poll:
 
     def _look(self, target: _Target) -> None:
         """Count what can be read of a partition, beyond what was counted before."""
-        topic = target.topic
-        if target.final or topic is None:
+        partition = target.partition
+        if target.final or partition is None:
             self._answerable = True
             return
         target.counted_to = max(target.counted_to, target.op.fetch_offset)
         # As in Kafka, a partition counts for no more than may be returned of it.
         missing = min(target.op.max_bytes - target.counted, self._wanted - self._found)
         room = MOST_BATCHES - self._batches
-        if target.counted_to >= topic.high_watermark or missing <= 0 or room <= 0:
+        if target.counted_to >= partition.high_watermark or missing <= 0 or room <= 0:
             return
         try:
-            size, batches = self._state.log.readable(topic, target.counted_to, missing, room)
+            size, batches = self._state.log.readable(partition, target.counted_to, missing, room)
         except StorageError:
             self._answerable = True  # reading will fail too, and that is the answer
             return
-        target.counted_to = topic.high_watermark
+        target.counted_to = partition.high_watermark
         target.counted += min(size, missing)
         self._batches += batches
         self._found += min(size, missing)
@@ -211,16 +211,16 @@ async def _read(
     slices = Slices(_PARTITIONS_PER_SLICE)
     for target in targets:
         await slices.done()
-        topic, error = target.topic, target.error
+        partition, error = target.partition, target.error
         batches: list[Buffer] = []
-        if topic is None:
+        if partition is None:
             answers.append(FetchOpResp([], high_watermark=-1, error_code=error))
             continue
-        if not target.final and target.op.fetch_offset < topic.high_watermark:
+        if not target.final and target.op.fetch_offset < partition.high_watermark:
             timed = None if times is None or len(times) >= _READS_TRACED else ReadTimes()
             limit = max(0, min(target.op.max_bytes, left))
             room = Room(limit, batches_left, at_least_one=empty)
-            batches, error = await _read_one(state, topic, target.op.fetch_offset, room, timed)
+            batches, error = await _read_one(state, partition, target.op.fetch_offset, room, timed)
             if times is not None and timed is not None:
                 times.append(timed)
             size = sum(map(len, batches))
@@ -230,14 +230,14 @@ async def _read(
         answers.append(
             FetchOpResp(
                 batches,
-                high_watermark=topic.high_watermark,
+                high_watermark=partition.high_watermark,
                 error_code=error,
-                log_start_offset=topic.log_start,
-                last_stable_offset=topic.high_watermark,
+                log_start_offset=partition.log_start,
+                last_stable_offset=partition.high_watermark,
                 aborted_transactions=aborted,
                 diverging_epoch=target.diverging,
                 topic_id=b"" if target.op.topic_id else target.uuid,
-                produced_by=_produced_by(state, topic, batches) if batches else None,
+                produced_by=_produced_by(state, partition, batches) if batches else None,
                 leader_epoch=state.log.epochs.current,
             )
         )
@@ -245,7 +245,7 @@ async def _read(
 
 
 def _produced_by(
-    state: BrokerState, topic: Partition, batches: list[Buffer]
+    state: BrokerState, partition: Partition, batches: list[Buffer]
 ) -> list[BatchTrace] | None:
     """Which traces wrote these batches: the first ones, of those that are still remembered."""
     if not len(state.produced_by):
@@ -253,7 +253,7 @@ def _produced_by(
     found: list[BatchTrace] = []
     for batch in batches[:MAX_LINKS]:
         offset = base_offset(batch)
-        trace = state.produced_by.find(topic.id, offset)
+        trace = state.produced_by.find(partition.id, offset)
         if trace is not None:
             found.append(BatchTrace(offset, trace.traceparent))
     return found or None
@@ -261,13 +261,13 @@ def _produced_by(
 
 async def _read_one(
     state: BrokerState,
-    topic: Partition,
+    partition: Partition,
     offset: int,
     room: Room,
     times: ReadTimes | None,
 ) -> tuple[list[Buffer], ErrorCode]:
     try:
-        batches = await state.log.read_within(topic, offset, room, times)
+        batches = await state.log.read_within(partition, offset, room, times)
     except CorruptError:
         return [], ErrorCode.CORRUPT_MESSAGE
     except StorageError:
@@ -282,7 +282,7 @@ def _describe(span: Span, targets: list[_Target], answers: list[FetchOpResp]) ->
     batches = [batch for answer in answers for batch in answer.records]
     span.set(
         {
-            semconv.VIRTUAL_TOPIC: first.topic.id.key if first and first.topic else "",
+            semconv.VIRTUAL_TOPIC: first.partition.id.key if first and first.partition else "",
             semconv.PARTITIONS: len(targets),
             semconv.FETCH_OFFSET: first.op.fetch_offset if first else -1,
             semconv.RETURNED_COUNT: sum(read_header(batch).record_count for batch in batches),

@@ -50,7 +50,7 @@ class _RefusedError(Exception):
 class _Write:
     """One partition's batch on its way: a new one, or the repeat of an earlier one."""
 
-    topic: Partition
+    partition: Partition
     records: int
     uuid: bytes = b""
     pending: asyncio.Future[list[int]] | None = None
@@ -230,10 +230,10 @@ async def _finish(state: BrokerState, write: _Write | ProduceOpResp) -> ProduceO
     return ProduceOpResp(
         offset,
         log_append_time=write.append_time,
-        log_start_offset=write.topic.log_start,
+        log_start_offset=write.partition.log_start,
         topic_id=write.uuid,
-        high_watermark=write.topic.high_watermark,
-        last_stable_offset=write.topic.high_watermark,
+        high_watermark=write.partition.high_watermark,
+        last_stable_offset=write.partition.high_watermark,
         leader_epoch=state.log.epochs.current,
     )
 
@@ -273,7 +273,7 @@ def _describe(
     writes = [write for write in begun if isinstance(write, _Write)]
     span.set(
         {
-            semconv.VIRTUAL_TOPIC: writes[0].topic.id.key if writes else "",
+            semconv.VIRTUAL_TOPIC: writes[0].partition.id.key if writes else "",
             semconv.PARTITIONS: len(answers),
             semconv.BASE_OFFSET: answers[0].base_offset if answers else -1,
             semconv.MESSAGE_COUNT: sum(write.records for write in writes),
@@ -301,6 +301,6 @@ def _trace_writes(tracer: Tracer, commit: TraceContext | None, writes: list[Writ
 def _remember(state: BrokerState, trace: TraceContext, begun: list[_Write | ProduceOpResp]) -> None:
     """Who fetches these batches is told which trace wrote them."""
     written = [w for w in begun if isinstance(w, _Write) and w.offsets is not None]
-    places = ((write.topic.id, offset) for write in written for offset in write.offsets or ())
-    for topic, offset in islice(places, MAX_LINKS):
-        state.produced_by.note(topic, offset, trace)
+    places = ((write.partition.id, offset) for write in written for offset in write.offsets or ())
+    for partition, offset in islice(places, MAX_LINKS):
+        state.produced_by.note(partition, offset, trace)

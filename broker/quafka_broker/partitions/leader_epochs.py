@@ -81,15 +81,15 @@ class LeaderEpochs:
         """The epoch in which a record was appended."""
         return self._epochs[max(0, bisect_right(self._firsts, global_id) - 1)]
 
-    def at(self, topic: Partition, offset: int) -> int:
+    def at(self, partition: Partition, offset: int) -> int:
         """The epoch of a virtual topic's record; at the high watermark, that of the next one.
 
         Raises:
             OffsetGoneError: the offset is below the log start.
         """
-        if offset >= topic.high_watermark:
+        if offset >= partition.high_watermark:
             return self.current
-        return self.of(topic.global_id_at(offset))
+        return self.of(partition.global_id_at(offset))
 
     def check(self, current: int) -> ErrorCode:
         """What a client is told that takes `current` for the leader epoch; -1: it does not say."""
@@ -99,7 +99,7 @@ class LeaderEpochs:
             return ErrorCode.FENCED_LEADER_EPOCH
         return ErrorCode.UNKNOWN_LEADER_EPOCH
 
-    def end_of(self, topic: Partition, epoch: int) -> EpochEnd:
+    def end_of(self, partition: Partition, epoch: int) -> EpochEnd:
         """The greatest epoch of a virtual topic at or below this one, and where it ends.
 
         Where all of them are below the log start, the answer is the epoch asked for and the log
@@ -108,8 +108,8 @@ class LeaderEpochs:
         if not 0 <= epoch <= self.current:
             return UNDEFINED
         if epoch == self.current:
-            return EpochEnd(epoch, topic.high_watermark)
-        end = topic.first_offset_from(self._firsts[bisect_right(self._epochs, epoch)])
-        if end <= topic.log_start:
+            return EpochEnd(epoch, partition.high_watermark)
+        end = partition.first_offset_from(self._firsts[bisect_right(self._epochs, epoch)])
+        if end <= partition.log_start:
             return EpochEnd(epoch, end)
-        return EpochEnd(self.of(topic.global_id_at(end - 1)), end)
+        return EpochEnd(self.of(partition.global_id_at(end - 1)), end)

@@ -168,10 +168,10 @@ class Partition:
         Raises:
             ValueError: it did not.
         """
-        topic = cls(id, state.log_start)
-        topic._start = (state.log_start, GlobalIds.deserialize(state.ids))
-        topic.high_watermark = state.high_watermark
-        topic.batches = SparseIndex.load(state.batches)
-        if topic.high_watermark != state.log_start + len(topic._start[1]):
+        partition = cls(id, state.log_start)
+        partition._start = (state.log_start, GlobalIds.deserialize(state.ids))
+        partition.high_watermark = state.high_watermark
+        partition.batches = SparseIndex.load(state.batches)
+        if partition.high_watermark != state.log_start + len(partition._start[1]):
             raise ValueError(f"virtual topic {id.key} has other ids than its watermarks say")
-        return topic
+        return partition

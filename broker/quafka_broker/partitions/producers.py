@@ -144,7 +144,7 @@ class Producers:
         """Any producer with an id below may have been known once."""
         self.restored_below = 0
         """Any producer with an id below may have written what a restore has not brought back."""
-        self.may_lack: Callable[[PartitionId, int], bool] = lambda _topic, _offset: False
+        self.may_lack: Callable[[PartitionId, int], bool] = lambda _partition, _offset: False
         """Whether what followed the record at an offset may be lost with the disk it was on."""
         self.ours_below = _NO_LIMIT
         """So may any with an id from here on: another broker gave it, and nobody knows when."""
@@ -153,10 +153,10 @@ class Producers:
         """How many are remembered; one that writes to two partitions counts twice."""
         return sum(len(org.known) for org in self._orgs.values())
 
-    def _org(self, topic: PartitionId) -> _Org:
-        org = self._orgs.get(topic.org_id)
+    def _org(self, partition: PartitionId) -> _Org:
+        org = self._orgs.get(partition.org_id)
         if org is None:
-            org = self._orgs[topic.org_id] = _Org(evicted_below=self._evicted_below)
+            org = self._orgs[partition.org_id] = _Org(evicted_below=self._evicted_below)
         return org
 
     def _find(self, key: _Key) -> _Producer | None:
@@ -164,18 +164,18 @@ class Producers:
 
     # --- checks -----------------------------------------------------------------------------
 
-    def duplicate_of(self, topic: PartitionId, header: BatchHeader) -> Batch | None:
+    def duplicate_of(self, partition: PartitionId, header: BatchHeader) -> Batch | None:
         """The remembered batch that this one repeats; None for one that comes next.
 
         Raises:
             SequenceError: it must not be stored; see above.
         """
-        key = (topic, header.producer_id)
+        key = (partition, header.producer_id)
         self._settle_done(key)
         producer = self._find(key)
         if producer is None:
-            self._check_not_evicted(topic, header)
-            self._check_first(topic, header)
+            self._check_not_evicted(partition, header)
+            self._check_first(partition, header)
             return None
         if header.producer_epoch < producer.epoch:
             raise SequenceError(
@@ -189,10 +189,10 @@ class Producers:
                     f"a new epoch begins with sequence {header.base_sequence}",
                 )
             return None
-        return self._next_or_repeated(topic, producer, header)
+        return self._next_or_repeated(partition, producer, header)
 
-    def _check_not_evicted(self, topic: PartitionId, header: BatchHeader) -> None:
-        org, key = self._org(topic), (topic, header.producer_id)
+    def _check_not_evicted(self, partition: PartitionId, header: BatchHeader) -> None:
+        org, key = self._org(partition), (partition, header.producer_id)
         upto = org.refused.get(key)
         if upto is None:
             if key in org.lapsed or header.producer_id >= org.evicted_below:
@@ -212,12 +212,12 @@ class Producers:
             "the producer may have been forgotten, for max.producers.per.org was reached",
         )
 
-    def _check_first(self, topic: PartitionId, header: BatchHeader) -> None:
+    def _check_first(self, partition: PartitionId, header: BatchHeader) -> None:
         sequence = header.base_sequence
         if not sequence:
             return
-        key = topic, header.producer_id
-        lapsed = self._org(topic).lapsed
+        key = partition, header.producer_id
+        lapsed = self._org(partition).lapsed
         if key in lapsed:
             expected = lapsed[key]
             if expected in (None, sequence):
@@ -226,7 +226,7 @@ class Producers:
                 ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
                 f"sequence {sequence} came where {expected}, which failed, is next",
             )
-        if topic.generation:
+        if partition.generation:
             return  # it may have begun with the topic that had this name before
         if header.producer_id < self.restored_below:
             return
@@ -241,7 +241,7 @@ class Producers:
         )
 
     def _next_or_repeated(
-        self, topic: PartitionId, producer: _Producer, header: BatchHeader
+        self, partition: PartitionId, producer: _Producer, header: BatchHeader
     ) -> Batch | None:
         last = _last_sequence(header.base_sequence, header.record_count)
         for batch in producer.batches:
@@ -251,7 +251,7 @@ class Producers:
         expected = (newest.last + 1) % _SEQUENCES
         ahead = (header.base_sequence - expected) % _SEQUENCES
         if 0 < ahead < _SEQUENCES // 2 and newest.offset is not None:
-            ahead *= not self.may_lack(topic, newest.offset)
+            ahead *= not self.may_lack(partition, newest.offset)
         if ahead:
             raise SequenceError(
                 ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
@@ -261,12 +261,12 @@ class Producers:
 
     # --- batches ----------------------------------------------------------------------------
 
-    def begin(self, topic: PartitionId, header: BatchHeader, pending: Pending) -> None:
+    def begin(self, partition: PartitionId, header: BatchHeader, pending: Pending) -> None:
         """A batch is on its way to the log; `pending` tells where it went, or that it did not."""
         last = _last_sequence(header.base_sequence, header.record_count)
         batch = Batch(header.base_sequence, last, header.max_timestamp, pending=pending)
-        self._remember(topic, header.producer_id, header.producer_epoch, batch)
-        key = topic, header.producer_id
+        self._remember(partition, header.producer_id, header.producer_epoch, batch)
+        key = partition, header.producer_id
         # Not left to whoever waits for the answer: that caller may be gone by then.
         pending.add_done_callback(lambda done: self._settle(key, batch, done))
 
@@ -274,10 +274,10 @@ class Producers:
         """Remember what the log holds."""
         if row.producer_id == NO_PRODUCER:
             return
-        topic = PartitionId(row.org_id, row.topic_hash, row.partition, row.generation)
+        partition = PartitionId(row.org_id, row.topic_hash, row.partition, row.generation)
         last = _last_sequence(row.base_sequence, row.record_count)
         batch = Batch(row.base_sequence, last, row.max_timestamp, row.base_offset)
-        self._remember(topic, row.producer_id, row.producer_epoch, batch)
+        self._remember(partition, row.producer_id, row.producer_epoch, batch)
 
     def _settle_done(self, key: _Key) -> None:
         """Callbacks that have not run yet: what was refused must not count, the rest must."""
@@ -313,10 +313,10 @@ class Producers:
         else:
             org.known[key] = known
 
-    def _remember(self, topic: PartitionId, producer_id: int, epoch: int, batch: Batch) -> None:
-        key = (topic, producer_id)
+    def _remember(self, partition: PartitionId, producer_id: int, epoch: int, batch: Batch) -> None:
+        key = (partition, producer_id)
         now = self._now_ms()
-        producer = self._org(topic).known.pop(key, None)
+        producer = self._org(partition).known.pop(key, None)
         if producer is None or producer.epoch != epoch:
             producer = _Producer(epoch, now, before=producer if batch.pending else None)
         producer.used_ms = now
@@ -350,15 +350,15 @@ class Producers:
                 count += 1
         return count
 
-    def forget(self, topics: Iterable[PartitionId]) -> None:
+    def forget(self, partitions: Iterable[PartitionId]) -> None:
         """Partitions have been deleted."""
-        for topic in topics:
-            for producer_id in self._ids.pop(topic, ()):
-                del self._org(topic).known[topic, producer_id]
+        for partition in partitions:
+            for producer_id in self._ids.pop(partition, ()):
+                del self._org(partition).known[partition, producer_id]
 
     def keep(self, live: Collection[PartitionId]) -> None:
         """Forget the producers of every partition but these. Called once all are loaded."""
-        self.forget([topic for topic in self._ids if topic not in live])
+        self.forget([partition for partition in self._ids if partition not in live])
         for org in self._orgs.values():
             org.known = dict(sorted(org.known.items(), key=lambda item: item[1].used_ms))
 
@@ -390,22 +390,22 @@ class Producers:
             del lapsed[key]
 
     def _drop(self, key: _Key) -> None:
-        topic, producer_id = key
-        del self._org(topic).known[key]
-        ids = self._ids[topic]
+        partition, producer_id = key
+        del self._org(partition).known[key]
+        ids = self._ids[partition]
         ids.discard(producer_id)
         if not ids:
-            del self._ids[topic]
+            del self._ids[partition]
 
     # --- checkpoint -------------------------------------------------------------------------
 
-    def dump(self, topic: PartitionId) -> list[ProducerState]:
+    def dump(self, partition: PartitionId) -> list[ProducerState]:
         """What is remembered of a partition's producers and is in the log, for a checkpoint."""
         states: list[ProducerState] = []
-        for producer_id in list(self._ids.get(topic, ())):
-            self._settle_done((topic, producer_id))
-        for producer_id in self._ids.get(topic, ()):
-            producer = self._find((topic, producer_id))
+        for producer_id in list(self._ids.get(partition, ())):
+            self._settle_done((partition, producer_id))
+        for producer_id in self._ids.get(partition, ()):
+            producer = self._find((partition, producer_id))
             while producer is not None:
                 stored = tuple(
                     (batch.first, batch.last, batch.timestamp, batch.offset)
@@ -419,11 +419,11 @@ class Producers:
                 producer = producer.before
         return states
 
-    def load(self, topic: PartitionId, states: Iterable[ProducerState]) -> None:
+    def load(self, partition: PartitionId, states: Iterable[ProducerState]) -> None:
         """Remember what `dump` gave."""
         for producer_id, epoch, used_ms, batches in states:
             remembered = [Batch(*batch) for batch in batches]
-            self._put((topic, producer_id), _Producer(epoch, used_ms, remembered))
+            self._put((partition, producer_id), _Producer(epoch, used_ms, remembered))
 
     def dump_evicted(self) -> list[tuple[int, int]]:
         """Orgs in which producers were evicted, and below which id all of them are; org 0 stands
@@ -441,10 +441,10 @@ class Producers:
             org = self._orgs.setdefault(number, _Org())
             org.evicted_below = max(org.evicted_below, below)
 
-    def load_unknown(self, topic: PartitionId, states: Iterable[ProducerState]) -> None:
+    def load_unknown(self, partition: PartitionId, states: Iterable[ProducerState]) -> None:
         """The same, of producers that the log's index does not tell of."""
-        known = self._ids.get(topic, set())
-        self.load(topic, [state for state in states if state.producer_id not in known])
+        known = self._ids.get(partition, set())
+        self.load(partition, [state for state in states if state.producer_id not in known])
 
 
 def _last_sequence(first: int, count: int) -> int:

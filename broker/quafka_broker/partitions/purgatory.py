@@ -27,33 +27,33 @@ class Purgatory:
         """Whether nobody may wait any more."""
         return self._draining
 
-    def park(self, topics: Collection[PartitionId], until: float) -> Parked:
+    def park(self, partitions: Collection[PartitionId], until: float) -> Parked:
         """Begin to note what happens to these, as a context manager; until loop time `until`."""
-        return Parked(self, topics, until)
+        return Parked(self, partitions, until)
 
     def enter(self, parked: Parked) -> None:
         """For `Parked` only."""
         self.fetches += 1
-        for topic in parked.topics:
-            waiting = self._parked.get(topic)
+        for partition in parked.partitions:
+            waiting = self._parked.get(partition)
             if waiting is None:
-                waiting = self._parked[topic] = set()
+                waiting = self._parked[partition] = set()
             waiting.add(parked)
 
     def leave(self, parked: Parked) -> None:
         """For `Parked` only."""
         self.fetches -= 1
-        for topic in parked.topics:
-            waiting = self._parked[topic]
+        for partition in parked.partitions:
+            waiting = self._parked[partition]
             waiting.discard(parked)
             if not waiting:
-                del self._parked[topic]
+                del self._parked[partition]
 
-    def wake(self, topics: Iterable[PartitionId]) -> None:
+    def wake(self, partitions: Iterable[PartitionId]) -> None:
         """These have grown, have another log start, or are gone."""
-        for topic in topics:
-            for parked in self._parked.get(topic, ()):
-                parked.note(topic)
+        for partition in partitions:
+            for parked in self._parked.get(partition, ()):
+                parked.note(partition)
 
     def drain(self) -> None:
         """Let nobody wait, for good."""
@@ -65,10 +65,12 @@ class Purgatory:
 class Parked:
     """One parked fetch. It holds one timer, and a place in each topic's set of waiters."""
 
-    __slots__ = ("_changed", "_purgatory", "_timer", "_until", "_woken", "over", "topics")
+    __slots__ = ("_changed", "_purgatory", "_timer", "_until", "_woken", "over", "partitions")
 
-    def __init__(self, purgatory: Purgatory, topics: Collection[PartitionId], until: float) -> None:
-        self.topics = topics
+    def __init__(
+        self, purgatory: Purgatory, partitions: Collection[PartitionId], until: float
+    ) -> None:
+        self.partitions = partitions
         self._purgatory = purgatory
         self._until = until
         self._changed: set[PartitionId] = set()
@@ -95,9 +97,9 @@ class Parked:
         changed, self._changed = self._changed, set()
         return changed
 
-    def note(self, topic: PartitionId) -> None:
+    def note(self, partition: PartitionId) -> None:
         """It has changed."""
-        self._changed.add(topic)
+        self._changed.add(partition)
         self._wake()
 
     def end(self) -> None:

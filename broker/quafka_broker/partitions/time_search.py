@@ -25,47 +25,49 @@ class Stamp(NamedTuple):
     timestamp: int
 
 
-async def first_from(log: Log, topic: Partition, timestamp: int) -> Stamp | None:
+async def first_from(log: Log, partition: Partition, timestamp: int) -> Stamp | None:
     """The first record with a timestamp at or above this one.
 
     Raises:
         StorageError, Malformed: the log cannot be read.
     """
-    offset = topic.log_start
-    while (block := topic.batches.first_reaching(timestamp, offset)) is not None:
-        for row in await _rows(log, topic, block):
+    offset = partition.log_start
+    while (block := partition.batches.first_reaching(timestamp, offset)) is not None:
+        for row in await _rows(log, partition, block):
             if row.max_timestamp >= timestamp:
-                found = await _in_batch(log, topic, row, lambda stamps: _first(stamps, timestamp))
+                found = await _in_batch(
+                    log, partition, row, lambda stamps: _first(stamps, timestamp)
+                )
                 if found is not None:
                     return found
         offset = block.end  # what reached it in this block has been removed
     return None
 
 
-async def latest(log: Log, topic: Partition) -> Stamp | None:
+async def latest(log: Log, partition: Partition) -> Stamp | None:
     """The record with the greatest timestamp; the first of equal ones.
 
     Raises:
         StorageError, Malformed: the log cannot be read.
     """
-    start = topic.batches.block_of(topic.log_start)
+    start = partition.batches.block_of(partition.log_start)
     if start is None:
         return None
     # Of the first block, and of its first batch, a part may have been removed.
-    rest = topic.batches.greatest(start.end)
-    rows = await _rows(log, topic, start)
+    rest = partition.batches.greatest(start.end)
+    rows = await _rows(log, partition, start)
     stamps: list[Stamp | None] = []
-    if rows and rows[0].base_offset < topic.log_start:
-        stamps.append(await _in_batch(log, topic, rows.pop(0), _greatest))
+    if rows and rows[0].base_offset < partition.log_start:
+        stamps.append(await _in_batch(log, partition, rows.pop(0), _greatest))
     if rest is not None:
-        rows += await _rows(log, topic, rest)
+        rows += await _rows(log, partition, rest)
     if rows:
         best = max(rows, key=lambda row: row.max_timestamp)
-        stamps.append(await _in_batch(log, topic, best, _greatest))
+        stamps.append(await _in_batch(log, partition, best, _greatest))
     return max(filter(None, stamps), key=lambda stamp: stamp.timestamp, default=None)
 
 
-async def timestamp_of(log: Log, topic: Partition, offset: int, *, exact: bool) -> int | None:
+async def timestamp_of(log: Log, partition: Partition, offset: int, *, exact: bool) -> int | None:
     """The timestamp of the record at a readable offset; None where it is lost to damage.
 
     Unless it must be `exact`, it is the greatest of its batch, which takes the index alone.
@@ -74,36 +76,39 @@ async def timestamp_of(log: Log, topic: Partition, offset: int, *, exact: bool) 
         StorageError, Malformed: the log cannot be read.
         OffsetGoneError: the log start is above it.
     """
-    rows = await log.rows(topic, offset, offset + 1)
+    rows = await log.rows(partition, offset, offset + 1)
     if not rows:
         return None
     if not exact or rows[0].record_count == 1:
         return rows[0].max_timestamp
     found = await _in_batch(
-        log, topic, rows[0], lambda stamps: next((s for s in stamps if s.offset == offset), None)
+        log,
+        partition,
+        rows[0],
+        lambda stamps: next((s for s in stamps if s.offset == offset), None),
     )
     return found.timestamp if found is not None else None
 
 
-async def _rows(log: Log, topic: Partition, block: Block) -> list[IndexRow]:
+async def _rows(log: Log, partition: Partition, block: Block) -> list[IndexRow]:
     """The rows of what is left of a block."""
     while True:
         try:
-            return await log.rows(topic, max(block.start, topic.log_start), block.end)
+            return await log.rows(partition, max(block.start, partition.log_start), block.end)
         except OffsetGoneError:
             continue  # the log start moves while we read
 
 
 async def _in_batch(
     log: Log,
-    topic: Partition,
+    partition: Partition,
     row: IndexRow,
     choose: Callable[[Iterator[Stamp]], Stamp | None],
 ) -> Stamp | None:
     """What is chosen of the batch's records that are left."""
     try:
-        offset = max(row.base_offset, topic.log_start)
-        batches = await log.read(topic, offset, 0, at_least_one=True)
+        offset = max(row.base_offset, partition.log_start)
+        batches = await log.read(partition, offset, 0, at_least_one=True)
     except OffsetGoneError:
         return None
     if not batches:

@@ -169,7 +169,7 @@ def _check_room(data: Path, prefix: str, limits: Limits) -> None:
 
 
 def _manifest(cut: LogCut, seen: _Seen, org: int) -> Manifest:
-    ends = {id_: (log_start, end) for id_, log_start, end in cut.topics}
+    ends = {id_: (log_start, end) for id_, log_start, end in cut.partitions}
     return Manifest(
         id="",
         cut_ms=seen.cut_ms,

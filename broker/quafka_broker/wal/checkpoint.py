@@ -78,7 +78,7 @@ class Checkpoint(NamedTuple):
     next_id: int
     segments: list[SegmentState]
     damages: list[Damage]
-    topics: list[SavedPartition]
+    partitions: list[SavedPartition]
     durable: tuple[int, int]
     end_id: int
     epochs: list[tuple[int, int]] | None = None
@@ -117,8 +117,8 @@ class CheckpointWriter:
         self._write(b"", [("damage", damage) for damage in damages])
         self._write(b"", [("epochs", epochs)])
 
-    def topics(self, packed: bytes) -> None:
-        """Some virtual topics, as `pack_topics` gave them. Raises OSError."""
+    def partitions(self, packed: bytes) -> None:
+        """Some virtual topics, as `pack_partitions` gave them. Raises OSError."""
         self._append([_framed(packed)])
         self._blocks += 1
 
@@ -161,9 +161,9 @@ class CheckpointWriter:
         self._file.append(buffers)
 
 
-def pack_topics(topics: list[SavedPartition]) -> bytes:
+def pack_partitions(partitions: list[SavedPartition]) -> bytes:
     """Virtual topics for `CheckpointWriter.topics`."""
-    packed: bytes = msgpack.packb(("topics", topics))
+    packed: bytes = msgpack.packb(("topics", partitions))
     return packed
 
 
@@ -270,7 +270,7 @@ def _checkpoint(found: Mapping[str, list[list[Any]]], end: list[Any]) -> Checkpo
         next_id=found["begin"][-1][0],
         segments=[SegmentState(*state) for (state,) in found.get("segment", ())],
         damages=[_damage(damage) for (damage,) in found.get("damage", ())],
-        topics=[_topic(topic) for (some,) in found.get("topics", ()) for topic in some],
+        partitions=[_partition(saved) for (some,) in found.get("topics", ()) for saved in some],
         durable=(durable[0], durable[1]),
         end_id=end_id,
         epochs=None if epochs is None else [(epoch, first_id) for epoch, first_id in epochs[-1][0]],
@@ -302,7 +302,7 @@ def _damage(values: list[Any]) -> Damage:
     return Damage._make((*place, parts))
 
 
-def _topic(values: list[Any]) -> SavedPartition:
+def _partition(values: list[Any]) -> SavedPartition:
     id_, covered, state, producers = values
     states = [
         ProducerState._make((*known, tuple(tuple(batch) for batch in batches)))

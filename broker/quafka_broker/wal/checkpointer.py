@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from quafka_broker.partitions.partition import PartitionId
-from quafka_broker.wal.checkpoint import CheckpointWriter, Found, SavedPartition, pack_topics
+from quafka_broker.wal.checkpoint import CheckpointWriter, Found, SavedPartition, pack_partitions
 from quafka_broker.wal.contents import Contents
 from quafka_broker.wal.disk import Disk
 from quafka_broker.wal.reserve import Reserve
@@ -95,10 +95,10 @@ class Checkpointer:
             epochs = contents.epochs.dump()
             covered = contents.next_id
             begin = partial(writer.begin, covered, segments, damages, epochs)
-            topics = list(contents.topics)
+            partitions = list(contents.partitions)
             await self._in_thread(begin)
-            for packed in self._slices(topics):
-                await self._in_thread(partial(writer.topics, packed))
+            for packed in self._slices(partitions):
+                await self._in_thread(partial(writer.partitions, packed))
             await self._write_sections(writer)
             end_id = contents.next_id
             durable = await self._make_durable()
@@ -120,22 +120,22 @@ class Checkpointer:
                 async for values in made:
                     await self._in_thread(partial(writer.section, name, values))
 
-    def _slices(self, topics: list[PartitionId]) -> Iterator[bytes]:
+    def _slices(self, partitions: list[PartitionId]) -> Iterator[bytes]:
         """What the virtual topics hold at the moment when they are asked for."""
         contents = self._contents
         slice_: list[SavedPartition] = []
         until = time.perf_counter() + _SLICE
-        for id_ in topics:
-            topic = contents.topics.get(id_)
-            if topic is None:  # deleted meanwhile
+        for id_ in partitions:
+            partition = contents.partitions.get(id_)
+            if partition is None:  # deleted meanwhile
                 continue
             producers = contents.producers.dump(id_)
-            slice_.append(SavedPartition(id_, contents.next_id, topic.dump(), producers))
+            slice_.append(SavedPartition(id_, contents.next_id, partition.dump(), producers))
             if time.perf_counter() >= until:
-                yield pack_topics(slice_)
+                yield pack_partitions(slice_)
                 slice_ = []
                 until = time.perf_counter() + _SLICE
-        yield pack_topics(slice_)
+        yield pack_partitions(slice_)
 
     async def _in_thread(self, job: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, job)

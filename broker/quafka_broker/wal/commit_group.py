@@ -34,7 +34,7 @@ class Append:
     they were part of, for a trace.
     """
 
-    topic: Partition
+    partition: Partition
     batches: Sequence[tuple[BatchHeader, memoryview]]
     size: int
     done: asyncio.Future[list[int]]
@@ -72,14 +72,14 @@ class Group:
 
     def add(self, append: Append) -> None:
         """Place an append's batches behind those of its virtual topic."""
-        topic = append.topic
-        offset = self._ends.get(topic.id, topic.high_watermark)
+        partition = append.partition
+        offset = self._ends.get(partition.id, partition.high_watermark)
         offsets: list[int] = []
         for header, batch in append.batches:
-            self._place(topic.id, header, batch, offset)
+            self._place(partition.id, header, batch, offset)
             offsets.append(offset)
             offset += header.record_count
-        self._ends[topic.id] = offset
+        self._ends[partition.id] = offset
         self.appends.append(append)
         self.offsets.append(offsets)
         self.size += append.size
@@ -95,7 +95,7 @@ class Group:
                 writes.append(times)
 
     def _place(
-        self, topic: PartitionId, header: BatchHeader, batch: memoryview, offset: int
+        self, partition: PartitionId, header: BatchHeader, batch: memoryview, offset: int
     ) -> None:
         # Only the patched bytes are copied; the producer's buffer is written as it is.
         patched = bytearray(batch[:PATCHED_SIZE])
@@ -107,10 +107,10 @@ class Group:
             global_id=self.next_id,
             base_offset=offset,
             durable_position=self.durable,
-            topic_hash=topic.topic_hash,
-            org_id=topic.org_id,
-            partition=topic.partition,
-            generation=topic.generation,
+            topic_hash=partition.topic_hash,
+            org_id=partition.org_id,
+            partition=partition.partition,
+            generation=partition.generation,
             record_count=header.record_count,
         )
         self.buffers += (entry + patched, batch[PATCHED_SIZE:])
@@ -119,13 +119,13 @@ class Group:
                 self.next_id,
                 offset,
                 self.position,
-                topic.topic_hash,
+                partition.topic_hash,
                 header.max_timestamp,
                 header.producer_id,
                 header.base_sequence,
-                topic.org_id,
-                topic.partition,
-                topic.generation,
+                partition.org_id,
+                partition.partition,
+                partition.generation,
                 header.record_count,
                 header.length,
                 header.producer_epoch,

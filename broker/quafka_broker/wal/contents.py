@@ -34,7 +34,7 @@ class Contents:
         self._changing = threading.Lock()
         self.naming = asyncio.Lock()
         """Held while a sealed segment's files get or lose their names."""
-        self.topics: dict[PartitionId, Partition] = {}
+        self.partitions: dict[PartitionId, Partition] = {}
         self.live = LiveRecords()
         self.quarantine = Quarantine()
         self.epochs = LeaderEpochs()
@@ -71,23 +71,23 @@ class Contents:
 
     # --- virtual topics ---------------------------------------------------------------------
 
-    def log_start(self, topic: PartitionId) -> int | None:
+    def log_start(self, partition: PartitionId) -> int | None:
         """Where a virtual topic begins; None where there is none. In any thread."""
-        found = self.topics.get(topic)
+        found = self.partitions.get(partition)
         return None if found is None else found.log_start
 
-    def advance_log_start(self, topic: Partition, offset: int) -> None:
+    def advance_log_start(self, partition: Partition, offset: int) -> None:
         """Records of a virtual topic below an offset are dead."""
-        before = topic.ids
-        topic.advance_log_start(offset)
-        if topic.ids is not before:
-            first = topic.first_id
+        before = partition.ids
+        partition.advance_log_start(offset)
+        if partition.ids is not before:
+            first = partition.first_id
             end_id = first if first is not None else self.next_id
-            self.live.died(topic.id, before, end_id)
+            self.live.died(partition.id, before, end_id)
 
-    def forget(self, topic: PartitionId) -> None:
+    def forget(self, partition: PartitionId) -> None:
         """A virtual topic was deleted: all of its records are dead."""
-        dead = self.topics.pop(topic, None)
+        dead = self.partitions.pop(partition, None)
         if dead is not None:
             self.live.dropped(dead)
 
@@ -99,8 +99,8 @@ class Contents:
         Raises:
             ValueError: it cannot be understood.
         """
-        for saved in checkpoint.topics:
-            self.topics[saved.id] = Partition.load(saved.id, saved.state)
+        for saved in checkpoint.partitions:
+            self.partitions[saved.id] = Partition.load(saved.id, saved.state)
             self.producers.load(saved.id, saved.producers)
             self._covered[saved.id] = saved.covered
         self.producers.load_evicted(checkpoint.evicted)
@@ -113,7 +113,7 @@ class Contents:
         for segment in self.segments:
             segment.close()
         self.segments = []
-        self.topics.clear()
+        self.partitions.clear()
         self.producers.keep(())
         self.live = LiveRecords()
         self.quarantine = Quarantine()
@@ -126,20 +126,22 @@ class Contents:
         id_ = PartitionId(row.org_id, row.topic_hash, row.partition, row.generation)
         if row.global_id >= max(self._all_covered, self._covered.get(id_, 0)):
             return True
-        topic = self.topics.get(id_)
-        is_dead = topic is not None and row.base_offset + row.record_count <= topic.log_start
+        partition = self.partitions.get(id_)
+        is_dead = (
+            partition is not None and row.base_offset + row.record_count <= partition.log_start
+        )
         return is_dead or self.expects(row)
 
     def expects(self, row: IndexRow) -> bool:
         """Whether an entry's records are live, at the offsets that it has."""
-        topic = self.topics.get(
+        partition = self.partitions.get(
             PartitionId(row.org_id, row.topic_hash, row.partition, row.generation)
         )
         end = row.base_offset + row.record_count
-        if topic is None or not topic.log_start < end <= topic.high_watermark:
+        if partition is None or not partition.log_start < end <= partition.high_watermark:
             return False
-        offset = max(row.base_offset, topic.log_start)
-        return topic.global_id_at(offset) == row.global_id + offset - row.base_offset
+        offset = max(row.base_offset, partition.log_start)
+        return partition.global_id_at(offset) == row.global_id + offset - row.base_offset
 
     def lose(self, damage: Damage) -> None:
         """Recovery found damage; whose records were in it comes out in the end."""
@@ -153,16 +155,16 @@ class Contents:
             DamagedLogError: its offsets contradict those of an earlier one.
         """
         self.epochs.begin(row.leader_epoch, row.global_id)
-        topic = PartitionId(row.org_id, row.topic_hash, row.partition, row.generation)
-        if row.global_id < max(self._all_covered, self._covered.get(topic, 0)):
+        partition = PartitionId(row.org_id, row.topic_hash, row.partition, row.generation)
+        if row.global_id < max(self._all_covered, self._covered.get(partition, 0)):
             return
-        found = self.topics.get(topic)
+        found = self.partitions.get(partition)
         if found is None:
-            found = self.topics[topic] = Partition(topic, row.base_offset)
+            found = self.partitions[partition] = Partition(partition, row.base_offset)
         missing = row.base_offset - found.high_watermark
         if missing < 0:
             raise DamagedLogError(
-                f"virtual topic {topic.key} goes on at offset {row.base_offset} where "
+                f"virtual topic {partition.key} goes on at offset {row.base_offset} where "
                 f"{found.high_watermark} is next"
             )
         if missing:
@@ -173,7 +175,7 @@ class Contents:
         self.producers.restore(row)
 
     def _ids_for(
-        self, topic: Partition, end_offset: int, above: int, below: int, count: int
+        self, partition: Partition, end_offset: int, above: int, below: int, count: int
     ) -> list[tuple[int, int]]:
         """Ids in [above, below) for `count` lost records of a topic, those before `end_offset`.
 
@@ -194,10 +196,10 @@ class Contents:
             # Dropped when a segment was rewritten, so they are below the log start; or not.
             if below - count < above:
                 raise DamagedLogError(
-                    f"virtual topic {topic.id.key} lacks {count} records that never had ids"
+                    f"virtual topic {partition.id.key} lacks {count} records that never had ids"
                 )
             found.append((below - count, below))
-            lost = Lost(topic.id, end_offset - count, end_offset)
+            lost = Lost(partition.id, end_offset - count, end_offset)
             at = self.segments[-1].number
             self.quarantine.add(
                 Damage(at, 0, 0, "records are missing", below - count, below, (lost,))
@@ -212,31 +214,33 @@ class Contents:
         Raises:
             DamagedLogError: see `restore`.
         """
-        for topic in self.topics.keys() - live.keys():
-            del self.topics[topic]
+        for partition in self.partitions.keys() - live.keys():
+            del self.partitions[partition]
         for id_, log_start in live.items():
             if log_start is not None:
                 self._begin_at(id_, log_start)
         self._covered.clear()
         self._given.clear()
-        self.quarantine.settle(self.topics.values())
+        self.quarantine.settle(self.partitions.values())
         for damage in self.quarantine.damages:
             log.error("damaged: %s", damage)
         found = [(s.number, s.first_id) for s in self.segments if s.first_id is not None]
-        self.live.begin(found, self.topics.values(), self.next_id)
+        self.live.begin(found, self.partitions.values(), self.next_id)
 
     def _begin_at(self, id_: PartitionId, log_start: int) -> None:
-        topic = self.topics.get(id_)
-        if topic is None:
+        partition = self.partitions.get(id_)
+        if partition is None:
             if log_start:
-                self.topics[id_] = Partition(id_, log_start)
+                self.partitions[id_] = Partition(id_, log_start)
             return
-        missing = topic.log_start - log_start
-        first = topic.first_id
+        missing = partition.log_start - log_start
+        first = partition.first_id
         if missing > 0 and first is not None:
-            topic.add_lost_before(self._ids_for(topic, topic.log_start, 0, first, missing))
+            partition.add_lost_before(
+                self._ids_for(partition, partition.log_start, 0, first, missing)
+            )
         elif missing < 0:
-            topic.advance_log_start(log_start)
+            partition.advance_log_start(log_start)
 
 
 def _first_id(segment: Segment) -> int:

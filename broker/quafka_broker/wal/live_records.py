@@ -43,13 +43,13 @@ class LiveRecords:
         self._first_ids: list[int] = []
         self._numbers: list[int] = []  # of the segments with those first ids
         self._counts: dict[int, int] = {}
-        self._topics: dict[PartitionId, Partition] = {}  # not counted yet
+        self._partitions: dict[PartitionId, Partition] = {}  # not counted yet
         self._counted_from = 0  # ids below are counted with their topic, the others as they come
         self._dead: deque[_Dead] = deque()
         self._settling = asyncio.Lock()
 
     def begin(
-        self, segments: Iterable[tuple[int, int]], topics: Iterable[Partition], next_id: int
+        self, segments: Iterable[tuple[int, int]], partitions: Iterable[Partition], next_id: int
     ) -> None:
         """What a start has found: (number, first id) of segments with entries, oldest first.
 
@@ -58,7 +58,7 @@ class LiveRecords:
         self._first_ids, self._numbers, self._counts = [], [], {}
         for number, first_id in segments:
             self._see(number, first_id)
-        self._topics = {topic.id: topic for topic in topics}
+        self._partitions = {partition.id: partition for partition in partitions}
         self._counted_from = next_id
 
     def added(self, number: int, first_id: int, count: int) -> None:
@@ -67,9 +67,9 @@ class LiveRecords:
             self._see(number, first_id)
         self._counts[number] += count
 
-    def died(self, topic: PartitionId, ids: GlobalIds, end_id: int) -> None:
+    def died(self, partition: PartitionId, ids: GlobalIds, end_id: int) -> None:
         """A virtual topic has lost its ids below `end_id`; `ids` is not changed any more."""
-        first_id = self._counted_from if topic in self._topics else 0
+        first_id = self._counted_from if partition in self._partitions else 0
         dead = _Dead(ids, first_id, end_id)
         within = self._span(dead)
         if within is None:
@@ -79,10 +79,10 @@ class LiveRecords:
         else:
             self._dead.append(dead)
 
-    def dropped(self, topic: Partition) -> None:
+    def dropped(self, partition: Partition) -> None:
         """A virtual topic is gone, with all of its ids."""
-        self.died(topic.id, topic.ids, topic.next_id)
-        self._topics.pop(topic.id, None)
+        self.died(partition.id, partition.ids, partition.next_id)
+        self._partitions.pop(partition.id, None)
 
     def removed(self, number: int) -> None:
         """A segment is gone."""
@@ -105,9 +105,9 @@ class LiveRecords:
 
     def _step(self) -> bool:
         """Count one topic or one death; False where there is none."""
-        if self._topics:
-            _, topic = self._topics.popitem()
-            for number, count in self._spread(topic.ids, 0, self._counted_from):
+        if self._partitions:
+            _, partition = self._partitions.popitem()
+            for number, count in self._spread(partition.ids, 0, self._counted_from):
                 self._counts[number] += count
         elif self._dead:
             self._take_away(self._dead.popleft())

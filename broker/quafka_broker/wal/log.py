@@ -88,7 +88,7 @@ class LogCut(NamedTuple):
 
     end_id: int
     segments: list[SegmentCut]
-    topics: list[tuple[PartitionId, int, int]]
+    partitions: list[tuple[PartitionId, int, int]]
     lost: dict[PartitionId, list[tuple[int, int]]]
 
 
@@ -141,7 +141,7 @@ class Log:
         self._checkpoint_seconds = 0.0  # how long the last one took
         self._mending: dict[tuple[int, int], asyncio.Task[bool]] = {}
         self._soon: asyncio.TimerHandle | None = None
-        self.on_commit: Callable[[set[PartitionId]], None] = lambda _topics: None
+        self.on_commit: Callable[[set[PartitionId]], None] = lambda _partitions: None
         """Called with the virtual topics that have grown."""
 
     # --- life -------------------------------------------------------------------------------
@@ -196,11 +196,11 @@ class Log:
             log.warning("%s: reading all of the index", e)
         self._contents.reset()
         recovered = recover(
-            self._disk, checkpoint._replace(segments=[], topics=[], next_id=0), self._contents
+            self._disk, checkpoint._replace(segments=[], partitions=[], next_id=0), self._contents
         )
         producers = self._contents.producers
-        for topic in checkpoint.topics:
-            producers.load_unknown(topic.id, topic.producers)
+        for partition in checkpoint.partitions:
+            producers.load_unknown(partition.id, partition.producers)
         return recovered
 
     def start(self) -> None:
@@ -264,7 +264,7 @@ class Log:
         for damage in found:
             if (damage.segment, damage.start) not in known:
                 quarantine.add(damage)
-        quarantine.settle(self._contents.topics.values())
+        quarantine.settle(self._contents.partitions.values())
         self._settled = False  # no checkpoint of what will not be any more
         if quarantine.lost():
             self._epoch_file.gave_up_records()
@@ -331,34 +331,34 @@ class Log:
 
     # --- virtual topics ---------------------------------------------------------------------
 
-    def partition(self, topic: PartitionId) -> Partition:
+    def partition(self, partition: PartitionId) -> Partition:
         """The virtual topic; an empty one where nothing was ever appended."""
-        found = self._contents.topics.get(topic)
+        found = self._contents.partitions.get(partition)
         if found is None:
-            found = self._contents.topics[topic] = Partition(topic)
+            found = self._contents.partitions[partition] = Partition(partition)
         return found
 
-    def offsets(self, topic: PartitionId) -> tuple[int, int]:
+    def offsets(self, partition: PartitionId) -> tuple[int, int]:
         """Log start and high watermark; both 0 where nothing was ever appended."""
-        found = self._contents.topics.get(topic)
+        found = self._contents.partitions.get(partition)
         return (0, 0) if found is None else (found.log_start, found.high_watermark)
 
     def partition_ids(self) -> Sequence[PartitionId]:
         """All virtual topics that are known."""
-        return list(self._contents.topics)
+        return list(self._contents.partitions)
 
     @property
     def next_id(self) -> int:
         """The global id of the next record."""
         return self._contents.next_id
 
-    def advance_log_start(self, topic: PartitionId, offset: int) -> None:
+    def advance_log_start(self, partition: PartitionId, offset: int) -> None:
         """Serve no record below `offset` any more; see `Partition.advance_log_start`."""
-        self._contents.advance_log_start(self.partition(topic), offset)
+        self._contents.advance_log_start(self.partition(partition), offset)
 
-    def forget(self, topic: PartitionId) -> None:
+    def forget(self, partition: PartitionId) -> None:
         """A deleted partition's index is not needed any more."""
-        self._contents.forget(topic)
+        self._contents.forget(partition)
 
     # --- cut --------------------------------------------------------------------------------
 
@@ -393,8 +393,8 @@ class Log:
     def _instant(self) -> LogCut:
         """What readers see now. All of an append is visible, or nothing of it."""
         contents, segments = self._contents, self.segments()
-        topics = [(t.id, t.log_start, t.high_watermark) for t in contents.topics.values()]
-        return LogCut(contents.next_id, segments, topics, contents.quarantine.lost())
+        partitions = [(t.id, t.log_start, t.high_watermark) for t in contents.partitions.values()]
+        return LogCut(contents.next_id, segments, partitions, contents.quarantine.lost())
 
     # --- checkpoint -------------------------------------------------------------------------
 
@@ -486,7 +486,7 @@ class Log:
 
     def append(
         self,
-        topic: Partition,
+        partition: Partition,
         batches: Sequence[tuple[BatchHeader, memoryview]],
         *,
         urgent: bool = False,
@@ -502,13 +502,13 @@ class Log:
             InDoubtError: nobody knows if the batches are in the log.
             StorageError: they are not.
         """
-        return self._open_writer.append(topic, batches, urgent=urgent, writes=writes)
+        return self._open_writer.append(partition, batches, urgent=urgent, writes=writes)
 
     # --- read -------------------------------------------------------------------------------
 
     async def read(
         self,
-        topic: Partition,
+        partition: Partition,
         offset: int,
         max_bytes: int,
         *,
@@ -524,10 +524,10 @@ class Log:
             CorruptError: they are lost to damage.
             OffsetGoneError: the log start is above `offset`.
         """
-        return await self.read_within(topic, offset, Room(max_bytes, _MANY, at_least_one))
+        return await self.read_within(partition, offset, Room(max_bytes, _MANY, at_least_one))
 
     async def read_within(
-        self, topic: Partition, offset: int, room: Room, times: ReadTimes | None = None
+        self, partition: Partition, offset: int, room: Room, times: ReadTimes | None = None
     ) -> list[memoryview]:
         """As `read`, with a bound for the number of batches, too.
 
@@ -538,16 +538,18 @@ class Log:
         """
         try:
             try:
-                return await self._reader.batches(topic, offset, room, times)
+                return await self._reader.batches(partition, offset, room, times)
             except BadIndexError as e:
                 if not await self._mend(e.segment):
                     raise
-                return await self._reader.batches(topic, offset, room, times)
+                return await self._reader.batches(partition, offset, room, times)
         except (OSError, Malformed) as e:
-            log.warning("virtual topic %s cannot be read at offset %d: %s", topic.id.key, offset, e)
+            log.warning(
+                "virtual topic %s cannot be read at offset %d: %s", partition.id.key, offset, e
+            )
             raise StorageError(str(e)) from e
 
-    async def rows(self, topic: Partition, start: int, end: int) -> list[IndexRow]:
+    async def rows(self, partition: Partition, start: int, end: int) -> list[IndexRow]:
         """The index rows of the batches that hold the offsets in [start, end) and are not lost.
 
         Raises:
@@ -557,9 +559,9 @@ class Log:
         found: list[IndexRow] = []
         while start < end:
             try:
-                rows = await self._reader.rows(topic, start, lambda row: row.base_offset < end)
+                rows = await self._reader.rows(partition, start, lambda row: row.base_offset < end)
             except CorruptError:
-                start = self._contents.quarantine.end_of_lost(topic.id, start)
+                start = self._contents.quarantine.end_of_lost(partition.id, start)
                 continue
             except BadIndexError as e:
                 if not await self._mend(e.segment):
@@ -596,11 +598,11 @@ class Log:
                 return False
         return True  # rewritten or freed meanwhile
 
-    def end_of_lost(self, topic: Partition, offset: int) -> int:
+    def end_of_lost(self, partition: Partition, offset: int) -> int:
         """Where what was lost to damage at `offset` ends."""
-        return self._contents.quarantine.end_of_lost(topic.id, offset)
+        return self._contents.quarantine.end_of_lost(partition.id, offset)
 
-    async def next_readable(self, topic: Partition, offset: int) -> int:
+    async def next_readable(self, partition: Partition, offset: int) -> int:
         """The first offset above this one that has an entry; the high watermark if none has.
 
         Raises:
@@ -608,22 +610,24 @@ class Log:
         """
         slices = Slices(_LOOKED_UP_PER_SLICE)
         offset += 1
-        while (offset := self.end_of_lost(topic, offset)) < topic.high_watermark:
+        while (offset := self.end_of_lost(partition, offset)) < partition.high_watermark:
             await slices.done()
             try:
-                if await self._reader.has_entry(topic, offset):
+                if await self._reader.has_entry(partition, offset):
                     break
             except OSError as e:
                 raise StorageError(str(e)) from e
             offset += 1
         return offset
 
-    def is_damaged(self, topic: PartitionId) -> bool:
+    def is_damaged(self, partition: PartitionId) -> bool:
         """Whether any of its offsets that count are lost."""
-        log_start, _ = self.offsets(topic)
-        return self._contents.quarantine.first_lost(topic, log_start) is not None
+        log_start, _ = self.offsets(partition)
+        return self._contents.quarantine.first_lost(partition, log_start) is not None
 
-    def readable(self, topic: Partition, offset: int, enough: int, most: int) -> tuple[int, int]:
+    def readable(
+        self, partition: Partition, offset: int, enough: int, most: int
+    ) -> tuple[int, int]:
         """Bytes of whole batches from `offset` on, and how many these are; counting stops once
         the bytes are `enough`, or the batches the `most`.
 
@@ -635,7 +639,7 @@ class Log:
             OffsetGoneError: the log start is above `offset`.
         """
         try:
-            return self._reader.readable(topic, offset, enough, most)
+            return self._reader.readable(partition, offset, enough, most)
         except BadIndexError:
             return enough, 1  # the read has it made again
         except (OSError, Malformed) as e:

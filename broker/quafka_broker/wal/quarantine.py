@@ -17,7 +17,7 @@ from quafka_proto.log_format import IndexRow
 class Lost(NamedTuple):
     """Offsets [first, end) of one virtual topic."""
 
-    topic: PartitionId
+    partition: PartitionId
     first: int
     end: int
 
@@ -39,7 +39,7 @@ class Damage(NamedTuple):
 
     def __str__(self) -> str:
         whose = ", ".join(
-            f"virtual topic {lost.topic.key} offsets {lost.first} to {lost.end - 1}"
+            f"virtual topic {lost.partition.key} offsets {lost.first} to {lost.end - 1}"
             for lost in self.lost
         )
         return (
@@ -65,53 +65,55 @@ class Quarantine:
         elif not self.damages[at].lost:
             self.damages[at] = damage
         for lost in damage.lost:
-            ranges = [*self._lost.get(lost.topic, ()), (lost.first, lost.end)]
-            self._lost[lost.topic] = _merged(ranges)
+            ranges = [*self._lost.get(lost.partition, ()), (lost.first, lost.end)]
+            self._lost[lost.partition] = _merged(ranges)
 
-    def first_lost(self, topic: PartitionId, offset: int) -> int | None:
+    def first_lost(self, partition: PartitionId, offset: int) -> int | None:
         """The first lost offset at or above this one."""
-        ranges = self._lost.get(topic)
+        ranges = self._lost.get(partition)
         if ranges is None:
             return None
         at = bisect_right(ranges, offset, key=lambda lost: lost[1])
         return max(offset, ranges[at][0]) if at < len(ranges) else None
 
-    def end_of_lost(self, topic: PartitionId, offset: int) -> int:
+    def end_of_lost(self, partition: PartitionId, offset: int) -> int:
         """The first offset at or above this one that is not lost."""
-        for first, end in self._lost.get(topic, ()):
+        for first, end in self._lost.get(partition, ()):
             if first <= offset < end:
                 return end
         return offset
 
     def lost(self) -> dict[PartitionId, list[tuple[int, int]]]:
         """All lost ranges [first, end) of offsets."""
-        return {topic: list(ranges) for topic, ranges in self._lost.items()}
+        return {partition: list(ranges) for partition, ranges in self._lost.items()}
 
-    def settle(self, topics: Iterable[Partition]) -> None:
+    def settle(self, partitions: Iterable[Partition]) -> None:
         """Find out whose offsets are lost; forget what is not live any more.
 
         Damage that cost nothing and has no bytes either was data freed long ago.
         """
-        live = {topic.id: topic for topic in topics}
+        live = {partition.id: partition for partition in partitions}
         settled = Quarantine()
         for damage in sorted(self.damages):
             if damage.lost:
                 found = (
-                    _left_of(live[part.topic], part) for part in damage.lost if part[0] in live
+                    _left_of(live[part.partition], part) for part in damage.lost if part[0] in live
                 )
             else:
-                found = (_lost_of(topic, damage) for topic in live.values())
+                found = (_lost_of(partition, damage) for partition in live.values())
             lost = tuple(part for part in found if part is not None)
             if lost or damage.end > damage.start:
                 settled.add(damage._replace(lost=lost))
         # At once: other threads look things up.
         self._take(settled)
 
-    def forget_dead(self, there: Collection[int], topics: Mapping[PartitionId, Partition]) -> None:
+    def forget_dead(
+        self, there: Collection[int], partitions: Mapping[PartitionId, Partition]
+    ) -> None:
         """Forget damage in segments that are not `there` any more, of records that have died."""
         left = Quarantine()
         for damage in self.damages:
-            if damage.segment in there or any(_is_live(lost, topics) for lost in damage.lost):
+            if damage.segment in there or any(_is_live(lost, partitions) for lost in damage.lost):
                 left.add(damage)
         self._take(left)
 
@@ -119,14 +121,14 @@ class Quarantine:
         self.damages, self._places, self._lost = other.damages, other._places, other._lost
 
 
-def _is_live(lost: Lost, topics: Mapping[PartitionId, Partition]) -> bool:
-    topic = topics.get(lost.topic)
-    return topic is not None and lost.end > topic.log_start
+def _is_live(lost: Lost, partitions: Mapping[PartitionId, Partition]) -> bool:
+    partition = partitions.get(lost.partition)
+    return partition is not None and lost.end > partition.log_start
 
 
 def damaged_entry(segment: int, row: IndexRow, reason: str) -> Damage:
     """One entry whose row is known cannot be read."""
-    topic = PartitionId(row.org_id, row.topic_hash, row.partition, row.generation)
+    partition = PartitionId(row.org_id, row.topic_hash, row.partition, row.generation)
     return Damage(
         segment,
         row.position,
@@ -134,7 +136,7 @@ def damaged_entry(segment: int, row: IndexRow, reason: str) -> Damage:
         reason,
         row.global_id,
         row.global_id + row.record_count,
-        (Lost(topic, row.base_offset, row.base_offset + row.record_count),),
+        (Lost(partition, row.base_offset, row.base_offset + row.record_count),),
     )
 
 
@@ -142,24 +144,26 @@ def lost_in(rows: Iterable[IndexRow]) -> tuple[Lost, ...]:
     """The offsets of entries, in whole ranges."""
     ranges: dict[PartitionId, list[tuple[int, int]]] = {}
     for row in rows:
-        topic = PartitionId(row.org_id, row.topic_hash, row.partition, row.generation)
+        partition = PartitionId(row.org_id, row.topic_hash, row.partition, row.generation)
         end = row.base_offset + row.record_count
-        ranges.setdefault(topic, []).append((row.base_offset, end))
+        ranges.setdefault(partition, []).append((row.base_offset, end))
     return tuple(
-        Lost(topic, first, end) for topic, some in ranges.items() for first, end in _merged(some)
+        Lost(partition, first, end)
+        for partition, some in ranges.items()
+        for first, end in _merged(some)
     )
 
 
-def _left_of(topic: Partition, lost: Lost) -> Lost | None:
+def _left_of(partition: Partition, lost: Lost) -> Lost | None:
     """What of it has not been deleted."""
-    first = max(lost.first, topic.log_start)
-    end = min(lost.end, topic.high_watermark)
-    return Lost(topic.id, first, end) if end > first else None
+    first = max(lost.first, partition.log_start)
+    end = min(lost.end, partition.high_watermark)
+    return Lost(partition.id, first, end) if end > first else None
 
 
-def _lost_of(topic: Partition, damage: Damage) -> Lost | None:
-    first, end = topic.offsets_between(damage.first_id, damage.end_id)
-    return Lost(topic.id, first, end) if end > first else None
+def _lost_of(partition: Partition, damage: Damage) -> Lost | None:
+    first, end = partition.offsets_between(damage.first_id, damage.end_id)
+    return Lost(partition.id, first, end) if end > first else None
 
 
 def _merged(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -112,7 +112,7 @@ class Reader:
 
     async def batches(
         self,
-        topic: Partition,
+        partition: Partition,
         offset: int,
         room: Room,
         times: ReadTimes | None = None,
@@ -127,7 +127,7 @@ class Reader:
 
         def read(how: Read) -> tuple[list[memoryview], _Bad | None]:
             found: list[memoryview] = []
-            runs = plan(self._contents, topic, offset, room, how)
+            runs = plan(self._contents, partition, offset, room, how)
             if times is not None:
                 times.indexed = time.time_ns()
                 times.from_disk = how is _from_disk
@@ -140,7 +140,7 @@ class Reader:
         if times is not None:
             times.began = time.time_ns()
         # Much of it is copied, or many of them are looked up, where nobody waits for the loop.
-        much = room.bytes > _AT_ONCE and topic.high_watermark - offset > _FEW
+        much = room.bytes > _AT_ONCE and partition.high_watermark - offset > _FEW
         batches, bad = await (self._in_thread(read) if much else self._run(read))
         if times is not None:
             times.read = time.time_ns()
@@ -151,7 +151,7 @@ class Reader:
         return batches
 
     async def rows(
-        self, topic: Partition, start: int, wanted: Callable[[IndexRow], bool]
+        self, partition: Partition, start: int, wanted: Callable[[IndexRow], bool]
     ) -> list[IndexRow]:
         """The index rows from the batch that holds `start` on, as long as they are wanted.
 
@@ -162,12 +162,12 @@ class Reader:
         """
 
         def read(how: Read) -> list[IndexRow]:
-            rows = (row for _, row in entries_from(self._contents, topic, start, how))
+            rows = (row for _, row in entries_from(self._contents, partition, start, how))
             return list(takewhile(wanted, rows))
 
         return await self._run(read)
 
-    async def has_entry(self, topic: Partition, offset: int) -> bool:
+    async def has_entry(self, partition: Partition, offset: int) -> bool:
         """Whether the index has the entry of a readable offset.
 
         Raises:
@@ -178,13 +178,15 @@ class Reader:
 
         def look(how: Read) -> bool:
             try:
-                return next(entries_from(self._contents, topic, offset, how), None) is not None
+                return next(entries_from(self._contents, partition, offset, how), None) is not None
             except Malformed:
                 return False
 
         return await self._run(look)
 
-    def readable(self, topic: Partition, offset: int, enough: int, most: int) -> tuple[int, int]:
+    def readable(
+        self, partition: Partition, offset: int, enough: int, most: int
+    ) -> tuple[int, int]:
         """See `Log.readable`.
 
         Raises:
@@ -192,7 +194,7 @@ class Reader:
         """
         found = batches = 0
         try:
-            for _, row in entries_from(self._contents, topic, offset, _from_memory):
+            for _, row in entries_from(self._contents, partition, offset, _from_memory):
                 if found >= enough or batches >= most:
                     break
                 found += row.length
@@ -270,7 +272,7 @@ def _fault(batch: memoryview, row: IndexRow) -> str | None:
 
 def plan(
     contents: Contents,
-    topic: Partition,
+    partition: Partition,
     offset: int,
     room: Room,
     how: Read,
@@ -282,7 +284,7 @@ def plan(
     """
     runs: list[Run] = []
     taken = 0
-    for batches, (segment, row) in enumerate(entries_from(contents, topic, offset, how)):
+    for batches, (segment, row) in enumerate(entries_from(contents, partition, offset, how)):
         if batches >= room.batches or taken + row.length > room.bytes:
             if taken or not room.at_least_one:
                 break
@@ -305,7 +307,7 @@ def _pause(how: Read) -> None:
 
 
 def entries_from(
-    contents: Contents, topic: Partition, offset: int, how: Read
+    contents: Contents, partition: Partition, offset: int, how: Read
 ) -> Iterator[tuple[Segment, IndexRow]]:
     """The entry that holds a readable offset, and those of the virtual topic behind it.
 
@@ -316,31 +318,31 @@ def entries_from(
         Malformed, OSError: the index cannot be read.
         OffsetGoneError: the log start is above `offset`.
     """
-    lost = contents.quarantine.first_lost(topic.id, offset)
+    lost = contents.quarantine.first_lost(partition.id, offset)
     if lost == offset:
         raise CorruptError(f"offset {offset} is lost to damage")
     block: Rows | None = None
     last: IndexRow | None = None
     ahead = _Ahead(how)
     number = 0
-    while offset < (topic.high_watermark if lost is None else lost):
+    while offset < (partition.high_watermark if lost is None else lost):
         number += 1
         if block is not None and block.segment.kind == REWRITTEN:
             row = ahead.row_behind(block.segment, last.end) if last is not None else None
-            row = row if row is not None and _is_at(row, topic.id, offset) else None
+            row = row if row is not None and _is_at(row, partition.id, offset) else None
         else:
-            row = _if_next(block, number, topic.id, offset)
+            row = _if_next(block, number, partition.id, offset)
         if row is None or block is None:
-            block, number, row = _look_up(contents, topic, offset, block, how)
+            block, number, row = _look_up(contents, partition, offset, block, how)
         yield block.segment, row
         last = row
         offset = row.base_offset + row.record_count
 
 
 def _look_up(
-    contents: Contents, topic: Partition, offset: int, block: Rows | None, how: Read
+    contents: Contents, partition: Partition, offset: int, block: Rows | None, how: Read
 ) -> tuple[Rows, int, IndexRow]:
-    global_id = topic.global_id_at(offset)
+    global_id = partition.global_id_at(offset)
     segment = contents.segment_of(global_id)
     if segment is None:
         raise Malformed(f"no segment holds the record {global_id}")
@@ -352,12 +354,14 @@ def _look_up(
     return rows, number, row
 
 
-def _if_next(block: Rows | None, number: int, topic: PartitionId, offset: int) -> IndexRow | None:
+def _if_next(
+    block: Rows | None, number: int, partition: PartitionId, offset: int
+) -> IndexRow | None:
     """The row behind the last one, where it happens to be the one: no search is needed."""
     if block is None or number >= block.end:
         return None
     row = block.row(number)
-    return row if _is_at(row, topic, offset) else None
+    return row if _is_at(row, partition, offset) else None
 
 
 class _Ahead:
@@ -389,11 +393,11 @@ class _Ahead:
         return row_of(entry, position, self._data[at + ENTRY_HEADER_SIZE :])
 
 
-def _is_at(row: IndexRow, topic: PartitionId, offset: int) -> bool:
+def _is_at(row: IndexRow, partition: PartitionId, offset: int) -> bool:
     return (
         row.base_offset == offset
-        and row.topic_hash == topic.topic_hash
-        and row.partition == topic.partition
-        and row.org_id == topic.org_id
-        and row.generation == topic.generation
+        and row.topic_hash == partition.topic_hash
+        and row.partition == partition.partition
+        and row.org_id == partition.org_id
+        and row.generation == partition.generation
     )

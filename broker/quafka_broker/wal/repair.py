@@ -55,18 +55,18 @@ def repair(disk: Disk, contents: Contents) -> list[int]:
     return sorted(by_segment)
 
 
-def _fillers(topic: Partition, lost: Lost, present: BitMap64) -> Iterator[IndexRow]:
+def _fillers(partition: Partition, lost: Lost, present: BitMap64) -> Iterator[IndexRow]:
     """Rows of empty batches, one for each run of ids that are not present."""
     start = lost.first
     while start < lost.end:
-        first_id = topic.global_id_at(start)
+        first_id = partition.global_id_at(start)
         count = 1
         if first_id in present:
             start += 1
             continue
-        while start + count < lost.end and _goes_on(topic, start, first_id, count, present):
+        while start + count < lost.end and _goes_on(partition, start, first_id, count, present):
             count += 1
-        id_ = topic.id
+        id_ = partition.id
         yield IndexRow(
             first_id, start, 0, id_.topic_hash, -1, -1, -1, id_.org_id, id_.partition,
             id_.generation, count, len(empty_batch(start, count)), -1,
@@ -74,9 +74,11 @@ def _fillers(topic: Partition, lost: Lost, present: BitMap64) -> Iterator[IndexR
         start += count
 
 
-def _goes_on(topic: Partition, start: int, first_id: int, count: int, present: BitMap64) -> bool:
+def _goes_on(
+    partition: Partition, start: int, first_id: int, count: int, present: BitMap64
+) -> bool:
     next_id = first_id + count
-    return topic.global_id_at(start + count) == next_id and next_id not in present
+    return partition.global_id_at(start + count) == next_id and next_id not in present
 
 
 class _Repair:
@@ -103,7 +105,7 @@ class _Repair:
             copy.add(row, batch)
             present.add_range(row.global_id, row.global_id + row.record_count)
         for lost in [part for damage in self._damages for part in damage.lost]:
-            for row in _fillers(self._contents.topics[lost.topic], lost, present):
+            for row in _fillers(self._contents.partitions[lost.partition], lost, present):
                 epoch = self._contents.epochs.of(row.global_id)
                 batch = empty_batch(row.base_offset, row.record_count, epoch)
                 copy.add(row._replace(leader_epoch=epoch), batch)

@@ -86,17 +86,17 @@ def examine(segment: Segment, log_start: LogStart, found: Examined) -> Steps:
     last: IndexRow | None = None
     last_topic: PartitionId | None = None
     for number, row in _rows(segment.index, segment.entries):
-        topic = topic_of(row)
+        partition = partition_of(row)
         size = ENTRY_HEADER_SIZE + row.length
         found.lengths.append(size)
-        start = log_start(topic)
+        start = log_start(partition)
         if start is not None and row.base_offset + row.record_count > start:
-            if topic not in found.live:
-                found.live[topic] = array("I")
-            found.live[topic].append(number)
+            if partition not in found.live:
+                found.live[partition] = array("I")
+            found.live[partition].append(number)
             found.live_bytes += size
-            found.runs += last is None or topic != last_topic or row.position != last.end
-            last, last_topic = row, topic
+            found.runs += last is None or partition != last_topic or row.position != last.end
+            last, last_topic = row, partition
         if not number % _ROWS_PER_STEP:
             yield INDEX_ROW_SIZE * _ROWS_PER_STEP
 
@@ -261,7 +261,7 @@ def _neighbours(rows: Sequence[tuple[int, IndexRow]]) -> Iterator[list[tuple[int
         yield some
 
 
-def topic_of(row: IndexRow) -> PartitionId:
+def partition_of(row: IndexRow) -> PartitionId:
     """Whose entry it is."""
     return PartitionId(row.org_id, row.topic_hash, row.partition, row.generation)
 

@@ -120,7 +120,7 @@ class Rewriter:
             if not await self._live_records(segment):
                 freed += await self._or_left(segment, self._remove(segment))
         known = {segment.number for segment in self._contents.segments}
-        self._contents.quarantine.forget_dead(known, self._contents.topics)
+        self._contents.quarantine.forget_dead(known, self._contents.partitions)
         if self._policy.rewrite:
             damaged = {damage.segment for damage in self._contents.quarantine.damages}
             for segment in sealed:

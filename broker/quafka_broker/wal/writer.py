@@ -98,7 +98,7 @@ class Writer:
         self.failure: str | None = None
         """Why there will be no more writes; None while there may be."""
         self.stats = WriterStats()
-        self.on_commit: Callable[[set[PartitionId]], None] = lambda _topics: None
+        self.on_commit: Callable[[set[PartitionId]], None] = lambda _partitions: None
         """Called with the virtual topics that have grown."""
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="wal-write")
         self._task: asyncio.Task[None] | None = None
@@ -191,7 +191,7 @@ class Writer:
 
     def append(
         self,
-        topic: Partition,
+        partition: Partition,
         batches: Sequence[tuple[BatchHeader, memoryview]],
         *,
         urgent: bool,
@@ -204,7 +204,7 @@ class Writer:
             done.exception()
             return done
         size = sum(len(batch) for _, batch in batches)
-        self._pending.append(Append(topic, batches, size, done, urgent, writes))
+        self._pending.append(Append(partition, batches, size, done, urgent, writes))
         self._pending_bytes += size
         self._work.set()
         return done
@@ -308,8 +308,8 @@ class Writer:
         rows = iter(group.rows)
         for append, offsets in zip(group.appends, group.offsets, strict=True):
             for _ in offsets:
-                append.topic.add(next(rows))
-            grown.add(append.topic.id)
+                append.partition.add(next(rows))
+            grown.add(append.partition.id)
             if not append.done.cancelled():
                 append.done.set_result(offsets)
         self.on_commit(grown)

@@ -31,23 +31,23 @@ class Model:
 
     def __init__(self) -> None:
         self.live = LiveRecords()
-        self.topics: dict[PartitionId, Partition] = {}
+        self.partitions: dict[PartitionId, Partition] = {}
         self.segments: list[tuple[int, int]] = []  # number, first id
         self.next_id, self.number = 0, 0
         self.live.begin([], [], 0)
 
     def append(self, which: int, count: int) -> None:
-        topic = self.topics.setdefault(IDS[which], Partition(IDS[which]))
+        partition = self.partitions.setdefault(IDS[which], Partition(IDS[which]))
         if not self.segments or self.segments[-1][0] != self.number:
             self.segments.append((self.number, self.next_id))
         self.live.added(self.number, self.next_id, count)
         place = {"position": 0, "length": 61, "generation": 0, "max_timestamp": 0}
         producer = {"producer_id": -1, "base_sequence": -1, "producer_epoch": -1}
-        topic.add(
+        partition.add(
             IndexRow(
                 global_id=self.next_id,
                 record_count=count,
-                base_offset=topic.high_watermark,
+                base_offset=partition.high_watermark,
                 org_id=1,
                 topic_hash=bytes(16),
                 partition=which,
@@ -58,30 +58,30 @@ class Model:
         self.next_id += count
 
     def advance(self, which: int, percent: int) -> None:
-        topic = self.topics.get(IDS[which])
-        if topic is None:
+        partition = self.partitions.get(IDS[which])
+        if partition is None:
             return
-        before, start = topic.ids, topic.log_start
-        topic.advance_log_start(start + (topic.high_watermark - start) * percent // 100)
-        if topic.ids is not before:
-            first = topic.first_id
-            self.live.died(topic.id, before, self.next_id if first is None else first)
+        before, start = partition.ids, partition.log_start
+        partition.advance_log_start(start + (partition.high_watermark - start) * percent // 100)
+        if partition.ids is not before:
+            first = partition.first_id
+            self.live.died(partition.id, before, self.next_id if first is None else first)
 
     def drop(self, which: int) -> None:
-        if topic := self.topics.pop(IDS[which], None):
-            self.live.dropped(topic)
+        if partition := self.partitions.pop(IDS[which], None):
+            self.live.dropped(partition)
 
     def restart(self) -> None:
         self.live = LiveRecords()
-        self.live.begin(self.segments, self.topics.values(), self.next_id)
+        self.live.begin(self.segments, self.partitions.values(), self.next_id)
 
     def brute_force(self) -> dict[int, int]:
         ends = [*[first for _, first in self.segments], self.next_id][1:]
         return {
             number: sum(
-                first <= topic.global_id_at(offset) < end
-                for topic in self.topics.values()
-                for offset in range(topic.log_start, topic.high_watermark)
+                first <= partition.global_id_at(offset) < end
+                for partition in self.partitions.values()
+                for offset in range(partition.log_start, partition.high_watermark)
             )
             for (number, first), end in zip(self.segments, ends, strict=True)
         }

@@ -86,9 +86,9 @@ class LogModel(RuleBasedStateMachine):
         self.disk.cached = cached
         expected = self.model[name]
         offset = round(place * len(expected))
-        topic = self.log.partition(topic_id(name))
+        partition = self.log.partition(topic_id(name))
         try:
-            batches = self.run(self.log.read(topic, offset, max_bytes, at_least_one=True))
+            batches = self.run(self.log.read(partition, offset, max_bytes, at_least_one=True))
         except CorruptError:
             assert offset in self.lost[name]
             return
@@ -107,8 +107,8 @@ class LogModel(RuleBasedStateMachine):
         """A byte of a batch rots; a later entry says that it had been durable."""
         self.restart(checkpoint=True, index=True)
         offset = int(place * len(self.model[name]))
-        topic = self.log.partition(topic_id(name))
-        rows = self.run(self.log.rows(topic, offset, offset + 1))
+        partition = self.log.partition(topic_id(name))
+        rows = self.run(self.log.rows(partition, offset, offset + 1))
         self.append([("d", [b"later"])])
         if not rows or offset in self.lost[name]:
             return  # nothing there, or nothing left to spoil
@@ -132,8 +132,8 @@ class LogModel(RuleBasedStateMachine):
     @invariant()
     def watermarks(self) -> None:
         for name, expected in getattr(self, "model", {}).items():
-            topic = self.log.partition(topic_id(name))
-            assert (topic.log_start, topic.high_watermark) == (0, len(expected))
+            partition = self.log.partition(topic_id(name))
+            assert (partition.log_start, partition.high_watermark) == (0, len(expected))
 
     def teardown(self) -> None:
         if not hasattr(self, "loop"):
@@ -145,12 +145,12 @@ class LogModel(RuleBasedStateMachine):
 
     def read_all(self, name: str, expected: list[bytes]) -> None:
         """As a consumer does that steps over what is lost."""
-        topic = self.log.partition(topic_id(name))
+        partition = self.log.partition(topic_id(name))
         found: dict[int, bytes | None] = {}
         offset = 0
         while offset < len(expected):
             try:
-                batches = self.run(self.log.read(topic, offset, EVERYTHING, at_least_one=True))
+                batches = self.run(self.log.read(partition, offset, EVERYTHING, at_least_one=True))
             except CorruptError:
                 offset += 1
                 continue

@@ -15,7 +15,7 @@ from quafka_broker.wal.checkpoint import (
     SavedPartition,
     faults_of,
     load_newest,
-    pack_topics,
+    pack_partitions,
     read_checkpoint,
 )
 from quafka_broker.wal.quarantine import Damage, Lost
@@ -44,8 +44,8 @@ SECTIONS: dict[str, list[list[Any]]] = {"one/1": [[1, {"a": "b"}], [b"2"]], "two
 def write(disk: MemoryDisk, number: int, keep: int = 0) -> None:
     writer = CheckpointWriter(disk, number)
     writer.begin(90, SEGMENTS, DAMAGES, EPOCHS)
-    writer.topics(pack_topics(TOPICS[:2]))
-    writer.topics(pack_topics(TOPICS[2:]))
+    writer.partitions(pack_partitions(TOPICS[:2]))
+    writer.partitions(pack_partitions(TOPICS[2:]))
     for name, blocks in SECTIONS.items():
         for values in blocks:
             writer.section(name, values)
@@ -133,7 +133,7 @@ async def test_the_log_goes_on_while_one_is_taken(monkeypatch: pytest.MonkeyPatc
         left = disk.copy()
     name = max(n for n in left.files if n.startswith("checkpoint-") and n[-1].isdigit())
     found = read_checkpoint(left.open(name))
-    assert len({topic.covered for topic in found.topics}) > 1, "it is fuzzy"
+    assert len({partition.covered for partition in found.partitions}) > 1, "it is fuzzy"
     async with open_log(left) as again:
         for topic in names:
             assert await values_of(again, topic) == [b"%d" % turn for turn in range(20)]
@@ -146,5 +146,5 @@ async def test_producers_are_as_covered_as_their_virtual_topic() -> None:
     producers = Producers()
     found = load_newest(disk).checkpoint
     assert found is not None
-    assert [(topic.covered, topic.producers) for topic in found.topics] == [(1, [])]
+    assert [(partition.covered, partition.producers) for partition in found.partitions] == [(1, [])]
     assert producers.dump(topic_id("a")) == []

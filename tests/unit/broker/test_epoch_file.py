@@ -120,11 +120,11 @@ async def test_batches_and_rows_have_their_epoch() -> None:
             del disk.files[name]
         async with open_log(disk.copy(), NEVER) as log:
             assert log.epochs.dump() == [(0, 0), (1, 2), (2, 4), (3, 6)]
-            topic = log.partition(topic_id("b"))
-            assert await values_of(log, topic) == [b"0", b"1", b"2"]
-            batches = await log.read(topic, 0, EVERYTHING, at_least_one=True)
+            partition = log.partition(topic_id("b"))
+            assert await values_of(log, partition) == [b"0", b"1", b"2"]
+            batches = await log.read(partition, 0, EVERYTHING, at_least_one=True)
             assert [read_header(batch).leader_epoch for batch in batches] == [0, 1, 2]
-            assert [log.epochs.at(topic, offset) for offset in range(4)] == [0, 1, 2, 3]
+            assert [log.epochs.at(partition, offset) for offset in range(4)] == [0, 1, 2, 3]
             index = log._contents.segments[0].index
             data = index.read(FILE_HEADER_SIZE, index.size())
             rows = [decode_row(data, at) for at in range(0, len(data), INDEX_ROW_SIZE)]
@@ -194,8 +194,8 @@ async def test_a_repair_that_gives_up_records() -> None:
     await log.repair()
     async with open_log(disk) as log:
         assert log.epochs.current == 1
-        topic = log.partition(topic_id("a"))
-        batches = await log.read(topic, 0, EVERYTHING, at_least_one=True)
+        partition = log.partition(topic_id("a"))
+        batches = await log.read(partition, 0, EVERYTHING, at_least_one=True)
         assert [read_header(batch).leader_epoch for batch in batches] == [0, 0, 0]
         await append(log, "a", b"4")
     assert await epoch_after(disk, COMMIT) == 1
@@ -260,11 +260,14 @@ async def test_a_log_from_before_epochs_reads_as_epoch_0(checkpoint: bool) -> No
         async with open_log(left, fsync) as log:
             assert not log.damages
             assert log.epochs.current == epoch
-            topic = log.partition(topic_id("a"))
-            assert await values_of(log, topic) == [b"%d" % n for n in range(6)]
-            assert (log.epochs.end_of(topic, 0).end_offset, log.epochs.at(topic, 5)) == (6, 0)
+            partition = log.partition(topic_id("a"))
+            assert await values_of(log, partition) == [b"%d" % n for n in range(6)]
+            assert (log.epochs.end_of(partition, 0).end_offset, log.epochs.at(partition, 5)) == (
+                6,
+                0,
+            )
             await append(log, "a", b"new")
         async with open_log(left, fsync) as log:
-            topic = log.partition(topic_id("a"))
-            assert (await values_of(log, topic))[5:] == [b"5", b"new"]
-            assert (log.epochs.current, log.epochs.at(topic, 6)) == (epoch, epoch)
+            partition = log.partition(topic_id("a"))
+            assert (await values_of(log, partition))[5:] == [b"5", b"new"]
+            assert (log.epochs.current, log.epochs.at(partition, 6)) == (epoch, epoch)

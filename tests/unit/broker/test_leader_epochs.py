@@ -16,10 +16,10 @@ from tests.unit.broker.tools import topic_id
 PARTITIONS = 3
 
 
-def row(topic: Partition, global_id: int, count: int) -> IndexRow:
+def row(partition: Partition, global_id: int, count: int) -> IndexRow:
     return IndexRow(
-        global_id, topic.high_watermark, 0, topic.id.topic_hash, 0, -1, -1, topic.id.org_id,
-        topic.id.partition, 0, count, 100, -1,
+        global_id, partition.high_watermark, 0, partition.id.topic_hash, 0, -1, -1,
+        partition.id.org_id, partition.id.partition, 0, count, 100, -1,
     )  # fmt: skip
 
 
@@ -59,54 +59,54 @@ deletions = st.tuples(st.just("delete"), st.integers(0, PARTITIONS - 1), st.inte
 @given(st.lists(appends | starts | deletions, max_size=40), st.booleans())
 def test_it_agrees_with_kafka(steps: list[tuple[str, int, int]], saved: bool) -> None:
     epochs = LeaderEpochs()
-    topics = [Partition(topic_id(partition=p)) for p in range(PARTITIONS)]
-    kafka = [KafkasCache() for _ in topics]
+    partitions = [Partition(topic_id(partition=p)) for p in range(PARTITIONS)]
+    kafka = [KafkasCache() for _ in partitions]
     next_id = 0
     for what, which, amount in steps:
         if what == "epoch":
             epochs.begin(epochs.current + which, next_id)
-            for topic, cache in zip(topics, kafka, strict=True):
-                cache.assign(epochs.current, topic.high_watermark)
+            for partition, cache in zip(partitions, kafka, strict=True):
+                cache.assign(epochs.current, partition.high_watermark)
             if saved:
                 dumped, epochs = epochs.dump(), LeaderEpochs()
                 epochs.load(dumped)
             continue
-        topic = topics[which]
+        partition = partitions[which]
         if what == "append":
             next_id += 1  # some other topic's
-            topic.add(row(topic, next_id, amount))
+            partition.add(row(partition, next_id, amount))
             next_id += amount
         else:
-            start = min(topic.log_start + amount, topic.high_watermark)
-            topic.advance_log_start(start)
+            start = min(partition.log_start + amount, partition.high_watermark)
+            partition.advance_log_start(start)
             kafka[which].truncate_from_start(start)
-            firsts = [t.first_id for t in topics if t.first_id is not None]
+            firsts = [t.first_id for t in partitions if t.first_id is not None]
             epochs.forget_below(min(firsts, default=next_id))
-    for topic, cache in zip(topics, kafka, strict=True):
+    for partition, cache in zip(partitions, kafka, strict=True):
         for epoch in range(-2, epochs.current + 3):
-            found = epochs.end_of(topic, epoch)
-            expected = cache.end_offset_for(epoch, topic.high_watermark)
+            found = epochs.end_of(partition, epoch)
+            expected = cache.end_offset_for(epoch, partition.high_watermark)
             assert (found.leader_epoch, found.end_offset) == expected, epoch
-        for offset in range(topic.log_start, topic.high_watermark + 1):
-            assert epochs.at(topic, offset) == cache.epoch_at(offset)
+        for offset in range(partition.log_start, partition.high_watermark + 1):
+            assert epochs.at(partition, offset) == cache.epoch_at(offset)
         with pytest.raises(OffsetGoneError):
-            epochs.at(topic, topic.log_start - 1)
+            epochs.at(partition, partition.log_start - 1)
 
 
 def test_where_epochs_end() -> None:
-    epochs, topic = LeaderEpochs(), Partition(topic_id())
-    topic.add(row(topic, 0, 10))
-    assert epochs.end_of(topic, 0) == EpochEnd(0, 10)
+    epochs, partition = LeaderEpochs(), Partition(topic_id())
+    partition.add(row(partition, 0, 10))
+    assert epochs.end_of(partition, 0) == EpochEnd(0, 10)
     epochs.begin(3, 10)
-    topic.add(row(topic, 10, 5))
+    partition.add(row(partition, 10, 5))
     epochs.begin(7, 15)
-    asked = {epoch: epochs.end_of(topic, epoch) for epoch in range(-1, 9)}
+    asked = {epoch: epochs.end_of(partition, epoch) for epoch in range(-1, 9)}
     assert asked[-1] == asked[8] == UNDEFINED
     assert asked[0] == asked[1] == asked[2] == EpochEnd(0, 10)
     assert asked[3] == asked[6] == EpochEnd(3, 15)
     assert asked[7] == EpochEnd(7, 15), "nothing was written in it yet"
-    topic.advance_log_start(12)
-    assert epochs.end_of(topic, 1) == EpochEnd(1, 12), "all of it is gone"
+    partition.advance_log_start(12)
+    assert epochs.end_of(partition, 1) == EpochEnd(1, 12), "all of it is gone"
 
 
 def test_what_a_client_with_another_epoch_is_told() -> None:

@@ -26,9 +26,9 @@ from tests.unit.broker.tools import ORG, context, open_log, running_state, topic
 batches = st.lists(st.lists(st.integers(0, 30), min_size=1, max_size=4), max_size=200)
 
 
-async def produce(log: Log, topic: Partition, *timestamps: int) -> None:
+async def produce(log: Log, partition: Partition, *timestamps: int) -> None:
     batch = build_batch([Record(0, at, None, b"v", []) for at in timestamps])
-    await log.append(topic, split_batches(batch))
+    await log.append(partition, split_batches(batch))
 
 
 @given(batches, st.integers(0, 31), st.floats(0, 1), st.booleans())
@@ -44,14 +44,14 @@ def test_the_first_record_at_or_after_a_time(
         disk = MemoryDisk()
         disk.cached = cached
         async with open_log(disk) as log:
-            topic = log.partition(topic_id())
+            partition = log.partition(topic_id())
             other = log.partition(topic_id("another"))
-            writes = [produce(log, one, *batch) for batch in written for one in (topic, other)]
+            writes = [produce(log, one, *batch) for batch in written for one in (partition, other)]
             await asyncio.gather(*writes)
-            topic.advance_log_start(log_start)
-            found = await time_search.first_from(log, topic, timestamp)
+            partition.advance_log_start(log_start)
+            found = await time_search.first_from(log, partition, timestamp)
             assert found == next((s for s in left if s.timestamp >= timestamp), None)
-            latest = await time_search.latest(log, topic)
+            latest = await time_search.latest(log, partition)
             assert latest == max(left, key=lambda s: (s.timestamp, -s.offset), default=None)
 
     asyncio.run(search())

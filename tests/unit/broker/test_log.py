@@ -42,11 +42,11 @@ async def test_what_waits_shares_one_sync() -> None:
 async def test_nothing_is_shown_before_it_is_synced() -> None:
     disk = MemoryDisk()
     async with open_log(disk) as log:
-        topic = log.partition(topic_id("a"))
-        pending = log.append(topic, checked(b"1"))
-        assert topic.high_watermark == 0
+        partition = log.partition(topic_id("a"))
+        pending = log.append(partition, checked(b"1"))
+        assert partition.high_watermark == 0
         await pending
-        assert topic.high_watermark == 1
+        assert partition.high_watermark == 1
         name = "000000000000.log"
         assert disk.files[name].durable == bytes(disk.files[name].data)
 
@@ -64,13 +64,13 @@ async def test_reads_work_with_and_without_the_page_cache(cached: bool) -> None:
 
 async def test_max_bytes_counts_whole_batches() -> None:
     async with open_log(MemoryDisk()) as log:
-        topic = log.partition(topic_id("a"))
+        partition = log.partition(topic_id("a"))
         size = len(checked(b"1")[0][1])
         for n in range(5):
             await append(log, "a", b"%d" % n)
 
         async def count(max_bytes: int, at_least_one: bool) -> int:
-            return len(await log.read(topic, 0, max_bytes, at_least_one=at_least_one))
+            return len(await log.read(partition, 0, max_bytes, at_least_one=at_least_one))
 
         assert await count(0, at_least_one=True) == 1
         assert await count(0, at_least_one=False) == 0
@@ -78,20 +78,20 @@ async def test_max_bytes_counts_whole_batches() -> None:
         assert await count(2 * size - 1, at_least_one=True) == 1
         assert await count(2 * size, at_least_one=True) == 2
         assert await count(EVERYTHING, at_least_one=False) == 5
-        assert log.readable(topic, 0, EVERYTHING, 99) == (5 * size, 5)
-        assert log.readable(topic, 3, EVERYTHING, 99) == (2 * size, 2)
-        assert log.readable(topic, 0, EVERYTHING, 2) == (2 * size, 2)
-        assert log.readable(topic, 0, 1, 99) == (size, 1)
-        assert log.readable(topic, 0, 0, 99) == (0, 0)
+        assert log.readable(partition, 0, EVERYTHING, 99) == (5 * size, 5)
+        assert log.readable(partition, 3, EVERYTHING, 99) == (2 * size, 2)
+        assert log.readable(partition, 0, EVERYTHING, 2) == (2 * size, 2)
+        assert log.readable(partition, 0, 1, 99) == (size, 1)
+        assert log.readable(partition, 0, 0, 99) == (0, 0)
 
 
 async def test_batches_come_back_as_they_came_but_for_offset_and_epoch(tmp_path: Path) -> None:
     batches = checked(b"x" * 5_000)
     async with open_log(RealDisk(tmp_path)) as log:
-        topic = log.partition(topic_id("a"))
-        await log.append(topic, batches)
-        await log.append(topic, batches)
-        first, second = await log.read(topic, 0, EVERYTHING, at_least_one=True)
+        partition = log.partition(topic_id("a"))
+        await log.append(partition, batches)
+        await log.append(partition, batches)
+        first, second = await log.read(partition, 0, EVERYTHING, at_least_one=True)
     sent = batches[0][1]
     assert (first[8:12], first[16:]) == (sent[8:12], sent[16:])
     assert bytes(first[:8]) == bytes(8)
@@ -134,12 +134,12 @@ async def test_a_full_disk_refuses_and_later_writes_work() -> None:
 async def test_a_failed_write_refuses_what_waits_behind_it() -> None:
     disk = MemoryDisk()
     async with open_log(disk) as log:
-        topic = log.partition(topic_id("a"))
+        partition = log.partition(topic_id("a"))
         disk.room = 0
-        waiting = [log.append(topic, checked(b"%d" % n)) for n in range(3)]
+        waiting = [log.append(partition, checked(b"%d" % n)) for n in range(3)]
         results = await asyncio.gather(*waiting, return_exceptions=True)
         assert all(isinstance(result, StorageError) for result in results)
-        assert topic.high_watermark == 0
+        assert partition.high_watermark == 0
 
 
 async def test_a_full_disk_while_a_new_segment_is_begun() -> None:
@@ -234,23 +234,23 @@ async def test_never_leaves_syncing_to_the_system() -> None:
 async def test_closing_writes_what_waits_and_refuses_what_comes() -> None:
     disk = MemoryDisk()
     async with open_log(disk) as log:
-        topic = log.partition(topic_id("a"))
-        pending = log.append(topic, checked(b"1"))
+        partition = log.partition(topic_id("a"))
+        pending = log.append(partition, checked(b"1"))
         closing = asyncio.create_task(log.close())
         assert await pending == [0]
         await closing
         with pytest.raises(StorageError):
-            await log.append(topic, checked(b"2"))
+            await log.append(partition, checked(b"2"))
 
 
 async def test_callers_wait_for_room_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("quafka_broker.wal.writer._MAX_PENDING_BYTES", 1)
     async with open_log(MemoryDisk()) as log:
-        topic = log.partition(topic_id("a"))
+        partition = log.partition(topic_id("a"))
 
         async def send(value: bytes) -> int:
             await log.wait_for_room()
-            return (await log.append(topic, checked(value)))[0]
+            return (await log.append(partition, checked(value)))[0]
 
         assert await asyncio.gather(*[send(b"%d" % n) for n in range(20)]) == list(range(20))
         assert await values_of(log, "a") == [b"%d" % n for n in range(20)]

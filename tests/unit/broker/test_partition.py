@@ -25,40 +25,40 @@ def row(global_id: int, count: int, timestamp: int = 0, length: int = 100) -> In
 
 
 def test_an_offset_keeps_its_record_whatever_is_removed() -> None:
-    topic = Partition(TOPIC)
+    partition = Partition(TOPIC)
     ids: list[int] = []
     for n in range(100):
-        topic.add(row(n * 10, 3))
+        partition.add(row(n * 10, 3))
         ids += range(n * 10, n * 10 + 3)
     for start in (0, 1, 150, 150, 20, 299, 300):
-        topic.advance_log_start(start)
-        assert topic.high_watermark == 300
-        left = [topic.global_id_at(n) for n in range(topic.log_start, 300)]
-        assert left == ids[topic.log_start :]
+        partition.advance_log_start(start)
+        assert partition.high_watermark == 300
+        left = [partition.global_id_at(n) for n in range(partition.log_start, 300)]
+        assert left == ids[partition.log_start :]
         with pytest.raises(OffsetGoneError):
-            topic.global_id_at(topic.log_start - 1)
-    topic.add(row(5_000, 2))
-    assert (topic.log_start, topic.high_watermark) == (300, 302)
-    assert topic.global_id_at(301) == 5_001
-    topic.advance_log_start(400)
-    assert (topic.log_start, topic.high_watermark) == (400, 400)
+            partition.global_id_at(partition.log_start - 1)
+    partition.add(row(5_000, 2))
+    assert (partition.log_start, partition.high_watermark) == (300, 302)
+    assert partition.global_id_at(301) == 5_001
+    partition.advance_log_start(400)
+    assert (partition.log_start, partition.high_watermark) == (400, 400)
 
 
 def test_a_checkpoint_gives_the_same_virtual_topic() -> None:
-    topic = Partition(TOPIC)
+    partition = Partition(TOPIC)
     for n in range(200):
-        topic.add(row(n * 2, 1, n))
-    topic.advance_log_start(70)
-    read = Partition.load(TOPIC, topic.dump())
-    for one in (topic, read):
+        partition.add(row(n * 2, 1, n))
+    partition.advance_log_start(70)
+    read = Partition.load(TOPIC, partition.dump())
+    for one in (partition, read):
         one.add(row(1_000, 1, 3))
         assert (one.log_start, one.high_watermark) == (70, 201)
         assert (one.global_id_at(70), one.global_id_at(200)) == (140, 1_000)
-    assert list(read.batches.blocks()) == list(topic.batches.blocks())
+    assert list(read.batches.blocks()) == list(partition.batches.blocks())
     with pytest.raises(ValueError, match="other ids"):
-        Partition.load(TOPIC, topic.dump()._replace(high_watermark=500))
+        Partition.load(TOPIC, partition.dump()._replace(high_watermark=500))
     with pytest.raises(ValueError, match="not a sparse index"):
-        Partition.load(TOPIC, topic.dump()._replace(batches=topic.dump().batches[:-1]))
+        Partition.load(TOPIC, partition.dump()._replace(batches=partition.dump().batches[:-1]))
 
 
 @given(batches, st.integers(0, 300), st.integers(-1, 51), st.booleans())

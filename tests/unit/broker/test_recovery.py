@@ -43,20 +43,20 @@ async def loses(disk: MemoryDisk, lost: set[int]) -> None:
     for turn in range(3):
         left = disk.crashed() if turn == 2 else disk
         async with open_log(left) as log:
-            topic = log.partition(topic_id("a"))
-            assert topic.log_start == 0
+            partition = log.partition(topic_id("a"))
+            assert partition.log_start == 0
             assert {
                 n for d in log.damages for of in d.lost for n in range(of.first, of.end)
             } == lost
             for offset, value in enumerate(VALUES):
                 if offset in lost:
                     with pytest.raises(CorruptError):
-                        await log.read(topic, offset, EVERYTHING, at_least_one=True)
+                        await log.read(partition, offset, EVERYTHING, at_least_one=True)
                 else:
-                    assert (await values_of(log, topic, offset))[0] == value
+                    assert (await values_of(log, partition, offset))[0] == value
             if not turn:
                 assert await append(log, "a", b"after") == len(VALUES)
-            assert (await values_of(log, topic, len(VALUES))) == [b"after"]
+            assert (await values_of(log, partition, len(VALUES))) == [b"after"]
 
 
 def offsets_in(disk: MemoryDisk, number: int) -> set[int]:

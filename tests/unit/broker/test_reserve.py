@@ -70,14 +70,14 @@ async def test_what_waits_with_it_is_refused_and_it_is_not() -> None:
     disk = MemoryDisk()
     async with open_log(disk) as log:
         disk.room = 0
-        topic = log.partition(topic_id("a"))
-        pending = [log.append(topic, checked(b"1")), log.append(topic, checked(b"2"))]
+        partition = log.partition(topic_id("a"))
+        pending = [log.append(partition, checked(b"1")), log.append(partition, checked(b"2"))]
         urgent = log.append(log.partition(topic_id("r")), checked(b"x"), urgent=True)
-        later = log.append(topic, checked(b"3"))
+        later = log.append(partition, checked(b"3"))
         results = await asyncio.gather(*pending, urgent, later, return_exceptions=True)
         assert [isinstance(result, StorageError) for result in results] == [True, True, False, True]
         assert log.health().failed is None
-        assert topic.high_watermark == 0
+        assert partition.high_watermark == 0
         assert await values_of(log, "r") == [b"x"]
         await log.wait_for_room()
 

@@ -34,28 +34,28 @@ Topics = dict[PartitionId, Partition]
 def written(disk: MemoryDisk, count: int = 300) -> tuple[Segment, Topics]:
     """A segment in which the batches of three virtual topics take turns; values are offsets."""
     segment = Segment.create(disk, 0)
-    topics = {topic: Partition(topic) for topic in TOPICS}
+    partitions = {partition: Partition(partition) for partition in TOPICS}
     for n in range(count):
-        topic = topics[TOPICS[n % 3]]
-        start = topic.high_watermark
+        partition = partitions[TOPICS[n % 3]]
+        start = partition.high_watermark
         records = [Record(0, 0, None, b"%d" % (start + i), []) for i in range(1 + n % 4)]
         batch = build_batch(records, start)
         header = encode_entry_header(
             batch, salt=segment.salt, length=len(batch), global_id=10 * n, base_offset=start,
-            durable_position=0, record_count=len(records), **topic.id._asdict(),
+            durable_position=0, record_count=len(records), **partition.id._asdict(),
         )  # fmt: skip
         data = header + batch
         row = row_of(check_entry(data, 0, segment.salt), segment.end, data[ENTRY_HEADER_SIZE:])
         segment.write([data], [row])
         segment.note([row])
-        topic.add(row)
+        partition.add(row)
     segment.sync()
-    return segment, topics
+    return segment, partitions
 
 
 def examined(segment: Segment, topics: Topics) -> Examined:
     contents = Examined()
-    starts = {topic.id: topic.log_start for topic in topics.values()}
+    starts = {partition.id: partition.log_start for partition in topics.values()}
     for _ in examine(segment, starts.get, contents):
         pass
     return contents
@@ -88,20 +88,20 @@ def entries(segment: Segment) -> list[tuple[IndexRow, list[bytes | None]]]:
 
 def check_contents(segment: Segment, topics: Topics) -> None:
     """All that lives is there, each virtual topic's entries side by side and in order."""
-    by_topic: dict[PartitionId, list[bytes | None]] = {}
+    by_id: dict[PartitionId, list[bytes | None]] = {}
     last = None
     for row, values in entries(segment):
-        topic = rewrite.topic_of(row)
-        assert topic == last or topic not in by_topic, "grouped"
-        last = topic
-        by_topic.setdefault(topic, []).extend(values)
+        id_ = rewrite.partition_of(row)
+        assert id_ == last or id_ not in by_id, "grouped"
+        last = id_
+        by_id.setdefault(id_, []).extend(values)
     for partition in topics.values():
         values = [b"%d" % n for n in range(partition.log_start, partition.high_watermark)]
-        found = by_topic.pop(partition.id, [])
+        found = by_id.pop(partition.id, [])
         first = len(found) - len(values)
         assert 0 <= first < 4, "at most the batch that the log start is in has more"
         assert found[first:] == values
-    assert not by_topic
+    assert not by_id
 
 
 @pytest.mark.parametrize("slice_bytes", [1, 5_000, 1 << 20])
@@ -114,21 +114,25 @@ def test_what_lives_is_grouped(
     monkeypatch.setattr(rewrite, "_SYNC_BYTES", 3_000)
     monkeypatch.setattr(rewrite, "_WRITE_BYTES", 1_000)
     disk = MemoryDisk()
-    segment, topics = written(disk)
+    segment, partitions = written(disk)
     before = segment.log.size()
-    topics[TOPICS[0]].advance_log_start(start)
-    del topics[TOPICS[1]]
+    partitions[TOPICS[0]].advance_log_start(start)
+    del partitions[TOPICS[1]]
     if start == 1_000:
-        topics = {TOPICS[0]: topics[TOPICS[0]]}
-    new = rewritten(disk, segment, topics)
+        partitions = {TOPICS[0]: partitions[TOPICS[0]]}
+    new = rewritten(disk, segment, partitions)
     assert new.log.size() < before
-    left = {id_: topic for id_, topic in topics.items() if topic.high_watermark > topic.log_start}
+    left = {
+        id_: partition
+        for id_, partition in partitions.items()
+        if partition.high_watermark > partition.log_start
+    }
     check_contents(new, left)
     assert (new.number, new.kind) == (0, REWRITTEN)
     assert sorted(disk.files) == [log_name(0), index_name(0)]
     for file in disk.files.values():
         assert file.durable == bytes(file.data)
-    again = rewritten(disk, new, topics)
+    again = rewritten(disk, new, partitions)
     check_contents(again, left)
     assert again.salt != new.salt
 

@@ -66,12 +66,12 @@ async def append(log: Log, name: str, *values: bytes) -> int:
     return (await log.append(log.partition(topic_id(name)), checked(*values)))[0]
 
 
-async def values_of(log: Log, topic: Partition | str, offset: int = 0) -> list[bytes]:
+async def values_of(log: Log, partition: Partition | str, offset: int = 0) -> list[bytes]:
     """All values from `offset` on; the offsets in the batches are checked on the way."""
-    if isinstance(topic, str):
-        topic = log.partition(topic_id(topic))
+    if isinstance(partition, str):
+        partition = log.partition(topic_id(partition))
     found: list[bytes] = []
-    for batch in await log.read(topic, offset, EVERYTHING, at_least_one=True):
+    for batch in await log.read(partition, offset, EVERYTHING, at_least_one=True):
         for record in iter_records(batch):
             if record.offset >= offset:
                 assert record.offset == offset + len(found)
