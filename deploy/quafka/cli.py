@@ -163,7 +163,9 @@ def _run_program(name: str, config: CommonSettings, options: argparse.Namespace)
         push = push_from_environment(f"quafka-{name}", program.metrics)
     except ValueError as e:
         raise SettingError(str(e)) from e
-    return process.run(program, tracer, options.ready_fd, options.lifeline_fd, push)
+    return process.run(
+        program, tracer, options.ready_fd, options.lifeline_fd, push, keeps_state=name == "broker"
+    )
 
 
 def _print_config(effective: Effective[CommonSettings]) -> None:

@@ -60,9 +60,12 @@ def run(
     ready_fd: int | None,
     lifeline_fd: int | None,
     push: MetricsPush | None = None,
+    *,
+    keeps_state: bool = False,
 ) -> int:
     """Run until SIGTERM, SIGINT or the lifeline's end; the exit code.
 
+    `keeps_state`: most objects of the program live as long as it (see quafka_telemetry.garbage).
     A second SIGINT does not wait for the program to drain.
     """
     sys.setswitchinterval(_SWITCH_SECONDS)
@@ -71,7 +74,7 @@ def run(
     program.metrics.add(turns.collect)
     try:
         with asyncio.Runner(loop_factory=turns.new_loop) as runner:
-            return runner.run(_run(program, tracer, ready_fd, lifeline_fd, push))
+            return runner.run(_run(program, tracer, ready_fd, lifeline_fd, push, keeps_state))
     finally:
         tracer.shutdown()
 
@@ -82,6 +85,7 @@ async def _run(
     ready_fd: int | None,
     lifeline_fd: int | None,
     push: MetricsPush | None,
+    keeps_state: bool,
 ) -> int:
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(_log_loop_error)
@@ -99,7 +103,7 @@ async def _run(
     # What there is now stays. With it no search for garbage would be short: 60 ms, for 10,000
     # partitions, in which nothing is served.
     gc.freeze()
-    garbage = loop.create_task(collect_when_idle())
+    garbage = loop.create_task(collect_when_idle(sets_aside=keeps_state))
     _say_ready(program, tracer, ready_fd)
     if push is not None:
         push.start()

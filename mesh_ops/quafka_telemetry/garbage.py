@@ -1,9 +1,13 @@
-"""When a process looks for garbage among everything that it has.
+"""When a process searches its objects for garbage: cycles that reference counts do not free.
 
-Python does so whenever enough objects were made, and looks at each that is older: of a request
-about 100,000 partitions, for up to 200 ms in the midst of decoding it, in which nobody is served.
-Nearly all of what a request leaves is freed without such a search. So young objects alone are
-searched as usual, all of them once the work that made many of them is over.
+Python searches all objects whenever enough new ones were made. While a request about 100,000
+partitions is decoded, such a search stops the event loop for up to 200 ms. Reference counts free
+nearly everything that a request leaves. So Python goes on to search young objects, and this module
+searches all of them, once the work that made many of them is over.
+
+A broker keeps state for as long as it runs: 110,000 producers take 300 ms to search. So a process
+may set aside what survives a search; the next search then looks at newer objects only. Set-aside
+objects are searched every ten minutes, and earlier where the other searches find garbage.
 """
 
 from __future__ import annotations
@@ -16,43 +20,69 @@ from typing import NoReturn
 _NEVER = 1 << 30
 _SECONDS = 1.0
 _WORTH_IT = 10
-"""Searches among young objects, as many as Python waits for; each was for 7,000 new objects."""
+"""Least number of young searches before a full one; each follows 7,000 new objects."""
 _OVERDUE = 30
-"""Seconds after which all objects are searched, however many there are."""
+"""Seconds after which a search of all objects no longer waits for the end of the work."""
+_OVERDUE_ASIDE = 3
+"""The same where survivors are set aside: a search takes longer the more objects are new."""
 _BLOCKS = 200_000
+_COMPLETE_SECONDS = 600
+_COMPLETE_FOUND = 10_000
+"""Garbage objects found since the last complete search that make the next one complete."""
 
 
 class Garbage:
-    """Decides when to search. `blocks`: how much memory Python has in use, in objects."""
+    """Decides when to search. Counts memory in blocks, which are about one an object."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, sets_aside: bool = False) -> None:
         self._low = sys.getallocatedblocks()
         self._waited = 0
+        self._overdue = _OVERDUE_ASIDE if sets_aside else _OVERDUE
+        self._found = 0
+        self._since_complete = 0
 
     def is_due(self, blocks: int, searches: int) -> bool:
-        """Called each second, with the searches among young objects since the last full one."""
+        """Called each second with the blocks in use and the young searches since the last full
+        one."""
+        self._since_complete += 1
         if searches < _WORTH_IT:
             self._low = min(self._low, blocks)
             return False
         self._waited += 1
-        return self._waited >= _OVERDUE or blocks <= self._low + self._low // 4 + _BLOCKS
+        return self._waited >= self._overdue or blocks <= self._low + self._low // 4 + _BLOCKS
 
-    def searched(self, blocks: int) -> None:
-        """All objects were searched; so much is in use now."""
+    def is_complete_due(self) -> bool:
+        """Whether the next search must include what was set aside."""
+        return self._found >= _COMPLETE_FOUND or self._since_complete >= _COMPLETE_SECONDS
+
+    def searched(self, blocks: int, found: int = 0, *, complete: bool = False) -> None:
+        """Record a search: the blocks in use after it, and the garbage objects that it found."""
         self._waited = 0
         self._low = blocks
+        self._found += found
+        if complete:
+            self._found = self._since_complete = 0
 
 
-async def collect_when_idle() -> NoReturn:
-    """Take over from Python until this is cancelled."""
+async def collect_when_idle(*, sets_aside: bool = False) -> NoReturn:
+    """Take over full searches from Python until this is cancelled."""
     before = gc.get_threshold()
     gc.set_threshold(before[0], before[1], _NEVER)
-    garbage = Garbage()
+    garbage = Garbage(sets_aside=sets_aside)
     try:
         while True:
             await asyncio.sleep(_SECONDS)
             if garbage.is_due(sys.getallocatedblocks(), gc.get_count()[2]):
-                gc.collect()
-                garbage.searched(sys.getallocatedblocks())
+                _search(garbage, sets_aside=sets_aside)
     finally:
         gc.set_threshold(*before)
+
+
+def _search(garbage: Garbage, *, sets_aside: bool) -> None:
+    complete = sets_aside and garbage.is_complete_due()
+    if complete:
+        gc.unfreeze()
+    found = gc.collect()
+    if sets_aside:
+        gc.freeze()
+    garbage.searched(sys.getallocatedblocks(), found, complete=complete)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import weakref
 
-from quafka_telemetry.garbage import Garbage, collect_when_idle
+from quafka_telemetry.garbage import Garbage, _search, collect_when_idle
 
 
 def test_it_waits_for_the_end_of_work_that_makes_many_objects() -> None:
@@ -36,3 +37,50 @@ async def test_python_decides_again_afterwards() -> None:
     with contextlib.suppress(asyncio.CancelledError):
         await task
     assert gc.get_threshold() == before
+
+
+def test_where_survivors_are_set_aside_it_waits_for_seconds_only() -> None:
+    garbage = Garbage(sets_aside=True)
+    garbage.searched(1_000_000)
+    assert [garbage.is_due(9_000_000, 50) for _ in range(3)] == [False, False, True]
+
+
+def test_what_was_set_aside_is_searched_every_ten_minutes() -> None:
+    garbage = Garbage(sets_aside=True)
+    for _ in range(599):
+        garbage.is_due(1_000_000, 0)
+    assert not garbage.is_complete_due()
+    garbage.is_due(1_000_000, 0)
+    assert garbage.is_complete_due()
+    garbage.searched(1_000_000, complete=True)
+    assert not garbage.is_complete_due()
+
+
+def test_what_was_set_aside_is_searched_earlier_where_there_is_garbage() -> None:
+    garbage = Garbage(sets_aside=True)
+    garbage.searched(1_000_000, 9_999)
+    assert not garbage.is_complete_due()
+    garbage.searched(1_000_000, 1)
+    assert garbage.is_complete_due()
+
+
+class _Cycle:
+    def __init__(self) -> None:
+        self.itself = self
+
+
+def test_a_complete_search_finds_what_was_set_aside() -> None:
+    garbage = Garbage(sets_aside=True)
+    kept = _Cycle()
+    alive = weakref.ref(kept)
+    try:
+        _search(garbage, sets_aside=True)
+        del kept
+        _search(garbage, sets_aside=True)
+        assert alive() is not None
+        for _ in range(600):
+            garbage.is_due(1_000_000, 0)
+        _search(garbage, sets_aside=True)
+        assert alive() is None
+    finally:
+        gc.unfreeze()
