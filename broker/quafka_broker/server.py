@@ -54,7 +54,51 @@ from quafka_mesh_ops.counters import handshake_families, mesh_families, mesh_pag
 from quafka_mesh_ops.errors import OpFailedError
 from quafka_mesh_ops.grants import LAST_ORG
 from quafka_mesh_ops.identity import Identity
+from quafka_mesh_ops.ops.admin import (
+    AlterBrokerConfigs,
+    AlterTopicConfigs,
+    CreatePartitions,
+    DescribeBroker,
+    DescribeLogDir,
+    DescribeProducersOps,
+    DescribeTopicConfigs,
+)
 from quafka_mesh_ops.ops.codec import OpCode, Part, without_gc
+from quafka_mesh_ops.ops.groups import (
+    CommitOffsets,
+    CommittedOffsets,
+    DeleteGroups,
+    DeleteOffsets,
+    DescribeGroups,
+    ForgetTopic,
+    Heartbeat,
+    JoinGroup,
+    LeaveGroup,
+    ListGroups,
+    SyncGroup,
+)
+from quafka_mesh_ops.ops.lag import GroupLag, LagOfOffsets
+from quafka_mesh_ops.ops.probe import Probe
+from quafka_mesh_ops.ops.records import (
+    CreateTopic,
+    DeleteRecordsOps,
+    DeleteTopic,
+    DescribeTopics,
+    EpochEndOps,
+    FetchOps,
+    HoldLease,
+    InitProducerId,
+    ListOffsetsOps,
+    ProduceOps,
+)
+from quafka_mesh_ops.ops.snapshots import (
+    PinOrg,
+    PinSnapshot,
+    ReadOrgPinned,
+    ReadPinned,
+    UnpinOrg,
+    UnpinSnapshot,
+)
 from quafka_mesh_ops.server import MeshServer, OpContext
 from quafka_mesh_ops.settings import join_address, split_address
 from quafka_proto.errors import ErrorCode
@@ -73,45 +117,47 @@ _UNKNOWN_ERROR = ErrorCode.UNKNOWN_SERVER_ERROR
 
 Handler = Callable[[BrokerState, OpContext, Any], Awaitable[Part]]
 
-OPS: dict[OpCode, Handler] = {
-    OpCode.PRODUCE: produce.handle,
-    OpCode.FETCH: fetch.handle,
-    OpCode.LIST_OFFSETS: list_offsets.handle,
-    OpCode.DELETE_TOPIC: topics.delete,
-    OpCode.DESCRIBE_TOPICS: topics.describe,
-    OpCode.CREATE_TOPIC: topics.create,
-    OpCode.INIT_PRODUCER_ID: producer_ids.handle,
-    OpCode.DELETE_RECORDS: delete_records.handle,
-    OpCode.EPOCH_ENDS: epoch_ends.handle,
-    OpCode.HOLD_LEASE: leases.handle,
-    OpCode.JOIN_GROUP: groups.join,
-    OpCode.SYNC_GROUP: groups.sync,
-    OpCode.HEARTBEAT: groups.heartbeat,
-    OpCode.LEAVE_GROUP: groups.leave,
-    OpCode.COMMIT_OFFSETS: offsets.commit,
-    OpCode.COMMITTED_OFFSETS: offsets.committed,
-    OpCode.DELETE_OFFSETS: group_admin.delete_offsets,
-    OpCode.LIST_GROUPS: group_admin.list_groups,
-    OpCode.DESCRIBE_GROUPS: group_admin.describe,
-    OpCode.DELETE_GROUPS: group_admin.delete,
-    OpCode.PROBE: probe.handle,
-    OpCode.CREATE_PARTITIONS: partitions.create,
-    OpCode.DESCRIBE_TOPIC_CONFIGS: configs.describe,
-    OpCode.ALTER_TOPIC_CONFIGS: configs.alter,
-    OpCode.DESCRIBE_BROKER: configs.describe_broker,
-    OpCode.ALTER_BROKER_CONFIGS: configs.alter_broker,
-    OpCode.DESCRIBE_LOG_DIR: log_dirs.describe,
-    OpCode.DESCRIBE_PRODUCERS: describe_producers.handle,
-    OpCode.FORGET_TOPIC: offsets.forget,
-    OpCode.GROUP_LAG: group_lag.handle,
-    OpCode.LAG_OF_OFFSETS: group_lag.of_offsets,
-    OpCode.PIN_SNAPSHOT: snapshots.pin,
-    OpCode.READ_PINNED: snapshots.read,
-    OpCode.UNPIN_SNAPSHOT: snapshots.unpin,
-    OpCode.PIN_ORG: snapshots.pin_org,
-    OpCode.READ_ORG_PINNED: snapshots.read_org_pinned,
-    OpCode.UNPIN_ORG: snapshots.unpin_org,
-}
+OPS: dict[OpCode, Handler] = dict(
+    (
+        ProduceOps.handled_by(produce.handle),
+        FetchOps.handled_by(fetch.handle),
+        ListOffsetsOps.handled_by(list_offsets.handle),
+        DeleteTopic.handled_by(topics.delete),
+        DescribeTopics.handled_by(topics.describe),
+        CreateTopic.handled_by(topics.create),
+        InitProducerId.handled_by(producer_ids.handle),
+        DeleteRecordsOps.handled_by(delete_records.handle),
+        EpochEndOps.handled_by(epoch_ends.handle),
+        HoldLease.handled_by(leases.handle),
+        JoinGroup.handled_by(groups.join),
+        SyncGroup.handled_by(groups.sync),
+        Heartbeat.handled_by(groups.heartbeat),
+        LeaveGroup.handled_by(groups.leave),
+        CommitOffsets.handled_by(offsets.commit),
+        CommittedOffsets.handled_by(offsets.committed),
+        DeleteOffsets.handled_by(group_admin.delete_offsets),
+        ListGroups.handled_by(group_admin.list_groups),
+        DescribeGroups.handled_by(group_admin.describe),
+        DeleteGroups.handled_by(group_admin.delete),
+        Probe.handled_by(probe.handle),
+        CreatePartitions.handled_by(partitions.create),
+        DescribeTopicConfigs.handled_by(configs.describe),
+        AlterTopicConfigs.handled_by(configs.alter),
+        DescribeBroker.handled_by(configs.describe_broker),
+        AlterBrokerConfigs.handled_by(configs.alter_broker),
+        DescribeLogDir.handled_by(log_dirs.describe),
+        DescribeProducersOps.handled_by(describe_producers.handle),
+        ForgetTopic.handled_by(offsets.forget),
+        GroupLag.handled_by(group_lag.handle),
+        LagOfOffsets.handled_by(group_lag.of_offsets),
+        PinSnapshot.handled_by(snapshots.pin),
+        ReadPinned.handled_by(snapshots.read),
+        UnpinSnapshot.handled_by(snapshots.unpin),
+        PinOrg.handled_by(snapshots.pin_org),
+        ReadOrgPinned.handled_by(snapshots.read_org_pinned),
+        UnpinOrg.handled_by(snapshots.unpin_org),
+    )
+)
 """What an op code is answered by."""
 
 

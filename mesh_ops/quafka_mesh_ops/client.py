@@ -6,8 +6,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Collection
-from dataclasses import dataclass
-from typing import Any
+from typing import TypeVar
 
 from aioquic.quic.packet import QuicErrorCode
 
@@ -29,15 +28,17 @@ from quafka_mesh_ops.frames import (
 from quafka_mesh_ops.identity import REVOKED, Identity, NodeId
 from quafka_mesh_ops.long_payloads import LongPayload, encode_body_in_steps
 from quafka_mesh_ops.ops.codec import (
+    AnyOp,
     Buffer,
     Op,
+    Part,
     from_wire,
     from_wire_in_steps,
     long_lists,
     weight,
 )
 from quafka_mesh_ops.settings import join_address
-from quafka_mesh_ops.transport.broker_session import BrokerSession, Call, fail
+from quafka_mesh_ops.transport.broker_session import BrokerSession, Call, UnreadResponse, fail
 from quafka_mesh_ops.transport.connection import Connection
 from quafka_mesh_ops.transport.counters import read as transport_counters
 from quafka_mesh_ops.transport.endpoint import dial
@@ -47,6 +48,8 @@ from quafka_telemetry.slices import in_slices
 from quafka_telemetry.tracing import CLIENT, TraceContext, Tracer, fail_with, parse_traceparent
 
 logger = logging.getLogger("quafka.mesh.client")
+
+R = TypeVar("R", bound=Part)
 
 # Every producer and consumer waits for this; an attempt that is refused costs a few milliseconds.
 _FIRST_DELAY, _LONGEST_DELAY = 0.02, 0.25
@@ -154,14 +157,14 @@ class MeshClient:
 
     async def call(
         self,
-        op: Op,
+        op: Op[R],
         *,
         org_id: int,
         deadline: float,
         trace: TraceContext | None = None,
         lane: int | None = None,
-    ) -> Any:
-        """Send an op and return its answer, an instance of `op.response`.
+    ) -> R:
+        """Send an op and return its answer.
 
         `deadline` is in seconds from now and covers the wait for a connection, for earlier ops of
         its kind (what is unanswered is bounded, first come first served) and for the answer. Ops
@@ -208,9 +211,9 @@ class MeshClient:
                 call.queued = self._tracer.start(semconv.QUEUED, span.context)
             try:
                 answer = await call.future
-                if isinstance(answer, _Unread):
-                    answer = await self._read_long(call, answer)
-                return answer
+                if isinstance(answer, Response):
+                    return self._read(op, answer)
+                return await self._read_long(op, call, answer)
             except OpFailedError as e:
                 fail_with(span, [e.error_code])
                 raise
@@ -269,29 +272,29 @@ class MeshClient:
         self._flush()
 
     def answered(self, call: Call, response: Response, long: LongPayload | None) -> None:
-        """Hand a response to its caller.
+        """Hand a response to its caller, which decodes the body.
 
-        One whose body cannot be read fails that call alone: the stream is intact behind it, and
-        the calls of others go on. The caller reads a `long` one itself.
+        A body that cannot be decoded fails that call alone: the stream after it is intact.
         """
         if long is not None:
             if not call.future.done():
-                call.future.set_result(_Unread(response, long))
+                call.future.set_result(UnreadResponse(response, long))
             return
         if call.trace is not None:
             self._trace_answer(call.trace, response)
-        if response.error_code:
-            fail(call, OpFailedError(response.error_code))
-            return
-        try:
-            answer = from_wire(call.op.response, response.body)
-        except ProtocolError as e:
-            fail(call, self._unreadable(call, e))
-            return
         if not call.future.done():
-            call.future.set_result(answer)
+            call.future.set_result(response)
 
-    async def _read_long(self, call: Call, unread: _Unread) -> Any:
+    def _read(self, op: Op[R], response: Response) -> R:
+        """Raises OutcomeUnknownError, OpFailedError."""
+        if response.error_code:
+            raise OpFailedError(response.error_code)
+        try:
+            return from_wire(op.response, response.body)
+        except ProtocolError as e:
+            raise self._unreadable(op, e) from e
+
+    async def _read_long(self, op: Op[R], call: Call, unread: UnreadResponse) -> R:
         """Read a long answer in slices. Raises OutcomeUnknownError, OpFailedError."""
         try:
             body = await in_slices(unread.long.body())
@@ -305,12 +308,12 @@ class MeshClient:
         if response.error_code:
             raise OpFailedError(response.error_code)
         try:
-            return await in_slices(from_wire_in_steps(call.op.response, response.body))
+            return await in_slices(from_wire_in_steps(op.response, response.body))
         except ProtocolError as e:
-            raise self._unreadable(call, e) from e
+            raise self._unreadable(op, e) from e
 
-    def _unreadable(self, call: Call, error: ProtocolError) -> OutcomeUnknownError:
-        name = type(call.op).__name__
+    def _unreadable(self, op: AnyOp, error: ProtocolError) -> OutcomeUnknownError:
+        name = type(op).__name__
         self._limited.warning(name, "an answer to %s could not be read: %s", name, error)
         return OutcomeUnknownError("the answer could not be read")
 
@@ -390,15 +393,7 @@ class MeshClient:
             self._connected.clear()
 
 
-@dataclass(frozen=True, slots=True)
-class _Unread:
-    """A long answer, of which only the head has been read."""
-
-    response: Response
-    long: LongPayload
-
-
-async def _encoded(op: Op) -> list[Buffer]:
+async def _encoded(op: AnyOp) -> list[Buffer]:
     if long_lists(op):
         return await in_slices(encode_body_in_steps(op))
     return encode_body(op)

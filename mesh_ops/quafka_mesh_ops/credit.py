@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import OrderedDict
 
 from quafka_mesh_ops.errors import OpTooLargeError
-from quafka_mesh_ops.ops.codec import Op
+from quafka_mesh_ops.ops.codec import AnyOp
 from quafka_mesh_ops.ops.groups import JoinGroup, SyncGroup
 from quafka_mesh_ops.ops.records import FetchOps, ProduceOps
 from quafka_mesh_ops.transport.broker_session import Call
@@ -26,7 +26,7 @@ LARGEST = (96 << 20, 96 << 20, 144 << 20, 32 << 20)
 as a rebalance lasts, so none of them may hold its kind alone."""
 
 
-def kind_of(op: Op, lane: int | None) -> int:
+def kind_of(op: AnyOp, lane: int | None) -> int:
     """Which of these an op is. Ops of the lanes are ordered, so they are of one kind."""
     if lane is not None or isinstance(op, ProduceOps):
         return RECORDS

@@ -32,8 +32,8 @@ from quafka_mesh_ops.grants import Gatekeeper, Grant, everything
 from quafka_mesh_ops.identity import REVOKED, Identity, NodeId
 from quafka_mesh_ops.long_payloads import LongPayload, encode_body_in_steps, request_of
 from quafka_mesh_ops.ops.codec import (
+    AnyOp,
     Buffer,
-    Op,
     OpCode,
     Part,
     from_wire,
@@ -372,7 +372,7 @@ class _Session:
         self._begin(stream_id, request, handler, op, deadline, size)
 
     def _refuse_body(
-        self, stream_id: int, request_id: int, op_type: type[Op], error: ProtocolError
+        self, stream_id: int, request_id: int, op_type: type[AnyOp], error: ProtocolError
     ) -> None:
         """The stream is intact behind it: one op's body must not end the others."""
         name = op_type.__name__
@@ -385,7 +385,7 @@ class _Session:
         self,
         stream_id: int,
         request: Request,
-        op_type: type[Op],
+        op_type: type[AnyOp],
         handler: Handler,
         long: LongPayload,
         deadline: float,
@@ -393,7 +393,7 @@ class _Session:
     ) -> None:
         """Read a long op in slices, and begin it. On a lane, what is behind it waits."""
         request_id = request.request_id
-        op: Op | None = None
+        op: AnyOp | None = None
         try:
             body = await in_slices(long.body())
             try:
@@ -430,7 +430,13 @@ class _Session:
             self._refuse(str(e))
 
     def _begin(
-        self, stream_id: int, request: Request, handler: Handler, op: Op, deadline: float, size: int
+        self,
+        stream_id: int,
+        request: Request,
+        handler: Handler,
+        op: AnyOp,
+        deadline: float,
+        size: int,
     ) -> None:
         """Run an op, now or when the peer has read what it was answered before."""
         request_id = request.request_id

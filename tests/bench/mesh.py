@@ -26,7 +26,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from quafka_mesh_ops.client import MeshClient
 from quafka_mesh_ops.identity import Identity
-from quafka_mesh_ops.ops.codec import OpCode, Part
+from quafka_mesh_ops.ops.codec import OpCode
 from quafka_mesh_ops.ops.records import (
     DescribeTopics,
     DescribeTopicsResp,
@@ -75,7 +75,7 @@ async def serve_mesh(size: int, batched: bool) -> None:
     """Answer fetches with as many bytes as they ask for, until killed; park those that would."""
     blob = memoryview(os.urandom(LARGEST))
 
-    async def fetch(context: OpContext, op: FetchOps) -> Part:
+    async def fetch(context: OpContext, op: FetchOps) -> FetchOpsResp:
         if op.max_wait_ms:
             await asyncio.Event().wait()
         await context.may_read()
@@ -83,10 +83,12 @@ async def serve_mesh(size: int, batched: bool) -> None:
             [FetchOpResp([blob[: part.max_bytes]], high_watermark=1) for part in op.partitions]
         )
 
-    async def describe(_context: OpContext, _op: DescribeTopics) -> Part:
+    async def describe(_context: OpContext, _op: DescribeTopics) -> DescribeTopicsResp:
         return DescribeTopicsResp("", [])
 
-    handlers: dict[OpCode, Handler] = {OpCode.FETCH: fetch, OpCode.DESCRIBE_TOPICS: describe}
+    handlers: dict[OpCode, Handler] = dict(
+        (FetchOps.handled_by(fetch), DescribeTopics.handled_by(describe))
+    )
     server = MeshServer(
         SERVER, {CLIENT.node_id}, handlers, Tracer(), datagram_size=size, batched=batched
     )

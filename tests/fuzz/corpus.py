@@ -14,7 +14,7 @@ from quafka_mesh_ops.frames import (
     encode_request,
     encode_response,
 )
-from quafka_mesh_ops.ops.codec import Op, OpCode, Part
+from quafka_mesh_ops.ops.codec import AnyOp, OpCode, Part
 from quafka_mesh_ops.ops.records import (
     Change,
     CreateTopic,
@@ -117,7 +117,7 @@ def _wrapped_sets() -> list[bytes]:
     ]
 
 
-OPS: list[Op] = [
+OPS: list[AnyOp] = [
     ProduceOps([ProduceOp("orders", 0, bytes(300)), ProduceOp("", 1, b"x", bytes(16))], acks=1),
     FetchOps([FetchOp("orders", n, 5, 1 << 20, bytes(16)) for n in range(3)], 500, 1),
     ListOffsetsOps([ListOffsetsOp("orders", 0, -1)]),

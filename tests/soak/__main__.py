@@ -27,7 +27,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from quafka_mesh_ops.client import MeshClient
 from quafka_mesh_ops.errors import OpFailedError, OutcomeUnknownError, PeerUnavailableError
 from quafka_mesh_ops.identity import Identity
-from quafka_mesh_ops.ops.codec import OpCode, Part
+from quafka_mesh_ops.ops.codec import OpCode
 from quafka_mesh_ops.ops.records import (
     DescribeTopics,
     DescribeTopicsResp,
@@ -75,7 +75,7 @@ class Broker:
         self.last: dict[int, int] = {}
         self.grown = asyncio.Event()
 
-    async def produce(self, context: OpContext, op: ProduceOps) -> Part:
+    async def produce(self, context: OpContext, op: ProduceOps) -> ProduceOpsResp:
         """Each producer's numbers come in order, none twice; some may be missing."""
         (part,) = op.partitions
         number = int.from_bytes(bytes(part.records[:8]), "big")
@@ -85,7 +85,7 @@ class Broker:
         assert bytes(part.records[8:]) == piece(number, len(part.records) - 8)
         return ProduceOpsResp([ProduceOpResp(number)])
 
-    async def fetch(self, context: OpContext, op: FetchOps) -> Part:
+    async def fetch(self, context: OpContext, op: FetchOps) -> FetchOpsResp:
         """A poll is parked; a read is a piece of the blob."""
         if op.max_wait_ms:
             try:
@@ -99,15 +99,17 @@ class Broker:
             [FetchOpResp([piece(p.fetch_offset, p.max_bytes)], 0) for p in op.partitions]
         )
 
-    async def describe(self, context: OpContext, op: DescribeTopics) -> Part:
+    async def describe(self, context: OpContext, op: DescribeTopics) -> DescribeTopicsResp:
         return DescribeTopicsResp("soak", [])
 
     def handlers(self) -> dict[OpCode, Handler]:
-        return {
-            OpCode.PRODUCE: self.produce,
-            OpCode.FETCH: self.fetch,
-            OpCode.DESCRIBE_TOPICS: self.describe,
-        }
+        return dict(
+            (
+                ProduceOps.handled_by(self.produce),
+                FetchOps.handled_by(self.fetch),
+                DescribeTopics.handled_by(self.describe),
+            )
+        )
 
 
 def piece(number: int, size: int) -> bytes:

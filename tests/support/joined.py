@@ -33,7 +33,7 @@ from quafka_mesh_ops.frames import (
     encode_request,
     encode_response,
 )
-from quafka_mesh_ops.ops.codec import Buffer, Op, from_wire
+from quafka_mesh_ops.ops.codec import Buffer, Op, R, from_wire
 from quafka_mesh_ops.ops.records import OPS
 from quafka_proto.codec import decode
 from quafka_proto.headers import decode_response_header
@@ -54,7 +54,7 @@ class Mesh:
     def __init__(self) -> None:
         self.state: BrokerState | None = None
 
-    async def call(self, op: Op, *, org_id: int, **_: Any) -> Any:
+    async def call(self, op: Op[R], *, org_id: int, **_: Any) -> R:
         if self.state is None:
             raise PeerUnavailableError("the broker is away")
         frame = encode_request(1, op.code, org_id, "", "", 1_000, encode_body(op))

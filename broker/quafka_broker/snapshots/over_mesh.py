@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from tempfile import SpooledTemporaryFile
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from quafka_broker.snapshots.pins import Cut, cut_from
 from quafka_broker.snapshots.source import Source, chunks, tail_of
@@ -23,16 +23,14 @@ from quafka_broker.wal.log import SegmentCut
 from quafka_mesh_ops.client import MeshClient
 from quafka_mesh_ops.errors import MeshError, OpFailedError
 from quafka_mesh_ops.identity import Identity, NodeId
-from quafka_mesh_ops.ops.codec import Op
+from quafka_mesh_ops.ops.codec import Op, R
 from quafka_mesh_ops.ops.snapshots import (
     MAX_READ,
     PinOrg,
     PinSnapshot,
-    PinSnapshotResp,
     ReadOrgPinned,
     ReadOrgPinnedResp,
     ReadPinned,
-    ReadPinnedResp,
     UnpinOrg,
     UnpinSnapshot,
 )
@@ -123,12 +121,12 @@ def _pinned(link: _Link, org: int | None) -> Generator[tuple[Cut, Source]]:
     """Have a cut taken, and let go of it in the end."""
     unpin: type[UnpinSnapshot | UnpinOrg] = UnpinSnapshot
     if org is None:
-        pinned = cast(PinSnapshotResp, link.ask(PinSnapshot(), _PIN_SECONDS))
+        pinned = link.ask(PinSnapshot(), _PIN_SECONDS)
         source: Source = _RemoteFiles(link, pinned.pin)
     else:
         link.org = org
         try:
-            pinned = cast(PinSnapshotResp, link.ask(PinOrg(), _PIN_SECONDS))
+            pinned = link.ask(PinOrg(), _PIN_SECONDS)
             source, unpin = _RemoteOrg(link, pinned.pin), UnpinOrg
         except _RefusedError as e:
             if e.code != ErrorCode.UNSUPPORTED_VERSION:
@@ -173,11 +171,11 @@ class _Link:
         """Let it run."""
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
-    def ask(self, op: Op, seconds: float) -> Any:
+    def ask(self, op: Op[R], seconds: float) -> R:
         """The answer to an op. Raises OSError."""
         return self.run(self.asked(op, seconds))
 
-    async def asked(self, op: Op, seconds: float) -> Any:
+    async def asked(self, op: Op[R], seconds: float) -> R:
         """The same, on the loop. None of the ops does harm when it is done twice."""
         for left in reversed(range(_TRIES)):
             try:
@@ -241,7 +239,7 @@ class _RemoteFiles(_Remote):
         return tail_of(self, number, rows)
 
     async def _piece(self, op: ReadPinned) -> bytes:
-        answer = cast(ReadPinnedResp, await self._link.asked(op, _READ_SECONDS))
+        answer = await self._link.asked(op, _READ_SECONDS)
         if len(answer.data) != op.size:
             raise OSError(f"segment {op.segment} is cut short at the broker")
         return bytes(answer.data)
@@ -276,7 +274,7 @@ class _RemoteOrg(_Remote):
             yield answer
 
     def _read(self, op: ReadOrgPinned) -> ReadOrgPinnedResp:
-        return cast(ReadOrgPinnedResp, self._link.ask(op, _READ_SECONDS))
+        return self._link.ask(op, _READ_SECONDS)
 
 
 class _RemoteOrgPart:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import NamedTuple, TypeVar, cast
+from typing import NamedTuple, TypeVar
 
 from quafka_gateway.cluster.broker_link import (
     RETURN_SECONDS,
@@ -33,15 +33,13 @@ from quafka_mesh_ops.ops.admin import (
     DescribeLogDir,
     DescribeLogDirResp,
     DescribeProducersOps,
-    DescribeProducersOpsResp,
     DescribeTopicConfigs,
-    DescribeTopicConfigsResp,
     PartitionOp,
     PartitionProducers,
     TopicConfigs,
     TopicPartitions,
 )
-from quafka_mesh_ops.ops.codec import Op
+from quafka_mesh_ops.ops.codec import Op, R
 from quafka_proto.errors import ErrorCode
 from quafka_telemetry.tracing import TraceContext
 
@@ -51,7 +49,7 @@ _AT_ONCE = 500
 _MOST_PARTITIONS = 100_000  # of a topic
 
 K = TypeVar("K")
-R = TypeVar("R")
+T = TypeVar("T")
 
 
 class DescribedTopic(NamedTuple):
@@ -86,7 +84,7 @@ class Admin:
             answer = await self._ask(self._routes.broker_of(op.topic), op, trace)
         except UnavailableError as e:
             return CreatePartitionsResp(e.code, str(e))
-        return cast(CreatePartitionsResp, answer)
+        return answer
 
     async def alter_topic_configs(
         self, op: AlterTopicConfigs, trace: TraceContext | None
@@ -96,7 +94,7 @@ class Admin:
             answer = await self._ask(self._routes.broker_of(op.topic), op, trace)
         except UnavailableError as e:
             return AlterTopicConfigsResp(e.code, str(e))
-        return cast(AlterTopicConfigsResp, answer)
+        return answer
 
     async def describe_topic_configs(
         self, topics: Sequence[str], trace: TraceContext | None
@@ -112,9 +110,8 @@ class Admin:
                 except UnavailableError as e:
                     failed = DescribedTopic(TopicConfigs(e.code, str(e)), [])
                     return found + [failed] * (len(its) - len(found))
-                answered = cast(DescribeTopicConfigsResp, answer)
-                defaults = defaults or answered.defaults  # a broker's are always the same
-                found += [DescribedTopic(topic, defaults) for topic in answered.topics]
+                defaults = defaults or answer.defaults  # a broker's are always the same
+                found += [DescribedTopic(topic, defaults) for topic in answer.topics]
             return found
 
         return await self._spread(topics, lambda topic: topic, ask)
@@ -131,7 +128,7 @@ class Admin:
                     answer = await self._ask(broker, DescribeProducersOps(some), trace)
                 except UnavailableError as e:
                     return found + [PartitionProducers([], e.code)] * (len(its) - len(found))
-                found += cast(DescribeProducersOpsResp, answer).partitions
+                found += answer.partitions
             return found
 
         return await self._spread(partitions, lambda part: part.topic, ask)
@@ -140,8 +137,7 @@ class Admin:
 
     async def describe_broker(self, trace: TraceContext | None) -> DescribeBrokerResp:
         """The home broker. Raises UnavailableError."""
-        answer = await self._ask(self._routes.home, DescribeBroker(), trace)
-        return cast(DescribeBrokerResp, answer)
+        return await self._ask(self._routes.home, DescribeBroker(), trace)
 
     async def alter_broker_configs(
         self, op: AlterBrokerConfigs, trace: TraceContext | None
@@ -150,7 +146,7 @@ class Admin:
 
         async def alter(broker: int) -> AlterBrokerConfigsResp:
             try:
-                return cast(AlterBrokerConfigsResp, await self._ask(broker, op, trace))
+                return await self._ask(broker, op, trace)
             except UnavailableError as e:
                 return AlterBrokerConfigsResp(e.code, str(e))
 
@@ -174,11 +170,10 @@ class Admin:
         found: DescribeLogDirResp | None = None
         for some in [its] if its is None else _slices(its) or [[]]:
             try:
-                answer = await self._ask(broker, DescribeLogDir(some), trace)
+                part = await self._ask(broker, DescribeLogDir(some), trace)
             except UnavailableError:
                 away = DescribeLogDirResp("", -1, -1, [], ErrorCode.KAFKA_STORAGE_ERROR)
                 return LogDir(prefix, away)
-            part = cast(DescribeLogDirResp, answer)
             found = replace(part, topics=[*(found.topics if found else []), *part.topics])
         assert found is not None
         # What was left behind when a route changed is not served.
@@ -191,17 +186,17 @@ class Admin:
         self,
         items: Sequence[K],
         topic_of: Callable[[K], str],
-        ask: Callable[[int, list[K]], Awaitable[list[R]]],
-    ) -> list[R]:
+        ask: Callable[[int, list[K]], Awaitable[list[T]]],
+    ) -> list[T]:
         """Ask each broker for those that are its; the answers in the order of the items."""
 
-        async def ask_about(broker: int, its: list[int]) -> list[R]:
+        async def ask_about(broker: int, its: list[int]) -> list[T]:
             return await ask(broker, [items[place] for place in its])
 
         brokers = (self._routes.broker_of(topic_of(item)) for item in items)
         return await spread(grouped(brokers), ask_about)
 
-    async def _ask(self, broker: int, op: Op, trace: TraceContext | None) -> object:
+    async def _ask(self, broker: int, op: Op[R], trace: TraceContext | None) -> R:
         link = self.links[broker]
         seconds = SMALL_OP_SECONDS
         if not link.connected:

@@ -5,20 +5,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
-from typing import cast
 
 from quafka_gateway.cluster.topic_lister import TopicLister
 from quafka_mesh_ops.client import MeshClient
 from quafka_mesh_ops.counters import PeerCounters
 from quafka_mesh_ops.errors import OpFailedError, OutcomeUnknownError, PeerUnavailableError
-from quafka_mesh_ops.ops.codec import Op
+from quafka_mesh_ops.ops.codec import Op, R
 from quafka_mesh_ops.ops.probe import Probe, ProbeResp
 from quafka_mesh_ops.ops.records import (
     CreateTopic,
     CreateTopicResp,
     DeleteRecordsOpResp,
     DeleteRecordsOps,
-    DeleteRecordsOpsResp,
     DeleteTopic,
     DeleteTopicResp,
     DescribeTopics,
@@ -26,7 +24,6 @@ from quafka_mesh_ops.ops.records import (
     EpochEnd,
     EpochEndOpResp,
     EpochEndOps,
-    EpochEndOpsResp,
     FetchOpResp,
     FetchOps,
     FetchOpsResp,
@@ -36,10 +33,8 @@ from quafka_mesh_ops.ops.records import (
     InitProducerIdResp,
     ListOffsetsOpResp,
     ListOffsetsOps,
-    ListOffsetsOpsResp,
     ProduceOpResp,
     ProduceOps,
-    ProduceOpsResp,
     TopicDescription,
 )
 from quafka_proto.errors import ErrorCode, Malformed
@@ -73,7 +68,7 @@ class BrokerLink:
         self.on_produced: Callable[[ProduceOps, list[ProduceOpResp]], None] | None = None
         """Called with each produce that the broker has answered, before the answer is passed on."""
         self._in_vain_at = -_VAIN_SECONDS
-        self._lister = TopicLister(self._ask_topics)
+        self._lister = TopicLister(self.ask)
 
     @property
     def connected(self) -> bool:
@@ -146,7 +141,7 @@ class BrokerLink:
                 raise UnavailableError(str(e)) from e
             failed = ProduceOpResp(base_offset=-1, error_code=code, log_start_offset=-1)
             return [failed] * len(op.partitions)
-        answers = cast(ProduceOpsResp, answer).partitions
+        answers = answer.partitions
         if self.on_produced is not None:
             self.on_produced(op, answers)
         return answers
@@ -164,11 +159,11 @@ class BrokerLink:
                 code = ErrorCode.NOT_LEADER_OR_FOLLOWER
             failed = FetchOpResp([], high_watermark=-1, error_code=code)
             return FetchOpsResp([failed] * len(op.partitions))
-        return cast(FetchOpsResp, answer)
+        return answer
 
     async def hold_lease(self, op: HoldLease) -> HoldLeaseResp:
         """Ask for the lease under which fetches are answered from memory."""
-        return cast(HoldLeaseResp, await self.ask(op, None))
+        return await self.ask(op, None)
 
     async def list_offsets(
         self, op: ListOffsetsOps, trace: TraceContext | None
@@ -181,7 +176,7 @@ class BrokerLink:
             return [away] * len(op.partitions)
         except OpFailedError as e:
             return [ListOffsetsOpResp(-1, error_code=e.error_code)] * len(op.partitions)
-        return cast(ListOffsetsOpsResp, answer).partitions
+        return answer.partitions
 
     async def epoch_ends(self, op: EpochEndOps, trace: TraceContext | None) -> list[EpochEndOpResp]:
         """Where leader epochs end."""
@@ -193,7 +188,7 @@ class BrokerLink:
             return [away] * len(op.partitions)
         except OpFailedError as e:
             return [EpochEndOpResp(unknown, e.error_code)] * len(op.partitions)
-        return cast(EpochEndOpsResp, answer).partitions
+        return answer.partitions
 
     async def delete_records(
         self, op: DeleteRecordsOps, trace: TraceContext | None
@@ -206,7 +201,7 @@ class BrokerLink:
             return [away] * len(op.partitions)
         except OpFailedError as e:
             return [DeleteRecordsOpResp(-1, e.error_code)] * len(op.partitions)
-        return cast(DeleteRecordsOpsResp, answer).partitions
+        return answer.partitions
 
     async def describe_topics(
         self, op: DescribeTopics, trace: TraceContext | None, seconds: float = SMALL_OP_SECONDS
@@ -219,17 +214,12 @@ class BrokerLink:
                 raise
             return _refused(op)
 
-    async def _ask_topics(
-        self, op: DescribeTopics, trace: TraceContext | None, seconds: float
-    ) -> DescribeTopicsResp:
-        return cast(DescribeTopicsResp, await self.ask(op, trace, seconds))
-
     async def create_topic(
         self, op: CreateTopic, trace: TraceContext | None, seconds: float = SMALL_OP_SECONDS
     ) -> CreateTopicResp:
         """Create one topic, durably."""
         try:
-            return cast(CreateTopicResp, await self.ask(op, trace, seconds))
+            return await self.ask(op, trace, seconds)
         except OpFailedError as e:
             return CreateTopicResp(b"", -1, e.error_code, ErrorCode.name_of(e.error_code))
 
@@ -238,7 +228,7 @@ class BrokerLink:
     ) -> DeleteTopicResp:
         """Delete one topic, durably."""
         try:
-            return cast(DeleteTopicResp, await self.ask(op, trace, seconds))
+            return await self.ask(op, trace, seconds)
         except OpFailedError as e:
             return DeleteTopicResp(op.topic, op.topic_id, e.error_code)
 
@@ -247,17 +237,17 @@ class BrokerLink:
     ) -> InitProducerIdResp:
         """A fresh producer id, or the next epoch of one."""
         try:
-            return cast(InitProducerIdResp, await self.ask(op, trace))
+            return await self.ask(op, trace)
         except OpFailedError as e:
             return InitProducerIdResp(-1, -1, e.error_code)
 
     async def probe(self, trace: TraceContext | None, seconds: float) -> ProbeResp:
         """How the broker is. Raises UnavailableError and OpFailedError."""
-        return cast(ProbeResp, await self.ask(Probe(), trace, seconds))
+        return await self.ask(Probe(), trace, seconds)
 
     async def ask(
-        self, op: Op, trace: TraceContext | None, seconds: float = SMALL_OP_SECONDS
-    ) -> object:
+        self, op: Op[R], trace: TraceContext | None, seconds: float = SMALL_OP_SECONDS
+    ) -> R:
         """Any op, answered within so many seconds. Raises UnavailableError and OpFailedError.
 
         What only reads is asked again when the connection that it went by is lost: that of a

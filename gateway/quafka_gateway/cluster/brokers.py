@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import TypeVar, cast
+from typing import TypeVar
 
 from quafka_gateway.cluster.broker_link import (
     RETURN_SECONDS,
@@ -22,7 +22,7 @@ from quafka_gateway.cluster.routes import OrgRoutes
 from quafka_gateway.cluster.spread import grouped, spread
 from quafka_mesh_ops.errors import OpFailedError
 from quafka_mesh_ops.ops.groups import ForgetTopic
-from quafka_mesh_ops.ops.lag import LagOfOffsets, LagOfOffsetsResp, PartitionLag
+from quafka_mesh_ops.ops.lag import LagOfOffsets, PartitionLag
 from quafka_mesh_ops.ops.records import (
     CreateTopic,
     CreateTopicResp,
@@ -149,7 +149,7 @@ class Brokers:
             if self.is_there(broker):
                 with suppress(UnavailableError, OpFailedError):
                     answer = await self._links[broker].ask(part, trace)
-                    return cast(LagOfOffsetsResp, answer).partitions
+                    return answer.partitions
             return part.partitions
 
         brokers = (self._routes.broker_of(each.topic) for each in op.partitions)

@@ -6,25 +6,20 @@ again, and go on. All of these ops may be said twice.
 
 from __future__ import annotations
 
-from typing import cast
-
 from quafka_gateway.cluster import parked
 from quafka_gateway.cluster.broker_link import SMALL_OP_SECONDS, BrokerLink, UnavailableError
 from quafka_mesh_ops.errors import OpFailedError
-from quafka_mesh_ops.ops.codec import Op
+from quafka_mesh_ops.ops.codec import Op, R
 from quafka_mesh_ops.ops.groups import (
     CommitOffsets,
-    CommitOffsetsResp,
     CommittedOffsets,
     CommittedOffsetsResp,
     DeleteGroups,
-    DeleteGroupsResp,
     DeleteOffsets,
     DeleteOffsetsResp,
     DescribeGroups,
     DescribeGroupsResp,
     Heartbeat,
-    HeartbeatResp,
     JoinGroup,
     JoinGroupResp,
     LeaveGroup,
@@ -53,7 +48,7 @@ class Coordinator:
     async def join_group(self, op: JoinGroup, trace: TraceContext | None) -> JoinGroupResp:
         """Join; parked at the broker until the group's next generation begins."""
         try:
-            answer = cast(JoinGroupResp, await self._ask(op, trace, _GROUP_WAIT_SECONDS))
+            answer = await self._ask(op, trace, _GROUP_WAIT_SECONDS)
         except UnavailableError as e:
             return JoinGroupResp(_of_group(e.code), op.member_id)
         parked.note(answer.parked_us / 1e6)
@@ -62,7 +57,7 @@ class Coordinator:
     async def sync_group(self, op: SyncGroup, trace: TraceContext | None) -> SyncGroupResp:
         """Get an assignment; parked at the broker until there is one."""
         try:
-            answer = cast(SyncGroupResp, await self._ask(op, trace, _GROUP_WAIT_SECONDS))
+            answer = await self._ask(op, trace, _GROUP_WAIT_SECONDS)
         except UnavailableError as e:
             return SyncGroupResp(_of_group(e.code))
         parked.note(answer.parked_us / 1e6)
@@ -71,21 +66,21 @@ class Coordinator:
     async def heartbeat(self, op: Heartbeat, trace: TraceContext | None) -> int:
         """A member is alive; what it is told."""
         try:
-            return cast(HeartbeatResp, await self._ask(op, trace)).error_code
+            return (await self._ask(op, trace)).error_code
         except UnavailableError as e:
             return e.code
 
     async def leave_group(self, op: LeaveGroup, trace: TraceContext | None) -> LeaveGroupResp:
         """Members leave."""
         try:
-            return cast(LeaveGroupResp, await self._ask(op, trace))
+            return await self._ask(op, trace)
         except UnavailableError as e:
             return LeaveGroupResp(e.code, [])
 
     async def commit_offsets(self, op: CommitOffsets, trace: TraceContext | None) -> list[int]:
         """Commit offsets, durably; one error code for each."""
         try:
-            return cast(CommitOffsetsResp, await self._ask(op, trace)).partitions
+            return (await self._ask(op, trace)).partitions
         except UnavailableError as e:
             code = e.code
             if code == ErrorCode.MESSAGE_TOO_LARGE:
@@ -97,7 +92,7 @@ class Coordinator:
     ) -> CommittedOffsetsResp:
         """What was committed."""
         try:
-            return cast(CommittedOffsetsResp, await self._ask(op, trace))
+            return await self._ask(op, trace)
         except UnavailableError as e:
             return CommittedOffsetsResp([], e.code)
 
@@ -106,35 +101,35 @@ class Coordinator:
     ) -> DeleteOffsetsResp:
         """Delete committed offsets, durably."""
         try:
-            return cast(DeleteOffsetsResp, await self._ask(op, trace))
+            return await self._ask(op, trace)
         except UnavailableError as e:
             return DeleteOffsetsResp(e.code, [])
 
     async def delete_groups(self, op: DeleteGroups, trace: TraceContext | None) -> list[int]:
         """Delete groups, durably; one error code for each."""
         try:
-            return cast(DeleteGroupsResp, await self._ask(op, trace)).groups
+            return (await self._ask(op, trace)).groups
         except UnavailableError as e:
             return [e.code] * len(op.groups)
 
     async def list_groups(self, op: ListGroups, trace: TraceContext | None) -> ListGroupsResp:
         """The groups that there are. Raises UnavailableError."""
-        return cast(ListGroupsResp, await self._ask(op, trace))
+        return await self._ask(op, trace)
 
     async def describe_groups(
         self, op: DescribeGroups, trace: TraceContext | None
     ) -> DescribeGroupsResp:
         """Groups with their members. Raises UnavailableError."""
-        return cast(DescribeGroupsResp, await self._ask(op, trace))
+        return await self._ask(op, trace)
 
     async def group_lag(self, op: GroupLag, trace: TraceContext | None) -> GroupLagResp:
         """How far behind groups are. Raises UnavailableError, soon where the broker is away."""
         seconds = SMALL_OP_SECONDS if self._broker.connected else _AWAY_SECONDS
-        return cast(GroupLagResp, await self._ask(op, trace, seconds))
+        return await self._ask(op, trace, seconds)
 
     async def _ask(
-        self, op: Op, trace: TraceContext | None, seconds: float = SMALL_OP_SECONDS
-    ) -> object:
+        self, op: Op[R], trace: TraceContext | None, seconds: float = SMALL_OP_SECONDS
+    ) -> R:
         try:
             return await self._broker.ask(op, trace, seconds)
         except UnavailableError as e:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from quafka_mesh_ops.ops.codec import Op, OpCode, Part
+from quafka_mesh_ops.ops.codec import AnyOp, Op, OpCode, Part
 
 # --- CreatePartitions 0x40 ------------------------------------------------------------------
 
@@ -21,7 +21,7 @@ class CreatePartitionsResp(Part):
 
 
 @dataclass(frozen=True, slots=True)
-class CreatePartitions(Op):
+class CreatePartitions(Op[CreatePartitionsResp]):
     """Let a topic have `count` partitions in all. Durable when it is answered.
 
     `assigned`: how many new partitions the client has assigned by hand; -1: none, all are assigned
@@ -29,7 +29,6 @@ class CreatePartitions(Op):
     """
 
     code = OpCode.CREATE_PARTITIONS
-    response = CreatePartitionsResp
     topic: str
     count: int
     validate_only: bool = False
@@ -89,11 +88,10 @@ class DescribeTopicConfigsResp(Part):
 
 
 @dataclass(frozen=True, slots=True)
-class DescribeTopicConfigs(Op):
+class DescribeTopicConfigs(Op[DescribeTopicConfigsResp]):
     """Describe the configs of topics."""
 
     code = OpCode.DESCRIBE_TOPIC_CONFIGS
-    response = DescribeTopicConfigsResp
     reads = True
     topics: list[str]
 
@@ -116,14 +114,13 @@ class AlterTopicConfigsResp(Part):
 
 
 @dataclass(frozen=True, slots=True)
-class AlterTopicConfigs(Op):
+class AlterTopicConfigs(Op[AlterTopicConfigsResp]):
     """Change a topic's configs, all or none. Durable when it is answered, and in effect.
 
     `replace`: what the topic sets itself and is not named in the changes is as if deleted.
     """
 
     code = OpCode.ALTER_TOPIC_CONFIGS
-    response = AlterTopicConfigsResp
     topic: str
     changes: list[ConfigChange]
     replace: bool = False
@@ -142,11 +139,10 @@ class DescribeBrokerResp(Part):
 
 
 @dataclass(frozen=True, slots=True)
-class DescribeBroker(Op):
+class DescribeBroker(Op[DescribeBrokerResp]):
     """Describe the broker itself."""
 
     code = OpCode.DESCRIBE_BROKER
-    response = DescribeBrokerResp
     reads = True
 
 
@@ -159,14 +155,13 @@ class AlterBrokerConfigsResp(Part):
 
 
 @dataclass(frozen=True, slots=True)
-class AlterBrokerConfigs(Op):
+class AlterBrokerConfigs(Op[AlterBrokerConfigsResp]):
     """Change the configs that topics of every org inherit, all or none. Durable when answered.
 
     `this_broker`: what counts before the cluster-wide defaults; `replace` as for topics.
     """
 
     code = OpCode.ALTER_BROKER_CONFIGS
-    response = AlterBrokerConfigsResp
     changes: list[ConfigChange]
     this_broker: bool = False
     replace: bool = False
@@ -205,11 +200,10 @@ class DescribeLogDirResp(Part):
 
 
 @dataclass(frozen=True, slots=True)
-class DescribeLogDir(Op):
+class DescribeLogDir(Op[DescribeLogDirResp]):
     """What partitions take. `topics` None: all; those that there are not are left out."""
 
     code = OpCode.DESCRIBE_LOG_DIR
-    response = DescribeLogDirResp
     reads = True
     topics: list[TopicPartitions] | None = None
 
@@ -248,16 +242,15 @@ class DescribeProducersOpsResp(Part):
 
 
 @dataclass(frozen=True, slots=True)
-class DescribeProducersOps(Op):
+class DescribeProducersOps(Op[DescribeProducersOpsResp]):
     """One Kafka DescribeProducers request."""
 
     code = OpCode.DESCRIBE_PRODUCERS
-    response = DescribeProducersOpsResp
     reads = True
     partitions: list[PartitionOp]
 
 
-ALL: tuple[type[Op], ...] = (
+ALL: tuple[type[AnyOp], ...] = (
     CreatePartitions,
     DescribeTopicConfigs,
     AlterTopicConfigs,

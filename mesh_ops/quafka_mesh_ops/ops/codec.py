@@ -8,12 +8,23 @@ the default for those that are missing. Nested ops are nested arrays.
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Container, Generator
+from collections.abc import Awaitable, Callable, Container, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from enum import IntEnum
 from operator import attrgetter
-from typing import Any, ClassVar, TypeVar, cast, get_args, get_origin, get_type_hints
+from typing import (
+    Any,
+    ClassVar,
+    Generic,
+    Self,
+    TypeVar,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+    overload,
+)
 
 from quafka_mesh_ops.errors import ProtocolError
 
@@ -73,16 +84,50 @@ class Part:
     __slots__ = ()
 
 
-class Op(Part):
-    """A request. `code` selects the broker's handler, `response` the answer's type.
+R = TypeVar("R", bound=Part, covariant=True)
+Context = TypeVar("Context")
+Shared = TypeVar("Shared")
 
-    `reads`: it changes nothing, so it can be sent again where the first one's answer was lost.
+
+class Op(Part, Generic[R]):
+    """A request whose answer is an `R`: `class Probe(Op[ProbeResp])` says so once.
+
+    Attributes:
+        code: selects the broker's handler.
+        response: `R`, at run time.
+        reads: the op changes nothing, so it can be sent again if its answer was lost.
     """
 
     __slots__ = ()
     code: ClassVar[OpCode]
-    response: ClassVar[type[Part]]
+    response: type[R]
     reads: ClassVar[bool] = False
+
+    def __init_subclass__(cls, **kwargs: object) -> None:
+        super().__init_subclass__(**kwargs)
+        for base in getattr(cls, "__orig_bases__", ()):
+            if get_origin(base) is Op:
+                (cls.response,) = get_args(base)
+
+    @overload
+    @classmethod
+    def handled_by(
+        cls, handler: Callable[[Context, Self], Awaitable[R]]
+    ) -> tuple[OpCode, Callable[[Context, Any], Awaitable[Part]]]: ...
+
+    @overload
+    @classmethod
+    def handled_by(
+        cls, handler: Callable[[Shared, Context, Self], Awaitable[R]]
+    ) -> tuple[OpCode, Callable[[Shared, Context, Any], Awaitable[Part]]]: ...
+
+    @classmethod
+    def handled_by(cls, handler: Callable[..., Awaitable[Part]]) -> object:
+        """An item for a table of handlers. The handler takes this op and returns its answer."""
+        return cls.code, handler
+
+
+AnyOp = Op[Part]
 
 
 # --- the wire order -------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from quafka_mesh_ops.ops.codec import Op, OpCode, Part
+from quafka_mesh_ops.ops.codec import AnyOp, Op, OpCode, Part
 
 # --- members --------------------------------------------------------------------------------
 
@@ -49,7 +49,7 @@ class JoinGroupResp(Part):
 
 
 @dataclass(frozen=True, slots=True)
-class JoinGroup(Op):
+class JoinGroup(Op[JoinGroupResp]):
     """Join a group, or join it again for its next generation. Parked until that begins.
 
     `require_member_id`: a new member is given its id and told to come again (KIP-394).
@@ -57,7 +57,6 @@ class JoinGroup(Op):
     """
 
     code = OpCode.JOIN_GROUP
-    response = JoinGroupResp
     group: str
     member_id: str
     instance_id: str
@@ -91,11 +90,10 @@ class SyncGroupResp(Part):
 
 
 @dataclass(frozen=True, slots=True)
-class SyncGroup(Op):
+class SyncGroup(Op[SyncGroupResp]):
     """Ask for one's assignment; the leader brings all of them. Parked until it has."""
 
     code = OpCode.SYNC_GROUP
-    response = SyncGroupResp
     group: str
     generation: int
     member_id: str
@@ -113,11 +111,10 @@ class HeartbeatResp(Part):
 
 
 @dataclass(frozen=True, slots=True)
-class Heartbeat(Op):
+class Heartbeat(Op[HeartbeatResp]):
     """A member is alive."""
 
     code = OpCode.HEARTBEAT
-    response = HeartbeatResp
     group: str
     generation: int
     member_id: str
@@ -141,11 +138,10 @@ class LeaveGroupResp(Part):
 
 
 @dataclass(frozen=True, slots=True)
-class LeaveGroup(Op):
+class LeaveGroup(Op[LeaveGroupResp]):
     """Members leave, or are removed."""
 
     code = OpCode.LEAVE_GROUP
-    response = LeaveGroupResp
     group: str
     leavers: list[Leaver]
 
@@ -177,11 +173,10 @@ class CommitOffsetsResp(Part):
 
 
 @dataclass(frozen=True, slots=True)
-class CommitOffsets(Op):
+class CommitOffsets(Op[CommitOffsetsResp]):
     """Commit offsets, as a member or, with generation -1, from outside of the group."""
 
     code = OpCode.COMMIT_OFFSETS
-    response = CommitOffsetsResp
     group: str
     generation: int
     member_id: str
@@ -224,11 +219,10 @@ class CommittedOffsetsResp(Part):
 
 
 @dataclass(frozen=True, slots=True)
-class CommittedOffsets(Op):
+class CommittedOffsets(Op[CommittedOffsetsResp]):
     """Ask for a group's committed offsets. `topics` None: all."""
 
     code = OpCode.COMMITTED_OFFSETS
-    response = CommittedOffsetsResp
     reads = True
     group: str
     topics: list[CommittedQuestion] | None = None
@@ -243,11 +237,10 @@ class DeleteOffsetsResp(Part):
 
 
 @dataclass(frozen=True, slots=True)
-class DeleteOffsets(Op):
+class DeleteOffsets(Op[DeleteOffsetsResp]):
     """Delete committed offsets of topics that no member is subscribed to. Durable."""
 
     code = OpCode.DELETE_OFFSETS
-    response = DeleteOffsetsResp
     group: str
     topics: list[CommittedQuestion]
 
@@ -260,11 +253,10 @@ class ForgetTopicResp(Part):
 
 
 @dataclass(frozen=True, slots=True)
-class ForgetTopic(Op):
+class ForgetTopic(Op[ForgetTopicResp]):
     """A topic of another broker was deleted: all groups' offsets in it are to go. Durable."""
 
     code = OpCode.FORGET_TOPIC
-    response = ForgetTopicResp
     topic: str
     topic_id: bytes
 
@@ -290,11 +282,10 @@ class ListGroupsResp(Part):
 
 
 @dataclass(frozen=True, slots=True)
-class ListGroups(Op):
+class ListGroups(Op[ListGroupsResp]):
     """List groups in any of these states and of these kinds; none named: all."""
 
     code = OpCode.LIST_GROUPS
-    response = ListGroupsResp
     reads = True
     states: list[str]
     kinds: list[str]
@@ -332,11 +323,10 @@ class DescribeGroupsResp(Part):
 
 
 @dataclass(frozen=True, slots=True)
-class DescribeGroups(Op):
+class DescribeGroups(Op[DescribeGroupsResp]):
     """Describe groups by name."""
 
     code = OpCode.DESCRIBE_GROUPS
-    response = DescribeGroupsResp
     reads = True
     groups: list[str]
 
@@ -349,15 +339,14 @@ class DeleteGroupsResp(Part):
 
 
 @dataclass(frozen=True, slots=True)
-class DeleteGroups(Op):
+class DeleteGroups(Op[DeleteGroupsResp]):
     """Delete groups without members, and their offsets. Durable when it is answered."""
 
     code = OpCode.DELETE_GROUPS
-    response = DeleteGroupsResp
     groups: list[str]
 
 
-ALL: tuple[type[Op], ...] = (
+ALL: tuple[type[AnyOp], ...] = (
     JoinGroup,
     SyncGroup,
     Heartbeat,

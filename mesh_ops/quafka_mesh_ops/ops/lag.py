@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from quafka_mesh_ops.ops.codec import Op, OpCode, Part
+from quafka_mesh_ops.ops.codec import AnyOp, Op, OpCode, Part
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,14 +65,13 @@ class GroupLagResp(Part):
 
 
 @dataclass(frozen=True, slots=True)
-class GroupLag(Op):
+class GroupLag(Op[GroupLagResp]):
     """Ask how far behind groups are.
 
     `elsewhere`: name partitions of other brokers' topics, too; their log is not known.
     """
 
     code = OpCode.GROUP_LAG
-    response = GroupLagResp
     reads = True
     groups: list[str]
     elsewhere: bool = False
@@ -86,14 +85,13 @@ class LagOfOffsetsResp(Part):
 
 
 @dataclass(frozen=True, slots=True)
-class LagOfOffsets(Op):
+class LagOfOffsets(Op[LagOfOffsetsResp]):
     """How far behind these offsets are, of a group that another broker coordinates."""
 
     code = OpCode.LAG_OF_OFFSETS
-    response = LagOfOffsetsResp
     reads = True
     group: str
     partitions: list[PartitionLag]
 
 
-ALL: tuple[type[Op], ...] = (GroupLag, LagOfOffsets)
+ALL: tuple[type[AnyOp], ...] = (GroupLag, LagOfOffsets)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from quafka_mesh_ops.ops.codec import Op, OpCode, Part
+from quafka_mesh_ops.ops.codec import AnyOp, Op, OpCode, Part
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +27,10 @@ class ProbeResp(Part):
 
 
 @dataclass(frozen=True, slots=True)
-class Probe(Op):
+class Probe(Op[ProbeResp]):
     """Ask."""
 
     code = OpCode.PROBE
-    response = ProbeResp
 
 
-ALL: tuple[type[Op], ...] = (Probe,)
+ALL: tuple[type[AnyOp], ...] = (Probe,)

@@ -19,7 +19,7 @@ from quafka_mesh_ops.ops import groups as group_ops
 from quafka_mesh_ops.ops import lag as lag_ops
 from quafka_mesh_ops.ops import probe as probe_ops
 from quafka_mesh_ops.ops import snapshots as snapshot_ops
-from quafka_mesh_ops.ops.codec import Buffer, Op, OpCode, Part
+from quafka_mesh_ops.ops.codec import AnyOp, Buffer, Op, OpCode, Part
 
 # --- Produce 0x02 ---------------------------------------------------------------------------
 
@@ -71,11 +71,10 @@ class ProduceOpsResp(Part):
 
 
 @dataclass(frozen=True, slots=True)
-class ProduceOps(Op):
+class ProduceOps(Op[ProduceOpsResp]):
     """One Kafka produce request. `acks`: 0, 1 or -1, as in Kafka."""
 
     code = OpCode.PRODUCE
-    response = ProduceOpsResp
     partitions: list[ProduceOp]
     acks: int = -1
 
@@ -165,7 +164,7 @@ class FetchOpsResp(Part):
 
 
 @dataclass(frozen=True, slots=True)
-class FetchOps(Op):
+class FetchOps(Op[FetchOpsResp]):
     """One Kafka fetch request.
 
     The broker parks it until `min_bytes` or MOST_BATCHES batches can be read over all partitions,
@@ -175,7 +174,6 @@ class FetchOps(Op):
     """
 
     code = OpCode.FETCH
-    response = FetchOpsResp
     partitions: list[FetchOp]
     max_wait_ms: int = 0
     min_bytes: int = 0
@@ -216,11 +214,10 @@ class ListOffsetsOpsResp(Part):
 
 
 @dataclass(frozen=True, slots=True)
-class ListOffsetsOps(Op):
+class ListOffsetsOps(Op[ListOffsetsOpsResp]):
     """One Kafka ListOffsets request."""
 
     code = OpCode.LIST_OFFSETS
-    response = ListOffsetsOpsResp
     reads = True
     partitions: list[ListOffsetsOp]
     isolation_level: int = 0
@@ -239,11 +236,10 @@ class DeleteTopicResp(Part):
 
 
 @dataclass(frozen=True, slots=True)
-class DeleteTopic(Op):
+class DeleteTopic(Op[DeleteTopicResp]):
     """Delete one topic, by name or, where `topic` is empty, by id."""
 
     code = OpCode.DELETE_TOPIC
-    response = DeleteTopicResp
     topic: str
     topic_id: bytes = b""
 
@@ -283,7 +279,7 @@ class DescribeTopicsResp(Part):
 
 
 @dataclass(frozen=True, slots=True)
-class DescribeTopics(Op):
+class DescribeTopics(Op[DescribeTopicsResp]):
     """Describe topics by name and by id. `topics` None: all.
 
     `auto_create` makes the named ones that are missing, where the broker's
@@ -295,7 +291,6 @@ class DescribeTopics(Op):
     """
 
     code = OpCode.DESCRIBE_TOPICS
-    response = DescribeTopicsResp
     reads = True
     topics: list[str] | None = None
     topic_ids: list[bytes] | None = None
@@ -335,11 +330,10 @@ class CreateTopicResp(Part):
 
 
 @dataclass(frozen=True, slots=True)
-class CreateTopic(Op):
+class CreateTopic(Op[CreateTopicResp]):
     """Create one topic. `partitions` -1: the broker's `num.partitions`."""
 
     code = OpCode.CREATE_TOPIC
-    response = CreateTopicResp
     topic: str
     partitions: int = -1
     validate_only: bool = False
@@ -359,11 +353,10 @@ class InitProducerIdResp(Part):
 
 
 @dataclass(frozen=True, slots=True)
-class InitProducerId(Op):
+class InitProducerId(Op[InitProducerIdResp]):
     """Ask for a producer id, or (KIP-360) for the next epoch of the one given."""
 
     code = OpCode.INIT_PRODUCER_ID
-    response = InitProducerIdResp
     producer_id: int = -1
     producer_epoch: int = -1
 
@@ -396,11 +389,10 @@ class DeleteRecordsOpsResp(Part):
 
 
 @dataclass(frozen=True, slots=True)
-class DeleteRecordsOps(Op):
+class DeleteRecordsOps(Op[DeleteRecordsOpsResp]):
     """One Kafka DeleteRecords request. Durable when it is answered."""
 
     code = OpCode.DELETE_RECORDS
-    response = DeleteRecordsOpsResp
     partitions: list[DeleteRecordsOp]
 
 
@@ -433,11 +425,10 @@ class EpochEndOpsResp(Part):
 
 
 @dataclass(frozen=True, slots=True)
-class EpochEndOps(Op):
+class EpochEndOps(Op[EpochEndOpsResp]):
     """One Kafka OffsetForLeaderEpoch request."""
 
     code = OpCode.EPOCH_ENDS
-    response = EpochEndOpsResp
     reads = True
     partitions: list[EpochEndOp]
 
@@ -471,7 +462,7 @@ class HoldLeaseResp(Part):
 
 
 @dataclass(frozen=True, slots=True)
-class HoldLease(Op):
+class HoldLease(Op[HoldLeaseResp]):
     """Ask for the lease under which fetches may be answered from memory, or for a longer one.
 
     While `holder` (random bytes) has a lease, no topic is deleted and no log start moves until it
@@ -480,13 +471,12 @@ class HoldLease(Op):
     """
 
     code = OpCode.HOLD_LEASE
-    response = HoldLeaseResp
     holder: bytes
     incarnation: bytes = b""
     heard: int = -1
 
 
-_ALL: tuple[type[Op], ...] = (
+_ALL: tuple[type[AnyOp], ...] = (
     ProduceOps,
     FetchOps,
     ListOffsetsOps,
@@ -504,5 +494,5 @@ _ALL: tuple[type[Op], ...] = (
     *snapshot_ops.ALL,
 )
 
-OPS: dict[int, type[Op]] = {op.code: op for op in _ALL}
+OPS: dict[int, type[AnyOp]] = {op.code: op for op in _ALL}
 """What an op code's body is."""

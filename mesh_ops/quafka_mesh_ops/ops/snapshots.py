@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from quafka_mesh_ops.ops.codec import Buffer, Op, OpCode, Part
+from quafka_mesh_ops.ops.codec import AnyOp, Buffer, Op, OpCode, Part
 
 MAX_READ = 4 << 20
 
@@ -26,11 +26,10 @@ class PinSnapshotResp(Part):
 
 
 @dataclass(frozen=True, slots=True)
-class PinSnapshot(Op):
+class PinSnapshot(Op[PinSnapshotResp]):
     """Take a cut. The pin ends if nothing is read for `snapshot.pin.lease.ms`."""
 
     code = OpCode.PIN_SNAPSHOT
-    response = PinSnapshotResp
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +40,10 @@ class ReadPinnedResp(Part):
 
 
 @dataclass(frozen=True, slots=True)
-class ReadPinned(Op):
+class ReadPinned(Op[ReadPinnedResp]):
     """Read a segment's log file, or its index file. `size`: at most `MAX_READ`."""
 
     code = OpCode.READ_PINNED
-    response = ReadPinnedResp
     pin: str
     segment: int
     index: bool
@@ -61,20 +59,18 @@ class UnpinSnapshotResp(Part):
 
 
 @dataclass(frozen=True, slots=True)
-class UnpinSnapshot(Op):
+class UnpinSnapshot(Op[UnpinSnapshotResp]):
     """Let go of the files."""
 
     code = OpCode.UNPIN_SNAPSHOT
-    response = UnpinSnapshotResp
     pin: str
 
 
 @dataclass(frozen=True, slots=True)
-class PinOrg(Op):
+class PinOrg(Op[PinSnapshotResp]):
     """Take a cut of one org: `about` lists its topics and groups alone, but every segment."""
 
     code = OpCode.PIN_ORG
-    response = PinSnapshotResp
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +91,7 @@ class ReadOrgPinnedResp(Part):
 
 
 @dataclass(frozen=True, slots=True)
-class ReadOrgPinned(Op):
+class ReadOrgPinned(Op[ReadOrgPinnedResp]):
     """Read the org's entries of a segment, from the index rows `first_row` up to `end_row`.
 
     `skip`: bytes to leave out of the first entry found. `size`: bytes of entries, at most
@@ -103,7 +99,6 @@ class ReadOrgPinned(Op):
     """
 
     code = OpCode.READ_ORG_PINNED
-    response = ReadOrgPinnedResp
     pin: str
     segment: int
     first_row: int
@@ -113,15 +108,14 @@ class ReadOrgPinned(Op):
 
 
 @dataclass(frozen=True, slots=True)
-class UnpinOrg(Op):
+class UnpinOrg(Op[UnpinSnapshotResp]):
     """Let go of the files."""
 
     code = OpCode.UNPIN_ORG
-    response = UnpinSnapshotResp
     pin: str
 
 
-ALL: tuple[type[Op], ...] = (
+ALL: tuple[type[AnyOp], ...] = (
     PinSnapshot,
     ReadPinned,
     UnpinSnapshot,

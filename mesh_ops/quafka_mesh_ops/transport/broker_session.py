@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 from aioquic.quic.packet import QuicErrorCode
 
@@ -19,7 +19,7 @@ from quafka_mesh_ops.frames import (
 )
 from quafka_mesh_ops.identity import NodeId
 from quafka_mesh_ops.long_payloads import LongPayload, response_of
-from quafka_mesh_ops.ops.codec import Buffer, Op
+from quafka_mesh_ops.ops.codec import AnyOp, Buffer
 from quafka_mesh_ops.transport.connection import Connection
 from quafka_mesh_ops.transport.silence import Silence
 from quafka_telemetry.tracing import NO_SPAN, Span, TraceContext
@@ -33,12 +33,20 @@ _TICK = 0.1
 _HANDSHAKE_TIMEOUT = 3.0
 
 
+@dataclass(frozen=True, slots=True)
+class UnreadResponse:
+    """A long response, of which only the head has been read."""
+
+    response: Response
+    long: LongPayload
+
+
 @dataclass(slots=True, eq=False)
 class Call:
     """An op between `call` and its answer."""
 
     request_id: int
-    op: Op
+    op: AnyOp
     org_id: int
     body: list[Buffer]
     size: int
@@ -46,7 +54,7 @@ class Call:
     kind: int
     deadline: float
     trace: TraceContext | None
-    future: asyncio.Future[Any]
+    future: asyncio.Future[Response | UnreadResponse]
     session: BrokerSession | None = None
     queued: Span = NO_SPAN
 

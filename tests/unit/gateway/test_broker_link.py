@@ -9,7 +9,7 @@ import pytest
 from quafka_gateway.cluster.broker_link import BrokerLink, UnavailableError
 from quafka_mesh_ops.client import MeshClient
 from quafka_mesh_ops.errors import OutcomeUnknownError, PeerUnavailableError
-from quafka_mesh_ops.ops.codec import Op
+from quafka_mesh_ops.ops.codec import AnyOp
 from quafka_mesh_ops.ops.records import CreateTopic, DescribeTopics, DescribeTopicsResp
 
 
@@ -20,7 +20,7 @@ class Flaky:
         self.failures = list(failures)
         self.deadlines: list[float] = []
 
-    async def call(self, _op: Op, *, deadline: float, **_: Any) -> DescribeTopicsResp:
+    async def call(self, _op: AnyOp, *, deadline: float, **_: Any) -> DescribeTopicsResp:
         self.deadlines.append(deadline)
         if self.failures:
             raise self.failures.pop(0)
@@ -53,7 +53,7 @@ async def test_nothing_is_asked_again_when_the_time_is_over() -> None:
     ],
 )
 async def test_what_may_have_been_done_and_what_cannot_be_is_not(
-    op: Op, failure: Exception
+    op: AnyOp, failure: Exception
 ) -> None:
     flaky = Flaky(failure)
     with pytest.raises(UnavailableError):

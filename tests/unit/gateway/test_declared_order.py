@@ -26,7 +26,7 @@ from quafka_gateway.fetch.session import FetchSessions
 from quafka_gateway.handlers.order import Order, State
 from quafka_gateway.memory import RequestMemory, ResponseMemory
 from quafka_mesh_ops.client import MeshClient
-from quafka_mesh_ops.ops.codec import Op, OpCode
+from quafka_mesh_ops.ops.codec import AnyOp, Op, OpCode
 from quafka_mesh_ops.ops.records import DescribeTopics
 from quafka_proto.config_kinds import ConfigOperation, ResourceType
 from quafka_proto.message import Message
@@ -371,9 +371,9 @@ class DirectClient:
 
     def __init__(self, state: BrokerState) -> None:
         self._state = state
-        self.called: list[Op] = []
+        self.called: list[AnyOp] = []
 
-    async def call(self, op: Op, **_: Any) -> object:
+    async def call(self, op: AnyOp, **_: Any) -> object:
         if op.code != OpCode.HOLD_LEASE:
             self.called.append(op)
         return await OPS[op.code](self._state, context(), op)
@@ -410,7 +410,7 @@ async def _served() -> AsyncGenerator[tuple[DirectClient, RequestContext]]:
             await reader.close()
 
 
-async def _ops_of(key: int) -> list[Op]:
+async def _ops_of(key: int) -> list[AnyOp]:
     """What the API's handler asks the broker."""
     request, version = SAMPLES[key]
     async with _served() as (client, about):
@@ -424,7 +424,7 @@ async def _ops_of(key: int) -> list[Op]:
         return client.called
 
 
-def _effects(op: Op) -> Order:
+def _effects(op: AnyOp) -> Order:
     effects = EFFECTS[op.code]
     if isinstance(op, DescribeTopics) and op.auto_create:
         return Order(writes=State.TOPICS)
@@ -451,5 +451,5 @@ def test_ops_that_only_read_write_nothing() -> None:
             assert not EFFECTS[kind.code].writes, kind
 
 
-def _every_op() -> list[type[Op]]:
+def _every_op() -> list[type[AnyOp]]:
     return [kind for kind in Op.__subclasses__() if kind.code in EFFECTS]

@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from quafka_mesh_ops.client import MeshClient
 from quafka_mesh_ops.identity import Identity
-from quafka_mesh_ops.ops.codec import OpCode, Part
+from quafka_mesh_ops.ops.codec import OpCode
 from quafka_mesh_ops.ops.records import (
     DescribeTopics,
     DescribeTopicsResp,
@@ -49,7 +49,7 @@ class Broker:
     release: asyncio.Event = field(default_factory=asyncio.Event)
     parked: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def describe(self, context: OpContext, op: DescribeTopics) -> Part:
+    async def describe(self, context: OpContext, op: DescribeTopics) -> DescribeTopicsResp:
         """Answers at once; the topic "park" waits until it is released or cancelled."""
         if op.topics == ["park"]:
             self.parked.set()
@@ -60,24 +60,26 @@ class Broker:
                 raise
         return DescribeTopicsResp("cluster", [])
 
-    async def fetch(self, context: OpContext, op: FetchOps) -> Part:
+    async def fetch(self, context: OpContext, op: FetchOps) -> FetchOpsResp:
         """Answers `max_bytes` bytes per partition."""
         return FetchOpsResp(
             [FetchOpResp([bytes(p.max_bytes)], high_watermark=1) for p in op.partitions]
         )
 
-    async def produce(self, context: OpContext, op: ProduceOps) -> Part:
+    async def produce(self, context: OpContext, op: ProduceOps) -> ProduceOpsResp:
         """Answers the length of the records."""
         self.started += [p.topic for p in op.partitions]
         await asyncio.sleep(0)
         return ProduceOpsResp([ProduceOpResp(len(p.records)) for p in op.partitions])
 
     def handlers(self) -> dict[OpCode, Handler]:
-        return {
-            OpCode.DESCRIBE_TOPICS: self.describe,
-            OpCode.FETCH: self.fetch,
-            OpCode.PRODUCE: self.produce,
-        }
+        return dict(
+            (
+                DescribeTopics.handled_by(self.describe),
+                FetchOps.handled_by(self.fetch),
+                ProduceOps.handled_by(self.produce),
+            )
+        )
 
 
 @dataclass

@@ -15,7 +15,7 @@ from quafka_mesh_ops import server as server_module
 from quafka_mesh_ops.client import MeshClient
 from quafka_mesh_ops.errors import OpFailedError, OutcomeUnknownError, PeerUnavailableError
 from quafka_mesh_ops.frames import Tag
-from quafka_mesh_ops.ops.codec import Buffer, Op, OpCode, Part
+from quafka_mesh_ops.ops.codec import AnyOp, Buffer, OpCode, Part
 from quafka_mesh_ops.ops.groups import JoinGroup, JoinGroupResp
 from quafka_mesh_ops.ops.records import (
     CreateTopic,
@@ -366,7 +366,7 @@ async def test_fetches_wait_for_a_peer_that_is_behind(monkeypatch: pytest.Monkey
     async with mesh() as m:
         done: list[str] = []
 
-        async def note(name: str, op: Op) -> None:
+        async def note(name: str, op: AnyOp) -> None:
             await m.client.call(op, org_id=1, deadline=20)
             done.append(name)
 

@@ -17,7 +17,7 @@ from quafka_mesh_ops.client import MeshClient
 from quafka_mesh_ops.credit import BUDGETS, GROUP_WAITS, LARGEST, RECORDS
 from quafka_mesh_ops.errors import OpFailedError, OpTooLargeError
 from quafka_mesh_ops.frames import MAX_FRAME, encode_body, encode_response
-from quafka_mesh_ops.ops.codec import Op, Part
+from quafka_mesh_ops.ops.codec import AnyOp, Part
 from quafka_mesh_ops.ops.groups import CommitOffset, CommitOffsets, JoinGroup, Protocol
 from quafka_mesh_ops.ops.records import (
     OPS,
@@ -46,19 +46,19 @@ class Echo:
         self.answer: Part | None = None
         self.client: MeshClient
 
-    async def handle(self, context: OpContext, op: Op) -> Part:
+    async def handle(self, context: OpContext, op: AnyOp) -> Part:
         """Every op's handler."""
         self.received.append(op)
         return self.answer or least(op.response)
 
-    async def send(self, op: Op) -> None:
+    async def send(self, op: AnyOp) -> None:
         """The op reaches the handler as it was sent."""
         self.received.clear()
         await self.call(op)
         assert self.received == [op]
         check_types(type(op), self.received[0])
 
-    async def fetch(self, op: Op, answer: Part) -> None:
+    async def fetch(self, op: AnyOp, answer: Part) -> None:
         """The answer reaches the caller as it was given."""
         self.answer = answer
         try:
@@ -68,7 +68,7 @@ class Echo:
         assert found == answer
         check_types(type(answer), found)
 
-    async def call(self, op: Op) -> Any:
+    async def call(self, op: AnyOp) -> Any:
         """What is answered to it."""
         lane = 0 if isinstance(op, ProduceOps) else None
         return await self.client.call(op, org_id=1, deadline=20, lane=lane)

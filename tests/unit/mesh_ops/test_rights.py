@@ -23,7 +23,7 @@ from quafka_mesh_ops.grants import (
     permits,
 )
 from quafka_mesh_ops.identity import NodeId
-from quafka_mesh_ops.ops.codec import Op, OpCode
+from quafka_mesh_ops.ops.codec import AnyOp, OpCode
 from quafka_mesh_ops.rights import NEEDS, Need, Right
 from quafka_mesh_ops.server import UNSUPPORTED_VERSION, MeshServer
 from quafka_proto.errors import ErrorCode
@@ -45,7 +45,7 @@ class Peer:
         self._client = client
         self._last = 0
 
-    async def ask(self, code: int, org: int = 1, body: Op | None = None) -> int:
+    async def ask(self, code: int, org: int = 1, body: AnyOp | None = None) -> int:
         """The error code of the answer to an op; the connection lives on."""
         self._last += 1
         unreadable: list[Any] = [msgpack.packb(["no op has a body like this"])]
