@@ -24,23 +24,23 @@ if TYPE_CHECKING:
 
 DESCRIPTION = {
     "up": "run a broker and a gateway on this machine",
-    "gateway": "run a gateway: Kafka clients on one side, a broker on the other",
-    "broker": "run a broker: the log, for gateways that are on its allow-list",
+    "gateway": "run a gateway: serve Kafka clients, through one or several brokers",
+    "broker": "run a broker: keep the log, for the gateways on its allow-list",
 }
 WAL_ACTIONS = {
-    "verify": "read all of the log and say what is damaged; also beside a running broker",
+    "verify": "read the whole log and report damage; works while the broker runs",
     "dump": "print the entries of the log",
-    "repair": "put empty batches where records are lost, so that consumers can go on",
+    "repair": "replace lost records by empty batches, so that consumers can continue",
 }
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; the exit code: 0 fine, 1 cannot start, 2 wrong setting or usage."""
+    """Run the command; return the exit code: 0 done, 1 cannot start, 2 wrong setting or usage."""
     try:
         code = _run(_parser().parse_args(arguments))
         sys.stdout.flush()
     except BrokenPipeError:
-        # What is left in the buffer must not be flushed into the pipe at the end, either.
+        # The interpreter flushes the rest of the buffer at exit; that must not hit the pipe again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return process.EXIT_NOBODY_READS
     except SettingError as e:
@@ -49,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except StartupError as e:
         print(f"quafka: {e}", file=sys.stderr)
         return process.EXIT_CANNOT_START
-    except KeyboardInterrupt:  # before a program has taken over
+    except KeyboardInterrupt:  # before a program has installed its signal handlers
         return process.EXIT_INTERRUPTED
     return code
 
@@ -70,14 +70,14 @@ def _parser() -> argparse.ArgumentParser:
         add_flags(command, config)
         command.add_argument("--ready-fd", type=int, help=argparse.SUPPRESS)
         command.add_argument("--lifeline-fd", type=int, help=argparse.SUPPRESS)
-    what = "print the effective settings and where each came from"
+    what = "print the effective settings and the source of each"
     command = commands.add_parser("config", help=what, description=what)
     programs = command.add_subparsers(dest="program", required=True, metavar="PROGRAM")
     for name, config in PROGRAMS.items():
         add_flags(
-            programs.add_parser(name, help=f"those of quafka {name}", allow_abbrev=False), config
+            programs.add_parser(name, help=f"settings of quafka {name}", allow_abbrev=False), config
         )
-    what = "look at the log of a data folder: verify, dump or repair it"
+    what = "verify, dump or repair the log of a data folder"
     command = commands.add_parser("wal", help=what, description=what)
     _add_wal_actions(command)
     what = snapshot_options.WHAT
@@ -94,16 +94,16 @@ def _add_wal_actions(command: argparse.ArgumentParser) -> None:
         action.add_argument("data", type=Path, help="the broker's data folder")
         action.add_argument("--format", choices=("text", "json"), default="text")
         if name == "dump":
-            action.add_argument("--segment", type=int, help="this one only")
+            action.add_argument("--segment", type=int, help="only this segment")
         if name == "repair":
             action.add_argument("--yes", action="store_true", help="do not ask")
             action.add_argument(
                 "--name", action="append", default=[], metavar="[HASH=]NAME",
-                help="the name of a topic that has lost its name",
+                help="restore this name to the nameless topic that it belongs to",
             )  # fmt: skip
             action.add_argument(
                 "--drop", action="append", default=[], metavar="HASH",
-                help="delete the records of a topic that has lost its name",
+                help="delete the records of a nameless topic",
             )  # fmt: skip
 
 
@@ -139,7 +139,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _run_program(name: str, config: CommonSettings, options: argparse.Namespace) -> int:
-    # Imported only now: neither program pays for the other.
+    # Imported late, so that neither program loads the other.
     from quafka_telemetry.otlp_metrics import push_from_environment
     from quafka_telemetry.tracing import tracer_from_environment
 

@@ -52,8 +52,9 @@ def test_nothing_to_show_and_then_what_is_pasted(
     Path("photo.jpg").write_bytes(b"\xff\xd8")
     with Cluster(tmp_path, broker_args=GROUPS) as cluster:
         quafka = Command(cluster.bootstrap)
-        assert quafka("topics list").out == "there are no topics (`quafka topics create NAME`)\n"
-        assert quafka("groups list").out == "there are no groups\n"
+        empty = "no topics (`quafka topics create NAME` creates one)\n"
+        assert quafka("topics list").out == empty
+        assert quafka("groups list").out == "no groups\n"
         assert quafka("topics list --format json").json == {"topics": []}
         assert quafka("groups list --format json").json == {"groups": []}
         shown = paste(quafka, "README.md", "Use it")

@@ -211,7 +211,9 @@ def test_an_advertised_address_that_leads_nowhere(tmp_path: Path) -> None:
     told = f"{HOST}:{closed_port()}"
     with Cluster(tmp_path, gateway_args=("--advertised-listener", told)) as cluster:
         seen = doctor(cluster.bootstrap)
-        seen.failed("advertised", f"told to go to {told}, in vain", "advertised.listener")
+        seen.failed(
+            "advertised", f"the advertised address {told} does not work", "advertised.listener"
+        )
         assert "nothing listens on" in seen.of("advertised")["message"]
         assert "advertised.listener" in Command(cluster.bootstrap)("groups list", code=1).err
 

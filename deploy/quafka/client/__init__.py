@@ -1,3 +1,4 @@
-"""A thin Kafka client for administration: what `quafka topics`, `groups`, `configs` and `doctor`
-ask of a server, this one or Apache Kafka, as any client would.
+"""A thin Kafka client for `quafka topics`, `groups`, `configs` and `doctor`.
+
+It works with this server and with Apache Kafka.
 """

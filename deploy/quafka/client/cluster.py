@@ -1,5 +1,5 @@
-"""A cluster as a client finds it: bootstrap servers, the brokers that they name, and who answers
-what. Every request goes where a client's would go.
+"""A Kafka cluster, found from its bootstrap servers. Each request goes to the broker that a Kafka
+client would send it to: any broker, a leader, or a coordinator.
 """
 
 from __future__ import annotations
@@ -56,19 +56,19 @@ class Cluster:
 
     @property
     def any(self) -> Connection:
-        """The bootstrap connection; what no broker in particular answers goes there."""
+        """The bootstrap connection, for requests that any broker can answer."""
         assert self._any is not None
         return self._any
 
     async def call(self, request: Request, answer: type[R]) -> R:
-        """Ask whoever is there. Raises ClientError."""
+        """Send a request over the bootstrap connection. Raises ClientError."""
         return await self.any.call(request, answer)
 
     async def node(self, node_id: int) -> Connection:
         """The connection to a broker, at the address that the cluster advertises.
 
         Raises:
-            ClientError: it cannot be reached, or nobody knows it.
+            ClientError: the broker cannot be reached, or the cluster gives no address for it.
         """
         found = self._nodes.get(node_id)
         if found is not None:
@@ -77,7 +77,9 @@ class Cluster:
             await self.metadata([])
         address = self._addresses.get(node_id)
         if address is None:
-            raise UnreachableError(f"broker {node_id} is away; the cluster gives no address for it")
+            raise UnreachableError(
+                f"broker {node_id} is unavailable: the cluster gives no address for it"
+            )
         if address == (self.any.host, self.any.port):
             connection = self.any
         else:
@@ -87,8 +89,8 @@ class Cluster:
             except ClientError as e:
                 what = str(e).partition("; ")[0]
                 raise UnreachableError(
-                    f"the cluster tells its clients to go to {connection.address}, in vain: "
-                    f"{what}; set advertised.listener of the gateway (`quafka doctor`)"
+                    f"the advertised address {connection.address} does not work: {what}; "
+                    "set advertised.listener of the gateway (`quafka doctor`)"
                 ) from e
         self._nodes[node_id] = connection
         return connection
@@ -101,24 +103,24 @@ class Cluster:
     async def metadata(
         self, topics: Sequence[str] | None, *, auto_create: bool = False
     ) -> MetadataResponse:
-        """What the cluster says of itself and these topics; None: all of them.
+        """The cluster's brokers and these topics; None: all topics.
 
-        Of topics that are missing, the server may make those that it is asked to.
+        `auto_create`: let the server create the missing ones, if its settings allow it.
         """
         asked = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
         if asked is None and self.any.version_of(MetadataRequest) == 0:
-            asked = []  # in that version, none means all
+            asked = []  # in version 0 an empty list means all topics
         request = MetadataRequest(topics=asked, allow_auto_topic_creation=auto_create)
         answer = await self.call(request, MetadataResponse)
         self._addresses = {each.node_id: (each.host, each.port) for each in answer.brokers}
         return answer
 
     async def topic(self, name: str, *, auto_create: bool = False) -> MetadataResponseTopic:
-        """One topic. Raises RefusedError where there is none."""
+        """One topic. Raises RefusedError if it does not exist."""
         give_up = self._give_up()
         while True:
             (found,) = (await self.metadata([name], auto_create=auto_create)).topics
-            # One that has just been made may have no leader yet.
+            # A topic that was just created may have no leader yet.
             later = found.error_code == ErrorCode.LEADER_NOT_AVAILABLE or (
                 auto_create and found.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             )
@@ -141,7 +143,7 @@ class Cluster:
         while True:
             answer = await self.call(request, FindCoordinatorResponse)
             found = answer.coordinators[0] if answer.coordinators else answer
-            # A cluster that never had a group makes its offsets topic only now.
+            # Apache Kafka creates its offsets topic at the first such request.
             later = found.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
             if not later or self._now() >= give_up:
                 break
@@ -151,14 +153,14 @@ class Cluster:
         return await self.node(found.node_id)
 
     async def each_leader(self, topic: MetadataResponseTopic) -> list[tuple[Connection, list[int]]]:
-        """A topic's partitions by the broker that leads them. Raises ClientError."""
+        """A topic's partitions by their leader. Raises ClientError."""
         by_node: dict[int, list[int]] = {}
         for partition in topic.partitions:
             if partition.leader_id < 0:
                 raise RefusedError(
                     ErrorCode.LEADER_NOT_AVAILABLE,
                     f"partition {partition.partition_index} of {topic.name!r} has no leader; "
-                    "is its broker away?",
+                    "run `quafka doctor` to check its broker",
                 )
             by_node.setdefault(partition.leader_id, []).append(partition.partition_index)
         return [(await self.node(node), sorted(its)) for node, its in sorted(by_node.items())]

@@ -20,7 +20,7 @@ from quafka_proto.schema.configs import (
 
 
 class Kind(IntEnum):
-    """What has configs, by Kafka's numbers."""
+    """The kinds of resources that have configs, by Kafka's numbers."""
 
     TOPIC = 2
     BROKER = 4
@@ -41,7 +41,7 @@ _SET, _DELETE = 0, 1
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """One config. `source`: who set it; "default": nobody did."""
+    """One config. `source`: where it is set; "default" if nowhere."""
 
     name: str
     value: str | None
@@ -54,7 +54,7 @@ class Config:
 async def describe(
     cluster: Cluster, kind: Kind, names: Sequence[str], *, documentation: bool = False
 ) -> dict[str, list[Config]]:
-    """The configs of each, by name. Raises ClientError."""
+    """The configs of each resource, by its name. Raises ClientError."""
     found: dict[str, list[Config]] = {}
     for name in names:
         request = DescribeConfigsRequest(
@@ -90,7 +90,7 @@ async def alter(
     *,
     validate_only: bool = False,
 ) -> None:
-    """Set configs, or (None) have the default again; all or none. Raises ClientError."""
+    """Set configs; None returns one to its default. All are changed or none. Raises ClientError."""
     request = IncrementalAlterConfigsRequest(
         resources=[
             IncrementalAlterConfigsResource(
@@ -115,10 +115,10 @@ def _node(name: str) -> int:
     try:
         return int(name)
     except ValueError as e:
-        raise ClientError(f"broker {name!r}: brokers are named by a number") from e
+        raise ClientError(f"{name!r} is not a broker's node id, which is a number") from e
 
 
 def _source(code: int, *, is_default: bool) -> str:
-    if code < 0:  # version 0 only tells whether it is the default
+    if code < 0:  # version 0 has no source, only whether it is the default
         return "default" if is_default else "topic"
     return _SOURCES.get(code, f"source {code}")

@@ -1,7 +1,7 @@
-"""One connection to a Kafka server: requests and answers, each within its time.
+"""One connection to a Kafka server: requests and answers, each with a time limit.
 
-The versions of the APIs are negotiated on connecting, and told to be spoken by `quafka`, so that a
-gateway lists its own APIs as well (KIP-511).
+API versions are negotiated on connecting. ApiVersions names `quafka` as the client software
+(KIP-511), so that a gateway also lists the APIs that only this command uses.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ R = TypeVar("R", bound=Response)
 
 @dataclass(slots=True, eq=False)
 class Connection:
-    """A connection that knows what the server speaks. One request at a time."""
+    """A connection with the server's API versions. One request at a time."""
 
     host: str
     port: int
@@ -45,7 +45,7 @@ class Connection:
     """The server's least and greatest version of each API."""
     connect_seconds: float = 0.0
     last_seconds: float = 0.0
-    """What connecting, and the last request, took."""
+    """How long connecting and the last request took."""
     _reader: asyncio.StreamReader | None = None
     _writer: asyncio.StreamWriter | None = None
     _correlation_id: int = 0
@@ -57,10 +57,10 @@ class Connection:
         return join_address(self.host, self.port)
 
     async def open(self) -> None:
-        """Connect, and ask what the server speaks.
+        """Connect and negotiate the API versions.
 
         Raises:
-            UnreachableError, NotKafkaError: one sentence says why it cannot be used.
+            UnreachableError, NotKafkaError: the connection cannot be used.
         """
         began = time.perf_counter()
         try:
@@ -81,7 +81,7 @@ class Connection:
         except TimeoutError as e:
             raise UnreachableError(
                 f"{self.address} does not answer within {self.timeout:g} s; "
-                "is the address right, and does a firewall let it through?"
+                "check the address, and that no firewall blocks it"
             ) from e
         except (OSError, UnicodeError) as e:
             reason = os.strerror(e.errno) if isinstance(e, OSError) and e.errno else str(e)
@@ -94,7 +94,7 @@ class Connection:
             raise
 
     async def close(self) -> None:
-        """Hang up."""
+        """Disconnect."""
         if self._writer is not None:
             self._writer.close()
             with suppress(OSError, TimeoutError):
@@ -105,21 +105,21 @@ class Connection:
     # --- requests ---------------------------------------------------------------------------
 
     def has(self, request: type[Request]) -> bool:
-        """Whether the server has the API in a version that we speak."""
+        """Whether client and server have a version of the API in common."""
         return self._version(request) is not None
 
     def version_of(self, request: type[Request]) -> int:
-        """The version in which a request is sent.
+        """The newest version of a request that client and server have in common.
 
         Raises:
-            UnsupportedError: there is none.
+            UnsupportedError: they have none in common.
         """
         best = self._version(request)
         if best is None:
             name = request.__name__.removesuffix("Request")
             raise UnsupportedError(
-                f"the server at {self.address} does not have {name} (API {request.api_key}); "
-                "a newer version of it may"
+                f"the server at {self.address} does not support {name} (API {request.api_key}); "
+                "upgrade the server"
             )
         return best
 
@@ -129,11 +129,11 @@ class Connection:
         return best if best >= max(low, request.versions.low) else None
 
     async def call(self, request: Request, answer: type[R], newest: int = _NEWEST) -> R:
-        """Send a request in the best version, of `newest` at most, and wait for its answer.
+        """Send a request in the newest common version up to `newest`, and wait for its answer.
 
         Raises:
             UnsupportedError: the server does not have the API.
-            UnreachableError, NotKafkaError: no answer, or none that can be understood.
+            UnreachableError, NotKafkaError: no answer, or a malformed one.
         """
         best = min(newest, self.version_of(type(request)))
         name = type(request).__name__.removesuffix("Request")
@@ -146,18 +146,18 @@ class Connection:
             await self.close()
             raise UnreachableError(
                 f"{self.address} does not answer {name} within {self.timeout:g} s; "
-                "is its broker there? (`quafka doctor`)"
+                "run `quafka doctor` to check its broker"
             ) from e
         except (OSError, EOFError) as e:
             await self.close()
             raise UnreachableError(
-                f"{self.address} closed the connection on {name}; its log says why"
+                f"{self.address} closed the connection on {name}; read the server's log"
             ) from e
         try:
             _, at = decode_response_header(answer, best, frame)
             return decode(answer, best, frame, at)
         except Malformed as e:
-            raise NotKafkaError(f"{self.address} answers {name} as no Kafka does: {e}") from e
+            raise NotKafkaError(f"{self.address} sent a malformed answer to {name}: {e}") from e
 
     async def _exchange(self, request: Request, version: int) -> bytes:
         reader, writer = self._reader, self._writer
@@ -170,7 +170,7 @@ class Connection:
         size = int.from_bytes(head, "big")
         if size > _MAX_ANSWER:
             raise NotKafkaError(
-                f"{self.address} is not Kafka: {_who(head)}; name Kafka's port with --brokers"
+                f"{self.address} is not Kafka: {_protocol(head)}; name Kafka's port with --brokers"
             )
         return await reader.readexactly(size)
 
@@ -183,7 +183,7 @@ class Connection:
         try:
             async with asyncio.timeout(self.timeout):
                 frame = await self._exchange(request, 3)
-            # A server that does not know this version answers in the first (KIP-511).
+            # A server without this version answers in version 0 (KIP-511).
             code = int.from_bytes(frame[4:6], "big", signed=True)
             known = 0 if code == ErrorCode.UNSUPPORTED_VERSION else 3
             _, at = decode_response_header(ApiVersionsResponse, known, frame)
@@ -198,7 +198,7 @@ class Connection:
             raise NotKafkaError(await self._explain_closing()) from e
         except Malformed as e:
             raise NotKafkaError(
-                f"{self.address} is not Kafka: its first answer makes no sense; "
+                f"{self.address} is not Kafka: its first answer is malformed; "
                 "name Kafka's port with --brokers"
             ) from e
         self.versions = {
@@ -208,27 +208,27 @@ class Connection:
     async def _explain_closing(self) -> str:
         if await _speaks_tls(self.host, self.port):
             return (
-                f"{self.address} speaks TLS, which this client does not; "
+                f"{self.address} speaks TLS, which this command does not support; "
                 "name a plaintext listener with --brokers"
             )
         return (
             f"{self.address} closes the connection on the first request: it is not Kafka, or "
-            "turns this client away; name Kafka's port with --brokers"
+            "refuses this client; name Kafka's port with --brokers"
         )
 
 
-def _who(head: bytes) -> str:
+def _protocol(head: bytes) -> str:
     if head in (b"HTTP", b"<htm", b"<!DO"):
         return "it is a web server"
     if head[:1] == b"\x15" and head[1:2] == b"\x03":
         return "it speaks TLS"
     if head[:4] == b"SSH-":
         return "it is an SSH server"
-    return "its first answer makes no sense"
+    return "its first answer is malformed"
 
 
 async def _speaks_tls(host: str, port: int) -> bool:
-    """Whether a TLS handshake gets as far as to certificates, whatever becomes of it then."""
+    """Whether a TLS handshake gets as far as the certificate, or is refused by a TLS alert."""
     try:
         async with asyncio.timeout(_TLS_PROBE_SECONDS):
             _, writer = await asyncio.open_connection(host, port, ssl=ssl.create_default_context())
@@ -236,7 +236,7 @@ async def _speaks_tls(host: str, port: int) -> bool:
         return True
     except ssl.SSLError as e:
         return "ALERT" in (e.reason or "")
-    except (OSError, EOFError):  # also where it takes too long
+    except (OSError, EOFError):  # a timeout is an OSError
         return False
     writer.close()
     return True

@@ -1,6 +1,6 @@
-"""Consumer groups: what there are, how far behind, and their offsets.
+"""Consumer groups: their members, lag and offsets.
 
-Lag comes from the server's DescribeGroupLag where it has that; else records alone are computed
+Lag comes from the server's DescribeGroupLag. For a server without it, lag in records is computed
 here, as Kafka's own tools do.
 """
 
@@ -51,7 +51,7 @@ _NAMED = 9
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A member and what it reads: "topic:partition, partition"."""
+    """A member and its assigned partitions by topic."""
 
     member_id: str
     instance_id: str | None
@@ -62,10 +62,10 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class PartitionLag:
-    """How far behind a group is in a partition; None: not known.
+    """A group's lag in one partition; None: unknown.
 
-    `lag` in records; `behind_seconds`: the age of the first one not consumed;
-    `catch_up_seconds`: until all are, at the present pace.
+    `lag`: in records. `behind_seconds`: the age of the first record not consumed.
+    `catch_up_seconds`: the time until all are consumed, at the present pace.
     """
 
     topic: str
@@ -83,8 +83,8 @@ class PartitionLag:
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """A group. `lag`: of all partitions together; `behind_seconds`, `catch_up_seconds`: the worst
-    of them. `timed`: whether the server tells these at all."""
+    """A group. `lag`: the sum over partitions. `behind_seconds`, `catch_up_seconds`: the largest
+    of the partitions'. `timed`: whether the server reports times."""
 
     group: str
     state: str
@@ -164,14 +164,14 @@ def _summary(group: quafka.GroupLag) -> Summary:
 
 
 def _sum(lags: Iterable[int | None]) -> int | None:
-    """All that are known; None where none is, though there are some."""
+    """The sum of the known values; None if there are values but none is known."""
     every = list(lags)
     known = [each for each in every if each is not None]
     return sum(known) if known or not every else None
 
 
 def _worst(seconds: Iterable[float | None]) -> float | None:
-    """The most of them; None if one is not known; 0 where there is none."""
+    """The largest value; None if one is unknown; 0 without values."""
     every = list(seconds)
     known = [each for each in every if each is not None]
     return max(known, default=0.0) if len(known) == len(every) else None
@@ -185,7 +185,7 @@ def _seconds(ms: int) -> float | None:
 
 
 async def describe(cluster: Cluster, name: str) -> Description:
-    """A group with its members, and how far behind it is. Raises ClientError."""
+    """A group with its members and its lag. Raises ClientError."""
     connection = await cluster.coordinator(name)
     (group,) = (
         await connection.call(DescribeGroupsRequest(groups=[name]), DescribeGroupsResponse)
@@ -239,7 +239,7 @@ def _owned(lag: PartitionLag, members: Mapping[str, Member]) -> PartitionLag:
 
 
 async def _lags(connection: Connection, name: str) -> list[PartitionLag]:
-    """As the server knows them."""
+    """Lag as the server reports it."""
     request = quafka.DescribeGroupLagRequest(groups=[name])
     (group,) = (await connection.call(request, quafka.DescribeGroupLagResponse)).groups
     check(group.error_code, f"group {name!r}")
@@ -269,7 +269,7 @@ def _known(number: int) -> int | None:
 async def _counted(
     cluster: Cluster, connection: Connection, name: str, members: Sequence[Member]
 ) -> list[PartitionLag]:
-    """From what any Kafka server tells: commits, and where partitions begin and end."""
+    """Lag computed from committed offsets and partition bounds, which every Kafka server has."""
     committed = await _fetch(connection, name)
     owner = {
         (topic, number): member.member_id
@@ -284,7 +284,7 @@ async def _counted(
             topic = await cluster.topic(name_)
             starts = await offsets.list_offsets(cluster, topic, offsets.START)
             ends = await offsets.list_offsets(cluster, topic, offsets.END)
-        except RefusedError:  # it was deleted
+        except RefusedError:  # the topic was deleted
             starts, ends = {}, {}
         for place in (each for each in places if each[0] == name_):
             offset, start, end = committed.get(place), starts.get(place[1]), ends.get(place[1])
@@ -301,7 +301,7 @@ async def _counted(
 
 
 async def committed_offsets(cluster: Cluster, name: str) -> dict[Place, int]:
-    """What a group has committed. Raises ClientError."""
+    """A group's committed offsets. Raises ClientError."""
     return await _fetch(await cluster.coordinator(name), name)
 
 
@@ -330,7 +330,7 @@ async def _fetch(connection: Connection, name: str) -> dict[Place, int]:
 async def commit(
     cluster: Cluster, name: str, wanted: Mapping[Place, int]
 ) -> dict[Place, str | None]:
-    """Commit offsets for a group without members; what is wrong with each. Raises ClientError."""
+    """Commit offsets for a group without members; return each one's error. Raises ClientError."""
     topics = [
         OffsetCommitRequestTopic(
             name=topic,
@@ -357,7 +357,7 @@ async def commit(
 async def delete_offsets(
     cluster: Cluster, name: str, places: Iterable[Place]
 ) -> dict[Place, str | None]:
-    """Delete commits; what is wrong with each. Raises ClientError."""
+    """Delete committed offsets; return each one's error. Raises ClientError."""
     wanted = list(places)
     topics = [
         OffsetDeleteRequestTopic(
@@ -382,7 +382,7 @@ async def delete_offsets(
 
 
 async def delete(cluster: Cluster, names: Sequence[str]) -> dict[str, str | None]:
-    """Delete groups and their offsets; what is wrong with each. Raises ClientError."""
+    """Delete groups and their offsets; return each one's error. Raises ClientError."""
     found: dict[str, str | None] = {}
     for name in names:
         try:

@@ -1,4 +1,5 @@
-"""Where partitions begin and end, and where a time is in them: ListOffsets, DeleteRecords."""
+"""Offsets of partitions by position or time, and deletion below an offset: ListOffsets,
+DeleteRecords."""
 
 from __future__ import annotations
 
@@ -28,9 +29,9 @@ END, START = -1, -2
 async def list_offsets(
     cluster: Cluster, topic: MetadataResponseTopic, timestamp: int
 ) -> dict[int, int]:
-    """Each partition's offset at a time: its first record's at or after, END or START.
+    """Each partition's first offset with a timestamp of at least `timestamp`, or START or END.
 
-    -1 where there is no such record. Raises ClientError.
+    -1 if there is no such record. Raises ClientError.
     """
     found: dict[int, int] = {}
     for connection, partitions in await cluster.each_leader(topic):
@@ -60,9 +61,9 @@ async def list_offsets(
 async def resolve(
     cluster: Cluster, topic: MetadataResponseTopic, position: Position
 ) -> dict[int, int]:
-    """Each partition's offset at a position; the end where a time is newer than all records.
+    """Each partition's offset at a position; the end for a time after all records.
 
-    An offset is taken as it is. Raises ClientError.
+    An offset is returned unchecked. Raises ClientError.
     """
     if position.kind == "offset":
         return {each.partition_index: position.value for each in topic.partitions}
@@ -79,9 +80,9 @@ async def resolve(
 async def delete_records(
     cluster: Cluster, topic: MetadataResponseTopic, before: Mapping[int, int]
 ) -> dict[int, tuple[int, int]]:
-    """Delete the records of partitions below these offsets (END: all that there are).
+    """Delete the records of partitions below these offsets (END: all records).
 
-    Each partition's log start after it, and its error code. Raises ClientError.
+    Returns each partition's new log start and error code. Raises ClientError.
     """
     found: dict[int, tuple[int, int]] = {}
     for connection, partitions in await cluster.each_leader(topic):

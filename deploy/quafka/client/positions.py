@@ -1,4 +1,4 @@
-"""How a person names a place in partitions."""
+"""A position in partitions, as the command line names it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """A place. `kind`: start, end, offset, time (ms), last (so many), shift (by so many)."""
+    """A position. `kind`: start, end, offset, time (in ms), last (N records), shift (by N)."""
 
     kind: str
     value: int = 0

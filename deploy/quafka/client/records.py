@@ -1,4 +1,4 @@
-"""One record there and back, as `quafka doctor --write` tries it."""
+"""One record written and read back, for `quafka doctor --write`."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _WAIT_MS = 500
 
 
 async def there_and_back(cluster: Cluster, topic: str) -> tuple[float, float]:
-    """Write a record to the topic's first partition and read it; seconds of each.
+    """Write a record to the topic's first partition and read it; return the seconds of each.
 
     Raises:
-        ClientError: it did not come back.
+        ClientError: writing or reading failed, or another record was read.
     """
     found = await cluster.topic(topic, auto_create=True)
     partition = min(each.partition_index for each in found.partitions)
@@ -82,7 +82,7 @@ async def _read(leader: Connection, topic: str, partition: int, offset: int) -> 
     while len(rest) >= BATCH_HEADER_SIZE:
         length = read_header(rest).length
         if length > len(rest):
-            break  # a last batch may be cut short
+            break  # Kafka may truncate the last batch
         found += [record.value or b"" for record in iter_records(rest[:length])]
         rest = rest[length:]
     return found

@@ -1,4 +1,4 @@
-"""Topics: what there are, how they are, and to make, grow and delete them."""
+"""Topics: list, describe, create, grow and delete them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from quafka_proto.schema.topics import (
 )
 
 _IDENTITY = ("quafka.id", "quafka.slug", "quafka.rrl")
-"""The read-only configs that tell what a topic is called in Quafka."""
+"""The read-only configs with a topic's identity in Quafka."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Summary:
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """A partition. `records`: between its two ends."""
+    """A partition. `records`: the number from log start to high watermark."""
 
     partition: int
     leader: int
@@ -57,9 +57,9 @@ class Partition:
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """A topic. `uuid`: its id in Kafka; `id`, `slug` and `rrl`: in Quafka; None elsewhere.
+    """A topic. `uuid`: Kafka's topic id. `id`, `slug`, `rrl`: Quafka's; None for other servers.
 
-    `configs` None: the server does not tell them.
+    `configs`: None if the server does not report them.
     """
 
     name: str
@@ -118,7 +118,7 @@ async def describe(cluster: Cluster, name: str) -> Description:
 
 
 def uuid_text(uuid: bytes) -> str | None:
-    """A topic's id as Kafka writes it; None for no id."""
+    """A topic's id in Kafka's notation; None for the zero id."""
     return base64.urlsafe_b64encode(uuid).decode().rstrip("=") if any(uuid) else None
 
 
@@ -131,9 +131,9 @@ async def create(
     *,
     validate_only: bool,
 ) -> CreatableTopicResult:
-    """Create a topic; -1: as many partitions, or replicas, as the server's default.
+    """Create a topic; -1 partitions or replicas: the server's default.
 
-    The server's answer; an error of the topic's is in it. Raises ClientError.
+    Returns the server's answer, which has the topic's error. Raises ClientError.
     """
     request = CreateTopicsRequest(
         topics=[
@@ -151,7 +151,7 @@ async def create(
 
 
 async def delete(cluster: Cluster, names: Sequence[str]) -> dict[str, tuple[int, str | None]]:
-    """Delete topics; each one's error code and message. Raises ClientError."""
+    """Delete topics; return each one's error code and message. Raises ClientError."""
     request = DeleteTopicsRequest(
         topics=[DeleteTopicState(name=name) for name in names],
         topic_names=list(names),
@@ -162,7 +162,7 @@ async def delete(cluster: Cluster, names: Sequence[str]) -> dict[str, tuple[int,
 
 
 async def add_partitions(cluster: Cluster, name: str, total: int, *, validate_only: bool) -> None:
-    """Give a topic more partitions: `total` of them. Raises ClientError."""
+    """Grow a topic to `total` partitions. Raises ClientError."""
     request = CreatePartitionsRequest(
         topics=[CreatePartitionsTopic(name=name, count=total, assignments=None)],
         timeout_ms=round(cluster.timeout * 1000),

@@ -1,1 +1,1 @@
-"""What `quafka` does as a client: topics, groups, configs, produce, consume, doctor."""
+"""The client commands: topics, groups, configs, produce, consume, doctor."""

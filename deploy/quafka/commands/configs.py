@@ -16,7 +16,7 @@ _KINDS = {"topic": Kind.TOPIC, "broker": Kind.BROKER}
 
 
 def run(options: argparse.Namespace) -> int:
-    """Do what was asked; the exit code."""
+    """Run the action; return the exit code."""
     return with_cluster(options, _ACTIONS[options.action])
 
 
@@ -38,8 +38,8 @@ async def _describe(cluster: Cluster, options: argparse.Namespace) -> int:
 
 def _explained(config: Config) -> str:
     head = f"{colour(plain(config.name), 'bold')} = {plain(_value(config) or NONE)}"
-    said = plain(config.documentation or "not documented by the server")
-    return f"{head}  (set by: {_source(config)})\n{indent(fill(said, 84), _INDENT)}"
+    text = plain(config.documentation or "not documented by the server")
+    return f"{head}  (set by: {_source(config)})\n{indent(fill(text, 84), _INDENT)}"
 
 
 def _value(config: Config) -> str | None:
@@ -63,7 +63,7 @@ async def _change(
 ) -> int:
     kind = _KINDS[options.type]
     if kind is Kind.TOPIC:
-        await cluster.topic(options.name)  # its error is clearer
+        await cluster.topic(options.name)  # Metadata's error for a missing topic is clearer
     await configs.alter(cluster, kind, options.name, changes, validate_only=options.dry_run)
     if options.format == "json":
         print(

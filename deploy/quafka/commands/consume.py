@@ -1,7 +1,7 @@
-"""`quafka consume`: records as they are, by a template, or one JSON object a line.
+"""`quafka consume`: prints records' values, by a template, or as one JSON object per line.
 
-Where to begin is asked of the cluster beforehand, as all that a person might have got wrong is, so
-that librdkafka is only given what it will find.
+Topics, partitions and start offsets are checked with the cluster before librdkafka starts, so that
+a wrong one gets a clear error.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from confluent_kafka import Consumer, Message, TopicPartition
 
 _AT_ONCE = 500
-_WAIT_SECONDS = 0.2  # after so long Ctrl-C is heard
+_WAIT_SECONDS = 0.2  # librdkafka's calls do not return on Ctrl-C before this
 _LEAVE_SECONDS = 3.0
 _VALUES = r"%s\n"
 
@@ -34,7 +34,7 @@ Place = tuple[str, int]
 
 
 def run(options: argparse.Namespace) -> int:
-    """Do it; the exit code."""
+    """Read and print records; return the exit code."""
     return guarded(lambda: _run(options))
 
 
@@ -60,7 +60,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _leave(consumer: Consumer) -> None:
-    """Commit and leave the group, but do not wait for brokers that are gone: librdkafka would."""
+    """Commit and leave the group, without librdkafka's long wait for brokers that are gone."""
     leaving = threading.Thread(target=consumer.close, daemon=True)
     leaving.start()
     leaving.join(_LEAVE_SECONDS)
@@ -82,10 +82,10 @@ def _config(options: argparse.Namespace, troubles: Troubles) -> dict[str, Any]:
     at_end = position is not None and position.kind == "end"
     return {
         **config(bootstrap(options), troubles),
-        # Without a group nothing is committed, but librdkafka wants a name.
+        # Without a group nothing is committed, but librdkafka requires a name.
         "group.id": options.group or "quafka-cli",
         "enable.auto.commit": options.group is not None,
-        "enable.auto.offset.store": False,  # only what was shown is committed
+        "enable.auto.offset.store": False,  # only printed records are committed
         "auto.offset.reset": "latest" if at_end else "earliest",
         "enable.partition.eof": options.exit,
         "fetch.wait.max.ms": 100,
@@ -93,16 +93,16 @@ def _config(options: argparse.Namespace, troubles: Troubles) -> dict[str, Any]:
 
 
 async def _begin(options: argparse.Namespace) -> dict[Place, int]:
-    """Where to begin in each partition. Raises ClientError and UsageError."""
+    """The start offset of each partition. Raises ClientError and UsageError."""
     position: Position = options.offset or Position("start")
     if options.group is not None:
         if position.kind not in ("start", "end"):
             raise UsageError(
-                "with --group, --offset is where a new group begins: start or end; "
-                "`quafka groups reset-offsets` moves one that is there"
+                "with --group, --offset is start or end, for a group without offsets; "
+                "`quafka groups reset-offsets` moves the offsets of an existing group"
             )
         if options.partitions is not None:
-            raise UsageError("with --group, the group says who reads which partitions")
+            raise UsageError("--partitions cannot be combined with --group, which assigns them")
     found: dict[Place, int] = {}
     async with Cluster(bootstrap(options), options.timeout) as cluster:
         for name in dict.fromkeys(options.topic):
@@ -126,7 +126,7 @@ def _chosen(topic: str, wanted: Sequence[int] | None, every: Sequence[int]) -> S
 
 
 class _Reading:
-    """Shows records until there have been enough."""
+    """Prints records until the limit or the end is reached."""
 
     def __init__(
         self,
@@ -145,11 +145,11 @@ class _Reading:
         self.assigned = False
 
     def on_assign(self, _consumer: Consumer, _partitions: Sequence[TopicPartition]) -> None:
-        """The group has said what is to be read here, which may be nothing."""
+        """The group has assigned partitions to this member, possibly none."""
         self.assigned = True
 
     def run(self) -> None:
-        """Raises ClientError."""
+        """Read and print until done. Raises ClientError."""
         while not self._enough():
             wanted = _AT_ONCE if self._left is None else min(_AT_ONCE, self._left)
             found = self._consumer.consume(wanted, _WAIT_SECONDS)

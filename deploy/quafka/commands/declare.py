@@ -1,4 +1,4 @@
-"""The flags of the commands that are clients. What they do is imported when one of them runs."""
+"""The flags of the client commands. A command's module is imported only when the command runs."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ def add_commands(commands: Any) -> None:
     """Declare all of them among the subcommands of `quafka`."""
     for name, what, add in (
         ("topics", "list, describe, create, alter, grow and delete topics", _topics),
-        ("groups", "consumer groups: how far behind they are, their members and offsets", _groups),
-        ("configs", "configs of topics and brokers", _configs),
+        ("groups", "show and change consumer groups: lag, members, offsets", _groups),
+        ("configs", "show and change configs of topics and brokers", _configs),
     ):
         command = commands.add_parser(name, help=what, description=what)
         add(_actions(command))
     for name, what, add_flags in (
-        ("produce", "write records, of stdin or of files", _produce),
+        ("produce", "write records from stdin or files", _produce),
         ("consume", "read records, alone or as a member of a group", _consume),
-        ("doctor", "connect as a client does, and say what it sees and what to mend", _doctor),
+        ("doctor", "check each step of a client's way, and suggest fixes", _doctor),
     ):
         command = commands.add_parser(name, help=what, description=what, allow_abbrev=False)
         flags.add_connection(command)
@@ -35,7 +35,7 @@ def add_commands(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run the one that was given; the exit code."""
+    """Run the command that was given; return its exit code."""
     code: int = import_module(f"quafka.commands.{options.command}").run(options)
     return code
 
@@ -53,7 +53,9 @@ def _actions(command: argparse.ArgumentParser) -> Actions:
 
 
 def _dry_run(action: argparse.ArgumentParser) -> None:
-    action.add_argument("--dry-run", action="store_true", help="change nothing, say what would")
+    action.add_argument(
+        "--dry-run", action="store_true", help="change nothing, print what would change"
+    )
 
 
 # --- topics, groups, configs ------------------------------------------------------------------
@@ -61,7 +63,9 @@ def _dry_run(action: argparse.ArgumentParser) -> None:
 
 def _topics(add: Actions) -> None:
     action = add("list", "all topics")
-    action.add_argument("--internal", action="store_true", help="the server's own ones as well")
+    action.add_argument(
+        "--internal", action="store_true", help="include the server's internal topics"
+    )
     action = add("describe", "identity, partitions, offsets and configs of topics")
     action.add_argument("topics", nargs="+", metavar="TOPIC")
     action = add("create", "create topics")
@@ -75,22 +79,26 @@ def _topics(add: Actions) -> None:
         help="a config of the topics; may be repeated",
     )  # fmt: skip
     action.add_argument(
-        "--if-not-exists", action="store_true", help="a topic that is there already is fine"
+        "--if-not-exists", action="store_true", help="succeed if the topic exists already"
     )
     _dry_run(action)
-    action = add("alter", "change configs of a topic: all of them, or none")
+    action = add("alter", "change configs of a topic: all of the changes are made, or none")
     action.add_argument("topic", metavar="TOPIC")
     action.add_argument(
         "--set", type=flags.pair, action="append", default=[], metavar="NAME=VALUE",
         help="may be repeated",
     )  # fmt: skip
     action.add_argument(
-        "--unset", action="append", default=[], metavar="NAME", help="have the default again"
+        "--unset",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="return to the default; may be repeated",
     )
     _dry_run(action)
-    action = add("delete", "delete topics with all of their records")
+    action = add("delete", "delete topics and all of their records")
     action.add_argument("topics", nargs="+", metavar="TOPIC")
-    action = add("add-partitions", "give a topic more partitions; it never has fewer again")
+    action = add("add-partitions", "add partitions to a topic; they cannot be removed")
     action.add_argument("topic", metavar="TOPIC")
     action.add_argument(
         "-n", "--num", type=flags.count, required=True, metavar="N", help="how many more"
@@ -98,58 +106,58 @@ def _topics(add: Actions) -> None:
     _dry_run(action)
     action = add("delete-records", "delete the oldest records of partitions")
     action.add_argument(
-        "place", type=flags.places, metavar="TOPIC[:PARTITIONS]", help="as in orders:0,3-5"
+        "place", type=flags.places, metavar="TOPIC[:PARTITIONS]", help="for example orders:0,3-5"
     )
     action.add_argument(
         "--before", type=flags.position, required=True, metavar="POSITION",
-        help="delete what lies before: an offset, end, or @TIME (milliseconds, or ISO 8601)",
+        help="delete records before this: an offset, end, or @TIME (milliseconds or ISO 8601)",
     )  # fmt: skip
 
 
 def _groups(add: Actions) -> None:
-    action = add("list", "all groups, and how far behind each is")
+    action = add("list", "all groups and their lag")
     action.add_argument(
         "--state", action="append", default=[], metavar="STATE",
-        help="only groups in it: Stable, Empty, PreparingRebalance, ...; may be repeated",
+        help="only groups in this state: Stable, Empty, PreparingRebalance, ...; may be repeated",
     )  # fmt: skip
-    action = add("describe", "members, and lag in records, seconds, and time to catch up")
+    action = add("describe", "members, and lag in records, in seconds, and the time to catch up")
     action.add_argument("groups", nargs="+", metavar="GROUP")
-    action = add("delete", "delete groups without members, and their offsets")
+    action = add("delete", "delete groups that have no members, and their offsets")
     action.add_argument("groups", nargs="+", metavar="GROUP")
-    action = add("reset-offsets", "move the offsets of a group without members")
+    action = add("reset-offsets", "move the offsets of a group that has no members")
     action.add_argument("group", metavar="GROUP")
     action.add_argument(
         "--to", type=flags.target, required=True, metavar="POSITION",
-        help="start, end, an offset, +N or -N from where it is, or @TIME (milliseconds, or ISO "
-        "8601); write --to=-N",
+        help="start, end, an offset, +N or -N from the committed offset, or @TIME (milliseconds "
+        "or ISO 8601); write --to=-N",
     )  # fmt: skip
     action.add_argument(
         "-t", "--topic", type=flags.places, action="append", default=[],
         metavar="TOPIC[:PARTITIONS]",
-        help="as in orders:0,3-5; may be repeated (default: all that the group has offsets in)",
+        help="for example orders:0,3-5; may be repeated (default: every committed partition)",
     )  # fmt: skip
     _dry_run(action)
-    action = add("delete-offsets", "delete the offsets of a group in topics that it does not read")
+    action = add("delete-offsets", "delete a group's offsets in topics that it does not read")
     action.add_argument("group", metavar="GROUP")
     action.add_argument(
         "-t", "--topic", type=flags.places, action="append", required=True,
-        metavar="TOPIC[:PARTITIONS]", help="as in orders:0,3-5; may be repeated",
+        metavar="TOPIC[:PARTITIONS]", help="for example orders:0,3-5; may be repeated",
     )  # fmt: skip
 
 
 def _configs(add: Actions) -> None:
     def whose(action: argparse.ArgumentParser) -> None:
-        action.add_argument("name", metavar="NAME", help="the topic, or the broker's number")
+        action.add_argument("name", metavar="NAME", help="a topic, or a broker's node id")
         action.add_argument("--type", choices=("topic", "broker"), default="topic")
 
-    action = add("describe", "all configs, and who set them")
+    action = add("describe", "all configs, and where each is set")
     whose(action)
-    action.add_argument("--docs", action="store_true", help="with what each of them is for")
-    action = add("set", "set configs: all of them, or none")
+    action.add_argument("--docs", action="store_true", help="add the documentation of each")
+    action = add("set", "set configs: all of the changes are made, or none")
     whose(action)
     action.add_argument("changes", nargs="+", type=flags.pair, metavar="NAME=VALUE")
     _dry_run(action)
-    action = add("unset", "have the defaults of configs again: of all of them, or none")
+    action = add("unset", "return configs to their defaults: all of them, or none")
     whose(action)
     action.add_argument("changes", nargs="+", metavar="NAME")
     _dry_run(action)
@@ -162,7 +170,7 @@ def _produce(command: argparse.ArgumentParser) -> None:
     command.add_argument("-t", "--topic", required=True, metavar="TOPIC")
     command.add_argument(
         "files", nargs="*", metavar="FILE",
-        help="each is the value of one record (default: each line of stdin is one)",
+        help="a file is one record's value; without files, each line of stdin is one record",
     )  # fmt: skip
     command.add_argument(
         "-l", "--lines", action="store_true", help="each line of the files is one record"
@@ -171,7 +179,7 @@ def _produce(command: argparse.ArgumentParser) -> None:
     command.add_argument("-k", "--key", metavar="KEY", help="the key of all records")
     command.add_argument(
         "-K", "--key-separator", metavar="TEXT",
-        help="what stands between key and value in each line",
+        help="the separator of key and value in each line",
     )  # fmt: skip
     command.add_argument(
         "-H", "--header", type=flags.pair, action="append", default=[], metavar="NAME=VALUE",
@@ -180,9 +188,9 @@ def _produce(command: argparse.ArgumentParser) -> None:
     command.add_argument("-z", "--compression", choices=CODECS, default="none")
     command.add_argument(
         "--input", choices=("lines", "json"), default="lines",
-        help="json: each line is an object as `quafka consume --format json` prints it",
+        help="json: each line is an object like those of `quafka consume --format json`",
     )  # fmt: skip
-    flags.add_format(command, "json: an object for each record that is written")
+    flags.add_format(command, "json: one object per record written")
 
 
 def _consume(command: argparse.ArgumentParser) -> None:
@@ -190,31 +198,31 @@ def _consume(command: argparse.ArgumentParser) -> None:
         "-t", "--topic", action="append", required=True, metavar="TOPIC", help="may be repeated"
     )
     command.add_argument(
-        "-p", "--partitions", type=flags.partitions, metavar="N,...", help="only these"
+        "-p", "--partitions", type=flags.partitions, metavar="N,...", help="only these partitions"
     )
     command.add_argument(
         "-o", "--offset", type=flags.start, default=None, metavar="POSITION",
         help="start, end, an offset, -N for the last N of each partition, or @TIME (default: "
-        "start; with -g: where the group is)",
+        "start; with -g: the group's committed offsets)",
     )  # fmt: skip
-    command.add_argument("-g", "--group", metavar="GROUP", help="as a member of it")
-    command.add_argument("-n", "--num", type=flags.count, metavar="N", help="end after N records")
+    command.add_argument("-g", "--group", metavar="GROUP", help="read as a member of this group")
+    command.add_argument("-n", "--num", type=flags.count, metavar="N", help="stop after N records")
     command.add_argument(
-        "-e", "--exit", action="store_true", help="end when there are no more records"
+        "-e", "--exit", action="store_true", help="stop at the end of the partitions"
     )
     shown = command.add_mutually_exclusive_group()
     shown.add_argument(
         "-f", "--template", metavar="TEMPLATE",
-        help=r"how a record is shown: %%t topic, %%p partition, %%o offset, %%k key, %%s value, "
+        help=r"the format of a record: %%t topic, %%p partition, %%o offset, %%k key, %%s value, "
         r"%%h headers, %%T timestamp, %%S and %%K sizes, %%%%; \n and \t (default: '%%s\n')",
     )  # fmt: skip
     shown.add_argument("--format", choices=("text", "json"), default="text",
-                       help="json: an object for each record")  # fmt: skip
+                       help="json: one object per record")  # fmt: skip
 
 
 def _doctor(command: argparse.ArgumentParser) -> None:
     flags.add_format(command)
     command.add_argument(
         "--write", metavar="TOPIC",
-        help="also write a record to this topic, read it again, and say how long it took",
+        help="also write a record to this topic and read it back, and report the times",
     )  # fmt: skip

@@ -1,8 +1,8 @@
-"""`quafka doctor`: connects as a client does, and says what such a client will see.
+"""`quafka doctor`: takes the steps of a Kafka client and reports the result of each.
 
-Each finding is fine, a warning or a failure; what is not fine says what to mend. Findings follow
-the way of a client: the name, the port, Kafka, what the cluster says of itself, the addresses that
-it tells, the brokers behind, a record there and back.
+A finding is ok, a warning or a failure; warnings and failures come with a fix. The checks run in a
+client's order: name resolution, port, Kafka's protocol, the gateway and its brokers, metadata, the
+advertised addresses, and, on request, one record written and read back.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ from quafka_telemetry.version import version
 _SKEW_WARNING = 1.0
 _SKEW_FAILURE = 300.0
 _OLD_SNAPSHOT = 2.0  # intervals
-_ETHERNET = 1_452  # a datagram that fits everywhere; more is faster
+_ETHERNET = 1_452  # the largest datagram on plain Ethernet; larger ones are faster
 
 Status = Literal["ok", "warn", "fail"]
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What was looked at, how it is, and how to mend it."""
+    """The result of one check. `fix`: what to do if the status is not ok."""
 
     check: str
     status: Status
@@ -61,27 +61,27 @@ class Report:
     findings: list[Finding] = field(default_factory=list[Finding])
 
     def ok(self, check: str, message: str) -> None:
-        """All is well with this."""
+        """Add a finding without a problem."""
         self.findings.append(Finding(check, "ok", message))
 
     def warn(self, check: str, message: str, fix: str) -> None:
-        """It works, but is not as it should be."""
+        """Add a finding that does not keep clients from working."""
         self.findings.append(Finding(check, "warn", message, fix))
 
     def fail(self, check: str, message: str, fix: str | None = None) -> None:
-        """It does not work. A message of ClientError has its fix in it."""
+        """Add a failure. Without `fix`, it is the part of the message after the first "; "."""
         if fix is None:
             message, _, fix = message.partition("; ")
         self.findings.append(Finding(check, "fail", message, fix or None))
 
     @property
     def healthy(self) -> bool:
-        """Whether nothing has failed."""
+        """Whether no check has failed."""
         return all(each.status != "fail" for each in self.findings)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Look, and say; exit code 1 where something does not work."""
+    """Run the checks and print the findings; the exit code is 1 if one has failed."""
     return guarded(lambda: asyncio.run(_run(options)))
 
 
@@ -112,7 +112,7 @@ def _print(report: Report) -> None:
 
 
 async def _bootstrap(report: Report, host: str, port: int, timeout: float) -> bool:
-    """Look at a bootstrap address and what it leads to; whether a client could go on from it."""
+    """Check a bootstrap address and the cluster there; return whether a client could use it."""
     connection = Connection(host, port, timeout)
     try:
         found = await _resolve(host, port)
@@ -132,7 +132,7 @@ async def _bootstrap(report: Report, host: str, port: int, timeout: float) -> bo
 
 
 async def _resolve(host: str, port: int) -> list[str]:
-    """The addresses behind a name."""
+    """The addresses that a name resolves to."""
     try:
         infos = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (socket.gaierror, UnicodeError) as e:
@@ -147,25 +147,25 @@ async def _server(report: Report, connection: Connection) -> bool:
     if connection.has(DescribeGatewayRequest):
         await _gateway(report, connection)
     else:
-        report.ok("version", "not a Quafka gateway; clocks and mesh are not looked at")
+        report.ok("version", "not a Quafka gateway; clocks and mesh are not checked")
     try:
         answer = await _metadata(connection)
     except ClientError as e:
         cause, _, fix = str(e).partition("; ")
         if not report.healthy:
-            fix = "mend the mesh, above: only a broker knows topics"
+            fix = "repair the mesh first (see above): topics are known only to brokers"
         report.fail("cluster", cause, fix)
         return False
     if not answer.cluster_id:
         report.fail(
             "cluster",
-            "the server knows no cluster id: it has not met its broker yet",
-            "start the broker, and see the mesh above",
+            "the gateway has no cluster id: it has never been connected to its broker",
+            "start the broker, and check the mesh findings above",
         )
     else:
         report.ok("cluster", f"{answer.cluster_id}, {len(answer.brokers)} advertised")
     if not answer.brokers:
-        report.fail("advertised", "the cluster names no brokers", "see the server's log")
+        report.fail("advertised", "Metadata lists no brokers", "read the server's log")
     usable = bool(answer.brokers)
     for broker in answer.brokers:
         usable &= await _advertised(report, connection, broker, answer.cluster_id)
@@ -187,7 +187,7 @@ async def _advertised(
     broker: MetadataResponseBroker,
     cluster_id: str | None,
 ) -> bool:
-    """Go to an address that clients are told, as they will."""
+    """Connect to an advertised address, as clients do."""
     address = join_address(broker.host, broker.port)
     connection = Connection(broker.host, broker.port, bootstrap_.timeout)
     try:
@@ -197,7 +197,7 @@ async def _advertised(
     except ClientError as e:
         what = str(e).partition("; ")[0]
         report.fail(
-            "advertised", f"clients are told to go to {address}, in vain: {what}", _ADVERTISE
+            "advertised", f"the advertised address {address} does not work: {what}", _ADVERTISE
         )
         return False
     finally:
@@ -205,7 +205,7 @@ async def _advertised(
     if answer.cluster_id != cluster_id:
         report.fail(
             "advertised",
-            f"clients are told to go to {address}, where another cluster is "
+            f"the advertised address {address} leads to another cluster "
             f"({answer.cluster_id}, not {cluster_id})",
             _ADVERTISE,
         )
@@ -213,11 +213,12 @@ async def _advertised(
     if _all_loopback(found) and not _all_loopback(await _resolve(bootstrap_.host, 0)):
         report.warn(
             "advertised",
-            f"clients are told to go to {address}, which on any other machine is that machine",
+            f"the advertised address {address} is a loopback address: clients on other machines "
+            "will connect to themselves",
             _ADVERTISE,
         )
         return True
-    report.ok("advertised", f"{address} answers, as the same cluster")
+    report.ok("advertised", f"{address} answers and is the same cluster")
     return True
 
 
@@ -225,7 +226,7 @@ def _all_loopback(addresses: list[str]) -> bool:
     return all(ipaddress.ip_address(each.partition("%")[0]).is_loopback for each in addresses)
 
 
-# --- what a gateway says of itself ------------------------------------------------------------
+# --- the gateway's own report -----------------------------------------------------------------
 
 
 async def _gateway(report: Report, connection: Connection) -> None:
@@ -233,14 +234,14 @@ async def _gateway(report: Report, connection: Connection) -> None:
     local = time.time()
     mine = version()
     if answer.version == mine:
-        report.ok("version", f"gateway and this command are {mine}")
+        report.ok("version", f"the gateway and this command have version {mine}")
     else:
         report.warn(
             "version",
-            f"the gateway is {answer.version}, this command {mine}",
-            "use the same version of both",
+            f"the gateway has version {answer.version}, this command {mine}",
+            "use one version for both",
         )
-    # The answer is as old as half of its way, or, where brokers were asked, less than all of it.
+    # The gateway's time was taken during the request, so the round trip bounds its error.
     _clock(report, "gateway", answer.server_time_ms, local, connection.last_seconds)
     for broker in answer.brokers:
         _broker(report, broker, answer)
@@ -249,12 +250,13 @@ async def _gateway(report: Report, connection: Connection) -> None:
 def _clock(report: Report, whose: str, time_ms: int, local: float, doubt: float) -> None:
     skew = time_ms / 1000 - local
     if abs(skew) <= max(_SKEW_WARNING, doubt):
-        report.ok("clock", f"the {whose}'s is within {max(abs(skew), doubt) * 1e3:.0f} ms")
+        within = max(abs(skew), doubt) * 1e3
+        report.ok("clock", f"the {whose}'s clock is right to within {within:.0f} ms")
         return
-    message = f"the {whose}'s is {abs(skew):.1f} s {'ahead' if skew > 0 else 'behind'}"
+    message = f"the {whose}'s clock is {abs(skew):.1f} s {'ahead' if skew > 0 else 'behind'}"
     fix = "synchronise the clocks of both machines (chrony, systemd-timesyncd)"
     if abs(skew) > _SKEW_FAILURE:
-        report.fail("clock", f"{message}: times, retention and lag in seconds are wrong", fix)
+        report.fail("clock", f"{message}: timestamps, retention and lag in seconds are wrong", fix)
     else:
         report.warn("clock", message, fix)
 
@@ -263,38 +265,39 @@ def _broker(report: Report, broker: GatewayBroker, gateway: DescribeGatewayRespo
     if not broker.connected:
         report.fail(
             "mesh",
-            f"the gateway does not reach the broker at {broker.address} "
-            f"(for {broker.away_ms / 1000:.0f} s)",
-            "start the broker; see that UDP passes, mesh.peers is its address, and each has the "
-            "other's node id in mesh.allow",
+            f"the gateway has had no connection to the broker at {broker.address} "
+            f"for {broker.away_ms / 1000:.0f} s",
+            "start the broker; check that UDP passes, that mesh.peers is the broker's address, "
+            "and that each has the other's node id in mesh.allow",
         )
         return
     if not broker.answered:
         report.fail(
             "mesh",
-            f"the broker at {broker.address} is connected, but does not answer",
-            "see its log; it may hang, or be of an older version",
+            f"the broker at {broker.address} is connected but does not answer",
+            "read the broker's log; it may hang, or have an older version",
         )
         return
     report.ok(
         "mesh",
         f"broker {broker.address}: round trip {broker.rtt_us / 1e3:.1f} ms, "
-        f"an op {broker.op_us / 1e3:.1f} ms, datagrams of {broker.datagram_bytes} bytes, "
+        f"op {broker.op_us / 1e3:.1f} ms, datagrams of {broker.datagram_bytes} bytes, "
         f"{broker.packets_lost} of {broker.packets_sent} packets lost",
     )
     if 0 <= broker.datagram_bytes < _ETHERNET:
         report.warn(
             "mesh",
-            f"the path to {broker.address} takes only small datagrams",
-            "see what narrows it (a VPN, a tunnel), or set mesh.datagram.size on both sides",
+            f"the path to {broker.address} carries only small datagrams, which cost more CPU",
+            "find the VPN or tunnel that limits them, or set mesh.datagram.size on both sides",
         )
     if broker.problem:
-        report.fail("broker", f"{broker.address}: {broker.problem}", "see the broker's log")
+        report.fail("broker", f"{broker.address}: {broker.problem}", "read the broker's log")
     if broker.version != gateway.version:
         report.warn(
             "version",
-            f"the broker at {broker.address} is {broker.version}, the gateway {gateway.version}",
-            "use the same version of both",
+            f"the broker at {broker.address} has version {broker.version}, "
+            f"the gateway {gateway.version}",
+            "use one version for both",
         )
     if broker.snapshot_interval_ms:
         _snapshots(report, broker)
@@ -304,12 +307,14 @@ def _broker(report: Report, broker: GatewayBroker, gateway: DescribeGatewayRespo
 
 def _snapshots(report: Report, broker: GatewayBroker) -> None:
     age, interval = broker.snapshot_age_ms / 1000, broker.snapshot_interval_ms / 1000
-    message = f"the last of {broker.address} is {age:.0f} s old, one is made every {interval:.0f} s"
+    message = (
+        f"the last snapshot of {broker.address} is {age:.0f} s old, the interval {interval:.0f} s"
+    )
     if broker.snapshot_problem:
-        fix = "see the broker's log; it tries again by itself"
+        fix = "read the broker's log; the broker tries again by itself"
         report.warn("snapshots", f"{message}; {broker.snapshot_problem}", fix)
     elif age > _OLD_SNAPSHOT * interval:
-        report.warn("snapshots", message, "see the broker's log, and snapshot.dest")
+        report.warn("snapshots", message, "read the broker's log, and check snapshot.dest")
     else:
         report.ok("snapshots", message)
 
@@ -326,5 +331,5 @@ async def _round_trip(
     except ClientError as e:
         report.fail("write", str(e))
         return
-    took = f"written in {write * 1e3:.1f} ms, read in {read * 1e3:.1f} ms"
-    report.ok("write", f"a record in {options.write!r}: {took}")
+    took = f"written in {write * 1e3:.1f} ms, read back in {read * 1e3:.1f} ms"
+    report.ok("write", f"one record in {options.write!r}: {took}")

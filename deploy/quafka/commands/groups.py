@@ -16,15 +16,15 @@ from quafka.commands.output import as_json, colour, facts, plain, span, table
 from quafka.commands.run import EXIT_DONE, EXIT_FAILED, Work, complain, with_cluster
 from quafka_proto.schema.quafka import DescribeGroupLagRequest
 
-_NO_LAG = "this server tells no lag (it lacks DescribeGroupLag); `quafka groups describe` counts it"
+_NO_LAG = "the server does not report lag (DescribeGroupLag); `quafka groups describe` computes it"
 
 
 def run(options: argparse.Namespace) -> int:
-    """Do what was asked; the exit code."""
+    """Run the action; return the exit code."""
     return with_cluster(options, _ACTIONS[options.action])
 
 
-# --- looking ----------------------------------------------------------------------------------
+# --- list, describe ---------------------------------------------------------------------------
 
 
 async def _list(cluster: Cluster, options: argparse.Namespace) -> int:
@@ -32,7 +32,7 @@ async def _list(cluster: Cluster, options: argparse.Namespace) -> int:
     if options.format == "json":
         print(as_json({"groups": found}))
     elif not found:
-        print("there are no such groups" if options.state else "there are no groups")
+        print("no groups in that state" if options.state else "no groups")
     else:
         rows = [(g.group, g.state, g.members, g.lag, span(g.behind_seconds)) for g in found]
         print(table(("GROUP", "STATE", "MEMBERS", "LAG", "BEHIND"), rows))
@@ -78,9 +78,9 @@ def _description(group: groups.Description) -> str:
     if group.partitions:
         parts.append(_lags(group.partitions))
     else:
-        parts.append(colour("it has committed nothing, and reads nothing", "dim"))
+        parts.append(colour("no committed offsets and no assigned partitions", "dim"))
     if not group.timed:
-        parts.append(colour("this server tells no times of lag (it lacks DescribeGroupLag)", "dim"))
+        parts.append(colour("the server does not report lag in seconds (DescribeGroupLag)", "dim"))
     return "\n\n".join(parts)
 
 
@@ -131,12 +131,12 @@ def _lags(lags: Sequence[groups.PartitionLag]) -> str:
     )
 
 
-# --- changing ---------------------------------------------------------------------------------
+# --- delete, reset-offsets, delete-offsets ----------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class _Outcome:
-    """What became of one group."""
+    """The result for one group."""
 
     group: str
     status: str
@@ -160,7 +160,7 @@ async def _delete(cluster: Cluster, options: argparse.Namespace) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Moved:
-    """What became of one offset; None: there is none."""
+    """The result for one partition. `before`, `offset`: None where no offset is committed."""
 
     topic: str
     partition: int
@@ -174,8 +174,7 @@ async def _reset(cluster: Cluster, options: argparse.Namespace) -> int:
     wanted = await _wanted(cluster, options.topic, options.to, before)
     if not wanted:
         raise ClientError(
-            f"group {options.group!r} has committed nothing; "
-            "name what it is to read with --topic TOPIC"
+            f"group {options.group!r} has no committed offsets; name its topics with --topic TOPIC"
         )
     errors: Mapping[Place, str | None] = {}
     if not options.dry_run:
@@ -207,7 +206,7 @@ async def _wanted(
     position: Position,
     before: Mapping[Place, int],
 ) -> dict[Place, int]:
-    """Where each partition's offset is to be."""
+    """The new offset of each partition."""
     chosen = named or [
         (name, sorted(number for its, number in before if its == name))
         for name in sorted({name for name, _ in before})

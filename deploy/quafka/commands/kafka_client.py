@@ -1,4 +1,4 @@
-"""librdkafka, for the commands that carry records: an extra of this package."""
+"""librdkafka for `produce` and `consume`; confluent-kafka is an extra of this package."""
 
 from __future__ import annotations
 
@@ -22,31 +22,31 @@ def available() -> None:
     """Raise ClientError where confluent-kafka is not installed."""
     if find_spec("confluent_kafka") is None:
         raise ClientError(
-            "confluent-kafka is not installed, and carries the records; "
+            "produce and consume need confluent-kafka, which is not installed; "
             "`pip install 'quafka[client]'`"
         )
 
 
 class Troubles:
-    """Says once, and once for each time, that no broker can be reached."""
+    """Reports each outage of all brokers once."""
 
     def __init__(self) -> None:
-        self._said = False
+        self._reported = False
 
     def __call__(self, error: KafkaError) -> None:
         from confluent_kafka import KafkaError
 
-        if error.code() == KafkaError._ALL_BROKERS_DOWN and not self._said:  # noqa: SLF001
-            self._said = True
-            complain("no broker can be reached; trying again (`quafka doctor` may say why)")
+        if error.code() == KafkaError._ALL_BROKERS_DOWN and not self._reported:  # noqa: SLF001
+            self._reported = True
+            complain("no broker can be reached; trying again (`quafka doctor` may show why)")
 
     def over(self) -> None:
-        """Something arrived."""
-        self._said = False
+        """The outage has ended: a record arrived."""
+        self._reported = False
 
 
 def config(bootstrap: list[tuple[str, int]], troubles: Troubles) -> dict[str, Any]:
-    """What producer and consumer are told alike."""
+    """The settings that producer and consumer share."""
     return {
         "bootstrap.servers": ",".join(join_address(*address) for address in bootstrap),
         "client.id": "quafka-cli",

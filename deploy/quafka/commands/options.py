@@ -1,4 +1,4 @@
-"""The flags that all client commands share, and how their values are written."""
+"""The flags that all client commands share, and the parsers of their values."""
 
 from __future__ import annotations
 
@@ -15,27 +15,29 @@ _KAFKA_PORT = 9092
 
 
 def add_connection(parser: argparse.ArgumentParser) -> None:
-    """--brokers and --timeout."""
+    """Declare --brokers and --timeout."""
     parser.add_argument(
         "-b", "--brokers", metavar="HOST:PORT[,...]", type=brokers,
         help=f"where to connect (default: ${VARIABLE}, or {DEFAULT})",
     )  # fmt: skip
     parser.add_argument(
         "--timeout", metavar="SECONDS", type=seconds, default=10.0,
-        help="how long to wait for a connection, or an answer (default: 10)",
+        help="the limit for each connection and each answer (default: 10)",
     )  # fmt: skip
 
 
-def add_format(parser: argparse.ArgumentParser, what: str = "for people, or for programs") -> None:
-    """--format."""
+def add_format(
+    parser: argparse.ArgumentParser, what: str = "text for people, json for programs"
+) -> None:
+    """Declare --format."""
     parser.add_argument("--format", choices=("text", "json"), default="text", help=what)
 
 
 def bootstrap(options: argparse.Namespace) -> list[tuple[str, int]]:
-    """Where to connect.
+    """The addresses to connect to, from the flag, the variable or the default.
 
     Raises:
-        UsageError: the variable cannot be read.
+        UsageError: the variable is malformed.
     """
     if options.brokers is not None:
         given: list[tuple[str, int]] = options.brokers
@@ -47,11 +49,11 @@ def bootstrap(options: argparse.Namespace) -> list[tuple[str, int]]:
 
 
 class UsageError(Exception):
-    """The command is not to be understood; one sentence says why."""
+    """Wrong usage; the message is one sentence."""
 
 
 def brokers(text: str) -> list[tuple[str, int]]:
-    """host:port, several with commas; 9092 where there is no port."""
+    """Parse host:port, several separated by commas; the default port is 9092."""
     found: list[tuple[str, int]] = []
     for part in filter(None, map(str.strip, text.split(","))):
         bracketed = part.startswith("[") and part.endswith("]")
@@ -64,23 +66,23 @@ def brokers(text: str) -> list[tuple[str, int]]:
             raise argparse.ArgumentTypeError(f"{part!r} is not HOST:PORT")
         found.append((host, port))
     if not found:
-        raise argparse.ArgumentTypeError("no broker is named; write HOST:PORT")
+        raise argparse.ArgumentTypeError("the list of brokers is empty; write HOST:PORT")
     return found
 
 
 def seconds(text: str) -> float:
-    """A positive number of seconds, of a day at most."""
+    """Parse a positive number of seconds, at most a day."""
     try:
         value = float(text)
     except ValueError as e:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds") from e
     if not 0 < value <= 86_400:
-        raise argparse.ArgumentTypeError("write a number of seconds above 0")
+        raise argparse.ArgumentTypeError("write a number of seconds above 0, at most 86400")
     return value
 
 
 def pair(text: str) -> tuple[str, str]:
-    """name=value."""
+    """Parse name=value."""
     name, equals, value = text.partition("=")
     if not name or not equals:
         raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
@@ -88,7 +90,7 @@ def pair(text: str) -> tuple[str, str]:
 
 
 def places(text: str) -> tuple[str, list[int] | None]:
-    """topic, or topic:0,1,5-7; None: all of its partitions."""
+    """Parse topic, or topic:0,1,5-7; None stands for all partitions."""
     topic, colon, numbers = text.partition(":")
     if not topic:
         raise argparse.ArgumentTypeError(f"{text!r} is not TOPIC or TOPIC:PARTITIONS")
@@ -96,7 +98,7 @@ def places(text: str) -> tuple[str, list[int] | None]:
 
 
 def partitions(text: str) -> list[int]:
-    """0,1,5-7."""
+    """Parse 0,1,5-7."""
     found: set[int] = set()
     for part in text.split(","):
         low, dash, high = part.partition("-")
@@ -111,20 +113,20 @@ def partitions(text: str) -> list[int]:
 
 
 def timestamp(text: str) -> int:
-    """Milliseconds since 1970: as such, or as ISO 8601, which is UTC without an offset."""
+    """Parse a time into milliseconds since 1970; ISO 8601 without an offset is UTC."""
     if text.lstrip("-").isdigit():
         return int(text)
     try:
         when = datetime.fromisoformat(text)
     except ValueError as e:
         raise argparse.ArgumentTypeError(
-            f"{text!r} is no time: write milliseconds since 1970, or 2026-05-31T18:00:00Z"
+            f"{text!r} is not a time: write milliseconds since 1970, or 2026-05-31T18:00:00Z"
         ) from e
     return round((when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
 def count(text: str) -> int:
-    """A number above 0."""
+    """Parse a number above 0."""
     if not text.isdecimal() or not 0 < int(text) < 1 << 31:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
     return int(text)
@@ -134,7 +136,7 @@ def count(text: str) -> int:
 
 
 def position(text: str) -> Position:
-    """An offset, end or @TIME."""
+    """Parse start, end, an offset or @TIME."""
     if text in ("start", "end"):
         return Position(text)
     if text.startswith("@"):
@@ -145,14 +147,14 @@ def position(text: str) -> Position:
 
 
 def start(text: str) -> Position:
-    """Where to begin to read: also the last N."""
+    """Parse where to begin reading: a position, or -N for the last N records."""
     if text.startswith("-") and text[1:].isdecimal() and int(text[1:]) < 1 << 63:
         return Position("last", int(text[1:]))
     return position({"beginning": "start", "earliest": "start", "latest": "end"}.get(text, text))
 
 
 def target(text: str) -> Position:
-    """Where to move offsets: also by N."""
+    """Parse where to move offsets to: a position, or +N or -N."""
     if text[:1] in "+-" and text[1:].isdecimal() and int(text[1:]) < 1 << 63:
         return Position("shift", int(text))
     return position(text)

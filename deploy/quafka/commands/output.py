@@ -1,7 +1,7 @@
-"""What people and programs are shown: tables, JSON, and colours where somebody looks at them.
+"""Output for people and programs: tables, JSON, and colours on a terminal.
 
-Names come from clients, who may put anything in them: control characters are written out, so that
-none of them moves a cursor.
+Names come from clients and may hold anything. Control characters are escaped, so that none of them
+moves the cursor.
 """
 
 from __future__ import annotations
@@ -15,27 +15,27 @@ from dataclasses import asdict, is_dataclass
 from typing import Any, cast
 
 NONE = "-"
-"""Stands for what is not known, or not there."""
+"""Stands for a value that is unknown or missing."""
 
 _COLOURS = {"red": "31", "green": "32", "yellow": "33", "bold": "1", "dim": "2"}
 
 
 def colour(text: str, name: str) -> str:
-    """The text in a colour, on a terminal that has some and unless NO_COLOR is set."""
+    """The text in a colour if stdout is a terminal with colours and NO_COLOR is not set."""
     if not sys.stdout.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
         return text
     return f"\x1b[{_COLOURS[name]}m{text}\x1b[0m"
 
 
 def plain(text: str) -> str:
-    """The text with control characters written out."""
+    """The text with control characters escaped."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def width(text: str) -> int:
-    """How many columns of a terminal the text takes."""
+    """The number of terminal columns that the text takes."""
     if text.isascii():
         return len(text)
     return sum(
@@ -45,15 +45,15 @@ def width(text: str) -> int:
 
 
 class Quantity(str):
-    """Text that is a number with its unit: it goes to the right, as numbers do."""
+    """A number with its unit, as text; tables align it to the right, like a number."""
 
     __slots__ = ()
 
 
 def table(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """Columns under headings. Numbers, and what stands for one, go to the right.
+    """Columns under headings; numbers and quantities are aligned to the right.
 
-    Nothing is cut short: names are there to be copied.
+    Nothing is truncated, so that names can be copied.
     """
     cells = [[_cell(value) for value in row] for row in rows]
     right = [
@@ -70,7 +70,7 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
 
 
 def facts(pairs: Sequence[tuple[str, object]]) -> str:
-    """Names and values, one below the other."""
+    """Names and values, one pair per line."""
     widest = max(width(name) for name, _ in pairs)
     return "\n".join(
         f"{colour(name, 'bold')}{' ' * (widest - width(name) + 2)}{_cell(value)}".rstrip()
@@ -100,7 +100,7 @@ _RIGHT = (int, float, Quantity)
 
 
 def span(seconds: float | None) -> Quantity | None:
-    """A time span as people say it: two units of it at most."""
+    """A time span in at most two units: 2d 3h, 4.5s."""
     if seconds is None:
         return None
     if seconds < 59.5:
@@ -108,16 +108,16 @@ def span(seconds: float | None) -> Quantity | None:
     rest = round(seconds)
     units = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
     first = next(n for n, (_, size) in enumerate(units) if rest >= size)
-    said: list[str] = []
+    words: list[str] = []
     for unit, size in units[first : first + 2]:
         count, rest = divmod(rest, size)
         if count:
-            said.append(f"{count}{unit}")
-    return Quantity(" ".join(said))
+            words.append(f"{count}{unit}")
+    return Quantity(" ".join(words))
 
 
 def as_json(document: object) -> str:
-    """A document with the fields of the dataclasses in it."""
+    """A document as JSON; dataclasses become objects of their fields."""
     return json.dumps(_plain(document), ensure_ascii=False, indent=2)
 
 

@@ -1,4 +1,4 @@
-"""`quafka produce`: records from the lines of stdin or of files, from whole files, or from JSON."""
+"""`quafka produce`: writes records from lines of stdin or files, from whole files, or from JSON."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Message, Producer
 
 _POLL_SECONDS = 0.1
-_TRIES = 3  # times the timeout, for a record's whole way
+_TRIES = 3  # a record may take this many times --timeout, retries included
 _MAX_RECORD = 100 << 20
 
 
 def run(options: argparse.Namespace) -> int:
-    """Do it; the exit code."""
+    """Write the records; return the exit code."""
     return guarded(lambda: _run(options))
 
 
@@ -58,10 +58,10 @@ def _run(options: argparse.Namespace) -> int:
 
 
 async def _check(options: argparse.Namespace) -> None:
-    """The topic is there, or is made by the server, and so are those who take the records.
+    """Check that the topic exists, or is created now, and that its leaders can be reached.
 
     Raises:
-        ClientError, UsageError: or not.
+        ClientError, UsageError: if not.
     """
     async with Cluster(bootstrap(options), options.timeout) as cluster:
         topic = await cluster.topic(options.topic, auto_create=True)
@@ -74,11 +74,11 @@ async def _check(options: argparse.Namespace) -> None:
 
 
 def _records(options: argparse.Namespace) -> Iterator[Record]:
-    """What is to be written, as it is read. Raises UsageError at once, ClientError later."""
+    """The records, read one by one. Raises UsageError now, ClientError while iterating."""
     if options.lines and not options.files:
-        raise UsageError("--lines is about files; stdin is read by lines in any case")
+        raise UsageError("--lines needs files; stdin is always read by lines")
     if options.key is not None and options.key_separator is not None:
-        raise UsageError("--key and --key-separator are both given; a record has one key")
+        raise UsageError("--key and --key-separator cannot be combined; a record has one key")
     if options.key_separator == "":
         raise UsageError("--key-separator is empty")
     if not options.files:
@@ -123,7 +123,7 @@ def _record(data: bytes, options: argparse.Namespace) -> Record:
 
 
 class _Writing:
-    """Gives records to librdkafka, and hears what became of them in a thread of its own."""
+    """Passes records to librdkafka and collects the delivery reports in a thread."""
 
     def __init__(self, producer: Producer, options: argparse.Namespace) -> None:
         self._producer = producer
@@ -138,9 +138,9 @@ class _Writing:
         self.written = 0
 
     def run(self, records: Iterator[Record]) -> None:
-        """Write all of them. Raises ClientError if not all of them are."""
-        hearing = threading.Thread(target=self._hear, daemon=True)
-        hearing.start()
+        """Write all records. Raises ClientError if some were not written."""
+        polling = threading.Thread(target=self._poll, daemon=True)
+        polling.start()
         try:
             for record in records:
                 self._send(record)
@@ -148,7 +148,7 @@ class _Writing:
                     break
         finally:
             self._over.set()
-            hearing.join()
+            polling.join()
         left = self._producer.flush(self._seconds)
         if self._unread is not None:
             raise self._unread
@@ -157,10 +157,10 @@ class _Writing:
             why = self._failure.str() if self._failure is not None else "no answer"
             raise ClientError(
                 f"{missing} of {missing + self.written} records were not written: {why} "
-                "(`quafka doctor` may say why)"
+                "(`quafka doctor` may show why)"
             )
 
-    def _hear(self) -> None:
+    def _poll(self) -> None:
         while not self._over.is_set():
             self._producer.poll(_POLL_SECONDS)
 
@@ -182,7 +182,7 @@ class _Writing:
                     on_delivery=self._delivered,
                     **arguments,
                 )
-            except BufferError:  # full; each record has its time, so there will be room
+            except BufferError:  # the queue is full; deliveries and timeouts will free room
                 self._over.wait(_POLL_SECONDS)
             except KafkaException as e:
                 raise ClientError(f"a record cannot be written: {e.args[0].str()}") from e

@@ -1,9 +1,9 @@
-"""How records are shown, and read from what was shown: templates, and one JSON object a line.
+"""The text forms of records: templates, and one JSON object per line, which can be read back.
 
     {"topic": "orders", "partition": 0, "offset": 7, "timestamp": 1767225600000, "key": "k",
      "value": "v", "headers": [{"key": "source", "value": "shop"}]}
 
-What is not UTF-8 stands in `key_base64`, `value_base64` instead, with null in its place.
+Data that is not UTF-8 is in `key_base64` or `value_base64`; `key` or `value` is then null.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Header = tuple[str, bytes | None]
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A record that was read, or is to be written. `timestamp` -1: none."""
+    """A record, read or to be written. `timestamp`, `partition`, `offset`: -1 if not set."""
 
     topic: str
     partition: int = -1
@@ -53,10 +53,10 @@ _SHOWN: dict[str, Callable[[Record], bytes]] = {
 
 
 def template(text: str) -> Callable[[Record], bytes]:
-    """What shows a record in kcat's manner: %s is its value, and so on.
+    """Compile a template of kcat's tokens: %s is the value, and so on.
 
     Raises:
-        ValueError: a % or a backslash is followed by what means nothing.
+        ValueError: an unknown token or escape.
     """
     parts: list[bytes | Callable[[Record], bytes]] = []
     at = 0
@@ -82,12 +82,12 @@ def _part(token: re.Match[str]) -> bytes | Callable[[Record], bytes]:
     if what is not None:
         if what not in _SHOWN:
             known = " ".join(f"%{each}" for each in _SHOWN)
-            raise ValueError(f"%{what} means nothing; there are {known} %%")
+            raise ValueError(f"%{what} is not a token; the tokens are {known} %%")
         return _SHOWN[what]
     if len(escape) == 3:
         return bytes.fromhex(escape[1:])
     if escape not in _ESCAPES:
-        raise ValueError(f"\\{escape} means nothing; there are \\n \\t \\r \\0 \\\\ \\xNN")
+        raise ValueError(f"\\{escape} is not an escape; the escapes are \\n \\t \\r \\0 \\\\ \\xNN")
     return _ESCAPES[escape]
 
 
@@ -95,7 +95,7 @@ def _part(token: re.Match[str]) -> bytes | Callable[[Record], bytes]:
 
 
 def as_line(record: Record) -> bytes:
-    """One JSON object, and a line feed."""
+    """A record as one JSON object and a line feed."""
     shown = {
         "topic": record.topic,
         "partition": record.partition,
@@ -118,10 +118,10 @@ def _text(name: str, data: bytes | None) -> dict[str, str | None]:
 
 
 def from_line(line: bytes, topic: str) -> Record:
-    """A record as `as_line` shows it, for a topic; where it came from does not matter.
+    """Read a record from a line of `as_line`; `topic` replaces the topic in the line.
 
     Raises:
-        ValueError: it is not one; one sentence says why.
+        ValueError: the line is malformed; the message is one sentence.
     """
     try:
         shown: Any = json.loads(line)

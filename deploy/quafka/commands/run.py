@@ -1,12 +1,12 @@
-"""How every client command runs: one loop, one sentence where it fails, an exit code.
+"""Runs a client command: one event loop, one sentence per failure, an exit code.
 
 | exit code | |
 | --- | --- |
 | 0 | done |
-| 1 | not done, or not all of it; stderr says why in one sentence |
-| 2 | the command cannot be understood |
+| 1 | failed, at least in part; stderr has the reason in one sentence |
+| 2 | wrong usage |
 | 130 | Ctrl-C |
-| 141 | nobody reads the output any more |
+| 141 | the reader of the output closed the pipe |
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Work = Callable[[Cluster, argparse.Namespace], Awaitable[int]]
 
 
 def with_cluster(options: argparse.Namespace, work: Work) -> int:
-    """Connect, do it, hang up; the exit code."""
+    """Connect, run the command, disconnect; return the exit code."""
 
     async def connected() -> int:
         async with Cluster(bootstrap(options), options.timeout) as cluster:
@@ -38,7 +38,7 @@ def with_cluster(options: argparse.Namespace, work: Work) -> int:
 
 
 def guarded(work: Callable[[], int]) -> int:
-    """The exit code of some work, however it ends; but for who does not read (`cli.py`)."""
+    """Run some work and map its errors to exit codes. BrokenPipeError passes (see `cli.py`)."""
     try:
         code = work()
         sys.stdout.flush()
@@ -54,5 +54,5 @@ def guarded(work: Callable[[], int]) -> int:
 
 
 def complain(sentence: str) -> None:
-    """Say on stderr what is wrong."""
+    """Print an error to stderr."""
     print(f"quafka: {plain(sentence)}", file=sys.stderr)

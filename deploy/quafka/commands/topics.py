@@ -15,11 +15,11 @@ from quafka_proto.errors import ErrorCode
 
 
 def run(options: argparse.Namespace) -> int:
-    """Do what was asked; the exit code."""
+    """Run the action; return the exit code."""
     return with_cluster(options, _ACTIONS[options.action])
 
 
-# --- looking ----------------------------------------------------------------------------------
+# --- list, describe ---------------------------------------------------------------------------
 
 
 async def _list(cluster: Cluster, options: argparse.Namespace) -> int:
@@ -29,7 +29,7 @@ async def _list(cluster: Cluster, options: argparse.Namespace) -> int:
     if options.format == "json":
         print(as_json({"topics": found}))
     elif not found:
-        print("there are no topics (`quafka topics create NAME`)")
+        print("no topics (`quafka topics create NAME` creates one)")
     else:
         rows = [(each.name, each.partitions, each.replicas) for each in found]
         print(table(("TOPIC", "PARTITIONS", "REPLICAS"), rows))
@@ -71,22 +71,22 @@ def _description(topic: topics.Description) -> str:
         table(("PARTITION", "LEADER", "LOG START", "HIGH WATERMARK", "RECORDS"), rows),
     ]
     if topic.configs is None:
-        parts.append(colour("this server does not tell configs (it lacks DescribeConfigs)", "dim"))
+        parts.append(colour("the server does not report configs (DescribeConfigs)", "dim"))
     else:
         own = [each for each in topic.configs if each.source == "topic"]
         if own:
             parts.append(table(("CONFIG", "VALUE"), [(each.name, each.value) for each in own]))
         else:
-            parts.append(colour("no configs of its own (`quafka configs describe` has all)", "dim"))
+            parts.append(colour("no configs set (`quafka configs describe` prints all)", "dim"))
     return "\n\n".join(parts)
 
 
-# --- changing ---------------------------------------------------------------------------------
+# --- create, alter, delete, add-partitions, delete-records ------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class _Outcome:
-    """What became of one topic."""
+    """The result for one topic."""
 
     topic: str
     status: str
@@ -134,7 +134,7 @@ async def _delete(cluster: Cluster, options: argparse.Namespace) -> int:
 async def _alter(cluster: Cluster, options: argparse.Namespace) -> int:
     changes: dict[str, str | None] = {**dict(options.set), **dict.fromkeys(options.unset)}
     if not changes:
-        raise UsageError("nothing is to be changed; give --set NAME=VALUE or --unset NAME")
+        raise UsageError("no change is given; use --set NAME=VALUE or --unset NAME")
     await cluster.topic(options.topic)
     await configs.alter(
         cluster, configs.Kind.TOPIC, options.topic, changes, validate_only=options.dry_run

@@ -1,4 +1,4 @@
-"""What the doctor makes of what a gateway says, and how a consumer leaves that cannot."""
+"""The doctor's findings from a gateway's report, and a consumer that cannot leave its group."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ SNAPSHOTS = {"snapshot_interval_ms": 60_000, "snapshot_age_ms": 1_000}
 @pytest.mark.parametrize(
     ("skew", "doubt", "status", "said"),
     [
-        (0.0, 0.01, "ok", "within 10 ms"),
-        (0.9, 0.01, "ok", "within 900 ms"),
+        (0.0, 0.01, "ok", "right to within 10 ms"),
+        (0.9, 0.01, "ok", "right to within 900 ms"),
         (3.0, 0.01, "warn", "3.0 s ahead"),
         (-3.0, 0.01, "warn", "3.0 s behind"),
-        (3.0, 4.0, "ok", "within 4000 ms"),
-        (-400.0, 0.01, "fail", "400.0 s behind: times, retention and lag"),
+        (3.0, 4.0, "ok", "right to within 4000 ms"),
+        (-400.0, 0.01, "fail", "400.0 s behind: timestamps, retention and lag"),
     ],
 )
 def test_clocks(skew: float, doubt: float, status: str, said: str) -> None:
@@ -46,15 +46,20 @@ def test_clocks(skew: float, doubt: float, status: str, said: str) -> None:
 @pytest.mark.parametrize(
     ("change", "check", "status", "said"),
     [
-        ({}, "mesh", "ok", "round trip 0.3 ms, an op 0.9 ms, datagrams of 60000 bytes"),
-        ({"connected": False, "away_ms": 7_000}, "mesh", "fail", "(for 7 s)"),
+        ({}, "mesh", "ok", "round trip 0.3 ms, op 0.9 ms, datagrams of 60000 bytes"),
+        (
+            {"connected": False, "away_ms": 7_000},
+            "mesh",
+            "fail",
+            "no connection to the broker at b:1 for 7 s",
+        ),
         ({"answered": False}, "mesh", "fail", "does not answer"),
         ({"datagram_bytes": 1_200}, "mesh", "warn", "only small datagrams"),
         ({"problem": "no space left"}, "broker", "fail", "no space left"),
-        ({"version": "0.9"}, "version", "warn", "is 0.9, the gateway 1.0"),
+        ({"version": "0.9"}, "version", "warn", "has version 0.9, the gateway 1.0"),
         ({"time_ms": NOW_MS + 60_000}, "clock", "warn", "60.0 s ahead"),
-        (SNAPSHOTS | {"snapshot_age_ms": 119_000}, "snapshots", "ok", "119 s old, one is made ev"),
-        (SNAPSHOTS | {"snapshot_age_ms": 121_000}, "snapshots", "warn", "121 s old, one is made"),
+        (SNAPSHOTS | {"snapshot_age_ms": 119_000}, "snapshots", "ok", "119 s old, the interval 60"),
+        (SNAPSHOTS | {"snapshot_age_ms": 121_000}, "snapshots", "warn", "121 s old, the interval"),
         (SNAPSHOTS | {"snapshot_problem": "no bucket"}, "snapshots", "warn", "no bucket"),
     ],
 )
@@ -70,9 +75,9 @@ def test_brokers(change: dict[str, Any], check: str, status: str, said: str) -> 
 @pytest.mark.parametrize(
     ("told", "cluster_id", "said"),
     [
-        (("nowhere.invalid", 9092), "c", "in vain: the name 'nowhere.invalid' cannot be resolved"),
-        ((HOST, 1), "c", "in vain: nothing listens on"),
-        (None, "other", "where another cluster is (other, not c)"),
+        (("nowhere.invalid", 9092), "c", "not work: the name 'nowhere.invalid' cannot be resolved"),
+        ((HOST, 1), "c", "does not work: nothing listens on"),
+        (None, "other", "leads to another cluster (other, not c)"),
         (None, "c", ""),
     ],
 )
