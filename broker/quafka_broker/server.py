@@ -38,6 +38,7 @@ from quafka_broker.ops import (
     snapshots,
     topics,
 )
+from quafka_broker.partitions.errors import StorageError
 from quafka_broker.snapshots.control import Control
 from quafka_broker.snapshots.schedule import Schedule
 from quafka_broker.state import BrokerState
@@ -45,7 +46,7 @@ from quafka_broker.topics.registry import REGISTRY_ORG
 from quafka_broker.topics.replay import BadRegistryError
 from quafka_broker.topics.retention import Retention
 from quafka_broker.wal.disk import RealDisk, sync_folder
-from quafka_broker.wal.errors import DamagedLogError, StorageError
+from quafka_broker.wal.errors import DamagedLogError
 from quafka_broker.wal.log import Log
 from quafka_broker.wal.rewriter import RewritePolicy, Rewriter
 from quafka_broker.wal.writer import FsyncPolicy

@@ -17,7 +17,8 @@ from quafka_broker.groups.coordinator import Coordinator
 from quafka_broker.groups.limits import Limits
 from quafka_broker.journals import event_batches
 from quafka_broker.leases import Leases
-from quafka_broker.partitions.partition import OffsetGoneError, PartitionId
+from quafka_broker.partitions.errors import OffsetGoneError, StorageError
+from quafka_broker.partitions.partition import PartitionId
 from quafka_broker.partitions.producers import Producers
 from quafka_broker.partitions.purgatory import Purgatory
 from quafka_broker.snapshots.status import SnapshotStatus
@@ -38,7 +39,6 @@ from quafka_broker.topics.replay import (
     unexplained,
 )
 from quafka_broker.wal.epoch_file import SKIPPED
-from quafka_broker.wal.errors import StorageError
 from quafka_broker.wal.log import Log
 from quafka_mesh_ops.ops.records import Change
 from quafka_proto.records import BatchHeader

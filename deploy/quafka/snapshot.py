@@ -17,6 +17,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any
 
 from quafka.commands.output import Quantity, facts, table
+from quafka_broker.partitions.errors import StorageError
 from quafka_broker.snapshots.catalog import drop, expired, load, snapshot_ids
 from quafka_broker.snapshots.control import ControlError
 from quafka_broker.snapshots.create import Creation, Made, SnapshotError
@@ -28,7 +29,7 @@ from quafka_broker.snapshots.restore import DamagedSnapshotError, Restored, Rest
 from quafka_broker.snapshots.source import Source
 from quafka_broker.snapshots.verify import Verification
 from quafka_broker.topics.replay import BadRegistryError
-from quafka_broker.wal.errors import DamagedLogError, StorageError
+from quafka_broker.wal.errors import DamagedLogError
 from quafka_mesh_ops.identity import parse_node_id
 from quafka_mesh_ops.settings import split_address
 from quafka_proto.errors import Malformed

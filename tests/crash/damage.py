@@ -29,6 +29,7 @@ from typing import NamedTuple
 from quafka.cli import main
 from quafka_broker.config import BrokerConfig
 from quafka_broker.groups.table import Commit, Committed
+from quafka_broker.partitions.errors import CorruptError
 from quafka_broker.partitions.partition import PartitionId, topic_hash
 from quafka_broker.partitions.producers import SequenceError
 from quafka_broker.server import Broker
@@ -37,7 +38,6 @@ from quafka_broker.snapshots.zones_ahead import make_ahead
 from quafka_broker.state import BrokerState
 from quafka_broker.topics.registry import INTERNAL_NAMES, Topic
 from quafka_broker.wal.disk import RealDisk
-from quafka_broker.wal.errors import CorruptError
 from quafka_broker.wal.log import Log
 from quafka_broker.wal.rewriter import RewritePolicy
 from quafka_broker.wal.verify import entries

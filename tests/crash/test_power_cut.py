@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quafka_broker.wal.errors import CorruptError
+from quafka_broker.partitions.errors import CorruptError
 from quafka_broker.wal.log import Log
 from quafka_broker.wal.writer import FsyncPolicy
 from tests.support.no_threads import no_threads

@@ -16,11 +16,11 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
 from quafka_broker.ops import produce
+from quafka_broker.partitions.errors import StorageError
 from quafka_broker.partitions.partition import Partition
 from quafka_broker.state import BrokerState
 from quafka_broker.topics.registry import Topic
 from quafka_broker.topics.retention import Retention
-from quafka_broker.wal.errors import StorageError
 from quafka_broker.wal.rewriter import RewritePolicy
 from quafka_mesh_ops.ops.records import ProduceOp, ProduceOpResp, ProduceOps
 from quafka_proto.errors import ErrorCode

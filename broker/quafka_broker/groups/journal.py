@@ -41,8 +41,8 @@ from quafka_broker.groups.event_codec import EventReader, encode
 from quafka_broker.groups.table import Commit, Event, Fact, Key, Place, Table, size_of
 from quafka_broker.journals import event_batches
 from quafka_broker.journals.internal_topics import Gap, read_values, verify
+from quafka_broker.partitions.errors import StorageError
 from quafka_broker.topics.registry import GROUPS
-from quafka_broker.wal.errors import StorageError
 from quafka_broker.wal.log import Log
 from quafka_proto.records import BatchHeader
 from quafka_telemetry.slices import Slices

@@ -24,9 +24,9 @@ from quafka_broker.groups.pace import Mark, Paces
 from quafka_broker.groups.states import State
 from quafka_broker.groups.table import Committed, Kept, Key, Place
 from quafka_broker.partitions import time_search
-from quafka_broker.partitions.partition import OffsetGoneError, Partition
+from quafka_broker.partitions.errors import OffsetGoneError, StorageError
+from quafka_broker.partitions.partition import Partition
 from quafka_broker.topics.registry import Topic
-from quafka_broker.wal.errors import StorageError
 from quafka_broker.wal.log import Log
 from quafka_proto.consumer_protocol import CONSUMER, assigned_partitions
 from quafka_proto.errors import Malformed

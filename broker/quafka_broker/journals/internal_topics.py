@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 from typing import NamedTuple
 
 from quafka_broker.journals import event_batches
+from quafka_broker.partitions.errors import StorageError
 from quafka_broker.partitions.partition import Partition, PartitionId
-from quafka_broker.wal.errors import StorageError
 from quafka_broker.wal.log import Log
 from quafka_proto.records import read_header
 

@@ -8,12 +8,12 @@ from dataclasses import replace
 from quafka_broker import broker_configs
 from quafka_broker.broker_configs import SETTINGS, BrokerConfigError, DynamicConfigs
 from quafka_broker.config import LogSettings
+from quafka_broker.partitions.errors import StorageError
 from quafka_broker.state import BrokerState
 from quafka_broker.topics import configs as topic_configs
 from quafka_broker.topics import registry as topics
 from quafka_broker.topics.configs import ConfigError
 from quafka_broker.topics.registry import Topic
-from quafka_broker.wal.errors import StorageError
 from quafka_mesh_ops import described_settings
 from quafka_mesh_ops.ops.admin import (
     AlterBrokerConfigs,

@@ -6,9 +6,9 @@ below the log start changes nothing; one above the high watermark is OFFSET_OUT_
 
 from __future__ import annotations
 
+from quafka_broker.partitions.errors import StorageError
 from quafka_broker.state import BrokerState
 from quafka_broker.topics.registry import Topic
-from quafka_broker.wal.errors import StorageError
 from quafka_mesh_ops.ops.records import (
     DeleteRecordsOp,
     DeleteRecordsOpResp,

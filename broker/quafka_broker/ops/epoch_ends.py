@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from quafka_broker.partitions.leader_epochs import UNDEFINED
 from quafka_broker.state import BrokerState
-from quafka_mesh_ops.ops.records import EpochEndOp, EpochEndOpResp, EpochEndOps, EpochEndOpsResp
+from quafka_mesh_ops.ops.records import (
+    EpochEnd,
+    EpochEndOp,
+    EpochEndOpResp,
+    EpochEndOps,
+    EpochEndOpsResp,
+)
 from quafka_mesh_ops.server import OpContext
 from quafka_proto.errors import ErrorCode
 from quafka_telemetry.slices import Slices
@@ -25,10 +31,10 @@ async def handle(state: BrokerState, context: OpContext, op: EpochEndOps) -> Epo
 def _end(state: BrokerState, org: int, op: EpochEndOp) -> EpochEndOpResp:
     topic = state.registry.by_name(org, op.topic)
     if topic is None or not topic.has(op.partition):
-        return EpochEndOpResp(UNDEFINED, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return EpochEndOpResp(EpochEnd(*UNDEFINED), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     epochs = state.log.epochs
     error = epochs.check(op.current_leader_epoch)
     if error:
-        return EpochEndOpResp(UNDEFINED, error)
+        return EpochEndOpResp(EpochEnd(*UNDEFINED), error)
     partition = state.log.partition(topic.partition_id(op.partition))
-    return EpochEndOpResp(epochs.end_of(partition, op.leader_epoch))
+    return EpochEndOpResp(EpochEnd(*epochs.end_of(partition, op.leader_epoch)))

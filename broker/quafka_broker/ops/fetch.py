@@ -16,11 +16,11 @@ import asyncio
 import time
 from dataclasses import dataclass
 
+from quafka_broker.partitions.errors import CorruptError, OffsetGoneError, StorageError
 from quafka_broker.partitions.leader_epochs import UNDEFINED
-from quafka_broker.partitions.partition import OffsetGoneError, Partition, PartitionId
+from quafka_broker.partitions.partition import Partition, PartitionId
 from quafka_broker.state import BrokerState
 from quafka_broker.topics.registry import unknown_topic
-from quafka_broker.wal.errors import CorruptError, StorageError
 from quafka_broker.wal.reader import ReadTimes, Room
 from quafka_mesh_ops.ops.codec import Buffer
 from quafka_mesh_ops.ops.records import (
@@ -195,7 +195,7 @@ def _target(state: BrokerState, org: int, op: FetchOp) -> _Target:
         if end == UNDEFINED:
             return _Target(op, partition, ErrorCode.OFFSET_OUT_OF_RANGE)
         if op.last_fetched_epoch > end.leader_epoch or op.fetch_offset > end.end_offset:
-            return _Target(op, partition, diverging=end)
+            return _Target(op, partition, diverging=EpochEnd(*end))
     if not partition.log_start <= op.fetch_offset <= partition.high_watermark:
         return _Target(op, partition, ErrorCode.OFFSET_OUT_OF_RANGE)
     return _Target(op, partition, uuid=topic.uuid)

@@ -6,8 +6,8 @@ from quafka_broker.groups.group import Group
 from quafka_broker.groups.states import State
 from quafka_broker.groups.subscription import subscribed_by
 from quafka_broker.groups.table import Place
+from quafka_broker.partitions.errors import StorageError
 from quafka_broker.state import BrokerState
-from quafka_broker.wal.errors import StorageError
 from quafka_mesh_ops.ops.groups import (
     DeleteGroups,
     DeleteGroupsResp,

@@ -14,9 +14,9 @@ Where there is no such record the offset is -1, with no error (Kafka).
 from __future__ import annotations
 
 from quafka_broker.partitions import time_search
-from quafka_broker.partitions.partition import OffsetGoneError, Partition
+from quafka_broker.partitions.errors import CorruptError, OffsetGoneError, StorageError
+from quafka_broker.partitions.partition import Partition
 from quafka_broker.state import BrokerState
-from quafka_broker.wal.errors import CorruptError, StorageError
 from quafka_mesh_ops.ops.records import (
     ListOffsetsOp,
     ListOffsetsOpResp,

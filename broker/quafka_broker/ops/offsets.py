@@ -15,9 +15,9 @@ from collections.abc import Generator, Iterator
 from operator import itemgetter
 
 from quafka_broker.groups.table import Commit, Committed, Place
+from quafka_broker.partitions.errors import StorageError
 from quafka_broker.state import BrokerState
 from quafka_broker.topics.registry import unknown_topic
-from quafka_broker.wal.errors import StorageError
 from quafka_mesh_ops.ops.groups import (
     CommitOffset,
     CommitOffsets,

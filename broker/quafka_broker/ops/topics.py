@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from quafka_broker.partitions.errors import StorageError
 from quafka_broker.state import BrokerState
 from quafka_broker.topics import configs as topic_configs
 from quafka_broker.topics.org_topics import OrgFullError
 from quafka_broker.topics.registry import Topic, legal_name, unknown_topic
-from quafka_broker.wal.errors import StorageError
 from quafka_mesh_ops.ops.records import (
     ConfigEntry,
     CreateTopic,

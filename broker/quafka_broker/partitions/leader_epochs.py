@@ -10,13 +10,22 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from quafka_broker.partitions.partition import Partition
-from quafka_mesh_ops.ops.records import EpochEnd
 from quafka_proto.errors import ErrorCode
 
+_UNKNOWN = -1
+
+
+class EpochEnd(NamedTuple):
+    """A leader epoch of a partition, and the first offset after it."""
+
+    leader_epoch: int
+    end_offset: int
+
+
 UNDEFINED = EpochEnd(-1, -1)
-_NOT_SAID = -1
 
 
 class LeaderEpochs:
@@ -93,7 +102,7 @@ class LeaderEpochs:
 
     def check(self, current: int) -> ErrorCode:
         """What a client is told that takes `current` for the leader epoch; -1: it does not say."""
-        if current in (_NOT_SAID, self.current):
+        if current in (_UNKNOWN, self.current):
             return ErrorCode.NONE
         if current < self.current:
             return ErrorCode.FENCED_LEADER_EPOCH

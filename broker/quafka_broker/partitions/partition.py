@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from blake3 import blake3
 
+from quafka_broker.partitions.errors import OffsetGoneError
 from quafka_broker.partitions.ids import GlobalIds
 from quafka_broker.partitions.sparse_index import SparseIndex
 from quafka_proto.log_format import IndexRow
@@ -42,10 +43,6 @@ class PartitionId(NamedTuple):
     def key(self) -> str:
         """Rafka's key: "{org_id}-{topic_hash_decimal}-{partition}"."""
         return f"{self.org_id}-{int.from_bytes(self.topic_hash, 'big')}-{self.partition}"
-
-
-class OffsetGoneError(Exception):
-    """The log start has moved above an offset."""
 
 
 class PartitionState(NamedTuple):

@@ -42,8 +42,8 @@ from dataclasses import dataclass, field
 from time import time_ns
 from typing import NamedTuple
 
+from quafka_broker.partitions.errors import InDoubtError
 from quafka_broker.partitions.partition import PartitionId
-from quafka_broker.wal.errors import InDoubtError
 from quafka_proto.errors import ErrorCode
 from quafka_proto.log_format import IndexRow
 from quafka_proto.records import BatchHeader

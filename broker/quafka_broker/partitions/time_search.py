@@ -9,13 +9,27 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
-from quafka_broker.partitions.partition import OffsetGoneError, Partition
+from quafka_broker.partitions.errors import OffsetGoneError
+from quafka_broker.partitions.partition import Partition
 from quafka_broker.partitions.sparse_index import Block
-from quafka_broker.wal.log import Log
 from quafka_proto.log_format import IndexRow
 from quafka_proto.record_codec import iter_records
+
+
+class RecordReader(Protocol):
+    """Reads index rows and record batches of a partition; the log does."""
+
+    async def rows(self, partition: Partition, start: int, end: int) -> list[IndexRow]:
+        """The index rows of the batches that hold readable offsets in [start, end)."""
+        ...
+
+    async def read(
+        self, partition: Partition, offset: int, max_bytes: int, *, at_least_one: bool
+    ) -> list[memoryview]:
+        """Whole batches from the one that holds `offset` on."""
+        ...
 
 
 class Stamp(NamedTuple):
@@ -25,7 +39,7 @@ class Stamp(NamedTuple):
     timestamp: int
 
 
-async def first_from(log: Log, partition: Partition, timestamp: int) -> Stamp | None:
+async def first_from(source: RecordReader, partition: Partition, timestamp: int) -> Stamp | None:
     """The first record with a timestamp at or above this one.
 
     Raises:
@@ -33,10 +47,10 @@ async def first_from(log: Log, partition: Partition, timestamp: int) -> Stamp | 
     """
     offset = partition.log_start
     while (block := partition.batches.first_reaching(timestamp, offset)) is not None:
-        for row in await _rows(log, partition, block):
+        for row in await _rows(source, partition, block):
             if row.max_timestamp >= timestamp:
                 found = await _in_batch(
-                    log, partition, row, lambda stamps: _first(stamps, timestamp)
+                    source, partition, row, lambda stamps: _first(stamps, timestamp)
                 )
                 if found is not None:
                     return found
@@ -44,7 +58,7 @@ async def first_from(log: Log, partition: Partition, timestamp: int) -> Stamp | 
     return None
 
 
-async def latest(log: Log, partition: Partition) -> Stamp | None:
+async def latest(source: RecordReader, partition: Partition) -> Stamp | None:
     """The record with the greatest timestamp; the first of equal ones.
 
     Raises:
@@ -55,19 +69,21 @@ async def latest(log: Log, partition: Partition) -> Stamp | None:
         return None
     # Of the first block, and of its first batch, a part may have been removed.
     rest = partition.batches.greatest(start.end)
-    rows = await _rows(log, partition, start)
+    rows = await _rows(source, partition, start)
     stamps: list[Stamp | None] = []
     if rows and rows[0].base_offset < partition.log_start:
-        stamps.append(await _in_batch(log, partition, rows.pop(0), _greatest))
+        stamps.append(await _in_batch(source, partition, rows.pop(0), _greatest))
     if rest is not None:
-        rows += await _rows(log, partition, rest)
+        rows += await _rows(source, partition, rest)
     if rows:
         best = max(rows, key=lambda row: row.max_timestamp)
-        stamps.append(await _in_batch(log, partition, best, _greatest))
+        stamps.append(await _in_batch(source, partition, best, _greatest))
     return max(filter(None, stamps), key=lambda stamp: stamp.timestamp, default=None)
 
 
-async def timestamp_of(log: Log, partition: Partition, offset: int, *, exact: bool) -> int | None:
+async def timestamp_of(
+    source: RecordReader, partition: Partition, offset: int, *, exact: bool
+) -> int | None:
     """The timestamp of the record at a readable offset; None where it is lost to damage.
 
     Unless it must be `exact`, it is the greatest of its batch, which takes the index alone.
@@ -76,13 +92,13 @@ async def timestamp_of(log: Log, partition: Partition, offset: int, *, exact: bo
         StorageError, Malformed: the log cannot be read.
         OffsetGoneError: the log start is above it.
     """
-    rows = await log.rows(partition, offset, offset + 1)
+    rows = await source.rows(partition, offset, offset + 1)
     if not rows:
         return None
     if not exact or rows[0].record_count == 1:
         return rows[0].max_timestamp
     found = await _in_batch(
-        log,
+        source,
         partition,
         rows[0],
         lambda stamps: next((s for s in stamps if s.offset == offset), None),
@@ -90,17 +106,17 @@ async def timestamp_of(log: Log, partition: Partition, offset: int, *, exact: bo
     return found.timestamp if found is not None else None
 
 
-async def _rows(log: Log, partition: Partition, block: Block) -> list[IndexRow]:
+async def _rows(source: RecordReader, partition: Partition, block: Block) -> list[IndexRow]:
     """The rows of what is left of a block."""
     while True:
         try:
-            return await log.rows(partition, max(block.start, partition.log_start), block.end)
+            return await source.rows(partition, max(block.start, partition.log_start), block.end)
         except OffsetGoneError:
             continue  # the log start moves while we read
 
 
 async def _in_batch(
-    log: Log,
+    source: RecordReader,
     partition: Partition,
     row: IndexRow,
     choose: Callable[[Iterator[Stamp]], Stamp | None],
@@ -108,7 +124,7 @@ async def _in_batch(
     """What is chosen of the batch's records that are left."""
     try:
         offset = max(row.base_offset, partition.log_start)
-        batches = await log.read(partition, offset, 0, at_least_one=True)
+        batches = await source.read(partition, offset, 0, at_least_one=True)
     except OffsetGoneError:
         return None
     if not batches:

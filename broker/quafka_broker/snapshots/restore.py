@@ -19,6 +19,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
 
+from quafka_broker.partitions.errors import StorageError
 from quafka_broker.server import DataFolder
 from quafka_broker.snapshots.restored_files import RestoredFiles
 from quafka_broker.snapshots.restored_state import make_startable
@@ -26,7 +27,7 @@ from quafka_broker.snapshots.verify import Verification
 from quafka_broker.topics.replay import BadRegistryError
 from quafka_broker.wal.disk import RealDisk, sync_folder
 from quafka_broker.wal.epoch_file import require_new_epoch
-from quafka_broker.wal.errors import DamagedLogError, StorageError
+from quafka_broker.wal.errors import DamagedLogError
 from quafka_broker.wal.segment import Segment
 from quafka_objects.folder import FolderStore
 from quafka_objects.store import ObjectStore

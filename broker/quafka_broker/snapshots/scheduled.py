@@ -14,6 +14,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from quafka_broker.partitions.errors import StorageError
 from quafka_broker.snapshots.catalog import drop, load_all
 from quafka_broker.snapshots.control import ControlError
 from quafka_broker.snapshots.create import Creation, SnapshotError
@@ -21,7 +22,7 @@ from quafka_broker.snapshots.destination import Destination, Lock
 from quafka_broker.snapshots.from_broker import local_cut
 from quafka_broker.snapshots.open_destination import open_destination
 from quafka_broker.topics.replay import BadRegistryError
-from quafka_broker.wal.errors import DamagedLogError, StorageError
+from quafka_broker.wal.errors import DamagedLogError
 from quafka_proto.errors import Malformed
 from quafka_proto.snapshot_format import Manifest
 from quafka_telemetry.startup import StartupError

@@ -15,12 +15,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from time import time_ns
 
-from quafka_broker.partitions.partition import OffsetGoneError, Partition, PartitionId
+from quafka_broker.partitions.errors import OffsetGoneError, StorageError
+from quafka_broker.partitions.partition import Partition, PartitionId
 from quafka_broker.partitions.sparse_index import Block
 from quafka_broker.state import BrokerState
 from quafka_broker.topics.configs import TopicPolicy
 from quafka_broker.topics.registry import Topic
-from quafka_broker.wal.errors import StorageError
 from quafka_proto.log_format import IndexRow
 from quafka_telemetry.slices import Slices
 

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
+from quafka_broker.partitions.errors import CorruptError, StorageError
 from quafka_broker.partitions.leader_epochs import LeaderEpochs
 from quafka_broker.partitions.partition import Partition, PartitionId
 from quafka_broker.partitions.producers import Producers
@@ -25,7 +26,6 @@ from quafka_broker.wal.commit_group import WriteTimes
 from quafka_broker.wal.contents import Contents
 from quafka_broker.wal.disk import Disk
 from quafka_broker.wal.epoch_file import EpochFile, Evidence
-from quafka_broker.wal.errors import CorruptError, StorageError
 from quafka_broker.wal.mend import mend_index
 from quafka_broker.wal.quarantine import Damage
 from quafka_broker.wal.reader import Reader, ReadTimes, Room

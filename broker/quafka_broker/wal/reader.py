@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import NamedTuple, TypeVar
 
+from quafka_broker.partitions.errors import CorruptError
 from quafka_broker.partitions.partition import Partition, PartitionId
 from quafka_broker.wal.contents import Contents
 from quafka_broker.wal.disk import File
-from quafka_broker.wal.errors import CorruptError
 from quafka_broker.wal.quarantine import damaged_entry
 from quafka_broker.wal.segment import BadIndexError, Read, Rows, Segment
 from quafka_proto.errors import Malformed

@@ -17,11 +17,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from quafka_broker.partitions.errors import InDoubtError, StorageError
 from quafka_broker.partitions.partition import Partition, PartitionId
 from quafka_broker.wal.commit_group import Append, Group, WriteTimes
 from quafka_broker.wal.contents import Contents
 from quafka_broker.wal.disk import Disk, File
-from quafka_broker.wal.errors import InDoubtError, StorageError, SyncError
+from quafka_broker.wal.errors import SyncError
 from quafka_broker.wal.reserve import Reserve
 from quafka_broker.wal.segment import Segment
 from quafka_proto.log_format import FILE_HEADER_SIZE

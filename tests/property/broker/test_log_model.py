@@ -10,8 +10,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from quafka_broker.partitions.errors import CorruptError, StorageError
 from quafka_broker.partitions.producers import Producers
-from quafka_broker.wal.errors import CorruptError, StorageError
 from quafka_broker.wal.log import Log
 from quafka_broker.wal.segment import log_name
 from quafka_broker.wal.writer import FsyncPolicy

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from quafka_broker.partitions.errors import StorageError
 from quafka_broker.wal.epoch_file import (
     NAME,
     SKIPPED,
@@ -19,7 +20,6 @@ from quafka_broker.wal.epoch_file import (
     require_new_epoch,
     save,
 )
-from quafka_broker.wal.errors import StorageError
 from quafka_broker.wal.log import Log
 from quafka_broker.wal.writer import FsyncPolicy
 from quafka_proto.log_format import FILE_HEADER_SIZE, INDEX_ROW_SIZE, decode_row, encode_row

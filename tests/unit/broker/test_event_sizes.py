@@ -12,11 +12,11 @@ from quafka_broker.groups.event_codec import encode
 from quafka_broker.groups.table import Commit, Committed
 from quafka_broker.journals.event_batches import BATCH_BYTES
 from quafka_broker.ops import topics as topic_ops
+from quafka_broker.partitions.errors import StorageError
 from quafka_broker.partitions.partition import Partition
 from quafka_broker.state import BrokerState
 from quafka_broker.topics import registry as topics
 from quafka_broker.topics.registry import GROUPS
-from quafka_broker.wal.errors import StorageError
 from quafka_mesh_ops.ops.records import ConfigEntry, CreateTopic
 from quafka_proto.compression import DECOMPRESSED_LIMIT
 from quafka_proto.errors import ErrorCode

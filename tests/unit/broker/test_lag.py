@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from quafka_broker.groups.states import State
 from quafka_broker.ops import group_lag, groups, offsets
 from quafka_broker.partitions import time_search
+from quafka_broker.partitions.errors import StorageError
 from quafka_broker.state import BrokerState
 from quafka_broker.topics.registry import Topic
-from quafka_broker.wal.errors import StorageError
 from quafka_mesh_ops.ops.groups import (
     Assignment,
     CommitOffset,

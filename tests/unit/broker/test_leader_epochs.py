@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quafka_broker.partitions.leader_epochs import UNDEFINED, LeaderEpochs
-from quafka_broker.partitions.partition import OffsetGoneError, Partition
-from quafka_mesh_ops.ops.records import EpochEnd
+from quafka_broker.partitions.errors import OffsetGoneError
+from quafka_broker.partitions.leader_epochs import UNDEFINED, EpochEnd, LeaderEpochs
+from quafka_broker.partitions.partition import Partition
 from quafka_proto.errors import ErrorCode
 from quafka_proto.log_format import IndexRow
 from tests.unit.broker.tools import topic_id

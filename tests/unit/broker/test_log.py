@@ -8,8 +8,8 @@ from typing import cast
 
 import pytest
 
+from quafka_broker.partitions.errors import StorageError
 from quafka_broker.wal.disk import File, RealDisk
-from quafka_broker.wal.errors import StorageError
 from quafka_broker.wal.log import _has_freed
 from quafka_broker.wal.segment import Segment
 from quafka_broker.wal.writer import FsyncPolicy

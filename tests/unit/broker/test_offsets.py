@@ -11,10 +11,10 @@ import pytest
 from quafka_broker.groups import journal
 from quafka_broker.groups.states import State
 from quafka_broker.ops import groups, offsets
+from quafka_broker.partitions.errors import StorageError
 from quafka_broker.state import BrokerState
 from quafka_broker.topics.registry import GROUPS
 from quafka_broker.topics.replay import BadRegistryError
-from quafka_broker.wal.errors import StorageError
 from quafka_mesh_ops.ops.groups import (
     Assignment,
     CommitOffset,

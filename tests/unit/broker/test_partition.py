@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quafka_broker.partitions.partition import OffsetGoneError, Partition
+from quafka_broker.partitions.errors import OffsetGoneError
+from quafka_broker.partitions.partition import Partition
 from quafka_broker.partitions.sparse_index import BATCHES_PER_BLOCK, SparseIndex
 from quafka_proto.log_format import IndexRow
 from tests.unit.broker.tools import topic_id

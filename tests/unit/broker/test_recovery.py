@@ -6,8 +6,9 @@ import re
 
 import pytest
 
+from quafka_broker.partitions.errors import CorruptError
 from quafka_broker.partitions.producers import Producers
-from quafka_broker.wal.errors import CorruptError, DamagedLogError
+from quafka_broker.wal.errors import DamagedLogError
 from quafka_broker.wal.log import Log
 from quafka_broker.wal.segment import index_name, log_name
 from quafka_broker.wal.writer import FsyncPolicy

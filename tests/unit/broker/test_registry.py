@@ -12,6 +12,7 @@ import pytest
 
 from quafka_broker.config import BrokerConfig
 from quafka_broker.ops import producer_ids, topics
+from quafka_broker.partitions.errors import StorageError
 from quafka_broker.state import BrokerState
 from quafka_broker.topics.registry import (
     REGISTRY,
@@ -23,7 +24,6 @@ from quafka_broker.topics.registry import (
     ulid,
 )
 from quafka_broker.topics.replay import BadRegistryError
-from quafka_broker.wal.errors import StorageError
 from quafka_mesh_ops.ops.records import CreateTopic, DeleteTopic, DescribeTopics, InitProducerId
 from quafka_proto.errors import ErrorCode
 from tests.unit.broker.memory_disk import MemoryDisk

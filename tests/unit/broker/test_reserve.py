@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from quafka_broker.partitions.errors import StorageError
 from quafka_broker.partitions.producers import Producers
 from quafka_broker.wal.disk import RealDisk
-from quafka_broker.wal.errors import StorageError
 from quafka_broker.wal.log import Log
 from quafka_broker.wal.reserve import NAME
 from quafka_broker.wal.writer import FsyncPolicy

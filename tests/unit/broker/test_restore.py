@@ -13,6 +13,7 @@ from unittest.mock import patch
 
 import pytest
 
+from quafka_broker.partitions.errors import StorageError
 from quafka_broker.server import DataFolder
 from quafka_broker.snapshots.destination import Destination
 from quafka_broker.snapshots.folder_destination import FolderDestination
@@ -21,7 +22,6 @@ from quafka_broker.snapshots.restored_state import SKIPPED_PRODUCER_IDS
 from quafka_broker.state import BrokerState
 from quafka_broker.topics.registry import Topic
 from quafka_broker.wal.epoch_file import SKIPPED
-from quafka_broker.wal.errors import StorageError
 from quafka_mesh_ops.ops.records import ProduceOp
 from quafka_proto.errors import ErrorCode
 from quafka_proto.record_codec import iter_records

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from quafka_broker.partitions.errors import CorruptError
 from quafka_broker.partitions.partition import Partition
 from quafka_broker.partitions.producers import Producers
 from quafka_broker.state import BrokerState
 from quafka_broker.wal import rewriter
 from quafka_broker.wal.disk import RealDisk
-from quafka_broker.wal.errors import CorruptError
 from quafka_broker.wal.log import Log
 from quafka_broker.wal.rewriter import RewritePolicy
 from quafka_broker.wal.segment import Segment, log_name
