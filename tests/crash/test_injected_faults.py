@@ -126,8 +126,7 @@ def test_real_clients_get_everything_through_a_disk_that_fails_now_and_then(
 def test_a_full_disk_refuses_writes_serves_reads_and_takes_writes_when_there_is_room(
     tmp_path: Path,
 ) -> None:
-    folder = tmp_path / "small"
-    with mountable(), tmpfs(folder, mebibytes=4):
+    with mountable(), tmpfs(mebibytes=4) as folder:
         ballast = folder / "ballast"
         ballast.write_bytes(bytes(2 << 20))
         with Cluster(tmp_path, data=folder / "data") as cluster:

@@ -28,7 +28,7 @@ from tests.support.confluent import consume
 from tests.support.flights import Flight, flights
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-SOME = 30_000
+SOME = 10_000
 NOTEBOOK = Path(__file__).parents[2] / "docs" / "examples" / "flights.py"
 
 

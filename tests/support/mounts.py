@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Self
 
 import pytest
@@ -48,18 +49,21 @@ def mountable() -> Iterator[None]:
 
 
 @contextmanager
-def tmpfs(folder: Path, mebibytes: int) -> Iterator[None]:
+def tmpfs(mebibytes: int) -> Iterator[Path]:
     """A small file system in memory, mounted at a new folder.
+
+    The folder is not one of pytest's: pytest clears those of earlier runs, and cannot clear a mount
+    that a killed run has left.
 
     Raises:
         CannotMountError: this machine or this user may not.
     """
-    folder.mkdir()
-    mount("-t", "tmpfs", "-o", f"size={mebibytes}m", "quafka-test", str(folder))
-    try:
-        yield
-    finally:
-        _run("umount", str(folder))
+    with TemporaryDirectory(prefix="quafka-tmpfs-") as folder:
+        mount("-t", "tmpfs", "-o", f"size={mebibytes}m", "quafka-test", folder)
+        try:
+            yield Path(folder)
+        finally:
+            _run("umount", folder)
 
 
 class LoopFilesystem:

@@ -20,7 +20,7 @@ from quafka.client.positions import Position
 from quafka.commands.kafka_client import Troubles, available, config
 from quafka.commands.options import UsageError, bootstrap
 from quafka.commands.records import Record, as_line, template
-from quafka.commands.run import EXIT_DONE, complain, guarded
+from quafka.commands.run import EXIT_DONE, complain, guarded, interruptible
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, Message, TopicPartition
@@ -149,13 +149,15 @@ class _Reading:
         self.assigned = True
 
     def run(self) -> None:
-        """Read and print until done. Raises ClientError."""
-        while not self._enough():
-            wanted = _AT_ONCE if self._left is None else min(_AT_ONCE, self._left)
-            found = self._consumer.consume(wanted, _WAIT_SECONDS)
-            if found:
-                self._troubles.over()
-                self._all(found)
+        """Read and print until done. Raises ClientError, and KeyboardInterrupt after Ctrl-C."""
+        with interruptible() as check:
+            while not self._enough():
+                wanted = _AT_ONCE if self._left is None else min(_AT_ONCE, self._left)
+                found = self._consumer.consume(wanted, _WAIT_SECONDS)
+                check()
+                if found:
+                    self._troubles.over()
+                    self._all(found)
 
     def _enough(self) -> bool:
         if self._left == 0:

@@ -13,8 +13,11 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import signal
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
 
 from quafka.client.cluster import Cluster
 from quafka.client.errors import ClientError
@@ -51,6 +54,31 @@ def guarded(work: Callable[[], int]) -> int:
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     return code
+
+
+@contextmanager
+def interruptible() -> Iterator[Callable[[], None]]:
+    """Yields a check for a loop around C code; it raises KeyboardInterrupt after Ctrl-C.
+
+    Python raises KeyboardInterrupt wherever it is. In a callback from C, or while an object is
+    freed, the exception is printed and lost, and the loop would go on. Main thread only.
+    """
+    pressed = False
+
+    def remember(_signal: int, _frame: FrameType | None) -> None:
+        nonlocal pressed
+        pressed = True
+        raise KeyboardInterrupt
+
+    def check() -> None:
+        if pressed:
+            raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGINT, remember)
+    try:
+        yield check
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def complain(sentence: str) -> None:
