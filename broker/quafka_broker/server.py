@@ -39,8 +39,9 @@ from quafka_broker.ops import (
     topics,
 )
 from quafka_broker.partitions.errors import StorageError
-from quafka_broker.snapshots.control import Control
-from quafka_broker.snapshots.schedule import Schedule
+from quafka_broker.snapshots.control_server import ControlServer
+from quafka_broker.snapshots.housekeeping import run_housekeeping
+from quafka_broker.snapshots.scheduler import SnapshotScheduler
 from quafka_broker.state import BrokerState
 from quafka_broker.topics.registry import REGISTRY_ORG
 from quafka_broker.topics.replay import BadRegistryError
@@ -174,7 +175,7 @@ class Broker:
         self._mesh: MeshServer | None = None
         self._allowed: AllowList | None = None
         self._rewriter: Rewriter | None = None
-        self._control: Control | None = None
+        self._control: ControlServer | None = None
         self._background: list[asyncio.Task[None]] = []
         self._address = self._operations_address = ("", 0)
         self._operations = Operations(self._problems)
@@ -208,7 +209,7 @@ class Broker:
         )
         allowed = self._allowed = AllowList(config.mesh_allow, config.mesh_allowed_file)
         state = self._state = BrokerState(config, wal)
-        schedule = Schedule(state) if config.snapshot_interval_ms else None
+        scheduler = SnapshotScheduler(state) if config.snapshot_interval_ms else None
         try:
             with without_gc():
                 await asyncio.to_thread(wal.open, state.producers)
@@ -246,14 +247,15 @@ class Broker:
         self._background = [
             asyncio.create_task(Retention(state).run()),
             asyncio.create_task(self._rewriter.run()),
+            asyncio.create_task(run_housekeeping(state, config.data)),
         ]
-        self._control = Control(state, config.data)
+        self._control = ControlServer(state, config.data)
         try:
             await self._control.start()
         except OSError as e:
             raise StartupError(f"cannot listen in {config.data}: {e.strerror or e}") from e
-        if schedule is not None:
-            self._background.append(asyncio.create_task(schedule.run()))
+        if scheduler is not None:
+            self._background.append(asyncio.create_task(scheduler.run()))
         self._busy_with = ""
 
     async def _outlive_leases(self, held: float) -> None:

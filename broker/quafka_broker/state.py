@@ -21,7 +21,7 @@ from quafka_broker.partitions.errors import OffsetGoneError, StorageError
 from quafka_broker.partitions.partition import PartitionId
 from quafka_broker.partitions.producers import Producers
 from quafka_broker.partitions.purgatory import Purgatory
-from quafka_broker.snapshots.status import SnapshotStatus
+from quafka_broker.snapshots.scheduler_status import SchedulerStatus
 from quafka_broker.topics import configs as topic_configs
 from quafka_broker.topics import registry as topics
 from quafka_broker.topics.configs import Configs, TopicPolicy
@@ -69,7 +69,7 @@ class BrokerState:
     retention_changed: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when a topic's retention has been changed."""
     groups: Coordinator = field(init=False)
-    snapshots: SnapshotStatus = field(init=False)
+    snapshots: SchedulerStatus = field(init=False)
     events_kept: int = 1_000
     """The registry is not restated before it has had so many events."""
     _changing: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -89,7 +89,7 @@ class BrokerState:
         self.producers = Producers(
             config.max_producers_per_org, expiration_ms=config.producer_id_expiration_ms
         )
-        self.snapshots = SnapshotStatus(config.snapshot_interval_ms)
+        self.snapshots = SchedulerStatus(config.snapshot_interval_ms)
         limits = Limits(
             config.group_min_session_timeout_ms / 1000,
             config.group_max_session_timeout_ms / 1000,

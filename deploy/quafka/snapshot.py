@@ -19,14 +19,14 @@ from typing import Any
 from quafka.commands.output import Quantity, facts, table
 from quafka_broker.partitions.errors import StorageError
 from quafka_broker.snapshots.catalog import drop, expired, load, snapshot_ids
-from quafka_broker.snapshots.control import ControlError
+from quafka_broker.snapshots.control_socket import ControlError
 from quafka_broker.snapshots.create import Creation, Made, SnapshotError
+from quafka_broker.snapshots.cut import Cut
+from quafka_broker.snapshots.cut_files import CutFiles
 from quafka_broker.snapshots.destination import Destination
-from quafka_broker.snapshots.from_broker import local_cut
+from quafka_broker.snapshots.local_cut import local_cut
 from quafka_broker.snapshots.open_destination import open_destination
-from quafka_broker.snapshots.pins import Cut
 from quafka_broker.snapshots.restore import DamagedSnapshotError, Restored, RestoreError, restore
-from quafka_broker.snapshots.source import Source
 from quafka_broker.snapshots.verify import Verification
 from quafka_broker.topics.replay import BadRegistryError
 from quafka_broker.wal.errors import DamagedLogError
@@ -140,7 +140,7 @@ def _out_of_the_way() -> Generator[None]:
             os.setpriority(os.PRIO_PROCESS, 0, before)
 
 
-def _cut(options: argparse.Namespace) -> AbstractContextManager[tuple[Cut, Source]]:
+def _cut(options: argparse.Namespace) -> AbstractContextManager[tuple[Cut, CutFiles]]:
     if options.broker is not None:
         return _remote_cut(options)
     if options.broker_id is not None:
@@ -152,8 +152,8 @@ def _cut(options: argparse.Namespace) -> AbstractContextManager[tuple[Cut, Sourc
     return local_cut(options.data)
 
 
-def _remote_cut(options: argparse.Namespace) -> AbstractContextManager[tuple[Cut, Source]]:
-    from quafka_broker.snapshots.over_mesh import Remote, remote_cut
+def _remote_cut(options: argparse.Namespace) -> AbstractContextManager[tuple[Cut, CutFiles]]:
+    from quafka_broker.snapshots.remote_cut import Remote, remote_cut
 
     try:
         split_address(options.broker)

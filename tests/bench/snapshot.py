@@ -28,8 +28,8 @@ from quafka_broker.config import BrokerConfig
 from quafka_broker.snapshots.create import Creation, Made
 from quafka_broker.snapshots.destination import Destination
 from quafka_broker.snapshots.folder_destination import FolderDestination
-from quafka_broker.snapshots.from_broker import local_cut
-from quafka_broker.snapshots.zones_ahead import ZONES
+from quafka_broker.snapshots.local_cut import local_cut
+from quafka_broker.snapshots.zone_cache import ZONES
 from quafka_broker.state import BrokerState
 from quafka_broker.wal.disk import RealDisk
 from quafka_broker.wal.log import Log

@@ -34,7 +34,7 @@ from quafka_broker.partitions.partition import PartitionId, topic_hash
 from quafka_broker.partitions.producers import SequenceError
 from quafka_broker.server import Broker
 from quafka_broker.snapshots.pins import pin
-from quafka_broker.snapshots.zones_ahead import make_ahead
+from quafka_broker.snapshots.zone_cache import fill_zone_cache
 from quafka_broker.state import BrokerState
 from quafka_broker.topics.registry import INTERNAL_NAMES, Topic
 from quafka_broker.wal.disk import RealDisk
@@ -227,7 +227,7 @@ async def build(folder: Path) -> World:
     async with opened(folder) as state:
         await _fill(state, world)
     async with opened(folder) as state:
-        await asyncio.to_thread(make_ahead, folder, state.log.segments())
+        await asyncio.to_thread(fill_zone_cache, folder, state.log.segments())
         await pin(state, folder, local=True)
     for path in sorted((folder / "wal").glob("*.log")):
         found = entries(RealDisk(folder / "wal"), int(path.stem))

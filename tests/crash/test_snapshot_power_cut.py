@@ -20,12 +20,12 @@ import pytest
 from pyspark_quafka import export_parquet
 from quafka_broker.snapshots import catalog
 from quafka_broker.snapshots.create import Creation
+from quafka_broker.snapshots.cut_files import PinnedFiles
 from quafka_broker.snapshots.destination import Destination
 from quafka_broker.snapshots.folder_destination import FolderDestination
-from quafka_broker.snapshots.pins import held, pin, read_pin
-from quafka_broker.snapshots.source import PinnedFiles
+from quafka_broker.snapshots.pins import held, pin, pinned_cut
 from quafka_broker.snapshots.verify import Verification
-from quafka_broker.snapshots.zones_ahead import make_ahead
+from quafka_broker.snapshots.zone_cache import fill_zone_cache
 from quafka_proto.snapshot_format import manifest_path
 from tests.crash.recorded_folders import FATES, Moment, Names, Operation, Recorder, Sync, SyncNames
 from tests.support.mounts import LoopFilesystem, mountable
@@ -74,7 +74,7 @@ async def creation(folder: Path, *, links: bool, org: int | None = None) -> Reco
         wal = _files(data / "wal")
         recorder = Recorder(disk, data / "wal")
         with recorder.recording(None if links else store.root):
-            assert make_ahead(data, state.log.segments()) > 1
+            assert fill_zone_cache(data, state.log.segments()) > 1
             made = (await snapshot(state, store, org=org)).manifest.id
     records = {first: 20, over: 30, made: 70}
     return Recorded(recorder, "lake", wal, records, {first}, {first, made})
@@ -291,7 +291,7 @@ async def _make(disk: LoopFilesystem, store: Destination, data: Path, steps: int
     async with state_in(data) as state:
         name = await pin(state, data, local=True)
         with held(data, name) as folder, store.locked() as lock:
-            creation = Creation(store, PinnedFiles(folder), read_pin(data, name), step=step)
+            creation = Creation(store, PinnedFiles(folder), pinned_cut(data, name), step=step)
             return creation.run(lock).manifest.id
 
 

@@ -178,7 +178,7 @@ def test_from_elsewhere(
     Identity.create(stranger)
     nothing = tmp_path / "nothing"
     command = ["snapshot", "create", str(nothing), *at(cluster), "--node-key", str(stranger)]
-    with patch("quafka_broker.snapshots.over_mesh._CONNECT_SECONDS", 1.0):
+    with patch("quafka_broker.snapshots.remote_cut._CONNECT_SECONDS", 1.0):
         assert main(command) == 2
     assert "allow-list" in capsys.readouterr().err
     assert manifests(nothing) == []
@@ -292,6 +292,6 @@ def test_a_disk_that_is_full_behind_the_snapshot(
 def test_an_object_store_needs_its_extra(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "quafka_objects.bucket", None)
+    monkeypatch.setitem(sys.modules, "quafka_broker.snapshots.bucket_destination", None)
     assert main(["snapshot", "list", "s3://bucket/lake"]) == 2
     assert "quafka[s3]" in capsys.readouterr().err

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from quafka_broker.snapshots import pins
+from quafka_broker.snapshots.cut import WHOLE_LOG
+from quafka_broker.snapshots.cut_files import PinnedFiles
 from quafka_broker.snapshots.org_reader import read_org
-from quafka_broker.snapshots.source import PinnedFiles
 from quafka_broker.state import BrokerState
 from quafka_mesh_ops.errors import OpFailedError
 from quafka_mesh_ops.ops.snapshots import (
@@ -40,7 +41,7 @@ T = TypeVar("T")
 
 async def pin(state: BrokerState, context: OpContext, _op: PinSnapshot) -> PinSnapshotResp:
     """Take a cut of the whole log, and hold it under a lease."""
-    return await _pin(state, context, pins.WHOLE_LOG)
+    return await _pin(state, context, WHOLE_LOG)
 
 
 async def pin_org(state: BrokerState, context: OpContext, _op: PinOrg) -> PinSnapshotResp:
@@ -50,7 +51,7 @@ async def pin_org(state: BrokerState, context: OpContext, _op: PinOrg) -> PinSna
 
 async def read(state: BrokerState, context: OpContext, op: ReadPinned) -> ReadPinnedResp:
     """Read what a pin holds; its lease begins anew."""
-    folder = _own(state, context, op.pin, pins.WHOLE_LOG)
+    folder = _own(state, context, op.pin, WHOLE_LOG)
     if min(op.segment, op.position) < 0 or not 0 < op.size <= MAX_READ:
         raise OpFailedError(ErrorCode.INVALID_REQUEST)
     files = PinnedFiles(folder)
@@ -73,7 +74,7 @@ async def read_org_pinned(
 
 async def unpin(state: BrokerState, context: OpContext, op: UnpinSnapshot) -> UnpinSnapshotResp:
     """Let go of what a pin holds."""
-    return await _unpin(state, context, op.pin, pins.WHOLE_LOG)
+    return await _unpin(state, context, op.pin, WHOLE_LOG)
 
 
 async def unpin_org(state: BrokerState, context: OpContext, op: UnpinOrg) -> UnpinSnapshotResp:
@@ -85,19 +86,19 @@ async def _pin(state: BrokerState, context: OpContext, org: int) -> PinSnapshotR
     data = state.config.data
     try:
         name = await pins.pin(state, data, local=False, owner=context.peer, org=org)
-        about = await asyncio.to_thread(pins.about, data, name)
+        about = await asyncio.to_thread(pins.encoded_cut, data, name)
     except pins.TooManyPinsError as e:
         log.warning("node %s can take no snapshot: %s", context.peer[:16], e)
         raise OpFailedError(ErrorCode.THROTTLING_QUOTA_EXCEEDED) from e
     except OSError as e:
-        log.warning("no snapshot can be taken: %s", e)
+        log.warning("cannot take a cut for a snapshot: %s", e)
         raise OpFailedError(ErrorCode.KAFKA_STORAGE_ERROR) from e
     return PinSnapshotResp(name, about)
 
 
 async def _renewed(state: BrokerState, name: str, how: Callable[[], T]) -> T:
     """Renew a pin and read it, in a thread."""
-    limits = pins.Limits.of(state.config)
+    limits = pins.PinLimits.of(state.config)
 
     def renew_and_read() -> T:
         pins.renew(state.config.data, name, limits)

@@ -17,10 +17,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from quafka_broker.snapshots.catalog import collect_garbage, expired, load_all, remove
+from quafka_broker.snapshots.cut import Cut
+from quafka_broker.snapshots.cut_files import CutFiles, OrgCutFiles, OrgEntries
 from quafka_broker.snapshots.destination import Destination, Lock
-from quafka_broker.snapshots.pins import Cut
 from quafka_broker.snapshots.repack import Repack
-from quafka_broker.snapshots.source import OrgPart, OrgSource, Source
 from quafka_broker.wal.log import SegmentCut
 from quafka_proto.log_format import (
     FILE_HEADER_SIZE,
@@ -71,7 +71,7 @@ class Creation:
     def __init__(
         self,
         store: Destination,
-        source: Source,
+        source: CutFiles,
         cut: Cut,
         *,
         org: int | None = None,
@@ -220,14 +220,14 @@ class Creation:
 
     def _repacked(self, part: _Range, org: int) -> list[Piece]:
         cut, source = part.segment, self._source
-        if isinstance(source, OrgSource):
-            found: OrgPart = source.of_org(cut, part.first_row)
+        if isinstance(source, OrgCutFiles):
+            found: OrgEntries = source.of_org(cut, part.first_row)
         else:
             found = Repack(source, cut, org, part.first_row)
         with closing(found):
             return [] if found.is_empty else [self._put_repacked(part, org, found)]
 
-    def _put_repacked(self, part: _Range, org: int, found: OrgPart) -> Piece:
+    def _put_repacked(self, part: _Range, org: int, found: OrgEntries) -> Piece:
         cut = part.segment
         stem = f"{self._stem(cut)}-{part.position}-{cut.end}-org{org}"
         self._put(f"{stem}.log", found.expected_size, found.log())

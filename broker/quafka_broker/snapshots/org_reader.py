@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from quafka_broker.snapshots.source import Source, tail_of
+from quafka_broker.snapshots.cut_files import CutFiles, tail_of
 from quafka_mesh_ops.ops.snapshots import ReadOrgPinned, ReadOrgPinnedResp
 from quafka_proto.log_format import (
     ENTRY_HEADER_SIZE,
@@ -35,7 +35,7 @@ class _Piece:
         self.size = size
 
 
-def read_org(source: Source, org: int, op: ReadOrgPinned) -> ReadOrgPinnedResp:
+def read_org(source: CutFiles, org: int, op: ReadOrgPinned) -> ReadOrgPinnedResp:
     """Answer the op. Blocks.
 
     Raises:
@@ -73,7 +73,7 @@ def read_org(source: Source, org: int, op: ReadOrgPinned) -> ReadOrgPinnedResp:
     return ReadOrgPinnedResp(next_row, next_skip, b"".join(rows), entries, tail)
 
 
-def _read(source: Source, segment: int, pieces: list[_Piece]) -> Iterator[bytes]:
+def _read(source: CutFiles, segment: int, pieces: list[_Piece]) -> Iterator[bytes]:
     """The pieces' bytes in their order; those that lie close together are read in one go."""
     run: list[_Piece] = []
     for piece in pieces:
@@ -91,7 +91,7 @@ def _near(run: list[_Piece], piece: _Piece) -> bool:
     return 0 <= gap <= _GAP_BYTES and piece.at + piece.size - first.at <= _RUN_BYTES
 
 
-def _read_run(source: Source, segment: int, run: list[_Piece]) -> Iterator[bytes]:
+def _read_run(source: CutFiles, segment: int, run: list[_Piece]) -> Iterator[bytes]:
     start, end = run[0].at, run[-1].at + run[-1].size
     data = source.log(segment, start, end - start) if end > start else b""
     for piece in run:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable, Iterator
 
-from quafka_broker.snapshots.source import Source
+from quafka_broker.snapshots.cut_files import CutFiles
 from quafka_broker.wal.log import SegmentCut
 from quafka_proto.log_format import (
     ENTRY_HEADER_SIZE,
@@ -27,9 +27,9 @@ _GAP_BYTES = 16 << 10  # cheaper to read than to skip
 
 
 class Repack:
-    """An OrgPart of a source that has the whole log. Memory: 12 bytes for each entry."""
+    """An OrgEntries of a source that has the whole log. Memory: 12 bytes for each entry."""
 
-    def __init__(self, source: Source, segment: SegmentCut, org: int, first_row: int) -> None:
+    def __init__(self, source: CutFiles, segment: SegmentCut, org: int, first_row: int) -> None:
         """Reads the index rows from `first_row` on. Raises OSError, Malformed."""
         self._source = source
         self._segment = segment

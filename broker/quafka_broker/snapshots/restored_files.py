@@ -17,8 +17,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import BinaryIO
 
+from quafka_broker.snapshots.cut_files import PinnedFiles
 from quafka_broker.snapshots.repack import Repack
-from quafka_broker.snapshots.source import PinnedFiles
 from quafka_broker.wal.disk import RealDisk
 from quafka_broker.wal.log import SegmentCut
 from quafka_broker.wal.scan import scan

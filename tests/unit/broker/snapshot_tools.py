@@ -10,10 +10,10 @@ from typing import Any
 
 from quafka_broker.config import BrokerConfig
 from quafka_broker.snapshots.create import Creation, Made
+from quafka_broker.snapshots.cut_files import PinnedFiles
 from quafka_broker.snapshots.destination import Destination
 from quafka_broker.snapshots.folder_destination import FolderDestination
-from quafka_broker.snapshots.pins import held, pin, read_pin
-from quafka_broker.snapshots.source import PinnedFiles
+from quafka_broker.snapshots.pins import held, pin, pinned_cut
 from quafka_broker.state import BrokerState
 from quafka_broker.topics.registry import Topic
 from quafka_broker.wal.disk import RealDisk
@@ -74,6 +74,6 @@ async def snapshot(
     with held(data, name) as folder, store.locked() as lock:
         if between is not None:
             await between()
-        cut = read_pin(data, name)
+        cut = pinned_cut(data, name)
         creation = Creation(store, PinnedFiles(folder), cut, org=org, lease_seconds=lease_seconds)
         return await asyncio.to_thread(creation.run, lock)

@@ -22,17 +22,19 @@ import pytest
 from quafka_broker.config import BrokerConfig
 from quafka_broker.ops import snapshots as ops
 from quafka_broker.server import DataFolder
-from quafka_broker.snapshots import catalog, from_broker, pins
+from quafka_broker.snapshots import catalog, pins
+from quafka_broker.snapshots import local_cut as local_cut_module
 from quafka_broker.snapshots.create import Creation, SnapshotError
+from quafka_broker.snapshots.cut import decode_cut
+from quafka_broker.snapshots.cut_files import PinnedFiles
 from quafka_broker.snapshots.destination import Destination
 from quafka_broker.snapshots.folder_destination import FolderDestination
-from quafka_broker.snapshots.from_broker import local_cut
+from quafka_broker.snapshots.local_cut import local_cut
 from quafka_broker.snapshots.open_destination import open_destination
-from quafka_broker.snapshots.pins import held, pin, read_pin
+from quafka_broker.snapshots.pins import held, pin, pinned_cut
 from quafka_broker.snapshots.repack import Repack
-from quafka_broker.snapshots.source import PinnedFiles
 from quafka_broker.snapshots.verify import Verification
-from quafka_broker.snapshots.zones_ahead import make_ahead, zones_name
+from quafka_broker.snapshots.zone_cache import fill_zone_cache, zones_name
 from quafka_broker.state import BrokerState
 from quafka_mesh_ops.errors import OpFailedError
 from quafka_mesh_ops.ops.snapshots import (
@@ -69,7 +71,7 @@ from tests.unit.broker.tools import context
 E = ErrorCode
 ORG, OTHER_ORG = 1, 2
 ONE, TWO = "1" * 64, "2" * 64
-LIMITS = pins.Limits.of(BrokerConfig())
+LIMITS = pins.PinLimits.of(BrokerConfig())
 
 
 @pytest.fixture
@@ -521,7 +523,7 @@ def run_and_kill(store: Destination, data: Path, name: str, steps: int) -> bool:
 
     source = KilledWhileRead(data / "pins" / name, step)
     with store.locked() as lock:
-        Creation(store, source, read_pin(data, name), step=step).run(lock)
+        Creation(store, source, pinned_cut(data, name), step=step).run(lock)
     os._exit(0)
 
 
@@ -554,13 +556,13 @@ async def test_a_pin_holds_what_the_broker_frees_also_over_a_restart(
             assert await rewrite(state) > 0
             await state.log.close()
             async with state_in(data) as again:
-                pins.sweep(data, LIMITS)
+                pins.remove_ended_pins(data, LIMITS)
                 topic, _ = await again.create_topic(ORG, "t", 1)
                 await put(again, topic, *named("t", range(60, 90)))
                 assert await rewrite(again) >= 0
             store = FolderDestination(dest)
             with store.locked() as lock:
-                made = Creation(store, PinnedFiles(folder), read_pin(data, name)).run(lock)
+                made = Creation(store, PinnedFiles(folder), pinned_cut(data, name)).run(lock)
             assert values(in_folder(dest), made.manifest, ORG, "t") == named("t", range(60))
         assert not folder.exists()
 
@@ -577,7 +579,7 @@ async def test_a_pin_that_nobody_holds_is_removed(tmp_path: Path) -> None:
         os.utime(data / "pins" / name / "pin.json", (hour_ago, hour_ago))
     os.utime(data / "pins" / lost, (hour_ago, hour_ago))
     with held(data, kept):
-        pins.sweep(data, LIMITS)
+        pins.remove_ended_pins(data, LIMITS)
         assert {path.name for path in (data / "pins").iterdir()} == {kept, remote}
     almost = time.time() - LIMITS.lease + 60
     os.utime(data / "pins" / remote / "pin.json", (almost, almost))
@@ -586,7 +588,7 @@ async def test_a_pin_that_nobody_holds_is_removed(tmp_path: Path) -> None:
     os.utime(data / "pins" / remote / "pin.json", (hour_ago, hour_ago))
     with pytest.raises(FileNotFoundError, match="has ended"):
         pins.renew(data, remote, LIMITS)  # it has, also while nobody has removed it
-    pins.sweep(data, LIMITS)
+    pins.remove_ended_pins(data, LIMITS)
     assert list((data / "pins").iterdir()) == []
 
 
@@ -602,7 +604,7 @@ async def test_no_pin_outlives_its_longest_time_however_often_it_is_read(tmp_pat
             os.utime(data / "pins" / name, (long_ago, long_ago))
         with pytest.raises(FileNotFoundError, match="has ended"):
             pins.renew(data, remote, LIMITS)
-        pins.sweep(data, LIMITS)
+        pins.remove_ended_pins(data, LIMITS)
         assert list((data / "pins").iterdir()) == []
 
 
@@ -637,7 +639,7 @@ async def test_a_pin_is_its_owners_and_for_its_org(tmp_path: Path) -> None:
         await put(state, topic, b"x")
         whole = (await ops.pin(state, one, PinSnapshot())).pin
         pinned = await ops.pin_org(state, one, PinOrg())
-        of_org, (cut,) = pinned.pin, pins.cut_from(bytes(pinned.about)).segments
+        of_org, (cut,) = pinned.pin, decode_cut(bytes(pinned.about)).segments
         read = ReadPinned(whole, 0, False, 0, 8)
         read_org = ReadOrgPinned(of_org, 0, 0, cut.rows, 0, MAX_READ)
         assert (await ops.read(state, one, read)).data == b"QUAFKLOG"
@@ -677,7 +679,7 @@ async def test_of_an_org_its_entries_leave_the_broker_and_nothing_else(
         await delete_below(state, mine, 3)
         assert await rewrite(state) > 0  # rows of a rewritten segment are in another order
         pinned = await ops.pin_org(state, node, PinOrg())
-        about = pins.cut_from(bytes(pinned.about))
+        about = decode_cut(bytes(pinned.about))
         assert {topic.name for topic in about.manifest.topics} == {"mine"}
         files = PinnedFiles(tmp_path / "pins" / pinned.pin)
         for cut in about.segments:
@@ -758,7 +760,7 @@ def test_a_folder_that_is_in_use_is_waited_for(tmp_path: Path, dest: Path) -> No
     other.hold()
     open_before = len(list(Path("/proc/self/fd").iterdir()))
     with (
-        patch.object(from_broker, "_START_SECONDS", 0.2),
+        patch.object(local_cut_module, "_START_SECONDS", 0.2),
         pytest.raises(StartupError, match="held"),
     ):
         local_cut(data).__enter__()
@@ -778,9 +780,9 @@ async def test_zones_are_made_ahead_and_are_those_of_the_rows(tmp_path: Path, de
         sealed = [segment for segment in state.log.segments() if segment.sealed]
         stopped = threading.Event()
         stopped.set()
-        assert make_ahead(data, state.log.segments(), stopped) == 0
-        assert make_ahead(data, state.log.segments()) == len(sealed) > 2
-        assert make_ahead(data, state.log.segments()) == 0
+        assert fill_zone_cache(data, state.log.segments(), stopped) == 0
+        assert fill_zone_cache(data, state.log.segments()) == len(sealed) > 2
+        assert fill_zone_cache(data, state.log.segments()) == 0
         with patch("quafka_broker.snapshots.create.ZoneBuilder.add", side_effect=ZoneBuilder.add,
                    autospec=True) as built:  # fmt: skip
             ahead = (await snapshot(state, FolderDestination(dest))).manifest
@@ -796,7 +798,7 @@ async def test_zones_are_made_ahead_and_are_those_of_the_rows(tmp_path: Path, de
         assert faults(other, made) == []
         await delete_below(state, topic, 90)
         await rewrite(state)
-        make_ahead(data, state.log.segments())
+        fill_zone_cache(data, state.log.segments())
         assert {path.name for path in (data / "zones").iterdir()} == {
             zones_name(segment) for segment in state.log.segments() if segment.sealed
         }

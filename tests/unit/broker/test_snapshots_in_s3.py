@@ -14,11 +14,11 @@ import pytest
 from quafka.cli import main
 from quafka_broker.snapshots import catalog
 from quafka_broker.snapshots.bucket_destination import BucketDestination
-from quafka_broker.snapshots.control import Control
+from quafka_broker.snapshots.control_server import ControlServer
 from quafka_broker.snapshots.destination import LOCK
+from quafka_broker.snapshots.due_snapshot import make_due
 from quafka_broker.snapshots.open_destination import open_destination
 from quafka_broker.snapshots.pins import pin
-from quafka_broker.snapshots.scheduled import due
 from quafka_broker.snapshots.verify import Verification
 from quafka_objects.store import ObjectStore
 from quafka_proto.snapshot_format import Manifest
@@ -92,12 +92,12 @@ async def test_a_broker_starts_on_what_is_restored(
         topic, _ = await state.create_topic(ORG, "t", 1)
         await put(state, topic, *named("t", range(60)))
         cluster_id = state.registry.cluster_id
-        control = Control(state, tmp_path / "data")
+        control = ControlServer(state, tmp_path / "data")
         await control.start()
         made: list[tuple[bool, Manifest]] = []
         for interval_ms in (0, 3_600_000, 0, 0):
             what = (tmp_path / "data", store, cluster_id, interval_ms, 2)
-            made.append(await asyncio.to_thread(due, *what))
+            made.append(await asyncio.to_thread(make_due, *what))
         await control.close()
     assert [one for one, _ in made] == [True, False, True, True]
     left = [made[2][1], made[3][1]]
@@ -167,8 +167,8 @@ import os, signal, sys
 from pathlib import Path
 from quafka_broker.snapshots.create import Creation
 from quafka_broker.snapshots.bucket_destination import BucketDestination
-from quafka_broker.snapshots.pins import read_pin
-from quafka_broker.snapshots.source import PinnedFiles
+from quafka_broker.snapshots.pins import pinned_cut
+from quafka_broker.snapshots.cut_files import PinnedFiles
 
 data, name, url, dead_seconds, fatal = sys.argv[1:]
 
@@ -177,7 +177,7 @@ def step(what):
         os.kill(os.getpid(), signal.SIGKILL)
 
 store = BucketDestination(url, float(dead_seconds))
-cut = read_pin(Path(data), name)
+cut = pinned_cut(Path(data), name)
 source = PinnedFiles(Path(data) / "pins" / name)
 with store.locked() as lock:
     Creation(store, source, cut, step=step).run(lock)

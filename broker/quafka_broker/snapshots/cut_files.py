@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
-from quafka_broker.snapshots.zones_ahead import check, zones_name
+from quafka_broker.snapshots.zone_cache import check, zones_name
 from quafka_broker.wal.log import SegmentCut
 from quafka_broker.wal.segment import index_name, log_name
 from quafka_proto.log_format import CHECKED_SIZE, FILE_HEADER_SIZE, INDEX_ROW_SIZE, decode_row
@@ -15,7 +15,7 @@ from quafka_proto.log_format import CHECKED_SIZE, FILE_HEADER_SIZE, INDEX_ROW_SI
 _READ_BYTES = 1 << 20
 
 
-class Source(Protocol):
+class CutFiles(Protocol):
     """The files of the segments of one cut."""
 
     def log_path(self, number: int) -> Path | None:
@@ -52,15 +52,15 @@ class Source(Protocol):
 
 
 @runtime_checkable
-class OrgSource(Source, Protocol):
+class OrgCutFiles(CutFiles, Protocol):
     """A source from elsewhere that gives one org's entries only, and no raw files."""
 
-    def of_org(self, segment: SegmentCut, first_row: int) -> OrgPart:
+    def of_org(self, segment: SegmentCut, first_row: int) -> OrgEntries:
         """The org's entries of a segment, from an index row on. Raises OSError, Malformed."""
         ...
 
 
-class OrgPart(Protocol):
+class OrgEntries(Protocol):
     """One org's entries of a range of a segment, as a log file and an index file of their own.
 
     The log is to be read once, and before the index; `rows` and `size` are known after it.
@@ -135,7 +135,7 @@ class PinnedFiles:
         return tail_of(self, number, rows)
 
 
-def tail_of(source: Source, number: int, rows: int) -> bytes:
+def tail_of(source: CutFiles, number: int, rows: int) -> bytes:
     """8 bytes that tell the first `rows` rows of a segment from those of another history.
 
     They are a digest of the last row and of the header of its entry, which has the batch's CRC.

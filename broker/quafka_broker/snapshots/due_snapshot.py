@@ -1,4 +1,4 @@
-"""`python -m quafka_broker.snapshots.scheduled DATA DEST CLUSTER_ID INTERVAL_MS KEEP`: makes the
+"""`python -m quafka_broker.snapshots.due_snapshot DATA DEST CLUSTER_ID INTERVAL_MS KEEP`: makes the
 snapshot that is due, beside the broker that runs in DATA, and drops the oldest beyond KEEP.
 
 Prints {"made": whether one was due, "id": …, "cut_ms": …} of the newest one. Exits with 1, and one
@@ -16,10 +16,10 @@ from pathlib import Path
 
 from quafka_broker.partitions.errors import StorageError
 from quafka_broker.snapshots.catalog import drop, load_all
-from quafka_broker.snapshots.control import ControlError
+from quafka_broker.snapshots.control_socket import ControlError
 from quafka_broker.snapshots.create import Creation, SnapshotError
 from quafka_broker.snapshots.destination import Destination, Lock
-from quafka_broker.snapshots.from_broker import local_cut
+from quafka_broker.snapshots.local_cut import local_cut
 from quafka_broker.snapshots.open_destination import open_destination
 from quafka_broker.topics.replay import BadRegistryError
 from quafka_broker.wal.errors import DamagedLogError
@@ -39,7 +39,7 @@ def main(arguments: Sequence[str]) -> int:
     data, dest, cluster_id, interval_ms, keep = arguments
     os.nice(_NICE)
     try:
-        made, newest = due(
+        made, newest = make_due(
             Path(data), open_destination(dest), cluster_id, int(interval_ms), int(keep)
         )
     except BlockingIOError:
@@ -52,7 +52,7 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def due(
+def make_due(
     data: Path, store: Destination, cluster_id: str, interval_ms: int, keep: int
 ) -> tuple[bool, Manifest]:
     """Make a snapshot where the newest is older than the interval; whether, and the newest.

@@ -14,7 +14,7 @@ import random
 import sys
 
 from quafka_broker.snapshots.open_destination import open_destination
-from quafka_broker.snapshots.status import SnapshotStatus
+from quafka_broker.snapshots.scheduler_status import SchedulerStatus
 from quafka_broker.state import BrokerState
 from quafka_telemetry.startup import StartupError
 
@@ -29,7 +29,7 @@ class AttemptError(Exception):
     """No snapshot was made. The message says why."""
 
 
-class Schedule:
+class SnapshotScheduler:
     """Makes snapshots until it is cancelled; never two at once."""
 
     def __init__(self, state: BrokerState, retry_seconds: float = _RETRY_SECONDS) -> None:
@@ -49,7 +49,7 @@ class Schedule:
             raise StartupError(f"snapshot.dest, {config.snapshot_dest}: {e}") from e
         self._state = state
         self._config = config
-        self._status: SnapshotStatus = state.snapshots
+        self._status: SchedulerStatus = state.snapshots
         self._retry_seconds = retry_seconds
 
     async def run(self) -> None:
@@ -89,7 +89,7 @@ class Schedule:
         """Have one made, unless the last one is young enough; returns when its cut was taken."""
         config = self._config
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "quafka_broker.snapshots.scheduled",
+            sys.executable, "-m", "quafka_broker.snapshots.due_snapshot",
             str(config.data), config.snapshot_dest, self._state.registry.cluster_id,
             str(config.snapshot_interval_ms), str(config.snapshot_keep),
             stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE,

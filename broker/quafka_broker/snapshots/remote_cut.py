@@ -17,8 +17,8 @@ from pathlib import Path
 from tempfile import SpooledTemporaryFile
 from typing import Any, TypeVar
 
-from quafka_broker.snapshots.pins import Cut, cut_from
-from quafka_broker.snapshots.source import Source, chunks, tail_of
+from quafka_broker.snapshots.cut import Cut, decode_cut
+from quafka_broker.snapshots.cut_files import CutFiles, chunks, tail_of
 from quafka_broker.wal.log import SegmentCut
 from quafka_mesh_ops.client import MeshClient
 from quafka_mesh_ops.errors import MeshError, OpFailedError
@@ -88,7 +88,7 @@ class _RefusedError(OSError):
 
 
 @contextmanager
-def remote_cut(remote: Remote, org: int | None = None) -> Generator[tuple[Cut, Source]]:
+def remote_cut(remote: Remote, org: int | None = None) -> Generator[tuple[Cut, CutFiles]]:
     """A cut of a broker's log, and its files for as long as they are needed. Blocks.
 
     Of an `org` only its entries are read. Brokers before that had an op for it give the whole log.
@@ -117,12 +117,12 @@ def remote_cut(remote: Remote, org: int | None = None) -> Generator[tuple[Cut, S
 
 
 @contextmanager
-def _pinned(link: _Link, org: int | None) -> Generator[tuple[Cut, Source]]:
+def _pinned(link: _Link, org: int | None) -> Generator[tuple[Cut, CutFiles]]:
     """Have a cut taken, and let go of it in the end."""
     unpin: type[UnpinSnapshot | UnpinOrg] = UnpinSnapshot
     if org is None:
         pinned = link.ask(PinSnapshot(), _PIN_SECONDS)
-        source: Source = _RemoteFiles(link, pinned.pin)
+        source: CutFiles = _RemoteFiles(link, pinned.pin)
     else:
         link.org = org
         try:
@@ -135,7 +135,7 @@ def _pinned(link: _Link, org: int | None) -> Generator[tuple[Cut, Source]]:
                 yield found
             return
     try:
-        yield cut_from(bytes(pinned.about)), source
+        yield decode_cut(bytes(pinned.about)), source
     finally:
         with suppress(OSError):  # its lease ends by itself
             link.ask(unpin(pinned.pin), _READ_SECONDS)
@@ -278,7 +278,7 @@ class _RemoteOrg(_Remote):
 
 
 class _RemoteOrgPart:
-    """An OrgPart that is read from the broker once; its index rows wait in a temporary file."""
+    """An OrgEntries that is read from the broker once; its index rows wait in a temporary file."""
 
     def __init__(self, segment: SegmentCut, answers: Iterator[ReadOrgPinnedResp]) -> None:
         self._segment = segment

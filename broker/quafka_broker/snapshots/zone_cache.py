@@ -46,7 +46,7 @@ def check(data: bytes, segment: SegmentCut) -> bool:
     return sum(zone.batches for zone in zones) == segment.rows
 
 
-def make_ahead(
+def fill_zone_cache(
     data: Path, segments: Sequence[SegmentCut], stopped: threading.Event | None = None
 ) -> int:
     """Make the zones that are missing, and remove those of segments that are gone. Blocks.

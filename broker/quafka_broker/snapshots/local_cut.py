@@ -1,4 +1,4 @@
-"""A cut to make a snapshot of: from the broker that runs in a data folder, or from the folder."""
+"""A cut of the log in a local data folder, taken by the broker that runs there, or in its place."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from pathlib import Path
 
 from quafka_broker.config import BrokerConfig
 from quafka_broker.server import DataFolder
-from quafka_broker.snapshots.control import NobodyThereError, ask
-from quafka_broker.snapshots.pins import Cut, held, pin, read_pin
-from quafka_broker.snapshots.source import PinnedFiles, Source
+from quafka_broker.snapshots.control_socket import NoBrokerError, request_pin
+from quafka_broker.snapshots.cut import Cut
+from quafka_broker.snapshots.cut_files import CutFiles, PinnedFiles
+from quafka_broker.snapshots.pins import held, pin, pinned_cut
 from quafka_broker.state import BrokerState
 from quafka_broker.wal.disk import RealDisk
 from quafka_broker.wal.log import Log
@@ -25,27 +26,27 @@ _POLL_SECONDS = 0.1
 
 
 @contextmanager
-def local_cut(data: Path) -> Generator[tuple[Cut, Source]]:
+def local_cut(data: Path) -> Generator[tuple[Cut, CutFiles]]:
     """A cut of the log in a data folder, and its files for as long as they are needed. Blocks.
 
     Raises:
-        ControlError: the broker that runs there takes none.
+        ControlError: the broker that runs there cannot take it.
         StartupError: no broker runs there, and the folder cannot be used either.
-        DamagedLogError, BadRegistryError, StorageError: it has no log that can be read.
-        OSError: its files cannot be held.
+        DamagedLogError, BadRegistryError, StorageError: the log cannot be read.
+        OSError: the files cannot be held.
     """
     name = _pin(data)
     with held(data, name) as folder:
-        yield read_pin(data, name), PinnedFiles(folder)
+        yield pinned_cut(data, name), PinnedFiles(folder)
 
 
 def _pin(data: Path) -> str:
-    """Have a cut taken, or take it; a broker that starts just now is waited for."""
+    """Have a cut taken, or take it. Waits for a broker that is just starting."""
     until = time.monotonic() + _START_SECONDS
     while True:
         try:
-            return str(ask(data, {"do": "pin"})["pin"])
-        except NobodyThereError:
+            return request_pin(data)
+        except NoBrokerError:
             pass
         try:
             return asyncio.run(_pin_stopped(data))

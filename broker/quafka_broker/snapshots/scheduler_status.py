@@ -12,7 +12,7 @@ def _now_ms() -> int:
 
 
 @dataclass(slots=True, eq=False)
-class SnapshotStatus:
+class SchedulerStatus:
     """Kept by the schedule, read by metrics, the status page and probes.
 
     Attributes:

@@ -1,0 +1,70 @@
+"""The broker's control socket, `control.sock` in its data folder: for commands on this machine.
+
+Its mode is 0600: only a user that may read the data folder's files as the broker does can use it.
+A connection carries one request, a JSON object on a line, and one answer.
+
+    {"do": "pin"}     takes a cut of the log and holds its files: {"pin": name}
+
+or {"error": one sentence}. `control_server` answers; this module has the client.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, cast
+
+SOCKET = "control.sock"
+MAX_LINE = 4096
+PIN_REQUEST = {"do": "pin"}
+_ANSWER_SECONDS = 60.0
+
+
+class ControlError(Exception):
+    """The broker could not do what a request asks for; the message gives the reason."""
+
+
+class NoBrokerError(Exception):
+    """No broker listens in this data folder."""
+
+
+def request_pin(data: Path) -> str:
+    """Have the broker that runs in a data folder take a cut; returns the pin's name. Blocks.
+
+    Raises:
+        NoBrokerError: no broker runs there.
+        ControlError: the broker did not answer, or could not take the cut.
+    """
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        connection.settimeout(_ANSWER_SECONDS)
+        try:
+            with short_path(data) as path:
+                connection.connect(path)
+        except (FileNotFoundError, ConnectionRefusedError) as e:
+            raise NoBrokerError(str(e)) from e
+        except OSError as e:
+            raise ControlError(f"cannot connect to the broker: {e.strerror or e}") from e
+        try:
+            connection.sendall(json.dumps(PIN_REQUEST).encode() + b"\n")
+            with connection.makefile("rb") as answers:
+                line = answers.readline(MAX_LINE)
+            answer = cast("dict[str, Any]", json.loads(line))
+        except (OSError, ValueError) as e:
+            raise ControlError(f"the broker did not answer: {e}") from e
+    if "error" in answer:
+        raise ControlError(str(answer["error"]))
+    return str(answer["pin"])
+
+
+@contextmanager
+def short_path(data: Path) -> Generator[str]:
+    """A path of the socket that is shorter than the system's limit of 108 bytes."""
+    fd = os.open(data, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{fd}/{SOCKET}"
+    finally:
+        os.close(fd)

@@ -1,0 +1,156 @@
+"""A cut of the log: one point of it, and all that was true there.
+
+One prefix of the log is a consistent cut over every topic, partition and group.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+from quafka_broker.groups.table import Committed, Key, Place
+from quafka_broker.partitions.partition import PartitionId, topic_hash
+from quafka_broker.state import BrokerState
+from quafka_broker.topics.registry import Topic as RegisteredTopic
+from quafka_broker.wal.log import LogCut, SegmentCut
+from quafka_proto.snapshot_format import (
+    CommittedOffset,
+    Group,
+    Manifest,
+    Partition,
+    Topic,
+    decode_manifest,
+    encode_manifest,
+)
+
+WHOLE_LOG = 0
+"""Stands for every org where an org is named."""
+
+
+class Cut(NamedTuple):
+    """The manifest as far as the broker knows it, without pieces, and the segments at the cut."""
+
+    manifest: Manifest
+    segments: list[SegmentCut]
+
+
+class _StateAtCut(NamedTuple):
+    """What the broker knows at the instant of a cut, beside the log."""
+
+    cut_ms: int
+    cluster_id: str
+    producer_ids_up_to: int
+    evicted: list[tuple[int, int]]
+    topics: list[RegisteredTopic]
+    offsets: list[tuple[Key, list[tuple[Place, Committed]]]]
+
+
+async def take_cut(state: BrokerState, org: int, hold: Callable[[Cut], None]) -> None:
+    """Take a cut, durably, and call `hold` in a thread while the cut's files still exist.
+
+    The event loop is held up only for as long as it takes to list partitions and offsets. With an
+    `org` the manifest lists only its topics and groups; the segments are the log's all the same.
+
+    Raises:
+        OSError: the log has failed, or `hold` has.
+    """
+
+    def at_cut() -> _StateAtCut:
+        registry = state.registry
+        return _StateAtCut(
+            time.time_ns() // 1_000_000,
+            registry.cluster_id,
+            registry.producer_ids_up_to,
+            state.producers.dump_evicted(),
+            registry.every_topic(),
+            state.groups.every_offset(),
+        )
+
+    def keep(cut: LogCut, found: _StateAtCut) -> None:
+        hold(Cut(_manifest(cut, found, org), cut.segments))
+
+    await state.log.cut(at_cut, keep)
+
+
+def encode_cut(cut: Cut) -> str:
+    """The cut as JSON, for `decode_cut`."""
+    values = {
+        "segments": [list(segment) for segment in cut.segments],
+        "manifest": encode_manifest(cut.manifest).decode(),
+    }
+    return json.dumps(values)
+
+
+def decode_cut(text: bytes) -> Cut:
+    """Read a cut.
+
+    Raises:
+        Malformed: it was taken by another version.
+    """
+    values = json.loads(text)
+    segments = [SegmentCut(*segment) for segment in values["segments"]]
+    return Cut(decode_manifest(values["manifest"].encode()), segments)
+
+
+# --- the manifest -----------------------------------------------------------------------------
+
+
+def _manifest(cut: LogCut, found: _StateAtCut, org: int) -> Manifest:
+    ends = {id_: (log_start, end) for id_, log_start, end in cut.partitions}
+    return Manifest(
+        id="",
+        cut_ms=found.cut_ms,
+        cluster_id=found.cluster_id,
+        end_id=cut.end_id,
+        org=None,
+        lease_until_ms=None,
+        pieces=[],
+        topics=[
+            _topic(topic, ends, cut.lost) for topic in found.topics if org in (WHOLE_LOG, topic.org)
+        ],
+        groups=[
+            _group(key, offsets) for key, offsets in found.offsets if org in (WHOLE_LOG, key[0])
+        ],
+        producer_ids_up_to=found.producer_ids_up_to,
+        evicted=[[number, below] for number, below in found.evicted],
+    )
+
+
+def _topic(
+    topic: RegisteredTopic,
+    ends: dict[PartitionId, tuple[int, int]],
+    lost: dict[PartitionId, list[tuple[int, int]]],
+) -> Topic:
+    partitions: list[Partition] = []
+    for number in range(topic.partitions):
+        id_ = topic.partition_id(number)
+        start, end = ends.get(id_, (0, 0))
+        ranges = [[first, last] for first, last in lost.get(id_, ())]
+        partitions.append(Partition(number, start, end, end, ranges))
+    hash_ = topic_hash(topic.org, topic.name).hex()
+    return Topic(
+        topic.org, topic.name, topic.uuid.hex(), hash_, topic.generation, partitions,
+        dict(topic.configs), topic.ulid, topic.slug, topic.created_ms,
+    )  # fmt: skip
+
+
+def _group(key: Key, offsets: list[tuple[Place, Committed]]) -> Group:
+    org, name = key
+    return Group(
+        org,
+        name,
+        [
+            CommittedOffset(
+                topic,
+                partition,
+                known.offset,
+                known.leader_epoch,
+                known.metadata,
+                known.at_ms,
+                known.incarnation if isinstance(known.incarnation, str) else "",
+            )
+            for (topic, partition), known in offsets
+        ],
+    )
