@@ -1,30 +1,47 @@
-"""What a handler is given besides its request."""
+"""What a handler receives besides its request."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Protocol
 
+from quafka_gateway.cluster.admin import Admin
+from quafka_gateway.cluster.broker_link import BrokerLink
+from quafka_gateway.cluster.brokers import Brokers
+from quafka_gateway.cluster.brokers_reader import BrokersReader
+from quafka_gateway.cluster.coordinator import Coordinator
 from quafka_gateway.config import EdgeSettings
+from quafka_gateway.fetch.reader import FetchReader
 from quafka_gateway.fetch.session import FetchSessions
 from quafka_gateway.memory import RequestMemory, ResponseMemory
 from quafka_gateway.responses.long_response_limiter import LongResponseLimiter
 from quafka_gateway.responses.response_cache import ResponseCache
 from quafka_gateway.stats import GatewayStats
+from quafka_proto.message import Versions
 from quafka_telemetry.log_context import trace_fields
 from quafka_telemetry.tracing import Span, TraceContext, Tracer
 
-if TYPE_CHECKING:
-    from quafka_gateway.api import Api
-    from quafka_gateway.cluster.admin import Admin
-    from quafka_gateway.cluster.broker_link import BrokerLink
-    from quafka_gateway.cluster.brokers import Brokers
-    from quafka_gateway.cluster.brokers_reader import BrokersReader
-    from quafka_gateway.cluster.coordinator import Coordinator
-    from quafka_gateway.fetch.reader import FetchReader
-
 _CACHED_BYTES = 64 << 20
+
+
+class ServedApi(Protocol):
+    """What a handler may know of the table of APIs (`handlers.kafka_api.Api`)."""
+
+    @property
+    def name(self) -> str:
+        """Kafka's name of the API."""
+        ...
+
+    @property
+    def versions(self) -> Versions:
+        """The versions served."""
+        ...
+
+    @property
+    def quafka_only(self) -> bool:
+        """Whether the API is advertised to Quafka's own tools alone."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,24 +49,24 @@ class Services:
     """What all connections of one gateway share.
 
     Attributes:
-        apis: the table of APIs.
-        broker: the way to the broker, or to several as one.
-        coordinator: where consumer groups are.
-        advertised: host and port that clients are told to connect to.
-        tracer: starts traces; decides whether a request is sampled.
-        request_max_bytes: larger requests close their connection.
-        memory: bounds what all connections hold of requests.
-        fetch_sessions: of all clients; they outlive connections.
-        responses: bounds what they hold of answers.
-        reader: reads partitions, from memory or from their broker.
-        admin: the brokers, for administrators.
+        apis: the APIs that the gateway serves, by key.
+        broker: the broker, or several brokers as one.
+        coordinator: the coordinator of consumer groups.
+        advertised: the host and port that clients connect to.
+        tracer: starts traces and decides whether a request is sampled.
+        request_max_bytes: a larger request closes its connection.
+        request_memory: bounds the request bytes that all connections hold.
+        fetch_sessions: the fetch sessions of all clients; sessions outlive connections.
+        response_memory: bounds the response bytes that all connections hold.
+        reader: reads partitions, from the cache or from their broker.
+        admin: administrative operations on all brokers.
         config: the gateway's settings.
-        stats: what is counted of them all.
-        answers: long ones that many clients are given.
-        long_answers: who may make one now.
+        stats: counts connections and requests.
+        response_cache: keeps long responses that many clients ask for.
+        long_responses: bounds how many long responses are made at a time.
     """
 
-    apis: Mapping[int, Api]
+    apis: Mapping[int, ServedApi]
     broker: BrokerLink | Brokers
     coordinator: Coordinator
     advertised: tuple[str, int]
@@ -74,14 +91,15 @@ class Services:
 
 @dataclass(slots=True)
 class RequestContext:
-    """One request.
+    """What a handler needs to know about one request.
 
     Attributes:
-        version: the API version it came in, which its response must have.
-        client_id: as the client calls itself; None where it does not.
-        client_host: where the client's connection comes from, as Kafka shows it.
-        lane: requests with equal lanes reach the broker in order.
+        version: the request's API version, which the response must have, too.
+        client_id: the client's own name; None where it has none.
+        lane: produces with equal lanes reach the log in order: the connection's number.
         span: the request's span.
+        client_host: the client's address as Kafka shows it, "/192.0.2.1".
+        correlation_id: the client's number of the request.
     """
 
     services: Services
@@ -93,35 +111,35 @@ class RequestContext:
     correlation_id: int = 0
 
     def log_fields(self) -> dict[str, str]:
-        """See LogSource: the connection's number and the client's number of the request."""
+        """See LogSource. `request_id` is the connection's number and the correlation id."""
         request_id = f"{self.lane}-{self.correlation_id}"
         return {"request_id": request_id, **trace_fields(self.span.context)}
 
     @property
     def node_id(self) -> int:
-        """The gateway advertises itself as the cluster's only broker, under this id."""
+        """The broker id under which the gateway advertises itself as the only broker."""
         return self.services.config.node_id
 
     @property
     def broker(self) -> BrokerLink | Brokers:
-        """The way to the broker, or to several as one."""
+        """The broker, or several brokers as one."""
         return self.services.broker
 
     @property
     def coordinator(self) -> Coordinator:
-        """Where consumer groups are."""
+        """The coordinator of consumer groups."""
         return self.services.coordinator
 
     @property
     def admin(self) -> Admin:
-        """The brokers, for administrators."""
+        """Administrative operations on all brokers."""
         return self.services.admin
 
     @property
     def trace(self) -> TraceContext | None:
-        """The request's place in its trace; None when not sampled."""
+        """The request's place in its trace; None where it is not sampled."""
         return self.span.context
 
     def child(self, name: str) -> Span:
-        """A span within the request's."""
+        """Start a span within the request's span."""
         return self.services.tracer.start(name, self.span.context)

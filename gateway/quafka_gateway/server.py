@@ -118,7 +118,7 @@ class Gateway:
         )
         self._services = services
         self.metrics.add(GatewayMetrics(services, self._listener, self._reader.readers).collect)
-        await self._listener.serve(services)
+        await self._listener.serve(services, APIS)
 
     async def _sections(self) -> list[Section]:
         """Of /statusz, which is there from the start on."""

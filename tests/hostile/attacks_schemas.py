@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 
-from quafka_gateway.api import APIS, Api
+from quafka_gateway.api import APIS
+from quafka_gateway.handlers.kafka_api import AnyApi
 from tests.hostile.arena import Arena
 from tests.hostile.catalogue import attack
 from tests.hostile.forging import paths, written
@@ -24,8 +25,8 @@ _ACKS: dict[str, object] = {"acks": -1}
 """Without it a produce request is not answered."""
 
 
-def _versions(api: Api) -> Iterator[int]:
-    yield from sorted({api.min_version, api.max_version})
+def _versions(api: AnyApi) -> Iterator[int]:
+    yield from sorted({api.versions.low, api.versions.high})
 
 
 def _settled(arena: Arena, frame: bytes, seconds: float = _ANSWER_SECONDS) -> None:
@@ -48,17 +49,17 @@ def forged(arena: Arena) -> None:
                     _settled(arena, frame, 10)
 
 
-def _hostile_sizes(api: Api) -> Iterator[dict[str, int]]:
-    for path, kind in paths(api.request, api.max_version):
+def _hostile_sizes(api: AnyApi) -> Iterator[dict[str, int]]:
+    for path, kind in paths(api.request, api.versions.high):
         for size in _LONG.get(kind, (_MANY, _MOST) if kind == "array" else ()):
             yield {path: size}
 
 
-def _enter(api: Api) -> None:
+def _enter(api: AnyApi) -> None:
     @attack(f"{api.name} at hostile sizes", "sizes")
     def sizes(arena: Arena) -> None:
         for chosen in _hostile_sizes(api):
-            frame, _ = written(api.request, api.max_version, sizes=chosen, values=_ACKS)
+            frame, _ = written(api.request, api.versions.high, sizes=chosen, values=_ACKS)
             assert len(frame) < _FRAME
             try:
                 _settled(arena, frame)

@@ -126,7 +126,7 @@ class Connected:
 
     def __init__(self, services: Services) -> None:
         self.transport = _Written()
-        self.connection = KafkaConnection(services, 0, lambda _: None)
+        self.connection = KafkaConnection(services, APIS, 0, lambda _: None)
         self.connection.connection_made(self.transport)
 
     async def send(self, request: Message, version: int) -> None:

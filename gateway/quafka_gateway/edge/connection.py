@@ -17,21 +17,22 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Coroutine, Iterable
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import dropwhile
 from typing import Any, cast
 
-from quafka_gateway.api import Api
 from quafka_gateway.cluster import parked
 from quafka_gateway.cluster.broker_link import UnavailableError
 from quafka_gateway.context import RequestContext, Services
 from quafka_gateway.edge.progress import Progress
 from quafka_gateway.edge.request_decoding import SHORT, Decoded, Decoding, decode_request, order_of
 from quafka_gateway.edge.request_intake import RequestIntake
+from quafka_gateway.edge.request_order import Turns
 from quafka_gateway.edge.request_trace import ConnectionTracing, RequestTrace
 from quafka_gateway.edge.response_writer import ResponseWriter
-from quafka_gateway.handlers.order import Order, Turns
+from quafka_gateway.handlers.kafka_api import AnyApi
+from quafka_gateway.handlers.order import Order
 from quafka_gateway.responses.encoded_response import EncodedResponse
 from quafka_gateway.responses.error_codes import error_codes, error_codes_in_steps
 from quafka_gateway.responses.response_length import is_long
@@ -54,7 +55,7 @@ class _Slot:
     """A request's place in the line of answers."""
 
     header: RequestHeader
-    api: Api
+    api: AnyApi
     order: Order
     request: Message | None  # None once it is answered: its bytes are not held any longer
     size: int
@@ -81,12 +82,14 @@ class KafkaConnection(asyncio.Protocol):
     def __init__(
         self,
         services: Services,
+        apis: Mapping[int, AnyApi],
         serial: int,
         on_close: Callable[[KafkaConnection], None],
         may_open: Callable[[KafkaConnection], bool] = lambda _: True,
     ) -> None:
         """`may_open` is asked once the client's address is known; False: refuse it."""
         self._services = services
+        self._apis = apis
         self._serial = serial
         self._on_close = on_close
         self._may_open = may_open
@@ -224,7 +227,7 @@ class KafkaConnection(asyncio.Protocol):
         while self._may_begin:
             frame = self._frames.popleft()
             try:
-                decoded = decode_request(self._services.apis, frame)
+                decoded = decode_request(self._apis, frame)
             except Malformed:
                 self._held.release(len(frame), asyncio.get_running_loop().time())
                 raise
@@ -347,7 +350,7 @@ class KafkaConnection(asyncio.Protocol):
             if slot.may_be_long:
                 response = await self._long_answer(slot, context)
             else:
-                response = await slot.api.handler(slot.request, context)
+                response = await slot.api.handle(slot.request, context)
                 await self._encode(slot, response)
         except UnavailableError as e:
             # There is no error code for "ask again" in these answers; a closed connection is.
@@ -384,7 +387,7 @@ class KafkaConnection(asyncio.Protocol):
             finally:
                 self._long_waits -= 1
         async with self._services.long_responses.admitted():
-            response = await slot.api.handler(slot.request, context)
+            response = await slot.api.handle(slot.request, context)
             await self._encode(slot, response)
             return response
 

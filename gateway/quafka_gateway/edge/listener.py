@@ -6,11 +6,13 @@ import asyncio
 import logging
 import math
 import os
+from collections.abc import Mapping
 from itertools import count
 
 from quafka_gateway.context import Services
 from quafka_gateway.edge.connection import KafkaConnection
 from quafka_gateway.edge.connection_limits import ConnectionLimits
+from quafka_gateway.handlers.kafka_api import AnyApi
 from quafka_telemetry.heap import Heap
 from quafka_telemetry.startup import StartupError
 
@@ -30,6 +32,7 @@ class Listener:
         self._idle_seconds = idle_seconds
         self._heap = Heap()
         self._services: Services | None = None
+        self._apis: Mapping[int, AnyApi] = {}
         self._connections: set[KafkaConnection] = set()
         self._serials = count()
         self._server: asyncio.Server | None = None
@@ -70,10 +73,11 @@ class Listener:
         bound = self._server.sockets[0].getsockname()
         return bound[0], bound[1]
 
-    async def serve(self, services: Services) -> None:
+    async def serve(self, services: Services, apis: Mapping[int, AnyApi]) -> None:
         """Accept clients on the bound address."""
         assert self._server is not None, "bind() comes first"
         self._services = services
+        self._apis = apis
         self._sweeper = asyncio.get_running_loop().create_task(self._sweep())
         await self._server.start_serving()
 
@@ -97,7 +101,9 @@ class Listener:
 
     def _accept(self) -> asyncio.Protocol:
         assert self._services is not None, "serve() comes first"
-        return KafkaConnection(self._services, next(self._serials), self._closed, self._may_open)
+        return KafkaConnection(
+            self._services, self._apis, next(self._serials), self._closed, self._may_open
+        )
 
     def _may_open(self, connection: KafkaConnection) -> bool:
         assert self._services is not None, "serve() comes first"

@@ -7,16 +7,14 @@ from dataclasses import dataclass, replace
 from functools import cache
 from time import perf_counter
 
-from quafka_gateway.api import Api
 from quafka_gateway.edge import quirks
-from quafka_gateway.handlers import api_versions
+from quafka_gateway.handlers.kafka_api import AnyApi
 from quafka_gateway.handlers.order import Order
 from quafka_gateway.responses.response_length import is_long
 from quafka_proto.codec import decode_front, decode_in_steps
 from quafka_proto.errors import Malformed, UnsupportedVersion
 from quafka_proto.headers import RequestHeader, decode_request_header
 from quafka_proto.message import Message
-from quafka_proto.schema.api_versions import ApiVersionsRequest
 from quafka_telemetry.slices import SLICE_SECONDS, in_slices
 
 SHORT = 8 << 10
@@ -28,7 +26,7 @@ class Decoded:
     """A request that this gateway serves."""
 
     header: RequestHeader
-    api: Api
+    api: AnyApi
     request: Message
 
 
@@ -37,7 +35,7 @@ class Decoding:
     """A long request whose header is known, and of whose body one slice has been decoded."""
 
     header: RequestHeader
-    api: Api
+    api: AnyApi
     steps: Generator[None, None, tuple[Message, int]]
 
     async def finish(self) -> Decoded:
@@ -46,7 +44,7 @@ class Decoding:
         return Decoded(self.header, self.api, request)
 
 
-def decode_request(apis: Mapping[int, Api], frame: bytes) -> Decoded | Decoding:
+def decode_request(apis: Mapping[int, AnyApi], frame: bytes) -> Decoded | Decoding:
     """Read header and body; of a long body, what can be read within one slice.
 
     Raises:
@@ -55,12 +53,12 @@ def decode_request(apis: Mapping[int, Api], frame: bytes) -> Decoded | Decoding:
     try:
         header, at = decode_request_header(frame)
         api = apis[header.api_key]
-        known = api.min_version <= header.api_version <= api.max_version
+        versions = api.versions
     except UnsupportedVersion as e:
         return _unknown_version(apis, e.api_key, e.api_version, e.correlation_id)
     except KeyError as e:
         raise Malformed(f"API key {e} is not served here") from e
-    if not known:
+    if not versions.low <= header.api_version <= versions.high:
         return _unknown_version(apis, *header[:3])
     at = quirks.body_start(header, frame, at)
     # Kafka ignores bytes after the body, so some clients send them: kafka-go's DescribeAcls has a
@@ -78,7 +76,7 @@ def decode_request(apis: Mapping[int, Api], frame: bytes) -> Decoded | Decoding:
     return Decoding(header, api, steps)
 
 
-def order_of(api: Api, request: Message, size: int) -> Order:
+def order_of(api: AnyApi, request: Message, size: int) -> Order:
     """What a request reads and writes. `size`: of its frame, in bytes.
 
     A long one keeps its place in a lane by being there alone: its handler takes turns with others.
@@ -94,12 +92,11 @@ def _alone(order: Order) -> Order:
 
 
 def _unknown_version(
-    apis: Mapping[int, Api], key: int, version: int, correlation_id: int
+    apis: Mapping[int, AnyApi], key: int, version: int, correlation_id: int
 ) -> Decoded:
-    """KIP-511: an unknown version of ApiVersions alone is answered, as version 0."""
+    """Stand in a request of version 0, where the API has one (KIP-511: ApiVersions alone)."""
     api = apis.get(key)
-    if api is None or api.request is not ApiVersionsRequest:
+    if api is None or api.unknown_version is None:
         name = api.name if api else f"API key {key}"
         raise Malformed(f"{name} version {version} is not served here")
-    header = RequestHeader(key, 0, correlation_id, None)
-    return Decoded(header, api, api_versions.UnknownVersionRequest())
+    return Decoded(RequestHeader(key, 0, correlation_id, None), api, api.unknown_version())

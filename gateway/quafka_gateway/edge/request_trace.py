@@ -14,9 +14,9 @@ from __future__ import annotations
 import time
 from collections.abc import Collection
 
-from quafka_gateway.api import Api
 from quafka_gateway.context import Services
 from quafka_gateway.handlers.client_context import client_of
+from quafka_gateway.handlers.kafka_api import AnyApi
 from quafka_proto.errors import ErrorCode
 from quafka_proto.headers import RequestHeader
 from quafka_proto.message import Message
@@ -42,7 +42,7 @@ class RequestTrace:
         self,
         tracer: Tracer,
         connect: Span,
-        api: Api,
+        api: AnyApi,
         header: RequestHeader,
         begun: int | None = None,
     ) -> None:
@@ -111,7 +111,7 @@ class ConnectionTracing:
         }
 
     def begin(
-        self, api: Api, header: RequestHeader, request: Message, frame: bytes
+        self, api: AnyApi, header: RequestHeader, request: Message, frame: bytes
     ) -> RequestTrace | None:
         """Decide about a request. None: it is not sampled."""
         tracer = self._tracer
@@ -129,7 +129,7 @@ class ConnectionTracing:
 
     def late(
         self,
-        api: Api,
+        api: AnyApi,
         header: RequestHeader,
         errors: Collection[int],
         seconds: float,

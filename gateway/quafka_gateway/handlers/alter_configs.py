@@ -5,8 +5,11 @@ from __future__ import annotations
 from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers import config_changes
 from quafka_gateway.handlers.config_changes import Resource
+from quafka_gateway.handlers.kafka_api import Api
+from quafka_gateway.handlers.order import Order, State
 from quafka_mesh_ops.ops.admin import ConfigChange
 from quafka_proto.config_kinds import ConfigOperation
+from quafka_proto.message import Versions
 from quafka_proto.schema.configs import AlterConfigsRequest, AlterConfigsResponse
 
 
@@ -25,3 +28,12 @@ async def handle(request: AlterConfigsRequest, context: RequestContext) -> Alter
             resources, context, span.context, replace=True, validate_only=request.validate_only
         )
     return AlterConfigsResponse(responses=done)
+
+
+API = Api(
+    key=33,
+    versions=Versions(0, 2),
+    request=AlterConfigsRequest,
+    handle=handle,
+    order=Order(reads=State.TOPICS, writes=State.CONFIGS),
+)

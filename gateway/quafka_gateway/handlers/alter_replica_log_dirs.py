@@ -7,7 +7,10 @@ from __future__ import annotations
 
 from quafka_gateway.cluster.admin import partitions_of
 from quafka_gateway.context import RequestContext
+from quafka_gateway.handlers.kafka_api import Api
+from quafka_gateway.handlers.order import Order, State
 from quafka_proto.errors import ErrorCode
+from quafka_proto.message import Versions
 from quafka_proto.schema.log_dirs import (
     AlterReplicaLogDirPartitionResult,
     AlterReplicaLogDirsRequest,
@@ -55,3 +58,12 @@ async def handle(
             for topic in each.topics
         ]
     )
+
+
+API = Api(
+    key=34,
+    versions=Versions(0, 2),
+    request=AlterReplicaLogDirsRequest,
+    handle=handle,
+    order=Order(reads=State.TOPICS | State.RECORDS, writes=State.REPLICAS),
+)

@@ -8,7 +8,10 @@ are told to our own tools alone, which call themselves so.
 from __future__ import annotations
 
 from quafka_gateway.context import RequestContext
+from quafka_gateway.handlers.kafka_api import Api
+from quafka_gateway.handlers.order import Order
 from quafka_proto.errors import ErrorCode
+from quafka_proto.message import Versions
 from quafka_proto.schema.api_versions import (
     ApiVersion,
     ApiVersionsRequest,
@@ -27,13 +30,23 @@ async def handle(request: ApiVersionsRequest, context: RequestContext) -> ApiVer
     keys = [
         ApiVersion(
             api_key=key,
-            min_version=api.min_version,
-            max_version=api.max_version,
+            min_version=api.versions.low,
+            max_version=api.versions.high,
         )
         for key, api in sorted(context.services.apis.items())
-        if our_tool or not api.ours
+        if our_tool or not api.quafka_only
     ]
     unknown = isinstance(request, UnknownVersionRequest)
     return ApiVersionsResponse(
         error_code=ErrorCode.UNSUPPORTED_VERSION if unknown else ErrorCode.NONE, api_keys=keys
     )
+
+
+API = Api(
+    key=18,
+    versions=Versions(0, 4),
+    request=ApiVersionsRequest,
+    handle=handle,
+    order=Order(),
+    unknown_version=UnknownVersionRequest,
+)

@@ -6,7 +6,12 @@ without an authorizer. Where a client did not ask, they are AUTHORIZED_OPERATION
 
 from __future__ import annotations
 
+from quafka_proto.errors import ErrorCode
 from quafka_proto.schema.metadata import AUTHORIZED_OPERATIONS_UNKNOWN
+
+AUTHORIZER_DISABLED = ErrorCode.SECURITY_DISABLED
+NO_AUTHORIZER = "no authorizer is configured"
+"""What the ACL APIs answer."""
 
 _READ, _WRITE, _CREATE, _DELETE, _ALTER, _DESCRIBE = range(3, 9)
 _CLUSTER_ACTION, _DESCRIBE_CONFIGS, _ALTER_CONFIGS, _IDEMPOTENT_WRITE = range(9, 13)

@@ -6,8 +6,11 @@ from collections import Counter
 
 from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers import replicas
+from quafka_gateway.handlers.kafka_api import Api
+from quafka_gateway.handlers.order import Order, State
 from quafka_mesh_ops.ops.admin import CreatePartitions
 from quafka_proto.errors import ErrorCode
+from quafka_proto.message import Versions
 from quafka_proto.schema.partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -39,6 +42,15 @@ async def handle(
     return CreatePartitionsResponse(results=results)
 
 
+API = Api(
+    key=37,
+    versions=Versions(0, 3),
+    request=CreatePartitionsRequest,
+    handle=handle,
+    order=Order(writes=State.TOPICS),
+)
+
+
 def _assigned(topic: CreatePartitionsTopic) -> int:
     return -1 if topic.assignments is None else len(topic.assignments)
 
@@ -46,5 +58,5 @@ def _assigned(topic: CreatePartitionsTopic) -> int:
 def _refusal(topic: CreatePartitionsTopic, times: Counter[str], node: int) -> tuple[int, str]:
     if times[topic.name] > 1:
         return ErrorCode.INVALID_REQUEST, "the request names this topic twice"
-    fault = replicas.fault((each.broker_ids for each in topic.assignments or []), node)
+    fault = replicas.assignment_fault((each.broker_ids for each in topic.assignments or []), node)
     return fault or (ErrorCode.NONE, "")

@@ -1,9 +1,9 @@
-"""CreateTopics (key 19), versions 0-7.
+"""CreateTopics (key 19), versions 0-7: creates each topic, durably.
 
-One replica, on the only broker, which is this gateway: another replication factor, or a manual
-assignment to another broker, is refused rather than accepted and ignored. The broker checks topic
-configs and its own limits. A request for more partitions than `max.partitions.per.request` creates
-nothing: POLICY_VIOLATION, as in Kafka.
+A topic has one replica, on the only broker, which is this gateway. Another replication factor, or
+a manual assignment to another broker, is refused rather than accepted and ignored. The broker
+checks topic configs and its own limits. A request for more partitions than
+`max.partitions.per.request` creates nothing and is answered POLICY_VIOLATION, as in Kafka.
 """
 
 from __future__ import annotations
@@ -12,8 +12,11 @@ from collections import Counter
 
 from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers import replicas
+from quafka_gateway.handlers.kafka_api import Api
+from quafka_gateway.handlers.order import Order, State
 from quafka_mesh_ops.ops.records import ConfigEntry, CreateTopic, CreateTopicResp
 from quafka_proto.errors import ErrorCode
+from quafka_proto.message import Versions
 from quafka_proto.schema.topics import (
     CreatableTopic,
     CreatableTopicConfigs,
@@ -65,6 +68,15 @@ async def handle(request: CreateTopicsRequest, context: RequestContext) -> Creat
     return CreateTopicsResponse(topics=results)
 
 
+API = Api(
+    key=19,
+    versions=Versions(0, 7),
+    request=CreateTopicsRequest,
+    handle=handle,
+    order=Order(writes=State.TOPICS | State.CONFIGS),
+)
+
+
 def _refusal(topic: CreatableTopic, times: Counter[str], node: int) -> CreatableTopicResult | None:
     if times[topic.name] > 1:
         return _error(topic, ErrorCode.INVALID_REQUEST, "the request names this topic twice")
@@ -93,7 +105,7 @@ def _assignment_fault(topic: CreatableTopic, node: int) -> tuple[ErrorCode, str]
     ):
         message = "a manual assignment names each partition from 0 on once"
         return ErrorCode.INVALID_REPLICA_ASSIGNMENT, message
-    return replicas.fault((each.broker_ids for each in topic.assignments), node)
+    return replicas.assignment_fault((each.broker_ids for each in topic.assignments), node)
 
 
 def _configs(answer: CreateTopicResp) -> list[CreatableTopicConfigs]:

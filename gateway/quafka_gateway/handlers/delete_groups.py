@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from quafka_gateway.context import RequestContext
+from quafka_gateway.handlers.kafka_api import Api
+from quafka_gateway.handlers.order import Order, State
 from quafka_mesh_ops.ops.groups import DeleteGroups
+from quafka_proto.message import Versions
 from quafka_proto.schema.group_admin import (
     DeletableGroupResult,
     DeleteGroupsRequest,
@@ -22,3 +25,12 @@ async def handle(request: DeleteGroupsRequest, context: RequestContext) -> Delet
             for name, error in zip(request.groups_names, errors, strict=True)
         ]
     )
+
+
+API = Api(
+    key=42,
+    versions=Versions(0, 2),
+    request=DeleteGroupsRequest,
+    handle=handle,
+    order=Order(writes=State.GROUPS | State.OFFSETS),
+)

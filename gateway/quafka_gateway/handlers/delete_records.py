@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 
 from quafka_gateway.context import RequestContext
+from quafka_gateway.handlers.kafka_api import Api
+from quafka_gateway.handlers.order import Order, State
 from quafka_mesh_ops.ops.records import DeleteRecordsOp, DeleteRecordsOpResp, DeleteRecordsOps
+from quafka_proto.message import Versions
 from quafka_proto.schema.partitions import (
     DeleteRecordsPartitionResult,
     DeleteRecordsRequest,
@@ -27,6 +30,15 @@ async def handle(request: DeleteRecordsRequest, context: RequestContext) -> Dele
     with context.child("gateway.kafka.delete_records") as span:
         answers = iter(await context.broker.delete_records(op, span.context))
     return await in_slices(_response(request, answers))
+
+
+API = Api(
+    key=21,
+    versions=Versions(0, 2),
+    request=DeleteRecordsRequest,
+    handle=handle,
+    order=Order(reads=State.TOPICS, writes=State.RECORDS),
+)
 
 
 def _response(

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections import Counter
 
 from quafka_gateway.context import RequestContext
+from quafka_gateway.handlers.kafka_api import Api
+from quafka_gateway.handlers.order import Order, State
 from quafka_mesh_ops.ops.records import DeleteTopic, DeleteTopicResp
 from quafka_proto.errors import ErrorCode
+from quafka_proto.message import Versions
 from quafka_proto.schema.topics import (
     DeletableTopicResult,
     DeleteTopicsRequest,
@@ -38,6 +41,17 @@ async def handle(request: DeleteTopicsRequest, context: RequestContext) -> Delet
                 )
             )
     return DeleteTopicsResponse(responses=results)
+
+
+API = Api(
+    key=20,
+    versions=Versions(0, 6),
+    request=DeleteTopicsRequest,
+    handle=handle,
+    order=Order(
+        writes=State.TOPICS | State.CONFIGS | State.RECORDS | State.PRODUCERS | State.OFFSETS
+    ),
+)
 
 
 def _ops(request: DeleteTopicsRequest, version: int) -> list[DeleteTopic]:

@@ -7,8 +7,11 @@ from __future__ import annotations
 
 from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers.authorized import cluster_operations
+from quafka_gateway.handlers.kafka_api import Api
+from quafka_gateway.handlers.order import Order, State
 from quafka_mesh_ops.ops.records import DescribeTopics
 from quafka_proto.errors import ErrorCode
+from quafka_proto.message import Versions
 from quafka_proto.schema.cluster import (
     DescribeClusterBroker,
     DescribeClusterRequest,
@@ -37,6 +40,15 @@ async def handle(
         brokers=[DescribeClusterBroker(broker_id=context.node_id, host=host, port=port)],
         cluster_authorized_operations=cluster_operations(asked=asked),
     )
+
+
+API = Api(
+    key=60,
+    versions=Versions(0, 2),
+    request=DescribeClusterRequest,
+    handle=handle,
+    order=Order(reads=State.TOPICS),
+)
 
 
 def _refusal(code: ErrorCode, message: str) -> DescribeClusterResponse:

@@ -14,11 +14,14 @@ from quafka_gateway.cluster.admin import DescribedTopic
 from quafka_gateway.cluster.broker_link import UnavailableError
 from quafka_gateway.config import EdgeSettings
 from quafka_gateway.context import RequestContext
+from quafka_gateway.handlers.kafka_api import Api, ResponseLength
+from quafka_gateway.handlers.order import Order, State
 from quafka_mesh_ops import described_settings
 from quafka_mesh_ops.ops.admin import ConfigDescription, ConfigSynonym
 from quafka_mesh_ops.settings import join_address
 from quafka_proto.config_kinds import ConfigSource, ConfigType, ResourceType
 from quafka_proto.errors import ErrorCode
+from quafka_proto.message import Versions
 from quafka_proto.schema.configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -81,6 +84,16 @@ async def handle(
                 result.error_code, result.error_message = e.code, str(e)
             results.append(result)
     return DescribeConfigsResponse(results=results)
+
+
+API = Api(
+    key=32,
+    versions=Versions(0, 4),
+    request=DescribeConfigsRequest,
+    handle=handle,
+    order=Order(reads=State.CONFIGS | State.TOPICS),
+    response_length=ResponseLength.BY_REQUEST,
+)
 
 
 async def _too_many(request: DescribeConfigsRequest) -> DescribeConfigsResponse:

@@ -1,4 +1,4 @@
-"""DescribeGateway (key 20551, ours), versions 0 and 1: this gateway, and the way to its brokers."""
+"""DescribeGateway (key 20551, Quafka's own), versions 0-1: this gateway and its brokers."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ from contextlib import suppress
 
 from quafka_gateway.cluster.broker_link import BrokerLink, UnavailableError
 from quafka_gateway.context import RequestContext
+from quafka_gateway.handlers.kafka_api import Api
+from quafka_gateway.handlers.order import Order, State
 from quafka_mesh_ops.errors import OpFailedError
 from quafka_mesh_ops.ops.probe import ProbeResp
+from quafka_proto.message import Versions
 from quafka_proto.schema.quafka import (
     DescribeGatewayRequest,
     DescribeGatewayResponse,
@@ -33,6 +36,16 @@ async def handle(
     return DescribeGatewayResponse(
         server_time_ms=time.time_ns() // 1_000_000, version=runs, brokers=brokers
     )
+
+
+API = Api(
+    key=20551,
+    versions=Versions(0, 1),
+    request=DescribeGatewayRequest,
+    handle=handle,
+    order=Order(reads=State.ALL),
+    quafka_only=True,
+)
 
 
 async def _broker(link: BrokerLink, trace: TraceContext | None) -> GatewayBroker:

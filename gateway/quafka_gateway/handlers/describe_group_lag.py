@@ -1,4 +1,4 @@
-"""DescribeGroupLag (key 20550, ours), version 0: how far behind groups are, as the broker knows."""
+"""DescribeGroupLag (key 20550, Quafka's own), version 0: the lag of groups and partitions."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ from itertools import groupby
 
 from quafka_gateway.cluster.broker_link import UnavailableError
 from quafka_gateway.context import RequestContext
+from quafka_gateway.handlers.kafka_api import Api, ResponseLength
+from quafka_gateway.handlers.order import Order, State
 from quafka_mesh_ops.ops.lag import GroupLag, LagOfGroup
+from quafka_proto.message import Versions
 from quafka_proto.schema import quafka
 from quafka_proto.schema.quafka import (
     DescribeGroupLagRequest,
@@ -30,6 +33,17 @@ async def handle(
     return DescribeGroupLagResponse(
         server_time_ms=answer.now_ms, groups=[_group(group) for group in answer.groups]
     )
+
+
+API = Api(
+    key=20550,
+    versions=Versions(0, 0),
+    request=DescribeGroupLagRequest,
+    handle=handle,
+    order=Order(reads=State.GROUPS | State.OFFSETS | State.RECORDS | State.TOPICS),
+    response_length=ResponseLength.LONG,
+    quafka_only=True,
+)
 
 
 def _group(group: LagOfGroup) -> quafka.GroupLag:

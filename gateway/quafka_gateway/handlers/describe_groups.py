@@ -9,9 +9,12 @@ from __future__ import annotations
 from quafka_gateway.cluster.broker_link import UnavailableError
 from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers.authorized import group_operations
+from quafka_gateway.handlers.kafka_api import Api, ResponseLength
+from quafka_gateway.handlers.order import Order, State
 from quafka_mesh_ops.ops.groups import DescribedGroup as Described
 from quafka_mesh_ops.ops.groups import DescribeGroups
 from quafka_proto.errors import ErrorCode
+from quafka_proto.message import Versions
 from quafka_proto.schema.group_admin import (
     DescribedGroup,
     DescribedGroupMember,
@@ -34,6 +37,16 @@ async def handle(request: DescribeGroupsRequest, context: RequestContext) -> Des
     return DescribeGroupsResponse(
         groups=await listed(_group(group, context.version, operations) for group in found)
     )
+
+
+API = Api(
+    key=15,
+    versions=Versions(0, 6),
+    request=DescribeGroupsRequest,
+    handle=handle,
+    order=Order(reads=State.GROUPS),
+    response_length=ResponseLength.LONG,
+)
 
 
 def _group(group: Described, version: int, operations: int) -> DescribedGroup:

@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from quafka_gateway.cluster.admin import LogDir, partitions_of
 from quafka_gateway.context import RequestContext
+from quafka_gateway.handlers.kafka_api import Api, ResponseLength
+from quafka_gateway.handlers.order import Order, State
+from quafka_proto.message import Versions
 from quafka_proto.schema.log_dirs import (
     DescribeLogDirsPartition,
     DescribeLogDirsRequest,
@@ -29,6 +32,16 @@ async def handle(
     with context.child("gateway.kafka.describe_log_dirs") as span:
         found = await context.admin.log_dirs(wanted, span.context)
     return DescribeLogDirsResponse(results=[await _result(each) for each in found])
+
+
+API = Api(
+    key=35,
+    versions=Versions(0, 5),
+    request=DescribeLogDirsRequest,
+    handle=handle,
+    order=Order(reads=State.RECORDS | State.TOPICS | State.REPLICAS),
+    response_length=ResponseLength.BY_REQUEST,
+)
 
 
 async def _result(log_dir: LogDir) -> DescribeLogDirsResult:

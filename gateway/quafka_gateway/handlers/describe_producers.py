@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from quafka_gateway.cluster.admin import partitions_of
 from quafka_gateway.context import RequestContext
+from quafka_gateway.handlers.kafka_api import Api, ResponseLength
+from quafka_gateway.handlers.order import Order, State
 from quafka_mesh_ops.ops.admin import PartitionOp, PartitionProducers
+from quafka_proto.message import Versions
 from quafka_proto.schema.transaction_admin import (
     DescribeProducersRequest,
     DescribeProducersResponse,
@@ -33,6 +36,16 @@ async def handle(
             for each in topics
         ]
     )
+
+
+API = Api(
+    key=61,
+    versions=Versions(0, 0),
+    request=DescribeProducersRequest,
+    handle=handle,
+    order=Order(reads=State.PRODUCERS | State.RECORDS | State.TOPICS),
+    response_length=ResponseLength.LONG,
+)
 
 
 def _partition(index: int, found: PartitionProducers) -> PartitionResponse:

@@ -10,8 +10,11 @@ from time import time_ns
 
 from quafka_gateway.cluster.broker_link import UnavailableError
 from quafka_gateway.context import RequestContext
+from quafka_gateway.handlers.kafka_api import Api
+from quafka_gateway.handlers.order import Order, State
 from quafka_mesh_ops.ops.admin import DescribeBrokerResp
 from quafka_proto.errors import ErrorCode
+from quafka_proto.message import Versions
 from quafka_proto.schema.quorum import (
     DescribeQuorumPartitionData,
     DescribeQuorumRequest,
@@ -46,6 +49,15 @@ async def handle(request: DescribeQuorumRequest, context: RequestContext) -> Des
         ],
         nodes=[Node(node_id=node, listeners=[Listener(name="PLAINTEXT", host=host, port=port)])],
     )
+
+
+API = Api(
+    key=55,
+    versions=Versions(0, 2),
+    request=DescribeQuorumRequest,
+    handle=handle,
+    order=Order(reads=State.TOPICS | State.CONFIGS),
+)
 
 
 def _partition(

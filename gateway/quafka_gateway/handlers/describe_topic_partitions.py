@@ -12,8 +12,11 @@ from collections.abc import Iterable
 
 from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers.authorized import topic_operations
+from quafka_gateway.handlers.kafka_api import Api, ResponseLength
+from quafka_gateway.handlers.order import Order, State
 from quafka_mesh_ops.ops.records import DescribeTopics, TopicDescription
 from quafka_proto.errors import ErrorCode
+from quafka_proto.message import Versions
 from quafka_proto.schema.partitions import (
     Cursor,
     DescribeTopicPartitionsRequest,
@@ -52,6 +55,16 @@ async def handle(
     limit = max(1, min(_MOST, request.response_partition_limit))
     served = (t for t in found if not (every and t.error_code))
     return _page(context.node_id, served, cursor, limit)
+
+
+API = Api(
+    key=75,
+    versions=Versions(0, 0),
+    request=DescribeTopicPartitionsRequest,
+    handle=handle,
+    order=Order(reads=State.TOPICS),
+    response_length=ResponseLength.BY_REQUEST,
+)
 
 
 def _page(

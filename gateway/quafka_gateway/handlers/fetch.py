@@ -1,9 +1,10 @@
-"""Fetch (key 1), versions 0-18; 0 to 3 are answered with message sets.
+"""Fetch (key 1), versions 0-18: records of partitions, as the stored batches.
 
-One request becomes one op that carries all its partitions, also those that only its fetch session
-knows (`fetch_session.py`): the broker parks it, where the append happens, until min_bytes can be
-read or max_wait_ms has passed. Stored batches pass through unchanged. Versions 13 and up name
-topics by id. There is one replica: the rack is of no use, and the preferred one is always -1.
+Long poll. One request becomes one op that carries all its partitions, also those that only its
+fetch session lists (`fetch/session.py`). The broker parks the op, where the append happens, until
+min_bytes can be read or max_wait_ms has passed. Stored batches pass through unchanged; versions 0
+to 3 are answered with message sets. Versions 13 and up name topics by id. Every partition has one
+replica, so the client's rack is ignored and the preferred replica is always -1.
 """
 
 from __future__ import annotations
@@ -16,8 +17,11 @@ from quafka_gateway.context import RequestContext
 from quafka_gateway.fetch.session import replica_id, wanted_in_steps
 from quafka_gateway.handlers import message_sets
 from quafka_gateway.handlers.client_context import client_context
+from quafka_gateway.handlers.kafka_api import Api
+from quafka_gateway.handlers.order import Order, State
 from quafka_mesh_ops.ops.records import FetchOp, FetchOpResp, FetchOps
 from quafka_proto.errors import ErrorCode
+from quafka_proto.message import Versions
 from quafka_proto.schema.fetch import (
     AbortedTransaction,
     EpochEndOffset,
@@ -65,6 +69,15 @@ async def handle(request: FetchRequest, context: RequestContext) -> FetchRespons
     if context.version >= _FIRST_WITH_LEADERS:
         _tell_leaders(response, partitions, context)
     return response
+
+
+API = Api(
+    key=1,
+    versions=Versions(0, 18),
+    request=FetchRequest,
+    handle=handle,
+    order=Order(reads=State.RECORDS | State.TOPICS, writes=State.FETCH_SESSIONS, long_poll=True),
+)
 
 
 async def read(op: FetchOps, context: RequestContext, span: Span) -> list[FetchOpResp]:

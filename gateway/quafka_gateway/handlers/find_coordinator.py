@@ -10,7 +10,10 @@ the message unless it is a failed authorization.
 from __future__ import annotations
 
 from quafka_gateway.context import RequestContext
+from quafka_gateway.handlers.kafka_api import Api
+from quafka_gateway.handlers.order import Order
 from quafka_proto.errors import ErrorCode
+from quafka_proto.message import Versions
 from quafka_proto.schema.groups import (
     Coordinator,
     FindCoordinatorRequest,
@@ -39,6 +42,15 @@ async def handle(
         host=one.host,
         port=one.port,
     )
+
+
+API = Api(
+    key=10,
+    versions=Versions(0, 6),
+    request=FindCoordinatorRequest,
+    handle=handle,
+    order=Order(),
+)
 
 
 def _coordinator(key: str, key_type: int, context: RequestContext) -> Coordinator:

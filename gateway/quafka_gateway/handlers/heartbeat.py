@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from quafka_gateway.context import RequestContext
+from quafka_gateway.handlers.kafka_api import Api
+from quafka_gateway.handlers.order import Order, State
 from quafka_mesh_ops.ops.groups import Heartbeat
+from quafka_proto.message import Versions
 from quafka_proto.schema.groups import HeartbeatRequest, HeartbeatResponse
 
 
@@ -17,3 +20,12 @@ async def handle(request: HeartbeatRequest, context: RequestContext) -> Heartbea
     )
     with context.child("gateway.kafka.heartbeat") as span:
         return HeartbeatResponse(error_code=await context.coordinator.heartbeat(op, span.context))
+
+
+API = Api(
+    key=12,
+    versions=Versions(0, 4),
+    request=HeartbeatRequest,
+    handle=handle,
+    order=Order(writes=State.GROUPS),
+)

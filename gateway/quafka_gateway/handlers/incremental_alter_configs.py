@@ -5,7 +5,10 @@ from __future__ import annotations
 from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers import config_changes
 from quafka_gateway.handlers.config_changes import Resource
+from quafka_gateway.handlers.kafka_api import Api
+from quafka_gateway.handlers.order import Order, State
 from quafka_mesh_ops.ops.admin import ConfigChange
+from quafka_proto.message import Versions
 from quafka_proto.schema.configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
@@ -29,3 +32,12 @@ async def handle(
             resources, context, span.context, replace=False, validate_only=request.validate_only
         )
     return IncrementalAlterConfigsResponse(responses=done)
+
+
+API = Api(
+    key=44,
+    versions=Versions(0, 1),
+    request=IncrementalAlterConfigsRequest,
+    handle=handle,
+    order=Order(reads=State.TOPICS, writes=State.CONFIGS),
+)

@@ -7,8 +7,11 @@ are not served.
 from __future__ import annotations
 
 from quafka_gateway.context import RequestContext
+from quafka_gateway.handlers.kafka_api import Api
+from quafka_gateway.handlers.order import Order, State
 from quafka_mesh_ops.ops.records import InitProducerId
 from quafka_proto.errors import ErrorCode
+from quafka_proto.message import Versions
 from quafka_proto.schema.producer_id import InitProducerIdRequest, InitProducerIdResponse
 
 
@@ -24,3 +27,12 @@ async def handle(request: InitProducerIdRequest, context: RequestContext) -> Ini
         producer_id=answer.producer_id,
         producer_epoch=answer.producer_epoch,
     )
+
+
+API = Api(
+    key=22,
+    versions=Versions(0, 5),
+    request=InitProducerIdRequest,
+    handle=handle,
+    order=Order(writes=State.PRODUCERS | State.TRANSACTIONS),
+)

@@ -1,13 +1,16 @@
 """JoinGroup (key 11), versions 0-9: answered when the group's next generation begins.
 
-From version 4 on a new member is given its id and told to come again with it (KIP-394); from
-version 9 on the leader can be told that there is nothing to assign (KIP-814).
+Long poll. From version 4 on, a new member receives its id and must join again with it (KIP-394).
+From version 9 on, the response can tell the leader to skip the assignment (KIP-814).
 """
 
 from __future__ import annotations
 
 from quafka_gateway.context import RequestContext
+from quafka_gateway.handlers.kafka_api import Api
+from quafka_gateway.handlers.order import Order, State
 from quafka_mesh_ops.ops.groups import JoinGroup, Protocol
+from quafka_proto.message import Versions
 from quafka_proto.schema.groups import (
     JoinGroupRequest,
     JoinGroupResponse,
@@ -50,3 +53,12 @@ async def handle(request: JoinGroupRequest, context: RequestContext) -> JoinGrou
             for member in answer.members or []
         ],
     )
+
+
+API = Api(
+    key=11,
+    versions=Versions(0, 9),
+    request=JoinGroupRequest,
+    handle=handle,
+    order=Order(writes=State.GROUPS, long_poll=True),
+)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from quafka_gateway.context import RequestContext
+from quafka_gateway.handlers.kafka_api import Api
+from quafka_gateway.handlers.order import Order, State
 from quafka_mesh_ops.ops.groups import LeaveGroup, Leaver
+from quafka_proto.message import Versions
 from quafka_proto.schema.groups import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
 
 
@@ -30,3 +33,12 @@ async def handle(request: LeaveGroupRequest, context: RequestContext) -> LeaveGr
             for leaver, code in zip(leavers, answer.leavers, strict=False)
         ],
     )
+
+
+API = Api(
+    key=13,
+    versions=Versions(0, 5),
+    request=LeaveGroupRequest,
+    handle=handle,
+    order=Order(writes=State.GROUPS),
+)

@@ -6,9 +6,12 @@ Version 0 is for client metrics alone. There are none, nor groups with configs.
 from __future__ import annotations
 
 from quafka_gateway.context import RequestContext
+from quafka_gateway.handlers.kafka_api import Api
+from quafka_gateway.handlers.order import Order, State
 from quafka_mesh_ops.ops.records import DescribeTopics
 from quafka_proto.config_kinds import ResourceType
 from quafka_proto.errors import ErrorCode
+from quafka_proto.message import Versions
 from quafka_proto.schema.configs import (
     ConfigResource,
     ListConfigResourcesRequest,
@@ -33,6 +36,15 @@ async def handle(
             for name in await _names(kind, context, span.context)
         ]
     return ListConfigResourcesResponse(config_resources=found)
+
+
+API = Api(
+    key=74,
+    versions=Versions(0, 1),
+    request=ListConfigResourcesRequest,
+    handle=handle,
+    order=Order(reads=State.TOPICS | State.CONFIGS | State.GROUPS),
+)
 
 
 async def _names(kind: int, context: RequestContext, trace: TraceContext | None) -> list[str]:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from quafka_gateway.cluster.broker_link import UnavailableError
 from quafka_gateway.context import RequestContext
+from quafka_gateway.handlers.kafka_api import Api, ResponseLength
+from quafka_gateway.handlers.order import Order, State
 from quafka_mesh_ops.ops.groups import ListGroups
+from quafka_proto.message import Versions
 from quafka_proto.schema.group_admin import ListedGroup, ListGroupsRequest, ListGroupsResponse
 
 
@@ -27,3 +30,13 @@ async def handle(request: ListGroupsRequest, context: RequestContext) -> ListGro
             for group in answer.groups
         ]
     )
+
+
+API = Api(
+    key=16,
+    versions=Versions(0, 5),
+    request=ListGroupsRequest,
+    handle=handle,
+    order=Order(reads=State.GROUPS | State.OFFSETS),
+    response_length=ResponseLength.LONG,
+)

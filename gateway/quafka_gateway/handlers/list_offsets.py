@@ -10,8 +10,11 @@ from collections.abc import Generator, Iterator
 
 from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers import list_offsets_v0
+from quafka_gateway.handlers.kafka_api import Api, ResponseLength
+from quafka_gateway.handlers.order import Order, State
 from quafka_mesh_ops.ops.records import ListOffsetsOp, ListOffsetsOpResp, ListOffsetsOps
 from quafka_proto.errors import ErrorCode
+from quafka_proto.message import Versions
 from quafka_proto.schema.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
@@ -46,6 +49,16 @@ async def handle(request: ListOffsetsRequest, context: RequestContext) -> ListOf
     with context.child(semconv.GATEWAY_LIST_OFFSETS) as span:
         answers = iter(await context.broker.list_offsets(op, span.context))
     return await in_slices(_response(request, answers, context.version))
+
+
+API = Api(
+    key=2,
+    versions=Versions(0, 11),
+    request=ListOffsetsRequest,
+    handle=handle,
+    order=Order(reads=State.RECORDS | State.TOPICS),
+    response_length=ResponseLength.BY_REQUEST,
+)
 
 
 def _response(

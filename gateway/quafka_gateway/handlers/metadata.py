@@ -18,11 +18,13 @@ from typing import cast
 
 from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers.authorized import cluster_operations, topic_operations
+from quafka_gateway.handlers.kafka_api import Api, ResponseLength
+from quafka_gateway.handlers.order import Order, State
 from quafka_gateway.responses.encoded_response import EncodedResponse
 from quafka_gateway.responses.metadata_partitions import PartitionBlock, block_of
 from quafka_mesh_ops.ops.records import DescribeTopics, DescribeTopicsResp, TopicDescription
 from quafka_proto.codec import encode_in_steps
-from quafka_proto.message import Encoded
+from quafka_proto.message import Encoded, Versions
 from quafka_proto.schema.metadata import (
     MetadataRequest,
     MetadataResponse,
@@ -64,6 +66,16 @@ async def handle(
         request.include_cluster_authorized_operations,
     )  # fmt: skip
     return await context.services.response_cache.get(key, encode)
+
+
+API = Api(
+    key=3,
+    versions=Versions(0, 13),
+    request=MetadataRequest,
+    handle=handle,
+    order=Order(writes=State.TOPICS),
+    response_length=ResponseLength.BY_REQUEST,
+)
 
 
 def _is_long(topics: list[TopicDescription]) -> bool:

@@ -9,9 +9,12 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 
 from quafka_gateway.context import RequestContext
+from quafka_gateway.handlers.kafka_api import Api
+from quafka_gateway.handlers.order import Order, State
 from quafka_gateway.responses.encoded_response import EncodedResponse
 from quafka_mesh_ops.ops.groups import CommitOffset, CommitOffsets
 from quafka_proto.codec import encode_in_steps
+from quafka_proto.message import Versions
 from quafka_proto.schema.offsets import (
     OffsetCommitRequest,
     OffsetCommitResponse,
@@ -42,6 +45,15 @@ async def handle(
         return response
     body = await in_slices(encode_in_steps(response, context.version))
     return EncodedResponse(OffsetCommitResponse, body, frozenset(errors) - {0})
+
+
+API = Api(
+    key=8,
+    versions=Versions(0, 10),
+    request=OffsetCommitRequest,
+    handle=handle,
+    order=Order(reads=State.TOPICS, writes=State.OFFSETS | State.GROUPS),
+)
 
 
 def _offsets(

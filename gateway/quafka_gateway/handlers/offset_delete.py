@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from quafka_gateway.context import RequestContext
+from quafka_gateway.handlers.kafka_api import Api
+from quafka_gateway.handlers.order import Order, State
 from quafka_mesh_ops.ops.groups import CommittedQuestion, DeleteOffsets
+from quafka_proto.message import Versions
 from quafka_proto.schema.offsets import (
     OffsetDeleteRequest,
     OffsetDeleteResponse,
@@ -40,3 +43,12 @@ async def handle(request: OffsetDeleteRequest, context: RequestContext) -> Offse
             for topic in request.topics
         ]
     )
+
+
+API = Api(
+    key=47,
+    versions=Versions(0, 0),
+    request=OffsetDeleteRequest,
+    handle=handle,
+    order=Order(reads=State.TOPICS | State.GROUPS, writes=State.OFFSETS),
+)

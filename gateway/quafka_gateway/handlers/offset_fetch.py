@@ -14,12 +14,15 @@ from itertools import groupby, islice
 from typing import TypeVar
 
 from quafka_gateway.context import RequestContext
+from quafka_gateway.handlers.kafka_api import Api, ResponseLength
+from quafka_gateway.handlers.order import Order, State
 from quafka_mesh_ops.ops.groups import (
     CommittedOffset,
     CommittedOffsets,
     CommittedOffsetsResp,
     CommittedQuestion,
 )
+from quafka_proto.message import Versions
 from quafka_proto.schema.offsets import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
@@ -44,6 +47,16 @@ async def handle(request: OffsetFetchRequest, context: RequestContext) -> Offset
     for some in _batched(groups.values(), _GROUPS_AT_A_TIME):
         found += await asyncio.gather(*(_group(group, context) for group in some))
     return OffsetFetchResponse(groups=found)
+
+
+API = Api(
+    key=9,
+    versions=Versions(0, 10),
+    request=OffsetFetchRequest,
+    handle=handle,
+    order=Order(reads=State.OFFSETS | State.GROUPS | State.TOPICS),
+    response_length=ResponseLength.BY_REQUEST,
+)
 
 
 def _batched(

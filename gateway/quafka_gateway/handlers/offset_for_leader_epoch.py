@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 
 from quafka_gateway.context import RequestContext
+from quafka_gateway.handlers.kafka_api import Api
+from quafka_gateway.handlers.order import Order, State
 from quafka_mesh_ops.ops.records import EpochEndOp, EpochEndOpResp, EpochEndOps
+from quafka_proto.message import Versions
 from quafka_proto.schema.leader_epochs import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
@@ -34,6 +37,15 @@ async def handle(
     with context.child("gateway.kafka.offset_for_leader_epoch") as span:
         answers = iter(await context.broker.epoch_ends(op, span.context))
     return await in_slices(_response(request, answers))
+
+
+API = Api(
+    key=23,
+    versions=Versions(0, 4),
+    request=OffsetForLeaderEpochRequest,
+    handle=handle,
+    order=Order(reads=State.RECORDS | State.TOPICS),
+)
 
 
 def _response(

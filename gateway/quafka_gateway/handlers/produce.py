@@ -1,10 +1,11 @@
-"""Produce (key 0), versions 0-13.
+"""Produce (key 0), versions 0-13: appends record batches; answered when they are durable.
 
-Versions 0 to 2 carry message sets, each of which becomes one batch here. Kafka 4 refuses them, and
-still advertises them, or librdkafka turns features off (KAFKA-18659). From version 3 on a partition
-has one batch, which goes to the broker as it came: it checks all of it, for it need not trust a
-gateway. Here is checked only what depends on the version. With acks=0 there is no response at all.
-Versions 13 and up name topics by id. Transactions are not served.
+Versions 0 to 2 carry message sets, and each message set becomes one batch here. Kafka 4 refuses
+these versions and still advertises them, because librdkafka would turn features off without them
+(KAFKA-18659). From version 3 on a partition has one batch, which goes to the broker unchanged. The
+broker checks the whole batch, because it need not trust a gateway; the gateway checks only what
+depends on the version. With acks=0 there is no response. Versions 13 and up name topics by id.
+Transactions are not served.
 """
 
 from __future__ import annotations
@@ -15,9 +16,12 @@ from dataclasses import replace
 
 from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers import message_sets
+from quafka_gateway.handlers.kafka_api import Api
+from quafka_gateway.handlers.order import Order, State
 from quafka_mesh_ops.ops.records import ProduceOp, ProduceOpResp, ProduceOps
 from quafka_proto.compression import Codec
 from quafka_proto.errors import BatchError, ErrorCode, Malformed
+from quafka_proto.message import Versions
 from quafka_proto.records import read_header
 from quafka_proto.schema.produce import (
     BatchIndexAndErrorMessage,
@@ -56,6 +60,17 @@ async def handle(request: ProduceRequest, context: RequestContext) -> ProduceRes
     if request.acks == 0:
         return None
     return await in_slices(_response(request, iter(answers)))
+
+
+API = Api(
+    key=0,
+    versions=Versions(0, 13),
+    request=ProduceRequest,
+    handle=handle,
+    order=Order(
+        reads=State.TOPICS | State.CONFIGS, writes=State.RECORDS | State.PRODUCERS, in_lane=True
+    ),
+)
 
 
 def _response(

@@ -1,9 +1,15 @@
-"""SyncGroup (key 14), versions 0-5: a member's assignment, once the leader has brought it."""
+"""SyncGroup (key 14), versions 0-5: a member's assignment, once the leader has sent it.
+
+Long poll.
+"""
 
 from __future__ import annotations
 
 from quafka_gateway.context import RequestContext
+from quafka_gateway.handlers.kafka_api import Api
+from quafka_gateway.handlers.order import Order, State
 from quafka_mesh_ops.ops.groups import Assignment, SyncGroup
+from quafka_proto.message import Versions
 from quafka_proto.schema.groups import SyncGroupRequest, SyncGroupResponse
 
 
@@ -26,3 +32,12 @@ async def handle(request: SyncGroupRequest, context: RequestContext) -> SyncGrou
         protocol_name=answer.protocol,
         assignment=answer.assignment,
     )
+
+
+API = Api(
+    key=14,
+    versions=Versions(0, 5),
+    request=SyncGroupRequest,
+    handle=handle,
+    order=Order(writes=State.GROUPS, long_poll=True),
+)

@@ -8,7 +8,7 @@ from typing import cast
 
 import pytest
 
-from quafka_gateway.api import APIS, Api
+from quafka_gateway.api import APIS
 from quafka_gateway.cluster.admin import Admin
 from quafka_gateway.cluster.broker_link import BrokerLink, UnavailableError
 from quafka_gateway.cluster.coordinator import Coordinator
@@ -19,6 +19,7 @@ from quafka_gateway.edge import connection
 from quafka_gateway.edge.connection import KafkaConnection
 from quafka_gateway.fetch.reader import FetchReader
 from quafka_gateway.fetch.session import FetchSessions
+from quafka_gateway.handlers.kafka_api import AnyApi
 from quafka_gateway.memory import RequestMemory, ResponseMemory
 from quafka_mesh_ops.ops.records import (
     DescribeTopicsResp,
@@ -81,7 +82,9 @@ class HeldBroker:
 class Client:
     """A connection under test, and its two sides."""
 
-    def __init__(self, memory: RequestMemory | None = None, apis: Mapping[int, Api] = APIS) -> None:
+    def __init__(
+        self, memory: RequestMemory | None = None, apis: Mapping[int, AnyApi] = APIS
+    ) -> None:
         self.broker = HeldBroker()
         self.transport = MemoryTransport()
         self.memory = memory or RequestMemory(1 << 20)
@@ -103,7 +106,7 @@ class Client:
             EdgeSettings(),
         )
         self.closed: list[KafkaConnection] = []
-        self.connection = KafkaConnection(services, 0, self.closed.append)
+        self.connection = KafkaConnection(services, apis, 0, self.closed.append)
         self.connection.connection_made(self.transport)
 
     def send(self, correlation_id: int, request: Message, version: int) -> None:

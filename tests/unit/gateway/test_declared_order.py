@@ -414,9 +414,7 @@ async def _ops_of(key: int) -> list[AnyOp]:
     """What the API's handler asks the broker."""
     request, version = SAMPLES[key]
     async with _served() as (client, about):
-        handling = asyncio.ensure_future(
-            APIS[key].handler(request, replace(about, version=version))
-        )
+        handling = asyncio.ensure_future(APIS[key].handle(request, replace(about, version=version)))
         with suppress(TimeoutError, NotImplementedError):
             # A JoinGroup is parked until its group is complete: what it asks is known before.
             async with asyncio.timeout(0.1 if APIS[key].long_poll else 10.0):

@@ -9,9 +9,10 @@ from itertools import product
 
 import pytest
 
-from quafka_gateway.api import APIS, Api
+from quafka_gateway.api import APIS
 from quafka_gateway.cluster.broker_link import UnavailableError
 from quafka_gateway.context import RequestContext
+from quafka_gateway.handlers.kafka_api import AnyApi
 from quafka_gateway.handlers.order import Order, State
 from quafka_proto.message import Message
 from tests.unit.gateway.test_connection import Client, settle
@@ -27,8 +28,8 @@ class Handlers:
         self.begun: list[int] = []
         self.ends: dict[int, asyncio.Future[None]] = {}
 
-    def table(self) -> Mapping[int, Api]:
-        return {key: replace(api, handler=self._handle) for key, api in APIS.items()}
+    def table(self) -> Mapping[int, AnyApi]:
+        return {key: replace(api, handle=self._handle) for key, api in APIS.items()}
 
     async def _handle(self, _request: Message, context: RequestContext) -> None:
         number = context.correlation_id
@@ -52,7 +53,7 @@ class Line(Client):
         """Send such requests at once, numbered from 0 on."""
         for number, key in enumerate(keys):
             api = APIS[key]
-            self.send(number, api.request(), api.max_version)
+            self.send(number, api.request(), api.versions.high)
         await settle()
 
     @property
@@ -63,7 +64,7 @@ class Line(Client):
         return self.transport.gone
 
 
-def _may_run_beside(first: Api, second: Api) -> bool:
+def _may_run_beside(first: AnyApi, second: AnyApi) -> bool:
     """Whether nobody can tell that the second began before the first was finished, and memory
     allows it."""
     if first.may_be_long(first.request()) and second.may_be_long(second.request()):

@@ -1,0 +1,64 @@
+"""AlterPartitionReassignments (key 45), versions 0-1: replicas stay where they are.
+
+To assign a partition to the broker that it is on succeeds, as in Kafka; another assignment is
+INVALID_REPLICA_ASSIGNMENT.
+"""
+
+from __future__ import annotations
+
+from quafka_gateway.context import RequestContext
+from quafka_gateway.handlers import replicas
+from quafka_gateway.handlers.kafka_api import Api
+from quafka_gateway.handlers.order import Order, State
+from quafka_proto.errors import ErrorCode
+from quafka_proto.message import Versions
+from quafka_proto.schema.replicas import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ReassignablePartition,
+    ReassignablePartitionResponse,
+    ReassignableTopicResponse,
+)
+
+
+async def handle(
+    request: AlterPartitionReassignmentsRequest, context: RequestContext
+) -> AlterPartitionReassignmentsResponse:
+    """Compare each assignment with the only one possible."""
+    names = (topic.name for topic in request.topics)
+    with context.child("gateway.kafka.alter_partition_reassignments") as span:
+        counts = await replicas.partition_counts(names, context, span.context)
+    responses: list[ReassignableTopicResponse] = []
+    for topic in request.topics:
+        response = ReassignableTopicResponse(name=topic.name)
+        for part in topic.partitions:
+            code, message = _reassignment(context.node_id, part, counts.get(topic.name, 0))
+            response.partitions.append(
+                ReassignablePartitionResponse(
+                    partition_index=part.partition_index, error_code=code, error_message=message
+                )
+            )
+        responses.append(response)
+    return AlterPartitionReassignmentsResponse(
+        allow_replication_factor_change=request.allow_replication_factor_change,
+        responses=responses,
+    )
+
+
+API = Api(
+    key=45,
+    versions=Versions(0, 1),
+    request=AlterPartitionReassignmentsRequest,
+    handle=handle,
+    order=Order(reads=State.TOPICS, writes=State.REPLICAS),
+)
+
+
+def _reassignment(
+    node: int, part: ReassignablePartition, count: int
+) -> tuple[ErrorCode, str | None]:
+    if not 0 <= part.partition_index < count:
+        return replicas.UNKNOWN_PARTITION
+    if part.replicas is None:
+        return ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "it is not being moved"
+    return replicas.assignment_fault([part.replicas], node) or (ErrorCode.NONE, None)

@@ -1,0 +1,41 @@
+"""DescribeUserScramCredentials (key 50), version 0: no user has credentials yet.
+
+A user that the request names is answered RESOURCE_NOT_FOUND, as in Kafka.
+"""
+
+from __future__ import annotations
+
+from quafka_gateway.context import RequestContext
+from quafka_gateway.handlers.kafka_api import Api
+from quafka_gateway.handlers.order import Order, State
+from quafka_proto.errors import ErrorCode
+from quafka_proto.message import Versions
+from quafka_proto.schema.scram import (
+    DescribeUserScramCredentialsRequest,
+    DescribeUserScramCredentialsResponse,
+    DescribeUserScramCredentialsResult,
+)
+
+
+async def handle(
+    request: DescribeUserScramCredentialsRequest, context: RequestContext
+) -> DescribeUserScramCredentialsResponse:
+    """Answer an error for each user that the request names."""
+    results = [
+        DescribeUserScramCredentialsResult(
+            user=user.name,
+            error_code=ErrorCode.RESOURCE_NOT_FOUND,
+            error_message=f"user {user.name!r} has no credentials",
+        )
+        for user in request.users or []
+    ]
+    return DescribeUserScramCredentialsResponse(results=results)
+
+
+API = Api(
+    key=50,
+    versions=Versions(0, 0),
+    request=DescribeUserScramCredentialsRequest,
+    handle=handle,
+    order=Order(reads=State.USERS),
+)

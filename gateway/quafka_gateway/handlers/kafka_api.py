@@ -1,0 +1,88 @@
+"""The declaration of one Kafka API: `API = Api(...)` in the module of its handler.
+
+`api.py` collects the declarations. The table is the dispatch, the ApiVersions response, the
+version check and the order of requests at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import Any, Generic, TypeAlias, TypeVar
+
+from quafka_gateway.context import RequestContext
+from quafka_gateway.handlers.order import Order
+from quafka_gateway.responses.encoded_response import EncodedResponse
+from quafka_gateway.responses.response_length import names_few
+from quafka_proto.message import Message, Versions
+
+Request = TypeVar("Request", bound=Message)
+Handler: TypeAlias = Callable[
+    [Request, RequestContext], Awaitable[Message | EncodedResponse | None]
+]
+
+
+class ResponseLength(Enum):
+    """Whether a response may describe thousands of things.
+
+    A long response is encoded in slices of the event loop. A connection makes one at a time, all
+    connections make few at a time, and none is made for a client that has gone.
+    """
+
+    SHORT = auto()
+    BY_REQUEST = auto()
+    """Long, unless the request names few things."""
+    LONG = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Api(Generic[Request]):
+    """One Kafka API as this gateway serves it.
+
+    Attributes:
+        key: Kafka's number of the API.
+        versions: the versions accepted and advertised.
+        request: the request's schema.
+        handle: returns the response, or None where the protocol has none (Produce with acks=0).
+        order: the state that the API reads and writes, which decides what a request waits for on
+            its connection. It has no default, so that every new API declares it.
+        response_length: how long its responses may be.
+        unknown_version: makes the request that stands for one of an unknown version, and is
+            answered as version 0. None: an unknown version closes the connection.
+        quafka_only: not an API of Kafka; advertised to Quafka's own tools alone.
+        name: Kafka's name of the API, from the schema.
+    """
+
+    key: int
+    versions: Versions
+    request: type[Request]
+    handle: Handler[Request]
+    order: Order
+    response_length: ResponseLength = ResponseLength.SHORT
+    unknown_version: Callable[[], Request] | None = None
+    quafka_only: bool = False
+    name: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "name", self.request.__name__.removesuffix("Request"))
+
+    def may_be_long(self, request: Request) -> bool:
+        """Whether the response to this request may be long."""
+        length = self.response_length
+        if length is ResponseLength.SHORT:
+            return False
+        return length is ResponseLength.LONG or not names_few(request)
+
+    @property
+    def long_poll(self) -> bool:
+        """Whether a request may wait for data or for other clients, and its response may be large.
+
+        A long poll begins when every earlier request of the connection is answered and the client
+        has read the responses. It is dropped when the client goes.
+        """
+        return self.order.long_poll
+
+
+AnyApi: TypeAlias = Api[Any]
+"""An API whatever its request, as a table of APIs holds it."""

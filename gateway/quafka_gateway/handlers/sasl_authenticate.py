@@ -1,0 +1,32 @@
+"""SaslAuthenticate (key 36), versions 0-2: ILLEGAL_SASL_STATE.
+
+Clients need no authentication yet.
+"""
+
+from __future__ import annotations
+
+from quafka_gateway.context import RequestContext
+from quafka_gateway.handlers.kafka_api import Api
+from quafka_gateway.handlers.order import Order, State
+from quafka_proto.errors import ErrorCode
+from quafka_proto.message import Versions
+from quafka_proto.schema.sasl import SaslAuthenticateRequest, SaslAuthenticateResponse
+
+_NO_SASL = "clients do not log in here: this listener is PLAINTEXT"
+
+
+async def handle(
+    request: SaslAuthenticateRequest, context: RequestContext
+) -> SaslAuthenticateResponse:
+    """Refuse without reading the credentials."""
+    code = ErrorCode.ILLEGAL_SASL_STATE
+    return SaslAuthenticateResponse(error_code=code, error_message=_NO_SASL, auth_bytes=b"")
+
+
+API = Api(
+    key=36,
+    versions=Versions(0, 2),
+    request=SaslAuthenticateRequest,
+    handle=handle,
+    order=Order(writes=State.ALL),
+)

@@ -1,0 +1,28 @@
+"""SaslHandshake (key 17), versions 0-1: ILLEGAL_SASL_STATE, as clients need no authentication yet.
+
+Tools send it whenever they show a cluster. A client gives up at an error code; it would retry a
+lost connection.
+"""
+
+from __future__ import annotations
+
+from quafka_gateway.context import RequestContext
+from quafka_gateway.handlers.kafka_api import Api
+from quafka_gateway.handlers.order import Order, State
+from quafka_proto.errors import ErrorCode
+from quafka_proto.message import Versions
+from quafka_proto.schema.sasl import SaslHandshakeRequest, SaslHandshakeResponse
+
+
+async def handle(request: SaslHandshakeRequest, context: RequestContext) -> SaslHandshakeResponse:
+    """Offer no mechanism."""
+    return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, mechanisms=[])
+
+
+API = Api(
+    key=17,
+    versions=Versions(0, 1),
+    request=SaslHandshakeRequest,
+    handle=handle,
+    order=Order(writes=State.ALL),
+)
