@@ -15,7 +15,7 @@ from collections.abc import AsyncGenerator, Collection, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
-from quafka_mesh_ops.ops.records import Change, HoldLease, HoldLeaseResp
+from quafka_mesh_ops.ops.leases import Change, HoldLease, HoldLeaseResp
 
 LEASE_SECONDS = 2.0
 _PARKED_PART = 4  # of a lease, so that a holder that asks again is never without

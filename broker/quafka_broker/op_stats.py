@@ -6,7 +6,7 @@ import time
 from collections import deque
 from typing import NamedTuple
 
-from quafka_mesh_ops.ops.codec import OpCode, Part
+from quafka_mesh_ops.ops.base import OpCode, WireStruct
 from quafka_mesh_ops.ops.groups import JoinGroupResp, SyncGroupResp
 from quafka_mesh_ops.ops.records import FetchOpsResp
 from quafka_mesh_ops.server import OpContext
@@ -41,7 +41,7 @@ class OpStats:
         self._slow_seconds = slow_seconds
         self._slow = slow
 
-    def answered(self, context: OpContext, seconds: float, answer: Part) -> None:
+    def answered(self, context: OpContext, seconds: float, answer: WireStruct) -> None:
         """One was answered after so many seconds."""
         parked = _parked(self._code, answer, seconds)
         seconds -= parked
@@ -84,7 +84,7 @@ class BrokerStats:
         return stats
 
 
-def _parked(code: OpCode, answer: Part, seconds: float) -> float:
+def _parked(code: OpCode, answer: WireStruct, seconds: float) -> float:
     if isinstance(answer, (FetchOpsResp, JoinGroupResp, SyncGroupResp)):
         return answer.parked_us / 1e6
     return seconds if code is _ALL_WAITING else 0.0

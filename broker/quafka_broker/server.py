@@ -65,14 +65,16 @@ from quafka_mesh_ops.ops.admin import (
     DescribeProducersOps,
     DescribeTopicConfigs,
 )
-from quafka_mesh_ops.ops.codec import OpCode, Part, without_gc
-from quafka_mesh_ops.ops.groups import (
+from quafka_mesh_ops.ops.base import OpCode, WireStruct
+from quafka_mesh_ops.ops.group_offsets import (
     CommitOffsets,
     CommittedOffsets,
-    DeleteGroups,
     DeleteOffsets,
-    DescribeGroups,
     ForgetTopic,
+)
+from quafka_mesh_ops.ops.groups import (
+    DeleteGroups,
+    DescribeGroups,
     Heartbeat,
     JoinGroup,
     LeaveGroup,
@@ -80,19 +82,10 @@ from quafka_mesh_ops.ops.groups import (
     SyncGroup,
 )
 from quafka_mesh_ops.ops.lag import GroupLag, LagOfOffsets
+from quafka_mesh_ops.ops.leases import HoldLease
+from quafka_mesh_ops.ops.offsets import EpochEndOps, ListOffsetsOps
 from quafka_mesh_ops.ops.probe import Probe
-from quafka_mesh_ops.ops.records import (
-    CreateTopic,
-    DeleteRecordsOps,
-    DeleteTopic,
-    DescribeTopics,
-    EpochEndOps,
-    FetchOps,
-    HoldLease,
-    InitProducerId,
-    ListOffsetsOps,
-    ProduceOps,
-)
+from quafka_mesh_ops.ops.records import DeleteRecordsOps, FetchOps, InitProducerId, ProduceOps
 from quafka_mesh_ops.ops.snapshots import (
     PinOrg,
     PinSnapshot,
@@ -101,9 +94,11 @@ from quafka_mesh_ops.ops.snapshots import (
     UnpinOrg,
     UnpinSnapshot,
 )
+from quafka_mesh_ops.ops.topics import CreateTopic, DeleteTopic, DescribeTopics
 from quafka_mesh_ops.server import MeshServer, OpContext
 from quafka_mesh_ops.settings import join_address, split_address
 from quafka_proto.errors import ErrorCode
+from quafka_telemetry.garbage import without_gc
 from quafka_telemetry.operations import Operations
 from quafka_telemetry.process_metrics import ProcessFigures, process_metrics
 from quafka_telemetry.span_metrics import span_families
@@ -117,7 +112,7 @@ _DRAIN_SECONDS = 5.0
 _RESERVE_SHARE = 20  # of a small disk, no more than one part in so many is kept free
 _UNKNOWN_ERROR = ErrorCode.UNKNOWN_SERVER_ERROR
 
-Handler = Callable[[BrokerState, OpContext, Any], Awaitable[Part]]
+Handler = Callable[[BrokerState, OpContext, Any], Awaitable[WireStruct]]
 
 OPS: dict[OpCode, Handler] = dict(
     (
@@ -335,7 +330,7 @@ class Broker:
         }
 
 
-async def _serve(handler: Handler, state: BrokerState, context: OpContext, op: Any) -> Part:
+async def _serve(handler: Handler, state: BrokerState, context: OpContext, op: Any) -> WireStruct:
     """Run a handler for an org. Org 0 is the broker's own, and is nobody's to name."""
     if not REGISTRY_ORG < context.org_id <= LAST_ORG:
         raise OpFailedError(ErrorCode.INVALID_REQUEST)
@@ -344,7 +339,7 @@ async def _serve(handler: Handler, state: BrokerState, context: OpContext, op: A
 
 async def _count(
     handler: Handler, state: BrokerState, stats: OpStats, context: OpContext, op: Any
-) -> Part:
+) -> WireStruct:
     """`_serve`, and count it."""
     began = time.perf_counter()
     try:

@@ -40,7 +40,7 @@ from quafka_broker.topics.replay import (
 )
 from quafka_broker.wal.epoch_file import SKIPPED
 from quafka_broker.wal.log import Log
-from quafka_mesh_ops.ops.records import Change
+from quafka_mesh_ops.ops.leases import Change
 from quafka_proto.records import BatchHeader
 from quafka_telemetry.slices import Slices
 from quafka_telemetry.tracing import ProducedBy

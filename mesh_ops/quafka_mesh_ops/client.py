@@ -27,16 +27,8 @@ from quafka_mesh_ops.frames import (
 )
 from quafka_mesh_ops.identity import REVOKED, Identity, NodeId
 from quafka_mesh_ops.long_payloads import LongPayload, encode_body_in_steps
-from quafka_mesh_ops.ops.codec import (
-    AnyOp,
-    Buffer,
-    Op,
-    Part,
-    from_wire,
-    from_wire_in_steps,
-    long_lists,
-    weight,
-)
+from quafka_mesh_ops.ops.base import AnyOp, Buffer, Op, WireStruct
+from quafka_mesh_ops.ops.codec import from_wire, from_wire_in_steps, long_lists, weight
 from quafka_mesh_ops.settings import join_address
 from quafka_mesh_ops.transport.broker_session import BrokerSession, Call, UnreadResponse, fail
 from quafka_mesh_ops.transport.connection import Connection
@@ -49,7 +41,7 @@ from quafka_telemetry.tracing import CLIENT, TraceContext, Tracer, fail_with, pa
 
 logger = logging.getLogger("quafka.mesh.client")
 
-R = TypeVar("R", bound=Part)
+R = TypeVar("R", bound=WireStruct)
 
 # Every producer and consumer waits for this; an attempt that is refused costs a few milliseconds.
 _FIRST_DELAY, _LONGEST_DELAY = 0.02, 0.25

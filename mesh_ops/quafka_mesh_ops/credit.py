@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import OrderedDict
 
 from quafka_mesh_ops.errors import OpTooLargeError
-from quafka_mesh_ops.ops.codec import AnyOp
+from quafka_mesh_ops.ops.base import AnyOp
 from quafka_mesh_ops.ops.groups import JoinGroup, SyncGroup
 from quafka_mesh_ops.ops.records import FetchOps, ProduceOps
 from quafka_mesh_ops.transport.broker_session import Call

@@ -32,8 +32,10 @@ import msgpack as untyped_msgpack  # type: ignore[import-untyped]  # pyright: ig
 
 from quafka_mesh_ops.errors import OpTooLargeError, ProtocolError
 from quafka_mesh_ops.ops import by_reference
-from quafka_mesh_ops.ops.codec import Buffer, Part, to_wire, without_gc
+from quafka_mesh_ops.ops.base import Buffer, WireStruct
+from quafka_mesh_ops.ops.codec import to_wire
 from quafka_mesh_ops.ops.records import FetchOpsResp, ProduceOps
+from quafka_telemetry.garbage import without_gc
 
 msgpack: Any = untyped_msgpack
 
@@ -255,7 +257,7 @@ REQUEST_TYPES = (int, int, int, str, str, int, list)
 RESPONSE_TYPES = (int, int, (list, type(None)), str)
 
 
-def encode_body(part: Part) -> list[Buffer]:
+def encode_body(part: WireStruct) -> list[Buffer]:
     """An op or its answer as msgpack, in pieces: record bytes are passed by reference.
 
     Raises:

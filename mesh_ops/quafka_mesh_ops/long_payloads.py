@@ -32,7 +32,8 @@ from quafka_mesh_ops.frames import (
     pack_pieces,
     unpack_few,
 )
-from quafka_mesh_ops.ops.codec import Buffer, Part, long_lists, to_wire
+from quafka_mesh_ops.ops.base import Buffer, WireStruct
+from quafka_mesh_ops.ops.codec import long_lists, to_wire
 
 SHORT = 32 << 10
 """Bytes of a payload that is read at once: some milliseconds at most."""
@@ -143,7 +144,7 @@ def _unreadable(e: Exception) -> ProtocolError:
     return ProtocolError(f"not a mesh payload: {type(e).__name__}: {e}")
 
 
-def encode_body_in_steps(part: Part) -> Generator[None, None, list[Buffer]]:
+def encode_body_in_steps(part: WireStruct) -> Generator[None, None, list[Buffer]]:
     """What `frames.encode_body` gives. Nobody may change the op until the last step.
 
     Raises:
@@ -162,7 +163,7 @@ class _Writer:
         self._counter = Counter(ENVELOPE_COST)
         self._too_large: OpTooLargeError | None = None
 
-    def part(self, part: Part) -> Generator[None, None, None]:
+    def part(self, part: WireStruct) -> Generator[None, None, None]:
         """Write one part; its long lists item by item."""
         lists = long_lists(part)
         if not lists:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import NamedTuple
 
-from quafka_mesh_ops.ops.codec import OpCode
+from quafka_mesh_ops.ops.base import OpCode
 from quafka_proto.errors import ErrorCode
 
 

@@ -31,17 +31,9 @@ from quafka_mesh_ops.frames import (
 from quafka_mesh_ops.grants import Gatekeeper, Grant, everything
 from quafka_mesh_ops.identity import REVOKED, Identity, NodeId
 from quafka_mesh_ops.long_payloads import LongPayload, encode_body_in_steps, request_of
-from quafka_mesh_ops.ops.codec import (
-    AnyOp,
-    Buffer,
-    OpCode,
-    Part,
-    from_wire,
-    from_wire_in_steps,
-    long_lists,
-    weight,
-)
-from quafka_mesh_ops.ops.records import OPS
+from quafka_mesh_ops.ops.base import AnyOp, Buffer, OpCode, WireStruct
+from quafka_mesh_ops.ops.codec import from_wire, from_wire_in_steps, long_lists, weight
+from quafka_mesh_ops.ops.table import OPS
 from quafka_mesh_ops.settings import join_address
 from quafka_mesh_ops.transport.connection import Connection
 from quafka_mesh_ops.transport.counters import read as transport_counters
@@ -121,7 +113,7 @@ class OpContext:
         return {"request_id": request_id, **trace_fields(self.trace)}
 
 
-Handler = Callable[[OpContext, Any], Awaitable[Part]]
+Handler = Callable[[OpContext, Any], Awaitable[WireStruct]]
 
 
 class MeshServer:
@@ -502,7 +494,7 @@ class _Session:
         stream_id: int,
         request: Request,
         handler: Handler,
-        op: Part,
+        op: WireStruct,
         deadline: float,
         size: int,
     ) -> None:
@@ -541,7 +533,7 @@ class _Session:
             self._turns.give(request.request_id)
 
     async def _handle(
-        self, handler: Handler, context: OpContext, op: Part, span: Span
+        self, handler: Handler, context: OpContext, op: WireStruct, span: Span
     ) -> tuple[int, list[Buffer] | None]:
         """Run the handler. Returns the error code and the encoded answer."""
         timeout = asyncio.timeout_at(context.deadline)
@@ -605,7 +597,7 @@ class _Session:
             self._replies.add(request_id, frame)
 
 
-def _error_codes(answer: Part) -> Iterator[int]:
+def _error_codes(answer: WireStruct) -> Iterator[int]:
     """Those of an answer, and of what it lists first of all."""
     yield getattr(answer, "error_code", 0)
     for name in ("partitions", "groups"):

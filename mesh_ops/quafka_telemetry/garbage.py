@@ -15,6 +15,8 @@ from __future__ import annotations
 import asyncio
 import gc
 import sys
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import NoReturn
 
 _NEVER = 1 << 30
@@ -86,3 +88,15 @@ def _search(garbage: Garbage, *, sets_aside: bool) -> None:
     if sets_aside:
         gc.freeze()
     garbage.searched(sys.getallocatedblocks(), found, complete=complete)
+
+
+@contextmanager
+def without_gc() -> Generator[None]:
+    """For making many objects none of which is garbage: to look for some takes longer than that."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from quafka_broker.ops import offsets
 from quafka_broker.state import BrokerState
-from quafka_mesh_ops.ops.groups import CommitOffset, CommitOffsets
+from quafka_mesh_ops.ops.group_offsets import CommitOffset, CommitOffsets
 from tests.unit.broker.memory_disk import MemoryDisk
 from tests.unit.broker.tools import ORG, checked, context, running_state
 

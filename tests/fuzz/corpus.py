@@ -14,24 +14,23 @@ from quafka_mesh_ops.frames import (
     encode_request,
     encode_response,
 )
-from quafka_mesh_ops.ops.codec import AnyOp, OpCode, Part
+from quafka_mesh_ops.ops.base import AnyOp, OpCode, WireStruct
+from quafka_mesh_ops.ops.leases import Change, HoldLease, HoldLeaseResp
+from quafka_mesh_ops.ops.offsets import ListOffsetsOp, ListOffsetsOps
 from quafka_mesh_ops.ops.records import (
-    Change,
-    CreateTopic,
-    DescribeTopics,
-    DescribeTopicsResp,
     FetchOp,
     FetchOpResp,
     FetchOps,
     FetchOpsResp,
-    HoldLease,
-    HoldLeaseResp,
-    ListOffsetsOp,
-    ListOffsetsOps,
     ProduceOp,
     ProduceOpResp,
     ProduceOps,
     ProduceOpsResp,
+)
+from quafka_mesh_ops.ops.topics import (
+    CreateTopic,
+    DescribeTopics,
+    DescribeTopicsResp,
     TopicDescription,
 )
 from quafka_proto.codec import encode
@@ -125,7 +124,7 @@ OPS: list[AnyOp] = [
     CreateTopic("orders", 3),
     HoldLease(bytes(16), bytes(8), 7),
 ]
-ANSWERS: list[tuple[OpCode, Part]] = [
+ANSWERS: list[tuple[OpCode, WireStruct]] = [
     (OpCode.PRODUCE, ProduceOpsResp([ProduceOpResp(70_000, 3, error_message="no")])),
     (OpCode.FETCH, FetchOpsResp([FetchOpResp([bytes(250), b"yz"], 9), FetchOpResp([], -1, 3)])),
     (OpCode.DESCRIBE_TOPICS, DescribeTopicsResp("id", [TopicDescription("t", bytes(16), 3)])),

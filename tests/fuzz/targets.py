@@ -20,8 +20,9 @@ from quafka_mesh_ops.frames import (
     decode_request,
     decode_response,
 )
-from quafka_mesh_ops.ops.codec import Buffer, from_wire, weight
-from quafka_mesh_ops.ops.records import OPS
+from quafka_mesh_ops.ops.base import Buffer
+from quafka_mesh_ops.ops.codec import from_wire, weight
+from quafka_mesh_ops.ops.table import OPS
 from quafka_proto.codec import decode
 from quafka_proto.compression import Codec, decompress, mend_lz4
 from quafka_proto.errors import BatchError, Malformed, UnsupportedVersion

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from quafka_mesh_ops.errors import OutcomeUnknownError
-from quafka_mesh_ops.ops.records import DescribeTopics
+from quafka_mesh_ops.ops.topics import DescribeTopics
 from quafka_mesh_ops.server import MeshServer
 from quafka_telemetry.tracing import Tracer
 from tests.support.link import Link

@@ -17,8 +17,9 @@ from quafka_broker.server import Broker
 from quafka_mesh_ops.client import MeshClient
 from quafka_mesh_ops.errors import OpFailedError
 from quafka_mesh_ops.identity import Identity
-from quafka_mesh_ops.ops.records import CreateTopic, DescribeTopics, ProduceOp, ProduceOps
+from quafka_mesh_ops.ops.records import ProduceOp, ProduceOps
 from quafka_mesh_ops.ops.snapshots import PinSnapshot
+from quafka_mesh_ops.ops.topics import CreateTopic, DescribeTopics
 from quafka_proto.errors import ErrorCode
 from quafka_telemetry.tracing import Tracer
 from tests.support.cluster import Cluster

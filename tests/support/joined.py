@@ -33,8 +33,9 @@ from quafka_mesh_ops.frames import (
     encode_request,
     encode_response,
 )
-from quafka_mesh_ops.ops.codec import Buffer, Op, R, from_wire
-from quafka_mesh_ops.ops.records import OPS
+from quafka_mesh_ops.ops.base import Buffer, Op, R
+from quafka_mesh_ops.ops.codec import from_wire
+from quafka_mesh_ops.ops.table import OPS
 from quafka_proto.codec import decode
 from quafka_proto.headers import decode_response_header
 from quafka_proto.headers import encode_request as encode_kafka_request

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from quafka_broker.partitions.leader_epochs import UNDEFINED
 from quafka_broker.state import BrokerState
-from quafka_mesh_ops.ops.records import (
+from quafka_mesh_ops.ops.offsets import (
     EpochEnd,
     EpochEndOp,
     EpochEndOpResp,

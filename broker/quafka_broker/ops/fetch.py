@@ -22,12 +22,12 @@ from quafka_broker.partitions.partition import Partition, PartitionId
 from quafka_broker.state import BrokerState
 from quafka_broker.topics.registry import unknown_topic
 from quafka_broker.wal.reader import ReadTimes, Room
-from quafka_mesh_ops.ops.codec import Buffer
+from quafka_mesh_ops.ops.base import Buffer
+from quafka_mesh_ops.ops.offsets import EpochEnd
 from quafka_mesh_ops.ops.records import (
     MOST_BATCHES,
     AbortedTransaction,
     BatchTrace,
-    EpochEnd,
     FetchOp,
     FetchOpResp,
     FetchOps,

@@ -8,11 +8,10 @@ from quafka_broker.groups.subscription import subscribed_by
 from quafka_broker.groups.table import Place
 from quafka_broker.partitions.errors import StorageError
 from quafka_broker.state import BrokerState
+from quafka_mesh_ops.ops.group_offsets import DeleteOffsets, DeleteOffsetsResp
 from quafka_mesh_ops.ops.groups import (
     DeleteGroups,
     DeleteGroupsResp,
-    DeleteOffsets,
-    DeleteOffsetsResp,
     DescribedGroup,
     DescribedMember,
     DescribeGroups,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from quafka_broker.state import BrokerState
-from quafka_mesh_ops.ops.records import HoldLease, HoldLeaseResp
+from quafka_mesh_ops.ops.leases import HoldLease, HoldLeaseResp
 from quafka_mesh_ops.server import OpContext
 
 

@@ -17,7 +17,7 @@ from quafka_broker.partitions import time_search
 from quafka_broker.partitions.errors import CorruptError, OffsetGoneError, StorageError
 from quafka_broker.partitions.partition import Partition
 from quafka_broker.state import BrokerState
-from quafka_mesh_ops.ops.records import (
+from quafka_mesh_ops.ops.offsets import (
     ListOffsetsOp,
     ListOffsetsOpResp,
     ListOffsetsOps,

@@ -18,7 +18,7 @@ from quafka_broker.groups.table import Commit, Committed, Place
 from quafka_broker.partitions.errors import StorageError
 from quafka_broker.state import BrokerState
 from quafka_broker.topics.registry import unknown_topic
-from quafka_mesh_ops.ops.groups import (
+from quafka_mesh_ops.ops.group_offsets import (
     CommitOffset,
     CommitOffsets,
     CommitOffsetsResp,

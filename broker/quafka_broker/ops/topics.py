@@ -7,7 +7,7 @@ from quafka_broker.state import BrokerState
 from quafka_broker.topics import configs as topic_configs
 from quafka_broker.topics.org_topics import OrgFullError
 from quafka_broker.topics.registry import Topic, legal_name, unknown_topic
-from quafka_mesh_ops.ops.records import (
+from quafka_mesh_ops.ops.topics import (
     ConfigEntry,
     CreateTopic,
     CreateTopicResp,

@@ -23,7 +23,7 @@ from quafka_broker.wal.log import SegmentCut
 from quafka_mesh_ops.client import MeshClient
 from quafka_mesh_ops.errors import MeshError, OpFailedError
 from quafka_mesh_ops.identity import Identity, NodeId
-from quafka_mesh_ops.ops.codec import Op, R
+from quafka_mesh_ops.ops.base import Op, R
 from quafka_mesh_ops.ops.snapshots import (
     MAX_READ,
     PinOrg,

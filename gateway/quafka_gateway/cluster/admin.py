@@ -39,7 +39,7 @@ from quafka_mesh_ops.ops.admin import (
     TopicConfigs,
     TopicPartitions,
 )
-from quafka_mesh_ops.ops.codec import Op, R
+from quafka_mesh_ops.ops.base import Op, R
 from quafka_proto.errors import ErrorCode
 from quafka_telemetry.tracing import TraceContext
 

@@ -10,31 +10,34 @@ from quafka_gateway.cluster.topic_lister import TopicLister
 from quafka_mesh_ops.client import MeshClient
 from quafka_mesh_ops.counters import PeerCounters
 from quafka_mesh_ops.errors import OpFailedError, OutcomeUnknownError, PeerUnavailableError
-from quafka_mesh_ops.ops.codec import Op, R
+from quafka_mesh_ops.ops.base import Op, R
+from quafka_mesh_ops.ops.leases import HoldLease, HoldLeaseResp
+from quafka_mesh_ops.ops.offsets import (
+    EpochEnd,
+    EpochEndOpResp,
+    EpochEndOps,
+    ListOffsetsOpResp,
+    ListOffsetsOps,
+)
 from quafka_mesh_ops.ops.probe import Probe, ProbeResp
 from quafka_mesh_ops.ops.records import (
-    CreateTopic,
-    CreateTopicResp,
     DeleteRecordsOpResp,
     DeleteRecordsOps,
+    FetchOpResp,
+    FetchOps,
+    FetchOpsResp,
+    InitProducerId,
+    InitProducerIdResp,
+    ProduceOpResp,
+    ProduceOps,
+)
+from quafka_mesh_ops.ops.topics import (
+    CreateTopic,
+    CreateTopicResp,
     DeleteTopic,
     DeleteTopicResp,
     DescribeTopics,
     DescribeTopicsResp,
-    EpochEnd,
-    EpochEndOpResp,
-    EpochEndOps,
-    FetchOpResp,
-    FetchOps,
-    FetchOpsResp,
-    HoldLease,
-    HoldLeaseResp,
-    InitProducerId,
-    InitProducerIdResp,
-    ListOffsetsOpResp,
-    ListOffsetsOps,
-    ProduceOpResp,
-    ProduceOps,
     TopicDescription,
 )
 from quafka_proto.errors import ErrorCode, Malformed

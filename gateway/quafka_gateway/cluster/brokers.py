@@ -21,27 +21,31 @@ from quafka_gateway.cluster.catalog import AWAY, Catalog
 from quafka_gateway.cluster.routes import OrgRoutes
 from quafka_gateway.cluster.spread import grouped, spread
 from quafka_mesh_ops.errors import OpFailedError
-from quafka_mesh_ops.ops.groups import ForgetTopic
+from quafka_mesh_ops.ops.group_offsets import ForgetTopic
 from quafka_mesh_ops.ops.lag import LagOfOffsets, PartitionLag
+from quafka_mesh_ops.ops.offsets import (
+    EpochEnd,
+    EpochEndOpResp,
+    EpochEndOps,
+    ListOffsetsOpResp,
+    ListOffsetsOps,
+)
 from quafka_mesh_ops.ops.records import (
-    CreateTopic,
-    CreateTopicResp,
     DeleteRecordsOpResp,
     DeleteRecordsOps,
+    FetchOps,
+    InitProducerId,
+    InitProducerIdResp,
+    ProduceOpResp,
+    ProduceOps,
+)
+from quafka_mesh_ops.ops.topics import (
+    CreateTopic,
+    CreateTopicResp,
     DeleteTopic,
     DeleteTopicResp,
     DescribeTopics,
     DescribeTopicsResp,
-    EpochEnd,
-    EpochEndOpResp,
-    EpochEndOps,
-    FetchOps,
-    InitProducerId,
-    InitProducerIdResp,
-    ListOffsetsOpResp,
-    ListOffsetsOps,
-    ProduceOpResp,
-    ProduceOps,
     TopicDescription,
 )
 from quafka_proto.errors import ErrorCode

@@ -18,7 +18,7 @@ from weakref import WeakValueDictionary
 from quafka_gateway.cluster.broker_link import SMALL_OP_SECONDS, BrokerLink
 from quafka_gateway.cluster.brokers import Brokers
 from quafka_gateway.cluster.coordinator import Coordinator
-from quafka_mesh_ops.ops.groups import (
+from quafka_mesh_ops.ops.group_offsets import (
     CommitOffset,
     CommitOffsets,
     CommittedOffset,
@@ -28,14 +28,8 @@ from quafka_mesh_ops.ops.groups import (
     DeleteOffsets,
     DeleteOffsetsResp,
 )
-from quafka_mesh_ops.ops.lag import (
-    GroupLag,
-    GroupLagResp,
-    LagOfGroup,
-    LagOfOffsets,
-    PartitionLag,
-)
-from quafka_mesh_ops.ops.records import TopicDescription
+from quafka_mesh_ops.ops.lag import GroupLag, GroupLagResp, LagOfGroup, LagOfOffsets, PartitionLag
+from quafka_mesh_ops.ops.topics import TopicDescription
 from quafka_proto.errors import ErrorCode
 from quafka_telemetry.tracing import TraceContext
 

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from quafka_gateway.cluster.broker_link import UnavailableError
 from quafka_gateway.cluster.routes import OrgRoutes
 from quafka_gateway.cluster.topic_book import TopicBook
-from quafka_mesh_ops.ops.records import DescribeTopics, DescribeTopicsResp, TopicDescription
+from quafka_mesh_ops.ops.topics import DescribeTopics, DescribeTopicsResp, TopicDescription
 from quafka_proto.errors import ErrorCode
 from quafka_telemetry.tracing import TraceContext
 

@@ -9,14 +9,16 @@ from __future__ import annotations
 from quafka_gateway.cluster import parked
 from quafka_gateway.cluster.broker_link import SMALL_OP_SECONDS, BrokerLink, UnavailableError
 from quafka_mesh_ops.errors import OpFailedError
-from quafka_mesh_ops.ops.codec import Op, R
-from quafka_mesh_ops.ops.groups import (
+from quafka_mesh_ops.ops.base import Op, R
+from quafka_mesh_ops.ops.group_offsets import (
     CommitOffsets,
     CommittedOffsets,
     CommittedOffsetsResp,
-    DeleteGroups,
     DeleteOffsets,
     DeleteOffsetsResp,
+)
+from quafka_mesh_ops.ops.groups import (
+    DeleteGroups,
     DescribeGroups,
     DescribeGroupsResp,
     Heartbeat,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from quafka_mesh_ops.ops.records import TopicDescription
+from quafka_mesh_ops.ops.topics import TopicDescription
 from quafka_telemetry.slices import Slices
 
 _TOPICS_PER_SLICE = 1_000

@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
-from quafka_mesh_ops.ops.records import DescribeTopics, DescribeTopicsResp, TopicDescription
+from quafka_mesh_ops.ops.topics import DescribeTopics, DescribeTopicsResp, TopicDescription
 from quafka_telemetry.tracing import TraceContext
 
 PAGE = 2_000

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from quafka_gateway.fetch.acknowledged import NEVER, Moment
-from quafka_mesh_ops.ops.codec import Buffer
+from quafka_mesh_ops.ops.base import Buffer
 from quafka_mesh_ops.ops.records import MOST_BATCHES, FetchOp, FetchOpResp
 from quafka_proto.records import BATCH_HEADER, TRANSACTIONAL, base_offset
 

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 
 from quafka_gateway.cluster.broker_link import UnavailableError
 from quafka_mesh_ops.errors import OpFailedError
-from quafka_mesh_ops.ops.records import Change, HoldLease, HoldLeaseResp
+from quafka_mesh_ops.ops.leases import Change, HoldLease, HoldLeaseResp
 
 _UNUSED_SECONDS = 5.0
 _RETRY_SECONDS = 0.5

@@ -27,9 +27,9 @@ from quafka_gateway.fetch.lease import ReadLease
 from quafka_gateway.fetch.shared_polls import Covers, SharedPolls
 from quafka_gateway.fetch.watermarks import Watermarks
 from quafka_gateway.memory import RESPONSE_FLOOR, ResponseMemory
+from quafka_mesh_ops.ops.leases import Change
 from quafka_mesh_ops.ops.records import (
     MOST_BATCHES,
-    Change,
     FetchOp,
     FetchOpResp,
     FetchOps,

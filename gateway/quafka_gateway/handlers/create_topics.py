@@ -14,7 +14,7 @@ from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers import replicas
 from quafka_gateway.handlers.kafka_api import Api
 from quafka_gateway.handlers.order import Order, State
-from quafka_mesh_ops.ops.records import ConfigEntry, CreateTopic, CreateTopicResp
+from quafka_mesh_ops.ops.topics import ConfigEntry, CreateTopic, CreateTopicResp
 from quafka_proto.errors import ErrorCode
 from quafka_proto.message import Versions
 from quafka_proto.schema.topics import (

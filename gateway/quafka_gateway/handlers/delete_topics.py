@@ -7,7 +7,7 @@ from collections import Counter
 from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers.kafka_api import Api
 from quafka_gateway.handlers.order import Order, State
-from quafka_mesh_ops.ops.records import DeleteTopic, DeleteTopicResp
+from quafka_mesh_ops.ops.topics import DeleteTopic, DeleteTopicResp
 from quafka_proto.errors import ErrorCode
 from quafka_proto.message import Versions
 from quafka_proto.schema.topics import (

@@ -9,7 +9,7 @@ from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers.authorized import cluster_operations
 from quafka_gateway.handlers.kafka_api import Api
 from quafka_gateway.handlers.order import Order, State
-from quafka_mesh_ops.ops.records import DescribeTopics
+from quafka_mesh_ops.ops.topics import DescribeTopics
 from quafka_proto.errors import ErrorCode
 from quafka_proto.message import Versions
 from quafka_proto.schema.cluster import (

@@ -14,7 +14,7 @@ from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers.authorized import topic_operations
 from quafka_gateway.handlers.kafka_api import Api, ResponseLength
 from quafka_gateway.handlers.order import Order, State
-from quafka_mesh_ops.ops.records import DescribeTopics, TopicDescription
+from quafka_mesh_ops.ops.topics import DescribeTopics, TopicDescription
 from quafka_proto.errors import ErrorCode
 from quafka_proto.message import Versions
 from quafka_proto.schema.partitions import (

@@ -8,7 +8,7 @@ from __future__ import annotations
 from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers.kafka_api import Api
 from quafka_gateway.handlers.order import Order, State
-from quafka_mesh_ops.ops.records import DescribeTopics
+from quafka_mesh_ops.ops.topics import DescribeTopics
 from quafka_proto.config_kinds import ResourceType
 from quafka_proto.errors import ErrorCode
 from quafka_proto.message import Versions

@@ -12,7 +12,7 @@ from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers import list_offsets_v0
 from quafka_gateway.handlers.kafka_api import Api, ResponseLength
 from quafka_gateway.handlers.order import Order, State
-from quafka_mesh_ops.ops.records import ListOffsetsOp, ListOffsetsOpResp, ListOffsetsOps
+from quafka_mesh_ops.ops.offsets import ListOffsetsOp, ListOffsetsOpResp, ListOffsetsOps
 from quafka_proto.errors import ErrorCode
 from quafka_proto.message import Versions
 from quafka_proto.schema.list_offsets import (

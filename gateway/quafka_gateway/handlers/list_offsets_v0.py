@@ -8,7 +8,7 @@ record at or after that time, and the log's start.
 from __future__ import annotations
 
 from quafka_gateway.context import RequestContext
-from quafka_mesh_ops.ops.records import ListOffsetsOp, ListOffsetsOpResp, ListOffsetsOps
+from quafka_mesh_ops.ops.offsets import ListOffsetsOp, ListOffsetsOpResp, ListOffsetsOps
 from quafka_proto.errors import ErrorCode
 from quafka_proto.schema.list_offsets import (
     ListOffsetsPartition,

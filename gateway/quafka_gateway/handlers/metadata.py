@@ -22,7 +22,7 @@ from quafka_gateway.handlers.kafka_api import Api, ResponseLength
 from quafka_gateway.handlers.order import Order, State
 from quafka_gateway.responses.encoded_response import EncodedResponse
 from quafka_gateway.responses.metadata_partitions import PartitionBlock, block_of
-from quafka_mesh_ops.ops.records import DescribeTopics, DescribeTopicsResp, TopicDescription
+from quafka_mesh_ops.ops.topics import DescribeTopics, DescribeTopicsResp, TopicDescription
 from quafka_proto.codec import encode_in_steps
 from quafka_proto.message import Encoded, Versions
 from quafka_proto.schema.metadata import (

@@ -12,7 +12,7 @@ from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers.kafka_api import Api
 from quafka_gateway.handlers.order import Order, State
 from quafka_gateway.responses.encoded_response import EncodedResponse
-from quafka_mesh_ops.ops.groups import CommitOffset, CommitOffsets
+from quafka_mesh_ops.ops.group_offsets import CommitOffset, CommitOffsets
 from quafka_proto.codec import encode_in_steps
 from quafka_proto.message import Versions
 from quafka_proto.schema.offsets import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers.kafka_api import Api
 from quafka_gateway.handlers.order import Order, State
-from quafka_mesh_ops.ops.groups import CommittedQuestion, DeleteOffsets
+from quafka_mesh_ops.ops.group_offsets import CommittedQuestion, DeleteOffsets
 from quafka_proto.message import Versions
 from quafka_proto.schema.offsets import (
     OffsetDeleteRequest,

@@ -16,7 +16,7 @@ from typing import TypeVar
 from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers.kafka_api import Api, ResponseLength
 from quafka_gateway.handlers.order import Order, State
-from quafka_mesh_ops.ops.groups import (
+from quafka_mesh_ops.ops.group_offsets import (
     CommittedOffset,
     CommittedOffsets,
     CommittedOffsetsResp,

@@ -7,7 +7,7 @@ from collections.abc import Generator, Iterator
 from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers.kafka_api import Api
 from quafka_gateway.handlers.order import Order, State
-from quafka_mesh_ops.ops.records import EpochEndOp, EpochEndOpResp, EpochEndOps
+from quafka_mesh_ops.ops.offsets import EpochEndOp, EpochEndOpResp, EpochEndOps
 from quafka_proto.message import Versions
 from quafka_proto.schema.leader_epochs import (
     EpochEndOffset,

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from quafka_mesh_ops.ops.codec import AnyOp, Op, OpCode, Part
+from quafka_mesh_ops.ops.base import AnyOp, Op, OpCode, WireStruct
 
 # --- CreatePartitions 0x40 ------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class CreatePartitionsResp(Part):
+class CreatePartitionsResp(WireStruct):
     """Whether the topic has grown."""
 
     error_code: int = 0
@@ -39,7 +39,7 @@ class CreatePartitions(Op[CreatePartitionsResp]):
 
 
 @dataclass(frozen=True, slots=True)
-class ConfigSynonym(Part):
+class ConfigSynonym(WireStruct):
     """A place that a config's value can come from, and the value there."""
 
     name: str
@@ -48,7 +48,7 @@ class ConfigSynonym(Part):
 
 
 @dataclass(frozen=True, slots=True)
-class ConfigDescription(Part):
+class ConfigDescription(WireStruct):
     """A config and all that Kafka says of one. `synonyms`: what counts first stands first."""
 
     name: str
@@ -62,7 +62,7 @@ class ConfigDescription(Part):
 
 
 @dataclass(frozen=True, slots=True)
-class NamedValue(Part):
+class NamedValue(WireStruct):
     """A value under a name."""
 
     name: str
@@ -70,7 +70,7 @@ class NamedValue(Part):
 
 
 @dataclass(frozen=True, slots=True)
-class TopicConfigs(Part):
+class TopicConfigs(WireStruct):
     """How a topic differs from `defaults`: what it sets itself, and what it is, which is fixed."""
 
     error_code: int = 0
@@ -80,7 +80,7 @@ class TopicConfigs(Part):
 
 
 @dataclass(frozen=True, slots=True)
-class DescribeTopicConfigsResp(Part):
+class DescribeTopicConfigsResp(WireStruct):
     """The configs of a topic that sets none, and one answer per topic in the request's order."""
 
     defaults: list[ConfigDescription]
@@ -97,7 +97,7 @@ class DescribeTopicConfigs(Op[DescribeTopicConfigsResp]):
 
 
 @dataclass(frozen=True, slots=True)
-class ConfigChange(Part):
+class ConfigChange(WireStruct):
     """One change. `operation`: Kafka's number."""
 
     name: str
@@ -106,7 +106,7 @@ class ConfigChange(Part):
 
 
 @dataclass(frozen=True, slots=True)
-class AlterTopicConfigsResp(Part):
+class AlterTopicConfigsResp(WireStruct):
     """Whether they have changed."""
 
     error_code: int = 0
@@ -128,7 +128,7 @@ class AlterTopicConfigs(Op[AlterTopicConfigsResp]):
 
 
 @dataclass(frozen=True, slots=True)
-class DescribeBrokerResp(Part):
+class DescribeBrokerResp(WireStruct):
     """The broker: its settings, where the registry of its topics begins and ends, its epoch."""
 
     cluster_id: str
@@ -147,7 +147,7 @@ class DescribeBroker(Op[DescribeBrokerResp]):
 
 
 @dataclass(frozen=True, slots=True)
-class AlterBrokerConfigsResp(Part):
+class AlterBrokerConfigsResp(WireStruct):
     """Whether they have changed."""
 
     error_code: int = 0
@@ -172,7 +172,7 @@ class AlterBrokerConfigs(Op[AlterBrokerConfigsResp]):
 
 
 @dataclass(frozen=True, slots=True)
-class TopicPartitions(Part):
+class TopicPartitions(WireStruct):
     """Some of a topic's partitions."""
 
     topic: str
@@ -180,7 +180,7 @@ class TopicPartitions(Part):
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionSizes(Part):
+class PartitionSizes(WireStruct):
     """The bytes of record batches in each partition. `sizes` is as long as `partitions`."""
 
     topic: str
@@ -189,7 +189,7 @@ class PartitionSizes(Part):
 
 
 @dataclass(frozen=True, slots=True)
-class DescribeLogDirResp(Part):
+class DescribeLogDirResp(WireStruct):
     """The folder of the log, the file system that it is on, and what of it is whose."""
 
     path: str
@@ -209,7 +209,7 @@ class DescribeLogDir(Op[DescribeLogDirResp]):
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionOp(Part):
+class PartitionOp(WireStruct):
     """One partition."""
 
     topic: str
@@ -217,7 +217,7 @@ class PartitionOp(Part):
 
 
 @dataclass(frozen=True, slots=True)
-class ActiveProducer(Part):
+class ActiveProducer(WireStruct):
     """An idempotent producer that a partition remembers, by its last batch."""
 
     producer_id: int
@@ -227,7 +227,7 @@ class ActiveProducer(Part):
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionProducers(Part):
+class PartitionProducers(WireStruct):
     """The producers of one partition."""
 
     producers: list[ActiveProducer]
@@ -235,7 +235,7 @@ class PartitionProducers(Part):
 
 
 @dataclass(frozen=True, slots=True)
-class DescribeProducersOpsResp(Part):
+class DescribeProducersOpsResp(WireStruct):
     """One answer per PartitionOp, in the order of the request."""
 
     partitions: list[PartitionProducers]

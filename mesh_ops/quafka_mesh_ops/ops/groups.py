@@ -1,4 +1,4 @@
-"""The ops about consumer groups, 0x10 to 0x19: one for each of Kafka's APIs; and 0x1f.
+"""Ops on consumer groups: one for each of Kafka's group APIs, 0x10 to 0x13 and 0x17 to 0x19.
 
 Members and their metadata are as in Kafka's classic group protocol: opaque here. An instance id
 is empty where a member is not static (KIP-345).
@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from quafka_mesh_ops.ops.codec import AnyOp, Op, OpCode, Part
+from quafka_mesh_ops.ops.base import AnyOp, Op, OpCode, WireStruct
 
-# --- members --------------------------------------------------------------------------------
+# --- members ----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class Protocol(Part):
+class Protocol(WireStruct):
     """A way of sharing partitions that a member knows, and what it says of itself for it."""
 
     name: str
@@ -22,7 +22,7 @@ class Protocol(Part):
 
 
 @dataclass(frozen=True, slots=True)
-class JoinedMember(Part):
+class JoinedMember(WireStruct):
     """A member as the group's leader is told of it."""
 
     member_id: str
@@ -31,7 +31,7 @@ class JoinedMember(Part):
 
 
 @dataclass(frozen=True, slots=True)
-class JoinGroupResp(Part):
+class JoinGroupResp(WireStruct):
     """Answered when the group's new generation begins. `members` is for its leader.
 
     `parked_us`: how long it waited for that.
@@ -71,7 +71,7 @@ class JoinGroup(Op[JoinGroupResp]):
 
 
 @dataclass(frozen=True, slots=True)
-class Assignment(Part):
+class Assignment(WireStruct):
     """What the leader gives a member."""
 
     member_id: str
@@ -79,7 +79,7 @@ class Assignment(Part):
 
 
 @dataclass(frozen=True, slots=True)
-class SyncGroupResp(Part):
+class SyncGroupResp(WireStruct):
     """Answered when the leader's assignments are durable. `parked_us`: how long it waited."""
 
     error_code: int = 0
@@ -104,7 +104,7 @@ class SyncGroup(Op[SyncGroupResp]):
 
 
 @dataclass(frozen=True, slots=True)
-class HeartbeatResp(Part):
+class HeartbeatResp(WireStruct):
     """Whether the member is one, and whether it should join again."""
 
     error_code: int = 0
@@ -122,7 +122,7 @@ class Heartbeat(Op[HeartbeatResp]):
 
 
 @dataclass(frozen=True, slots=True)
-class Leaver(Part):
+class Leaver(WireStruct):
     """Who leaves: by member id, or by instance id alone."""
 
     member_id: str
@@ -130,7 +130,7 @@ class Leaver(Part):
 
 
 @dataclass(frozen=True, slots=True)
-class LeaveGroupResp(Part):
+class LeaveGroupResp(WireStruct):
     """One error code per leaver, in the order of the request."""
 
     error_code: int
@@ -146,126 +146,11 @@ class LeaveGroup(Op[LeaveGroupResp]):
     leavers: list[Leaver]
 
 
-# --- offsets --------------------------------------------------------------------------------
+# --- administration ---------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class CommitOffset(Part):
-    """The offset that a group has come to in one partition.
-
-    `elsewhere`: the topic is another broker's. Name and id are both there, and are right.
-    """
-
-    topic: str
-    partition: int
-    offset: int
-    leader_epoch: int = -1
-    metadata: str = ""
-    topic_id: bytes = b""
-    elsewhere: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class CommitOffsetsResp(Part):
-    """One error code per offset, in the order of the request. Durable when it is answered."""
-
-    partitions: list[int]
-
-
-@dataclass(frozen=True, slots=True)
-class CommitOffsets(Op[CommitOffsetsResp]):
-    """Commit offsets, as a member or, with generation -1, from outside of the group."""
-
-    code = OpCode.COMMIT_OFFSETS
-    group: str
-    generation: int
-    member_id: str
-    instance_id: str
-    offsets: list[CommitOffset]
-
-
-@dataclass(frozen=True, slots=True)
-class CommittedQuestion(Part):
-    """Partitions of one topic, by name or, where that is empty, by id.
-
-    `elsewhere`: the topic is another broker's. Name and id are both there, and are right.
-    """
-
-    topic: str
-    partitions: list[int]
-    topic_id: bytes = b""
-    elsewhere: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class CommittedOffset(Part):
-    """What was committed last; offset -1: nothing."""
-
-    topic: str
-    topic_id: bytes
-    partition: int
-    offset: int = -1
-    leader_epoch: int = -1
-    metadata: str = ""
-    error_code: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class CommittedOffsetsResp(Part):
-    """In the order of the request; all there are, by topic, where all were asked for."""
-
-    offsets: list[CommittedOffset]
-    error_code: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class CommittedOffsets(Op[CommittedOffsetsResp]):
-    """Ask for a group's committed offsets. `topics` None: all."""
-
-    code = OpCode.COMMITTED_OFFSETS
-    reads = True
-    group: str
-    topics: list[CommittedQuestion] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class DeleteOffsetsResp(Part):
-    """The group's error, and one error code per partition, in the order of the request."""
-
-    error_code: int
-    partitions: list[int]
-
-
-@dataclass(frozen=True, slots=True)
-class DeleteOffsets(Op[DeleteOffsetsResp]):
-    """Delete committed offsets of topics that no member is subscribed to. Durable."""
-
-    code = OpCode.DELETE_OFFSETS
-    group: str
-    topics: list[CommittedQuestion]
-
-
-@dataclass(frozen=True, slots=True)
-class ForgetTopicResp(Part):
-    """Whether it is done."""
-
-    error_code: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class ForgetTopic(Op[ForgetTopicResp]):
-    """A topic of another broker was deleted: all groups' offsets in it are to go. Durable."""
-
-    code = OpCode.FORGET_TOPIC
-    topic: str
-    topic_id: bytes
-
-
-# --- administration -------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class ListedGroup(Part):
+class ListedGroup(WireStruct):
     """A group. `state`: by Kafka's names. `kind`: "classic"."""
 
     group: str
@@ -275,7 +160,7 @@ class ListedGroup(Part):
 
 
 @dataclass(frozen=True, slots=True)
-class ListGroupsResp(Part):
+class ListGroupsResp(WireStruct):
     """The org's groups, by name."""
 
     groups: list[ListedGroup]
@@ -292,7 +177,7 @@ class ListGroups(Op[ListGroupsResp]):
 
 
 @dataclass(frozen=True, slots=True)
-class DescribedMember(Part):
+class DescribedMember(WireStruct):
     """A member. `metadata` is for the group's protocol."""
 
     member_id: str
@@ -304,7 +189,7 @@ class DescribedMember(Part):
 
 
 @dataclass(frozen=True, slots=True)
-class DescribedGroup(Part):
+class DescribedGroup(WireStruct):
     """A group, or why it is not described."""
 
     group: str
@@ -316,7 +201,7 @@ class DescribedGroup(Part):
 
 
 @dataclass(frozen=True, slots=True)
-class DescribeGroupsResp(Part):
+class DescribeGroupsResp(WireStruct):
     """One for each group asked for, in that order."""
 
     groups: list[DescribedGroup]
@@ -332,7 +217,7 @@ class DescribeGroups(Op[DescribeGroupsResp]):
 
 
 @dataclass(frozen=True, slots=True)
-class DeleteGroupsResp(Part):
+class DeleteGroupsResp(WireStruct):
     """One error code per group, in the order of the request."""
 
     groups: list[int]
@@ -351,11 +236,7 @@ ALL: tuple[type[AnyOp], ...] = (
     SyncGroup,
     Heartbeat,
     LeaveGroup,
-    CommitOffsets,
-    CommittedOffsets,
-    DeleteOffsets,
     ListGroups,
     DescribeGroups,
     DeleteGroups,
-    ForgetTopic,
 )

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from quafka_mesh_ops.ops.codec import AnyOp, Op, OpCode, Part
+from quafka_mesh_ops.ops.base import AnyOp, Op, OpCode, WireStruct
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionLag(Part):
+class PartitionLag(WireStruct):
     """How far behind a group is in one partition. -1 stands for what is not known.
 
     Attributes:
@@ -34,7 +34,7 @@ class PartitionLag(Part):
 
 
 @dataclass(frozen=True, slots=True)
-class LaggingMember(Part):
+class LaggingMember(WireStruct):
     """A member of a group. The instance id is empty where it is not static."""
 
     member_id: str
@@ -44,7 +44,7 @@ class LaggingMember(Part):
 
 
 @dataclass(frozen=True, slots=True)
-class LagOfGroup(Part):
+class LagOfGroup(WireStruct):
     """A group, or why nothing is said of it. Partitions are in order of topic and number."""
 
     group: str
@@ -57,7 +57,7 @@ class LagOfGroup(Part):
 
 
 @dataclass(frozen=True, slots=True)
-class GroupLagResp(Part):
+class GroupLagResp(WireStruct):
     """One for each group asked for, in that order, and the broker's wall clock."""
 
     now_ms: int
@@ -78,7 +78,7 @@ class GroupLag(Op[GroupLagResp]):
 
 
 @dataclass(frozen=True, slots=True)
-class LagOfOffsetsResp(Part):
+class LagOfOffsetsResp(WireStruct):
     """In the order of the request; the log of a partition that there is not is not known."""
 
     partitions: list[PartitionLag]

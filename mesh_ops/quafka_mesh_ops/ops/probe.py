@@ -6,11 +6,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from quafka_mesh_ops.ops.codec import AnyOp, Op, OpCode, Part
+from quafka_mesh_ops.ops.base import AnyOp, Op, OpCode, WireStruct
 
 
 @dataclass(frozen=True, slots=True)
-class ProbeResp(Part):
+class ProbeResp(WireStruct):
     """The broker's version and wall clock, and what keeps it from its work; empty: nothing.
 
     `snapshot_interval_ms`: how often it makes a snapshot by itself; 0: never. `snapshot_problem`:

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from quafka_mesh_ops.ops.codec import AnyOp, Buffer, Op, OpCode, Part
+from quafka_mesh_ops.ops.base import AnyOp, Buffer, Op, OpCode, WireStruct
 
 MAX_READ = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class PinSnapshotResp(Part):
+class PinSnapshotResp(WireStruct):
     """The pin's name, and what it holds, as JSON: what `pin.json` has in the data folder."""
 
     pin: str
@@ -33,7 +33,7 @@ class PinSnapshot(Op[PinSnapshotResp]):
 
 
 @dataclass(frozen=True, slots=True)
-class ReadPinnedResp(Part):
+class ReadPinnedResp(WireStruct):
     """The bytes that were asked for; fewer at the end of the file."""
 
     data: Buffer
@@ -52,7 +52,7 @@ class ReadPinned(Op[ReadPinnedResp]):
 
 
 @dataclass(frozen=True, slots=True)
-class UnpinSnapshotResp(Part):
+class UnpinSnapshotResp(WireStruct):
     """Done. `pin`: its name."""
 
     pin: str
@@ -74,7 +74,7 @@ class PinOrg(Op[PinSnapshotResp]):
 
 
 @dataclass(frozen=True, slots=True)
-class ReadOrgPinnedResp(Part):
+class ReadOrgPinnedResp(WireStruct):
     """Some of the org's entries, and where to go on.
 
     `rows`: index rows of the entries that begin in this answer, as the segment has them.

@@ -19,7 +19,7 @@ from quafka_mesh_ops.frames import (
 )
 from quafka_mesh_ops.identity import NodeId
 from quafka_mesh_ops.long_payloads import LongPayload, response_of
-from quafka_mesh_ops.ops.codec import AnyOp, Buffer
+from quafka_mesh_ops.ops.base import AnyOp, Buffer
 from quafka_mesh_ops.transport.connection import Connection
 from quafka_mesh_ops.transport.silence import Silence
 from quafka_telemetry.tracing import NO_SPAN, Span, TraceContext

@@ -16,7 +16,7 @@ from aioquic.quic import events
 from aioquic.quic.packet import QuicErrorCode
 
 from quafka_mesh_ops.identity import NodeId
-from quafka_mesh_ops.ops.codec import Buffer
+from quafka_mesh_ops.ops.base import Buffer
 from quafka_mesh_ops.transport.quic import BURST, MAX_DATA, MeshQuic
 from quafka_mesh_ops.transport.udp import Address, UdpSocket
 

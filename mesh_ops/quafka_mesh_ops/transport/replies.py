@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
-from quafka_mesh_ops.ops.codec import Buffer
+from quafka_mesh_ops.ops.base import Buffer
 from quafka_mesh_ops.transport.connection import Connection
 
 _SENDING = 3

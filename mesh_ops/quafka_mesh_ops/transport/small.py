@@ -55,7 +55,7 @@ class SmallPacket:
         self.delivery_handlers = delivery_handlers
 
 
-class Part(NamedTuple):
+class StreamPart(NamedTuple):
     """All that one stream has to send, and the STREAM frame that carries it."""
 
     stream: QuicStream
@@ -68,7 +68,7 @@ class SmallContent(NamedTuple):
     """What a small packet is to hold; `ack` is empty where none is due."""
 
     ack: bytes
-    parts: list[Part]
+    parts: list[StreamPart]
 
 
 def ack_frame(received: RangeSet, delay: int) -> bytes:
@@ -82,12 +82,12 @@ def ack_frame(received: RangeSet, delay: int) -> bytes:
     )
 
 
-def parts_of(streams: Sequence[QuicStream], room: int) -> list[Part] | None:
+def parts_of(streams: Sequence[QuicStream], room: int) -> list[StreamPart] | None:
     """What these streams have to send; None if it is no case for one small packet.
 
     `room`: bytes for the frames. Flow control is not looked at, but for blocked streams.
     """
-    parts: list[Part] = []
+    parts: list[StreamPart] = []
     for stream in streams:
         sender = stream.sender
         pending = sender._pending
@@ -117,7 +117,7 @@ def parts_of(streams: Sequence[QuicStream], room: int) -> list[Part] | None:
         room -= len(frame)
         if room < 0:
             return None
-        parts.append(Part(stream, start, stop, frame))
+        parts.append(StreamPart(stream, start, stop, frame))
     return parts
 
 

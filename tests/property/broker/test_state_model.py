@@ -28,16 +28,14 @@ from quafka_broker.wal.rewriter import RewritePolicy
 from quafka_broker.wal.writer import FsyncPolicy
 from quafka_mesh_ops.ops.admin import AlterTopicConfigs, ConfigChange, CreatePartitions
 from quafka_mesh_ops.ops.records import (
-    ConfigEntry,
-    CreateTopic,
     DeleteRecordsOp,
     DeleteRecordsOps,
-    DeleteTopic,
     FetchOp,
     FetchOps,
     ProduceOp,
     ProduceOps,
 )
+from quafka_mesh_ops.ops.topics import ConfigEntry, CreateTopic, DeleteTopic
 from quafka_proto.config_kinds import ConfigOperation
 from quafka_proto.errors import ErrorCode
 from quafka_proto.record_codec import Record, build_batch, iter_records

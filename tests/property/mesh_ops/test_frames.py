@@ -22,7 +22,8 @@ from quafka_mesh_ops.frames import (
     encode_response,
     frame_header,
 )
-from quafka_mesh_ops.ops.codec import OpCode, from_wire
+from quafka_mesh_ops.ops.base import OpCode
+from quafka_mesh_ops.ops.codec import from_wire
 from quafka_mesh_ops.ops.records import FetchOpResp, FetchOpsResp, ProduceOp, ProduceOps
 
 FRAMES = st.lists(st.tuples(st.sampled_from(Tag), st.binary(max_size=400)), max_size=8)

@@ -17,7 +17,7 @@ from quafka_broker.partitions.partition import Partition
 from quafka_broker.state import BrokerState
 from quafka_broker.topics import registry as topics
 from quafka_broker.topics.registry import GROUPS
-from quafka_mesh_ops.ops.records import ConfigEntry, CreateTopic
+from quafka_mesh_ops.ops.topics import ConfigEntry, CreateTopic
 from quafka_proto.compression import DECOMPRESSED_LIMIT
 from quafka_proto.errors import ErrorCode
 from quafka_proto.record_codec import Record, build_batch

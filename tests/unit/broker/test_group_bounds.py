@@ -15,15 +15,8 @@ from quafka_broker.groups.limits import Limits
 from quafka_broker.groups.usage import Usage
 from quafka_broker.ops import groups, offsets
 from quafka_broker.state import BrokerState
-from quafka_mesh_ops.ops.groups import (
-    CommitOffset,
-    CommitOffsets,
-    JoinGroup,
-    JoinGroupResp,
-    LeaveGroup,
-    Leaver,
-    Protocol,
-)
+from quafka_mesh_ops.ops.group_offsets import CommitOffset, CommitOffsets
+from quafka_mesh_ops.ops.groups import JoinGroup, JoinGroupResp, LeaveGroup, Leaver, Protocol
 from quafka_proto.errors import ErrorCode
 from tests.unit.broker.group_members import DELAY, Clocked
 from tests.unit.broker.memory_disk import MemoryDisk

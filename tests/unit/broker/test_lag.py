@@ -16,10 +16,9 @@ from quafka_broker.partitions import time_search
 from quafka_broker.partitions.errors import StorageError
 from quafka_broker.state import BrokerState
 from quafka_broker.topics.registry import Topic
+from quafka_mesh_ops.ops.group_offsets import CommitOffset, CommitOffsets
 from quafka_mesh_ops.ops.groups import (
     Assignment,
-    CommitOffset,
-    CommitOffsets,
     JoinGroup,
     LeaveGroup,
     Leaver,

@@ -9,7 +9,8 @@ import pytest
 from quafka_broker import leases
 from quafka_broker.leases import Leases
 from quafka_broker.ops import fetch
-from quafka_mesh_ops.ops.records import Change, FetchOp, FetchOps, HoldLease, HoldLeaseResp
+from quafka_mesh_ops.ops.leases import Change, HoldLease, HoldLeaseResp
+from quafka_mesh_ops.ops.records import FetchOp, FetchOps
 from tests.unit.broker.memory_disk import MemoryDisk
 from tests.unit.broker.tools import context, running_state
 

@@ -16,7 +16,7 @@ from quafka_broker.partitions.partition import Partition
 from quafka_broker.partitions.time_search import Stamp
 from quafka_broker.state import BrokerState
 from quafka_broker.wal.log import Log
-from quafka_mesh_ops.ops.records import ListOffsetsOp, ListOffsetsOps
+from quafka_mesh_ops.ops.offsets import ListOffsetsOp, ListOffsetsOps
 from quafka_proto.errors import ErrorCode
 from quafka_proto.record_codec import Record, build_batch
 from quafka_proto.records import split_batches

@@ -9,7 +9,7 @@ import pytest
 from quafka_broker.groups import journal
 from quafka_broker.ops import offsets
 from quafka_broker.state import BrokerState
-from quafka_mesh_ops.ops.groups import (
+from quafka_mesh_ops.ops.group_offsets import (
     CommitOffset,
     CommitOffsets,
     CommittedOffsets,

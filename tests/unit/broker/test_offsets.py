@@ -15,12 +15,14 @@ from quafka_broker.partitions.errors import StorageError
 from quafka_broker.state import BrokerState
 from quafka_broker.topics.registry import GROUPS
 from quafka_broker.topics.replay import BadRegistryError
-from quafka_mesh_ops.ops.groups import (
-    Assignment,
+from quafka_mesh_ops.ops.group_offsets import (
     CommitOffset,
     CommitOffsets,
     CommittedOffsets,
     CommittedQuestion,
+)
+from quafka_mesh_ops.ops.groups import (
+    Assignment,
     Heartbeat,
     JoinGroup,
     JoinGroupResp,

@@ -7,17 +7,14 @@ from dataclasses import replace
 
 from quafka_broker.ops import groups, offsets
 from quafka_broker.state import BrokerState
-from quafka_mesh_ops.ops.groups import (
-    Assignment,
+from quafka_mesh_ops.ops.group_offsets import (
     CommitOffset,
     CommitOffsets,
     CommittedOffsets,
     CommittedQuestion,
     ForgetTopic,
-    JoinGroup,
-    Protocol,
-    SyncGroup,
 )
+from quafka_mesh_ops.ops.groups import Assignment, JoinGroup, Protocol, SyncGroup
 from tests.unit.broker.memory_disk import MemoryDisk
 from tests.unit.broker.tools import ORG, context, running_state
 

@@ -10,7 +10,7 @@ from quafka_broker.ops import partitions, topics
 from quafka_broker.state import BrokerState
 from quafka_broker.topics.org_topics import OrgTopics
 from quafka_mesh_ops.ops.admin import CreatePartitions
-from quafka_mesh_ops.ops.records import CreateTopic, DescribeTopics
+from quafka_mesh_ops.ops.topics import CreateTopic, DescribeTopics
 from quafka_proto.errors import ErrorCode as E
 from tests.unit.broker.memory_disk import MemoryDisk
 from tests.unit.broker.tools import ORG, context, running_state

@@ -24,7 +24,8 @@ from quafka_broker.topics.registry import (
     ulid,
 )
 from quafka_broker.topics.replay import BadRegistryError
-from quafka_mesh_ops.ops.records import CreateTopic, DeleteTopic, DescribeTopics, InitProducerId
+from quafka_mesh_ops.ops.records import InitProducerId
+from quafka_mesh_ops.ops.topics import CreateTopic, DeleteTopic, DescribeTopics
 from quafka_proto.errors import ErrorCode
 from tests.unit.broker.memory_disk import MemoryDisk
 from tests.unit.broker.tools import ORG, checked, context, running_state, values_of

@@ -16,7 +16,7 @@ from quafka_broker.topics.registry import GROUPS, REGISTRY, Topic
 from quafka_broker.wal.rewriter import RewritePolicy
 from quafka_broker.wal.scan import scan
 from quafka_broker.wal.segment import log_name
-from quafka_mesh_ops.ops.records import CreateTopic, DescribeTopics
+from quafka_mesh_ops.ops.topics import CreateTopic, DescribeTopics
 from quafka_proto.errors import ErrorCode
 from quafka_proto.log_format import LOG_MAGIC, IndexRow, check_file_header
 from tests.unit.broker.memory_disk import MemoryDisk

@@ -21,10 +21,8 @@ from quafka_broker.wal.writer import FsyncPolicy
 from quafka_mesh_ops.client import MeshClient
 from quafka_mesh_ops.errors import OpFailedError
 from quafka_mesh_ops.identity import Identity
-from quafka_mesh_ops.ops.codec import OpCode
+from quafka_mesh_ops.ops.base import OpCode
 from quafka_mesh_ops.ops.records import (
-    CreateTopic,
-    CreateTopicResp,
     FetchOp,
     FetchOps,
     FetchOpsResp,
@@ -32,6 +30,7 @@ from quafka_mesh_ops.ops.records import (
     ProduceOps,
     ProduceOpsResp,
 )
+from quafka_mesh_ops.ops.topics import CreateTopic, CreateTopicResp
 from quafka_proto.errors import ErrorCode
 from quafka_telemetry.startup import StartupError
 from quafka_telemetry.tracing import Tracer

@@ -21,15 +21,8 @@ from quafka_mesh_ops.ops.admin import (
     DescribeBroker,
     DescribeTopicConfigs,
 )
-from quafka_mesh_ops.ops.records import (
-    ConfigEntry,
-    CreateTopic,
-    DescribeTopics,
-    FetchOp,
-    FetchOps,
-    ProduceOp,
-    ProduceOps,
-)
+from quafka_mesh_ops.ops.records import FetchOp, FetchOps, ProduceOp, ProduceOps
+from quafka_mesh_ops.ops.topics import ConfigEntry, CreateTopic, DescribeTopics
 from quafka_proto.config_kinds import ConfigOperation, ConfigSource
 from quafka_proto.errors import ErrorCode
 from tests.unit.broker.memory_disk import MemoryDisk

@@ -11,13 +11,8 @@ from quafka_broker.config import BrokerConfig
 from quafka_broker.ops import produce, topics
 from quafka_broker.topics import configs as topic_configs
 from quafka_broker.topics.configs import TOPIC_CONFIGS, ConfigError, TopicConfig, policy
-from quafka_mesh_ops.ops.records import (
-    ConfigEntry,
-    CreateTopic,
-    CreateTopicResp,
-    ProduceOp,
-    ProduceOps,
-)
+from quafka_mesh_ops.ops.records import ProduceOp, ProduceOps
+from quafka_mesh_ops.ops.topics import ConfigEntry, CreateTopic, CreateTopicResp
 from quafka_proto.errors import ErrorCode
 from quafka_proto.record_codec import Record, build_batch, iter_records
 from quafka_proto.records import LOG_APPEND_TIME, crc32c, read_header

@@ -13,13 +13,12 @@ from quafka_broker.state import BrokerState
 from quafka_gateway.cluster.broker_link import BrokerLink
 from quafka_gateway.fetch.reader import FetchReader
 from quafka_gateway.memory import ResponseMemory
+from quafka_mesh_ops.ops.leases import HoldLease, HoldLeaseResp
 from quafka_mesh_ops.ops.records import (
     FetchOp,
     FetchOpResp,
     FetchOps,
     FetchOpsResp,
-    HoldLease,
-    HoldLeaseResp,
     ProduceOp,
     ProduceOps,
 )

@@ -18,8 +18,8 @@ from quafka_gateway.handlers import alter_replica_log_dirs
 from quafka_mesh_ops.client import MeshClient
 from quafka_mesh_ops.errors import PeerUnavailableError
 from quafka_mesh_ops.ops.admin import CreatePartitions, TopicPartitions
-from quafka_mesh_ops.ops.groups import CommitOffset, CommitOffsets
-from quafka_mesh_ops.ops.records import CreateTopic, DeleteTopic
+from quafka_mesh_ops.ops.group_offsets import CommitOffset, CommitOffsets
+from quafka_mesh_ops.ops.topics import CreateTopic, DeleteTopic
 from quafka_proto.errors import ErrorCode
 from quafka_proto.schema.log_dirs import (
     AlterReplicaLogDir,

@@ -9,8 +9,8 @@ import pytest
 from quafka_gateway.cluster.broker_link import BrokerLink, UnavailableError
 from quafka_mesh_ops.client import MeshClient
 from quafka_mesh_ops.errors import OutcomeUnknownError, PeerUnavailableError
-from quafka_mesh_ops.ops.codec import AnyOp
-from quafka_mesh_ops.ops.records import CreateTopic, DescribeTopics, DescribeTopicsResp
+from quafka_mesh_ops.ops.base import AnyOp
+from quafka_mesh_ops.ops.topics import CreateTopic, DescribeTopics, DescribeTopicsResp
 
 
 class Flaky:

@@ -21,17 +21,15 @@ from quafka_gateway.fetch.reader import FetchReader
 from quafka_gateway.fetch.session import FetchSessions
 from quafka_gateway.handlers.kafka_api import AnyApi
 from quafka_gateway.memory import RequestMemory, ResponseMemory
+from quafka_mesh_ops.ops.leases import HoldLease, HoldLeaseResp
 from quafka_mesh_ops.ops.records import (
-    DescribeTopicsResp,
     FetchOpResp,
     FetchOps,
     FetchOpsResp,
-    HoldLease,
-    HoldLeaseResp,
     ProduceOpResp,
     ProduceOps,
-    TopicDescription,
 )
+from quafka_mesh_ops.ops.topics import DescribeTopicsResp, TopicDescription
 from quafka_proto.config_kinds import ResourceType
 from quafka_proto.headers import encode_request
 from quafka_proto.message import Message

@@ -26,8 +26,8 @@ from quafka_gateway.fetch.session import FetchSessions
 from quafka_gateway.handlers.order import Order, State
 from quafka_gateway.memory import RequestMemory, ResponseMemory
 from quafka_mesh_ops.client import MeshClient
-from quafka_mesh_ops.ops.codec import AnyOp, Op, OpCode
-from quafka_mesh_ops.ops.records import DescribeTopics
+from quafka_mesh_ops.ops.base import AnyOp, Op, OpCode
+from quafka_mesh_ops.ops.topics import DescribeTopics
 from quafka_proto.config_kinds import ConfigOperation, ResourceType
 from quafka_proto.message import Message
 from quafka_proto.schema import (

@@ -8,7 +8,8 @@ from itertools import count
 import pytest
 
 from quafka_gateway.fetch.session import EVICTION_SECONDS, Answered, Fetch, FetchSessions
-from quafka_mesh_ops.ops.records import EpochEnd, FetchOpResp
+from quafka_mesh_ops.ops.offsets import EpochEnd
+from quafka_mesh_ops.ops.records import FetchOpResp
 from quafka_proto.errors import ErrorCode
 from quafka_proto.schema.fetch import (
     FetchPartition,

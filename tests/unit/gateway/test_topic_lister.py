@@ -11,7 +11,7 @@ from quafka_broker.state import BrokerState
 from quafka_gateway.cluster import topic_lister
 from quafka_gateway.cluster.broker_link import UnavailableError
 from quafka_gateway.cluster.topic_lister import TopicLister
-from quafka_mesh_ops.ops.records import DescribeTopics, DescribeTopicsResp
+from quafka_mesh_ops.ops.topics import DescribeTopics, DescribeTopicsResp
 from quafka_proto.errors import ErrorCode
 from quafka_telemetry.tracing import TraceContext
 from tests.unit.broker.memory_disk import MemoryDisk

@@ -11,10 +11,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from quafka_mesh_ops.client import MeshClient
 from quafka_mesh_ops.identity import Identity
-from quafka_mesh_ops.ops.codec import OpCode
+from quafka_mesh_ops.ops.base import OpCode
 from quafka_mesh_ops.ops.records import (
-    DescribeTopics,
-    DescribeTopicsResp,
     FetchOp,
     FetchOpResp,
     FetchOps,
@@ -24,6 +22,7 @@ from quafka_mesh_ops.ops.records import (
     ProduceOps,
     ProduceOpsResp,
 )
+from quafka_mesh_ops.ops.topics import DescribeTopics, DescribeTopicsResp
 from quafka_mesh_ops.server import Handler, MeshServer, OpContext
 from quafka_telemetry.tracing import Tracer
 

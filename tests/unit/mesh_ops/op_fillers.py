@@ -8,7 +8,8 @@ from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 
 import msgpack  # type: ignore[import-untyped]
 
-from quafka_mesh_ops.ops.codec import Buffer, Part, to_wire
+from quafka_mesh_ops.ops.base import Buffer, WireStruct
+from quafka_mesh_ops.ops.codec import to_wire
 
 
 class Filled(NamedTuple):
@@ -21,7 +22,7 @@ class Filled(NamedTuple):
 
 def least(hint: Any) -> Any:
     """The smallest value of a type. Optional fields are there."""
-    if isinstance(hint, type) and issubclass(hint, Part):
+    if isinstance(hint, type) and issubclass(hint, WireStruct):
         return _least_part(hint)
     if get_origin(hint) is list:
         return []
@@ -29,7 +30,7 @@ def least(hint: Any) -> Any:
     return simple[hint] if hint in simple else least(_present(hint))
 
 
-def _least_part(part_type: type[Part]) -> Part:
+def _least_part(part_type: type[WireStruct]) -> WireStruct:
     hints = get_type_hints(part_type)
     return part_type(
         **{
@@ -64,7 +65,7 @@ def filled(
             one = least(item)
             count = max(1, size // _packed_size(one)) if items is None else items
             yield Filled("[*]", [one] * count, many=True)
-    elif isinstance(hint, type) and issubclass(hint, Part):
+    elif isinstance(hint, type) and issubclass(hint, WireStruct):
         base: Any = _least_part(hint)
         hints = get_type_hints(hint)
         for each in fields(hint):  # type: ignore[arg-type]
@@ -75,7 +76,7 @@ def filled(
 
 
 def _wire(value: Any) -> Any:
-    if isinstance(value, Part):
+    if isinstance(value, WireStruct):
         return to_wire(value)
     return [_wire(item) for item in value] if isinstance(value, list) else value
 
@@ -86,7 +87,7 @@ def _packed_size(value: Any) -> int:
 
 def check_types(hint: Any, value: Any) -> None:
     """Fields are exactly of their types: what is declared `bytes` is no view of a frame."""
-    if isinstance(hint, type) and issubclass(hint, Part):
+    if isinstance(hint, type) and issubclass(hint, WireStruct):
         for name, its in get_type_hints(hint).items():
             if name in {each.name for each in fields(hint)}:  # type: ignore[arg-type]
                 check_types(its, getattr(value, name))

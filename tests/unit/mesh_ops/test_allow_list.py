@@ -17,7 +17,7 @@ from quafka_mesh_ops.errors import (
     PeerUnavailableError,
 )
 from quafka_mesh_ops.grants import Entry, parse_entry
-from quafka_mesh_ops.ops.records import DescribeTopics
+from quafka_mesh_ops.ops.topics import DescribeTopics
 from quafka_mesh_ops.server import MeshServer
 from quafka_proto.errors import ErrorCode
 from quafka_telemetry.startup import StartupError

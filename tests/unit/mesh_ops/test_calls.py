@@ -15,12 +15,9 @@ from quafka_mesh_ops import server as server_module
 from quafka_mesh_ops.client import MeshClient
 from quafka_mesh_ops.errors import OpFailedError, OutcomeUnknownError, PeerUnavailableError
 from quafka_mesh_ops.frames import Tag
-from quafka_mesh_ops.ops.codec import AnyOp, Buffer, OpCode, Part
+from quafka_mesh_ops.ops.base import AnyOp, Buffer, OpCode, WireStruct
 from quafka_mesh_ops.ops.groups import JoinGroup, JoinGroupResp
 from quafka_mesh_ops.ops.records import (
-    CreateTopic,
-    DescribeTopics,
-    DescribeTopicsResp,
     FetchOp,
     FetchOpResp,
     FetchOps,
@@ -30,6 +27,7 @@ from quafka_mesh_ops.ops.records import (
     ProduceOps,
     ProduceOpsResp,
 )
+from quafka_mesh_ops.ops.topics import CreateTopic, DescribeTopics, DescribeTopicsResp
 from quafka_mesh_ops.server import MeshServer, OpContext
 from quafka_mesh_ops.transport import broker_session
 from quafka_telemetry.tracing import Tracer
@@ -58,7 +56,7 @@ async def test_large_bodies_both_ways(datagram_size: int | None, batched: bool) 
 async def test_the_handler_is_told_who_asks_and_until_when() -> None:
     seen: list[OpContext] = []
 
-    async def note(context: OpContext, op: DescribeTopics) -> Part:
+    async def note(context: OpContext, op: DescribeTopics) -> WireStruct:
         seen.append(context)
         return DescribeTopicsResp("c", [])
 
@@ -71,13 +69,13 @@ async def test_the_handler_is_told_who_asks_and_until_when() -> None:
 
 
 async def test_errors_of_handlers(caplog: pytest.LogCaptureFixture) -> None:
-    async def refuse(context: OpContext, op: Part) -> Part:
+    async def refuse(context: OpContext, op: WireStruct) -> WireStruct:
         raise OpFailedError(41)
 
-    async def crash(context: OpContext, op: Part) -> Part:
+    async def crash(context: OpContext, op: WireStruct) -> WireStruct:
         raise TimeoutError("of its own")
 
-    async def answer_nonsense(context: OpContext, op: Part) -> Part:
+    async def answer_nonsense(context: OpContext, op: WireStruct) -> WireStruct:
         return DescribeTopicsResp(1 << 70, [])  # type: ignore[arg-type]
 
     handlers = {
@@ -249,7 +247,7 @@ async def test_the_byte_budget_lets_calls_through_in_turn(monkeypatch: pytest.Mo
     monkeypatch.setattr(client_module, "BUDGETS", (0, 0, 1500, 0))
     most, running = 0, 0
 
-    async def produce(context: OpContext, op: Part) -> Part:
+    async def produce(context: OpContext, op: WireStruct) -> WireStruct:
         nonlocal most, running
         running += 1
         most = max(most, running)
@@ -279,7 +277,7 @@ async def test_small_ops_pass_fetches_that_wait_for_the_budget(
     arrived: list[int] = []
     release = asyncio.Event()
 
-    async def park(context: OpContext, op: FetchOps) -> Part:
+    async def park(context: OpContext, op: FetchOps) -> WireStruct:
         arrived.append(len(op.partitions))
         await release.wait()
         return FetchOpsResp([FetchOpResp([], 0)] * len(op.partitions))
@@ -300,7 +298,7 @@ async def test_small_ops_pass_fetches_that_wait_for_the_budget(
 async def test_small_ops_pass_members_that_wait_for_each_other() -> None:
     waiting, release = [0], asyncio.Event()
 
-    async def park(context: OpContext, op: JoinGroup) -> Part:
+    async def park(context: OpContext, op: JoinGroup) -> WireStruct:
         waiting[0] += 1
         await release.wait()
         return JoinGroupResp()

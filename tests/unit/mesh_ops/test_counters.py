@@ -9,7 +9,7 @@ import pytest
 from quafka_mesh_ops.client import MeshClient
 from quafka_mesh_ops.counters import PeerCounters
 from quafka_mesh_ops.credit import BUDGETS
-from quafka_mesh_ops.ops.records import DescribeTopics
+from quafka_mesh_ops.ops.topics import DescribeTopics
 from quafka_mesh_ops.transport.counters import TransportCounters
 from quafka_mesh_ops.transport.quic import MeshQuic
 from quafka_telemetry.tracing import Tracer

@@ -17,16 +17,11 @@ from quafka_mesh_ops.client import MeshClient
 from quafka_mesh_ops.credit import BUDGETS, GROUP_WAITS, LARGEST, RECORDS
 from quafka_mesh_ops.errors import OpFailedError, OpTooLargeError
 from quafka_mesh_ops.frames import MAX_FRAME, encode_body, encode_response
-from quafka_mesh_ops.ops.codec import AnyOp, Part
-from quafka_mesh_ops.ops.groups import CommitOffset, CommitOffsets, JoinGroup, Protocol
-from quafka_mesh_ops.ops.records import (
-    OPS,
-    FetchOpResp,
-    FetchOps,
-    FetchOpsResp,
-    ProduceOp,
-    ProduceOps,
-)
+from quafka_mesh_ops.ops.base import AnyOp, WireStruct
+from quafka_mesh_ops.ops.group_offsets import CommitOffset, CommitOffsets
+from quafka_mesh_ops.ops.groups import JoinGroup, Protocol
+from quafka_mesh_ops.ops.records import FetchOpResp, FetchOps, FetchOpsResp, ProduceOp, ProduceOps
+from quafka_mesh_ops.ops.table import OPS
 from quafka_mesh_ops.server import OpContext
 from quafka_mesh_ops.transport import broker_session, liveness
 from tests.unit.mesh_ops.mesh import mesh
@@ -42,11 +37,11 @@ class Echo:
     """Handlers that take any op and answer what they are told to, and the calls to them."""
 
     def __init__(self) -> None:
-        self.received: list[Part] = []
-        self.answer: Part | None = None
+        self.received: list[WireStruct] = []
+        self.answer: WireStruct | None = None
         self.client: MeshClient
 
-    async def handle(self, context: OpContext, op: AnyOp) -> Part:
+    async def handle(self, context: OpContext, op: AnyOp) -> WireStruct:
         """Every op's handler."""
         self.received.append(op)
         return self.answer or least(op.response)
@@ -58,7 +53,7 @@ class Echo:
         assert self.received == [op]
         check_types(type(op), self.received[0])
 
-    async def fetch(self, op: AnyOp, answer: Part) -> None:
+    async def fetch(self, op: AnyOp, answer: WireStruct) -> None:
         """The answer reaches the caller as it was given."""
         self.answer = answer
         try:
@@ -120,13 +115,13 @@ async def test_what_fills_a_frame_arrives_and_one_byte_more_fails_alone(
                 assert failed.value.error_code == TOO_LARGE
 
 
-def _shorter(part_type: type[Part], place: str, refused: OpTooLargeError) -> Any:
+def _shorter(part_type: type[WireStruct], place: str, refused: OpTooLargeError) -> Any:
     """What was refused, shorter by as many bytes as it was too long."""
     (size,) = re.findall(r"an op of (\d+) bytes; a frame carries at most 80000", str(refused))
     return _filled_at(part_type, place, LIMIT - (int(size) - LIMIT))
 
 
-def _filled_at(part_type: type[Part], place: str, size: int) -> Any:
+def _filled_at(part_type: type[WireStruct], place: str, size: int) -> Any:
     (found,) = [f.part for f in filled(part_type, size, many=False) if f.field == place]
     return found
 
@@ -150,7 +145,7 @@ async def test_as_many_values_as_a_reader_takes_arrive_and_more_fail_alone(
                 assert failed.value.error_code == TOO_LARGE
 
 
-def _longer_and_longer(part_type: type[Part]) -> Iterator[tuple[Any, Any]]:
+def _longer_and_longer(part_type: type[WireStruct]) -> Iterator[tuple[Any, Any]]:
     """For each list in a type: the longest that is sent, and one item more."""
     for place in [f.field for f in filled(part_type, 1) if f.many]:
 

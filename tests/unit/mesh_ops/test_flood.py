@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from quafka_mesh_ops.client import MeshClient
-from quafka_mesh_ops.ops.records import DescribeTopics, DescribeTopicsResp
+from quafka_mesh_ops.ops.topics import DescribeTopics, DescribeTopicsResp
 from quafka_mesh_ops.server import MeshServer
 from quafka_mesh_ops.transport import admission
 from quafka_mesh_ops.transport.admission import MAX_UNPROVEN

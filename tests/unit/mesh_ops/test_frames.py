@@ -20,9 +20,9 @@ from quafka_mesh_ops.frames import (
     encode_response,
     frame_header,
 )
-from quafka_mesh_ops.ops.codec import OpCode, from_wire
+from quafka_mesh_ops.ops.base import OpCode
+from quafka_mesh_ops.ops.codec import from_wire
 from quafka_mesh_ops.ops.records import (
-    DescribeTopics,
     FetchOp,
     FetchOpResp,
     FetchOps,
@@ -30,6 +30,7 @@ from quafka_mesh_ops.ops.records import (
     ProduceOp,
     ProduceOps,
 )
+from quafka_mesh_ops.ops.topics import DescribeTopics
 
 
 def test_frame_lengths_on_the_wire() -> None:

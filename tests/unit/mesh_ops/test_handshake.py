@@ -27,7 +27,7 @@ from quafka_mesh_ops.client import MeshClient
 from quafka_mesh_ops.errors import PeerUnavailableError
 from quafka_mesh_ops.frames import Tag, encode_number
 from quafka_mesh_ops.identity import Identity, make_certificate, utc_now
-from quafka_mesh_ops.ops.records import DescribeTopics
+from quafka_mesh_ops.ops.topics import DescribeTopics
 from quafka_mesh_ops.server import MeshServer
 from quafka_telemetry.tracing import Tracer
 from tests.support.quic_flood import client_hello

@@ -21,8 +21,9 @@ from quafka_mesh_ops.frames import (
     encode_request,
     frame_header,
 )
-from quafka_mesh_ops.ops.codec import OpCode
-from quafka_mesh_ops.ops.records import DescribeTopics, DescribeTopicsResp, ProduceOps
+from quafka_mesh_ops.ops.base import OpCode
+from quafka_mesh_ops.ops.records import ProduceOps
+from quafka_mesh_ops.ops.topics import DescribeTopics, DescribeTopicsResp
 from quafka_mesh_ops.transport import connection as connection_module
 from tests.unit.mesh_ops.memory import MB, at_most
 from tests.unit.mesh_ops.mesh import Broker, Mesh, fetch_of, mesh

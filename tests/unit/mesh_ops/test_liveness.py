@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from quafka_mesh_ops.ops.records import DescribeTopics
+from quafka_mesh_ops.ops.topics import DescribeTopics
 from quafka_mesh_ops.transport import broker_session, liveness
 from quafka_mesh_ops.transport.connection import Connection
 from quafka_mesh_ops.transport.silence import Silence

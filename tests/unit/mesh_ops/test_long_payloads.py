@@ -24,16 +24,11 @@ from quafka_mesh_ops.long_payloads import (
     request_of,
     response_of,
 )
-from quafka_mesh_ops.ops.codec import Buffer, Part, from_wire, from_wire_in_steps
-from quafka_mesh_ops.ops.records import (
-    OPS,
-    FetchOpResp,
-    FetchOpsResp,
-    ListOffsetsOp,
-    ListOffsetsOps,
-    ProduceOp,
-    ProduceOps,
-)
+from quafka_mesh_ops.ops.base import Buffer, WireStruct
+from quafka_mesh_ops.ops.codec import from_wire, from_wire_in_steps
+from quafka_mesh_ops.ops.offsets import ListOffsetsOp, ListOffsetsOps
+from quafka_mesh_ops.ops.records import FetchOpResp, FetchOpsResp, ProduceOp, ProduceOps
+from quafka_mesh_ops.ops.table import OPS
 from tests.unit.mesh_ops.op_fillers import filled
 
 T = TypeVar("T")
@@ -70,7 +65,7 @@ def test_every_op_and_answer_with_long_lists(items: int, monkeypatch: pytest.Mon
                 _reads_alike(part_type, part, body)
 
 
-def _reads_alike(part_type: type[Part], part: Part, body: list[Buffer]) -> None:
+def _reads_alike(part_type: type[WireStruct], part: WireStruct, body: list[Buffer]) -> None:
     asked = payload(encode_request(7, 2, 1, "trace", "state", 9, body))
     request, long = request_of(asked)
     assert long is not None

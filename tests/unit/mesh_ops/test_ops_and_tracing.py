@@ -5,17 +5,12 @@ from __future__ import annotations
 import pytest
 
 from quafka_mesh_ops.errors import ProtocolError
-from quafka_mesh_ops.ops.codec import OpCode, from_wire, to_wire
+from quafka_mesh_ops.ops.base import OpCode
+from quafka_mesh_ops.ops.codec import from_wire, to_wire
 from quafka_mesh_ops.ops.probe import Probe
-from quafka_mesh_ops.ops.records import (
-    OPS,
-    CreateTopic,
-    DescribeTopics,
-    FetchOp,
-    FetchOpResp,
-    FetchOps,
-    FetchOpsResp,
-)
+from quafka_mesh_ops.ops.records import FetchOp, FetchOpResp, FetchOps, FetchOpsResp
+from quafka_mesh_ops.ops.table import OPS
+from quafka_mesh_ops.ops.topics import CreateTopic, DescribeTopics
 from quafka_telemetry.tracing import (
     NO_SPAN,
     TraceContext,

@@ -23,7 +23,7 @@ from quafka_mesh_ops.grants import (
     permits,
 )
 from quafka_mesh_ops.identity import NodeId
-from quafka_mesh_ops.ops.codec import AnyOp, OpCode
+from quafka_mesh_ops.ops.base import AnyOp, OpCode
 from quafka_mesh_ops.rights import NEEDS, Need, Right
 from quafka_mesh_ops.server import UNSUPPORTED_VERSION, MeshServer
 from quafka_proto.errors import ErrorCode

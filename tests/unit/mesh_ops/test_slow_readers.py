@@ -11,21 +11,16 @@ from quafka_mesh_ops import client as client_module
 from quafka_mesh_ops import server as server_module
 from quafka_mesh_ops.errors import OutcomeUnknownError, PeerUnavailableError
 from quafka_mesh_ops.frames import Tag, encode_body, encode_number, encode_request
-from quafka_mesh_ops.ops.codec import OpCode, Part
-from quafka_mesh_ops.ops.records import (
-    DescribeTopics,
-    FetchOpResp,
-    FetchOps,
-    FetchOpsResp,
-    ProduceOps,
-)
+from quafka_mesh_ops.ops.base import OpCode, WireStruct
+from quafka_mesh_ops.ops.records import FetchOpResp, FetchOps, FetchOpsResp, ProduceOps
+from quafka_mesh_ops.ops.topics import DescribeTopics
 from quafka_mesh_ops.server import OpContext
 from tests.unit.mesh_ops.memory import MB, at_most
 from tests.unit.mesh_ops.mesh import fetch_of, mesh, produce_of
 from tests.unit.mesh_ops.raw_quic import RawClient, credentials, raw_client
 
 
-async def read_in_turn(context: OpContext, op: FetchOps) -> Part:
+async def read_in_turn(context: OpContext, op: FetchOps) -> WireStruct:
     """As the broker's fetch: what was parked wakes, and reads when it may."""
     await context.may_read()
     await asyncio.sleep(0)
@@ -91,7 +86,7 @@ async def test_a_broker_that_never_answers_costs_the_gateway_a_bounded_amount(
     """What is not sent is the callers' own; what is sent is bounded in bytes."""
     monkeypatch.setattr(client_module, "BUDGETS", (MB, MB, 8 * MB, MB))
 
-    async def never(context: OpContext, op: ProduceOps) -> Part:
+    async def never(context: OpContext, op: ProduceOps) -> WireStruct:
         await asyncio.Event().wait()
         raise AssertionError
 

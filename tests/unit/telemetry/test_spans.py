@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Self
 
-from quafka_mesh_ops.ops.codec import OpCode, Part
-from quafka_mesh_ops.ops.records import DescribeTopics, DescribeTopicsResp
+from quafka_mesh_ops.ops.base import OpCode, WireStruct
+from quafka_mesh_ops.ops.topics import DescribeTopics, DescribeTopicsResp
 from quafka_mesh_ops.server import OpContext
 from quafka_telemetry.tracing import INTERNAL, NO_SPAN, Span, TraceContext, Tracer
 from tests.unit.mesh_ops.mesh import mesh
@@ -75,7 +75,7 @@ async def test_one_trace_crosses_the_mesh_and_comes_back() -> None:
     tracer = NotingTracer()
     stored = TraceContext(5, 77)
 
-    async def handle(context: OpContext, op: DescribeTopics) -> Part:
+    async def handle(context: OpContext, op: DescribeTopics) -> WireStruct:
         assert context.trace == TraceContext(5, 101, "vendor=1")
         context.ack_parent = stored
         return DescribeTopicsResp("c", [])

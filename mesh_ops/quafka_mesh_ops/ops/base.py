@@ -1,0 +1,108 @@
+"""The base types of ops: op codes, and what every op and every part of one is."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from enum import IntEnum
+from typing import Any, ClassVar, Generic, Self, TypeVar, get_args, get_origin, overload
+
+Buffer = bytes | bytearray | memoryview
+"""Bytes that are passed on by reference: as a field's type, for record batches and files.
+
+A field of type `bytes` is a copy of its own. What is kept for long (metadata of members, ids) must
+be one: a view of a few bytes would keep the whole frame in memory that it was received in.
+"""
+
+
+class OpCode(IntEnum):
+    """What an envelope asks for."""
+
+    PRODUCE = 0x02
+    FETCH = 0x03
+    LIST_OFFSETS = 0x04
+    DELETE_TOPIC = 0x05
+    DESCRIBE_TOPICS = 0x06
+    CREATE_TOPIC = 0x07
+    INIT_PRODUCER_ID = 0x08
+    DELETE_RECORDS = 0x09
+    JOIN_GROUP = 0x10
+    SYNC_GROUP = 0x11
+    HEARTBEAT = 0x12
+    LEAVE_GROUP = 0x13
+    COMMIT_OFFSETS = 0x14
+    COMMITTED_OFFSETS = 0x15
+    DELETE_OFFSETS = 0x16
+    LIST_GROUPS = 0x17
+    DESCRIBE_GROUPS = 0x18
+    DELETE_GROUPS = 0x19
+    GROUP_LAG = 0x1A
+    LAG_OF_OFFSETS = 0x1B
+    FORGET_TOPIC = 0x1F
+    EPOCH_ENDS = 0x20
+    HOLD_LEASE = 0x30
+    PROBE = 0x31
+    CREATE_PARTITIONS = 0x40
+    DESCRIBE_TOPIC_CONFIGS = 0x41
+    ALTER_TOPIC_CONFIGS = 0x42
+    DESCRIBE_BROKER = 0x43
+    DESCRIBE_LOG_DIR = 0x44
+    DESCRIBE_PRODUCERS = 0x45
+    ALTER_BROKER_CONFIGS = 0x46
+    PIN_SNAPSHOT = 0x50
+    READ_PINNED = 0x51
+    UNPIN_SNAPSHOT = 0x52
+    PIN_ORG = 0x53
+    READ_ORG_PINNED = 0x54
+    UNPIN_ORG = 0x55
+
+
+class WireStruct:
+    """Base of everything that is encoded as an array of its fields."""
+
+    __slots__ = ()
+
+
+R = TypeVar("R", bound=WireStruct, covariant=True)
+Context = TypeVar("Context")
+Shared = TypeVar("Shared")
+
+
+class Op(WireStruct, Generic[R]):
+    """A request whose answer is an `R`: `class Probe(Op[ProbeResp])` says so once.
+
+    Attributes:
+        code: selects the broker's handler.
+        response: `R`, at run time.
+        reads: the op changes nothing, so it can be sent again if its answer was lost.
+    """
+
+    __slots__ = ()
+    code: ClassVar[OpCode]
+    response: type[R]
+    reads: ClassVar[bool] = False
+
+    def __init_subclass__(cls, **kwargs: object) -> None:
+        super().__init_subclass__(**kwargs)
+        for base in getattr(cls, "__orig_bases__", ()):
+            if get_origin(base) is Op:
+                (cls.response,) = get_args(base)
+
+    @overload
+    @classmethod
+    def handled_by(
+        cls, handler: Callable[[Context, Self], Awaitable[R]]
+    ) -> tuple[OpCode, Callable[[Context, Any], Awaitable[WireStruct]]]: ...
+
+    @overload
+    @classmethod
+    def handled_by(
+        cls, handler: Callable[[Shared, Context, Self], Awaitable[R]]
+    ) -> tuple[OpCode, Callable[[Shared, Context, Any], Awaitable[WireStruct]]]: ...
+
+    @classmethod
+    def handled_by(cls, handler: Callable[..., Awaitable[WireStruct]]) -> object:
+        """An item for a table of handlers. The handler takes this op and returns its answer."""
+        return cls.code, handler
+
+
+AnyOp = Op[WireStruct]

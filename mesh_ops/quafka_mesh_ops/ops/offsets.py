@@ -1,0 +1,97 @@
+"""Ops that look up offsets in the log: by time, and by leader epoch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from quafka_mesh_ops.ops.base import AnyOp, Op, OpCode, WireStruct
+
+# --- ListOffsets 0x04 -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ListOffsetsOp(WireStruct):
+    """The offset asked for: timestamp -2 earliest, -1 latest, or a time."""
+
+    topic: str
+    partition: int
+    timestamp: int
+    current_leader_epoch: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class ListOffsetsOpResp(WireStruct):
+    """The offset found; -1 when nothing matches."""
+
+    offset: int
+    error_code: int = 0
+    timestamp: int = -1
+    leader_epoch: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class ListOffsetsOpsResp(WireStruct):
+    """One answer per ListOffsetsOp, in the order of the request."""
+
+    partitions: list[ListOffsetsOpResp]
+
+
+@dataclass(frozen=True, slots=True)
+class ListOffsetsOps(Op[ListOffsetsOpsResp]):
+    """One Kafka ListOffsets request."""
+
+    code = OpCode.LIST_OFFSETS
+    reads = True
+    partitions: list[ListOffsetsOp]
+    isolation_level: int = 0
+
+
+# --- OffsetForLeaderEpoch 0x20 ----------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class EpochEnd(WireStruct):
+    """The offset behind the last record of a leader epoch; -1 and -1 where it is not known."""
+
+    leader_epoch: int
+    end_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class EpochEndOp(WireStruct):
+    """Where `leader_epoch` ends. `current_leader_epoch`: as in FetchOp."""
+
+    topic: str
+    partition: int
+    leader_epoch: int
+    current_leader_epoch: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class EpochEndOpResp(WireStruct):
+    """The greatest epoch at or below the one asked for, and its end; -1 and -1: not known."""
+
+    end: EpochEnd
+    error_code: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class EpochEndOpsResp(WireStruct):
+    """One answer per EpochEndOp, in the order of the request."""
+
+    partitions: list[EpochEndOpResp]
+
+
+@dataclass(frozen=True, slots=True)
+class EpochEndOps(Op[EpochEndOpsResp]):
+    """One Kafka OffsetForLeaderEpoch request."""
+
+    code = OpCode.EPOCH_ENDS
+    reads = True
+    partitions: list[EpochEndOp]
+
+
+ALL: tuple[type[AnyOp], ...] = (
+    ListOffsetsOps,
+    EpochEndOps,
+)

@@ -1,0 +1,21 @@
+"""The table of all ops: what an op code's body is."""
+
+from __future__ import annotations
+
+from quafka_mesh_ops.ops import (
+    admin,
+    group_offsets,
+    groups,
+    lag,
+    leases,
+    offsets,
+    probe,
+    records,
+    snapshots,
+    topics,
+)
+from quafka_mesh_ops.ops.base import AnyOp
+
+_FAMILIES = (records, offsets, topics, leases, groups, group_offsets, admin, lag, probe, snapshots)
+
+OPS: dict[int, type[AnyOp]] = {op.code: op for family in _FAMILIES for op in family.ALL}
