@@ -82,11 +82,16 @@ class Server:
 
 
 @contextmanager
-def quafka(folder: Path, gateway_args: tuple[str, ...] = ()) -> Generator[Server]:
-    """As installed; like Kafka's, its produces are answered before the disk has them."""
+def quafka(
+    folder: Path,
+    gateway_args: tuple[str, ...] = (),
+    fsync: str = "interval:1000",
+    name: str = "quafka",
+) -> Generator[Server]:
+    """As installed. By default its produces are answered before the disk has them, like Kafka's."""
     folder.mkdir()
     # Kafka leaves writing to the system; the nearest that Quafka has is an fsync now and then.
-    args = ("--wal-fsync", "interval:1000")
+    args = ("--wal-fsync", fsync)
     with Cluster(folder, broker_args=args, gateway_args=gateway_args) as cluster:
 
         def restart() -> int:
@@ -96,7 +101,7 @@ def quafka(folder: Path, gateway_args: tuple[str, ...] = ()) -> Generator[Server
 
         gateways = _children(cluster.gateway.pid) or [cluster.gateway.pid]
         pids = (cluster.broker.pid, *gateways)
-        yield Server("quafka", cluster.bootstrap, pids, restart=restart)
+        yield Server(name, cluster.bootstrap, pids, restart=restart)
 
 
 @contextmanager
