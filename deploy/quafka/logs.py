@@ -1,4 +1,4 @@
-"""How log lines look: for people, or as JSON. Both say which request and trace they are about."""
+"""The formats of log lines: console and JSON. Both include the fields of the current request."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 from quafka_telemetry.log_context import log_fields
 
-# One record is one line, whatever a client calls itself: no line of its making, no colours.
+# A log record is one line even if a client's name has line feeds or terminal escapes in it.
 _CONTROL = {
     code: repr(chr(code))[1:-1] for code in (*range(32), *range(0x7F, 0xA0), 0x2028, 0x2029)
 }
@@ -42,9 +42,9 @@ class _Json(logging.Formatter):
 
 
 def configure(level: str, form: str) -> None:
-    """Log to standard error from now on."""
+    """Log to standard error in a format."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Json() if form == "json" else _Console())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
-    # One line per batch that a collector did not take, not one per try.
+    # One line per batch that a collector refuses, instead of one per attempt.
     logging.getLogger("opentelemetry.exporter").setLevel(logging.ERROR)

@@ -1,4 +1,4 @@
-"""`quafka node`: keys, node ids, and the files that say who may connect."""
+"""`quafka node`: keys, node ids, and allow-list files."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from quafka_mesh_ops.identity import NodeId
 
 
-WHAT = "make a node's key, print its id, say which nodes may connect and do what"
+WHAT = "create a node's key, print its id, edit an allow-list"
 
 
 def add_actions(parser: argparse.ArgumentParser) -> None:
-    """Declare what comes behind `quafka node`."""
+    """Declare the actions of `quafka node`."""
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     for name, what in (
-        ("init", "make a node's key and print its id; a key that is there is left alone (exit 1)"),
+        ("init", "create a node's key and print its id; fails if the file exists"),
         ("id", "print the node id of a key file"),
     ):
         action = actions.add_parser(name, help=what, description=what)
@@ -30,32 +30,32 @@ def add_actions(parser: argparse.ArgumentParser) -> None:
     for name, what in (
         (
             "allow",
-            "let a node connect: put it in a mesh.allowed.file, or change what it may do",
+            "add a node to a mesh.allowed.file, or change its orgs and rights",
         ),
-        ("revoke", "let it connect no more: programs that follow the file close its connections"),
+        ("revoke", "remove a node; programs that read the file close its connections"),
     ):
         action = actions.add_parser(name, help=what, description=what)
         action.add_argument("node_id", type=_node_id, metavar="NODE_ID", help="64 hex digits")
         action.add_argument(
-            "--file", type=Path, required=True, metavar="F", help="the allow-list's file"
+            "--file", type=Path, required=True, metavar="F", help="the allow-list file"
         )
         if name == "allow":
             action.add_argument(
                 "--org", action="append", type=_orgs, metavar="ORGS",
-                help="orgs it may act for, e.g. 1,7-9; may be repeated; default: all",
+                help="orgs that the node may act for, e.g. 1,7-9; may be repeated; default: all",
             )  # fmt: skip
             action.add_argument(
                 "--may", action="append", type=_rights, metavar="RIGHTS",
-                help="what it may do: serve, administer, snapshot, separated by commas; default: "
-                "everything, with --org serve,administer",
+                help="rights of the node: serve, administer, snapshot, separated by commas; "
+                "default: all of them, or serve,administer with --org",
             )  # fmt: skip
 
 
 def run(options: argparse.Namespace) -> int:
-    """Do what was asked; the exit code: 1 where it was not to be done.
+    """Run the action; return the exit code: 1 if there was nothing to revoke.
 
     Raises:
-        StartupError: it cannot be done; one sentence says why.
+        StartupError: the action failed; the message is one sentence.
     """
     from quafka_mesh_ops import allow_list
     from quafka_mesh_ops.identity import Identity
@@ -68,15 +68,15 @@ def run(options: argparse.Namespace) -> int:
         entry = _entry(options.node_id, options.org, options.may)
         replace = bool(options.org or options.may)
         done = _change(partial(allow_list.allow, options.file, entry, replace=replace), options)
-        print("allowed" if done else "it was on the list")
+        print("allowed" if done else "already on the list")
         return 0
     done = _change(partial(allow_list.revoke, options.file, options.node_id), options)
-    print("revoked" if done else "it was not on the list")
-    return 0 if done else 1  # whoever mistook the id must not believe that it is shut out
+    print("revoked" if done else "not on the list")
+    return 0 if done else 1  # a mistyped id must not look like a revoked node
 
 
 def _entry(node_id: NodeId, orgs: list[str] | None, rights: list[str] | None) -> Entry:
-    """The entry that the options ask for."""
+    """The allow-list entry for the options."""
     from quafka_mesh_ops.grants import parse_entry
 
     words = [node_id]

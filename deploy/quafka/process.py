@@ -1,4 +1,4 @@
-"""Runs one program: start, say so, wait for a reason to stop, drain."""
+"""Runs one program: start it, report that it is ready, wait for a stop signal, drain."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ log = logging.getLogger("quafka")
 
 _DRAIN_SECONDS = 10.0
 _SWITCH_SECONDS = 0.001
-"""How long the event loop may wait for a thread that computes; Python's own choice is five."""
+"""How long the event loop may wait for a thread that computes; Python's default is 5 ms."""
 EXIT_CANNOT_START = 1
 EXIT_WRONG_SETTING = 2
 EXIT_INTERRUPTED = 130
 EXIT_NOBODY_READS = 141
 
 TRACING = "tracing"
-"""Among what a program says when it is ready, if it records traces."""
+"""The key in the ready report of a program that records traces."""
 
 
 class Program(Protocol):
-    """What can be run."""
+    """A program that `run` can run."""
 
     @property
     def metrics(self) -> Metrics:
-        """What it measures; those of its event loop are added."""
+        """The program's metrics; `run` adds those of the event loop."""
         ...
 
     async def start(self) -> None:
-        """Ready on return. Raises StartupError."""
+        """Start; the program is ready on return. Raises StartupError."""
         ...
 
     async def close(self) -> None:
@@ -50,7 +50,7 @@ class Program(Protocol):
         ...
 
     def describe(self) -> dict[str, str]:
-        """Addresses and node id, once started."""
+        """The ready report: addresses and node id."""
         ...
 
 
@@ -63,10 +63,10 @@ def run(
     *,
     keeps_state: bool = False,
 ) -> int:
-    """Run until SIGTERM, SIGINT or the lifeline's end; the exit code.
+    """Run until SIGTERM, SIGINT or the end of the lifeline; return the exit code.
 
-    `keeps_state`: most objects of the program live as long as it (see quafka_telemetry.garbage).
-    A second SIGINT does not wait for the program to drain.
+    A second SIGINT ends the process without draining. `keeps_state`: most of the program's objects
+    live as long as the process (see quafka_telemetry.garbage).
     """
     sys.setswitchinterval(_SWITCH_SECONDS)
     _raise_open_files_limit()
@@ -100,11 +100,11 @@ async def _run(
         print(f"quafka: {e}", file=sys.stderr)
         await program.close()
         return EXIT_CANNOT_START
-    # What there is now stays. With it no search for garbage would be short: 60 ms, for 10,000
-    # partitions, in which nothing is served.
+    # The state at the start lives as long as the process. Without this, every full collection
+    # would scan it and block the loop: 60 ms for 10,000 partitions.
     gc.freeze()
     garbage = loop.create_task(collect_when_idle(sets_aside=keeps_state))
-    _say_ready(program, tracer, ready_fd)
+    _report_ready(program, tracer, ready_fd)
     if push is not None:
         push.start()
     await stop.wait()
@@ -113,7 +113,7 @@ async def _run(
     try:
         await asyncio.wait_for(program.close(), _DRAIN_SECONDS)
     except TimeoutError:
-        log.error("not everything was answered within %d s", _DRAIN_SECONDS)  # noqa: TRY400
+        log.error("stopped after %d s with requests unanswered", _DRAIN_SECONDS)  # noqa: TRY400
     if push is not None:
         await push.close()
     return 0
@@ -122,32 +122,32 @@ async def _run(
 def _raise_open_files_limit() -> None:
     """Raise the soft limit of open files to the hard one.
 
-    It is 1,024 by default only for the sake of programs that call select(2).
+    The default of 1,024 exists only for programs that call select(2).
     """
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def _say_ready(program: Program, tracer: Tracer, ready_fd: int | None) -> None:
+def _report_ready(program: Program, tracer: Tracer, ready_fd: int | None) -> None:
     about = program.describe()
-    if type(tracer) is not Tracer:  # the base never samples
+    if type(tracer) is not Tracer:  # the base class never samples
         about[TRACING] = "on"
     if ready_fd is None:
         log.info("ready: %s", ", ".join(f"{key} {value}" for key, value in about.items()))
-    else:  # whoever started us tells it in its own way
+    else:  # the parent process prints its own report
         with os.fdopen(ready_fd, "w") as out:
             out.write(json.dumps(about) + "\n")
 
 
 def _interrupted(stop: asyncio.Event) -> None:
-    """Ctrl-C: drain. Again: end at once, which loses nothing that was acknowledged."""
+    """Ctrl-C: drain. A second one: exit at once; acknowledged records are safe."""
     if stop.is_set():
         os._exit(EXIT_INTERRUPTED)
     stop.set()
 
 
 def _lifeline_ended(fd: int, stop: asyncio.Event) -> None:
-    """Whoever started us is gone."""
+    """The parent process has ended: drain."""
     if not os.read(fd, 64):
         asyncio.get_running_loop().remove_reader(fd)
         stop.set()

@@ -1,4 +1,4 @@
-"""All programs and their settings."""
+"""The programs and their settings."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from quafka_mesh_ops.settings import CommonSettings, Setting, setting
 
 @dataclass(frozen=True, kw_only=True)
 class UpConfig(LogSettings, EdgeSettings):
-    """All settings of `quafka up`: those of both programs, but for how they find each other."""
+    """The settings of `quafka up`: those of both programs, except how they find each other."""
 
     mesh_listen: str = setting(
         "127.0.0.1:0", "UDP address between gateway and broker; port 0 takes a free one",
@@ -33,7 +33,7 @@ PROGRAMS: dict[str, type[CommonSettings]] = {
 
 
 def known_to_any() -> dict[str, Setting]:
-    """Every program's settings: one file and one environment may serve them all."""
+    """The settings of all programs, which may share one file and one environment."""
     known: dict[str, Setting] = {}
     for config in PROGRAMS.values():
         known |= declared(config)

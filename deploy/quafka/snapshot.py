@@ -1,7 +1,6 @@
 """`quafka snapshot create | list | show | verify | restore | drop`.
 
-Exit codes: 0 done, 1 the snapshot is damaged (verify, restore), 2 it cannot be done; a sentence
-says why.
+Exit codes: 0 done, 1 the snapshot is damaged (verify, restore), 2 failed; stderr has the reason.
 """
 
 from __future__ import annotations
@@ -38,11 +37,11 @@ from quafka_telemetry.startup import StartupError
 
 EXIT_DONE, EXIT_DAMAGED, EXIT_WRONG = 0, 1, 2
 _PROGRESS_SECONDS = 1.0
-_NICE = 10  # a broker on this machine has clients who wait
+_NICE = 10  # clients of a broker on this machine come first
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run a subcommand; the exit code."""
+    """Run a subcommand; return the exit code."""
     actions: dict[str, Callable[[argparse.Namespace, Destination], int]] = {
         "create": _create, "list": _list, "show": _show, "verify": _verify,
         "restore": _restore, "drop": _drop,
@@ -50,9 +49,9 @@ def run(options: argparse.Namespace) -> int:
     try:
         return actions[options.action](options, open_destination(options.dest))
     except BrokenPipeError:
-        raise  # nobody reads, which is no trouble with the snapshot
+        raise  # handled in `cli.main`; the snapshot is not concerned
     except BlockingIOError:
-        reason = "another snapshot command is at work there"
+        reason = "another snapshot command is running there"
     except (
         OSError, Malformed, ControlError, SnapshotError, StartupError, DamagedLogError,
         BadRegistryError, StorageError, RestoreError,
@@ -63,7 +62,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _reason(error: Exception) -> str:
-    """An error as part of a sentence."""
+    """An error's text for the end of a sentence."""
     if not isinstance(error, OSError) or error.strerror is None:
         return str(error)
     return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
@@ -74,7 +73,7 @@ def _reason(error: Exception) -> str:
 
 def _create(options: argparse.Namespace, store: Destination) -> int:
     begun = time.monotonic()
-    taken = _cut(options)  # or it says what is wrong, before anything is made
+    taken = _cut(options)  # checks the options before anything is created
     with _out_of_the_way(), store.locked() as lock, taken as (cut, source):
         progress = _Progress(sys.stderr.isatty())
         creation = Creation(
@@ -105,11 +104,12 @@ def _export(dest: str, manifest: Manifest) -> None:
         from pyspark_quafka.errors import QuafkaError
         from pyspark_quafka.parquet import export_parquet
     except ImportError as e:
-        raise SnapshotError("--format parquet needs pip install 'quafka[spark]'") from e
+        raise SnapshotError("--format parquet needs `pip install 'quafka[spark]'`") from e
     orgs = {topic.org for topic in manifest.topics}
     if len(orgs) > 1:
         raise SnapshotError(
-            f"the snapshot is made; it has the orgs {orgs}: --org for one's Parquet"
+            f"the snapshot was created, but Parquet is exported for one org and it has the orgs "
+            f"{sorted(orgs)}; use --org"
         )
     begun = time.monotonic()
     progress = _Progress(sys.stderr.isatty())
@@ -119,7 +119,9 @@ def _export(dest: str, manifest: Manifest) -> None:
             progress=progress.show,
         )  # fmt: skip
     except (QuafkaError, OSError) as e:
-        raise SnapshotError(f"the snapshot is made; its Parquet is not: {_reason(e)}") from e
+        raise SnapshotError(
+            f"the snapshot was created, but its Parquet export failed: {_reason(e)}"
+        ) from e
     finally:
         progress.end()
     print(
@@ -130,13 +132,13 @@ def _export(dest: str, manifest: Manifest) -> None:
 
 @contextmanager
 def _out_of_the_way() -> Generator[None]:
-    """Let the broker's clients on this machine go first."""
+    """Lower this process's priority below that of a broker on this machine."""
     before = os.getpriority(os.PRIO_PROCESS, 0)
     os.nice(_NICE)
     try:
         yield
     finally:
-        with suppress(PermissionError):  # only root may hurry again, and only tests go on
+        with suppress(PermissionError):  # only root may raise it; only tests run on after this
             os.setpriority(os.PRIO_PROCESS, 0, before)
 
 
@@ -144,11 +146,9 @@ def _cut(options: argparse.Namespace) -> AbstractContextManager[tuple[Cut, CutFi
     if options.broker is not None:
         return _remote_cut(options)
     if options.broker_id is not None:
-        raise SnapshotError("--broker-id is for --broker, the address of a broker elsewhere")
+        raise SnapshotError("--broker-id needs --broker, the mesh address of a remote broker")
     if not (options.data / "wal").is_dir():
-        raise FileNotFoundError(
-            f"there is no log in {options.data}: --data is a broker's data folder"
-        )
+        raise FileNotFoundError(f"{options.data} has no log; --data must be a broker's data folder")
     return local_cut(options.data)
 
 
@@ -158,7 +158,7 @@ def _remote_cut(options: argparse.Namespace) -> AbstractContextManager[tuple[Cut
     try:
         split_address(options.broker)
     except ValueError as e:
-        raise SnapshotError(f"--broker is host:port, not {options.broker!r}") from e
+        raise SnapshotError(f"--broker must be host:port, not {options.broker!r}") from e
     if options.broker_id is None:
         raise SnapshotError("--broker needs --broker-id, which `quafka node id` prints")
     try:
@@ -176,7 +176,7 @@ def _work(made: Made, took: float) -> dict[str, Any]:
 
 
 class _Progress:
-    """A line that is written over, on a terminal only."""
+    """A progress line that overwrites itself; shown on a terminal only."""
 
     def __init__(self, wanted: bool) -> None:
         self._wanted = wanted
@@ -184,7 +184,7 @@ class _Progress:
         self._shown = False
 
     def show(self, done: int, of: int) -> None:
-        """So much is done."""
+        """Report that `done` bytes of `of` are done."""
         if self._wanted and time.monotonic() >= self._next:
             self._next = time.monotonic() + _PROGRESS_SECONDS
             self._shown = True
@@ -192,7 +192,7 @@ class _Progress:
             print(f"\r{share:3d}%  {_size(done)} of {_size(of)}   ", end="", file=sys.stderr)
 
     def end(self) -> None:
-        """No more of it."""
+        """End the line."""
         if self._shown:
             print(file=sys.stderr)
 
@@ -208,7 +208,7 @@ def _list(options: argparse.Namespace, store: Destination) -> int:
             abouts.append(_about(load(store, snapshot_id)))
         except Malformed as e:
             faults.append(str(e))
-        except FileNotFoundError:  # dropped meanwhile
+        except FileNotFoundError:  # dropped by another command meanwhile
             continue
     if options.format == "json":
         for about in abouts:
@@ -216,7 +216,7 @@ def _list(options: argparse.Namespace, store: Destination) -> int:
     elif abouts:
         _print_list(abouts)
     elif not faults:
-        print(f"quafka: {options.dest}: there are no snapshots", file=sys.stderr)
+        print(f"quafka: {options.dest}: no snapshots", file=sys.stderr)
     for fault in faults:
         print(f"quafka: {options.dest}: {fault}", file=sys.stderr)
     return EXIT_WRONG if faults else EXIT_DONE
@@ -265,14 +265,14 @@ def _show(options: argparse.Namespace, store: Destination) -> int:
 
 
 def _drop(options: argparse.Namespace, store: Destination) -> int:
-    if options.id not in snapshot_ids(store):  # of a mistyped DEST nothing is made
+    if options.id not in snapshot_ids(store):  # checked first: the lock would create DEST
         raise FileNotFoundError(f"there is no snapshot {options.id}")
     with store.locked() as lock:
         freed = drop(store, lock, options.id)
     if options.format == "json":
         print(json.dumps({"dropped": options.id, "freed": freed}))
     else:
-        print(f"snapshot {options.id} dropped: {_size(freed)} are not needed any more")
+        print(f"snapshot {options.id} dropped, {_size(freed)} freed")
     return EXIT_DONE
 
 
@@ -281,7 +281,7 @@ def _named(options: argparse.Namespace, store: Destination) -> Manifest:
         return load(store, options.id)
     ids = snapshot_ids(store)
     if not ids:
-        raise FileNotFoundError("there are no snapshots")
+        raise FileNotFoundError("no snapshots")
     return load(store, ids[-1])
 
 
@@ -298,7 +298,7 @@ def _about(manifest: Manifest) -> dict[str, Any]:
         "bytes": sum(piece.length for piece in manifest.pieces),
         "groups": len(manifest.groups),
         "kept": "until dropped" if until is None
-        else f"until {_time(until)}" + (" (over)" if expired(manifest) else ""),
+        else f"until {_time(until)}" + (" (expired)" if expired(manifest) else ""),
     }  # fmt: skip
 
 
@@ -347,19 +347,20 @@ def _restore(options: argparse.Namespace, store: Destination) -> int:
         progress.end()
         _complain(e.faults)
         print(
-            f"quafka: {options.dest}: {e}; --damaged skip restores what is whole", file=sys.stderr
+            f"quafka: {options.dest}: {e}; --damaged skip restores the undamaged records",
+            file=sys.stderr,
         )
         return EXIT_DAMAGED
     finally:
         progress.end()
     _complain(done.faults)
-    _tell_restored(options, done, time.monotonic() - begun)
+    _print_restored(options, done, time.monotonic() - begun)
     return EXIT_DAMAGED if done.faults else EXIT_DONE
 
 
 @contextmanager
 def _quiet_log() -> Generator[None]:
-    """A log that was never opened has no checkpoint and no epoch: no news to who restores it."""
+    """Hide the broker's log lines: a missing checkpoint or epoch file is normal in a restore."""
     log = logging.getLogger("quafka.broker")
     before = log.level
     log.setLevel(logging.CRITICAL)
@@ -369,7 +370,7 @@ def _quiet_log() -> Generator[None]:
         log.setLevel(before)
 
 
-def _tell_restored(options: argparse.Namespace, done: Restored, took: float) -> None:
+def _print_restored(options: argparse.Namespace, done: Restored, took: float) -> None:
     about = {**_about(done.manifest), "org": options.org or done.manifest.org, "bytes": done.bytes}
     if options.format == "json":
         print(json.dumps({**about, "faults": done.faults, "seconds": round(took, 3)}))
@@ -386,7 +387,7 @@ def _complain(faults: list[str]) -> None:
         print(fault, file=sys.stderr)
 
 
-# --- how things look --------------------------------------------------------------------------
+# --- formatting -------------------------------------------------------------------------------
 
 
 def _size(count: int) -> str:

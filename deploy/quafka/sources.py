@@ -1,4 +1,4 @@
-"""Where settings come from: defaults < TOML file < environment < flags."""
+"""The sources of settings, the later ones winning: defaults, TOML file, environment, flags."""
 
 from __future__ import annotations
 
@@ -17,16 +17,17 @@ C = TypeVar("C", bound=CommonSettings)
 
 CONFIG_VARIABLE = "QUAFKA_CONFIG"
 BROKERS_VARIABLE = "QUAFKA_BROKERS"
-"""Where the commands that are clients connect; no program's setting."""
+"""The bootstrap servers of the client commands; not a setting of a program."""
 
 
 class SettingError(Exception):
-    """A setting cannot be used (exit code 2). Says which, its value and what is allowed."""
+    """An unknown setting or a value that is not allowed (exit code 2). The message names the
+    setting, its value, its source and the allowed values."""
 
 
 @dataclass(frozen=True, slots=True)
 class Effective(Generic[C]):
-    """A program's settings, and where each came from."""
+    """A program's settings, and the source of each."""
 
     config: C
     sources: dict[str, str]
@@ -53,9 +54,9 @@ def declared(config: type[CommonSettings]) -> dict[str, Setting]:
 
 
 def add_flags(parser: argparse.ArgumentParser, config: type[CommonSettings]) -> None:
-    """Declare a flag for every setting, and `--config`."""
+    """Declare `--config` and a flag for every setting."""
     parser.add_argument(
-        "--config", metavar="PATH", help=f"a TOML file of settings; or {CONFIG_VARIABLE}"
+        "--config", metavar="PATH", help=f"a TOML file of settings (default: ${CONFIG_VARIABLE})"
     )
     for field in fields(config):
         known: Setting = field.metadata["setting"]
@@ -78,7 +79,7 @@ def load(
 
     Args:
         flags: values by field name, and `config`.
-        known_elsewhere: settings of other programs, which a shared file or environment may hold.
+        known_elsewhere: settings of other programs, accepted in a shared file or environment.
 
     Raises:
         SettingError: an unknown name or a value that is not allowed.
@@ -107,9 +108,7 @@ def _parsed(name: str, known: Setting, text: str, source: str) -> Any:
     try:
         return known.parse(text)
     except (ValueError, KeyError) as e:
-        raise SettingError(
-            f"{dotted(name)} = {text!r} ({source}): allowed is {known.allowed}"
-        ) from e
+        raise SettingError(f"{dotted(name)} = {text!r} ({source}): must be {known.allowed}") from e
 
 
 def _from_environment(
@@ -143,7 +142,7 @@ def _from_file(path: Path, known: Mapping[str, Setting]) -> dict[str, tuple[str,
 
 
 def _flat(table: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
-    """TOML's `a.b = 1` is a table in a table: give back `a.b`."""
+    """Undo TOML's nesting: `a.b = 1` is a table in a table, the setting is `a.b`."""
     flat: list[tuple[str, Any]] = []
     for key, value in table.items():
         if isinstance(value, dict):

@@ -1,8 +1,9 @@
-"""Looks after child processes: starts them in order, starts one that ends again, stops them in
-the reverse order.
+"""Supervises child processes: starts them in order, restarts those that end, and stops them in
+reverse order.
 
-They run in sessions of their own, so that Ctrl-C reaches only this process, and each holds the
-end of a pipe from it (the lifeline): should this process be killed, they drain by themselves.
+Children run in sessions of their own, so that Ctrl-C reaches only this process. Each holds the
+reading end of a pipe from this process (the lifeline): if this process is killed, the pipe closes
+and the children drain by themselves.
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ import os
 import signal
 from collections.abc import Callable, Mapping, Sequence
 
-_STOP_SECONDS = 20.0  # more than a program takes to drain, and to send its last spans and metrics
+_STOP_SECONDS = 20.0  # longer than a program takes to drain and to export its last spans
 _SLOW_START_SECONDS = 5.0
 _BACKOFF_SECONDS = (0.1, 5.0)
-_HEALTHY_SECONDS = 5.0  # one that ran for this long ended for a new reason
+_HEALTHY_SECONDS = 5.0  # a child that ran for this long is restarted with the shortest pause
 _KILLED = 1
 
 
@@ -26,13 +27,14 @@ class Child:
     def __init__(
         self, name: str, command: Sequence[str], arguments: Callable[[], Mapping[str, str]]
     ) -> None:
-        """Nothing runs yet.
+        """Describe a child; `start` starts it.
 
         Args:
-            command: the program. It takes `--ready-fd=N`, to which it writes one line of JSON (an
-                object of strings) once it is ready, and `--lifeline-fd=N`, at whose end it stops.
-            arguments: flags and their values. Called before each start, so they may depend on
-                what was `ready` before: a child keeps its port that way.
+            command: the program. It accepts `--ready-fd=N`, to which it writes one line of JSON (an
+                object of strings) when it is ready, and `--lifeline-fd=N`: it stops when that pipe
+                closes.
+            arguments: flags and their values. Called before each start, so they may depend on the
+                last report in `ready`: that is how a child keeps its port.
         """
         self.name = name
         self.ready: dict[str, str] = {}
@@ -42,9 +44,9 @@ class Child:
         self._lifeline: int | None = None
 
     async def start(self) -> bool:
-        """Start it and wait until it is ready; False: it ended instead, having said why.
+        """Start the child and wait until it is ready; False: it ended, after printing the reason.
 
-        However long it takes: a broker that checks a large log must not be given up.
+        Without a time limit: a broker may verify a large log first.
         """
         self._cut_lifeline()
         lifeline, self._lifeline = os.pipe()
@@ -70,25 +72,25 @@ class Child:
         return bool(line)
 
     async def wait(self) -> int:
-        """Wait for its end; the exit code, or minus the signal's number. Never started: 0."""
+        """Wait for the end; return the exit code, or minus the signal's number. Not started: 0."""
         return 0 if self._process is None else await self._process.wait()
 
     async def end(self) -> bool:
-        """Have it drain, and wait for its end; False: it was killed for taking too long."""
+        """Let the child drain and wait for its end; False: it took too long and was killed."""
         self._signal(signal.SIGTERM)
         in_time = True
         try:
             await asyncio.wait_for(self.wait(), _STOP_SECONDS)
         except TimeoutError:
             in_time = False
-            say(f"the {self.name} does not end; killing it")
+            say(f"the {self.name} does not stop; killing it")
             self.kill()
             await self.wait()
         self._cut_lifeline()
         return in_time
 
     def kill(self) -> None:
-        """Kill it, if it still runs."""
+        """Kill the child if it still runs."""
         self._signal(signal.SIGKILL)
 
     def _signal(self, number: int) -> None:
@@ -105,12 +107,12 @@ async def supervise(children: Sequence[Child], greet: Callable[[], None]) -> int
     """Run the children until SIGINT or SIGTERM. A second signal kills them.
 
     Args:
-        children: in starting order; each may need what those before it reported.
+        children: in starting order; each may need the ready reports of those before it.
         greet: called once when all are ready.
 
     Returns:
-        0 when all have drained, 1 when one had to be killed, a child's exit code when it could
-        not start (nothing runs then).
+        0 if all have drained, 1 if one had to be killed, a child's exit code if it could not start
+        (no child runs then).
     """
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
@@ -119,7 +121,7 @@ async def supervise(children: Sequence[Child], greet: Callable[[], None]) -> int
     stopping = loop.create_task(stop.wait())
     await asyncio.wait((running, stopping), return_when=asyncio.FIRST_COMPLETED)
     if stop.is_set():
-        say("stopping: answering what is under way ...")
+        say("stopping: completing requests in progress ...")
     stopping.cancel()
     running.cancel()
     await asyncio.wait((running, stopping))
@@ -131,12 +133,12 @@ async def supervise(children: Sequence[Child], greet: Callable[[], None]) -> int
 
 
 def say(text: str) -> None:
-    """Tell the person at the terminal."""
+    """Print a line to the terminal."""
     print(text, flush=True)
 
 
 async def _stop(loop: asyncio.AbstractEventLoop, children: Sequence[Child]) -> bool:
-    """Stop the last one first. False: one had to be killed."""
+    """Stop the children in reverse order. False: one had to be killed."""
     killed = asyncio.Event()
 
     def kill() -> None:
@@ -150,7 +152,7 @@ async def _stop(loop: asyncio.AbstractEventLoop, children: Sequence[Child]) -> b
 
 
 async def _keep_running(children: Sequence[Child], greet: Callable[[], None]) -> int:
-    """Start all and start again those that end. Returns only when one cannot start at first."""
+    """Start all children and restart those that end. Returns only if a first start fails."""
     for child in children:
         if not await _start(child):
             return await child.wait() or _KILLED
@@ -172,7 +174,7 @@ async def _start(child: Child) -> bool:
 
 
 async def _watch(child: Child) -> None:
-    """Start a child again whenever it ends: at once if it ran for a while, later if not."""
+    """Restart a child whenever it ends; the pause doubles while it keeps ending early."""
     loop = asyncio.get_running_loop()
     shortest, longest = _BACKOFF_SECONDS
     pause = shortest
@@ -181,7 +183,7 @@ async def _watch(child: Child) -> None:
         code = await child.wait()
         if loop.time() - began > _HEALTHY_SECONDS:
             pause = shortest
-        say(f"the {child.name} ended ({_reason(code)}); starting it again in {pause:g} s")
+        say(f"the {child.name} ended ({_reason(code)}); restarting it in {pause:g} s")
         await asyncio.sleep(pause)
         pause = min(longest, pause * 2)
         if await _start(child):
@@ -189,7 +191,7 @@ async def _watch(child: Child) -> None:
 
 
 def _reason(code: int) -> str:
-    """What an exit code means, in words."""
+    """An exit code in words."""
     if code >= 0:
         return f"exit code {code}"
     return signal.strsignal(-code) or f"signal {-code}"
@@ -201,7 +203,7 @@ def _on_signals(loop: asyncio.AbstractEventLoop, action: Callable[[], None]) -> 
 
 
 async def _read_line(fd: int) -> bytes:
-    """What a child says on its pipe; nothing if it ends first. Closes the pipe."""
+    """Read a child's ready report; empty if the child ends first. Closes the pipe."""
     reader = asyncio.StreamReader()
     transport, _ = await asyncio.get_running_loop().connect_read_pipe(
         lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(fd, "rb")

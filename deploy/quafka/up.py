@@ -1,7 +1,7 @@
-"""`quafka up`: a broker and a gateway process on this machine, looked after until Ctrl-C.
+"""`quafka up`: supervises a broker and a gateway on this machine until Ctrl-C.
 
-This process makes both identities, each allowed by the other alone, and stays light: it loads
-neither the mesh nor the SDK for traces.
+This process creates both identities; each program allows only the other. It stays small: it loads
+neither the mesh nor the tracing SDK.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from quafka_telemetry.startup import StartupError
 
 
 def up(effective: Effective[CommonSettings]) -> int:
-    """Run both until told to stop; the exit code."""
+    """Run both until Ctrl-C or SIGTERM; return the exit code."""
     config = effective.config
     assert isinstance(config, UpConfig)
     try:
@@ -41,10 +41,10 @@ def up(effective: Effective[CommonSettings]) -> int:
 
 
 def _children(config: UpConfig, keys: dict[str, Path], ids: dict[str, str]) -> list[Child]:
-    """The broker, and the gateways, which connect to where the broker says it is.
+    """The broker, and the gateways, which connect to the address in the broker's ready report.
 
     Raises:
-        StartupError: somebody else listens where several gateways are to.
+        StartupError: the address that several gateways are to share is taken.
     """
 
     def broker_arguments() -> dict[str, str]:
@@ -76,9 +76,9 @@ def _children(config: UpConfig, keys: dict[str, Path], ids: dict[str, str]) -> l
 
 
 def _shared(config: UpConfig, program: type[CommonSettings]) -> dict[str, str]:
-    """Flags for everything this command was told that concerns the program.
+    """This command's settings as flags of a program, without those that the program lacks.
 
-    All are given, so that no variable or file that the child sees as well can differ.
+    Every flag is given, because a flag wins over the child's environment and file.
     """
     mine = declared(UpConfig)
     return {
@@ -97,12 +97,12 @@ def _greet(config: UpConfig, broker: Child, gateways: Sequence[Child]) -> None:
     if endpoint and TRACING not in gateway.ready:
         traces = "off (by an OTEL_ variable)"
     listen, advertised = gateway.ready["listen"], gateway.ready["advertised"]
-    told = "" if advertised == listen else f" (told to clients as {advertised})"
+    shown = listen if advertised == listen else f"{listen} (advertised as {advertised})"
     pages = [(one.ready["operations"], one.name) for one in (*gateways, broker)]
     status = "\n                  ".join(f"http://{at}/statusz ({name})" for at, name in pages)
     say(
         f"Quafka is up.\n"
-        f"  Kafka clients   {listen}{told}\n"
+        f"  Kafka clients   {shown}\n"
         f"  data            {config.data} (wal.fsync={config.wal_fsync})\n"
         f"  mesh            {broker.ready['mesh']}/udp, QUIC, mutual TLS\n"
         f"  status          {status}\n"

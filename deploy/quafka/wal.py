@@ -1,6 +1,6 @@
-"""`quafka wal verify | dump | repair`: the log of a data folder, without its broker.
+"""`quafka wal verify | dump | repair`: works on the log of a data folder without its broker.
 
-Exit codes: 0 the log is whole (or was made so), 1 it is damaged, 2 wrong usage, or no such log.
+Exit codes: 0 the log is whole (or has been repaired), 1 it is damaged, 2 wrong usage or no log.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from quafka_telemetry.startup import StartupError
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run a subcommand; the exit code."""
+    """Run a subcommand; return the exit code."""
     if not (options.data / "wal").is_dir():
-        print(f"quafka: there is no log in {options.data}", file=sys.stderr)
+        print(f"quafka: {options.data} has no log", file=sys.stderr)
         return EXIT_WRONG
     try:
         if options.action == "verify":
@@ -39,7 +39,7 @@ def run(options: argparse.Namespace) -> int:
         repair = Repair(options.data, options.format, options.yes, options.name, options.drop)
         return asyncio.run(repair.run())
     except BrokenPipeError:
-        raise  # nobody reads, which is no trouble with the log
+        raise  # handled in `cli.main`; the log is not concerned
     except (OSError, StartupError, StorageError, DamagedLogError, BadRegistryError) as e:
         print(f"quafka: {e}", file=sys.stderr)
         return EXIT_WRONG
@@ -109,7 +109,7 @@ def _dump(options: argparse.Namespace) -> int:
 
 
 def _lines(disk: RealDisk, number: int, format_: str) -> Iterator[tuple[str, bool]]:
-    """What is in a segment, and whether it is good."""
+    """A segment's entries as text; with each, whether it is undamaged."""
     for found in entries(disk, number):
         if isinstance(found, (Bad, Torn)):
             kind = "damaged" if isinstance(found, Bad) else "torn"

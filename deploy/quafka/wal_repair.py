@@ -1,4 +1,4 @@
-"""`quafka wal repair`: settles damage, and names the topics that have lost their names."""
+"""`quafka wal repair`: replaces damaged records, and restores the names of nameless topics."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ _SEGMENT_BYTES = 1 << 30
 
 @dataclass(slots=True)
 class _Found:
-    """What there is to do.
+    """The repairs to make.
 
     Attributes:
-        read: damage that only reading every byte has shown.
-        damages: all of it.
-        indexes: numbers of segments with a wrong index.
-        checkpoints: names of those that are not whole.
-        named: topics that get their names again.
-        dropped, kept: the other ones that have lost theirs.
+        read: damage that was found only by reading every byte.
+        damages: all damage.
+        indexes: numbers of the segments with a wrong index.
+        checkpoints: names of the damaged checkpoints.
+        named: nameless topics that get a name.
+        dropped, kept: nameless topics whose records are deleted, or kept.
     """
 
     read: list[Damage] = field(default_factory=list[Damage])
@@ -50,18 +50,18 @@ class _Found:
 
     @property
     def work(self) -> bool:
-        """Whether anything is to be changed."""
+        """Whether there is anything to repair."""
         return bool(self.damages or self.indexes or self.checkpoints or self.named or self.dropped)
 
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """Prints what it is going to do, asks, does it, and looks again.
+    """Prints the planned repairs, asks for consent, repairs, and verifies the result.
 
     Attributes:
-        yes: do not ask. Then, too, no topic is dropped that is not in `drops`.
-        names: of topics that have lost them, each with or without "HASH=" in front.
-        drops: hashes of topics whose records are given up.
+        yes: do not ask. Topics that are not in `drops` are never dropped.
+        names: names of nameless topics, each optionally preceded by "HASH=".
+        drops: hashes of the nameless topics whose records are deleted.
     """
 
     data: Path
@@ -74,7 +74,7 @@ class Repair:
         """Returns the exit code.
 
         Raises:
-            StartupError: a broker has the folder, or a name or hash is of no topic.
+            StartupError: a broker holds the folder, or a name or hash matches no nameless topic.
             OSError, DamagedLogError, BadRegistryError, StorageError: the log cannot be opened.
         """
         folder = DataFolder(self.data)
@@ -108,10 +108,10 @@ class Repair:
                 await state.drop_unnamed(unnamed)
             return self._end(found, state.log.damages)
         finally:
-            await state.log.close()  # takes a checkpoint of what there is now
+            await state.log.close()  # writes a checkpoint of the repaired state
 
     async def _settle(self, disk: RealDisk, state: BrokerState, found: _Found) -> BrokerState:
-        """Write damaged segments anew, and have wrong indexes made again."""
+        """Rewrite damaged segments, and remove wrong indexes so that opening rebuilds them."""
         numbers = await state.log.repair(found.read)
         for number in found.indexes:
             if index_name(number) in disk.names() and number not in numbers:
@@ -131,12 +131,12 @@ class Repair:
     # --- names ----------------------------------------------------------------------------------
 
     def _find_names(self, state: BrokerState, found: _Found) -> None:
-        """Decide about the topics that have lost their names.
+        """Decide what becomes of each nameless topic.
 
         Raises:
-            StartupError: a name or hash that was given is of none of them.
+            StartupError: a given name or hash matches none of them.
         """
-        heard = {
+        from_groups = {
             (key[0], topic_hash(key[0], name)): name
             for key, offsets in state.groups.every_offset()
             for (name, _), _ in offsets
@@ -145,7 +145,7 @@ class Repair:
         drops = {text.lower() for text in self.drops}
         for unnamed in state.registry.unnamed:
             names = [name for name in given if topic_hash(unnamed.org, name) == unnamed.hash]
-            name = names[0] if names else heard.get(unnamed[:2])
+            name = names[0] if names else from_groups.get(unnamed[:2])
             if unnamed.hash.hex() in drops:
                 found.dropped.append(unnamed)
             elif name is not None and state.registry.by_name(unnamed.org, name) is None:
@@ -160,26 +160,26 @@ class Repair:
             hashes = {u.hash.hex() for u in known if topic_hash(u.org, name) == u.hash}
             wanted = text.rpartition("=")[0].lower()
             if not hashes or (wanted and wanted not in hashes):
-                raise StartupError(f"no topic that has lost its name was called {name!r}")
+                raise StartupError(f"the name {name!r} matches no nameless topic")
         for text in drops - {unnamed.hash.hex() for unnamed in known}:
-            raise StartupError(f"no topic that has lost its name has the hash {text}")
+            raise StartupError(f"no nameless topic has the hash {text}")
 
-    # --- words ----------------------------------------------------------------------------------
+    # --- output ---------------------------------------------------------------------------------
 
     def _agreed(self, found: _Found, state: BrokerState) -> bool:
         for damage in found.damages:
             print(f"segment {damage.segment}: {sentence(damage)}")
         for number in found.indexes:
-            print(f"segment {number}: its index will be made again")
+            print(f"segment {number}: the index will be rebuilt")
         for name in found.checkpoints:
             print(f"{name}: damaged; a new one will be written")
         for unnamed, name in found.named.items():
             print(f"{_about(unnamed, state)}: will be served again as {name!r}")
         for unnamed in found.kept:
-            print(f"{_about(unnamed, state)}: will be kept; --name gives the name")
+            print(f"{_about(unnamed, state)}: will be kept; --name restores its name")
         for unnamed in found.dropped:
             print(f"{_about(unnamed, state)}: its records will be deleted")
-        print("What is lost stays lost; consumers will go on behind it. Repair? [y/N] ", end="")
+        print("Lost records stay lost; consumers will continue after them. Repair? [y/N] ", end="")
         sys.stdout.flush()
         return sys.stdin.readline().strip().lower() in ("y", "yes")
 
@@ -196,8 +196,8 @@ class Repair:
             )
         for unnamed in found.kept if self.format == "text" else ():
             print(
-                f"a topic of org {unnamed.org} has lost its name and is kept: "
-                f"hash {unnamed.hash.hex()}; give the name by --name"
+                f"a nameless topic of org {unnamed.org} is kept: "
+                f"hash {unnamed.hash.hex()}; --name restores its name"
             )
         return EXIT_DAMAGED if left or found.kept else EXIT_WHOLE
 
@@ -207,7 +207,7 @@ def _about(unnamed: Unnamed, state: BrokerState) -> str:
     ends = (state.log.offsets(unnamed.partition_id(partition)) for partition in range(partitions))
     records = sum(end - start for start, end in ends)
     return (
-        f"a topic of org {unnamed.org} that has lost its name (hash {unnamed.hash.hex()}, "
+        f"a nameless topic of org {unnamed.org} (hash {unnamed.hash.hex()}, "
         f"{partitions} partitions, {records} records)"
     )
 

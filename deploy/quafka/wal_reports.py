@@ -1,4 +1,4 @@
-"""What `quafka wal` prints of damage, and its exit codes."""
+"""The texts of `quafka wal` for damage, and its exit codes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ EXIT_WHOLE, EXIT_DAMAGED, EXIT_WRONG = 0, 1, 2
 
 
 def as_json(damage: Damage) -> dict[str, Any]:
-    """A damaged place, and whose records were in it."""
+    """A damaged place and the partitions that lost records there, as a JSON object."""
     lost = [
         {
             "virtual_topic": part.partition.key,
@@ -29,9 +29,9 @@ def as_json(damage: Damage) -> dict[str, Any]:
 
 
 def sentence(damage: Damage) -> str:
-    """The same in one line."""
-    whose = ", ".join(
+    """A damaged place and the partitions that lost records there, in one line."""
+    lost = ", ".join(
         f"{part.partition.key} offsets {part.first} to {part.end - 1}" for part in damage.lost
     )
     place = f"positions {damage.start} to {damage.end}: " if damage.end else ""
-    return f"damaged: {place}{damage.reason}" + (f"; {whose}" if whose else "")
+    return f"damaged: {place}{damage.reason}" + (f"; {lost}" if lost else "")

@@ -1,7 +1,7 @@
-"""Several gateways on one address: each a process with its own connection to the broker, all under
-one node identity. The system spreads new connections over them (SO_REUSEPORT).
+"""Several gateway processes on one address, under one node identity, each with its own connection
+to the broker. The kernel spreads new connections over them (SO_REUSEPORT).
 
-The ports of operations follow one another, from the one that is set for the first.
+Their operations ports are consecutive, beginning with the configured one.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from quafka_telemetry.startup import StartupError
 def gateways(
     count: int, listen: str, operations: str, arguments: Callable[[], Mapping[str, str]]
 ) -> list[Child]:
-    """So many gateways as children; the others take the address that the first one took.
+    """`count` gateways as children; all listen on the address that the first one takes.
 
     Args:
         arguments: all other flags. Called before each start.
 
     Raises:
-        StartupError: somebody else listens there.
+        StartupError: another process listens there.
     """
     if count > 1:
-        # What is shared would also be shared with gateways of another broker.
+        # With SO_REUSEPORT the bind would succeed beside another broker's gateways.
         _ensure_free(listen)
     children: list[Child] = []
     for number in range(count):
@@ -67,7 +67,7 @@ def _child(
 
 
 def serve(config: GatewayConfig, ready_fd: int | None, lifeline_fd: int | None) -> int:
-    """`quafka gateway --workers N`: run them until SIGTERM, SIGINT or the lifeline's end."""
+    """Run `quafka gateway --workers N` until SIGTERM, SIGINT or the end of the lifeline."""
     known = declared(GatewayConfig)
     flags = {flag(name): one.show(getattr(config, name)) for name, one in known.items()}
     try:
@@ -98,7 +98,7 @@ def serve(config: GatewayConfig, ready_fd: int | None, lifeline_fd: int | None) 
 
 
 def _lifeline_ended(fd: int) -> None:
-    """Whoever started us is gone."""
+    """The parent process has ended: drain."""
     if not os.read(fd, 64):
         asyncio.get_running_loop().remove_reader(fd)
         os.kill(os.getpid(), signal.SIGTERM)

@@ -226,7 +226,10 @@ def test_what_the_command_says(cluster: Cluster, tmp_path: Path, quafka: Quafka)
         (("create", "{dest}", "--broker", "x:1"), "--broker needs --broker-id"),
         (("create", "{dest}", "--broker", "x", "--broker-id", "y"), "host:port, not 'x'"),
         (("create", "{dest}", "--broker", "x:1", "--broker-id", "y"), "--broker-id: 'y' is not"),
-        (("create", "{dest}", "--broker-id", "y", "--data", "{data}"), "is for --broker"),
+        (
+            ("create", "{dest}", "--broker-id", "y", "--data", "{data}"),
+            "--broker-id needs --broker",
+        ),
     ],
 )
 def test_what_cannot_be_done_is_said_in_a_sentence(
@@ -249,10 +252,10 @@ def test_what_cannot_be_done_is_said_in_a_sentence(
 @pytest.mark.parametrize(
     ("option", "value", "complaint"),
     [
-        ("--org", "0", "'0' is no org"),
-        ("--org", "-5", "'-5' is no org"),
+        ("--org", "0", "'0' is not an org"),
+        ("--org", "-5", "'-5' is not an org"),
         ("--lease", "0s", "a number above 0 and s, m, h or d"),
-        ("--lease", "99999999999d", "36500d at most"),
+        ("--lease", "99999999999d", "at most 36500d"),
     ],
 )
 def test_what_would_make_no_sense_is_refused(
@@ -266,7 +269,7 @@ def test_what_would_make_no_sense_is_refused(
 def test_a_list_of_what_can_be_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     dest = tmp_path / "dest"
     assert main(["snapshot", "list", str(dest)]) == 0
-    assert "there are no snapshots" in capsys.readouterr().err
+    assert "no snapshots" in capsys.readouterr().err
     whole = SnapshotMaker(dest).publish()
     damaged = dest / "snapshots" / "00000009-20260101T000000Z"
     damaged.mkdir()
@@ -286,7 +289,9 @@ def test_a_disk_that_is_full_behind_the_snapshot(
     with patch("pyspark_quafka.parquet.export_parquet", side_effect=full):
         assert main([*command, "--format", "parquet"]) == 2
     said = capsys.readouterr().err
-    assert "the snapshot is made; its Parquet is not: No space left on device" in said
+    assert (
+        "the snapshot was created, but its Parquet export failed: No space left on device" in said
+    )
 
 
 def test_an_object_store_needs_its_extra(

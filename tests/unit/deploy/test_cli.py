@@ -71,7 +71,7 @@ def test_a_wrong_value_exits_2_in_one_line(capsys: pytest.CaptureFixture[str]) -
     assert main(["broker", "--wal-fsync", "sometimes"]) == 2
     assert capsys.readouterr().err == (
         "quafka: wal.fsync = 'sometimes' (flag --wal-fsync): "
-        "allowed is commit, interval:<ms> (1 to 60000), never\n"
+        "must be commit, interval:<ms> (1 to 60000), never\n"
     )
 
 

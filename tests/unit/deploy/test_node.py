@@ -60,7 +60,7 @@ def test_allow_and_revoke_change_one_line(capsys: Output, tmp_path: Path) -> Non
     assert stat.S_IMODE(file.stat().st_mode) == 0o640
     assert main(["node", "revoke", ONE, "--file", str(file)]) == 1
     said = capsys.readouterr().out.splitlines()
-    assert said == ["allowed", "allowed", "it was on the list", "revoked", "it was not on the list"]
+    assert said == ["allowed", "allowed", "already on the list", "revoked", "not on the list"]
     assert [path.name for path in tmp_path.iterdir()] == ["allowed"]
 
 
@@ -81,7 +81,7 @@ def test_allow_sets_what_a_node_may_do(capsys: Output, tmp_path: Path) -> None:
     assert main(["node", "allow", "3" * 64, "--org", "4", "--file", str(file)]) == 0
     assert file.read_text().endswith(f"{'3' * 64} orgs=4 may=serve,administer\n")
     said = capsys.readouterr().out.splitlines()
-    assert said == ["allowed", "it was on the list", "it was on the list", "allowed", "allowed"]
+    assert said == ["allowed", "already on the list", "already on the list", "allowed", "allowed"]
 
 
 @pytest.mark.parametrize(

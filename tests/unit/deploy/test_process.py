@@ -92,7 +92,7 @@ def test_a_drain_has_a_deadline(running: Running) -> None:
     running.signal(signal.SIGTERM)
     code, out, err = running.ended()
     assert (code, out) == (0, "closing\n")
-    assert "not everything was answered" in err
+    assert "requests unanswered" in err
 
 
 @how("hangs")
@@ -111,7 +111,7 @@ def test_a_second_sigterm_does_not_cut_the_drain_short(running: Running) -> None
     running.signal(signal.SIGTERM)
     code, _, err = running.ended()
     assert code == 0
-    assert "not everything was answered" in err
+    assert "requests unanswered" in err
 
 
 @how("loop-error")

@@ -132,7 +132,7 @@ async def test_a_child_that_ends_comes_back_with_its_port(
     interrupt()
     assert await ended(task) == 0
     reason = "Killed" if number == signal.SIGKILL else "exit code 0"
-    assert f"the first ended ({reason}); starting it again" in capsys.readouterr().out
+    assert f"the first ended ({reason}); restarting it" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ async def test_a_child_that_keeps_ending_is_started_ever_more_slowly(
             await asyncio.sleep(0.01)
     interrupt()
     assert await ended(task) == 0
-    assert [line.split()[-2] for line in said.splitlines() if "again in" in line] == pauses
+    assert [line.split()[-2] for line in said.splitlines() if "restarting it in" in line] == pauses
 
 
 async def test_ctrl_c_while_a_child_is_down_is_a_clean_end(
@@ -170,7 +170,7 @@ async def test_ctrl_c_while_a_child_is_down_is_a_clean_end(
     task = await family.started()
     os.kill(family.pids("first")[0], signal.SIGKILL)
     said = ""
-    while "starting it again" not in said:
+    while "restarting it" not in said:
         said += capsys.readouterr().out
         await asyncio.sleep(0.01)
     interrupt()
@@ -239,7 +239,7 @@ async def test_a_child_that_does_not_end_is_killed(
     task = await family.started()
     interrupt()
     assert await ended(task) == 1
-    assert "the first does not end; killing it" in capsys.readouterr().out
+    assert "the first does not stop; killing it" in capsys.readouterr().out
 
 
 async def test_the_lifeline_tells_a_child_that_it_is_alone(family: Family) -> None:

@@ -202,9 +202,9 @@ def test_a_topic_without_a_name_is_kept_until_it_is_given_one(
 ) -> None:
     for _ in range(2):
         assert main(["wal", "repair", str(nameless), "--yes"]) == 1
-        assert f"has lost its name and is kept: hash {HASH}" in capsys.readouterr().out
+        assert f"a nameless topic of org {ORG} is kept: hash {HASH}" in capsys.readouterr().out
     assert main(["wal", "repair", str(nameless), "--yes", "--name", f"{HASH}=u"]) == 2
-    assert "no topic that has lost its name was called 'u'" in capsys.readouterr().err
+    assert "the name 'u' matches no nameless topic" in capsys.readouterr().err
     assert main(["wal", "repair", str(nameless), "--yes", "--name", f"{HASH}=t"]) == 0
     assert "1 topics" in capsys.readouterr().out
     every = {n: b"%d" % n for n in range(BATCHES // 2 * PER_BATCH)}
@@ -324,4 +324,4 @@ def test_a_dump_that_nobody_reads_ends_silently(data: Path) -> None:
 
 def test_no_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["wal", "verify", str(tmp_path)]) == 2
-    assert capsys.readouterr().err == f"quafka: there is no log in {tmp_path}\n"
+    assert capsys.readouterr().err == f"quafka: {tmp_path} has no log\n"
