@@ -49,7 +49,7 @@ from quafka_broker.topics.retention import Retention
 from quafka_broker.wal.disk import RealDisk, sync_folder
 from quafka_broker.wal.errors import DamagedLogError
 from quafka_broker.wal.log import Log
-from quafka_broker.wal.rewriter import RewritePolicy, Rewriter
+from quafka_broker.wal.rewrite_task import RewritePolicy, RewriteTask
 from quafka_broker.wal.writer import FsyncPolicy
 from quafka_mesh_ops.allow_list import AllowList
 from quafka_mesh_ops.counters import handshake_families, mesh_families, mesh_page
@@ -169,7 +169,7 @@ class Broker:
         self._state: BrokerState | None = None
         self._mesh: MeshServer | None = None
         self._allowed: AllowList | None = None
-        self._rewriter: Rewriter | None = None
+        self._rewriting: RewriteTask | None = None
         self._control: ControlServer | None = None
         self._background: list[asyncio.Task[None]] = []
         self._address = self._operations_address = ("", 0)
@@ -238,10 +238,10 @@ class Broker:
         self._add_metrics(state, self._mesh)
         allowed.watch(self._mesh.enforce)
         policy = RewritePolicy(config.wal_rewrite, config.wal_rewrite_bytes_per_second)
-        self._rewriter = wal.rewriter(policy, lambda: state.deletions)
+        self._rewriting = wal.rewrite_task(policy, lambda: state.deletions)
         self._background = [
             asyncio.create_task(Retention(state).run()),
-            asyncio.create_task(self._rewriter.run()),
+            asyncio.create_task(self._rewriting.run()),
             asyncio.create_task(run_housekeeping(state, config.data)),
         ]
         self._control = ControlServer(state, config.data)
@@ -302,8 +302,8 @@ class Broker:
             await self._mesh.close(_DRAIN_SECONDS)
         for task in self._background:
             task.cancel()
-        if self._rewriter is not None:
-            await self._rewriter.close()
+        if self._rewriting is not None:
+            await self._rewriting.close()
         if self._state is not None:
             await self._state.groups.close()
         if self._state is not None:

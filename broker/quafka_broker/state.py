@@ -62,7 +62,7 @@ class BrokerState:
     producers: Producers = field(init=False)
     purgatory: Purgatory = field(default_factory=Purgatory)
     deletions: int = 0
-    """Counts what has died; the log's rewriter looks at it."""
+    """Counts what has died; the log's rewrite task reads it."""
     leases: Leases = field(default_factory=Leases)
     admissions: Admissions = field(default_factory=Admissions)
     produced_by: ProducedBy = field(default_factory=ProducedBy)
@@ -134,10 +134,10 @@ class BrokerState:
         repairs = self._explain(found)
         live = dict(live_topics(self.log, self.registry, found))
         self.log.settle(live)
-        self.producers.keep(live.keys())
+        self.producers.keep_partitions(live.keys())
         await self._settle_registry(found, repairs)
         self._begin_producer_ids()
-        self.log.keep(SECTION, self._copy)
+        self.log.keep_section(SECTION, self._copy)
 
     def _explain(self, found: Replay) -> list[Event]:
         """Give a place to what the registry has lost; returns the events that make it durable."""
@@ -232,7 +232,7 @@ class BrokerState:
             self.registry.apply(event)
         self._applied = first + len(events)
         self._superseded += len(events)
-        self.log.save_soon()
+        self.log.checkpoint_soon()
         if self._superseded > max(self.events_kept, self.registry.size):
             await self._restate()
 
@@ -317,7 +317,7 @@ class BrokerState:
             partitions = self.registry.unnamed[unnamed]
             await self._record(topics.dropped_unnamed(unnamed))
             for partition in range(partitions):
-                self.log.forget(unnamed.partition_id(partition))
+                self.log.drop_partition(unnamed.partition_id(partition))
             self.deletions += 1
 
         await self._change(drop)
@@ -362,8 +362,8 @@ class BrokerState:
             # It may have grown while it waited for its turn.
             gone = [topic.partition_id(number) for number in range(present.partitions)]
             for partition in gone:
-                self.log.forget(partition)
-            self.producers.forget(gone)
+                self.log.drop_partition(partition)
+            self.producers.drop_partitions(gone)
             self.groups.forget_topic(topic)
             self._policies.pop(topic.uuid, None)
             self.deletions += 1

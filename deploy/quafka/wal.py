@@ -17,7 +17,7 @@ from quafka.wal_reports import EXIT_DAMAGED, EXIT_WHOLE, EXIT_WRONG, as_json, se
 from quafka_broker.partitions.errors import StorageError
 from quafka_broker.partitions.partition import PartitionId
 from quafka_broker.topics.replay import BadRegistryError
-from quafka_broker.wal.checkpoint import faults_of
+from quafka_broker.wal.checkpoint_file import faults_of
 from quafka_broker.wal.disk import RealDisk
 from quafka_broker.wal.errors import DamagedLogError
 from quafka_broker.wal.scan import Bad, Torn

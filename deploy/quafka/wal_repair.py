@@ -15,7 +15,7 @@ from quafka_broker.partitions.partition import topic_hash
 from quafka_broker.server import DataFolder
 from quafka_broker.state import BrokerState
 from quafka_broker.topics.registry import Unnamed
-from quafka_broker.wal.checkpoint import faults_of
+from quafka_broker.wal.checkpoint_file import faults_of
 from quafka_broker.wal.disk import RealDisk
 from quafka_broker.wal.log import Log
 from quafka_broker.wal.quarantine import Damage

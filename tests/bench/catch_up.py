@@ -18,7 +18,7 @@ from quafka_broker.partitions.partition import Partition, PartitionId, topic_has
 from quafka_broker.partitions.producers import Producers
 from quafka_broker.wal.disk import RealDisk
 from quafka_broker.wal.log import Log
-from quafka_broker.wal.rewriter import RewritePolicy
+from quafka_broker.wal.rewrite_task import RewritePolicy
 from quafka_broker.wal.writer import FsyncPolicy
 from quafka_proto.record_codec import Record, build_batch
 from quafka_proto.records import split_batches
@@ -89,11 +89,11 @@ async def main(mebibytes: int, size: int, partitions: int) -> None:
         await _fill(log, topics, (mebibytes << 20) // size, size)
         before = await _several(log, folder, topics)
         policy = RewritePolicy(bytes_per_second=1 << 30)
-        rewriter = log.rewriter(policy, lambda: 0)
+        rewriting = log.rewrite_task(policy, lambda: 0)
         begun = time.perf_counter()
-        await rewriter.turn()
+        await rewriting.run_once()
         took = time.perf_counter() - begun
-        await rewriter.close()
+        await rewriting.close()
         after = await _several(log, folder, topics)
         print(f"{mebibytes} MiB, batches of {size} bytes, {partitions} partitions, cold cache:")
         print(f"as appended: {before}; rewritten: {after}; rewriting took {took:.0f} s")

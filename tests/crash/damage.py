@@ -39,7 +39,7 @@ from quafka_broker.state import BrokerState
 from quafka_broker.topics.registry import INTERNAL_NAMES, Topic
 from quafka_broker.wal.disk import RealDisk
 from quafka_broker.wal.log import Log
-from quafka_broker.wal.rewriter import RewritePolicy
+from quafka_broker.wal.rewrite_task import RewritePolicy
 from quafka_broker.wal.verify import entries
 from quafka_broker.wal.writer import FsyncPolicy
 from quafka_proto.log_format import FILE_HEADER_SIZE, IndexRow
@@ -250,14 +250,14 @@ async def _fill(state: BrokerState, world: World) -> None:
         await _commit(state, world, f"once {turn % 3}", made["b"], turn)
         if turn == 8:
             assert not await state.groups.delete_group(ORG, "once 2")
-            await state.log.save()
+            await state.log.checkpoint()
         if turn == 10:
             await state.delete_topic(made.pop("gone"))
             world.records = {key: kept for key, kept in world.records.items() if key[0] != "gone"}
             world.last_sequence.pop(("gone", 0), None)
         if turn == 12:
             await _retain(state, world, made["old"], 10)
-            await state.log.save()
+            await state.log.checkpoint()
         if turn == 14:
             made["late"], _ = await state.create_topic(ORG, "late", 1)
             await state.change_topic(made["b"], lambda topic: topic)
@@ -269,9 +269,9 @@ async def _retain(state: BrokerState, world: World, topic: Topic, start: int) ->
     await state.delete_records({topic: {0: start}})
     key = (topic.name, 0)
     world.records[key] = {o: v for o, v in world.records[key].items() if o >= start}
-    rewriter = state.log.rewriter(FAST, lambda: state.deletions)
-    await rewriter.turn()
-    await rewriter.close()
+    rewriting = state.log.rewrite_task(FAST, lambda: state.deletions)
+    await rewriting.run_once()
+    await rewriting.close()
 
 
 async def _produce(
@@ -282,7 +282,7 @@ async def _produce(
     batch = batch_of(*values, producer=(world.producer_id, 0, turn * 2))
     ((header, view),) = split_batches(batch)
     pending = state.log.append(state.log.partition(id_), [(header, view)])
-    state.producers.begin(id_, header, pending)
+    state.producers.begin_append(id_, header, pending)
     (offset,) = await pending
     kept = world.records.setdefault((topic.name, partition), {})
     kept.update(enumerate(values, offset))

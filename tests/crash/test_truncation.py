@@ -42,10 +42,10 @@ async def run(disk: RecordedDisk, fsync: FsyncPolicy, label: str) -> list[Seen]:
             for name in NAMES:
                 value = f"{label} {name} {turn}".encode() * 3
                 offset = await append(log, name, value)
-                epoch = log.epochs.at(log.partition(topic_id(name)), offset)
+                epoch = log.epochs.epoch_at(log.partition(topic_id(name)), offset)
                 seen.append(Seen(len(disk.operations), name, offset, epoch, value))
             if turn == TURNS // 2:
-                await log.save()
+                await log.checkpoint()
     return seen
 
 

@@ -21,7 +21,7 @@ from quafka_broker.partitions.partition import Partition
 from quafka_broker.state import BrokerState
 from quafka_broker.topics.registry import Topic
 from quafka_broker.topics.retention import Retention
-from quafka_broker.wal.rewriter import RewritePolicy
+from quafka_broker.wal.rewrite_task import RewritePolicy
 from quafka_mesh_ops.ops.records import ProduceOp, ProduceOpResp, ProduceOps
 from quafka_proto.errors import ErrorCode
 from quafka_proto.record_codec import Record, build_batch
@@ -207,8 +207,10 @@ class Workload:
 
     async def _rewrite(self, state: BrokerState) -> None:
         """Free and group what can be. No two at a time."""
-        work = state.log.rewriter(RewritePolicy(bytes_per_second=1 << 40), lambda: state.deletions)
-        await work.turn()
+        work = state.log.rewrite_task(
+            RewritePolicy(bytes_per_second=1 << 40), lambda: state.deletions
+        )
+        await work.run_once()
         await work.close()
 
     async def _sweep(self, state: BrokerState) -> None:

@@ -56,7 +56,7 @@ class Admissions:
 
     # --- checks -----------------------------------------------------------------------------
 
-    def at_once(self, policy: TopicPolicy, records: Buffer, now_ms: int) -> Verdict | None:
+    def check_now(self, policy: TopicPolicy, records: Buffer, now_ms: int) -> Verdict | None:
         """Check a short batch; None for one that takes more than about a millisecond."""
         if not _may_be_short(records):
             return None
@@ -70,7 +70,7 @@ class Admissions:
         except TooLongError:
             return None
 
-    def later(
+    def check_in_thread(
         self, org: int, policy: TopicPolicy, records: Buffer, now_ms: int
     ) -> asyncio.Future[Verdict]:
         """Check a batch in the thread, when it is the org's turn."""

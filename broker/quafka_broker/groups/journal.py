@@ -113,7 +113,7 @@ class Journal:
             ValueError, KeyError, TypeError: an event cannot be understood.
         """
         partition = self._wal.partition(GROUPS)
-        start, said = self._load(self._wal.kept(SECTION), partition.log_start)
+        start, said = self._load(self._wal.kept_section(SECTION), partition.log_start)
         await verify(self._wal, GROUPS, start)
         reader = EventReader()
         async for found in read_values(self._wal, GROUPS, max(start, partition.log_start)):
@@ -133,7 +133,7 @@ class Journal:
             self._wal.advance_log_start(GROUPS, start)
         self._applied = partition.high_watermark
         self._superseded = max(0, said - len(self._places))
-        self._wal.keep(SECTION, self._copy)
+        self._wal.keep_section(SECTION, self._copy)
 
     def mend(self) -> None:
         """Restate everything where damage has taken events whose facts are known all the same."""

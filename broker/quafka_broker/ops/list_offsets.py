@@ -59,7 +59,7 @@ async def _find(state: BrokerState, org: int, op: ListOffsetsOp) -> ListOffsetsO
     partition = state.log.partition(topic.partition_id(op.partition))
     if op.timestamp in (_EARLIEST, _EARLIEST_LOCAL):
         start = partition.log_start
-        return ListOffsetsOpResp(start, leader_epoch=epochs.at(partition, start))
+        return ListOffsetsOpResp(start, leader_epoch=epochs.epoch_at(partition, start))
     if op.timestamp == _LATEST:
         return ListOffsetsOpResp(partition.high_watermark, leader_epoch=epochs.current)
     if op.timestamp in _TIERED:
@@ -82,7 +82,7 @@ async def _search(state: BrokerState, partition: Partition, timestamp: int) -> L
     if found is None:
         return ListOffsetsOpResp(-1)
     try:
-        epoch = state.log.epochs.at(partition, found.offset)
+        epoch = state.log.epochs.epoch_at(partition, found.offset)
     except OffsetGoneError:  # while it was looked for: a fetch there will say so
         epoch = -1
     return ListOffsetsOpResp(found.offset, timestamp=found.timestamp, leader_epoch=epoch)

@@ -134,7 +134,7 @@ class _Request:
         except _RefusedError as e:
             return _refusal(e)
         policy = self._state.policy(topic)
-        return self._state.admissions.at_once(policy, part.records, self._now_ms)
+        return self._state.admissions.check_now(policy, part.records, self._now_ms)
 
     async def _check_rest(self, verdicts: list[Verdict | ProduceOpResp | None]) -> None:
         """Check what is not checked yet: the short batches here, with turns for others."""
@@ -156,7 +156,7 @@ class _Request:
 
     def _check_later(self, part: ProduceOp) -> asyncio.Future[Verdict]:
         policy = self._state.policy(_find(self._state, self._org, part))
-        return self._state.admissions.later(self._org, policy, part.records, self._now_ms)
+        return self._state.admissions.check_in_thread(self._org, policy, part.records, self._now_ms)
 
     def _append(
         self, part: ProduceOp, verdict: Verdict | ProduceOpResp | None
@@ -210,7 +210,7 @@ def _append(
     write.repeated = state.producers.duplicate_of(partition.id, header)
     if write.repeated is None:
         write.pending = state.log.append(partition, [admitted], writes=writes)
-        state.producers.begin(partition.id, header, write.pending)
+        state.producers.begin_append(partition.id, header, write.pending)
     return write
 
 

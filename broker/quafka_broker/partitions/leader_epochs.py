@@ -42,7 +42,7 @@ class LeaderEpochs:
         """The leader epoch of every virtual topic."""
         return self._epochs[-1]
 
-    def begin(self, epoch: int, first_id: int) -> None:
+    def begin_epoch(self, epoch: int, first_id: int) -> None:
         """A new epoch begins at a global id. One that is not above the current changes nothing."""
         if epoch <= self.current:
             return
@@ -52,7 +52,7 @@ class LeaderEpochs:
         self._epochs.append(epoch)
         self._firsts.append(first_id)
 
-    def forget_below(self, first_id: int) -> None:
+    def drop_below(self, first_id: int) -> None:
         """No record has an id below this one any more."""
         gone = max(0, bisect_right(self._firsts, first_id) - 1)
         del self._epochs[:gone], self._firsts[:gone]
@@ -86,11 +86,11 @@ class LeaderEpochs:
                 return self._firsts[at]
         return 0
 
-    def of(self, global_id: int) -> int:
+    def epoch_of(self, global_id: int) -> int:
         """The epoch in which a record was appended."""
         return self._epochs[max(0, bisect_right(self._firsts, global_id) - 1)]
 
-    def at(self, partition: Partition, offset: int) -> int:
+    def epoch_at(self, partition: Partition, offset: int) -> int:
         """The epoch of a virtual topic's record; at the high watermark, that of the next one.
 
         Raises:
@@ -98,7 +98,7 @@ class LeaderEpochs:
         """
         if offset >= partition.high_watermark:
             return self.current
-        return self.of(partition.global_id_at(offset))
+        return self.epoch_of(partition.global_id_at(offset))
 
     def check(self, current: int) -> ErrorCode:
         """What a client is told that takes `current` for the leader epoch; -1: it does not say."""
@@ -121,4 +121,4 @@ class LeaderEpochs:
         end = partition.first_offset_from(self._firsts[bisect_right(self._epochs, epoch)])
         if end <= partition.log_start:
             return EpochEnd(epoch, end)
-        return EpochEnd(self.of(partition.global_id_at(end - 1)), end)
+        return EpochEnd(self.epoch_of(partition.global_id_at(end - 1)), end)

@@ -261,7 +261,7 @@ class Producers:
 
     # --- batches ----------------------------------------------------------------------------
 
-    def begin(self, partition: PartitionId, header: BatchHeader, pending: Pending) -> None:
+    def begin_append(self, partition: PartitionId, header: BatchHeader, pending: Pending) -> None:
         """A batch is on its way to the log; `pending` tells where it went, or that it did not."""
         last = _last_sequence(header.base_sequence, header.record_count)
         batch = Batch(header.base_sequence, last, header.max_timestamp, pending=pending)
@@ -270,7 +270,7 @@ class Producers:
         # Not left to whoever waits for the answer: that caller may be gone by then.
         pending.add_done_callback(lambda done: self._settle(key, batch, done))
 
-    def restore(self, row: IndexRow) -> None:
+    def restore_row(self, row: IndexRow) -> None:
         """Remember what the log holds."""
         if row.producer_id == NO_PRODUCER:
             return
@@ -350,15 +350,15 @@ class Producers:
                 count += 1
         return count
 
-    def forget(self, partitions: Iterable[PartitionId]) -> None:
+    def drop_partitions(self, partitions: Iterable[PartitionId]) -> None:
         """Partitions have been deleted."""
         for partition in partitions:
             for producer_id in self._ids.pop(partition, ()):
                 del self._org(partition).known[partition, producer_id]
 
-    def keep(self, live: Collection[PartitionId]) -> None:
+    def keep_partitions(self, live: Collection[PartitionId]) -> None:
         """Forget the producers of every partition but these. Called once all are loaded."""
-        self.forget([partition for partition in self._ids if partition not in live])
+        self.drop_partitions([partition for partition in self._ids if partition not in live])
         for org in self._orgs.values():
             org.known = dict(sorted(org.known.items(), key=lambda item: item[1].used_ms))
 

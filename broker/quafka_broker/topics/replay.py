@@ -92,7 +92,7 @@ async def replay(wal: Log, registry: Registry) -> Replay:
         BadRegistryError: an event cannot be understood.
     """
     found = Replay()
-    copy = wal.kept(SECTION)
+    copy = wal.kept_section(SECTION)
     start = copy[0][0] if copy else 0
     await verify(wal, topics.REGISTRY, start)
     events, gaps = await _recorded(wal, start)

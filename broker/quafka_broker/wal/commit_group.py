@@ -43,7 +43,7 @@ class Append:
 
 
 @dataclass(slots=True)
-class Group:
+class CommitGroup:
     """Gives each batch its id, offset and position as it is added.
 
     Attributes:
@@ -84,7 +84,7 @@ class Group:
         self.offsets.append(offsets)
         self.size += append.size
 
-    def note_times(self) -> None:
+    def report_times(self) -> None:
         """Tell those of its appends that want to know when they were written."""
         asking = [append.writes for append in self.appends if append.writes is not None]
         if not asking:

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from quafka_broker.partitions.leader_epochs import LeaderEpochs
 from quafka_broker.partitions.partition import Partition, PartitionId
 from quafka_broker.partitions.producers import Producers
-from quafka_broker.wal.checkpoint import Checkpoint
+from quafka_broker.wal.checkpoint_file import Checkpoint
 from quafka_broker.wal.errors import DamagedLogError
 from quafka_broker.wal.live_records import LiveRecords
 from quafka_broker.wal.quarantine import Damage, Lost, Quarantine
@@ -55,12 +55,12 @@ class Contents:
 
     # --- segments ---------------------------------------------------------------------------
 
-    def append(self, segment: Segment) -> None:
+    def append_segment(self, segment: Segment) -> None:
         """A new active segment."""
         with self._changing:
             self.segments = [*self.segments, segment]
 
-    def replace(self, old: Segment, new: Segment | None) -> None:
+    def replace_segment(self, old: Segment, new: Segment | None) -> None:
         """A sealed segment was rewritten, or freed. Who reads the old one keeps it until then."""
         with self._changing:
             at = self.segments.index(old)
@@ -85,7 +85,7 @@ class Contents:
             end_id = first if first is not None else self.next_id
             self.live.died(partition.id, before, end_id)
 
-    def forget(self, partition: PartitionId) -> None:
+    def drop_partition(self, partition: PartitionId) -> None:
         """A virtual topic was deleted: all of its records are dead."""
         dead = self.partitions.pop(partition, None)
         if dead is not None:
@@ -93,7 +93,7 @@ class Contents:
 
     # --- recovery ---------------------------------------------------------------------------
 
-    def load(self, checkpoint: Checkpoint) -> None:
+    def load_checkpoint(self, checkpoint: Checkpoint) -> None:
         """Begin with what a checkpoint says. Its damages are left to recovery, which looks again.
 
         Raises:
@@ -114,7 +114,7 @@ class Contents:
             segment.close()
         self.segments = []
         self.partitions.clear()
-        self.producers.keep(())
+        self.producers.keep_partitions(())
         self.live = LiveRecords()
         self.quarantine = Quarantine()
         self._covered.clear()
@@ -143,18 +143,18 @@ class Contents:
         offset = max(row.base_offset, partition.log_start)
         return partition.global_id_at(offset) == row.global_id + offset - row.base_offset
 
-    def lose(self, damage: Damage) -> None:
+    def add_damage(self, damage: Damage) -> None:
         """Recovery found damage; whose records were in it comes out in the end."""
         if damage[:3] not in [known[:3] for known in self.quarantine.damages]:
             self.quarantine.add(damage)
 
-    def restore(self, row: IndexRow) -> None:
+    def restore_row(self, row: IndexRow) -> None:
         """An entry was found. Called in the order of global ids.
 
         Raises:
             DamagedLogError: its offsets contradict those of an earlier one.
         """
-        self.epochs.begin(row.leader_epoch, row.global_id)
+        self.epochs.begin_epoch(row.leader_epoch, row.global_id)
         partition = PartitionId(row.org_id, row.topic_hash, row.partition, row.generation)
         if row.global_id < max(self._all_covered, self._covered.get(partition, 0)):
             return
@@ -172,7 +172,7 @@ class Contents:
             for first, end in ids:
                 found.add_lost(first, end - first)
         found.add(row)
-        self.producers.restore(row)
+        self.producers.restore_row(row)
 
     def _ids_for(
         self, partition: Partition, end_offset: int, above: int, below: int, count: int

@@ -17,6 +17,9 @@ from quafka_broker.wal.descriptors import Descriptor, Descriptors
 
 Buffer = bytes | bytearray | memoryview
 
+TEMPORARY = ".new"
+"""The suffix of unfinished files. A crash may leave them; the next start removes them."""
+
 _IOV_MAX = 1024
 
 

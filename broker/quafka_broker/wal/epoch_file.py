@@ -21,8 +21,7 @@ import struct
 from enum import IntEnum
 from typing import NamedTuple
 
-from quafka_broker.wal.disk import Disk
-from quafka_broker.wal.recovery import TEMPORARY
+from quafka_broker.wal.disk import TEMPORARY, Disk
 from quafka_broker.wal.reserve import Reserve
 from quafka_proto.records import crc32c
 

@@ -20,19 +20,19 @@ from quafka_broker.partitions.errors import CorruptError, StorageError
 from quafka_broker.partitions.leader_epochs import LeaderEpochs
 from quafka_broker.partitions.partition import Partition, PartitionId
 from quafka_broker.partitions.producers import Producers
-from quafka_broker.wal.checkpoint import Checkpoint, load_newest
-from quafka_broker.wal.checkpointer import Checkpointer, Kept
+from quafka_broker.wal.checkpoint_file import Checkpoint, load_newest
+from quafka_broker.wal.checkpoint_task import CheckpointTask, Kept
 from quafka_broker.wal.commit_group import WriteTimes
 from quafka_broker.wal.contents import Contents
 from quafka_broker.wal.disk import Disk
 from quafka_broker.wal.epoch_file import EpochFile, Evidence
-from quafka_broker.wal.mend import mend_index
+from quafka_broker.wal.index_rebuild import rebuild_index
 from quafka_broker.wal.quarantine import Damage
 from quafka_broker.wal.reader import Reader, ReadTimes, Room
 from quafka_broker.wal.recovery import Recovered, StaleCheckpointError, recover
 from quafka_broker.wal.repair import repair
 from quafka_broker.wal.reserve import Reserve
-from quafka_broker.wal.rewriter import RewritePolicy, Rewriter
+from quafka_broker.wal.rewrite_task import RewritePolicy, RewriteTask
 from quafka_broker.wal.segment import BadIndexError, Segment, index_name
 from quafka_broker.wal.writer import FsyncPolicy, Writer, WriterStats
 from quafka_proto.errors import Malformed
@@ -129,7 +129,7 @@ class Log:
         self._contents = Contents(Producers())
         self._reader = Reader(self._contents)
         self._writer: Writer | None = None
-        self._checkpointer: Checkpointer | None = None
+        self._checkpointer: CheckpointTask | None = None
         self._checkpointing: asyncio.Task[None] | None = None
         self._settled = False
         self._started = self._closed = False
@@ -160,7 +160,7 @@ class Log:
         segments = self._contents.segments
         producers.evictions_unknown = checkpoint is None and _has_freed(segments)
         if not segments or segments[-1].number != recovered.active:
-            self._contents.append(Segment.create(self._disk, recovered.active))
+            self._contents.append_segment(Segment.create(self._disk, recovered.active))
             segments = self._contents.segments
         # After recovery everything that is left has been synced or verified; sync once more, so
         # that what is served from now on cannot be lost any more.
@@ -172,7 +172,7 @@ class Log:
             self._disk, self._contents, self._reserve, self._fsync, self._segment_bytes
         )
         writer.on_commit = self._committed
-        self._checkpointer = Checkpointer(
+        self._checkpointer = CheckpointTask(
             self._disk, self._contents, self._reserve, found, writer.make_durable
         )
 
@@ -182,14 +182,14 @@ class Log:
         evidence = Evidence(
             epochs.current, known, recovered.empty, recovered.damaged, recovered.torn
         )
-        epochs.begin(self._epoch_file.begin(evidence), self._contents.next_id)
-        epochs.forget_below(self._contents.next_id if first is None else first)
+        epochs.begin_epoch(self._epoch_file.begin(evidence), self._contents.next_id)
+        epochs.drop_below(self._contents.next_id if first is None else first)
 
     def _recover(self, checkpoint: Checkpoint | None) -> Recovered:
         """Fill the contents."""
         if checkpoint is None:
             return recover(self._disk, None, self._contents)
-        self._contents.load(checkpoint)
+        self._contents.load_checkpoint(checkpoint)
         try:
             return recover(self._disk, checkpoint, self._contents)
         except StaleCheckpointError as e:
@@ -273,12 +273,12 @@ class Log:
         finally:
             await self.close()
 
-    def rewriter(self, policy: RewritePolicy, deletions: Callable[[], int]) -> Rewriter:
+    def rewrite_task(self, policy: RewritePolicy, deletions: Callable[[], int]) -> RewriteTask:
         """Frees what is dead in this log, and groups the rest. `deletions` counts them."""
         writer, checkpointer = self._open_writer, self._checkpointer
         assert checkpointer is not None
-        return Rewriter(
-            self._disk, self._contents, policy, self.save, writer.make_durable,
+        return RewriteTask(
+            self._disk, self._contents, policy, self.checkpoint, writer.make_durable,
             lambda: checkpointer.both_cover, lambda: writer.busy, deletions,
         )  # fmt: skip
 
@@ -356,9 +356,9 @@ class Log:
         """Serve no record below `offset` any more; see `Partition.advance_log_start`."""
         self._contents.advance_log_start(self.partition(partition), offset)
 
-    def forget(self, partition: PartitionId) -> None:
+    def drop_partition(self, partition: PartitionId) -> None:
         """A deleted partition's index is not needed any more."""
-        self._contents.forget(partition)
+        self._contents.drop_partition(partition)
 
     # --- cut --------------------------------------------------------------------------------
 
@@ -418,12 +418,12 @@ class Log:
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("a checkpoint failed", exc_info=error)
 
-    def keep(self, section: str, kept: Kept) -> None:
+    def keep_section(self, section: str, kept: Kept) -> None:
         """Keep something of the caller's in each checkpoint from now on."""
         assert self._checkpointer is not None
         self._checkpointer.keep(section, kept)
 
-    def kept(self, section: str) -> list[list[Any]]:
+    def kept_section(self, section: str) -> list[list[Any]]:
         """The blocks of a section of the checkpoint that this start has read.
 
         They go into the next checkpoints, too, until `keep` is called for the section.
@@ -431,7 +431,7 @@ class Log:
         assert self._checkpointer is not None
         return self._checkpointer.loaded.get(section, [])
 
-    def save_soon(self) -> None:
+    def checkpoint_soon(self) -> None:
         """Take a checkpoint in a few seconds: what it copies is in one place until then.
 
         Where checkpoints take long it is later, so that they take a small share of the time.
@@ -445,7 +445,7 @@ class Log:
         if self._checkpointing is None and self.failure is None:
             self._begin_checkpoint()
 
-    async def save(self) -> None:
+    async def checkpoint(self) -> None:
         """Take a checkpoint now.
 
         Raises:
@@ -586,7 +586,7 @@ class Log:
         return await asyncio.shield(task)
 
     async def _make_index(self, segment: Segment) -> bool:
-        make = partial(mend_index, self._disk, segment)
+        make = partial(rebuild_index, self._disk, segment)
         async with self._contents.naming:
             try:
                 if segment is self._contents.segments[-1]:

@@ -107,7 +107,7 @@ class Quarantine:
         # At once: other threads look things up.
         self._take(settled)
 
-    def forget_dead(
+    def drop_dead(
         self, there: Collection[int], partitions: Mapping[PartitionId, Partition]
     ) -> None:
         """Forget damage in segments that are not `there` any more, of records that have died."""

@@ -21,9 +21,9 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from quafka_broker.wal.checkpoint import Checkpoint
+from quafka_broker.wal.checkpoint_file import Checkpoint
 from quafka_broker.wal.contents import Contents
-from quafka_broker.wal.disk import Disk, File
+from quafka_broker.wal.disk import TEMPORARY, Disk, File
 from quafka_broker.wal.errors import DamagedLogError
 from quafka_broker.wal.quarantine import Damage, lost_in
 from quafka_broker.wal.scan import Bad, Torn, header_at, scan
@@ -47,8 +47,6 @@ from quafka_proto.log_format import (
 
 log = logging.getLogger("quafka.broker.recovery")
 
-TEMPORARY = ".new"
-"""How the names of files end that are not finished; a crash may leave them behind."""
 _ROWS_PER_READ = 4096
 _MISSING = "its file is missing"
 
@@ -172,9 +170,9 @@ class _Recovery:
             self._read_again(number, header, file, index, last)
             return
         segment = Segment(number, header, file, index or self._made_again(number, header))
-        self._contents.append(segment)
+        self._contents.append_segment(segment)
         if state is not None:
-            segment.adopt(state)
+            segment.load_state(state)
             if segment.first_id is not None:
                 self._close_damage(segment.first_id)
             self._reach(segment.next_id)
@@ -211,7 +209,7 @@ class _Recovery:
             index.close()
         segment = Segment(number, header, file, self._made_again(number, header))
         durable = max(durable, self._durable_end(segment, size, last))
-        self._contents.append(segment)
+        self._contents.append_segment(segment)
         self._scan(segment, durable, rows)
         self._name_index(segment)
 
@@ -316,7 +314,7 @@ class _Recovery:
             rows += self._bad(segment, found, left) if isinstance(found, Bad) else [found]
         if segment.kind == REWRITTEN:
             rows.sort(key=lambda row: row.global_id)
-            segment.forget()
+            segment.reset()
             segment.index.truncate(FILE_HEADER_SIZE)
         self._index(segment, rows)
         segment.sync()
@@ -371,9 +369,9 @@ class _Recovery:
             at, reason = row.position, "records are missing before it"
             self._open_damage.append(Damage(segment.number, at, at, reason, 0, 0))
         self._close_damage(row.global_id)
-        segment.note([row])
+        segment.add_rows([row])
         self._next_id = row.global_id + row.record_count
-        self._contents.restore(row)
+        self._contents.restore_row(row)
 
     def _reach(self, next_id: int) -> None:
         """Ids below this one have been handed out."""
@@ -388,7 +386,7 @@ class _Recovery:
         self._open_damage.clear()
 
     def _lose(self, damage: Damage) -> None:
-        self._contents.lose(damage)
+        self._contents.add_damage(damage)
 
     # --- missing files ------------------------------------------------------------------------
 
@@ -415,7 +413,7 @@ class _Recovery:
         for row in rows:
             if row.global_id >= self._next_id:
                 self._next_id = row.global_id + row.record_count
-                self._contents.restore(row)
+                self._contents.restore_row(row)
         if state is not None:
             self._reach(state.next_id)
         self._lose(damage._replace(first_id=first, end_id=self._next_id))

@@ -15,9 +15,8 @@ from pyroaring import BitMap64
 
 from quafka_broker.partitions.partition import Partition
 from quafka_broker.wal.contents import Contents
-from quafka_broker.wal.disk import Disk, File
+from quafka_broker.wal.disk import TEMPORARY, Disk, File
 from quafka_broker.wal.quarantine import Damage, Lost
-from quafka_broker.wal.recovery import TEMPORARY
 from quafka_broker.wal.scan import scan
 from quafka_broker.wal.segment import Segment, index_name, log_name
 from quafka_proto.log_format import (
@@ -106,7 +105,7 @@ class _Repair:
             present.add_range(row.global_id, row.global_id + row.record_count)
         for lost in [part for damage in self._damages for part in damage.lost]:
             for row in _fillers(self._contents.partitions[lost.partition], lost, present):
-                epoch = self._contents.epochs.of(row.global_id)
+                epoch = self._contents.epochs.epoch_of(row.global_id)
                 batch = empty_batch(row.base_offset, row.record_count, epoch)
                 copy.add(row._replace(leader_epoch=epoch), batch)
                 present.add_range(row.global_id, row.global_id + row.record_count)

@@ -125,13 +125,13 @@ class Segment:
             )
         return self._state
 
-    def adopt(self, state: SegmentState) -> None:
+    def load_state(self, state: SegmentState) -> None:
         """Believe a checkpoint about what the files hold."""
         self.end, self.entries, self.next_id = state.end, state.entries, state.next_id
         self._state = state
         self._sample = array("Q", struct.unpack(f">{len(state.sample) // 8}Q", state.sample))
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         """Believe nothing about what the files hold."""
         self.end, self.entries, self.next_id = FILE_HEADER_SIZE, 0, 0
         self._sample = array("Q")
@@ -155,7 +155,7 @@ class Segment:
         self.log.append(buffers)
         self.index.append([encode_row(row) for row in rows])
 
-    def note(self, rows: Sequence[IndexRow]) -> None:
+    def add_rows(self, rows: Sequence[IndexRow]) -> None:
         """Entries have been written: find them from now on."""
         for number, row in enumerate(rows, self.entries):
             if not number % ROWS_PER_SAMPLE:
@@ -164,7 +164,7 @@ class Segment:
             self.next_id = row.global_id + row.record_count
         self.entries += len(rows)
 
-    def cut(self) -> None:
+    def truncate(self) -> None:
         """Cut both files to what is indexed, durably. Blocks.
 
         A row of the lost write that came back after a power cut could be taken for that of the

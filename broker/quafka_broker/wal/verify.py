@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from quafka_broker.wal.checkpoint import load_newest
+from quafka_broker.wal.checkpoint_file import load_newest
 from quafka_broker.wal.disk import Disk, File
 from quafka_broker.wal.quarantine import Damage, damaged_entry
 from quafka_broker.wal.scan import Bad, Torn, scan

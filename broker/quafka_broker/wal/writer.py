@@ -19,7 +19,7 @@ from typing import TypeVar
 
 from quafka_broker.partitions.errors import InDoubtError, StorageError
 from quafka_broker.partitions.partition import Partition, PartitionId
-from quafka_broker.wal.commit_group import Append, Group, WriteTimes
+from quafka_broker.wal.commit_group import Append, CommitGroup, WriteTimes
 from quafka_broker.wal.contents import Contents
 from quafka_broker.wal.disk import Disk, File
 from quafka_broker.wal.errors import SyncError
@@ -242,7 +242,7 @@ class Writer:
                 await self._in_thread(self._roll)
             active = self._active
             contents = self._contents
-            group = Group(
+            group = CommitGroup(
                 active.salt, contents.next_id, active.end, self._durable, contents.epochs.current
             )
             while self._pending and group.size < self._segment_bytes:
@@ -268,7 +268,7 @@ class Writer:
     async def _in_thread(self, job: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, job)
 
-    def _write(self, group: Group) -> None:
+    def _write(self, group: CommitGroup) -> None:
         """Write a group, in the writer's thread. Raises OSError; then `cut` puts things back."""
         self._unsynced = True
         group.began = time.time_ns()
@@ -283,7 +283,7 @@ class Writer:
         """Seal the active segment and begin the next, in the writer's thread. Raises OSError."""
         self._sync()
         _sync(self._active.index)
-        self._contents.append(Segment.create(self._disk, self._active.number + 1))
+        self._contents.append_segment(Segment.create(self._disk, self._active.number + 1))
         self._written = self._durable = FILE_HEADER_SIZE
 
     def _sync(self) -> None:
@@ -296,15 +296,15 @@ class Writer:
         self._unsynced = False
         self._durable = self._written
 
-    def _publish(self, group: Group) -> None:
+    def _publish(self, group: CommitGroup) -> None:
         """The group is in the log: show it to readers, answer, wake."""
-        self._active.note(group.rows)
+        self._active.add_rows(group.rows)
         first_id = self._contents.next_id
         self._contents.live.added(self._active.number, first_id, group.next_id - first_id)
         self._contents.next_id = group.next_id
         self._pending_bytes -= group.size
         self._count(group)
-        group.note_times()
+        group.report_times()
         grown: set[PartitionId] = set()
         rows = iter(group.rows)
         for append, offsets in zip(group.appends, group.offsets, strict=True):
@@ -320,7 +320,7 @@ class Writer:
         if self._fsync.interval and self._late_sync is None:
             self._late_sync = asyncio.create_task(self._sync_later(self._fsync.interval))
 
-    def _count(self, group: Group) -> None:
+    def _count(self, group: CommitGroup) -> None:
         self.stats.groups += 1
         self.stats.appends += len(group.appends)
         self.stats.bytes += group.size
@@ -337,7 +337,7 @@ class Writer:
         if isinstance(error, SyncError):
             self._fail(error)
         try:
-            await self._in_thread(self._active.cut)
+            await self._in_thread(self._active.truncate)
         except OSError as e:
             if self.failure is None:
                 self._fail(e)

@@ -24,7 +24,7 @@ from quafka_broker.partitions.partition import Partition
 from quafka_broker.state import BrokerState
 from quafka_broker.topics.retention import Retention
 from quafka_broker.wal.log import Log
-from quafka_broker.wal.rewriter import RewritePolicy
+from quafka_broker.wal.rewrite_task import RewritePolicy
 from quafka_broker.wal.writer import FsyncPolicy
 from quafka_mesh_ops.ops.admin import AlterTopicConfigs, ConfigChange, CreatePartitions
 from quafka_mesh_ops.ops.records import (
@@ -209,8 +209,8 @@ class StateModel(RuleBasedStateMachine):
         self.disk.cached = cached
 
         async def turn() -> None:
-            work = self.state.log.rewriter(RewritePolicy(bytes_per_second=1 << 40), lambda: 0)
-            await work.turn()
+            work = self.state.log.rewrite_task(RewritePolicy(bytes_per_second=1 << 40), lambda: 0)
+            await work.run_once()
             await work.close()
 
         self.run(turn())

@@ -17,7 +17,7 @@ from quafka_broker.snapshots.pins import held, pin, pinned_cut
 from quafka_broker.state import BrokerState
 from quafka_broker.topics.registry import Topic
 from quafka_broker.wal.disk import RealDisk
-from quafka_broker.wal.rewriter import RewritePolicy
+from quafka_broker.wal.rewrite_task import RewritePolicy
 from tests.unit.broker.tools import checked, running_state
 
 SEGMENT = 4_000
@@ -52,10 +52,10 @@ async def delete_below(state: BrokerState, topic: Topic, offset: int) -> None:
 
 
 async def rewrite(state: BrokerState) -> int:
-    """One turn of the log's rewriter; returns how many bytes it freed."""
-    work = state.log.rewriter(FAST, lambda: state.deletions)
+    """One run of the log's rewrite task; returns the bytes that it freed."""
+    work = state.log.rewrite_task(FAST, lambda: state.deletions)
     try:
-        return await work.turn()
+        return await work.run_once()
     finally:
         await work.close()
 

@@ -124,7 +124,7 @@ async def test_batches_and_rows_have_their_epoch() -> None:
             assert await values_of(log, partition) == [b"0", b"1", b"2"]
             batches = await log.read(partition, 0, EVERYTHING, at_least_one=True)
             assert [read_header(batch).leader_epoch for batch in batches] == [0, 1, 2]
-            assert [log.epochs.at(partition, offset) for offset in range(4)] == [0, 1, 2, 3]
+            assert [log.epochs.epoch_at(partition, offset) for offset in range(4)] == [0, 1, 2, 3]
             index = log._contents.segments[0].index
             data = index.read(FILE_HEADER_SIZE, index.size())
             rows = [decode_row(data, at) for at in range(0, len(data), INDEX_ROW_SIZE)]
@@ -154,7 +154,7 @@ async def test_after_a_failed_sync_of_what_was_acknowledged() -> None:
         await append(log, "a", b"1")
         disk.sync_fails = True
         with pytest.raises(OSError, match="fsync"):
-            await log.save()
+            await log.checkpoint()
         disk.sync_fails = False
         with pytest.raises(StorageError):
             await append(log, "a", b"2")
@@ -165,7 +165,7 @@ async def test_on_a_full_disk_the_reserve_is_used() -> None:
     disk = MemoryDisk()
     async with open_log(disk, NEVER) as log:
         await append(log, "a", b"1")
-        await log.save()
+        await log.checkpoint()
         left = disk.copy()
     left.put("reserve", bytes(1_000))
     left.room = 0
@@ -231,7 +231,7 @@ async def test_a_lost_tail_begins_a_new_epoch() -> None:
     disk = MemoryDisk()
     async with open_log(disk) as log:
         await append(log, "a", b"1")
-        await log.save()
+        await log.checkpoint()
         await append(log, "a", b"2")
         await append(log, "a", b"3")
         left = disk.copy()
@@ -262,7 +262,10 @@ async def test_a_log_from_before_epochs_reads_as_epoch_0(checkpoint: bool) -> No
             assert log.epochs.current == epoch
             partition = log.partition(topic_id("a"))
             assert await values_of(log, partition) == [b"%d" % n for n in range(6)]
-            assert (log.epochs.end_of(partition, 0).end_offset, log.epochs.at(partition, 5)) == (
+            assert (
+                log.epochs.end_of(partition, 0).end_offset,
+                log.epochs.epoch_at(partition, 5),
+            ) == (
                 6,
                 0,
             )
@@ -270,4 +273,4 @@ async def test_a_log_from_before_epochs_reads_as_epoch_0(checkpoint: bool) -> No
         async with open_log(left, fsync) as log:
             partition = log.partition(topic_id("a"))
             assert (await values_of(log, partition))[5:] == [b"5", b"new"]
-            assert (log.epochs.current, log.epochs.at(partition, 6)) == (epoch, epoch)
+            assert (log.epochs.current, log.epochs.epoch_at(partition, 6)) == (epoch, epoch)

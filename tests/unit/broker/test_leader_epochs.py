@@ -64,7 +64,7 @@ def test_it_agrees_with_kafka(steps: list[tuple[str, int, int]], saved: bool) ->
     next_id = 0
     for what, which, amount in steps:
         if what == "epoch":
-            epochs.begin(epochs.current + which, next_id)
+            epochs.begin_epoch(epochs.current + which, next_id)
             for partition, cache in zip(partitions, kafka, strict=True):
                 cache.assign(epochs.current, partition.high_watermark)
             if saved:
@@ -81,25 +81,25 @@ def test_it_agrees_with_kafka(steps: list[tuple[str, int, int]], saved: bool) ->
             partition.advance_log_start(start)
             kafka[which].truncate_from_start(start)
             firsts = [t.first_id for t in partitions if t.first_id is not None]
-            epochs.forget_below(min(firsts, default=next_id))
+            epochs.drop_below(min(firsts, default=next_id))
     for partition, cache in zip(partitions, kafka, strict=True):
         for epoch in range(-2, epochs.current + 3):
             found = epochs.end_of(partition, epoch)
             expected = cache.end_offset_for(epoch, partition.high_watermark)
             assert (found.leader_epoch, found.end_offset) == expected, epoch
         for offset in range(partition.log_start, partition.high_watermark + 1):
-            assert epochs.at(partition, offset) == cache.epoch_at(offset)
+            assert epochs.epoch_at(partition, offset) == cache.epoch_at(offset)
         with pytest.raises(OffsetGoneError):
-            epochs.at(partition, partition.log_start - 1)
+            epochs.epoch_at(partition, partition.log_start - 1)
 
 
 def test_where_epochs_end() -> None:
     epochs, partition = LeaderEpochs(), Partition(topic_id())
     partition.add(row(partition, 0, 10))
     assert epochs.end_of(partition, 0) == EpochEnd(0, 10)
-    epochs.begin(3, 10)
+    epochs.begin_epoch(3, 10)
     partition.add(row(partition, 10, 5))
-    epochs.begin(7, 15)
+    epochs.begin_epoch(7, 15)
     asked = {epoch: epochs.end_of(partition, epoch) for epoch in range(-1, 9)}
     assert asked[-1] == asked[8] == UNDEFINED
     assert asked[0] == asked[1] == asked[2] == EpochEnd(0, 10)
@@ -111,7 +111,7 @@ def test_where_epochs_end() -> None:
 
 def test_what_a_client_with_another_epoch_is_told() -> None:
     epochs = LeaderEpochs()
-    epochs.begin(2, 0)
+    epochs.begin_epoch(2, 0)
     assert epochs.check(-1) == epochs.check(2) == ErrorCode.NONE
     assert epochs.check(1) == epochs.check(-2) == ErrorCode.FENCED_LEADER_EPOCH
     assert epochs.check(3) == ErrorCode.UNKNOWN_LEADER_EPOCH
@@ -120,12 +120,12 @@ def test_what_a_client_with_another_epoch_is_told() -> None:
 def test_an_epoch_without_records_is_not_kept() -> None:
     epochs = LeaderEpochs()
     for epoch in range(1, 1_000):
-        epochs.begin(epoch, 50)
+        epochs.begin_epoch(epoch, 50)
     assert epochs.dump() == [(0, 0), (999, 50)]
-    epochs.begin(5, 90)
+    epochs.begin_epoch(5, 90)
     assert epochs.current == 999, "an older one does not begin again"
-    epochs.begin(1_000, 70)
-    epochs.forget_below(60)
+    epochs.begin_epoch(1_000, 70)
+    epochs.drop_below(60)
     assert epochs.dump() == [(999, 50), (1_000, 70)]
 
 

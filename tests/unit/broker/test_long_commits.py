@@ -98,7 +98,7 @@ async def test_what_was_just_committed_survives_that_the_log_is_shortened() -> N
         await state.groups.journal._restate()
         await commit(state, 2)
         assert state.groups.journal._unnoted
-        await state.log.save()
+        await state.log.checkpoint()
     async with running_state(disk, lease_seconds=0) as state:
         assert await values(state) == [2] * MANY
 

@@ -114,7 +114,7 @@ async def test_an_evicted_producers_repeat_is_not_stored_also_over_a_restart(sav
         assert again.error_code == ErrorCode.UNKNOWN_PRODUCER_ID
         assert again.log_start_offset == 0, "Java begins no epoch without it"
         if saved:
-            await state.log.save()
+            await state.log.checkpoint()
         crashed = disk.copy()
     async with running_state(crashed, config) as state:
         (again,) = await send(state, first(1))

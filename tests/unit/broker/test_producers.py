@@ -32,7 +32,7 @@ def begin(
     producers: Producers, sequence: int, count: int = 1, epoch: int = 0
 ) -> asyncio.Future[list[int]]:
     pending: asyncio.Future[list[int]] = asyncio.get_running_loop().create_future()
-    producers.begin(TOPIC, header(sequence, count, epoch), pending)
+    producers.begin_append(TOPIC, header(sequence, count, epoch), pending)
     return pending
 
 
@@ -65,7 +65,7 @@ async def test_a_repeat_has_the_offset_of_the_first_copy() -> None:
 
 async def test_gaps_and_half_repeats_are_out_of_order() -> None:
     producers = Producers()
-    producers.restore(row(0, 0, count=3))
+    producers.restore_row(row(0, 0, count=3))
     assert refused(producers, 4) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert refused(producers, 2) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert refused(producers, 0) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "another count"
@@ -74,14 +74,14 @@ async def test_gaps_and_half_repeats_are_out_of_order() -> None:
 async def test_the_last_five_batches_are_remembered() -> None:
     producers = Producers()
     for n in range(6):
-        producers.restore(row(n, n))
+        producers.restore_row(row(n, n))
     assert refused(producers, 0) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert [repeated(producers, n).offset for n in range(1, 6)] == [1, 2, 3, 4, 5]
 
 
 async def test_sequences_wrap() -> None:
     producers = Producers()
-    producers.restore(row(2**31 - 2, 0, count=4))
+    producers.restore_row(row(2**31 - 2, 0, count=4))
     assert repeated(producers, 2**31 - 2, 4).offset == 0
     assert producers.duplicate_of(TOPIC, header(2)) is None
     assert refused(producers, 3) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
@@ -89,7 +89,7 @@ async def test_sequences_wrap() -> None:
 
 async def test_epochs_replace_each_other() -> None:
     producers = Producers()
-    producers.restore(row(0, 0))
+    producers.restore_row(row(0, 0))
     assert refused(producers, 5, epoch=1) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert producers.duplicate_of(TOPIC, header(0, epoch=1)) is None
     begin(producers, 0, epoch=1)
@@ -135,7 +135,7 @@ async def test_a_batch_in_doubt_keeps_its_place() -> None:
 
 async def test_a_failed_new_epoch_leaves_the_old_one_known() -> None:
     producers = Producers()
-    producers.restore(row(0, 40))
+    producers.restore_row(row(0, 40))
     failing = [begin(producers, 0, epoch=1), begin(producers, 0, epoch=2)]
     assert producers.dump(TOPIC)[0].epoch == 0, "only what is in the log"
     for pending in failing:
@@ -148,7 +148,7 @@ async def test_a_failed_new_epoch_leaves_the_old_one_known() -> None:
 
 async def test_a_stored_new_epoch_stays_though_the_one_after_it_fails() -> None:
     producers = Producers()
-    producers.restore(row(0, 0))
+    producers.restore_row(row(0, 0))
     begin(producers, 0, epoch=1).set_result([1])
     fail(begin(producers, 0, epoch=2))
     await asyncio.sleep(0)
@@ -186,7 +186,7 @@ async def test_a_topic_created_again_takes_up_with_any_sequence() -> None:
     producers = Producers()
     assert producers.duplicate_of(created_again, header(5)) is None
     failing: asyncio.Future[list[int]] = asyncio.get_running_loop().create_future()
-    producers.begin(created_again, header(5), failing)
+    producers.begin_append(created_again, header(5), failing)
     fail(failing)
     await asyncio.sleep(0)
     with pytest.raises(SequenceError) as caught:
@@ -209,7 +209,7 @@ def with_an_eviction(limit: int = 2) -> Producers:
     producers = Producers(limit)
     for partition in (0, 1, 0, 2):
         sequence = 1 if partition == 0 else 0
-        producers.restore(row(sequence, 0)._replace(partition=partition))
+        producers.restore_row(row(sequence, 0)._replace(partition=partition))
     assert len(producers) == limit
     return producers
 
@@ -221,7 +221,7 @@ async def test_what_an_evicted_producer_sends_again_is_not_stored() -> None:
     assert code_of(producers, 1, 5, epoch=1) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert code_of(producers, 1, 0, epoch=1) is ErrorCode.NONE, "the epoch that it begins"
     assert refused(producers, 5) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "0 was used later"
-    producers.restore(row(0, 0)._replace(partition=1, producer_epoch=1))
+    producers.restore_row(row(0, 0)._replace(partition=1, producer_epoch=1))
     assert code_of(producers, 1, 1, epoch=1) is ErrorCode.NONE
     assert code_of(producers, 1, 0) is ErrorCode.INVALID_PRODUCER_EPOCH
 
@@ -237,9 +237,9 @@ async def test_only_ids_that_may_have_been_evicted_are_unknown() -> None:
 
 async def test_an_org_evicts_only_its_own() -> None:
     producers = Producers(limit=2)
-    producers.restore(row(0, 0)._replace(org_id=9))
+    producers.restore_row(row(0, 0)._replace(org_id=9))
     for partition in range(5):
-        producers.restore(row(0, 0)._replace(partition=partition))
+        producers.restore_row(row(0, 0)._replace(partition=partition))
     assert len(producers) == 3
     found = producers.duplicate_of(TOPIC._replace(org_id=9), header(0))
     assert found is not None
@@ -249,10 +249,10 @@ async def test_an_org_evicts_only_its_own() -> None:
 async def test_what_has_expired_goes_before_what_would_be_evicted() -> None:
     now = 1_000
     producers = Producers(2, lambda: now, expiration_ms=500)
-    producers.restore(row(0, 0))
+    producers.restore_row(row(0, 0))
     now = 2_000
     for partition in (1, 2):
-        producers.restore(row(0, 0)._replace(partition=partition))
+        producers.restore_row(row(0, 0)._replace(partition=partition))
     assert producers.dump_evicted() == []
     assert producers.duplicate_of(TOPIC, header(9)) is None, "any may come next, as in Kafka"
 
@@ -272,10 +272,10 @@ async def test_evictions_survive_in_a_checkpoint_and_are_feared_without_one() ->
 async def test_silent_producers_expire() -> None:
     now = 1_000
     producers = Producers(now_ms=lambda: now)
-    producers.restore(row(0, 0))
+    producers.restore_row(row(0, 0))
     begin(producers, 1)
     assert producers.expire(2_000) == 0, "a batch is on its way"
-    producers.restore(row(0, 0)._replace(producer_id=PRODUCER + 1))
+    producers.restore_row(row(0, 0)._replace(producer_id=PRODUCER + 1))
     now = 2_000
     begin(producers, 2).set_result([2])
     await asyncio.sleep(0)
@@ -296,15 +296,15 @@ async def test_what_is_remembered_survives_in_a_checkpoint() -> None:
     now = 1_000
     producers = Producers(now_ms=lambda: now)
     for n in range(7):
-        producers.restore(row(n, 10 * n))
+        producers.restore_row(row(n, 10 * n))
     begin(producers, 7)
     other = TOPIC._replace(partition=1)
     now = 2_000
-    producers.restore(row(0, 0)._replace(partition=1))
+    producers.restore_row(row(0, 0)._replace(partition=1))
     read = Producers()
     read.load(other, producers.dump(other))
     read.load(TOPIC, producers.dump(TOPIC))
-    read.keep({TOPIC, other})
+    read.keep_partitions({TOPIC, other})
     assert [repeated(read, n).offset for n in range(2, 7)] == [20, 30, 40, 50, 60]
     assert read.duplicate_of(TOPIC, header(7)) is None, "it was not in the log yet"
     assert read.expire(2_000) == 1, "in order of use, whatever the order of loading"
@@ -313,9 +313,9 @@ async def test_what_is_remembered_survives_in_a_checkpoint() -> None:
 
 async def test_deleted_partitions_are_forgotten() -> None:
     producers = Producers()
-    producers.restore(row(0, 0))
-    producers.restore(row(0, 0)._replace(partition=1))
-    producers.forget({TOPIC})
+    producers.restore_row(row(0, 0))
+    producers.restore_row(row(0, 0)._replace(partition=1))
+    producers.drop_partitions({TOPIC})
     assert producers.duplicate_of(TOPIC, header(0)) is None
-    producers.keep(set())
+    producers.keep_partitions(set())
     assert len(producers) == 0

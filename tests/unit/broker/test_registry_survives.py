@@ -13,7 +13,7 @@ from quafka_broker.ops.topics import describe
 from quafka_broker.partitions.partition import PartitionId
 from quafka_broker.state import BrokerState
 from quafka_broker.topics.registry import GROUPS, REGISTRY, Topic
-from quafka_broker.wal.rewriter import RewritePolicy
+from quafka_broker.wal.rewrite_task import RewritePolicy
 from quafka_broker.wal.scan import scan
 from quafka_broker.wal.segment import log_name
 from quafka_mesh_ops.ops.topics import CreateTopic, DescribeTopics
@@ -123,9 +123,9 @@ async def test_without_the_copy_a_topic_keeps_its_records(which: int) -> None:
 
 
 async def free_everything_dead(state: BrokerState) -> None:
-    rewriter = state.log.rewriter(RewritePolicy(rewrite=True), lambda: state.deletions)
-    await rewriter.turn()
-    await rewriter.close()
+    rewriting = state.log.rewrite_task(RewritePolicy(rewrite=True), lambda: state.deletions)
+    await rewriting.run_once()
+    await rewriting.close()
 
 
 async def test_a_topic_whose_name_is_lost_is_not_created_anew() -> None:

@@ -195,7 +195,7 @@ class Busy:
         if not self._turns % 31:
             await self._state.delete_topic(topic)
         if not self._turns % 23:
-            async with self._rewriting:  # there is one rewriter of a log
+            async with self._rewriting:  # a log has one rewrite task
                 await rewrite(self._state)
 
     def at(self, manifest: Manifest) -> dict[str, tuple[int, list[bytes]]]:

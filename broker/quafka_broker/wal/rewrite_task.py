@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from quafka_broker.wal.contents import Contents
 from quafka_broker.wal.disk import Disk
-from quafka_broker.wal.rewrite import Examined, Rewrite, Steps, examine
+from quafka_broker.wal.rewrite_segment import Examined, SegmentRewrite, Steps, examine
 from quafka_broker.wal.segment import Segment, index_name, log_name
 from quafka_proto.errors import Malformed
 from quafka_proto.log_format import APPENDED, FILE_HEADER_SIZE
@@ -59,7 +59,7 @@ class _StoppedError(Exception):
     """The broker stops."""
 
 
-class Rewriter:
+class RewriteTask:
     """One log's sealed segments, one at a time."""
 
     def __init__(
@@ -101,7 +101,7 @@ class Rewriter:
             if now == last:
                 continue
             try:
-                await self.turn()
+                await self.run_once()
                 last = now
             except Exception:  # a mistake of ours must not let the log grow for ever
                 log.exception("segments cannot be rewritten now; the next turn tries again")
@@ -111,7 +111,7 @@ class Rewriter:
         self._stop.set()
         await asyncio.to_thread(self._thread.shutdown)
 
-    async def turn(self) -> int:
+    async def run_once(self) -> int:
         """Do what there is to do for every sealed segment; returns how many bytes were freed."""
         freed = 0
         self._saved = None
@@ -120,7 +120,7 @@ class Rewriter:
             if not await self._live_records(segment):
                 freed += await self._or_left(segment, self._remove(segment))
         known = {segment.number for segment in self._contents.segments}
-        self._contents.quarantine.forget_dead(known, self._contents.partitions)
+        self._contents.quarantine.drop_dead(known, self._contents.partitions)
         if self._policy.rewrite:
             damaged = {damage.segment for damage in self._contents.quarantine.damages}
             for segment in sealed:
@@ -171,7 +171,7 @@ class Rewriter:
             return size
 
         async with self._contents.naming:
-            self._contents.replace(segment, None)
+            self._contents.replace_segment(segment, None)
             size = await self._in_thread(remove)
         log.info("%s removed: nothing in it is live", log_name(segment.number))
         return size
@@ -192,7 +192,7 @@ class Rewriter:
 
     async def _rewrite(self, segment: Segment, found: Examined) -> int:
         begun = time.monotonic()
-        work = Rewrite(self._disk, segment, found)
+        work = SegmentRewrite(self._disk, segment, found)
         try:
             await self._paced(work.copy())
             await self._let_go(segment)
@@ -201,7 +201,7 @@ class Rewriter:
             raise
         async with self._contents.naming:
             new = await self._in_thread(work.publish)
-            self._contents.replace(segment, new)
+            self._contents.replace_segment(segment, new)
         self._seen[new.number] = _Seen(new.salt, await self._live_records(new))
         freed = segment.end + segment.index_end - new.end - new.index_end
         took = time.monotonic() - begun

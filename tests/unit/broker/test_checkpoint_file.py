@@ -9,8 +9,8 @@ import pytest
 
 from quafka_broker.partitions.partition import Partition
 from quafka_broker.partitions.producers import Producers, ProducerState
-from quafka_broker.wal import checkpointer
-from quafka_broker.wal.checkpoint import (
+from quafka_broker.wal import checkpoint_task
+from quafka_broker.wal.checkpoint_file import (
     CheckpointWriter,
     SavedPartition,
     faults_of,
@@ -124,7 +124,7 @@ def test_one_that_could_not_be_written_leaves_nothing() -> None:
 
 async def test_the_log_goes_on_while_one_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every slice is one virtual topic, and records are appended between any two of them."""
-    monkeypatch.setattr(checkpointer, "_SLICE", 0.0)
+    monkeypatch.setattr(checkpoint_task, "_SLICE", 0.0)
     disk = MemoryDisk()
     names = [f"t{n}" for n in range(30)]
     async with open_log(disk, segment_bytes=2_000, checkpoint_bytes=3_000) as log:

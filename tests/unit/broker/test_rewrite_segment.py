@@ -7,8 +7,8 @@ import errno
 import pytest
 
 from quafka_broker.partitions.partition import Partition, PartitionId
-from quafka_broker.wal import rewrite
-from quafka_broker.wal.rewrite import Examined, Rewrite, examine
+from quafka_broker.wal import rewrite_segment
+from quafka_broker.wal.rewrite_segment import Examined, SegmentRewrite, examine
 from quafka_broker.wal.segment import Segment, index_name, log_name
 from quafka_proto.errors import Malformed
 from quafka_proto.log_format import (
@@ -47,7 +47,7 @@ def written(disk: MemoryDisk, count: int = 300) -> tuple[Segment, Topics]:
         data = header + batch
         row = row_of(check_entry(data, 0, segment.salt), segment.end, data[ENTRY_HEADER_SIZE:])
         segment.write([data], [row])
-        segment.note([row])
+        segment.add_rows([row])
         partition.add(row)
     segment.sync()
     return segment, partitions
@@ -62,7 +62,7 @@ def examined(segment: Segment, topics: Topics) -> Examined:
 
 
 def rewritten(disk: MemoryDisk, segment: Segment, topics: Topics) -> Segment:
-    work = Rewrite(disk, segment, examined(segment, topics))
+    work = SegmentRewrite(disk, segment, examined(segment, topics))
     for _ in work.copy():
         pass
     return work.publish()
@@ -71,7 +71,7 @@ def rewritten(disk: MemoryDisk, segment: Segment, topics: Topics) -> Segment:
 def entries(segment: Segment) -> list[tuple[IndexRow, list[bytes | None]]]:
     """Every entry in the order of positions, verified."""
     data = segment.log.read(0, segment.log.size())
-    rows = [row for _, row in rewrite._rows(segment.index, segment.entries)]
+    rows = [row for _, row in rewrite_segment._rows(segment.index, segment.entries)]
     assert [row.global_id for row in rows] == sorted({row.global_id for row in rows})
     found: list[tuple[IndexRow, list[bytes | None]]] = []
     position = FILE_HEADER_SIZE
@@ -91,7 +91,7 @@ def check_contents(segment: Segment, topics: Topics) -> None:
     by_id: dict[PartitionId, list[bytes | None]] = {}
     last = None
     for row, values in entries(segment):
-        id_ = rewrite.partition_of(row)
+        id_ = rewrite_segment.partition_of(row)
         assert id_ == last or id_ not in by_id, "grouped"
         last = id_
         by_id.setdefault(id_, []).extend(values)
@@ -109,10 +109,10 @@ def check_contents(segment: Segment, topics: Topics) -> None:
 def test_what_lives_is_grouped(
     monkeypatch: pytest.MonkeyPatch, slice_bytes: int, start: int
 ) -> None:
-    monkeypatch.setattr(rewrite, "_SLICE_BYTES", slice_bytes)
-    monkeypatch.setattr(rewrite, "_READ_BYTES", 2_000)
-    monkeypatch.setattr(rewrite, "_SYNC_BYTES", 3_000)
-    monkeypatch.setattr(rewrite, "_WRITE_BYTES", 1_000)
+    monkeypatch.setattr(rewrite_segment, "_SLICE_BYTES", slice_bytes)
+    monkeypatch.setattr(rewrite_segment, "_READ_BYTES", 2_000)
+    monkeypatch.setattr(rewrite_segment, "_SYNC_BYTES", 3_000)
+    monkeypatch.setattr(rewrite_segment, "_WRITE_BYTES", 1_000)
     disk = MemoryDisk()
     segment, partitions = written(disk)
     before = segment.log.size()
@@ -157,7 +157,7 @@ def test_what_cannot_be_verified_is_not_copied(place: int) -> None:
     disk = MemoryDisk()
     segment, topics = written(disk)
     disk.files[log_name(0)].data[place] ^= 1
-    work = Rewrite(disk, segment, examined(segment, topics))
+    work = SegmentRewrite(disk, segment, examined(segment, topics))
     with pytest.raises(Malformed):
         for _ in work.copy():
             pass
@@ -171,7 +171,7 @@ def test_a_full_disk_leaves_the_old_segment() -> None:
     old = {name: bytes(file.data) for name, file in disk.files.items()}
     for room in (0, 10, 100, 5_000, 30_000):
         disk.room = room
-        work = Rewrite(disk, segment, examined(segment, topics))
+        work = SegmentRewrite(disk, segment, examined(segment, topics))
         with pytest.raises(OSError) as caught:
             for _ in work.copy():
                 pass

@@ -36,7 +36,7 @@ import msgpack as untyped_msgpack  # type: ignore[import-untyped]  # pyright: ig
 
 from quafka_broker.partitions.partition import PartitionId, PartitionState
 from quafka_broker.partitions.producers import ProducerState
-from quafka_broker.wal.disk import Disk, File
+from quafka_broker.wal.disk import TEMPORARY, Disk, File
 from quafka_broker.wal.quarantine import Damage, Lost
 from quafka_broker.wal.segment import SegmentState
 from quafka_proto.records import crc32c
@@ -45,7 +45,6 @@ log = logging.getLogger("quafka.broker.recovery")
 msgpack: Any = untyped_msgpack
 
 PREFIX = "checkpoint-"
-_TEMPORARY = ".new"
 _MAGIC = struct.pack(">8sI", b"QUAFKACP", 1)
 _BLOCK = struct.Struct(">II")
 
@@ -99,9 +98,9 @@ class CheckpointWriter:
         self._name = f"{PREFIX}{number}"
         self._blocks = 0
         self._file: File | None = None
-        if self._name + _TEMPORARY in disk.names():
-            disk.remove(self._name + _TEMPORARY)
-        self._file = disk.create(self._name + _TEMPORARY)
+        if self._name + TEMPORARY in disk.names():
+            disk.remove(self._name + TEMPORARY)
+        self._file = disk.create(self._name + TEMPORARY)
 
     def begin(
         self,
@@ -140,7 +139,7 @@ class CheckpointWriter:
         self._file.sync()
         self._file.close()
         self._file = None
-        self._disk.rename(self._name + _TEMPORARY, self._name)
+        self._disk.rename(self._name + TEMPORARY, self._name)
         self._disk.sync_names()
         for name in _names(self._disk):
             if name not in (self._name, f"{PREFIX}{keep}"):
@@ -150,7 +149,7 @@ class CheckpointWriter:
         """It could not be written."""
         if self._file is not None:
             self._file.close()
-            self._disk.remove(self._name + _TEMPORARY)
+            self._disk.remove(self._name + TEMPORARY)
 
     def _write(self, head: bytes, blocks: list[tuple[Any, ...]]) -> None:
         self._append([head, *(_framed(msgpack.packb(block)) for block in blocks)])

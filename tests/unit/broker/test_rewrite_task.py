@@ -13,10 +13,10 @@ from quafka_broker.partitions.errors import CorruptError
 from quafka_broker.partitions.partition import Partition
 from quafka_broker.partitions.producers import Producers
 from quafka_broker.state import BrokerState
-from quafka_broker.wal import rewriter
+from quafka_broker.wal import rewrite_task
 from quafka_broker.wal.disk import RealDisk
 from quafka_broker.wal.log import Log
-from quafka_broker.wal.rewriter import RewritePolicy
+from quafka_broker.wal.rewrite_task import RewritePolicy
 from quafka_broker.wal.segment import Segment, log_name
 from quafka_broker.wal.writer import FsyncPolicy
 from quafka_proto.log_format import APPENDED, REWRITTEN
@@ -45,9 +45,9 @@ async def fill(log: Log) -> None:
 
 
 async def turn(log: Log, policy: RewritePolicy = FAST) -> int:
-    work = log.rewriter(policy, lambda: 0)
+    work = log.rewrite_task(policy, lambda: 0)
     try:
-        return await work.turn()
+        return await work.run_once()
     finally:
         await work.close()
 
@@ -95,7 +95,7 @@ async def test_what_is_dead_is_freed() -> None:
         await fill(log)
         size = log_size(disk)
         segments = len(kinds(log))
-        log.forget(topic_id("a"))
+        log.drop_partition(topic_id("a"))
         log.advance_log_start(topic_id("b"), 55)
         log.advance_log_start(topic_id("c"), 50)
         freed = await turn(log)
@@ -161,7 +161,7 @@ async def test_who_reads_keeps_the_old_files(tmp_path: Path) -> None:
     old = log._contents.segments[0]
     descriptors = len(list(Path("/proc/self/fd").iterdir()))
     whole = old.log.read(0, old.end)
-    log.forget(topic_id("a"))
+    log.drop_partition(topic_id("a"))
     await turn(log)
     assert log._contents.segments[0] is not old
     assert old.log.read(0, old.end) == whole
@@ -188,7 +188,7 @@ async def test_reading_goes_on_while_everything_is_rewritten(tmp_path: Path) -> 
         return count
 
     readers = [asyncio.create_task(read()) for _ in range(3)]
-    log.forget(topic_id("a"))
+    log.drop_partition(topic_id("a"))
     await turn(log)
     stop.set()
     assert min(await asyncio.gather(*readers)) > 1
@@ -245,8 +245,8 @@ async def test_a_stop_in_the_middle_leaves_the_old_segments() -> None:
     disk = MemoryDisk()
     async with open_log(disk, segment_bytes=SEGMENT) as log:
         await fill(log)
-        work = log.rewriter(RewritePolicy(bytes_per_second=10_000), lambda: 0)
-        task = asyncio.create_task(work.turn())
+        work = log.rewrite_task(RewritePolicy(bytes_per_second=10_000), lambda: 0)
+        task = asyncio.create_task(work.run_once())
         while not [name for name in disk.files if name.endswith(".new")]:
             await asyncio.sleep(0.001)
         task.cancel()
@@ -258,12 +258,12 @@ async def test_a_stop_in_the_middle_leaves_the_old_segments() -> None:
 
 
 async def test_it_looks_again_when_something_has_died(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rewriter, "_POLL_SECONDS", 0.01)
+    monkeypatch.setattr(rewrite_task, "_POLL_SECONDS", 0.01)
     disk = MemoryDisk()
     deletions = 0
     async with open_log(disk, segment_bytes=SEGMENT) as log:
         await fill(log)
-        work = log.rewriter(FAST, lambda: deletions)
+        work = log.rewrite_task(FAST, lambda: deletions)
         task = asyncio.create_task(work.run())
         async with asyncio.timeout(10):
             while REWRITTEN not in kinds(log) or APPENDED in kinds(log)[:-1]:
@@ -287,7 +287,7 @@ async def test_what_dies_at_the_last_moment(monkeypatch: pytest.MonkeyPatch) -> 
     disk = MemoryDisk()
     async with open_log(disk, segment_bytes=SEGMENT) as log:
         await fill(log)
-        work = log.rewriter(FAST, lambda: 0)
+        work = log.rewrite_task(FAST, lambda: 0)
         count = work._live_records
 
         async def count_and_delete(segment: Segment) -> int:
@@ -297,7 +297,7 @@ async def test_what_dies_at_the_last_moment(monkeypatch: pytest.MonkeyPatch) -> 
             return live
 
         monkeypatch.setattr(work, "_live_records", count_and_delete)
-        await work.turn()
+        await work.run_once()
         await work.close()
         assert all(segment.entries for segment in log._contents.segments)
         await check(log, dict.fromkeys(NAMES, 59))

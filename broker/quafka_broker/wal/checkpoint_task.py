@@ -13,7 +13,12 @@ from functools import partial
 from typing import Any, TypeVar
 
 from quafka_broker.partitions.partition import PartitionId
-from quafka_broker.wal.checkpoint import CheckpointWriter, Found, SavedPartition, pack_partitions
+from quafka_broker.wal.checkpoint_file import (
+    CheckpointWriter,
+    Found,
+    SavedPartition,
+    pack_partitions,
+)
 from quafka_broker.wal.contents import Contents
 from quafka_broker.wal.disk import Disk
 from quafka_broker.wal.reserve import Reserve
@@ -32,7 +37,7 @@ Any values that msgpack knows. Each step takes a few milliseconds of the event l
 T = TypeVar("T")
 
 
-class Checkpointer:
+class CheckpointTask:
     """One log's checkpoints, one at a time."""
 
     def __init__(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 
-from quafka_broker.wal.disk import Disk
-from quafka_broker.wal.recovery import TEMPORARY, rows_within
+from quafka_broker.wal.disk import TEMPORARY, Disk
+from quafka_broker.wal.recovery import rows_within
 from quafka_broker.wal.scan import Bad, scan
 from quafka_broker.wal.segment import Segment, index_name
 from quafka_proto.log_format import (
@@ -21,7 +21,7 @@ from quafka_proto.log_format import (
 log = logging.getLogger("quafka.broker.wal")
 
 
-def mend_index(disk: Disk, segment: Segment) -> bool:
+def rebuild_index(disk: Disk, segment: Segment) -> bool:
     """Replace a segment's index by one that is made from its log. Blocks; nothing is appended
     meanwhile, and no other file gets its name.
 

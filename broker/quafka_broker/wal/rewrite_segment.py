@@ -21,8 +21,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from quafka_broker.partitions.partition import PartitionId
-from quafka_broker.wal.disk import Buffer, Disk, File
-from quafka_broker.wal.recovery import TEMPORARY
+from quafka_broker.wal.disk import TEMPORARY, Buffer, Disk, File
 from quafka_broker.wal.segment import Segment, index_name, log_name
 from quafka_proto.errors import Malformed
 from quafka_proto.log_format import (
@@ -101,7 +100,7 @@ def examine(segment: Segment, log_start: LogStart, found: Examined) -> Steps:
             yield INDEX_ROW_SIZE * _ROWS_PER_STEP
 
 
-class Rewrite:
+class SegmentRewrite:
     """One segment's new files, until they take the place of the old ones."""
 
     def __init__(self, disk: Disk, segment: Segment, contents: Examined) -> None:
@@ -239,11 +238,11 @@ class Rewrite:
                 pending.append(row._replace(position=self._positions[number]))
             if len(pending) == _ROWS_PER_STEP:
                 new.write([], pending)
-                new.note(pending)
+                new.add_rows(pending)
                 yield 2 * INDEX_ROW_SIZE * _ROWS_PER_STEP
                 pending = []
         new.write([], pending)
-        new.note(pending)
+        new.add_rows(pending)
 
 
 def _neighbours(rows: Sequence[tuple[int, IndexRow]]) -> Iterator[list[tuple[int, IndexRow]]]:
