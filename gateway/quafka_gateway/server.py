@@ -164,7 +164,7 @@ class Gateway:
             for link in self._links
         ]
         for link, reader in zip(self._links, readers, strict=True):
-            link.on_produced = reader.acknowledged
+            link.on_produced = reader.produce_acknowledged
         if len(readers) == 1:
             return self._links[0], readers[0]
         brokers = Brokers(self._links, org_routes)

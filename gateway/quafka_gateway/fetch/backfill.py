@@ -1,10 +1,10 @@
-"""Backfill: chunks of a partition read into the cache, each once, in a lane of their own.
+"""Backfill: reads chunks of a partition into the cache, each once, in a lane of their own.
 
-What lies below a known high watermark is read in chunks whose size does not depend on who asks,
-so that all readers of a place share one read. The lane bounds the bytes of such reads that are on
-the mesh at a time: a poll at the tail never waits behind more than that. While consumers at the
-tail are given records, the reads are small, and the lane rests after each for as long as it took:
-what is left of the processors is theirs.
+Below a known high watermark, partitions are read in chunks whose size does not depend on the
+fetch, so that all readers of a place share one read. The lane bounds the bytes of such reads in
+flight: a poll at the tail never waits for more than that. While consumers at the tail receive
+records, the reads are small, and the lane rests after each read for as long as the read took: the
+rest of the processors' time belongs to those consumers.
 """
 
 from __future__ import annotations
@@ -12,25 +12,25 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 
-from quafka_gateway.fetch.cache import CachedPartition, PartitionKey
-from quafka_gateway.fetch.shared_polls import Ask
+from quafka_gateway.fetch.broker_fetch import BrokerFetch
+from quafka_gateway.fetch.cached_partition import CachedPartition, PartitionKey
 from quafka_gateway.memory import RESPONSE_FLOOR
 from quafka_mesh_ops.ops.records import FetchOp, FetchOps, FetchOpsResp
 from quafka_telemetry import semconv
 from quafka_telemetry.tracing import TraceContext, Tracer
 
 CHUNK = 1 << 20
-"""Bytes of an ordinary read; a batch that is larger is read whole. Fewer where many wait."""
+"""Bytes of an ordinary read; fewer where many reads wait. A larger batch is read whole."""
 LARGEST_CHUNK = 4 << 20
 _LIVE_SECONDS = 0.2
-"""So long after a record for the tail there may be another one soon."""
+"""After a record at the tail, another one is expected for this long."""
 _REST, _LONGEST_REST = 1.0, 0.1
 LARGEST_WINDOW = 8 << 20
-"""Bytes that are read ahead of a reader at most."""
+"""The largest read-ahead of a reader, in bytes."""
 
 
 class Lane:
-    """A bound on bytes under way. One read always passes, however large."""
+    """A bound on the bytes of reads in flight. One read always passes, however large."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -39,18 +39,18 @@ class Lane:
 
     @property
     def share(self) -> int:
-        """Bytes that let everybody who waits have a turn soon."""
+        """The size of a read with which every waiting read has its turn soon."""
         return 4 * self._limit // (1 + len(self._queue))
 
     def enter_now(self, size: int) -> bool:
-        """Take room, if there is and nobody waits for it."""
+        """Take room if there is some and no other read waits for it. Returns whether it did."""
         if self._queue or not self._fits(size):
             return False
         self._used += size
         return True
 
     async def enter(self, size: int) -> None:
-        """Take room, first come first served."""
+        """Wait for room, first come, first served."""
         if self.enter_now(size):
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -80,27 +80,24 @@ class Lane:
         return not self._used or self._used + size <= self._limit
 
 
-class Fills:
-    """Chunk reads under way, by partition and offset; and what is read ahead of sequential readers.
+class Backfill:
+    """The reads of one broker in flight, by partition and offset, and read-ahead for readers."""
 
-    `ask` puts its answer into the cache, unless something has changed meanwhile.
-    """
-
-    def __init__(self, ask: Ask, lane_bytes: int, tracer: Tracer) -> None:
-        self._ask = ask
+    def __init__(self, broker: BrokerFetch, lane_bytes: int, tracer: Tracer) -> None:
+        self._broker = broker
         self._tracer = tracer
         self._lane = Lane(lane_bytes)
         self._running: dict[tuple[PartitionKey, int], asyncio.Task[FetchOpsResp]] = {}
         self._live_until = self._rest_until = 0.0  # loop time
 
     def tail_moved(self) -> None:
-        """A consumer at the tail was given records."""
+        """Record that a consumer at the tail received records."""
         self._live_until = asyncio.get_running_loop().time() + _LIVE_SECONDS
 
     async def fill(
         self, partition: CachedPartition, offset: int, trace: TraceContext | None
     ) -> None:
-        """Read the chunk at `offset` into the cache, or wait for whoever does."""
+        """Read the chunk at `offset` into the cache, or wait for the read in flight."""
         task = self._running.get((partition.key, offset))
         with self._tracer.start(semconv.FILL, trace) as span:
             span.set({semconv.SHARED: task is not None})
@@ -109,32 +106,34 @@ class Fills:
                 task = self._start(partition, offset, size, has_room=False, trace=span.context)
             await asyncio.shield(task)
 
-    def begin(self, partition: CachedPartition, offset: int) -> None:
-        """Read the chunk at `offset` into the cache soon, if it is not there and there is room."""
-        if not partition.ahead_of(offset, 1)[1]:
-            self._ahead(partition, offset, offset, 0)
+    def fill_soon(self, partition: CachedPartition, offset: int) -> None:
+        """Read the chunk at `offset` in the background, if it is missing and the lane has room."""
+        if not partition.cached_from(offset, 1)[1]:
+            self._read_one_ahead(partition, offset, offset, 0)
 
-    def advance(self, partition: CachedPartition, offset: int, end: int) -> None:
-        """A reader was given [offset, end): read ahead, if it came from where it had been."""
+    def read_ahead(self, partition: CachedPartition, offset: int, end: int) -> None:
+        """Read ahead of a reader that received [offset, end), if it reads sequentially."""
         window = partition.readers.get(offset)
         grown = 0 if window is None else min(max(2 * window, CHUNK), LARGEST_WINDOW)
-        partition.expect(end, grown)
+        partition.expect_reader(end, grown)
         if grown:
-            self._read_ahead(partition, end, grown)
+            self._fill_window(partition, end, grown)
 
     async def close(self) -> None:
-        """Stop reading."""
+        """Cancel the reads in flight."""
         tasks = list(self._running.values())
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _read_ahead(self, partition: CachedPartition, reader: int, window: int) -> None:
-        end, size = partition.ahead_of(reader, window)
+    def _fill_window(self, partition: CachedPartition, reader: int, window: int) -> None:
+        end, size = partition.cached_from(reader, window)
         if size < window and end < partition.high_watermark and not partition.dropped:
-            self._ahead(partition, end, reader, window)
+            self._read_one_ahead(partition, end, reader, window)
 
-    def _ahead(self, partition: CachedPartition, offset: int, reader: int, window: int) -> None:
+    def _read_one_ahead(
+        self, partition: CachedPartition, offset: int, reader: int, window: int
+    ) -> None:
         size = self._size(partition, window)
         if (partition.key, offset) in self._running or not self._lane.enter_now(size):
             return
@@ -149,11 +148,11 @@ class Fills:
         reader: int,
         window: int,
     ) -> None:
-        """One chunk ahead of a reader is here: read the next, unless nothing came of this one."""
+        """Read the next chunk ahead of a reader, unless this one brought nothing."""
         if not task.cancelled() and task.exception() is None and window:
-            end, _ = partition.ahead_of(reader, window)
+            end, _ = partition.cached_from(reader, window)
             if end > offset:
-                self._read_ahead(partition, reader, window)
+                self._fill_window(partition, reader, window)
 
     def _start(
         self,
@@ -188,7 +187,7 @@ class Fills:
                 await asyncio.sleep(rest)
             began = loop.time()
             wanted = FetchOp("", key.partition, offset, size, key.topic_id)
-            answer = await self._ask(FetchOps([wanted], max_bytes=size), trace)
+            answer = await self._broker.fetch_accounted(FetchOps([wanted], max_bytes=size), trace)
             if self._tail_is_live:
                 ended = loop.time()
                 rest = min(_REST * (ended - began), _LONGEST_REST)
@@ -202,6 +201,6 @@ class Fills:
         return asyncio.get_running_loop().time() < self._live_until
 
     def _size(self, partition: CachedPartition, window: int) -> int:
-        """Bytes to ask for: what keeps a window full with two reads, and no less than a batch."""
+        """Bytes to read: two reads fill a window, and no read is smaller than a batch."""
         wanted = CHUNK if self._tail_is_live else min(max(CHUNK, window // 2), LARGEST_CHUNK)
         return max(min(wanted, self._lane.share), RESPONSE_FLOOR, partition.largest)

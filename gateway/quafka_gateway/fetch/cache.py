@@ -1,12 +1,11 @@
-"""Record batches that were read before, and what is known of their partitions. Pure.
+"""The fetch cache: record batches of partitions, within a bound in bytes. Pure.
 
 Batches are immutable: a topic's id, a partition and an offset name the same bytes for as long as
-the leader epoch is the same; with a new one, nothing that was known of a partition counts. Whether
-they may still be *served* is another question, which only the broker answers (`read_lease`): the
-caller asks the lease before it asks this.
+the leader epoch is the same. A new leader epoch invalidates everything about a partition. Whether
+the gateway may *serve* from the cache is another question (`lease`), which the caller checks first.
 
-What was read once, as all that a catch-up reads, goes before what was read again: a catch-up of
-gigabytes does not drive out what many consumers read.
+Chunks that were read once are evicted before those that were read again, so that a catch-up of
+gigabytes does not evict what many consumers read.
 """
 
 from __future__ import annotations
@@ -14,10 +13,9 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple
 
-from quafka_gateway.fetch.acknowledged import NEVER, Moment
+from quafka_gateway.fetch.cached_partition import CachedPartition, Chunk, PartitionKey
+from quafka_gateway.fetch.produce_acks import NEVER, Moment
 from quafka_mesh_ops.ops.base import Buffer
 from quafka_mesh_ops.ops.records import MOST_BATCHES, FetchOp, FetchOpResp
 from quafka_proto.records import BATCH_HEADER, TRANSACTIONAL, base_offset
@@ -25,131 +23,54 @@ from quafka_proto.records import BATCH_HEADER, TRANSACTIONAL, base_offset
 _OFFSETS = BATCH_HEADER.part("base_offset", "attributes", "last_offset_delta")
 _CHUNK_OVERHEAD = 1_024
 _BATCH_OVERHEAD = 128
-"""Bytes that Python's objects take, about: small batches must not escape the bound."""
+"""Bytes of Python objects per batch, approximately: small batches must not escape the bound."""
 _SMALL_CHUNK = 64 << 10
-_READERS = 32
 _AGAIN_SHARE = 0.75
+"""Share of the bytes for chunks that were read again, as far as it leaves _ROOM_AHEAD."""
 _ROOM_AHEAD = 32 << 20
-"""For what was read again: so much of the bytes, but not of those that reading ahead needs."""
-
-
-class PartitionKey(NamedTuple):
-    """One partition of one incarnation of a topic: a topic made anew has another id."""
-
-    topic_id: bytes
-    partition: int
-
-
-@dataclass(slots=True, eq=False)
-class Chunk:
-    """Batches side by side, kept and dropped together. Offsets [first, end)."""
-
-    partition: CachedPartition
-    first: int
-    end: int
-    starts: list[int]
-    batches: list[Buffer]
-    size: int
-    was_read: bool = False
-
-
-@dataclass(slots=True, eq=False)
-class CachedPartition:
-    """What is known of one partition.
-
-    The watermarks only grow (within a leader epoch), so that answers may come in any order;
-    `heard` is when one came last (loop time), `asked` when the latest of the questions was sent,
-    and `told` the moment up to which acknowledgements are in them (`acknowledged.py`). `epochs`:
-    what consumers may believe to be the leader epoch, because the broker has let them read with
-    it. `readers`: the offset where a reader is expected next, and how far ahead is read for it.
-    """
-
-    key: PartitionKey
-    name: str = ""
-    leader_epoch: int = -1
-    heard: float = -1.0
-    asked: float = -1.0
-    told: Moment = NEVER
-    high_watermark: int = 0
-    last_stable_offset: int = 0
-    log_start: int = 0
-    epochs: set[int] = field(default_factory=set[int])
-    dropped: bool = False
-    largest: int = 0
-    chunks: list[Chunk] = field(default_factory=list[Chunk])
-    firsts: list[int] = field(default_factory=list[int])
-    readers: OrderedDict[int, int] = field(default_factory=OrderedDict[int, int])
-
-    def readable_to(self, isolation_level: int) -> int:
-        """The first offset that a consumer may not read."""
-        return self.last_stable_offset if isolation_level else self.high_watermark
-
-    def ahead_of(self, offset: int, enough: int) -> tuple[int, int]:
-        """Where the batches from `offset` on end, and their bytes; at least `enough` will do."""
-        at = bisect_right(self.firsts, offset) - 1
-        size = 0
-        while 0 <= at < len(self.chunks) and size < enough:
-            chunk = self.chunks[at]
-            if not chunk.first <= offset < chunk.end:
-                break
-            offset = chunk.end
-            size += chunk.size
-            at += 1
-        return offset, size
-
-    def grow(self, high_watermark: int, last_stable_offset: int) -> None:
-        """The broker has said that the watermarks are there, or beyond."""
-        self.high_watermark = max(self.high_watermark, high_watermark)
-        self.last_stable_offset = max(self.last_stable_offset, last_stable_offset)
-
-    def expect(self, offset: int, window: int) -> None:
-        """A reader will ask for `offset` next."""
-        self.readers[offset] = max(window, self.readers.get(offset, 0))
-        self.readers.move_to_end(offset)
-        if len(self.readers) > _READERS:
-            self.readers.popitem(last=False)
+"""Bytes that only chunks that were not read again may use, such as those of the read-ahead."""
 
 
 class FetchCache:
-    """Partitions by id and by name, and their batches up to a bound in bytes."""
+    """Partitions by id and by name, and their batches within a bound in bytes."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._partitions: dict[PartitionKey, CachedPartition] = {}
         self._names: dict[tuple[str, int], CachedPartition] = {}
-        # Both: the one that was not used for longest comes first.
+        # Both from the least to the most recently used.
         self._once: OrderedDict[Chunk, None] = OrderedDict()
         self._again: OrderedDict[Chunk, None] = OrderedDict()
         self._again_size = 0
         self._again_limit = max(0, min(int(limit * _AGAIN_SHARE), limit - _ROOM_AHEAD))
         self.size = 0
-        """Bytes held, with what the objects around them take."""
+        """Bytes of the batches and of the objects around them."""
 
     def find(self, op: FetchOp) -> CachedPartition | None:
-        """What is known of the partition that an op addresses."""
+        """The partition that an op addresses, if it is here."""
         if op.topic_id:
             found = self._partitions.get(PartitionKey(op.topic_id, op.partition))
             return found if found is None or not op.topic or op.topic == found.name else None
         return self._names.get((op.topic, op.partition))
 
-    def known(self, topic_id: bytes, partition: int) -> CachedPartition | None:
-        """What is known of this partition of the topic with this id."""
+    def find_by_id(self, topic_id: bytes, partition: int) -> CachedPartition | None:
+        """The partition of the topic with this id, if it is here."""
         return self._partitions.get(PartitionKey(topic_id, partition))
 
-    def learn(
+    def store(
         self,
         op: FetchOp,
         answer: FetchOpResp,
-        now: float,
+        received_at: float,
         *,
-        asked: float = -1.0,
-        told: Moment = NEVER,
+        requested_at: float = -1.0,
+        includes_acks: Moment = NEVER,
         alone: bool = True,
     ) -> None:
-        """Keep the watermarks and the batches of an answer without error.
+        """Keep the watermarks and the batches of an answer without an error.
 
-        `asked`, `told`: when the op was sent. `alone`: nobody else's batches came with these, in
-        the same piece of memory.
+        `requested_at`, `includes_acks`: when the op was sent, as loop time and as a moment.
+        `alone`: no other partition's batches share the piece of memory that holds these.
         """
         topic_id = op.topic_id or answer.topic_id
         if not topic_id:
@@ -158,8 +79,8 @@ class FetchCache:
         partition = self._partitions.get(key)
         if partition is not None and answer.leader_epoch != partition.leader_epoch:
             if answer.leader_epoch < partition.leader_epoch:
-                return  # it was under way while the epoch changed
-            self._forget(partition)
+                return  # the answer of an op that was in flight while the epoch changed
+            self._drop(partition)
             partition = None
         if partition is None:
             partition = CachedPartition(key, leader_epoch=answer.leader_epoch)
@@ -167,16 +88,16 @@ class FetchCache:
         if op.topic:
             partition.name = op.topic
             self._names[op.topic, op.partition] = partition
-        partition.heard = now
-        partition.asked = max(partition.asked, asked)
-        partition.told = max(partition.told, told)
+        partition.received_at = received_at
+        partition.requested_at = max(partition.requested_at, requested_at)
+        partition.includes_acks = max(partition.includes_acks, includes_acks)
         partition.epochs.add(op.current_leader_epoch)
-        partition.grow(answer.high_watermark, answer.last_stable_offset)
+        partition.raise_watermarks(answer.high_watermark, answer.last_stable_offset)
         partition.log_start = max(partition.log_start, answer.log_start_offset)
         if answer.records:
-            self._insert(partition, answer.records if alone else _alone(answer.records))
+            self._insert(partition, answer.records if alone else _copies(answer.records))
 
-    def take(
+    def read(
         self,
         partition: CachedPartition,
         offset: int,
@@ -189,8 +110,8 @@ class FetchCache:
         """Whole batches from the one that holds `offset` on, below `upto`, within `limit` bytes
         and `most` batches.
 
-        Returns them, their size, and the offset behind them. With `at_least_one` the first is
-        returned however large.
+        Returns the batches, their size, and the offset after them. With `at_least_one` the first
+        batch is returned however large.
         """
         taken: list[Buffer] = []
         size = 0
@@ -209,7 +130,7 @@ class FetchCache:
                 at += 1
                 continue
             for number in range(i, len(chunk.batches)):
-                batch, end = chunk.batches[number], _end(chunk, number)
+                batch, end = chunk.batches[number], chunk.end_of(number)
                 full = size + len(batch) > limit or len(taken) >= most
                 if end > upto or (full and (taken or not at_least_one)):
                     return taken, size, offset
@@ -219,9 +140,11 @@ class FetchCache:
             at += 1
         return taken, size, offset
 
-    def was_read(self, partition: CachedPartition, offset: int, end: int) -> None:
-        """A consumer was given [offset, end). Chunks that begin there and were read before count
-        as read again."""
+    def mark_read(self, partition: CachedPartition, offset: int, end: int) -> None:
+        """Record that a consumer has read [offset, end).
+
+        Chunks that begin there count as read again if it is not their first time.
+        """
         at = bisect_left(partition.firsts, offset)
         while at < len(partition.chunks) and partition.firsts[at] < end:
             chunk = partition.chunks[at]
@@ -238,25 +161,23 @@ class FetchCache:
             self._once[chunk] = None
 
     def drop(self, topic: str, topic_id: bytes, partition: int) -> None:
-        """Forget a partition, or with -1 all of the topic's."""
+        """Drop a partition; -1: all partitions of the topic."""
         if partition >= 0:
             known = self._partitions.get(PartitionKey(topic_id, partition))
             named = self._names.get((topic, partition))
-            gone = [found for found in (known, named) if found is not None]
+            dropped = [found for found in (known, named) if found is not None]
         else:
-            gone = [known for key, known in self._partitions.items() if key.topic_id == topic_id]
-            gone += [known for name, known in self._names.items() if name[0] == topic]
-        for found in gone:
-            self._forget(found)
+            dropped = [known for key, known in self._partitions.items() if key.topic_id == topic_id]
+            dropped += [known for name, known in self._names.items() if name[0] == topic]
+        for found in dropped:
+            self._drop(found)
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Drop everything."""
         for partition in [*self._partitions.values(), *self._names.values()]:
-            self._forget(partition)
+            self._drop(partition)
 
-    # --- inside -----------------------------------------------------------------------------
-
-    def _forget(self, partition: CachedPartition) -> None:
+    def _drop(self, partition: CachedPartition) -> None:
         partition.dropped = True
         for chunk in partition.chunks:
             self._remove(chunk)
@@ -265,7 +186,7 @@ class FetchCache:
         self._names.pop((partition.name, partition.key.partition), None)
 
     def _insert(self, partition: CachedPartition, batches: Sequence[Buffer]) -> None:
-        """Keep the batches that are not there yet; none from a transaction's first batch on."""
+        """Keep new batches, up to the first transactional one."""
         partition.largest = max(partition.largest, *map(len, batches))
         at = bisect_right(partition.firsts, base_offset(batches[0])) - 1
         begin = partition.chunks[at].end if at >= 0 else 0
@@ -286,7 +207,7 @@ class FetchCache:
         if not kept or sum(map(len, kept)) > self._limit // 4:
             return
         if len(kept) < len(batches):
-            kept = _alone(kept)
+            kept = _copies(kept)
         before = partition.chunks[at] if at >= 0 else None
         if before is not None and before.end == starts[0] and before.size < _SMALL_CHUNK:
             self._remove(before)
@@ -305,9 +226,9 @@ class FetchCache:
 
     def _evict(self) -> None:
         while self.size > self._limit:
-            # Not all of what is new, or nobody could be read ahead of.
-            many = self.size - self._again_size > self._limit - self._again_limit
-            chunk = next(iter(self._once if many or not self._again else self._again))
+            # `once` keeps a reserve, for the read-ahead: within it, `again` gives way.
+            beyond_reserve = self.size - self._again_size > self._limit - self._again_limit
+            chunk = next(iter(self._once if beyond_reserve or not self._again else self._again))
             self._remove(chunk)
             partition = chunk.partition
             at = bisect_left(partition.firsts, chunk.first)
@@ -324,14 +245,9 @@ class FetchCache:
         return self._again if chunk in self._again else self._once
 
 
-def _alone(batches: Sequence[Buffer]) -> list[Buffer]:
-    """Copies, where the batches are parts of something larger that would be kept with them."""
+def _copies(batches: Sequence[Buffer]) -> list[Buffer]:
+    """The batches without the larger piece of memory that holds them, which would be kept too."""
     return [bytes(batch) for batch in batches]
-
-
-def _end(chunk: Chunk, number: int) -> int:
-    """The offset behind one of a chunk's batches, which lie side by side."""
-    return chunk.starts[number + 1] if number + 1 < len(chunk.starts) else chunk.end
 
 
 def _cost(chunk: Chunk) -> int:

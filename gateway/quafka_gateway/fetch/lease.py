@@ -1,7 +1,8 @@
-"""The gateway's lease: the broker's word that what was read may be served again.
+"""The gateway's lease: the broker's promise that what the gateway has read may be served again.
 
-While it is valid, nothing that was learned under it has changed without this gateway having been
-told (`quafka_broker.leases`). It is asked for only while it is of use.
+While the lease is valid, the broker changes nothing that the gateway has read under it before the
+gateway has heard of the change (`quafka_broker.leases`). The gateway holds the lease only while
+fetches use it.
 """
 
 from __future__ import annotations
@@ -9,11 +10,13 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
+from typing import Protocol
 
 from quafka_gateway.cluster.broker_link import UnavailableError
+from quafka_gateway.fetch.cache import FetchCache
 from quafka_mesh_ops.errors import OpFailedError
-from quafka_mesh_ops.ops.leases import Change, HoldLease, HoldLeaseResp
+from quafka_mesh_ops.ops.leases import HoldLease, HoldLeaseResp
 
 _UNUSED_SECONDS = 5.0
 _RETRY_SECONDS = 0.5
@@ -21,44 +24,50 @@ _PACE_SECONDS = 0.02  # a broker that drains answers at once
 
 
 def boot_clock() -> float:
-    """Seconds, also those that the machine was suspended for."""
+    """Seconds since the machine started, including those for which it was suspended."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
+class LeaseBroker(Protocol):
+    """The broker that grants the lease."""
+
+    async def hold_lease(self, op: HoldLease) -> HoldLeaseResp:
+        """Confirm the last answer. The broker answers with changes, or to prolong the lease."""
+        ...
+
+
 class ReadLease:
-    """Holds the lease while it is used, and hands on what the broker says has changed."""
+    """Holds the lease while fetches use it, and drops from the cache what the broker changes."""
 
     def __init__(
-        self,
-        ask: Callable[[HoldLease], Awaitable[HoldLeaseResp]],
-        on_changes: Callable[[list[Change]], None],
-        on_forget: Callable[[], None],
-        clock: Callable[[], float] = boot_clock,
+        self, broker: LeaseBroker, cache: FetchCache, clock: Callable[[], float] = boot_clock
     ) -> None:
-        self._ask = ask
-        self._on_changes = on_changes
-        self._on_forget = on_forget
+        self.generation = 0
+        """How many times the broker has changed something. A read that began in an earlier
+        generation is neither kept nor shared."""
+        self._broker = broker
+        self._cache = cache
         self._clock = clock
         self._holder = os.urandom(16)
         self._incarnation = b""
-        self._heard = -1
+        self._serial = -1
         self._until = 0.0
         self._used = 0.0
         self._keeper: asyncio.Task[None] | None = None
 
     @property
     def valid(self) -> bool:
-        """Whether what is known may be served at this moment."""
+        """Whether the cache may be served at this moment."""
         return self._clock() < self._until
 
     def use(self) -> None:
-        """Hold it for the next seconds. It becomes valid a moment later."""
+        """Hold the lease for the next seconds. It becomes valid with the broker's answer."""
         self._used = self._clock()
         if self._keeper is None or self._keeper.done():
             self._keeper = asyncio.get_running_loop().create_task(self._keep())
 
     async def close(self) -> None:
-        """Ask no more."""
+        """Stop holding the lease."""
         self._until = 0.0
         if self._keeper is not None:
             self._keeper.cancel()
@@ -67,21 +76,25 @@ class ReadLease:
     async def _keep(self) -> None:
         while self._clock() - self._used < _UNUSED_SECONDS:
             asked = self._clock()
+            op = HoldLease(self._holder, self._incarnation, self._serial)
             try:
-                answer = await self._ask(HoldLease(self._holder, self._incarnation, self._heard))
+                answer = await self._broker.hold_lease(op)
             except (UnavailableError, OpFailedError):
-                # Not invalid yet: the broker waits for us for as long as it said.
+                # The lease stays valid until its end: the broker changes nothing before that.
                 await asyncio.sleep(_RETRY_SECONDS)
                 continue
-            self._hear(answer)
+            self._apply(answer)
             self._until = asked + answer.valid_ms / 1000
             if answer.valid_ms:
                 await asyncio.sleep(max(0.0, asked + _PACE_SECONDS - self._clock()))
 
-    def _hear(self, answer: HoldLeaseResp) -> None:
+    def _apply(self, answer: HoldLeaseResp) -> None:
         if answer.forget or answer.incarnation != self._incarnation:
-            self._on_forget()
+            self.generation += 1
+            self._cache.clear()
         elif answer.changes:
-            self._on_changes(answer.changes)
+            self.generation += 1
+            for change in answer.changes:
+                self._cache.drop(change.topic, change.topic_id, change.partition)
         self._incarnation = answer.incarnation
-        self._heard = answer.serial
+        self._serial = answer.serial

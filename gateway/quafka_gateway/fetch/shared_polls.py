@@ -1,78 +1,77 @@
-"""Identical fetches are one op: who asks the same as somebody who is waiting shares the answer.
+"""Identical fetches share one op: a fetch joins an op in flight that asks for the same.
 
-An answer may be shared if it is true of a moment after the request arrived (ADR on leases):
+A fetch may take an answer that is true of a moment after the fetch arrived (docs/adr/0012):
 
-- one with records or watermarks: what was read since the op was sent is unchanged while the lease
-  is valid and nobody has said otherwise. It must have what was acknowledged before the request
-  arrived: the caller checks that (`Covers`);
-- an empty one: that there is nothing to read is true of the moment when the broker's wait ended,
-  not of the one when the op was sent. It serves those who came before that moment.
+- an answer with records or watermarks: everything read since the op was sent is unchanged while
+  the lease is valid and its generation the same. The answer must also include the produces that
+  were acknowledged before the fetch arrived;
+- an empty answer: it is true of the moment when the broker's wait ended, not of the one when the
+  op was sent. It serves the fetches that arrived before the wait ended.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from quafka_gateway.cluster import parked
-from quafka_gateway.fetch.acknowledged import Moment
+from quafka_gateway.fetch.broker_fetch import BrokerFetch
+from quafka_gateway.fetch.cached_partition import CachedPartition
+from quafka_gateway.fetch.produce_acks import Moment, ProduceAcks
 from quafka_mesh_ops.ops.records import FetchOp, FetchOps, FetchOpsResp
 from quafka_telemetry import semconv
 from quafka_telemetry.tracing import TraceContext, Tracer
 
-Ask = Callable[[FetchOps, TraceContext | None], Awaitable[FetchOpsResp]]
-Covers = Callable[[FetchOpsResp], bool]
-"""Whether an answer has what was acknowledged when the request arrived."""
-Key = tuple[tuple[FetchOp, ...], int, int, int]
+_Key = tuple[tuple[FetchOp, ...], int, int, int]
+Known = Sequence[CachedPartition | None]
+"""What the cache has of each partition of an op."""
 
 
 @dataclass(slots=True, eq=False)
 class _Poll:
-    """One op on its way, and how many wait for it."""
+    """One op in flight.
 
-    key: Key
+    Attributes:
+        began: loop time.
+        ends: loop time when the broker's wait is over, at the earliest.
+        moment: when it began, counted in acknowledgements.
+        generation: the lease's, when it began.
+    """
+
+    key: _Key
     task: asyncio.Task[FetchOpsResp]
-    began: float  # loop time
-    ends: float  # loop time when the broker's wait is over, at the earliest
-    moment: Moment  # when it began, as acknowledgements are counted
+    began: float
+    ends: float
+    moment: Moment
+    generation: int
     waiters: int = 0
 
 
-@dataclass(slots=True, eq=False)
 class SharedPolls:
-    """Ops that are parked at the broker or on their way, by what they ask."""
+    """The polls of one broker that are in flight or parked there, by what they ask for."""
 
-    ask: Ask
-    shareable: Callable[[], bool]
-    tracer: Tracer = field(default_factory=Tracer)
-    now: Callable[[], Moment] = int
-    _polls: dict[int, _Poll] = field(default_factory=dict[int, _Poll])  # by their key's hash
+    def __init__(self, broker: BrokerFetch, tracer: Tracer) -> None:
+        self._broker = broker
+        self._tracer = tracer
+        self._polls: dict[int, _Poll] = {}  # by the hash of their key
 
-    def detach(self) -> None:
-        """From now on nobody joins what was asked before."""
-        self._polls.clear()
+    async def fetch(self, op: FetchOps, known: Known, trace: TraceContext | None) -> FetchOpsResp:
+        """The answer to `op`, from an op of its own or a shared one.
 
-    async def fetch(
-        self,
-        op: FetchOps,
-        trace: TraceContext | None,
-        since: Callable[[Moment], Covers] = lambda _: lambda _: True,
-    ) -> FetchOpsResp:
-        """The answer to `op`, asked for or shared. Cancelled with the last who waits for it.
-
-        `since`: what an answer has to have that was asked for at an earlier moment.
+        The broker's op is cancelled with the last fetch that waits for it.
         """
         loop = asyncio.get_running_loop()
+        lease, acks = self._broker.lease, self._broker.acks
         arrived = loop.time()
         deadline = arrived + op.max_wait_ms / 1000
-        key: Key = (tuple(op.partitions), op.min_bytes, op.max_bytes, op.isolation_level)
-        number = hash(key)  # once: it is long with a thousand partitions
-        nothing: FetchOpsResp | None = None  # an empty answer that serves us
-        while loop.time() < deadline and self.shareable():
+        key: _Key = (tuple(op.partitions), op.min_bytes, op.max_bytes, op.isolation_level)
+        number = hash(key)  # once: the key is long with a thousand partitions
+        nothing: FetchOpsResp | None = None  # an empty answer that serves this fetch
+        while loop.time() < deadline and lease.valid:
             poll = self._polls.get(number)
-            if poll is None:
-                # With its whole wait, which others may need; we leave it when ours is over.
+            if poll is None or poll.generation != lease.generation:
+                # It gets the whole wait, which later fetches may need; this one leaves earlier.
                 poll = self._begin(key, number, op, trace)
                 if nothing is None:
                     mine = await self._wait(number, poll, None)
@@ -82,10 +81,10 @@ class SharedPolls:
             elif poll.key != key:
                 break
             else:
-                covers = since(poll.moment)
-                with self.tracer.start(semconv.GATEWAY_PARK, trace):
+                needed = _acknowledged_ends(acks, known, poll.moment)
+                with self._tracer.start(semconv.GATEWAY_PARK, trace):
                     answer = await self._wait(number, poll, deadline)
-                if answer is not None and _has_records(answer) and not covers(answer):
+                if answer is not None and _has_records(answer) and not _reaches(answer, needed):
                     break
             if answer is None or not _may_be_shared(answer):
                 break
@@ -96,48 +95,68 @@ class SharedPolls:
             nothing = answer
         if nothing is not None and loop.time() >= deadline:
             return nothing
-        answer = await self.ask(replace(op, max_wait_ms=_ms(deadline)), trace)
+        answer = await self._broker.fetch(replace(op, max_wait_ms=_ms_until(deadline)), trace)
         parked.note(answer.parked_us / 1e6)
         return answer
 
-    def _begin(self, key: Key, number: int, op: FetchOps, trace: TraceContext | None) -> _Poll:
+    def _begin(self, key: _Key, number: int, op: FetchOps, trace: TraceContext | None) -> _Poll:
         loop = asyncio.get_running_loop()
-        task = loop.create_task(self._run(op, trace))
-        now = loop.time()
-        ends = now + op.max_wait_ms / 1000
-        poll = self._polls[number] = _Poll(key, task, now, ends, self.now())
-        task.add_done_callback(lambda _: self._over(number, poll))
+        task = loop.create_task(self._broker.fetch(op, trace))
+        began = loop.time()
+        ends = began + op.max_wait_ms / 1000
+        moment, generation = self._broker.acks.now, self._broker.lease.generation
+        poll = self._polls[number] = _Poll(key, task, began, ends, moment, generation)
+        task.add_done_callback(lambda _: self._remove(number, poll))
         return poll
 
-    async def _run(self, op: FetchOps, trace: TraceContext | None) -> FetchOpsResp:
-        return await self.ask(op, trace)
-
-    def _over(self, number: int, poll: _Poll) -> None:
+    def _remove(self, number: int, poll: _Poll) -> None:
         if self._polls.get(number) is poll:
             del self._polls[number]
 
     async def _wait(self, number: int, poll: _Poll, until: float | None) -> FetchOpsResp | None:
-        """The poll's answer; None: `until` came first."""
+        """The poll's answer; None if loop time `until` comes first."""
         poll.waiters += 1
         loop = asyncio.get_running_loop()
-        came = loop.time()
+        joined_at = loop.time()
         try:
-            timeout = None if until is None else until - came
+            timeout = None if until is None else until - joined_at
             done, _ = await asyncio.wait({poll.task}, timeout=timeout)
             now = loop.time()
             if not done:
-                parked.note(now - came)
+                parked.note(now - joined_at)
                 return None
             answer = poll.task.result()
-            # Who came later has seen the end of the op: what was not parked of it is his as well.
+            # The non-parked time is at the end of the op: late joiners are charged it, too.
             at_work = now - poll.began - answer.parked_us / 1e6
-            parked.note(now - came - at_work)
+            parked.note(now - joined_at - at_work)
             return answer
         finally:
             poll.waiters -= 1
             if not poll.waiters and not poll.task.done():
-                self._over(number, poll)
+                self._remove(number, poll)
                 poll.task.cancel()
+
+
+def _acknowledged_ends(acks: ProduceAcks, known: Known, moment: Moment) -> list[int] | None:
+    """The high watermarks that an op sent at `moment` must show to a fetch that arrives now.
+
+    None: they are not known. Empty: nothing was acknowledged since.
+    """
+    if acks.now == moment:
+        return []
+    ends: list[int] = []
+    for partition in known:
+        if partition is None or acks.any_since(partition.includes_acks, *partition.key):
+            return None
+        ends.append(partition.high_watermark)
+    return ends
+
+
+def _reaches(answer: FetchOpsResp, ends: list[int] | None) -> bool:
+    if not ends:
+        return ends is not None
+    parts = zip(answer.partitions, ends, strict=True)
+    return all(part.high_watermark >= end for part, end in parts)
 
 
 def _has_records(answer: FetchOpsResp) -> bool:
@@ -148,5 +167,5 @@ def _may_be_shared(answer: FetchOpsResp) -> bool:
     return answer.leased and not any(part.error_code for part in answer.partitions)
 
 
-def _ms(deadline: float) -> int:
+def _ms_until(deadline: float) -> int:
     return max(0, int((deadline - asyncio.get_running_loop().time()) * 1000))

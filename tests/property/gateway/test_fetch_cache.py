@@ -53,20 +53,20 @@ def test_what_is_taken_is_a_run_of_the_log(
         if len(step) == 2:
             first, count = step
             batches = [batch for _, batch in LOG[first : first + count]]
-            cache.learn(OP, FetchOpResp([*batches], END, 0, 0, END), 0.0)
+            cache.store(OP, FetchOpResp([*batches], END, 0, 0, END), 0.0)
             assert cache.size <= room
             continue
         offset, upto, limit, at_least_one = step
         partition = cache.find(OP)
         if partition is None:
             continue
-        taken, size, end = cache.take(partition, offset, upto, limit, at_least_one=at_least_one)
+        taken, size, end = cache.read(partition, offset, upto, limit, at_least_one=at_least_one)
         assert size == sum(map(len, taken))
         assert size <= limit or (at_least_one and len(taken) == 1)
         if not taken:
             assert end == offset
             continue
-        cache.was_read(partition, offset, end)
+        cache.mark_read(partition, offset, end)
         number = max(i for i, start in enumerate(STARTS) if start <= offset)
         assert taken == [batch for _, batch in LOG[number : number + len(taken)]]
         assert end == [*STARTS, END][number + len(taken)] <= upto
@@ -79,7 +79,7 @@ def _keep(cache: FetchCache, topic: str, numbers: range) -> None:
         batch = build_batch([Record(0, 0, None, bytes(10_000), [])])
         struct.pack_into(">q", batch, 0, number)
         op = FetchOp(topic, 0, number, 0, topic.encode() * 16)
-        cache.learn(op, FetchOpResp([bytes(batch)], 1_000, 0, 0, 1_000), 0.0)
+        cache.store(op, FetchOpResp([bytes(batch)], 1_000, 0, 0, 1_000), 0.0)
 
 
 def _read(cache: FetchCache, topic: str, numbers: range) -> int:
@@ -88,8 +88,8 @@ def _read(cache: FetchCache, topic: str, numbers: range) -> int:
     assert partition is not None
     found = 0
     for number in numbers:
-        taken, _, end = cache.take(partition, number, 1_000, 1 << 20, at_least_one=True)
-        cache.was_read(partition, number, end)
+        taken, _, end = cache.read(partition, number, 1_000, 1 << 20, at_least_one=True)
+        cache.mark_read(partition, number, end)
         found += bool(taken)
     return found
 
@@ -117,7 +117,7 @@ def test_what_is_forgotten_is_gone(steps: list[tuple[int, int]]) -> None:
     cache = FetchCache(1 << 20)
     for first, count in steps:
         batches = [batch for _, batch in LOG[first : first + count]]
-        cache.learn(OP, FetchOpResp([*batches], END), 0.0)
+        cache.store(OP, FetchOpResp([*batches], END), 0.0)
     cache.drop("t", OP.topic_id, -1)
     assert cache.size == 0
     assert cache.find(OP) is None
@@ -131,15 +131,15 @@ def test_a_new_leader_epoch_leaves_nothing_of_the_one_before() -> None:
     def answer(batches: list[bytes], end: int, epoch: int) -> FetchOpResp:
         return FetchOpResp([*batches], end, 0, 0, end, leader_epoch=epoch)
 
-    cache.learn(OP, answer([first, second], END, 1), 0.0)
+    cache.store(OP, answer([first, second], END, 1), 0.0)
     before = cache.find(OP)
     assert before is not None
-    cache.learn(OP, answer([first], start, 2), 0.0)
+    cache.store(OP, answer([first], start, 2), 0.0)
     now = cache.find(OP)
     assert now is not None
     assert before.dropped
     assert (now.high_watermark, now.leader_epoch, now.epochs) == (start, 2, {-1})
-    cache.learn(OP, answer([first, second], END, 1), 0.0)  # it was under way meanwhile
+    cache.store(OP, answer([first, second], END, 1), 0.0)  # it was under way meanwhile
     assert cache.find(OP) is now
     assert now.high_watermark == start
-    assert cache.take(now, 0, END, 1 << 20, at_least_one=True)[0] == [first]
+    assert cache.read(now, 0, END, 1 << 20, at_least_one=True)[0] == [first]

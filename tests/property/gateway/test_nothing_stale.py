@@ -14,7 +14,7 @@ from unittest.mock import patch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quafka_gateway.fetch import watermarks
+from quafka_gateway.fetch import watermark_refresh
 from quafka_proto.errors import ErrorCode
 from tests.unit.broker.tools import ORG
 from tests.unit.gateway.near_broker import Edge, running_edge, values
@@ -127,5 +127,5 @@ STEPS = st.sampled_from(["fetch"] * 6 + ["produce"] * 3 + ["anew", "cut"])
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 1 << 30), st.lists(STEPS, min_size=10, max_size=60))
 def test_no_answer_is_older_than_its_request(seed: int, steps: list[str]) -> None:
-    with patch.object(watermarks, "MAX_AGE_SECONDS", _MAX_AGE):
+    with patch.object(watermark_refresh, "MAX_AGE_SECONDS", _MAX_AGE):
         asyncio.run(run(seed, steps))

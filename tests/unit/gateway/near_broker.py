@@ -5,12 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from typing import cast
 
 from quafka_broker.leases import LEASE_SECONDS
 from quafka_broker.ops import fetch, produce
 from quafka_broker.state import BrokerState
-from quafka_gateway.cluster.broker_link import BrokerLink
 from quafka_gateway.fetch.reader import FetchReader
 from quafka_gateway.memory import ResponseMemory
 from quafka_mesh_ops.ops.leases import HoldLease, HoldLeaseResp
@@ -62,16 +60,14 @@ class Edge:
         self.state = state
         self.broker = NearBroker(state)
         self.memory = ResponseMemory(256 << 20)
-        self.reader = FetchReader(
-            cast(BrokerLink, self.broker), self.memory, cache_bytes, backfill_bytes=4 << 20
-        )
+        self.reader = FetchReader(self.broker, self.memory, cache_bytes, backfill_bytes=4 << 20)
 
     async def produce_here(self, *values: bytes, topic: str = "t") -> int:
         """Produce through this gateway; returns the offset behind the records, -1 for an error."""
         op = ProduceOps([ProduceOp(topic, 0, batch_of(*values))])
         answers = (await produce.handle(self.state, context(), op)).partitions
         await asyncio.sleep(self.broker.delay_ack)
-        self.reader.acknowledged(op, answers)
+        self.reader.produce_acknowledged(op, answers)
         return -1 if answers[0].error_code else answers[0].base_offset + len(values)
 
     async def produce(self, *values: bytes, topic: str = "t", partition: int = 0) -> int:

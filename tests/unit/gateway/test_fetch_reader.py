@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from quafka_gateway.fetch import watermarks
+from quafka_gateway.fetch import watermark_refresh
 from quafka_mesh_ops.ops.records import FetchOp, FetchOps
 from quafka_proto.errors import ErrorCode
 from tests.unit.broker.tools import ORG
@@ -210,8 +210,8 @@ async def test_an_answer_is_not_shared_with_whom_it_shows_less_than_was_acknowle
 async def test_readers_of_what_does_not_grow_cost_few_questions(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(watermarks, "MAX_AGE_SECONDS", 0.08)
-    monkeypatch.setattr(watermarks, "_SOON_SECONDS", 0.02)
+    monkeypatch.setattr(watermark_refresh, "MAX_AGE_SECONDS", 0.08)
+    monkeypatch.setattr(watermark_refresh, "_REFRESH_SECONDS", 0.02)
     async with running_edge() as edge:
         await edge.produce(b"a")
         await edge.with_lease()

@@ -1,8 +1,8 @@
-"""How old the watermarks in an answer from memory may be, and asking for them again.
+"""The age of the watermarks in answers from memory, and their refresh.
 
-Under a lease, what was read stays true; but partitions grow, and only the broker knows how far.
-An answer from memory shows every record whose produce this gateway had acknowledged when the
-fetch came, and every record that is older than `MAX_AGE_SECONDS`, whoever acknowledged it.
+Under a lease, cached records stay true; but partitions grow, and only the broker knows how far.
+An answer from memory shows every record that this gateway had acknowledged before the fetch
+arrived, and every record older than `MAX_AGE_SECONDS`, whichever gateway acknowledged it.
 """
 
 from __future__ import annotations
@@ -10,45 +10,43 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from quafka_gateway.fetch.acknowledged import Acknowledged
-from quafka_gateway.fetch.cache import CachedPartition, PartitionKey
-from quafka_gateway.fetch.shared_polls import Ask
+from quafka_gateway.fetch.broker_fetch import BrokerFetch
+from quafka_gateway.fetch.cached_partition import CachedPartition, PartitionKey
 from quafka_mesh_ops.ops.records import FetchOp, FetchOps, FetchOpsResp
 from quafka_telemetry.tracing import TraceContext
 
 MAX_AGE_SECONDS = 0.2
-"""How long ago a watermark was heard at most, when it is in an answer from memory."""
-_SOON_SECONDS = MAX_AGE_SECONDS / 2
-"""From this age on it is asked for in the background, so that readers need not wait for it."""
-_BYTES = 64 << 10  # of records that have come since, in an answer about watermarks
+"""The greatest age of a watermark in an answer from memory."""
+_REFRESH_SECONDS = MAX_AGE_SECONDS / 2
+"""From this age on, a use refreshes the watermark in the background: readers need not wait."""
+_BYTES = 64 << 10  # of records that have arrived since, in an answer about watermarks
 
 
-class Watermarks:
-    """Whether the watermarks of partitions are fresh, and questions about those that are not."""
+class WatermarkRefresh:
+    """Decides whether watermarks are fresh, and asks the broker for those that are not."""
 
-    def __init__(self, ask: Ask, acknowledged: Acknowledged) -> None:
-        """`ask` puts its answers into the cache, if they may be kept."""
-        self._ask = ask
-        self._acknowledged = acknowledged
+    def __init__(self, broker: BrokerFetch) -> None:
+        self._broker = broker
+        self._acks = broker.acks
         self._running: dict[PartitionKey, asyncio.Task[FetchOpsResp]] = {}
 
     def is_fresh(self, partition: CachedPartition, arrived: float) -> bool:
-        """Whether a fetch that came at loop time `arrived` may be answered with them."""
-        if partition.asked >= arrived:
+        """Whether the watermarks may answer a fetch that arrived at loop time `arrived`."""
+        if partition.requested_at >= arrived:
             return True
         now = asyncio.get_running_loop().time()
-        if partition.heard < now - MAX_AGE_SECONDS:
+        if partition.received_at < now - MAX_AGE_SECONDS:
             return False
-        if self._acknowledged.since(partition.told, *partition.key):
+        if self._acks.any_since(partition.includes_acks, *partition.key):
             return False
-        if partition.heard < now - _SOON_SECONDS and partition.key not in self._running:
+        if partition.received_at < now - _REFRESH_SECONDS and partition.key not in self._running:
             self._begin([partition], None)
         return True
 
-    async def ask_again(
+    async def refresh(
         self, partitions: Sequence[CachedPartition], trace: TraceContext | None, *, join: bool
     ) -> None:
-        """Ask for these; with `join`, wait for questions that are on their way instead."""
+        """Refresh the watermarks; with `join`, wait for ops in flight instead of sending others."""
         new = [p for p in partitions if not (join and p.key in self._running)]
         tasks = {self._running[p.key] for p in partitions if join and p.key in self._running}
         if new:
@@ -56,7 +54,7 @@ class Watermarks:
         await asyncio.wait(tasks)
 
     async def close(self) -> None:
-        """Stop asking."""
+        """Cancel the ops in flight."""
         tasks = set(self._running.values())
         for task in tasks:
             task.cancel()
@@ -70,7 +68,7 @@ class Watermarks:
             for p in partitions
         ]
         op = FetchOps(wanted, max_wait_ms=0, min_bytes=0, max_bytes=_BYTES, at_least_one=False)
-        task = asyncio.ensure_future(self._ask(op, trace))
+        task = asyncio.ensure_future(self._broker.fetch_accounted(op, trace))
         for p in partitions:
             self._running[p.key] = task
         task.add_done_callback(lambda task: self._over(task, partitions))
@@ -83,4 +81,4 @@ class Watermarks:
             if self._running.get(p.key) is task:
                 del self._running[p.key]
         if not task.cancelled():
-            task.exception()  # those who wait ask the broker for themselves
+            task.exception()  # retrieved: waiting fetches ask the broker themselves

@@ -1,0 +1,43 @@
+"""Which partitions produces were acknowledged for, and in which order, in a fixed amount of memory.
+
+A watermark that was read before an acknowledgement may be lower than what the producer knows. The
+gateway compares *moments* (`Moment`), not times: an op that was sent at a moment covers every
+acknowledgement before it. Partitions share slots, so an acknowledgement of another partition may
+count for this one: the gateway then asks the broker once more than needed, which does no harm.
+"""
+
+from __future__ import annotations
+
+from array import array
+
+Moment = int
+"""A count of acknowledgements."""
+
+NEVER: Moment = -1
+"""Before the first acknowledgement."""
+
+_SLOTS = 16_384
+
+
+class ProduceAcks:
+    """The acknowledgements of one gateway process."""
+
+    def __init__(self) -> None:
+        self._slots = array("q", bytes(8 * _SLOTS))
+        self.now: Moment = 0
+        """The present moment."""
+
+    def record(self, topic_id: bytes, partition: int) -> Moment:
+        """Count an acknowledgement of the broker, before the client has its answer.
+
+        Returns the moment of the slot's previous acknowledgement.
+        """
+        slot = hash((topic_id, partition)) % _SLOTS
+        before = self._slots[slot]
+        self.now += 1
+        self._slots[slot] = self.now
+        return before
+
+    def any_since(self, moment: Moment, topic_id: bytes, partition: int) -> bool:
+        """Whether a produce to the partition may have been acknowledged after that moment."""
+        return self._slots[hash((topic_id, partition)) % _SLOTS] > moment
