@@ -6,8 +6,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from pyspark_quafka.decode import BATCH_LIMIT, CorruptBatchError, Damage
+from pyspark_quafka.bodies import BATCH_LIMIT
+from pyspark_quafka.damage import CorruptBatchError, Damage
 from pyspark_quafka.errors import DataLossError, QuafkaOptionError
+from pyspark_quafka.index_rows import Source, keys_of, read_rows
 from pyspark_quafka.options import (
     EARLIEST,
     ERROR,
@@ -19,7 +21,7 @@ from pyspark_quafka.options import (
     PerPartition,
     Position,
 )
-from pyspark_quafka.snapshot import Snapshot, Source, keys_of, read_rows
+from pyspark_quafka.snapshot import Snapshot
 from quafka_proto.errors import Malformed
 from quafka_proto.log_format import ENTRY_HEADER_SIZE, ROW_DAMAGED
 from quafka_proto.record_codec import iter_records

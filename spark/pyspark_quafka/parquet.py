@@ -22,13 +22,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pyspark_quafka.arrow import arrow_schema
+from pyspark_quafka.arrow_schema import arrow_schema
 from pyspark_quafka.columns import COLUMNS
+from pyspark_quafka.index_rows import Source
 from pyspark_quafka.offsets import sources
 from pyspark_quafka.options import read_options
 from pyspark_quafka.planner import Part, parts_of, scan_of
 from pyspark_quafka.scan import run
-from pyspark_quafka.snapshot import Snapshot, Source, open_snapshot
+from pyspark_quafka.snapshot import Snapshot, open_snapshot
 from pyspark_quafka.store import open_store
 
 FILE_BYTES = 64 << 20

@@ -15,9 +15,10 @@ from math import ceil
 import numpy as np
 
 from pyspark_quafka.decode import Wanted
+from pyspark_quafka.index_rows import Source, keys_of, read_rows, which_source
 from pyspark_quafka.options import Options
 from pyspark_quafka.scan import Scan, Slice
-from pyspark_quafka.snapshot import Snapshot, Source, keys_of, read_rows, which_source
+from pyspark_quafka.snapshot import Snapshot
 from quafka_proto.snapshot_format import Piece
 
 TASK_BYTES = 32 << 20

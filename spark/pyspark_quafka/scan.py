@@ -9,10 +9,13 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from pyspark_quafka.decode import Arena, Batches, CorruptBatchError, Damage, Wanted, decode
+from pyspark_quafka.batches import Batches
+from pyspark_quafka.bodies import Arena
+from pyspark_quafka.damage import CorruptBatchError, Damage
+from pyspark_quafka.decode import Wanted, decode
 from pyspark_quafka.errors import QuafkaError
+from pyspark_quafka.index_rows import Rows, Source, keys_of, read_rows, which_source
 from pyspark_quafka.options import FAILFAST
-from pyspark_quafka.snapshot import Rows, Source, keys_of, read_rows, which_source
 from pyspark_quafka.store import open_store
 from quafka_objects.errors import ObjectNotFoundError
 from quafka_objects.store import ObjectStore

@@ -22,10 +22,11 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from pyspark_quafka.errors import DataLossError, SnapshotNotFoundError
+from pyspark_quafka.index_rows import Source
 from pyspark_quafka.offsets import check_lost, end_of, resolved, source_of, subscribed
 from pyspark_quafka.options import Options
 from pyspark_quafka.planner import plan
-from pyspark_quafka.snapshot import Snapshot, Source, open_snapshot, snapshot_ids
+from pyspark_quafka.snapshot import Snapshot, open_snapshot, snapshot_ids
 from pyspark_quafka.spark_version import FIRST_WITH_LIMITS, SPARK_VERSION
 from pyspark_quafka.store import open_store
 from pyspark_quafka.task import Task, read_task

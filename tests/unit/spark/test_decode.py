@@ -14,9 +14,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyspark_quafka.arrow import arrow_schema
+from pyspark_quafka.arrow_schema import arrow_schema
+from pyspark_quafka.batches import Batches
+from pyspark_quafka.bodies import Arena
 from pyspark_quafka.columns import COLUMNS
-from pyspark_quafka.decode import Arena, Batches, Damage, Wanted, decode
+from pyspark_quafka.damage import Damage
+from pyspark_quafka.decode import Wanted, decode
 from quafka_proto import varints
 from quafka_proto.compression import Codec
 from quafka_proto.primitives import write_varint
@@ -139,17 +142,6 @@ def test_control_batches_and_batches_of_lost_records_have_no_rows() -> None:
         assert found.column("offset").to_pylist() == [0, 52]
 
 
-def test_aborted_records_are_left_out() -> None:
-    def batch(offset: int, producer: int, *, transactional: bool = True) -> bytearray:
-        record = Record(0, NOW, b"k", b"v", [])
-        return build_batch([record], offset, transactional=transactional, producer_id=producer)
-
-    batches = [batch(0, 7), batch(1, 8), batch(2, 7), batch(3, 7, transactional=False), batch(4, 7)]
-    aborted = Wanted(COLUMNS, frozenset({(0, 7, 0, 2)}))
-    found, _ = decoded(batches_of(batches), aborted)
-    assert found.column("offset").to_pylist() == [1, 3, 4]
-
-
 @pytest.mark.parametrize("codec", Codec)
 def test_a_damaged_batch_is_told_and_left_out(codec: Codec) -> None:
     batches = [
@@ -180,7 +172,7 @@ def test_records_that_are_only_claimed_are_no_rows(
 
 def test_what_decompresses_to_very_much_comes_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Positions in Arrow have 31 bits: of a few compressed bytes there may be more."""
-    monkeypatch.setattr("pyspark_quafka.decode._MOST_BYTES", 10_000)
+    monkeypatch.setattr("pyspark_quafka.bodies._MOST_BYTES", 10_000)
     batches = [
         build_batch([Record(0, NOW, b"k", bytes(size), [])], at, codec=Codec.ZSTD)
         for at, size in enumerate([4_000] * 9 + [20_000] + [10] * 9)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pyspark_quafka import planner
-from pyspark_quafka.decode import CorruptBatchError
+from pyspark_quafka.damage import CorruptBatchError
 from pyspark_quafka.errors import (
     DataLossError,
     QuafkaError,
