@@ -238,7 +238,7 @@ class BrokerMetrics:
             "quafka_broker_producers", "Idempotent producers that are remembered, by partition",
             len(state.producers),
         )  # fmt: skip
-        yield gauge("quafka_broker_parked_fetches", "Fetches that wait", state.purgatory.fetches)
+        yield gauge("quafka_broker_parked_fetches", "Fetches that wait", len(state.parked_fetches))
         groups = [kept.group for _, kept in state.groups.every_group()]
         states = Counter(group.state.value for group in groups)
         yield Family(

@@ -208,7 +208,7 @@ class Broker:
         try:
             with without_gc():
                 await asyncio.to_thread(wal.open, state.producers)
-            wal.on_commit = state.purgatory.wake
+            wal.on_commit = state.parked_fetches.wake
             wal.start()
             await state.replay_registry()
             await state.start_groups()
@@ -293,7 +293,7 @@ class Broker:
         if self._control is not None:
             await self._control.close()
         if self._state is not None:
-            self._state.purgatory.drain()
+            self._state.parked_fetches.drain()
             self._state.leases.drain()
             self._state.groups.drain()
         if self._allowed is not None:

@@ -18,9 +18,9 @@ from quafka_broker.groups.limits import Limits
 from quafka_broker.journals import event_batches
 from quafka_broker.leases import Leases
 from quafka_broker.partitions.errors import OffsetGoneError, StorageError
+from quafka_broker.partitions.parked_fetches import ParkedFetches
 from quafka_broker.partitions.partition import PartitionId
 from quafka_broker.partitions.producers import Producers
-from quafka_broker.partitions.purgatory import Purgatory
 from quafka_broker.snapshots.scheduler_status import SchedulerStatus
 from quafka_broker.topics import configs as topic_configs
 from quafka_broker.topics import registry as topics
@@ -60,7 +60,7 @@ class BrokerState:
     log: Log
     registry: Registry = field(default_factory=Registry)
     producers: Producers = field(init=False)
-    purgatory: Purgatory = field(default_factory=Purgatory)
+    parked_fetches: ParkedFetches = field(default_factory=ParkedFetches)
     deletions: int = 0
     """Counts what has died; the log's rewrite task reads it."""
     leases: Leases = field(default_factory=Leases)
@@ -367,7 +367,7 @@ class BrokerState:
             self.groups.forget_topic(topic)
             self._policies.pop(topic.uuid, None)
             self.deletions += 1
-            self.purgatory.wake(gone)
+            self.parked_fetches.wake(gone)
             return True
 
         changes = {topic.org: [Change(topic.name, topic.uuid)]}
@@ -402,7 +402,7 @@ class BrokerState:
             for partition, offset in moves.items():
                 self.log.advance_log_start(partition, offset)
             self.deletions += 1
-            self.purgatory.wake(moves)
+            self.parked_fetches.wake(moves)
 
         announced: dict[int, list[Change]] = {}
         for topic, wanted in starts.items():

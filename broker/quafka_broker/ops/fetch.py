@@ -135,7 +135,7 @@ class _Poll:
                 places.setdefault(target.partition.id, []).append(place)
             await slices.done()
         is_long = len(self.targets) >= _PARTITIONS_PER_SLICE
-        with self._state.purgatory.park(places, until) as parked:
+        with self._state.parked_fetches.park(places, until) as parked:
             if is_long:  # what was appended while the others were looked at was not noticed
                 for place in range(len(self.targets)):
                     self._look_again(place)

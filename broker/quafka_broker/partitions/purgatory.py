@@ -1,112 +1,98 @@
-"""Parked fetches: who waits for which virtual topics to change."""
+"""The table of parked fetches, by the partitions that they wait for. Pure.
+
+Whoever parks a fetch looks at its partitions again when the table marks them as changed, and ends
+its wait at the deadline. Futures and timers are in `parked_fetches`.
+"""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Collection, Iterable
-from typing import Self
+from typing import Generic, TypeVar
 
 from quafka_broker.partitions.partition import PartitionId
 
 
-class Purgatory:
-    """Wakes parked fetches when one of their virtual topics changes, or the broker drains."""
+class ParkedFetch:
+    """One parked fetch: the partitions that it waits for, and its deadline."""
 
-    def __init__(self) -> None:
-        self._parked: dict[PartitionId, set[Parked]] = {}
-        self._draining = False
-        self.fetches = 0
-        """How many are parked."""
+    __slots__ = ("_changed", "deadline", "ended", "partitions")
 
-    def __len__(self) -> int:
-        """How many virtual topics somebody waits for."""
-        return len(self._parked)
-
-    @property
-    def draining(self) -> bool:
-        """Whether nobody may wait any more."""
-        return self._draining
-
-    def park(self, partitions: Collection[PartitionId], until: float) -> Parked:
-        """Begin to note what happens to these, as a context manager; until loop time `until`."""
-        return Parked(self, partitions, until)
-
-    def enter(self, parked: Parked) -> None:
-        """For `Parked` only."""
-        self.fetches += 1
-        for partition in parked.partitions:
-            waiting = self._parked.get(partition)
-            if waiting is None:
-                waiting = self._parked[partition] = set()
-            waiting.add(parked)
-
-    def leave(self, parked: Parked) -> None:
-        """For `Parked` only."""
-        self.fetches -= 1
-        for partition in parked.partitions:
-            waiting = self._parked[partition]
-            waiting.discard(parked)
-            if not waiting:
-                del self._parked[partition]
-
-    def wake(self, partitions: Iterable[PartitionId]) -> None:
-        """These have grown, have another log start, or are gone."""
-        for partition in partitions:
-            for parked in self._parked.get(partition, ()):
-                parked.note(partition)
-
-    def drain(self) -> None:
-        """Let nobody wait, for good."""
-        self._draining = True
-        for parked in {parked for waiting in self._parked.values() for parked in waiting}:
-            parked.end()
-
-
-class Parked:
-    """One parked fetch. It holds one timer, and a place in each topic's set of waiters."""
-
-    __slots__ = ("_changed", "_purgatory", "_timer", "_until", "_woken", "over", "partitions")
-
-    def __init__(
-        self, purgatory: Purgatory, partitions: Collection[PartitionId], until: float
-    ) -> None:
+    def __init__(self, partitions: Collection[PartitionId], deadline: float) -> None:
         self.partitions = partitions
-        self._purgatory = purgatory
-        self._until = until
+        self.deadline = deadline
+        self.ended = False
+        """Whether the broker drains: fetches must not wait any more."""
         self._changed: set[PartitionId] = set()
-        self.over = purgatory.draining
-        """Whether time is up, or nobody may wait any more."""
-        self._woken: asyncio.Future[None] | None = None
-        self._timer: asyncio.TimerHandle | None = None
 
-    def __enter__(self) -> Self:
-        self._purgatory.enter(self)
-        self._timer = asyncio.get_running_loop().call_at(self._until, self.end)
-        return self
+    def mark_changed(self, partition: PartitionId) -> None:
+        """Record that the partition has grown, has another log start, or is deleted."""
+        self._changed.add(partition)
 
-    def __exit__(self, *exc_info: object) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        self._purgatory.leave(self)
-
-    async def changed(self) -> set[PartitionId]:
-        """Those that have changed since the last call; waits for one, or until it is over."""
-        if not self._changed and not self.over:
-            self._woken = asyncio.get_running_loop().create_future()
-            await self._woken
+    def collect_changed(self) -> set[PartitionId]:
+        """The partitions that have changed since the last call."""
         changed, self._changed = self._changed, set()
         return changed
 
-    def note(self, partition: PartitionId) -> None:
-        """It has changed."""
-        self._changed.add(partition)
-        self._wake()
+    def must_wait(self, now: float) -> bool:
+        """Whether nothing has changed and the wait is not over."""
+        return not self._changed and not self.is_over(now)
 
-    def end(self) -> None:
-        """Time is up."""
-        self.over = True
-        self._wake()
+    def is_over(self, now: float) -> bool:
+        """Whether the deadline has passed, or the broker drains."""
+        return self.ended or now >= self.deadline
 
-    def _wake(self) -> None:
-        if self._woken is not None and not self._woken.done():
-            self._woken.set_result(None)
+
+Parked = TypeVar("Parked", bound=ParkedFetch)
+
+
+class Purgatory(Generic[Parked]):
+    """Parked fetches by partition."""
+
+    def __init__(self) -> None:
+        self._parked: dict[PartitionId, set[Parked]] = {}
+        self.fetches = 0
+        """The number of parked fetches."""
+        self.draining = False
+        """Whether fetches must not wait any more."""
+
+    def __len__(self) -> int:
+        """The number of partitions that fetches wait for."""
+        return len(self._parked)
+
+    def add(self, fetch: Parked) -> None:
+        """Park a fetch."""
+        fetch.ended = self.draining
+        self.fetches += 1
+        for partition in fetch.partitions:
+            waiting = self._parked.get(partition)
+            if waiting is None:
+                waiting = self._parked[partition] = set()
+            waiting.add(fetch)
+
+    def remove(self, fetch: Parked) -> None:
+        """Remove a fetch that was added."""
+        self.fetches -= 1
+        for partition in fetch.partitions:
+            waiting = self._parked[partition]
+            waiting.discard(fetch)
+            if not waiting:
+                del self._parked[partition]
+
+    def change(self, partitions: Iterable[PartitionId]) -> list[Parked]:
+        """Mark partitions as changed. Returns the fetches to wake, once for each partition."""
+        woken: list[Parked] = []
+        for partition in partitions:
+            waiting = self._parked.get(partition)
+            if waiting is not None:
+                for fetch in waiting:
+                    fetch.mark_changed(partition)
+                woken += waiting
+        return woken
+
+    def drain(self) -> set[Parked]:
+        """End all waits, including those of fetches to come. Returns the fetches to wake."""
+        self.draining = True
+        woken = {fetch for waiting in self._parked.values() for fetch in waiting}
+        for fetch in woken:
+            fetch.ended = True
+        return woken

@@ -165,10 +165,10 @@ async def test_draining_answers_parked_fetches_and_a_cancelled_one_leaves_nothin
         await asyncio.sleep(0)
         gone.cancel()
         await asyncio.sleep(0)
-        state.purgatory.drain()
+        state.parked_fetches.drain()
         (answer,) = await asyncio.wait_for(parked, 2)
         assert (answer.error_code, answer.records) == (0, [])
-        assert len(state.purgatory) == 0
+        assert len(state.parked_fetches) == 0
 
 
 async def test_what_cannot_be_read_is_a_storage_error_of_its_partition() -> None:
@@ -289,7 +289,7 @@ async def test_a_fetch_of_many_partitions_lets_others_run_and_misses_nothing() -
         asked = asyncio.create_task(get(state, *map(part, range(2_000)), wait=LONG))
         await asyncio.sleep(0)  # it has looked at the first ones
         await asyncio.sleep(0)
-        assert not len(state.purgatory)
+        assert not len(state.parked_fetches)
         began = time.monotonic()
         await put(state, topic, b"0")
         answers = await asked

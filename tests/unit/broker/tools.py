@@ -96,14 +96,14 @@ async def running_state(
     leases = Leases(lease_seconds)
     state = BrokerState(config or BrokerConfig(data=Path("unused")), log, leases=leases)
     log.open(state.producers)
-    log.on_commit = state.purgatory.wake
+    log.on_commit = state.parked_fetches.wake
     log.start()
     try:
         await state.replay_registry()
         await state.start_groups()
         yield state
     finally:
-        state.purgatory.drain()
+        state.parked_fetches.drain()
         state.groups.drain()
         await state.groups.close()
         await log.close()

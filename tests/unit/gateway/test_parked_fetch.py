@@ -39,7 +39,7 @@ async def park(joined: Joined, request: FetchRequest) -> Connected:
     """Send it, and wait until it is parked."""
     client = joined.connect()
     await client.send(request, V)
-    while not len(state_of(joined).purgatory):
+    while not len(state_of(joined).parked_fetches):
         await asyncio.sleep(0)
     return client
 
@@ -53,7 +53,7 @@ async def test_it_leaves_the_broker_when_its_client_goes(joined: Joined) -> None
     client = await park(joined, request_of("t", part(), wait=LONG))
     client.connection.connection_lost(None)
     await client.connection.wait_tasks()
-    assert len(state_of(joined).purgatory) == 0
+    assert len(state_of(joined).parked_fetches) == 0
 
 
 async def test_it_is_answered_when_its_session_is_evicted_meanwhile(joined: Joined) -> None:
@@ -81,6 +81,6 @@ async def test_it_is_answered_when_its_session_is_evicted_meanwhile(joined: Join
 
 async def test_it_ends_when_the_broker_drains(joined: Joined) -> None:
     client = await park(joined, request_of("t", part(), wait=LONG))
-    state_of(joined).purgatory.drain()
+    state_of(joined).parked_fetches.drain()
     answer = await client.receive(FetchResponse, V)
     assert answer.responses[0].partitions[0].error_code == 0
