@@ -6,10 +6,10 @@ import time
 from collections import deque
 from typing import NamedTuple
 
+from quafka_mesh_ops.handlers import OpContext
 from quafka_mesh_ops.ops.base import OpCode, WireStruct
 from quafka_mesh_ops.ops.groups import JoinGroupResp, SyncGroupResp
 from quafka_mesh_ops.ops.records import FetchOpsResp
-from quafka_mesh_ops.server import OpContext
 from quafka_telemetry.metrics import Histogram
 
 SLOW_OPS = 100

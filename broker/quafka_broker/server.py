@@ -55,6 +55,7 @@ from quafka_mesh_ops.allow_list import AllowList
 from quafka_mesh_ops.counters import handshake_families, mesh_families, mesh_page
 from quafka_mesh_ops.errors import OpFailedError
 from quafka_mesh_ops.grants import LAST_ORG
+from quafka_mesh_ops.handlers import OpContext
 from quafka_mesh_ops.identity import Identity
 from quafka_mesh_ops.ops.admin import (
     AlterBrokerConfigs,
@@ -95,7 +96,7 @@ from quafka_mesh_ops.ops.snapshots import (
     UnpinSnapshot,
 )
 from quafka_mesh_ops.ops.topics import CreateTopic, DeleteTopic, DescribeTopics
-from quafka_mesh_ops.server import MeshServer, OpContext
+from quafka_mesh_ops.server import MeshServer
 from quafka_mesh_ops.settings import join_address, split_address
 from quafka_proto.errors import ErrorCode
 from quafka_telemetry.garbage import without_gc

@@ -141,7 +141,7 @@ def _run(options: argparse.Namespace) -> int:
 def _run_program(name: str, config: CommonSettings, options: argparse.Namespace) -> int:
     # Imported late, so that neither program loads the other.
     from quafka_telemetry.otlp_metrics import push_from_environment
-    from quafka_telemetry.tracing import tracer_from_environment
+    from quafka_telemetry.tracer_setup import tracer_from_environment
 
     try:
         edge = config.sampling if isinstance(config, GatewayConfig) else None

@@ -6,10 +6,9 @@ import asyncio
 import logging
 import time
 from collections import Counter, OrderedDict, deque
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
-from typing import Any, cast
+from typing import cast
 
 from aioquic.quic.packet import QuicErrorCode
 
@@ -29,6 +28,7 @@ from quafka_mesh_ops.frames import (
     encode_response,
 )
 from quafka_mesh_ops.grants import Gatekeeper, Grant, everything
+from quafka_mesh_ops.handlers import Handler, OpContext
 from quafka_mesh_ops.identity import REVOKED, Identity, NodeId
 from quafka_mesh_ops.long_payloads import LongPayload, encode_body_in_steps, request_of
 from quafka_mesh_ops.ops.base import AnyOp, Buffer, OpCode, WireStruct
@@ -44,7 +44,7 @@ from quafka_mesh_ops.transport.replies import BulkReplies
 from quafka_mesh_ops.transport.silence import Silence
 from quafka_mesh_ops.transport.udp import Address
 from quafka_telemetry import semconv
-from quafka_telemetry.log_context import CURRENT, trace_fields
+from quafka_telemetry.log_context import CURRENT
 from quafka_telemetry.slices import in_slices
 from quafka_telemetry.tracing import (
     SERVER,
@@ -80,40 +80,6 @@ _DRAIN_POLL = 0.005
 _DRAIN_LOOK = 0.05  # a look at a peer's silence counts for at most twice as long
 _SILENT_SECONDS = 2.0
 """A draining broker waits no longer for a peer that does not even acknowledge."""
-
-
-async def _at_once() -> None:
-    """Nobody is in the way."""
-
-
-@dataclass(slots=True)
-class OpContext:
-    """What a handler knows beside the op.
-
-    `trace`: of the handle span, None if not sampled. `deadline`: loop time, when the handler is
-    cancelled. A handler may set `ack_parent`: then a span "kafkaop.ack", its child, covers handing
-    over the response, and the caller's "kafkaop.ack_received" continues it.
-
-    A handler whose answer may be large awaits `may_read` before it reads what it answers with:
-    only so many do at a time, and none while the peer is behind with what it was answered.
-    """
-
-    org_id: int
-    trace: TraceContext | None
-    deadline: float
-    peer: NodeId
-    tracer: Tracer
-    ack_parent: TraceContext | None = None
-    may_read: Callable[[], Awaitable[None]] = _at_once
-    request_id: int = 0
-
-    def log_fields(self) -> dict[str, str]:
-        """See LogSource."""
-        request_id = f"{self.peer[:8]}-{self.request_id}"
-        return {"request_id": request_id, **trace_fields(self.trace)}
-
-
-Handler = Callable[[OpContext, Any], Awaitable[WireStruct]]
 
 
 class MeshServer:

@@ -11,7 +11,6 @@ members, is a span of its own.
 
 from __future__ import annotations
 
-import os
 import re
 from collections import OrderedDict
 from collections.abc import Hashable, Iterable, Mapping
@@ -20,8 +19,7 @@ from types import TracebackType
 from typing import NamedTuple, Protocol
 
 from quafka_proto.errors import ErrorCode
-from quafka_telemetry.otlp_environment import has_collector
-from quafka_telemetry.sampling import NEVER, EdgeSampling, Sampler, ratio_from
+from quafka_telemetry.sampling import NEVER
 
 AttributeValue = str | int | bool | float
 Attributes = Mapping[str, AttributeValue]
@@ -274,25 +272,3 @@ class ProducedBy:
     def find(self, partition: Hashable, base_offset: int) -> TraceContext | None:
         """Where the batch is from, if that is known."""
         return self._known.get((partition, base_offset))
-
-
-def tracer_from_environment(service_name: str, edge: EdgeSampling | None = None) -> Tracer:
-    """The tracer that the standard `OTEL_*` variables ask for.
-
-    Without `OTEL_EXPORTER_OTLP_ENDPOINT` (or `..._TRACES_ENDPOINT`) nothing is sampled and the
-    SDK is not even imported. `OTEL_EXPORTER_OTLP_PROTOCOL` is `http/protobuf` unless set to
-    `grpc`; `OTEL_TRACES_SAMPLER` may be any of the standard six, `OTEL_SERVICE_NAME` overrides
-    the service's name. `edge`: what a gateway's settings add.
-
-    Raises:
-        ValueError: a variable has a value that is not allowed; the message names both.
-    """
-    env = os.environ
-    if not has_collector(env, "TRACES") or env.get("OTEL_TRACES_EXPORTER") == "none":
-        return Tracer()
-    sampled = ratio_from(env)
-    if sampled is None:
-        return Tracer()
-    from quafka_telemetry.otlp import otlp_tracer
-
-    return otlp_tracer(service_name, env, Sampler(*sampled, edge or EdgeSampling()))

@@ -25,11 +25,12 @@ from pathlib import Path
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from quafka_mesh_ops.client import MeshClient
+from quafka_mesh_ops.handlers import Handler, OpContext
 from quafka_mesh_ops.identity import Identity
 from quafka_mesh_ops.ops.base import OpCode
 from quafka_mesh_ops.ops.records import FetchOp, FetchOpResp, FetchOps, FetchOpsResp
 from quafka_mesh_ops.ops.topics import DescribeTopics, DescribeTopicsResp
-from quafka_mesh_ops.server import Handler, MeshServer, OpContext
+from quafka_mesh_ops.server import MeshServer
 from quafka_telemetry.tracing import Tracer
 from tests.bench import mesh_peers
 

@@ -20,8 +20,8 @@ from quafka_broker.topics.retention import Retention
 from quafka_broker.wal.disk import RealDisk
 from quafka_broker.wal.log import Log
 from quafka_broker.wal.writer import FsyncPolicy
+from quafka_mesh_ops.handlers import OpContext
 from quafka_mesh_ops.ops.offsets import ListOffsetsOp, ListOffsetsOps
-from quafka_mesh_ops.server import OpContext
 from quafka_proto.record_codec import Record, build_batch
 from quafka_proto.records import split_batches
 from quafka_telemetry.tracing import Tracer

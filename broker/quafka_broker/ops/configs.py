@@ -15,6 +15,7 @@ from quafka_broker.topics import registry as topics
 from quafka_broker.topics.configs import ConfigError
 from quafka_broker.topics.registry import Topic
 from quafka_mesh_ops import described_settings
+from quafka_mesh_ops.handlers import OpContext
 from quafka_mesh_ops.ops.admin import (
     AlterBrokerConfigs,
     AlterBrokerConfigsResp,
@@ -28,7 +29,6 @@ from quafka_mesh_ops.ops.admin import (
     NamedValue,
     TopicConfigs,
 )
-from quafka_mesh_ops.server import OpContext
 from quafka_proto.errors import ErrorCode
 from quafka_telemetry.slices import listed
 

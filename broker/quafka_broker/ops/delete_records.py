@@ -9,13 +9,13 @@ from __future__ import annotations
 from quafka_broker.partitions.errors import StorageError
 from quafka_broker.state import BrokerState
 from quafka_broker.topics.registry import Topic
+from quafka_mesh_ops.handlers import OpContext
 from quafka_mesh_ops.ops.records import (
     DeleteRecordsOp,
     DeleteRecordsOpResp,
     DeleteRecordsOps,
     DeleteRecordsOpsResp,
 )
-from quafka_mesh_ops.server import OpContext
 from quafka_proto.errors import ErrorCode
 from quafka_telemetry import semconv
 from quafka_telemetry.slices import Slices, listed

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from quafka_broker.state import BrokerState
+from quafka_mesh_ops.handlers import OpContext
 from quafka_mesh_ops.ops.admin import (
     ActiveProducer,
     DescribeProducersOps,
@@ -10,7 +11,6 @@ from quafka_mesh_ops.ops.admin import (
     PartitionOp,
     PartitionProducers,
 )
-from quafka_mesh_ops.server import OpContext
 from quafka_proto.errors import ErrorCode
 from quafka_telemetry.slices import listed
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from quafka_broker.partitions.leader_epochs import UNDEFINED
 from quafka_broker.state import BrokerState
+from quafka_mesh_ops.handlers import OpContext
 from quafka_mesh_ops.ops.offsets import (
     EpochEnd,
     EpochEndOp,
@@ -11,7 +12,6 @@ from quafka_mesh_ops.ops.offsets import (
     EpochEndOps,
     EpochEndOpsResp,
 )
-from quafka_mesh_ops.server import OpContext
 from quafka_proto.errors import ErrorCode
 from quafka_telemetry.slices import Slices
 

@@ -22,6 +22,7 @@ from quafka_broker.partitions.partition import Partition, PartitionId
 from quafka_broker.state import BrokerState
 from quafka_broker.topics.registry import unknown_topic
 from quafka_broker.wal.reader import ReadTimes, Room
+from quafka_mesh_ops.handlers import OpContext
 from quafka_mesh_ops.ops.base import Buffer
 from quafka_mesh_ops.ops.offsets import EpochEnd
 from quafka_mesh_ops.ops.records import (
@@ -33,7 +34,6 @@ from quafka_mesh_ops.ops.records import (
     FetchOps,
     FetchOpsResp,
 )
-from quafka_mesh_ops.server import OpContext
 from quafka_proto.errors import ErrorCode
 from quafka_proto.records import base_offset, read_header
 from quafka_telemetry import semconv

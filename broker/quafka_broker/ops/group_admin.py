@@ -8,6 +8,7 @@ from quafka_broker.groups.subscription import subscribed_by
 from quafka_broker.groups.table import Place
 from quafka_broker.partitions.errors import StorageError
 from quafka_broker.state import BrokerState
+from quafka_mesh_ops.handlers import OpContext
 from quafka_mesh_ops.ops.group_offsets import DeleteOffsets, DeleteOffsetsResp
 from quafka_mesh_ops.ops.groups import (
     DeleteGroups,
@@ -20,7 +21,6 @@ from quafka_mesh_ops.ops.groups import (
     ListGroups,
     ListGroupsResp,
 )
-from quafka_mesh_ops.server import OpContext
 from quafka_proto.consumer_protocol import CONSUMER
 from quafka_proto.errors import ErrorCode
 

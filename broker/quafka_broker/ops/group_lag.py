@@ -6,6 +6,7 @@ from quafka_broker.groups import lag
 from quafka_broker.groups.states import State
 from quafka_broker.groups.table import Committed
 from quafka_broker.state import BrokerState
+from quafka_mesh_ops.handlers import OpContext
 from quafka_mesh_ops.ops.lag import (
     GroupLag,
     GroupLagResp,
@@ -15,7 +16,6 @@ from quafka_mesh_ops.ops.lag import (
     LagOfOffsetsResp,
     PartitionLag,
 )
-from quafka_mesh_ops.server import OpContext
 from quafka_proto.errors import ErrorCode
 
 

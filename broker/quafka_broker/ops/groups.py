@@ -6,6 +6,7 @@ from dataclasses import replace
 from time import perf_counter
 
 from quafka_broker.state import BrokerState
+from quafka_mesh_ops.handlers import OpContext
 from quafka_mesh_ops.ops.groups import (
     Heartbeat,
     HeartbeatResp,
@@ -16,7 +17,6 @@ from quafka_mesh_ops.ops.groups import (
     SyncGroup,
     SyncGroupResp,
 )
-from quafka_mesh_ops.server import OpContext
 from quafka_telemetry import semconv
 
 

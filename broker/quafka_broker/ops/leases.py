@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from quafka_broker.state import BrokerState
+from quafka_mesh_ops.handlers import OpContext
 from quafka_mesh_ops.ops.leases import HoldLease, HoldLeaseResp
-from quafka_mesh_ops.server import OpContext
 
 
 async def handle(state: BrokerState, context: OpContext, op: HoldLease) -> HoldLeaseResp:

@@ -17,13 +17,13 @@ from quafka_broker.partitions import time_search
 from quafka_broker.partitions.errors import CorruptError, OffsetGoneError, StorageError
 from quafka_broker.partitions.partition import Partition
 from quafka_broker.state import BrokerState
+from quafka_mesh_ops.handlers import OpContext
 from quafka_mesh_ops.ops.offsets import (
     ListOffsetsOp,
     ListOffsetsOpResp,
     ListOffsetsOps,
     ListOffsetsOpsResp,
 )
-from quafka_mesh_ops.server import OpContext
 from quafka_proto.errors import ErrorCode, Malformed
 from quafka_telemetry import semconv
 from quafka_telemetry.slices import Slices

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 
 from quafka_broker.state import BrokerState
 from quafka_broker.topics.registry import Topic
+from quafka_mesh_ops.handlers import OpContext
 from quafka_mesh_ops.ops.admin import DescribeLogDir, DescribeLogDirResp, PartitionSizes
-from quafka_mesh_ops.server import OpContext
 from quafka_proto.errors import ErrorCode
 from quafka_telemetry.slices import Slices
 

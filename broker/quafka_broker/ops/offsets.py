@@ -18,6 +18,7 @@ from quafka_broker.groups.table import Commit, Committed, Place
 from quafka_broker.partitions.errors import StorageError
 from quafka_broker.state import BrokerState
 from quafka_broker.topics.registry import unknown_topic
+from quafka_mesh_ops.handlers import OpContext
 from quafka_mesh_ops.ops.group_offsets import (
     CommitOffset,
     CommitOffsets,
@@ -29,7 +30,6 @@ from quafka_mesh_ops.ops.group_offsets import (
     ForgetTopic,
     ForgetTopicResp,
 )
-from quafka_mesh_ops.server import OpContext
 from quafka_proto.errors import ErrorCode
 from quafka_telemetry import semconv
 from quafka_telemetry.slices import in_slices

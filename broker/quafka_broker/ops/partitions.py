@@ -8,8 +8,8 @@ from quafka_broker.partitions.errors import StorageError
 from quafka_broker.state import BrokerState
 from quafka_broker.topics.org_topics import OrgFullError
 from quafka_broker.topics.registry import Topic
+from quafka_mesh_ops.handlers import OpContext
 from quafka_mesh_ops.ops.admin import CreatePartitions, CreatePartitionsResp
-from quafka_mesh_ops.server import OpContext
 from quafka_proto.errors import ErrorCode
 
 

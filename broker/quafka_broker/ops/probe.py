@@ -6,8 +6,8 @@ import asyncio
 from time import time_ns
 
 from quafka_broker.state import BrokerState
+from quafka_mesh_ops.handlers import OpContext
 from quafka_mesh_ops.ops.probe import Probe, ProbeResp
-from quafka_mesh_ops.server import OpContext
 from quafka_telemetry.version import version
 
 

@@ -20,6 +20,7 @@ from quafka_broker.partitions.producers import NO_PRODUCER, Batch, SequenceError
 from quafka_broker.state import BrokerState
 from quafka_broker.topics.registry import Topic, unknown_topic
 from quafka_broker.wal.commit_group import WriteTimes
+from quafka_mesh_ops.handlers import OpContext
 from quafka_mesh_ops.ops.records import (
     ProduceOp,
     ProduceOpResp,
@@ -27,7 +28,6 @@ from quafka_mesh_ops.ops.records import (
     ProduceOpsResp,
     RecordError,
 )
-from quafka_mesh_ops.server import OpContext
 from quafka_proto.errors import BatchError, ErrorCode
 from quafka_telemetry import semconv
 from quafka_telemetry.slices import Slices

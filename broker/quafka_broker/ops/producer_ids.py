@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from quafka_broker.partitions.errors import StorageError
 from quafka_broker.state import BrokerState
+from quafka_mesh_ops.handlers import OpContext
 from quafka_mesh_ops.ops.records import InitProducerId, InitProducerIdResp
-from quafka_mesh_ops.server import OpContext
 from quafka_proto.errors import ErrorCode
 
 _LAST_EPOCH = 0x7FFF

@@ -18,6 +18,7 @@ from quafka_broker.snapshots.cut_files import PinnedFiles
 from quafka_broker.snapshots.org_reader import read_org
 from quafka_broker.state import BrokerState
 from quafka_mesh_ops.errors import OpFailedError
+from quafka_mesh_ops.handlers import OpContext
 from quafka_mesh_ops.ops.snapshots import (
     MAX_READ,
     PinOrg,
@@ -31,7 +32,6 @@ from quafka_mesh_ops.ops.snapshots import (
     UnpinSnapshot,
     UnpinSnapshotResp,
 )
-from quafka_mesh_ops.server import OpContext
 from quafka_proto.errors import ErrorCode, Malformed
 
 log = logging.getLogger("quafka.broker.snapshots")

@@ -7,6 +7,7 @@ from quafka_broker.state import BrokerState
 from quafka_broker.topics import configs as topic_configs
 from quafka_broker.topics.org_topics import OrgFullError
 from quafka_broker.topics.registry import Topic, legal_name, unknown_topic
+from quafka_mesh_ops.handlers import OpContext
 from quafka_mesh_ops.ops.topics import (
     ConfigEntry,
     CreateTopic,
@@ -18,7 +19,6 @@ from quafka_mesh_ops.ops.topics import (
     EffectiveConfig,
     TopicDescription,
 )
-from quafka_mesh_ops.server import OpContext
 from quafka_proto.errors import ErrorCode
 from quafka_telemetry import semconv
 from quafka_telemetry.slices import Slices

@@ -9,7 +9,6 @@ over such packets is handed on as one piece, and what aioquic notes of every pac
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING
 
 from aioquic import tls
 from aioquic.buffer import encode_uint_var
@@ -20,9 +19,7 @@ from aioquic.quic.stream import FinalSizeError, StreamFinishedError
 from cryptography.exceptions import InvalidTag
 
 from quafka_mesh_ops.transport.protection import Keys
-
-if TYPE_CHECKING:
-    from quafka_mesh_ops.transport.quic import MeshQuic
+from quafka_mesh_ops.transport.quic import MeshQuic
 
 CID_SIZE = 8
 """Connection ids of the mesh, both sides': aioquic's own choice."""

@@ -15,7 +15,7 @@ from quafka_broker.state import BrokerState
 from quafka_broker.wal.disk import Disk
 from quafka_broker.wal.log import Log
 from quafka_broker.wal.writer import FsyncPolicy
-from quafka_mesh_ops.server import OpContext
+from quafka_mesh_ops.handlers import OpContext
 from quafka_proto.record_codec import Record, build_batch, iter_records
 from quafka_proto.records import BatchHeader, crc32c, split_batches
 from quafka_telemetry.tracing import Tracer

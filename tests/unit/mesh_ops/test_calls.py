@@ -15,6 +15,7 @@ from quafka_mesh_ops import server as server_module
 from quafka_mesh_ops.client import MeshClient
 from quafka_mesh_ops.errors import OpFailedError, OutcomeUnknownError, PeerUnavailableError
 from quafka_mesh_ops.frames import Tag
+from quafka_mesh_ops.handlers import OpContext
 from quafka_mesh_ops.ops.base import AnyOp, Buffer, OpCode, WireStruct
 from quafka_mesh_ops.ops.groups import JoinGroup, JoinGroupResp
 from quafka_mesh_ops.ops.records import (
@@ -28,7 +29,7 @@ from quafka_mesh_ops.ops.records import (
     ProduceOpsResp,
 )
 from quafka_mesh_ops.ops.topics import CreateTopic, DescribeTopics, DescribeTopicsResp
-from quafka_mesh_ops.server import MeshServer, OpContext
+from quafka_mesh_ops.server import MeshServer
 from quafka_mesh_ops.transport import broker_session
 from quafka_telemetry.tracing import Tracer
 from tests.unit.mesh_ops.mesh import Broker, fetch_of, mesh, new_identity, produce_of

@@ -17,12 +17,12 @@ from quafka_mesh_ops.client import MeshClient
 from quafka_mesh_ops.credit import BUDGETS, GROUP_WAITS, LARGEST, RECORDS
 from quafka_mesh_ops.errors import OpFailedError, OpTooLargeError
 from quafka_mesh_ops.frames import MAX_FRAME, encode_body, encode_response
+from quafka_mesh_ops.handlers import OpContext
 from quafka_mesh_ops.ops.base import AnyOp, WireStruct
 from quafka_mesh_ops.ops.group_offsets import CommitOffset, CommitOffsets
 from quafka_mesh_ops.ops.groups import JoinGroup, Protocol
 from quafka_mesh_ops.ops.records import FetchOpResp, FetchOps, FetchOpsResp, ProduceOp, ProduceOps
 from quafka_mesh_ops.ops.table import OPS
-from quafka_mesh_ops.server import OpContext
 from quafka_mesh_ops.transport import broker_session, liveness
 from tests.unit.mesh_ops.mesh import mesh
 from tests.unit.mesh_ops.op_fillers import check_types, filled, least

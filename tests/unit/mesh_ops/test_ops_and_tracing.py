@@ -11,12 +11,12 @@ from quafka_mesh_ops.ops.probe import Probe
 from quafka_mesh_ops.ops.records import FetchOp, FetchOpResp, FetchOps, FetchOpsResp
 from quafka_mesh_ops.ops.table import OPS
 from quafka_mesh_ops.ops.topics import CreateTopic, DescribeTopics
+from quafka_telemetry.tracer_setup import tracer_from_environment
 from quafka_telemetry.tracing import (
     NO_SPAN,
     TraceContext,
     Tracer,
     parse_traceparent,
-    tracer_from_environment,
 )
 
 TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"

@@ -11,10 +11,10 @@ from quafka_mesh_ops import client as client_module
 from quafka_mesh_ops import server as server_module
 from quafka_mesh_ops.errors import OutcomeUnknownError, PeerUnavailableError
 from quafka_mesh_ops.frames import Tag, encode_body, encode_number, encode_request
+from quafka_mesh_ops.handlers import OpContext
 from quafka_mesh_ops.ops.base import OpCode, WireStruct
 from quafka_mesh_ops.ops.records import FetchOpResp, FetchOps, FetchOpsResp, ProduceOps
 from quafka_mesh_ops.ops.topics import DescribeTopics
-from quafka_mesh_ops.server import OpContext
 from tests.unit.mesh_ops.memory import MB, at_most
 from tests.unit.mesh_ops.mesh import fetch_of, mesh, produce_of
 from tests.unit.mesh_ops.raw_quic import RawClient, credentials, raw_client

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Self
 
+from quafka_mesh_ops.handlers import OpContext
 from quafka_mesh_ops.ops.base import OpCode, WireStruct
 from quafka_mesh_ops.ops.topics import DescribeTopics, DescribeTopicsResp
-from quafka_mesh_ops.server import OpContext
 from quafka_telemetry.tracing import INTERNAL, NO_SPAN, Span, TraceContext, Tracer
 from tests.unit.mesh_ops.mesh import mesh
 

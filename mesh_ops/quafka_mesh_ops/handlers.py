@@ -1,0 +1,52 @@
+"""What the mesh server calls for each op: a handler, with the context of the op."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from quafka_mesh_ops.identity import NodeId
+from quafka_mesh_ops.ops.base import WireStruct
+from quafka_telemetry.log_context import trace_fields
+from quafka_telemetry.tracing import TraceContext, Tracer
+
+
+async def _at_once() -> None:
+    """Return without a wait."""
+
+
+@dataclass(slots=True)
+class OpContext:
+    """What a handler knows besides the op.
+
+    Attributes:
+        org_id: the org of the op.
+        trace: the context of the handle span; None if the op is not sampled.
+        deadline: the loop time at which the handler is cancelled.
+        peer: the node that sent the op.
+        tracer: starts the handler's own spans.
+        ack_parent: set by a handler to have a span "kafkaop.ack" cover the hand-over of the
+            response, as a child of this context. The caller's "kafkaop.ack_received" continues it.
+        may_read: awaited by a handler before it reads data for a large answer. It admits a
+            bounded number of ops at a time, and none while the peer has not read earlier answers.
+        request_id: identifies the op on its connection.
+    """
+
+    org_id: int
+    trace: TraceContext | None
+    deadline: float
+    peer: NodeId
+    tracer: Tracer
+    ack_parent: TraceContext | None = None
+    may_read: Callable[[], Awaitable[None]] = _at_once
+    request_id: int = 0
+
+    def log_fields(self) -> dict[str, str]:
+        """See LogSource."""
+        request_id = f"{self.peer[:8]}-{self.request_id}"
+        return {"request_id": request_id, **trace_fields(self.trace)}
+
+
+Handler = Callable[[OpContext, Any], Awaitable[WireStruct]]
+"""Answers one type of op; `Op.handled_by` checks the types of both at registration."""
