@@ -1,5 +1,5 @@
 #!/bin/sh
-# Debian ships Python without its venv module. Install it where we may, else say what to do.
+# Debian packages Python's venv module separately. Install it as root, else print the command.
 # usage: install-venv-module.sh PYTHON VENV
 set -eu
 rm -rf "$2"

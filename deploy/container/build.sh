@@ -1,8 +1,8 @@
 #!/bin/sh
-# Builds the image without a Docker daemon, and without a registry: by buildah, on a base made of
-# Debian's own packages. As root, with buildah and debootstrap installed:
-#   deploy/container/build.sh [more arguments of buildah build]
-# BASE=... takes another base image; BUILDAH_ISOLATION=chroot helps inside of a container.
+# Builds the image without a Docker daemon or a registry: with buildah, on a base of Debian
+# packages. Run as root, with buildah and debootstrap installed:
+#   deploy/container/build.sh [further arguments of buildah build]
+# BASE=... selects another base image; BUILDAH_ISOLATION=chroot is for use inside a container.
 set -eu
 cd "$(dirname "$0")/../.."
 

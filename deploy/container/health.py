@@ -1,4 +1,4 @@
-"""The image's health check: whether the program in it is ready; prints why not."""
+"""The image's health check: exits with 1 and prints the problems if the program is not ready."""
 
 import os
 import sys
