@@ -36,7 +36,7 @@ class RequestIntake:
             self._progress.made(len(data), now)
         self._held.hold_partial(self._framer.partial, now, is_new=is_new)
 
-    def resumed(self, now: float) -> None:
+    def reading_resumed(self, now: float) -> None:
         """The client was not read from for a while."""
         self._progress.begin(now)
 
@@ -44,13 +44,13 @@ class RequestIntake:
         """Whether a request has begun to arrive, and does not go on or does so too slowly."""
         return bool(self._framer.partial) and self._progress.late(now)
 
-    def drop(self, now: float) -> None:
+    def drop_frames(self, now: float) -> None:
         """Forget the requests that were not begun."""
         while self.frames:
             self._held.release(len(self.frames.popleft()), now)
 
-    def gone(self, now: float) -> None:
+    def connection_lost(self, now: float) -> None:
         """Nothing more is read: hold nothing that was not begun."""
         self._framer = RequestFramer(self._limit)
         self._held.connection_lost()
-        self.drop(now)
+        self.drop_frames(now)

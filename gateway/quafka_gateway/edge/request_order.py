@@ -1,56 +1,45 @@
-"""When the requests of one connection begin. Pure."""
+"""When the requests of one connection begin. Pure.
+
+Each API declares the state that it reads and writes (`handlers/order.py`). A request begins when
+every earlier unfinished request that touches the same state is finished.
+"""
 
 from __future__ import annotations
 
 from collections import deque
-from typing import Generic, Protocol, TypeVar
 
+from quafka_gateway.edge.in_flight import InFlightRequest
 from quafka_gateway.handlers.order import Order
 
 
-class Queued(Protocol):
-    """A request of a connection, as its queue sees it."""
-
-    begun: bool
-    forgotten: bool
-
-    @property
-    def order(self) -> Order:
-        """What its API touches."""
-        ...
-
-
-Q = TypeVar("Q", bound=Queued)
-
-
-class Turns(Generic[Q]):
+class RequestOrder:
     """Decides when the requests of one connection begin.
 
-    Long polls are only waited for here. The connection begins them itself, when every earlier
-    request is answered and its client reads.
+    Later requests wait here for a long poll, but the connection itself begins the long poll: when
+    every earlier request is answered and the client has read the responses.
     """
 
-    def __init__(self, line: deque[Q]) -> None:
-        """`line`: the connection's requests in order; finished ones may still be in it."""
-        self._line = line
+    def __init__(self, in_flight: deque[InFlightRequest]) -> None:
+        """`in_flight`: the requests in their order; finished ones may still be among them."""
+        self._in_flight = in_flight
         self._unfinished: dict[Order, int] = {}
-        self._held = 0
+        self._waiting = 0
 
-    def add(self, request: Q) -> bool:
-        """Note the latest request; returns whether it may begin now."""
+    def add(self, request: InFlightRequest) -> bool:
+        """Add the latest request; return whether it may begin now."""
         order = request.order
         free = not any(order.waits_for(earlier) for earlier in self._unfinished)
         self._unfinished[order] = self._unfinished.get(order, 0) + 1
         if order.long_poll:
             return False
-        self._held += not free
+        self._waiting += not free
         return free
 
-    def forget(self, request: Q) -> None:
-        """The request is finished, or was taken out of the line. May be called twice."""
-        if request.forgotten:
+    def remove(self, request: InFlightRequest) -> None:
+        """Let no request wait for this one. A second call has no effect."""
+        if not request.ordered:
             return
-        request.forgotten = True
+        request.ordered = False
         order = request.order
         left = self._unfinished[order] - 1
         if left:
@@ -58,23 +47,23 @@ class Turns(Generic[Q]):
         else:
             del self._unfinished[order]
         if not request.begun and not order.long_poll:
-            self._held -= 1
+            self._waiting -= 1
 
-    def ready(self) -> list[Q]:
-        """Those that waited and may begin now, in their order."""
-        if not self._held:
+    def pop_ready(self) -> list[InFlightRequest]:
+        """Return the requests that waited and may begin now, in their order, once."""
+        if not self._waiting:
             return []
         earlier: list[Order] = []
-        ready: list[Q] = []
-        for queued in self._line:
-            order = queued.order
-            if queued.forgotten:
+        ready: list[InFlightRequest] = []
+        for request in self._in_flight:
+            order = request.order
+            if not request.ordered:
                 continue
             if order.long_poll:
                 break
-            if not queued.begun and not any(order.waits_for(each) for each in earlier):
-                ready.append(queued)
+            if not request.begun and not any(order.waits_for(each) for each in earlier):
+                ready.append(request)
             if order not in earlier:
                 earlier.append(order)
-        self._held -= len(ready)
+        self._waiting -= len(ready)
         return ready

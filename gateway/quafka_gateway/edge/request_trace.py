@@ -15,6 +15,7 @@ import time
 from collections.abc import Collection
 
 from quafka_gateway.context import Services
+from quafka_gateway.edge.connected_client import ConnectedClient
 from quafka_gateway.handlers.client_context import client_of
 from quafka_gateway.handlers.kafka_api import AnyApi
 from quafka_proto.errors import ErrorCode
@@ -100,14 +101,13 @@ class ConnectionTracing:
 
     __slots__ = ("_about", "_org", "_tracer")
 
-    def __init__(self, services: Services, peer: str, serial: int) -> None:
-        host, _, port = peer.rpartition(":")
+    def __init__(self, services: Services, client: ConnectedClient) -> None:
         self._tracer = services.tracer
         self._org = services.config.org_id
         self._about: dict[str, AttributeValue] = {
-            semconv.PEER_ADDRESS: host,
-            semconv.PEER_PORT: int(port) if port.isdigit() else 0,
-            semconv.CONNECTION: serial,
+            semconv.PEER_ADDRESS: client.host,
+            semconv.PEER_PORT: client.port,
+            semconv.CONNECTION: client.serial,
         }
 
     def begin(

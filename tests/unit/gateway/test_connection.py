@@ -15,7 +15,7 @@ from quafka_gateway.cluster.coordinator import Coordinator
 from quafka_gateway.cluster.routes import OrgRoutes, to_one
 from quafka_gateway.config import EdgeSettings
 from quafka_gateway.context import Services
-from quafka_gateway.edge import connection
+from quafka_gateway.edge import request_serving
 from quafka_gateway.edge.connection import KafkaConnection
 from quafka_gateway.fetch.reader import FetchReader
 from quafka_gateway.fetch.session import FetchSessions
@@ -214,7 +214,7 @@ async def test_an_answer_that_has_no_room_costs_the_connection_and_never_hangs(
     def refuse(*_args: object) -> None:
         raise ValueError("a string of 40000 bytes is above Kafka's limit of 32767")
 
-    monkeypatch.setattr(connection, "encode_response", refuse)
+    monkeypatch.setattr(request_serving, "encode_response", refuse)
     client.versions(1)
     await settle()
     assert client.transport.is_closing()

@@ -10,6 +10,7 @@ import pytest
 from quafka_gateway.api import APIS
 from quafka_gateway.config import EdgeSettings
 from quafka_gateway.context import Services
+from quafka_gateway.edge.connected_client import ConnectedClient
 from quafka_gateway.edge.request_trace import ConnectionTracing
 from quafka_proto.errors import ErrorCode
 from quafka_proto.headers import RequestHeader
@@ -30,7 +31,7 @@ class Edge:
         services = cast(Services, self)
         self.tracer = OtlpTracer(Sampler(0.0, True, tail), self._queue)
         self.config = EdgeSettings(org_id=7)
-        self.tracing = ConnectionTracing(services, "127.0.0.1:5", 3)
+        self.tracing = ConnectionTracing(services, ConnectedClient("127.0.0.1", 5, 3))
 
     def _take(self, spans: Sequence[RecordedSpan]) -> bool:
         self.spans += spans

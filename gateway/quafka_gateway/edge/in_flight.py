@@ -1,0 +1,55 @@
+"""A request from its decoding until its response is handed to the response writer."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from quafka_gateway.edge.request_decoding import SHORT
+from quafka_gateway.edge.request_trace import RequestTrace
+from quafka_gateway.handlers.kafka_api import AnyApi
+from quafka_gateway.handlers.order import Order
+from quafka_proto.headers import RequestHeader
+from quafka_proto.message import Buffer, Message
+
+
+@dataclass(slots=True, eq=False)
+class InFlightRequest:
+    """One request in flight.
+
+    Attributes:
+        order: the state that the request reads and writes.
+        message: None once the request is answered and its bytes are released.
+        size: bytes of the request's frame.
+        trace: None where the request is not sampled.
+        task: serves the request; None before it has begun.
+        response: the encoded response; None before it is made, and where the protocol has none.
+        shared: bytes of the response that another owner has counted.
+        held: bytes of a long response in the response memory, until it is written.
+        begun: whether the handler was started.
+        done: whether the handler has ended.
+        ordered: whether later requests may have to wait for this one (`RequestOrder`).
+        may_be_long: whether the response may be long (`Api.may_be_long`).
+        admission: set when a long response may be made; None while nothing waits for that.
+    """
+
+    header: RequestHeader
+    api: AnyApi
+    order: Order
+    message: Message | None
+    size: int
+    trace: RequestTrace | None
+    may_be_long: bool
+    task: asyncio.Task[None] | None = None
+    response: list[Buffer] | None = None
+    shared: int = 0
+    held: int = 0
+    begun: bool = False
+    done: bool = False
+    ordered: bool = True
+    admission: asyncio.Future[None] | None = None
+
+    @property
+    def checks_length(self) -> bool:
+        """Whether the response may be so long that it takes slices of the event loop."""
+        return self.may_be_long or self.size > SHORT or self.api.long_poll

@@ -1,0 +1,69 @@
+"""Long responses of one connection: made one at a time, and counted until they are written."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+
+from quafka_gateway.context import Services
+from quafka_gateway.edge.in_flight import InFlightRequest
+
+
+class LongResponses:
+    """Admits the requests of one connection whose responses may be long.
+
+    A request is admitted when it is the first of its kind in flight, and when the client has read
+    the responses written before. Admission depends on earlier requests alone, so that no request
+    waits for a later one.
+    """
+
+    def __init__(
+        self,
+        services: Services,
+        in_flight: deque[InFlightRequest],
+        client_reads: Callable[[], bool],
+    ) -> None:
+        self._limiter = services.long_responses
+        self._memory = services.response_memory
+        self._in_flight = in_flight
+        self._client_reads = client_reads
+        self._waiting = 0
+
+    @asynccontextmanager
+    async def admitted(self, request: InFlightRequest) -> AsyncGenerator[None]:
+        """Wait for admission on the connection, then among all connections."""
+        while self._next() is not request:
+            request.admission = asyncio.get_running_loop().create_future()
+            self._waiting += 1
+            try:
+                await request.admission
+            finally:
+                self._waiting -= 1
+        async with self._limiter.admitted():
+            yield
+
+    def admit_next(self) -> None:
+        """Admit the next request, if there is one and the client has read."""
+        following = self._next() if self._waiting else None
+        if following is None or following.admission is None or following.admission.done():
+            return
+        following.admission.set_result(None)
+
+    def hold(self, request: InFlightRequest) -> None:
+        """Count an encoded response until `release`; not where its request was dropped."""
+        if request.response is not None and request.ordered:
+            request.held = sum(map(len, request.response)) - request.shared
+            self._memory.hold(request.held)
+
+    def release(self, request: InFlightRequest) -> None:
+        """Uncount the response: it is handed to the writer, or dropped."""
+        if request.held:
+            self._memory.release(request.held)
+            request.held = 0
+
+    def _next(self) -> InFlightRequest | None:
+        if not self._client_reads():
+            return None
+        return next((request for request in self._in_flight if request.may_be_long), None)
