@@ -15,6 +15,7 @@ from typing import Any
 
 from quafka_broker import status
 from quafka_broker.config import BrokerConfig
+from quafka_broker.journals.internal_topics import INTERNAL_ORG
 from quafka_broker.leases import LEASE_SECONDS
 from quafka_broker.metrics import BrokerMetrics
 from quafka_broker.op_stats import BrokerStats, OpStats
@@ -43,7 +44,6 @@ from quafka_broker.snapshots.control_server import ControlServer
 from quafka_broker.snapshots.housekeeping import run_housekeeping
 from quafka_broker.snapshots.scheduler import SnapshotScheduler
 from quafka_broker.state import BrokerState
-from quafka_broker.topics.registry import REGISTRY_ORG
 from quafka_broker.topics.replay import BadRegistryError
 from quafka_broker.topics.retention import Retention
 from quafka_broker.wal.disk import RealDisk, sync_folder
@@ -239,7 +239,7 @@ class Broker:
         self._add_metrics(state, self._mesh)
         allowed.watch(self._mesh.enforce)
         policy = RewritePolicy(config.wal_rewrite, config.wal_rewrite_bytes_per_second)
-        self._rewriting = wal.rewrite_task(policy, lambda: state.deletions)
+        self._rewriting = wal.rewrite_task(policy, lambda: state.journal.deletions)
         self._background = [
             asyncio.create_task(Retention(state).run()),
             asyncio.create_task(self._rewriting.run()),
@@ -333,7 +333,7 @@ class Broker:
 
 async def _serve(handler: Handler, state: BrokerState, context: OpContext, op: Any) -> WireStruct:
     """Run a handler for an org. Org 0 is the broker's own, and is nobody's to name."""
-    if not REGISTRY_ORG < context.org_id <= LAST_ORG:
+    if not INTERNAL_ORG < context.org_id <= LAST_ORG:
         raise OpFailedError(ErrorCode.INVALID_REQUEST)
     return await handler(state, context, op)
 

@@ -8,7 +8,7 @@ from operator import attrgetter
 from quafka_broker.metrics import BrokerMetrics, GroupLag
 from quafka_broker.op_stats import BrokerStats, SlowOp
 from quafka_broker.state import BrokerState
-from quafka_broker.topics.registry import Topic
+from quafka_broker.topics.topic import Topic
 from quafka_broker.wal.quarantine import Damage
 from quafka_mesh_ops.counters import PeerCounters
 from quafka_mesh_ops.peer_table import peer_table
@@ -72,7 +72,7 @@ def _log(state: BrokerState, figures: BrokerMetrics) -> Facts:
 
 
 def _snapshots(state: BrokerState) -> Facts:
-    status, config = state.snapshots, state.config
+    status, config = state.snapshots, state.configs.broker
     last = (
         text("none is known", bad=True) if status.cut_ms is None else moment(status.cut_ms / 1000)
     )

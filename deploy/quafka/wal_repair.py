@@ -14,7 +14,7 @@ from quafka_broker.config import BrokerConfig
 from quafka_broker.partitions.partition import topic_hash
 from quafka_broker.server import DataFolder
 from quafka_broker.state import BrokerState
-from quafka_broker.topics.registry import Unnamed
+from quafka_broker.topics.topic import Unnamed
 from quafka_broker.wal.checkpoint_file import faults_of
 from quafka_broker.wal.disk import RealDisk
 from quafka_broker.wal.log import Log
@@ -103,9 +103,9 @@ class Repair:
             if found.damages or found.indexes:
                 state = await self._settle(disk, state, found)
             for unnamed, name in found.named.items():
-                await state.create_topic(unnamed.org, name, 1)
+                await state.topics.create(unnamed.org, name, 1)
             for unnamed in found.dropped:
-                await state.drop_unnamed(unnamed)
+                await state.topics.drop_unnamed(unnamed)
             return self._end(found, state.log.damages)
         finally:
             await state.log.close()  # writes a checkpoint of the repaired state

@@ -37,7 +37,7 @@ async def _ask(state: BrokerState) -> tuple[float, float]:
 
 async def _table(groups: int) -> None:
     async with running_state(MemoryDisk()) as state:
-        topic, _ = await state.create_topic(ORG, "t", _PARTITIONS)
+        topic, _ = await state.topics.create(ORG, "t", _PARTITIONS)
         for number in range(_PARTITIONS):
             partition = state.log.partition(topic.partition_id(number))
             for _ in range(_BATCHES):

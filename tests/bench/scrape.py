@@ -54,7 +54,7 @@ async def fill(state: BrokerState, partitions: int, groups: int) -> None:
     """One record in every partition; every group has committed in ten of them."""
     names: list[tuple[str, int]] = []
     for number in range(partitions // PARTITIONS_PER_TOPIC):
-        topic, _ = await state.create_topic(ORG, f"a-topic-{number:03}", PARTITIONS_PER_TOPIC)
+        topic, _ = await state.topics.create(ORG, f"a-topic-{number:03}", PARTITIONS_PER_TOPIC)
         appends = [
             state.log.append(state.log.partition(topic.partition_id(partition)), checked(b"value"))
             for partition in range(PARTITIONS_PER_TOPIC)

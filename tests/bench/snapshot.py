@@ -60,7 +60,7 @@ async def fill(data: Path, size: int, batch_bytes: int) -> None:
     await state.replay_registry()
     partitions = [
         log.partition(
-            (await state.create_topic(org, f"t{number}", _PARTITIONS))[0].partition_id(partition)
+            (await state.topics.create(org, f"t{number}", _PARTITIONS))[0].partition_id(partition)
         )
         for org in _ORGS
         for number in range(_TOPICS)
@@ -223,7 +223,7 @@ async def stall(partitions: int) -> float:
         await state.replay_registry()
         batch = split_batches(build_batch([Record(0, 1_000, None, b"x", [])]))
         for number in range(max(1, partitions // 100)):
-            topic, _ = await state.create_topic(1, f"t{number}", min(100, partitions))
+            topic, _ = await state.topics.create(1, f"t{number}", min(100, partitions))
             ids = [topic.partition_id(number) for number in range(topic.partitions)]
             await asyncio.gather(*[log.append(log.partition(each), batch) for each in ids])
         took: list[float] = []

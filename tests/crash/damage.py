@@ -29,6 +29,7 @@ from typing import NamedTuple
 from quafka.cli import main
 from quafka_broker.config import BrokerConfig
 from quafka_broker.groups.table import Commit, Committed
+from quafka_broker.journals.internal_topics import INTERNAL_NAMES
 from quafka_broker.partitions.errors import CorruptError
 from quafka_broker.partitions.partition import PartitionId, topic_hash
 from quafka_broker.partitions.producers import SequenceError
@@ -36,7 +37,7 @@ from quafka_broker.server import Broker
 from quafka_broker.snapshots.pins import pin
 from quafka_broker.snapshots.zone_cache import fill_zone_cache
 from quafka_broker.state import BrokerState
-from quafka_broker.topics.registry import INTERNAL_NAMES, Topic
+from quafka_broker.topics.topic import Topic
 from quafka_broker.wal.disk import RealDisk
 from quafka_broker.wal.log import Log
 from quafka_broker.wal.rewrite_task import RewritePolicy
@@ -240,8 +241,8 @@ async def _fill(state: BrokerState, world: World) -> None:
     state.groups.journal.facts_kept = 20
     made: dict[str, Topic] = {}
     for name, partitions in (("a", 2), ("gone", 1), ("b", 1), ("old", 1)):
-        made[name], _ = await state.create_topic(ORG, name, partitions)
-    world.producer_id = await state.next_producer_id()
+        made[name], _ = await state.topics.create(ORG, name, partitions)
+    world.producer_id = await state.producer_ids.allocate()
     for turn in range(24):
         for topic in made.values():
             for partition in range(topic.partitions):
@@ -252,24 +253,24 @@ async def _fill(state: BrokerState, world: World) -> None:
             assert not await state.groups.delete_group(ORG, "once 2")
             await state.log.checkpoint()
         if turn == 10:
-            await state.delete_topic(made.pop("gone"))
+            await state.topics.delete(made.pop("gone"))
             world.records = {key: kept for key, kept in world.records.items() if key[0] != "gone"}
             world.last_sequence.pop(("gone", 0), None)
         if turn == 12:
             await _retain(state, world, made["old"], 10)
             await state.log.checkpoint()
         if turn == 14:
-            made["late"], _ = await state.create_topic(ORG, "late", 1)
-            await state.change_topic(made["b"], lambda topic: topic)
+            made["late"], _ = await state.topics.create(ORG, "late", 1)
+            await state.topics.change(made["b"], lambda topic: topic)
     await _retain(state, world, made["old"], 40)
 
 
 async def _retain(state: BrokerState, world: World, topic: Topic, start: int) -> None:
     """Delete the front of a topic, and free what is dead."""
-    await state.delete_records({topic: {0: start}})
+    await state.topics.delete_records({topic: {0: start}})
     key = (topic.name, 0)
     world.records[key] = {o: v for o, v in world.records[key].items() if o >= start}
-    rewriting = state.log.rewrite_task(FAST, lambda: state.deletions)
+    rewriting = state.log.rewrite_task(FAST, lambda: state.journal.deletions)
     await rewriting.run_once()
     await rewriting.close()
 

@@ -44,7 +44,7 @@ async def record(recipe: Recipe, disk: RecordedDisk) -> History:
     async with running_state(
         disk, segment_bytes=SEGMENT_BYTES, checkpoint_bytes=CHECKPOINT_BYTES
     ) as state:
-        state.events_kept = EVENTS_KEPT
+        state.journal.events_kept = EVENTS_KEPT
         disk.faults = Faults(rng, recipe.full, recipe.sync)
         await workload.run(state, recipe.turns)
     return workload.history

@@ -23,7 +23,7 @@ from quafka_broker.config import BrokerConfig
 from quafka_broker.partitions.partition import Partition
 from quafka_broker.partitions.producers import SequenceError
 from quafka_broker.state import BrokerState
-from quafka_broker.topics.registry import Topic
+from quafka_broker.topics.topic import Topic
 from quafka_broker.wal.disk import RealDisk
 from quafka_broker.wal.log import Log
 from quafka_broker.wal.verify import verify
@@ -131,7 +131,7 @@ async def test_topics_and_configs(older: Older) -> None:
                 "uuid": topic.uuid.hex(),
                 "partitions": topic.partitions,
                 "configs": dict(topic.configs),
-                "rrl": state.rrl(topic),
+                "rrl": state.configs.rrl(topic),
             }
             for name, topic in topics_of(state).items()
         }
@@ -182,7 +182,7 @@ async def test_producers_and_their_sequences(older: Older) -> None:
                 assert refused.value.code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
         assert any(older.answers["producers"].values())
         given = older.answers["producer_ids"]
-        assert await state.next_producer_id() > max(given), "no id is given twice"
+        assert await state.producer_ids.allocate() > max(given), "no id is given twice"
 
 
 async def test_it_goes_on_and_starts_again(older: Older) -> None:

@@ -64,7 +64,7 @@ async def creation(folder: Path, *, links: bool, org: int | None = None) -> Reco
     disk = folder / "disk"
     data, store = disk / DATA, FolderDestination(disk / "lake")
     async with state_in(data) as state:
-        topic, _ = await state.create_topic(ORG, "t", 1)
+        topic, _ = await state.topics.create(ORG, "t", 1)
         await put(state, topic, *numbered(range(20)))
         first = (await snapshot(state, store, org=org)).manifest.id
         await put(state, topic, *numbered(range(20, 30)))
@@ -85,7 +85,7 @@ async def first_creation(folder: Path) -> Recorded:
     disk = folder / "disk"
     data = disk / DATA
     async with state_in(data) as state:
-        topic, _ = await state.create_topic(ORG, "t", 1)
+        topic, _ = await state.topics.create(ORG, "t", 1)
         await put(state, topic, *numbered(range(30)))
         wal = _files(data / "wal")
         recorder = Recorder(disk, data / "wal")
@@ -99,7 +99,7 @@ async def dropping(folder: Path) -> Recorded:
     disk = folder / "disk"
     data, store = disk / DATA, FolderDestination(disk / "lake")
     async with state_in(data) as state:
-        topic, _ = await state.create_topic(ORG, "t", 1)
+        topic, _ = await state.topics.create(ORG, "t", 1)
         await put(state, topic, *numbered(range(20)))
         first = (await snapshot(state, store, org=ORG)).manifest.id
         await put(state, topic, *numbered(range(20, 50)))
@@ -197,7 +197,7 @@ async def test_no_half_export_is_taken_for_whole(tmp_path: Path) -> None:
     data, disk = tmp_path / "data", tmp_path / "disk"
     disk.mkdir()
     async with state_in(data) as state:
-        topic, _ = await state.create_topic(ORG, "t", 2)
+        topic, _ = await state.topics.create(ORG, "t", 2)
         await put(state, topic, *numbered(range(20)))
         await put(state, topic, *numbered(range(20, 40)), partition=1)
         made = (await snapshot(state, FolderDestination(tmp_path / "lake"))).manifest.id
@@ -252,7 +252,7 @@ def test_on_file_systems_that_lose_what_was_not_synced(
 
 async def _append(data: Path, numbers: range) -> None:
     async with state_in(data) as state:
-        topic, _ = await state.create_topic(ORG, "t", 1)
+        topic, _ = await state.topics.create(ORG, "t", 1)
         await put(state, topic, *numbered(numbers))
 
 

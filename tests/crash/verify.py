@@ -80,7 +80,7 @@ async def verify(state: BrokerState, history: History, operations: int) -> None:
         if (place + operations) % _PARTITIONS_THAT_GO_ON == 0:
             await _go_on(state, partition, found, producers, operations)
     handed_out = {number for when, number in history.producer_ids if when <= operations}
-    assert await state.next_producer_id() not in handed_out
+    assert await state.producer_ids.allocate() not in handed_out
 
 
 def _check_topics(state: BrokerState, history: History, operations: int) -> None:

@@ -19,8 +19,8 @@ from quafka_broker.ops import produce
 from quafka_broker.partitions.errors import StorageError
 from quafka_broker.partitions.partition import Partition
 from quafka_broker.state import BrokerState
-from quafka_broker.topics.registry import Topic
 from quafka_broker.topics.retention import Retention
+from quafka_broker.topics.topic import Topic
 from quafka_broker.wal.rewrite_task import RewritePolicy
 from quafka_mesh_ops.ops.records import ProduceOp, ProduceOpResp, ProduceOps
 from quafka_proto.errors import ErrorCode
@@ -172,14 +172,14 @@ class Workload:
 
     async def _begin(self, state: BrokerState) -> None:
         for _ in range(IDEMPOTENT_PRODUCERS):
-            self._producers.append(await _until_taken(state, state.next_producer_id))
+            self._producers.append(await _until_taken(state, state.producer_ids.allocate))
             self.history.producer_ids.append((self._now, self._producers[-1]))
         for name in TOPICS:
             await self._create(state, name)
 
     async def _create(self, state: BrokerState, name: str) -> None:
         topic, _ = await _until_taken(
-            state, lambda: state.create_topic(ORG, name, PARTITIONS, TOPICS[name])
+            state, lambda: state.topics.create(ORG, name, PARTITIONS, TOPICS[name])
         )
         self.history.lives[topic.uuid] = Life(topic, self._now)
         for number in range(topic.partitions):
@@ -189,7 +189,7 @@ class Workload:
     async def _replace_topic(self, state: BrokerState) -> None:
         life = self._rng.choice(self._living)
         life.delete_asked = self._now
-        await _until_taken(state, lambda: state.delete_topic(life.topic))
+        await _until_taken(state, lambda: state.topics.delete(life.topic))
         life.deleted = self._now
         await self._create(state, life.topic.name)
 
@@ -201,14 +201,14 @@ class Workload:
         offset = self._rng.randint(partition.log_start, partition.high_watermark)
         deletion = Deletion(TopicPartition(topic.uuid, number), offset, self._now)
         self.history.deletions.append(deletion)
-        await _until_taken(state, lambda: state.delete_records({topic: {number: offset}}))
+        await _until_taken(state, lambda: state.topics.delete_records({topic: {number: offset}}))
         if not self._doomed(topic):
             deletion.answered = self._now
 
     async def _rewrite(self, state: BrokerState) -> None:
         """Free and group what can be. No two at a time."""
         work = state.log.rewrite_task(
-            RewritePolicy(bytes_per_second=1 << 40), lambda: state.deletions
+            RewritePolicy(bytes_per_second=1 << 40), lambda: state.journal.deletions
         )
         await work.run_once()
         await work.close()

@@ -26,7 +26,7 @@ async def _write(data: Path) -> None:
     config = BrokerConfig(data=data)
     with no_threads():
         async with running_state(disk, config, segment_bytes=100) as state:
-            topic, _ = await state.create_topic(ORG, "t", 1)
+            topic, _ = await state.topics.create(ORG, "t", 1)
             partition = state.log.partition(topic.partition_id(0))
             for n in range(SEGMENTS):
                 await state.log.append(partition, checked(b"%05d" % n))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict, defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Generator, Mapping
 from functools import partial
 from time import time_ns
 from typing import Any
@@ -25,7 +25,8 @@ from quafka_broker.groups.replies import Replies
 from quafka_broker.groups.states import State
 from quafka_broker.groups.table import Commit, Committed, Kept, Key, Place, Table
 from quafka_broker.groups.usage import Usage, offset_cost
-from quafka_broker.topics.registry import Registry, Topic
+from quafka_broker.topics.registry import Registry
+from quafka_broker.topics.topic import Topic
 from quafka_broker.wal.log import Log
 from quafka_mesh_ops.ops.groups import (
     Heartbeat,
@@ -358,9 +359,9 @@ class Coordinator:
         await asyncio.shield(pending)
         return ErrorCode.NONE
 
-    def forget_topic(self, topic: Topic) -> None:
-        """A topic was deleted: so are the offsets in it."""
-        self.journal.forget(self._table.forget_topic(topic))
+    def drop_topics(self, topics: Collection[Topic]) -> None:
+        """Drop the offsets in topics that were deleted."""
+        self.journal.forget(self._table.drop_topics(topics))
 
     async def forget_topic_elsewhere(self, org: int, name: str, topic_id: bytes) -> None:
         """A topic of another broker was deleted: so are the offsets in it, durably.

@@ -40,9 +40,9 @@ from quafka_broker.groups.afterwards import Afterwards
 from quafka_broker.groups.event_codec import EventReader, encode
 from quafka_broker.groups.table import Commit, Event, Fact, Key, Place, Table, size_of
 from quafka_broker.journals import event_batches
-from quafka_broker.journals.internal_topics import Gap, read_values, verify
+from quafka_broker.journals.event_reader import Gap, read_values, verify
+from quafka_broker.journals.internal_topics import GROUPS
 from quafka_broker.partitions.errors import StorageError
-from quafka_broker.topics.registry import GROUPS
 from quafka_broker.wal.log import Log
 from quafka_proto.records import BatchHeader
 from quafka_telemetry.slices import Slices

@@ -26,7 +26,7 @@ from quafka_broker.groups.table import Committed, Kept, Key, Place
 from quafka_broker.partitions import time_search
 from quafka_broker.partitions.errors import OffsetGoneError, StorageError
 from quafka_broker.partitions.partition import Partition
-from quafka_broker.topics.registry import Topic
+from quafka_broker.topics.topic import Topic
 from quafka_broker.wal.log import Log
 from quafka_proto.consumer_protocol import CONSUMER, assigned_partitions
 from quafka_proto.errors import Malformed

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from quafka_broker.config import BrokerConfig
 from quafka_mesh_ops.ops.groups import JoinGroup
 from quafka_proto.errors import ErrorCode
 
@@ -29,6 +30,21 @@ class Limits:
     org_members: int = 50_000
     org_bytes: int = 256 << 20
     org_offset_bytes: int = 512 << 20
+
+    @classmethod
+    def of(cls, config: BrokerConfig) -> Limits:
+        """The limits that the broker's settings give."""
+        return cls(
+            config.group_min_session_timeout_ms / 1000,
+            config.group_max_session_timeout_ms / 1000,
+            config.group_initial_rebalance_delay_ms / 1000,
+            config.group_max_size,
+            config.group_max_bytes,
+            config.group_max_groups,
+            config.group_max_members,
+            config.group_total_max_bytes,
+            config.offsets_max_bytes,
+        )
 
 
 def refusal_of_any(op: JoinGroup, limits: Limits) -> ErrorCode:

@@ -16,7 +16,7 @@ deleted are nobody's: no event says so.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -24,7 +24,7 @@ from quafka_broker.groups.group import Group
 from quafka_broker.groups.states import State
 from quafka_broker.groups.subscription import subscribed_by
 from quafka_broker.groups.usage import Usage, offset_cost
-from quafka_broker.topics.registry import Topic
+from quafka_broker.topics.topic import Topic
 
 _BYTES_PER_WEIGHT = 1 << 10
 _ROW_BYTES = 64
@@ -315,13 +315,17 @@ class Table:
 
     # --- what has had its time --------------------------------------------------------------
 
-    def forget_topic(self, topic: Topic) -> list[Fact]:
-        """A topic was deleted: so are the offsets in it, which are returned."""
+    def drop_topics(self, topics: Collection[Topic]) -> list[Fact]:
+        """Drop the offsets in topics that were deleted; returns them."""
+        deleted = {(topic.org, topic.name, topic.generation) for topic in topics}
         gone: list[Fact] = []
         for key, kept in self.kept.items():
-            if key[0] != topic.org:
-                continue
-            for place in kept.places_in(topic.name, topic.generation):
+            org = key[0]
+            for place in [
+                place
+                for place, offset in kept.offsets.items()
+                if (org, place[0], offset.incarnation) in deleted
+            ]:
                 kept.take(place)
                 gone.append((key, place))
         return gone

@@ -8,12 +8,12 @@ from dataclasses import replace
 from quafka_broker import broker_configs
 from quafka_broker.broker_configs import SETTINGS, BrokerConfigError, DynamicConfigs
 from quafka_broker.config import LogSettings
+from quafka_broker.journals.internal_topics import REGISTRY
 from quafka_broker.partitions.errors import StorageError
 from quafka_broker.state import BrokerState
 from quafka_broker.topics import configs as topic_configs
-from quafka_broker.topics import registry as topics
 from quafka_broker.topics.configs import ConfigError
-from quafka_broker.topics.registry import Topic
+from quafka_broker.topics.topic import Topic, legal_name
 from quafka_mesh_ops import described_settings
 from quafka_mesh_ops.handlers import OpContext
 from quafka_mesh_ops.ops.admin import (
@@ -39,7 +39,7 @@ async def describe(
     """What a topic has that sets nothing, and what each of these topics has instead."""
     found = await listed(_describe(state, context.org_id, name) for name in op.topics)
     return DescribeTopicConfigsResp(
-        topic_configs.describe(state.config, state.dynamic_configs), found
+        topic_configs.describe(state.configs.broker, state.configs.dynamic), found
     )
 
 
@@ -53,7 +53,7 @@ def _describe(state: BrokerState, org: int, name: str) -> TopicConfigs:
 def _fixed(state: BrokerState, topic: Topic) -> dict[str, str]:
     """The values of `topic_configs.FIXED`."""
     return {
-        "quafka.id": topic.ulid, "quafka.slug": topic.slug, "quafka.rrl": state.rrl(topic),
+        "quafka.id": topic.ulid, "quafka.slug": topic.slug, "quafka.rrl": state.configs.rrl(topic),
     }  # fmt: skip
 
 
@@ -62,7 +62,7 @@ def _named_values(values: Mapping[str, str]) -> list[NamedValue]:
 
 
 def _missing(name: str) -> tuple[ErrorCode, str]:
-    if not topics.legal_name(name):
+    if not legal_name(name):
         return ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name!r} is no topic's name"
     return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}"
 
@@ -78,13 +78,13 @@ async def alter(
 
     def change(present: Topic) -> Topic:
         own = {} if op.replace else present.configs
-        configs = topic_configs.changed(state.config, own, fixed, op.changes)
+        configs = topic_configs.changed(state.configs.broker, own, fixed, op.changes)
         return replace(present, configs=configs)
 
     try:
         if op.validate_only:
             change(topic)
-        elif not await state.change_topic(topic, change):
+        elif not await state.topics.change(topic, change):
             return AlterTopicConfigsResp(*_missing(op.topic))
     except ConfigError as e:
         return AlterTopicConfigsResp(ErrorCode.INVALID_CONFIG, str(e))
@@ -97,10 +97,10 @@ async def describe_broker(
     state: BrokerState, context: OpContext, op: DescribeBroker
 ) -> DescribeBrokerResp:
     """What concerns no topic."""
-    registry = state.log.partition(topics.REGISTRY)
+    registry = state.log.partition(REGISTRY)
     settings = [
-        _changeable(state.dynamic_configs, each) if each.name in SETTINGS else each
-        for each in described_settings.describe(state.dynamic_configs.static, LogSettings)
+        _changeable(state.configs.dynamic, each) if each.name in SETTINGS else each
+        for each in described_settings.describe(state.configs.dynamic.static, LogSettings)
     ]
     return DescribeBrokerResp(
         state.registry.cluster_id,
@@ -137,7 +137,7 @@ async def alter_broker(
         if op.validate_only:
             change(state.registry.broker_configs[scope])
         else:
-            await state.change_broker_configs(scope, change)
+            await state.configs.change_broker_configs(scope, change)
     except BrokerConfigError as e:
         return AlterBrokerConfigsResp(ErrorCode.INVALID_CONFIG, str(e))
     except StorageError as e:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from quafka_broker.partitions.errors import StorageError
 from quafka_broker.state import BrokerState
-from quafka_broker.topics.registry import Topic
+from quafka_broker.topics.topic import Topic
 from quafka_mesh_ops.handlers import OpContext
 from quafka_mesh_ops.ops.records import (
     DeleteRecordsOp,
@@ -44,7 +44,7 @@ async def handle(
     error = ErrorCode.NONE
     try:
         with context.tracer.start(semconv.COMMIT, context.trace):
-            await state.delete_records(starts)
+            await state.topics.delete_records(starts)
     except StorageError:
         error = ErrorCode.KAFKA_STORAGE_ERROR
     return DeleteRecordsOpsResp(await listed(_answer(state, answer, error) for answer in answers))

@@ -20,7 +20,7 @@ from quafka_broker.partitions.errors import CorruptError, OffsetGoneError, Stora
 from quafka_broker.partitions.leader_epochs import UNDEFINED
 from quafka_broker.partitions.partition import Partition, PartitionId
 from quafka_broker.state import BrokerState
-from quafka_broker.topics.registry import unknown_topic
+from quafka_broker.topics.topic import unknown_topic
 from quafka_broker.wal.reader import ReadTimes, Room
 from quafka_mesh_ops.handlers import OpContext
 from quafka_mesh_ops.ops.base import Buffer
@@ -178,7 +178,7 @@ class _Poll:
 
 
 def _target(state: BrokerState, org: int, op: FetchOp) -> _Target:
-    topic = state.find(org, op.topic, op.topic_id)
+    topic = state.registry.find(org, op.topic, op.topic_id)
     if topic is None:
         return _Target(op, None, unknown_topic(op.topic, op.topic_id))
     if op.topic_id and op.topic_id != topic.uuid:

@@ -11,7 +11,7 @@ import shutil
 from collections.abc import Iterator, Sequence
 
 from quafka_broker.state import BrokerState
-from quafka_broker.topics.registry import Topic
+from quafka_broker.topics.topic import Topic
 from quafka_mesh_ops.handlers import OpContext
 from quafka_mesh_ops.ops.admin import DescribeLogDir, DescribeLogDirResp, PartitionSizes
 from quafka_proto.errors import ErrorCode
@@ -32,7 +32,7 @@ async def describe(
             sizes.append(state.log.partition(topic.partition_id(partition)).batches.size)
             await slices.done()
         found.append(PartitionSizes(topic.name, list(partitions), sizes))
-    path = (state.config.data / "wal").absolute()
+    path = (state.configs.broker.data / "wal").absolute()
     failed = ErrorCode.KAFKA_STORAGE_ERROR if state.log.failure is not None else ErrorCode.NONE
     try:
         usage = await asyncio.to_thread(shutil.disk_usage, path)

@@ -17,7 +17,7 @@ from operator import itemgetter
 from quafka_broker.groups.table import Commit, Committed, Place
 from quafka_broker.partitions.errors import StorageError
 from quafka_broker.state import BrokerState
-from quafka_broker.topics.registry import unknown_topic
+from quafka_broker.topics.topic import unknown_topic
 from quafka_mesh_ops.handlers import OpContext
 from quafka_mesh_ops.ops.group_offsets import (
     CommitOffset,
@@ -63,7 +63,7 @@ async def _begin(
     if error:
         return [error] * len(op.offsets), None
     errors, good = await in_slices(_checked(state, org, op))
-    if good.size > state.config.offset_commit_max_bytes:
+    if good.size > state.configs.broker.offset_commit_max_bytes:
         error = ErrorCode.INVALID_COMMIT_OFFSET_SIZE
     elif not await groups.has_room(org, op.group, good):
         error = ErrorCode.POLICY_VIOLATION
@@ -79,12 +79,13 @@ def _checked(
 ) -> Generator[None, None, tuple[list[ErrorCode], Commit]]:
     """An error for each partition, and what is to be committed; a step for each."""
     now_ms = state.groups.now_ms()
+    longest = state.configs.broker.offset_metadata_max_bytes
     errors: list[ErrorCode] = []
     good = Commit()
     for part in op.offsets:
         name, incarnation, error = _place(state, org, part)
-        if len(part.metadata) > state.config.offset_metadata_max_bytes or (
-            part.metadata and len(part.metadata.encode()) > state.config.offset_metadata_max_bytes
+        if len(part.metadata) > longest or (
+            part.metadata and len(part.metadata.encode()) > longest
         ):
             error = error or ErrorCode.OFFSET_METADATA_TOO_LARGE
         errors.append(error)
@@ -101,7 +102,7 @@ def _place(state: BrokerState, org: int, part: CommitOffset) -> tuple[str, int |
     """The topic's name and incarnation, or why there is none."""
     if part.elsewhere:
         return part.topic, part.topic_id.hex(), ErrorCode.NONE
-    topic = state.find(org, part.topic, part.topic_id)
+    topic = state.registry.find(org, part.topic, part.topic_id)
     if topic is None:
         return part.topic, 0, unknown_topic(part.topic, part.topic_id)
     if not topic.has(part.partition):
@@ -150,7 +151,7 @@ def _asked(
                 question.topic, question.topic_id, question.topic_id.hex(), question, offsets
             )
             continue
-        topic = state.find(org, question.topic, question.topic_id)
+        topic = state.registry.find(org, question.topic, question.topic_id)
         if topic is not None:
             yield from _answers(topic.name, topic.uuid, topic.generation, question, offsets)
             continue

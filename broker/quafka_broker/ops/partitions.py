@@ -7,7 +7,7 @@ from dataclasses import replace
 from quafka_broker.partitions.errors import StorageError
 from quafka_broker.state import BrokerState
 from quafka_broker.topics.org_topics import OrgFullError
-from quafka_broker.topics.registry import Topic
+from quafka_broker.topics.topic import Topic
 from quafka_mesh_ops.handlers import OpContext
 from quafka_mesh_ops.ops.admin import CreatePartitions, CreatePartitionsResp
 from quafka_proto.errors import ErrorCode
@@ -38,7 +38,7 @@ async def create(
     try:
         if op.validate_only:
             grow(topic)
-        elif not await state.change_topic(topic, grow):
+        elif not await state.topics.change(topic, grow):
             return unknown
     except _RefusedError as e:
         return CreatePartitionsResp(e.code, str(e))
@@ -61,9 +61,9 @@ def _grown(state: BrokerState, present: Topic, op: CreatePartitions) -> Topic:
             f"{added} partitions are to be added, and {op.assigned} are assigned",
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
         )
-    most = state.config.max_partitions_per_topic
+    most = state.configs.broker.max_partitions_per_topic
     if op.count > most:
         raise _RefusedError(f"{op.count} partitions: max.partitions.per.topic={most}")
     org = state.registry.org(present.org)
-    org.check_room(added, state.config.max_partitions_per_org)
+    org.check_room(added, state.configs.broker.max_partitions_per_org)
     return replace(present, partitions=op.count)

@@ -18,7 +18,7 @@ from quafka_broker.partitions.errors import InDoubtError, StorageError
 from quafka_broker.partitions.partition import Partition, PartitionId
 from quafka_broker.partitions.producers import NO_PRODUCER, Batch, SequenceError
 from quafka_broker.state import BrokerState
-from quafka_broker.topics.registry import Topic, unknown_topic
+from quafka_broker.topics.topic import Topic, unknown_topic
 from quafka_broker.wal.commit_group import WriteTimes
 from quafka_mesh_ops.handlers import OpContext
 from quafka_mesh_ops.ops.records import (
@@ -123,7 +123,7 @@ class _Request:
     def _topics(self) -> Iterator[PartitionId]:
         """The partitions of the op, as far as they exist."""
         for part in self._op.partitions:
-            topic = self._state.find(self._org, part.topic, part.topic_id)
+            topic = self._state.registry.find(self._org, part.topic, part.topic_id)
             if topic is not None:
                 yield topic.partition_id(part.partition)
 
@@ -133,7 +133,7 @@ class _Request:
             topic = _find(self._state, self._org, part)
         except _RefusedError as e:
             return _refusal(e)
-        policy = self._state.policy(topic)
+        policy = self._state.configs.policy(topic)
         return self._state.admissions.check_now(policy, part.records, self._now_ms)
 
     async def _check_rest(self, verdicts: list[Verdict | ProduceOpResp | None]) -> None:
@@ -155,7 +155,7 @@ class _Request:
                 checked.cancel()
 
     def _check_later(self, part: ProduceOp) -> asyncio.Future[Verdict]:
-        policy = self._state.policy(_find(self._state, self._org, part))
+        policy = self._state.configs.policy(_find(self._state, self._org, part))
         return self._state.admissions.check_in_thread(self._org, policy, part.records, self._now_ms)
 
     def _append(
@@ -181,13 +181,13 @@ class _Request:
         except (BatchError, _RefusedError) as e:
             return _refusal(e)
         write.uuid = topic.uuid
-        if state.policy(topic).log_append_time:
+        if state.configs.policy(topic).log_append_time:
             write.append_time = self._now_ms if write.repeated is None else write.repeated.timestamp
         return write
 
 
 def _find(state: BrokerState, org: int, part: ProduceOp) -> Topic:
-    topic = state.find(org, part.topic, part.topic_id)
+    topic = state.registry.find(org, part.topic, part.topic_id)
     if topic is None:
         raise _RefusedError(unknown_topic(part.topic, part.topic_id))
     if not topic.has(part.partition):

@@ -13,10 +13,10 @@ _LAST_EPOCH = 0x7FFF
 
 async def handle(state: BrokerState, context: OpContext, op: InitProducerId) -> InitProducerIdResp:
     """Hand out an id that no other producer has or will have."""
-    ours = state.is_handed_out(op.producer_id)
+    ours = state.producer_ids.is_allocated(op.producer_id)
     if ours and 0 <= op.producer_epoch < _LAST_EPOCH - 1:
         return InitProducerIdResp(op.producer_id, op.producer_epoch + 1)
     try:
-        return InitProducerIdResp(await state.next_producer_id(), 0)
+        return InitProducerIdResp(await state.producer_ids.allocate(), 0)
     except StorageError:
         return InitProducerIdResp(-1, -1, ErrorCode.KAFKA_STORAGE_ERROR)

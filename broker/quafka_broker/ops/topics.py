@@ -6,7 +6,7 @@ from quafka_broker.partitions.errors import StorageError
 from quafka_broker.state import BrokerState
 from quafka_broker.topics import configs as topic_configs
 from quafka_broker.topics.org_topics import OrgFullError
-from quafka_broker.topics.registry import Topic, legal_name, unknown_topic
+from quafka_broker.topics.topic import Topic, legal_name, unknown_topic
 from quafka_mesh_ops.handlers import OpContext
 from quafka_mesh_ops.ops.topics import (
     ConfigEntry,
@@ -28,12 +28,12 @@ _TOPICS_PER_SLICE = 500
 
 async def delete(state: BrokerState, context: OpContext, op: DeleteTopic) -> DeleteTopicResp:
     """Delete one topic; its records are not served any more."""
-    topic = state.find(context.org_id, op.topic, op.topic_id)
+    topic = state.registry.find(context.org_id, op.topic, op.topic_id)
     if topic is None:
         return DeleteTopicResp(op.topic, op.topic_id, unknown_topic(op.topic, op.topic_id))
     try:
         with context.tracer.start(semconv.COMMIT, context.trace):
-            done = await state.delete_topic(topic)
+            done = await state.topics.delete(topic)
     except StorageError:
         return DeleteTopicResp(topic.name, topic.uuid, ErrorCode.KAFKA_STORAGE_ERROR)
     gone = ErrorCode.NONE if done else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -48,7 +48,7 @@ async def describe(
     cluster = state.registry.cluster_id
     if op.topics is None and not op.topic_ids:
         return _every(state, org, op)
-    create = op.auto_create and state.config.auto_create_topics_enable
+    create = op.auto_create and state.configs.broker.auto_create_topics_enable
     slices = Slices(_TOPICS_PER_SLICE)
     found: list[TopicDescription] = []
     created = 0
@@ -80,7 +80,7 @@ def _every(state: BrokerState, org: int, op: DescribeTopics) -> DescribeTopicsRe
 
 async def create(state: BrokerState, context: OpContext, op: CreateTopic) -> CreateTopicResp:
     """Create one topic, and say how it is configured."""
-    partitions = state.config.num_partitions if op.partitions == -1 else op.partitions
+    partitions = state.configs.broker.num_partitions if op.partitions == -1 else op.partitions
     refusal = _refusal(state, context.org_id, op.topic, partitions)
     if refusal is not None:
         return refusal
@@ -92,7 +92,7 @@ async def create(state: BrokerState, context: OpContext, op: CreateTopic) -> Cre
     if not op.validate_only:
         try:
             with context.tracer.start(semconv.COMMIT, context.trace):
-                topic, is_new = await state.create_topic(
+                topic, is_new = await state.topics.create(
                     context.org_id, op.topic, partitions, configs
                 )
         except OrgFullError as e:
@@ -102,7 +102,7 @@ async def create(state: BrokerState, context: OpContext, op: CreateTopic) -> Cre
         if not is_new:
             return _exists(op.topic)
         uuid = topic.uuid
-    shown = topic_configs.effective(state.config, configs, state.dynamic_configs)
+    shown = topic_configs.effective(state.configs.broker, configs, state.configs.dynamic)
     return CreateTopicResp(uuid, partitions, configs=[EffectiveConfig(*c) for c in shown])
 
 
@@ -119,14 +119,14 @@ def _refusal(state: BrokerState, org: int, name: str, partitions: int) -> Create
     if not legal_name(name):
         message = "a topic name is 1 to 249 of a-z, A-Z, 0-9, '.', '_', '-'; not '.' or '..'"
         return CreateTopicResp(b"", -1, ErrorCode.INVALID_TOPIC_EXCEPTION, message)
-    most = state.config.max_partitions_per_topic
+    most = state.configs.broker.max_partitions_per_topic
     if not 1 <= partitions <= most:
         message = f"{partitions} partitions: allowed are 1 to max.partitions.per.topic={most}"
         return CreateTopicResp(b"", -1, ErrorCode.INVALID_PARTITIONS, message)
     if state.registry.by_name(org, name) is not None:
         return _exists(name)
     try:
-        state.registry.org(org).check_room(partitions, state.config.max_partitions_per_org)
+        state.registry.org(org).check_room(partitions, state.configs.broker.max_partitions_per_org)
     except OrgFullError as e:
         return _full(e)
     return None
@@ -147,9 +147,9 @@ async def _named(
     missing = _missing(state, org, name, create, at_most)
     if missing is not None:
         return missing, 0
-    partitions = state.config.num_partitions
+    partitions = state.configs.broker.num_partitions
     try:
-        topic, is_new = await state.create_topic(org, name, partitions)
+        topic, is_new = await state.topics.create(org, name, partitions)
     except OrgFullError:
         return TopicDescription(name, b"", 0, ErrorCode.POLICY_VIOLATION), 0
     except StorageError:
@@ -166,9 +166,9 @@ def _missing(
         return _description(state, topic)
     if not legal_name(name):
         return TopicDescription(name, b"", 0, ErrorCode.INVALID_TOPIC_EXCEPTION)
-    if not create and not state.is_unnamed(org, name):
+    if not create and state.registry.unnamed_of(org, name) is None:
         return TopicDescription(name, b"", 0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    if create and at_most is not None and at_most < state.config.num_partitions:
+    if create and at_most is not None and at_most < state.configs.broker.num_partitions:
         return TopicDescription(name, b"", 0, ErrorCode.POLICY_VIOLATION)
     return None
 

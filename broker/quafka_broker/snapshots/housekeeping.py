@@ -22,7 +22,7 @@ async def run_housekeeping(state: BrokerState, data: Path) -> None:
     try:
         while True:
             try:
-                await asyncio.to_thread(remove_ended_pins, data, PinLimits.of(state.config))
+                await asyncio.to_thread(remove_ended_pins, data, PinLimits.of(state.configs.broker))
                 segments = state.log.segments()
                 await asyncio.to_thread(fill_zone_cache, data, segments, stopped)
             except OSError as e:

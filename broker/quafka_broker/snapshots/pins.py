@@ -82,7 +82,7 @@ async def pin(
         TooManyPinsError: the owner has as many pins as it may.
         OSError: the files cannot be linked to, or the log has failed.
     """
-    limits = PinLimits.of(state.config)
+    limits = PinLimits.of(state.configs.broker)
     prefix = _LOCAL if local else _prefix(owner)
     infix = f"{org}-" if prefix not in (_LOCAL, _REMOTE) else ""
     name = f"{prefix}{infix}{os.urandom(8).hex()}"

@@ -15,11 +15,21 @@ from quafka_broker.config import BrokerConfig
 from quafka_broker.groups import event_codec
 from quafka_broker.groups.table import Committed, offsets_event
 from quafka_broker.journals import event_batches
+from quafka_broker.journals.internal_topics import GROUPS, REGISTRY
 from quafka_broker.leases import Leases
 from quafka_broker.partitions.partition import PartitionId
+from quafka_broker.producer_ids import producer_id_space
 from quafka_broker.state import BrokerState
-from quafka_broker.topics import registry as topics
-from quafka_broker.topics.registry import GROUPS, REGISTRY, Registry
+from quafka_broker.topics.events import (
+    Event,
+    encode_event,
+    log_starts_moved,
+    snapshot_parts,
+    topic_created,
+)
+from quafka_broker.topics.identity import new_topic_identity
+from quafka_broker.topics.registry import Registry
+from quafka_broker.topics.topic import Topic as RegisteredTopic
 from quafka_broker.wal.disk import RealDisk
 from quafka_broker.wal.log import Log
 from quafka_broker.wal.writer import FsyncPolicy
@@ -62,7 +72,7 @@ async def make_startable(wal: Path, manifest: Manifest, *, is_part: bool, fill: 
             await _record(log, manifest)
         await state.replay_registry()
         await state.replay_groups()
-        await state.skip_producer_ids(SKIPPED_PRODUCER_IDS)
+        await state.producer_ids.skip(SKIPPED_PRODUCER_IDS)
         if fill:
             await _put_back(state, manifest)
             await _fill(log, manifest)
@@ -78,10 +88,10 @@ async def _record(log: Log, manifest: Manifest) -> None:
     """Append the events that make the registry and the groups."""
     # Entries of topics that were deleted have their generations, too: none may come back.
     generation = max((id_.generation for id_ in log.partition_ids()), default=-1) + 1
-    ours = topics.producer_id_space(manifest.cluster_id)
+    ours = producer_id_space(manifest.cluster_id)
     used = [id_ for id_ in (manifest.producer_ids_up_to,) if id_ in ours]
     events = _registry_events(manifest, generation, max(used, default=ours.start))
-    parts = map(topics.encode_event, topics.snapshot_parts(events))
+    parts = map(encode_event, snapshot_parts(events))
     await _append(log, REGISTRY, parts, most=1)
     groups = (
         event
@@ -96,23 +106,23 @@ async def _append(log: Log, id_: PartitionId, values: Iterable[bytes], most: int
         await log.append(log.partition(id_), batches)
 
 
-def _registry_events(manifest: Manifest, generation: int, producer_ids: int) -> list[topics.Event]:
+def _registry_events(manifest: Manifest, generation: int, producer_ids: int) -> list[Event]:
     registry = Registry()
     registry.apply({"event": "cluster", "id": manifest.cluster_id})
     registry.apply({"event": "producer_ids", "up_to": producer_ids})
     registry.apply({"event": "generations", "from": generation})
     for topic in manifest.topics:
-        registry.apply(topics.created(_registered(registry, topic, manifest.cut_ms)))
+        registry.apply(topic_created(_registered(registry, topic, manifest.cut_ms)))
         made = registry.by_name(topic.org, topic.name)
         assert made is not None
-        for event in topics.log_start_events(made, _starts(topic)):
+        for event in log_starts_moved(made, _starts(topic)):
             registry.apply(event)
     return list(registry.restate())
 
 
-def _registered(registry: Registry, topic: Topic, cut_ms: int) -> topics.Topic:
-    new = registry.plan_topic(topic.org, topic.name, len(topic.partitions))
-    return topics.Topic(
+def _registered(registry: Registry, topic: Topic, cut_ms: int) -> RegisteredTopic:
+    new = registry.plan_topic(topic.org, topic.name, len(topic.partitions), new_topic_identity())
+    return RegisteredTopic(
         topic.org, topic.name, bytes.fromhex(topic.uuid), topic.ulid or new.ulid,
         topic.slug or new.slug, topic.generation, len(topic.partitions),
         topic.created_ms or cut_ms, dict(topic.configs),
@@ -125,7 +135,7 @@ def _starts(topic: Topic) -> dict[int, int]:
 
 def _group_events(
     group: Group, offsets: Iterable[CommittedOffset], manifest: Manifest
-) -> Iterator[topics.Event]:
+) -> Iterator[Event]:
     places: dict[tuple[str, int], Committed] = {}
     for at in offsets:
         topic = manifest.topic(group.org, at.topic)
@@ -151,8 +161,8 @@ async def _put_back(state: BrokerState, manifest: Manifest) -> None:
         found = state.registry.by_name(topic.org, topic.name)
         if found is None or not _is_same(found, topic):
             found = _registered(state.registry, topic, manifest.cut_ms)
-            await state.put_back(found)
-        await state.delete_records({found: _starts(topic)})
+            await state.topics.put_back(found)
+        await state.topics.delete_records({found: _starts(topic)})
     for group in manifest.groups:
         for event in _group_events(group, _lacking(state, group), manifest):
             await state.groups.journal.append(event)
@@ -205,7 +215,7 @@ def _lacking(state: BrokerState, group: Group) -> list[CommittedOffset]:
     ]
 
 
-def _is_same(found: topics.Topic, topic: Topic) -> bool:
+def _is_same(found: RegisteredTopic, topic: Topic) -> bool:
     facts = (found.uuid.hex(), found.generation, found.partitions, found.configs)
     return facts == (topic.uuid, topic.generation, len(topic.partitions), topic.configs)
 

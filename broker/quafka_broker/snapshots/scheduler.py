@@ -37,7 +37,7 @@ class SnapshotScheduler:
         Raises:
             StartupError: the settings make no sense together.
         """
-        config = state.config
+        config = state.configs.broker
         if not config.snapshot_dest:
             raise StartupError(
                 "snapshot.interval.ms is set, and snapshot.dest is not: it says where snapshots "

@@ -13,13 +13,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from quafka_broker.journals.internal_topics import Gap, read_values, verify
+from quafka_broker.journals.event_reader import Gap, read_values, verify
+from quafka_broker.journals.internal_topics import GROUPS, GROUPS_NAME, REGISTRY
 from quafka_broker.partitions.partition import PartitionId, topic_hash
-from quafka_broker.topics import registry as topics
-from quafka_broker.topics.registry import PRODUCER_ID_BLOCK, Event, Registry, Topic, Unnamed
+from quafka_broker.topics import events as registry_events
+from quafka_broker.topics.events import Event
+from quafka_broker.topics.registry import Registry
+from quafka_broker.topics.topic import Unnamed
 from quafka_broker.wal.log import Log
 
 log = logging.getLogger("quafka.broker.registry")
@@ -94,10 +97,10 @@ async def replay(wal: Log, registry: Registry) -> Replay:
     found = Replay()
     copy = wal.kept_section(SECTION)
     start = copy[0][0] if copy else 0
-    await verify(wal, topics.REGISTRY, start)
+    await verify(wal, REGISTRY, start)
     events, gaps = await _recorded(wal, start)
-    snapshot = topics.last_snapshot([event for _, event in events])
-    partition = wal.partition(topics.REGISTRY)
+    snapshot = registry_events.last_snapshot([event for _, event in events])
+    partition = wal.partition(REGISTRY)
     if snapshot is not None:
         found.begin = events[snapshot][0]
         found.global_id = partition.global_id_at(found.begin)
@@ -116,7 +119,7 @@ async def replay(wal: Log, registry: Registry) -> Replay:
     found.superseded = len(events) - (snapshot or 0)
     # The log may have lost its last events without a trace; their offsets are not used again.
     if start > partition.high_watermark:
-        wal.advance_log_start(topics.REGISTRY, start)
+        wal.advance_log_start(REGISTRY, start)
     found.applied = partition.high_watermark
     for gap in behind:
         log.error("events %d to %d of the topic registry are lost", gap.first, gap.end - 1)
@@ -129,12 +132,12 @@ async def _recorded(wal: Log, start: int) -> tuple[list[tuple[int, Event]], list
     """The registry's events with their offsets, and what is missing between them."""
     events: list[tuple[int, Event]] = []
     gaps: list[Gap] = []
-    async for found in read_values(wal, topics.REGISTRY, start):
+    async for found in read_values(wal, REGISTRY, start):
         if isinstance(found, Gap):
             gaps.append(found)
         else:
             with _understood(found.offset):
-                events.append((found.offset, topics.decode_event(found.data)))
+                events.append((found.offset, registry_events.decode_event(found.data)))
     return events, gaps
 
 
@@ -152,81 +155,6 @@ def _understood(offset: int) -> Generator[None]:
         raise BadRegistryError(f"event {offset} of the topic registry is bad: {e!r}") from e
 
 
-# --- what nobody explains -----------------------------------------------------------------------
-
-
-class Unexplained(NamedTuple):
-    """Virtual topics that are in the log and not in the registry, though nothing deleted them.
-
-    Attributes:
-        grown: topics with more partitions than the registry has; as they must be.
-        restored: topics whose creation is lost, but not a later event that names them.
-        unnamed: the others, and how many partitions each has.
-    """
-
-    grown: list[Topic]
-    restored: list[Topic]
-    unnamed: dict[Unnamed, int]
-
-
-def unexplained(wal: Log, registry: Registry, found: Replay) -> Unexplained:
-    """Compare the log with the registry."""
-    live = {(t.org, topic_hash(t.org, t.name)): t for t in registry.every_topic()}
-    grown: dict[Topic, int] = {}
-    others: dict[Unnamed, list[PartitionId]] = {}
-    for id_ in wal.partition_ids():
-        topic = live.get((id_.org_id, id_.topic_hash))
-        same = topic is not None and topic.generation == id_.generation
-        if topic is not None and same and topic.has(id_.partition):
-            continue
-        if id_ in topics.INTERNAL_NAMES or wal.partition(id_).first_id is None:
-            continue
-        if topic is not None and same:
-            grown[topic] = max(grown.get(topic, 0), id_.partition + 1)
-        else:
-            key = Unnamed(id_.org_id, id_.topic_hash, id_.generation)
-            others.setdefault(key, []).append(id_)
-    larger = [replace(topic, partitions=count) for topic, count in grown.items()]
-    result = Unexplained(larger, [], {})
-    for key, ids in others.items():
-        first_id = min(wal.partition(id_).first_id or 0 for id_ in ids)
-        topic = live.get((key.org, key.hash))
-        if key in registry.unnamed or _is_gone(key, first_id, topic, found):
-            continue
-        partitions = max(id_.partition for id_ in ids) + 1
-        if topic is None and key in found.changed:
-            result.restored.append(_named_again(registry, key, partitions, found))
-        else:
-            result.unnamed[key] = partitions
-    return result
-
-
-def _is_gone(key: Unnamed, first_id: int, topic: Topic | None, found: Replay) -> bool:
-    """Whether it was deleted: its records are older than a registry without it, than its deletion,
-    or than the topic that has its name now."""
-    if topic is not None and topic.generation > key.generation:
-        return True
-    return first_id < max(found.global_id, found.gone.get((key.org, key.hash), 0))
-
-
-def _named_again(registry: Registry, key: Unnamed, partitions: int, found: Replay) -> Topic:
-    event = found.changed[key]
-    partitions = max(partitions, event.get("partitions", 0))
-    return restored(registry, key, event["name"], partitions, event.get("configs"))
-
-
-def restored(
-    registry: Registry,
-    key: Unnamed,
-    name: str,
-    partitions: int,
-    configs: dict[str, str] | None = None,
-) -> Topic:
-    """A topic whose name is known again. Its id is a new one: the old one is lost."""
-    topic = registry.plan_topic(key.org, name, partitions, configs)
-    return replace(topic, generation=key.generation)
-
-
 def live_topics(
     wal: Log, registry: Registry, found: Replay
 ) -> Iterator[tuple[PartitionId, int | None]]:
@@ -235,10 +163,10 @@ def live_topics(
     Where events of the registry are lost, so may be some that moved log starts: then records that
     are missing at the front are taken to have been deleted.
     """
-    yield topics.REGISTRY, found.begin
+    yield REGISTRY, found.begin
     yield (
-        topics.GROUPS,
-        _start(wal, topics.GROUPS, registry.journal_starts.get(topics.GROUPS_NAME), found),
+        GROUPS,
+        _start(wal, GROUPS, registry.journal_starts.get(GROUPS_NAME), found),
     )
     for topic in registry.every_topic():
         starts = registry.log_starts(topic)
@@ -255,11 +183,6 @@ def _start(wal: Log, id_: PartitionId, start: int | None, found: Replay) -> int 
     if start is None or (found.lost and wal.offsets(id_)[0] >= start):
         return None
     return start
-
-
-def producer_ids_past(registry: Registry, found: Replay, ours: range) -> int:
-    """Ids below this one may have been handed out: each lost event may have taken a block."""
-    return max(ours.start, registry.producer_ids_up_to) + found.lost * PRODUCER_ID_BLOCK
 
 
 def copy_of(events: Iterable[Event], at: Pin, per_block: int) -> Iterator[list[Any]]:

@@ -20,7 +20,7 @@ from quafka_broker.partitions.partition import Partition, PartitionId
 from quafka_broker.partitions.sparse_index import Block
 from quafka_broker.state import BrokerState
 from quafka_broker.topics.configs import TopicPolicy
-from quafka_broker.topics.registry import Topic
+from quafka_broker.topics.topic import Topic
 from quafka_proto.log_format import IndexRow
 from quafka_telemetry.slices import Slices
 
@@ -41,7 +41,7 @@ class Retention:
     def __init__(self, state: BrokerState, now_ms: Callable[[], int] = _now_ms) -> None:
         self._state = state
         self._now_ms = now_ms
-        self._offsets_ms = state.config.offsets_retention_minutes * 60_000
+        self._offsets_ms = state.configs.broker.offsets_retention_minutes * 60_000
         # Of partitions that a sweep has looked at: their log start, and the timestamp that kept
         # the batch there. So a sweep that finds nothing to do reads no index.
         self._kept: dict[PartitionId, tuple[int, int]] = {}
@@ -64,9 +64,11 @@ class Retention:
                     log.info("old records of %d partitions were deleted", moved)
 
     async def _due(self) -> None:
-        changed = self._state.retention_changed
+        changed = self._state.configs.retention_changed
         with suppress(TimeoutError):
-            async with asyncio.timeout(self._state.config.log_retention_check_interval_ms / 1000):
+            async with asyncio.timeout(
+                self._state.configs.broker.log_retention_check_interval_ms / 1000
+            ):
                 await changed.wait()
                 await asyncio.sleep(_BURST_SECONDS)
         changed.clear()
@@ -78,12 +80,12 @@ class Retention:
             StorageError: what has not been deleted yet is left to the next sweep.
         """
         now = self._now_ms()
-        self._state.producers.expire(now - self._state.config.producer_id_expiration_ms)
+        self._state.producers.expire(now - self._state.configs.broker.producer_id_expiration_ms)
         kept, self._kept = self._kept, {}
         starts: dict[Topic, dict[int, int]] = {}
         slices = Slices(_PARTITIONS_PER_SLICE)
         for topic in self._state.registry.every_topic():
-            policy = self._state.policy(topic)
+            policy = self._state.configs.policy(topic)
             if policy.retention_ms < 0 and policy.retention_bytes < 0:
                 continue
             for number in range(topic.partitions):
@@ -95,7 +97,7 @@ class Retention:
                 if start > partition.log_start:
                     starts.setdefault(topic, {})[number] = start
         # Whoever has set a longer retention meanwhile must find what it is to keep.
-        await self._state.delete_records(starts, if_unchanged=True)
+        await self._state.topics.delete_records(starts, if_unchanged=True)
         return sum(map(len, starts.values()))
 
     async def _start(self, partition: Partition, policy: TopicPolicy, now: int) -> int:

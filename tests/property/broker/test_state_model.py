@@ -114,7 +114,8 @@ class StateModel(RuleBasedStateMachine):
     def open(self) -> None:
         log = Log(self.disk, FsyncPolicy(), self.segment_bytes)
         config = BrokerConfig(data=Path("unused"), log_message_timestamp_after_max_ms=1 << 62)
-        self.state = BrokerState(config, log, events_kept=5)
+        self.state = BrokerState(config, log)
+        self.state.journal.events_kept = 5
         self.retention = Retention(self.state, lambda: NOW)
 
         async def start() -> None:

@@ -34,7 +34,7 @@ class History:
         """When which gateway acknowledged records up to an offset of an incarnation."""
 
     async def produce(self, edge: Edge) -> None:
-        topic = edge.state.find(ORG, "t", b"")
+        topic = edge.state.registry.find(ORG, "t", b"")
         if topic is not None:
             partition = edge.state.log.partition(topic.partition_id(0))
             incarnation = self.incarnation
@@ -54,19 +54,19 @@ class History:
         )
 
     async def make_anew(self) -> None:
-        topic = self.edge.state.find(ORG, "t", b"")
+        topic = self.edge.state.registry.find(ORG, "t", b"")
         assert topic is not None
-        await self.edge.state.delete_topic(topic)
+        await self.edge.state.topics.delete(topic)
         self.incarnation += 1
         self.log_start = 0
-        await self.edge.state.create_topic(ORG, "t", 1)
+        await self.edge.state.topics.create(ORG, "t", 1)
 
     async def cut(self) -> None:
-        topic = self.edge.state.find(ORG, "t", b"")
+        topic = self.edge.state.registry.find(ORG, "t", b"")
         assert topic is not None
         partition = self.edge.state.log.partition(topic.partition_id(0))
         to = (partition.log_start + partition.high_watermark + 1) // 2
-        await self.edge.state.delete_records({topic: {0: to}})
+        await self.edge.state.topics.delete_records({topic: {0: to}})
         self.log_start = to
 
     async def fetch(self, edge: Edge, offset: int, max_wait_ms: int) -> None:

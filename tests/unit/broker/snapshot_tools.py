@@ -15,7 +15,7 @@ from quafka_broker.snapshots.destination import Destination
 from quafka_broker.snapshots.folder_destination import FolderDestination
 from quafka_broker.snapshots.pins import held, pin, pinned_cut
 from quafka_broker.state import BrokerState
-from quafka_broker.topics.registry import Topic
+from quafka_broker.topics.topic import Topic
 from quafka_broker.wal.disk import RealDisk
 from quafka_broker.wal.rewrite_task import RewritePolicy
 from tests.unit.broker.tools import checked, running_state
@@ -48,12 +48,12 @@ async def put(state: BrokerState, topic: Topic, *values: bytes, partition: int =
 
 
 async def delete_below(state: BrokerState, topic: Topic, offset: int) -> None:
-    await state.delete_records({topic: {0: offset}})
+    await state.topics.delete_records({topic: {0: offset}})
 
 
 async def rewrite(state: BrokerState) -> int:
     """One run of the log's rewrite task; returns the bytes that it freed."""
-    work = state.log.rewrite_task(FAST, lambda: state.deletions)
+    work = state.log.rewrite_task(FAST, lambda: state.journal.deletions)
     try:
         return await work.run_once()
     finally:
@@ -69,7 +69,7 @@ async def snapshot(
     lease_seconds: float | None = None,
 ) -> Made:
     """Take a cut and make a snapshot of it; `between` is awaited when the cut has been taken."""
-    data = state.config.data
+    data = state.configs.broker.data
     name = await pin(state, data, local=True)
     with held(data, name) as folder, store.locked() as lock:
         if between is not None:

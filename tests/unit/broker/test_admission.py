@@ -46,7 +46,7 @@ async def test_a_batch_of_61_bytes_claims_records(count: int, codec: int) -> Non
     hollow = resealed(hollow, record_count=count, last_offset_delta=count - 1)
     assert len(hollow) == BATCH_HEADER_SIZE
     async with running_state(MemoryDisk()) as state:
-        topic, _ = await state.create_topic(ORG, "t", 1)
+        topic, _ = await state.topics.create(ORG, "t", 1)
         answer = await send(state, hollow)
         assert answer.error_code == ErrorCode.INVALID_RECORD
         assert state.log.partition(topic.partition_id(0)).high_watermark == 0
@@ -58,7 +58,7 @@ async def test_a_bomb_is_refused_and_little_memory_is_kept(codec: int) -> None:
     bomb = resealed(bomb, attributes=codec)
     config = BrokerConfig(data=Path("unused"), message_max_bytes=8 << 20)
     async with running_state(MemoryDisk(), config) as state:
-        await state.create_topic(ORG, "t", 1)
+        await state.topics.create(ORG, "t", 1)
         answer = await send(state, bomb)
         assert answer.error_code == ErrorCode.MESSAGE_TOO_LARGE
         assert state.admissions.in_thread == 1
@@ -67,7 +67,7 @@ async def test_a_bomb_is_refused_and_little_memory_is_kept(codec: int) -> None:
 
 async def test_long_and_short_batches_keep_their_order() -> None:
     async with running_state(MemoryDisk()) as state:
-        topic, _ = await state.create_topic(ORG, "t", 2)
+        topic, _ = await state.topics.create(ORG, "t", 2)
         values = [b"%d" % n for n in range(12)]
         batches = [long_batch(v) if n % 3 == 0 else batch_of(v) for n, v in enumerate(values)]
         answers = await asyncio.gather(*[send(state, batch) for batch in batches])
@@ -82,7 +82,7 @@ async def test_a_long_batch_delays_only_its_own_partition(monkeypatch: pytest.Mo
     go_on = threading.Event()
     monkeypatch.setattr(admissions, "_breathe", lambda: go_on.wait(10))
     async with running_state(MemoryDisk()) as state:
-        await state.create_topic(ORG, "t", 2)
+        await state.topics.create(ORG, "t", 2)
         long = asyncio.create_task(send(state, long_batch()))
         behind = asyncio.create_task(send(state, batch_of(b"behind")))
         beside = await send(state, batch_of(b"beside"), partition=1)
@@ -97,7 +97,7 @@ async def test_a_caller_that_goes_away_lets_the_next_go_on(monkeypatch: pytest.M
     go_on = threading.Event()
     monkeypatch.setattr(admissions, "_breathe", lambda: go_on.wait(10))
     async with running_state(MemoryDisk()) as state:
-        await state.create_topic(ORG, "t", 1)
+        await state.topics.create(ORG, "t", 1)
         gone = asyncio.create_task(send(state, long_batch()))
         behind = asyncio.create_task(send(state, batch_of(b"behind")))
         await asyncio.sleep(0)
@@ -117,7 +117,7 @@ async def test_orgs_take_turns_at_the_thread(monkeypatch: pytest.MonkeyPatch) ->
 
     async with running_state(MemoryDisk()) as state:
         for org in (1, 2):
-            await state.create_topic(org, "t", 1)
+            await state.topics.create(org, "t", 1)
         tasks = [asyncio.create_task(one(state, org)) for org in (1, 1, 1, 1, 2)]
         await asyncio.sleep(0)
         go_on.set()
@@ -129,7 +129,7 @@ async def test_a_max_timestamp_that_is_not_the_newest_is_corrected() -> None:
     batch = bytearray(batch_of(b"a", timestamp=1_000))
     batch[35:43] = (NOW).to_bytes(8, "big")
     async with running_state(MemoryDisk()) as state:
-        topic, _ = await state.create_topic(ORG, "t", 1)
+        topic, _ = await state.topics.create(ORG, "t", 1)
         assert (await send(state, resealed(bytes(batch)))).error_code == 0
         partition = state.log.partition(topic.partition_id(0))
         (stored,) = await state.log.read(partition, 0, 1 << 20, at_least_one=True)
@@ -141,7 +141,7 @@ async def test_records_out_of_time_are_named() -> None:
     config = BrokerConfig(data=Path("unused"), log_message_timestamp_before_max_ms=1 << 40)
     ages = (0, -1, 1 << 41, 0, 1 << 42)
     async with running_state(MemoryDisk(), config) as state:
-        await state.create_topic(ORG, "t", 1)
+        await state.topics.create(ORG, "t", 1)
         now = time.time_ns() // 1_000_000
         times = [-1 if age < 0 else now - age for age in ages]
         batch = bytes(build_batch([Record(0, time, None, b"v", []) for time in times]))
@@ -155,7 +155,7 @@ async def test_records_out_of_time_are_named() -> None:
 
 async def test_a_thousand_partitions_in_one_op() -> None:
     async with running_state(MemoryDisk()) as state:
-        await state.create_topic(ORG, "t", 1_000)
+        await state.topics.create(ORG, "t", 1_000)
         parts = [ProduceOp("t", n, batch_of(os.urandom(8))) for n in range(1_000)]
         parts[500] = ProduceOp("t", 500, long_batch())
         parts[501] = ProduceOp("t", 501, b"?")

@@ -11,12 +11,13 @@ import pytest
 from quafka_broker.groups.event_codec import encode
 from quafka_broker.groups.table import Commit, Committed
 from quafka_broker.journals.event_batches import BATCH_BYTES
+from quafka_broker.journals.internal_topics import GROUPS, REGISTRY
 from quafka_broker.ops import topics as topic_ops
 from quafka_broker.partitions.errors import StorageError
 from quafka_broker.partitions.partition import Partition
 from quafka_broker.state import BrokerState
-from quafka_broker.topics import registry as topics
-from quafka_broker.topics.registry import GROUPS
+from quafka_broker.topics.events import encode_event, topic_created
+from quafka_broker.topics.identity import new_topic_identity
 from quafka_mesh_ops.ops.topics import ConfigEntry, CreateTopic
 from quafka_proto.compression import DECOMPRESSED_LIMIT
 from quafka_proto.errors import ErrorCode
@@ -42,10 +43,12 @@ async def test_a_registry_event_of_any_size_is_read() -> None:
     """A config that was once taken: "delete", ten million times, is a list of known policies."""
     disk = MemoryDisk()
     async with running_state(disk) as state:
-        topic = state.registry.plan_topic(ORG, "t", 3, {"cleanup.policy": "delete"})
+        topic = state.registry.plan_topic(
+            ORG, "t", 3, new_topic_identity(), {"cleanup.policy": "delete"}
+        )
         policies = b"delete," * (DECOMPRESSED_LIMIT // 7) + b"delete"
-        event = topics.encode_event(topics.created(topic)).replace(b"delete", policies)
-        await append_as_before(state, state.log.partition(topics.REGISTRY), event)
+        event = encode_event(topic_created(topic)).replace(b"delete", policies)
+        await append_as_before(state, state.log.partition(REGISTRY), event)
     async with running_state(disk) as state:
         found = state.registry.by_name(ORG, "t")
         assert found is not None
@@ -64,15 +67,15 @@ async def test_the_batches_of_the_registry_are_bounded() -> None:
     """One DeleteRecords of many partitions, and the registry said anew with it."""
     disk = MemoryDisk()
     async with running_state(disk, lease_seconds=0) as state:
-        topic, _ = await state.create_topic(ORG, "t", 40_000)
+        topic, _ = await state.topics.create(ORG, "t", 40_000)
         wanted = dict.fromkeys(range(40_000), 1 << 60)
-        registry = state.log.partition(topics.REGISTRY)
-        await state.delete_records({topic: wanted})
+        registry = state.log.partition(REGISTRY)
+        await state.topics.delete_records({topic: wanted})
         assert max(await batch_sizes(state, registry)) < BATCH_BYTES + 1_000
-        state.events_kept = 1
+        state.journal.events_kept = 1
         for _ in range(10):
-            again, _ = await state.create_topic(ORG, "u", 1)
-            await state.delete_topic(again)
+            again, _ = await state.topics.create(ORG, "u", 1)
+            await state.topics.delete(again)
         assert registry.log_start > 0
         assert max(await batch_sizes(state, registry)) < BATCH_BYTES + 1_000
     async with running_state(disk, lease_seconds=0) as state:
@@ -90,7 +93,7 @@ async def test_an_offset_commit_of_72_mb_from_an_earlier_version_is_read() -> No
     value = json.dumps(event, separators=(",", ":"), ensure_ascii=False).encode()
     assert len(value) > DECOMPRESSED_LIMIT
     async with running_state(disk, lease_seconds=0) as state:
-        await state.create_topic(ORG, "t", 18_000)
+        await state.topics.create(ORG, "t", 18_000)
         await append_as_before(state, state.log.partition(GROUPS), value)
     async with running_state(disk, lease_seconds=0) as state:
         kept = state.groups.find(ORG, "g")
@@ -188,7 +191,7 @@ async def test_long_events_are_written_in_turns_and_keep_their_order() -> None:
         return {("t", p): Committed(0, offset, -1, "x" * 4_000, 1_000) for p in range(count)}
 
     async with running_state(disk, lease_seconds=0) as state:
-        await state.create_topic(ORG, "t", 2_000)
+        await state.topics.create(ORG, "t", 2_000)
         told: list[int] = []
         pending: list[asyncio.Future[list[int]]] = []
         for number, count in enumerate((1, 2_000, 1, 1, 2_000, 1)):
@@ -214,7 +217,7 @@ async def test_long_events_are_written_in_turns_and_keep_their_order() -> None:
 async def test_a_long_event_that_the_log_refuses_is_not_there() -> None:
     disk = MemoryDisk()
     async with running_state(disk, lease_seconds=0) as state:
-        await state.create_topic(ORG, "t", 1_000)
+        await state.topics.create(ORG, "t", 1_000)
         disk.room = 0
         offsets = {("t", p): Committed(0, 1, -1, "x" * 4_000, 1_000) for p in range(1_000)}
         with pytest.raises(StorageError):

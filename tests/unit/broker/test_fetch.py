@@ -10,7 +10,7 @@ import pytest
 from quafka_broker.ops import fetch
 from quafka_broker.partitions.partition import Partition
 from quafka_broker.state import BrokerState
-from quafka_broker.topics.registry import Topic
+from quafka_broker.topics.topic import Topic
 from quafka_mesh_ops.ops.records import MOST_BATCHES, FetchOp, FetchOpResp, FetchOps
 from quafka_proto.errors import ErrorCode
 from quafka_proto.records import read_header
@@ -48,7 +48,7 @@ def offsets(answer: FetchOpResp) -> list[int]:
 
 async def test_batches_come_whole_and_from_the_one_that_holds_the_offset() -> None:
     async with running_state(MemoryDisk()) as state:
-        topic, _ = await state.create_topic(ORG, "t", 1)
+        topic, _ = await state.topics.create(ORG, "t", 1)
         await put(state, topic, b"0", b"1", b"2")
         await put(state, topic, b"3")
         (answer,) = await get(state, part(offset=2))
@@ -59,7 +59,7 @@ async def test_batches_come_whole_and_from_the_one_that_holds_the_offset() -> No
 
 async def test_limits() -> None:
     async with running_state(MemoryDisk()) as state:
-        topic, _ = await state.create_topic(ORG, "t", 3)
+        topic, _ = await state.topics.create(ORG, "t", 3)
         for partition in (1, 2):
             for _ in range(3):
                 await put(state, topic, b"x" * 100, partition=partition)
@@ -81,7 +81,7 @@ async def test_limits() -> None:
 
 async def test_errors_are_answered_at_once_and_stay_with_their_partition() -> None:
     async with running_state(MemoryDisk()) as state:
-        topic, _ = await state.create_topic(ORG, "t", 1)
+        topic, _ = await state.topics.create(ORG, "t", 1)
         await put(state, topic, b"0")
         start = time.monotonic()
         answers = await get(
@@ -114,7 +114,7 @@ async def test_errors_are_answered_at_once_and_stay_with_their_partition() -> No
 
 async def test_an_append_wakes_a_parked_fetch() -> None:
     async with running_state(MemoryDisk()) as state:
-        topic, _ = await state.create_topic(ORG, "t", 2)
+        topic, _ = await state.topics.create(ORG, "t", 2)
         parked = asyncio.create_task(get(state, part(0), part(1), wait=LONG))
         await asyncio.sleep(0.02)
         assert not parked.done()
@@ -125,7 +125,7 @@ async def test_an_append_wakes_a_parked_fetch() -> None:
 
 async def test_min_bytes_counts_over_all_partitions() -> None:
     async with running_state(MemoryDisk()) as state:
-        topic, _ = await state.create_topic(ORG, "t", 2)
+        topic, _ = await state.topics.create(ORG, "t", 2)
         size = len(checked(b"0")[0][1])
         parked = asyncio.create_task(get(state, part(0), part(1), wait=LONG, min_bytes=2 * size))
         await asyncio.sleep(0)
@@ -139,7 +139,7 @@ async def test_min_bytes_counts_over_all_partitions() -> None:
 
 async def test_a_parked_fetch_ends_at_its_time_with_what_there_is() -> None:
     async with running_state(MemoryDisk()) as state:
-        topic, _ = await state.create_topic(ORG, "t", 1)
+        topic, _ = await state.topics.create(ORG, "t", 1)
         await put(state, topic, b"0")
         start = time.monotonic()
         (answer,) = await get(state, part(), wait=50, min_bytes=10_000)
@@ -149,17 +149,17 @@ async def test_a_parked_fetch_ends_at_its_time_with_what_there_is() -> None:
 
 async def test_deleting_the_topic_ends_a_parked_fetch() -> None:
     async with running_state(MemoryDisk()) as state:
-        topic, _ = await state.create_topic(ORG, "t", 1)
+        topic, _ = await state.topics.create(ORG, "t", 1)
         parked = asyncio.create_task(get(state, part(), wait=LONG))
         await asyncio.sleep(0)
-        await state.delete_topic(topic)
+        await state.topics.delete(topic)
         (answer,) = await asyncio.wait_for(parked, 2)
         assert answer.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 async def test_draining_answers_parked_fetches_and_a_cancelled_one_leaves_nothing() -> None:
     async with running_state(MemoryDisk()) as state:
-        await state.create_topic(ORG, "t", 1)
+        await state.topics.create(ORG, "t", 1)
         gone = asyncio.create_task(get(state, part(), wait=LONG))
         parked = asyncio.create_task(get(state, part(), wait=LONG))
         await asyncio.sleep(0)
@@ -174,7 +174,7 @@ async def test_draining_answers_parked_fetches_and_a_cancelled_one_leaves_nothin
 async def test_what_cannot_be_read_is_a_storage_error_of_its_partition() -> None:
     disk = MemoryDisk()
     async with running_state(disk) as state:
-        topic, _ = await state.create_topic(ORG, "t", 2)
+        topic, _ = await state.topics.create(ORG, "t", 2)
         await put(state, topic, b"0")
         disk.unreadable = True
         bad, good = await get(state, part(0), part(1), wait=LONG, min_bytes=5)
@@ -190,9 +190,9 @@ async def test_an_op_without_partitions_is_answered_at_once() -> None:
 
 async def test_a_name_and_the_id_of_another_topic() -> None:
     async with running_state(MemoryDisk()) as state:
-        old, _ = await state.create_topic(ORG, "t", 1)
-        await state.delete_topic(old)
-        new, _ = await state.create_topic(ORG, "t", 1)
+        old, _ = await state.topics.create(ORG, "t", 1)
+        await state.topics.delete(old)
+        new, _ = await state.topics.create(ORG, "t", 1)
         stale, right = await get(
             state,
             FetchOp("t", 0, 0, EVERYTHING, old.uuid),
@@ -204,7 +204,7 @@ async def test_a_name_and_the_id_of_another_topic() -> None:
 
 async def test_the_aborted_list_travels_with_read_committed() -> None:
     async with running_state(MemoryDisk()) as state:
-        await state.create_topic(ORG, "t", 1)
+        await state.topics.create(ORG, "t", 1)
         for isolation, aborted in ((0, None), (1, [])):
             op = FetchOps([part()], isolation_level=isolation)
             (answer,) = (await fetch.handle(state, context(), op)).partitions
@@ -214,7 +214,7 @@ async def test_the_aborted_list_travels_with_read_committed() -> None:
 async def test_tiny_batches_are_answered_by_number() -> None:
     """As many as an answer may have are enough, whatever min_bytes asks for."""
     async with running_state(MemoryDisk()) as state:
-        topic, _ = await state.create_topic(ORG, "t", 2)
+        topic, _ = await state.topics.create(ORG, "t", 2)
         tiny = checked(b"")
         for partition in (0, 1):
             await state.log.append(
@@ -232,7 +232,7 @@ async def test_tiny_batches_are_answered_by_number() -> None:
 async def test_what_was_counted_is_not_counted_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """So a fetch for many bytes, of which few arrive at a time, costs no more than they do."""
     async with running_state(MemoryDisk()) as state:
-        topic, _ = await state.create_topic(ORG, "t", 2)
+        topic, _ = await state.topics.create(ORG, "t", 2)
         size = len(checked(b"0")[0][1])
         for _ in range(5):
             await put(state, topic, b"0")
@@ -258,7 +258,7 @@ async def test_what_was_counted_is_not_counted_again(monkeypatch: pytest.MonkeyP
 
 async def test_a_partition_counts_for_no_more_than_may_be_returned_of_it() -> None:
     async with running_state(MemoryDisk()) as state:
-        topic, _ = await state.create_topic(ORG, "t", 2)
+        topic, _ = await state.topics.create(ORG, "t", 2)
         size = len(checked(b"0")[0][1])
         parked = asyncio.create_task(
             get(state, part(0, 0, size), part(1), wait=LONG, min_bytes=2 * size)
@@ -275,7 +275,7 @@ async def test_a_partition_counts_for_no_more_than_may_be_returned_of_it() -> No
 
 async def test_a_partition_named_twice_is_woken_and_answered_twice() -> None:
     async with running_state(MemoryDisk()) as state:
-        topic, _ = await state.create_topic(ORG, "t", 1)
+        topic, _ = await state.topics.create(ORG, "t", 1)
         parked = asyncio.create_task(get(state, part(), part(), wait=LONG))
         await asyncio.sleep(0)
         await put(state, topic, b"0")
@@ -285,7 +285,7 @@ async def test_a_partition_named_twice_is_woken_and_answered_twice() -> None:
 
 async def test_a_fetch_of_many_partitions_lets_others_run_and_misses_nothing() -> None:
     async with running_state(MemoryDisk()) as state:
-        topic, _ = await state.create_topic(ORG, "t", 2_000)
+        topic, _ = await state.topics.create(ORG, "t", 2_000)
         asked = asyncio.create_task(get(state, *map(part, range(2_000)), wait=LONG))
         await asyncio.sleep(0)  # it has looked at the first ones
         await asyncio.sleep(0)

@@ -77,7 +77,7 @@ async def test_a_refused_join_makes_no_group(changes: dict[str, Any], error: Err
 async def test_groups_are_bounded_for_each_org() -> None:
     async with running_state(MemoryDisk(), config(group_max_groups=3)) as state:
         for org in (1, 2):
-            await state.create_topic(org, "t", 1)
+            await state.topics.create(org, "t", 1)
         for number in range(3):
             assert await commit(state, f"g{number}", CommitOffset("t", 0, 1)) == [0]
         assert await first_join(state, "new") == E.GROUP_MAX_SIZE_REACHED
@@ -173,7 +173,7 @@ def test_the_bytes_of_an_org_are_bounded() -> None:
 async def test_what_an_org_holds_is_known_again_after_a_restart() -> None:
     disk = MemoryDisk()
     async with running_state(disk, lease_seconds=0) as state:
-        await state.create_topic(ORG, "t", 5)
+        await state.topics.create(ORG, "t", 5)
         state.groups.limits = replace(state.groups.limits, initial_delay=0)
         assert (await joined(state, "g", require_member_id=False)).generation == 1
         parts = [CommitOffset("t", number, 1, metadata="é" * number) for number in range(5)]
@@ -193,7 +193,7 @@ async def test_what_an_org_holds_is_known_again_after_a_restart() -> None:
 async def test_the_offsets_of_an_org_are_bounded() -> None:
     async with running_state(MemoryDisk(), config(offsets_max_bytes=1 << 20)) as state:
         for org in (1, 2):
-            await state.create_topic(org, "t", 3_000)
+            await state.topics.create(org, "t", 3_000)
         parts = [CommitOffset("t", number, 1) for number in range(3_000)]
         assert set(await commit(state, "g", *parts)) == {E.POLICY_VIOLATION}
         assert set(await commit(state, "g", *parts[:1_000])) == {0}
@@ -208,7 +208,7 @@ async def test_a_commit_that_is_too_large_commits_nothing() -> None:
     """72 MB of metadata: more than was read at the next start, once."""
     disk = MemoryDisk()
     async with running_state(disk, lease_seconds=0) as state:
-        await state.create_topic(ORG, "t", 18_000)
+        await state.topics.create(ORG, "t", 18_000)
         parts = [CommitOffset("t", n, 1, metadata="x" * 4_000) for n in range(18_000)]
         too_long = replace(parts[0], metadata="x" * 5_000)
         errors = await commit(state, "g", too_long, *parts[1:])

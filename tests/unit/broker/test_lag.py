@@ -15,7 +15,7 @@ from quafka_broker.ops import group_lag, groups, offsets
 from quafka_broker.partitions import time_search
 from quafka_broker.partitions.errors import StorageError
 from quafka_broker.state import BrokerState
-from quafka_broker.topics.registry import Topic
+from quafka_broker.topics.topic import Topic
 from quafka_mesh_ops.ops.group_offsets import CommitOffset, CommitOffsets
 from quafka_mesh_ops.ops.groups import (
     Assignment,
@@ -69,7 +69,7 @@ async def one(state: BrokerState) -> PartitionLag:
 async def test_records_and_seconds() -> None:
     async with running_state(MemoryDisk()) as state:
         Clock(state)
-        topic, _ = await state.create_topic(ORG, "t", 4)
+        topic, _ = await state.topics.create(ORG, "t", 4)
         await produce(state, topic, 0, 50, 40, 30)
         await produce(state, topic, 0, 20)
         await produce(state, topic, 1, 9)
@@ -85,7 +85,7 @@ async def test_records_and_seconds() -> None:
 
 async def test_a_group_that_is_not_there_and_one_of_another_org() -> None:
     async with running_state(MemoryDisk()) as state:
-        await state.create_topic(ORG, "t", 1)
+        await state.topics.create(ORG, "t", 1)
         await commit(state, ("t", 0, 0))
         assert await ask(state, "h") == LagOfGroup("h", ErrorCode.GROUP_ID_NOT_FOUND, State.DEAD)
         assert (await ask(state, "g", ORG + 1)).error_code == ErrorCode.GROUP_ID_NOT_FOUND
@@ -95,21 +95,21 @@ async def test_a_group_that_is_not_there_and_one_of_another_org() -> None:
 async def test_below_the_log_start_the_lag_counts_from_there() -> None:
     async with running_state(MemoryDisk()) as state:
         Clock(state)
-        topic, _ = await state.create_topic(ORG, "t", 1)
+        topic, _ = await state.topics.create(ORG, "t", 1)
         await produce(state, topic, 0, 50, 40, 30)
         await produce(state, topic, 0, 20)
         await commit(state, ("t", 0, 1))
         assert (await one(state)).behind_ms == 40_000
-        await state.delete_records({topic: {0: 3}})
+        await state.topics.delete_records({topic: {0: 3}})
         assert await one(state) == PartitionLag("t", 0, 3, 4, 1, 1, 20_000, -1)
-        await state.delete_records({topic: {0: 4}})
+        await state.topics.delete_records({topic: {0: 4}})
         assert await one(state) == PartitionLag("t", 0, 4, 4, 1, 0, 0, 0)
 
 
 async def test_time_passes_for_a_group_that_has_stopped() -> None:
     async with running_state(MemoryDisk()) as state:
         clock = Clock(state)
-        topic, _ = await state.create_topic(ORG, "t", 1)
+        topic, _ = await state.topics.create(ORG, "t", 1)
         await produce(state, topic, 0, 10)
         await commit(state, ("t", 0, 0))
         assert (await one(state)).behind_ms == 10_000
@@ -122,7 +122,7 @@ async def test_time_passes_for_a_group_that_has_stopped() -> None:
 async def test_a_record_of_the_future_or_without_a_time() -> None:
     async with running_state(MemoryDisk()) as state:
         Clock(state)
-        topic, _ = await state.create_topic(ORG, "t", 2)
+        topic, _ = await state.topics.create(ORG, "t", 2)
         await produce(state, topic, 0, -60)
         await produce(state, topic, 1, (NOW + 1) // 1_000 + 1)  # before 1970: none
         await commit(state, ("t", 0, 0), ("t", 1, 0))
@@ -132,18 +132,18 @@ async def test_a_record_of_the_future_or_without_a_time() -> None:
 
 async def test_a_topic_that_was_deleted_is_not_lagged_behind() -> None:
     async with running_state(MemoryDisk(), lease_seconds=0) as state:
-        topic, _ = await state.create_topic(ORG, "t", 1)
+        topic, _ = await state.topics.create(ORG, "t", 1)
         await produce(state, topic, 0, 10)
         await commit(state, ("t", 0, 0))
-        await state.delete_topic(topic)
-        await state.create_topic(ORG, "t", 1)
+        await state.topics.delete(topic)
+        await state.topics.create(ORG, "t", 1)
         assert (await ask(state)).partitions == []
 
 
 async def test_the_log_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
     async with running_state(MemoryDisk()) as state:
         Clock(state)
-        topic, _ = await state.create_topic(ORG, "t", 1)
+        topic, _ = await state.topics.create(ORG, "t", 1)
         await produce(state, topic, 0, 10)
         await commit(state, ("t", 0, 0))
 
@@ -171,7 +171,7 @@ async def join(state: BrokerState, *partitions: int) -> str:
 async def test_the_owner_is_told_also_of_what_was_never_committed() -> None:
     async with running_state(MemoryDisk()) as state:
         Clock(state)
-        topic, _ = await state.create_topic(ORG, "t", 3)
+        topic, _ = await state.topics.create(ORG, "t", 3)
         await produce(state, topic, 1, 5)
         await commit(state, ("t", 0, 0))
         member = await join(state, 1, 0, 9)
@@ -192,7 +192,7 @@ async def test_the_owner_is_told_also_of_what_was_never_committed() -> None:
 async def test_the_time_to_catch_up() -> None:
     async with running_state(MemoryDisk()) as state:
         clock = Clock(state)
-        topic, _ = await state.create_topic(ORG, "t", 1)
+        topic, _ = await state.topics.create(ORG, "t", 1)
         await produce(state, topic, 0, *[100] * 1_000)
         member = await join(state, 0)
         for offset in (0, 100, 200):
@@ -215,7 +215,7 @@ async def test_all_groups_for_metrics() -> None:
     async with running_state(MemoryDisk()) as state:
         Clock(state)
         for org in (ORG, 2):
-            topic, _ = await state.create_topic(org, "t", 1)
+            topic, _ = await state.topics.create(org, "t", 1)
             await produce(state, topic, 0, 50, 40)
         await commit(state, ("t", 0, 0))
         op = CommitOffsets("h", -1, "", "", [CommitOffset("t", 0, 1)])
@@ -244,7 +244,7 @@ def test_against_looking_at_every_record(
     async def check() -> None:
         async with running_state(MemoryDisk()) as state:
             Clock(state)
-            topic, _ = await state.create_topic(ORG, "t", 1)
+            topic, _ = await state.topics.create(ORG, "t", 1)
             for batch in written:
                 await produce(state, topic, 0, *batch)
             await commit(state, ("t", 0, committed))

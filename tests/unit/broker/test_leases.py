@@ -151,7 +151,7 @@ async def test_a_cancelled_change_leaves_nobody_waiting() -> None:
 
 async def test_what_is_read_while_something_changes_may_not_be_kept() -> None:
     async with running_state(MemoryDisk()) as state:
-        await state.create_topic(1, "t", 1)
+        await state.topics.create(1, "t", 1)
         op = FetchOps([FetchOp("t", 0, 0, 100)])
         assert (await fetch.handle(state, context(), op)).leased
         async with state.leases.changing({1: [Change("another", b"")]}):
@@ -164,7 +164,7 @@ async def test_what_is_read_while_something_changes_may_not_be_kept() -> None:
 
 async def test_an_answer_tells_the_id_of_a_topic_that_was_named() -> None:
     async with running_state(MemoryDisk()) as state:
-        topic, _ = await state.create_topic(1, "t", 1)
+        topic, _ = await state.topics.create(1, "t", 1)
         named = await fetch.handle(state, context(), FetchOps([FetchOp("t", 0, 0, 100)]))
         assert named.partitions[0].topic_id == topic.uuid
         by_id = FetchOps([FetchOp("", 0, 0, 100, topic.uuid)])

@@ -65,7 +65,7 @@ async def ask(state: BrokerState, timestamp: int, topic: str = "t") -> tuple[int
 
 async def test_named_places() -> None:
     async with running_state(MemoryDisk()) as state:
-        topic, _ = await state.create_topic(ORG, "t", 1)
+        topic, _ = await state.topics.create(ORG, "t", 1)
         partition = state.log.partition(topic.partition_id(0))
         assert await ask(state, -3) == (-1, -1, 0), "an empty partition has no latest record"
         await produce(state.log, partition, 10, 40, 20)
@@ -91,7 +91,7 @@ async def test_named_places() -> None:
 async def test_a_disk_that_cannot_be_read() -> None:
     disk = MemoryDisk()
     async with running_state(disk, BrokerConfig(data=Path("unused"))) as state:
-        topic, _ = await state.create_topic(ORG, "t", 1)
+        topic, _ = await state.topics.create(ORG, "t", 1)
         await produce(state.log, state.log.partition(topic.partition_id(0)), 10)
         disk.cached, disk.unreadable = False, True
         assert await ask(state, 5) == (-1, -1, ErrorCode.KAFKA_STORAGE_ERROR)
@@ -100,7 +100,7 @@ async def test_a_disk_that_cannot_be_read() -> None:
 @pytest.mark.parametrize("timestamp", [0, -3])
 async def test_the_log_start_may_move_meanwhile(timestamp: int) -> None:
     async with running_state(MemoryDisk()) as state:
-        topic, _ = await state.create_topic(ORG, "t", 1)
+        topic, _ = await state.topics.create(ORG, "t", 1)
         partition = state.log.partition(topic.partition_id(0))
         for at in range(200):
             await produce(state.log, partition, at)

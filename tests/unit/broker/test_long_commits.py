@@ -44,7 +44,7 @@ async def test_others_have_their_turns_during_a_long_commit() -> None:
             await asyncio.sleep(0)
 
     async with running_state(MemoryDisk(), lease_seconds=0) as state:
-        await state.create_topic(ORG, "t", 4 * MANY)
+        await state.topics.create(ORG, "t", 4 * MANY)
         busy = asyncio.create_task(others())
         await commit(state, 1, 4 * MANY)
         during, turns = turns, 0
@@ -57,7 +57,7 @@ async def test_others_have_their_turns_during_a_long_commit() -> None:
 
 async def test_a_reader_sees_all_of_a_commit_or_nothing() -> None:
     async with running_state(MemoryDisk(), lease_seconds=0) as state:
-        await state.create_topic(ORG, "t", MANY)
+        await state.topics.create(ORG, "t", MANY)
         await commit(state, 0)
         seen: set[int] = set()
 
@@ -79,7 +79,7 @@ async def test_a_reader_sees_all_of_a_commit_or_nothing() -> None:
 async def test_commits_of_a_group_keep_their_order_however_long() -> None:
     disk = MemoryDisk()
     async with running_state(disk, lease_seconds=0) as state:
-        await state.create_topic(ORG, "t", MANY)
+        await state.topics.create(ORG, "t", MANY)
         sizes = (MANY, 1, MANY // 2, 2, 1)
         await asyncio.gather(*(commit(state, n, size) for n, size in enumerate(sizes)))
         expected = [4, 3, *[2] * (MANY // 2 - 2), *[0] * (MANY // 2)]
@@ -92,7 +92,7 @@ async def test_what_was_just_committed_survives_that_the_log_is_shortened() -> N
     """While its places are not noted yet, the log start must not pass it."""
     disk = MemoryDisk()
     async with running_state(disk, lease_seconds=0) as state:
-        await state.create_topic(ORG, "t", MANY)
+        await state.topics.create(ORG, "t", MANY)
         await commit(state, 1)
         assert state.groups.journal._unnoted
         await state.groups.journal._restate()
@@ -105,7 +105,7 @@ async def test_what_was_just_committed_survives_that_the_log_is_shortened() -> N
 
 async def test_what_an_org_holds_is_exact_after_all() -> None:
     async with running_state(MemoryDisk(), lease_seconds=0) as state:
-        await state.create_topic(ORG, "t", MANY)
+        await state.topics.create(ORG, "t", MANY)
         await commit(state, 1)
         await state.groups.journal.settled()
         held = state.groups.usage(ORG).offset_bytes

@@ -10,10 +10,10 @@ import pytest
 
 from quafka_broker.groups import journal
 from quafka_broker.groups.states import State
+from quafka_broker.journals.internal_topics import GROUPS
 from quafka_broker.ops import groups, offsets
 from quafka_broker.partitions.errors import StorageError
 from quafka_broker.state import BrokerState
-from quafka_broker.topics.registry import GROUPS
 from quafka_broker.topics.replay import BadRegistryError
 from quafka_mesh_ops.ops.group_offsets import (
     CommitOffset,
@@ -69,7 +69,7 @@ async def stable(state: BrokerState, group: str) -> str:
 async def test_commits_survive_a_restart() -> None:
     disk = MemoryDisk()
     async with running_state(disk, lease_seconds=0) as state:
-        topic, _ = await state.create_topic(ORG, "t", 2)
+        topic, _ = await state.topics.create(ORG, "t", 2)
         assert await commit(state, "g", ("t", 0, 5), ("t", 1, 7), metadata="é") == [0, 0]
         assert await commit(state, "g", ("t", 0, 6)) == [0]
     async with running_state(disk, lease_seconds=0) as state:
@@ -85,7 +85,7 @@ async def test_commits_survive_a_restart() -> None:
 async def test_orgs_do_not_see_each_other() -> None:
     async with running_state(MemoryDisk()) as state:
         for org in (1, 2):
-            await state.create_topic(org, "t", 1)
+            await state.topics.create(org, "t", 1)
             assert await commit(state, "g", ("t", 0, org), org=org) == [0]
         assert await committed(state, "g", 2) == {("t", 0): 2}
         assert await committed(state, "g", 3) == {}
@@ -93,11 +93,11 @@ async def test_orgs_do_not_see_each_other() -> None:
 
 async def test_what_is_not_committed() -> None:
     async with running_state(MemoryDisk()) as state:
-        topic, _ = await state.create_topic(ORG, "t", 1)
+        topic, _ = await state.topics.create(ORG, "t", 1)
         rows = (("t", 0, 1), ("t", 1, 1), ("u", 0, 1))
         unknown = E.UNKNOWN_TOPIC_OR_PARTITION
         assert await commit(state, "g", *rows) == [0, unknown, unknown]
-        long = "x" * (state.config.offset_metadata_max_bytes + 1)
+        long = "x" * (state.configs.broker.offset_metadata_max_bytes + 1)
         assert await commit(state, "g", ("t", 0, 2), metadata=long) == [E.OFFSET_METADATA_TOO_LARGE]
         assert await commit(state, "", ("t", 0, 2)) == [E.INVALID_GROUP_ID]
         by_id = CommitOffset("", 0, 3, topic_id=topic.uuid)
@@ -113,7 +113,7 @@ async def test_what_is_not_committed() -> None:
 async def test_a_commit_that_the_log_refuses_is_not_there() -> None:
     disk = MemoryDisk()
     async with running_state(disk, lease_seconds=0) as state:
-        await state.create_topic(ORG, "t", 1)
+        await state.topics.create(ORG, "t", 1)
         assert await commit(state, "g", ("t", 0, 1)) == [0]
         disk.room = 0
         assert await commit(state, "g", ("t", 0, 2)) == [E.COORDINATOR_NOT_AVAILABLE]
@@ -173,12 +173,12 @@ async def test_timers_run() -> None:
 async def test_offsets_go_with_their_topic() -> None:
     disk = MemoryDisk()
     async with running_state(disk, lease_seconds=0) as state:
-        topic, _ = await state.create_topic(ORG, "t", 1)
-        await state.create_topic(ORG, "u", 1)
+        topic, _ = await state.topics.create(ORG, "t", 1)
+        await state.topics.create(ORG, "u", 1)
         assert await commit(state, "g", ("t", 0, 1), ("u", 0, 2)) == [0, 0]
-        await state.delete_topic(topic)
+        await state.topics.delete(topic)
         assert await committed(state, "g") == {("u", 0): 2}
-        await state.create_topic(ORG, "t", 1)
+        await state.topics.create(ORG, "t", 1)
         assert await committed(state, "g") == {("u", 0): 2}
     async with running_state(disk, lease_seconds=0) as state:
         assert await committed(state, "g") == {("u", 0): 2}
@@ -187,7 +187,7 @@ async def test_offsets_go_with_their_topic() -> None:
 async def test_offsets_of_groups_without_members_expire() -> None:
     disk = MemoryDisk()
     async with running_state(disk, lease_seconds=0) as state:
-        await state.create_topic(ORG, "t", 2)
+        await state.topics.create(ORG, "t", 2)
         now = 1_000
         state.groups.now_ms = lambda: now
         member = await stable(state, "members")
@@ -223,14 +223,14 @@ def journal_length(state: BrokerState) -> int:
 async def test_the_log_does_not_grow_with_the_commits() -> None:
     disk = MemoryDisk()
     async with running_state(disk, lease_seconds=0) as state:
-        await state.create_topic(ORG, "t", 3)
+        await state.topics.create(ORG, "t", 3)
         state.groups.journal.facts_kept = 50
         member = await stable(state, "members")
         await commit(state, "idle", ("t", 2, 1))
         for number in range(1_000):
             await commit(state, "busy", ("t", number % 2, number))
         assert journal_length(state) < 200
-        assert state.deletions
+        assert state.journal.deletions
     async with running_state(disk, lease_seconds=0) as state:
         assert await committed(state, "busy") == {("t", 0): 998, ("t", 1): 999}
         assert await committed(state, "idle") == {("t", 2): 1}
@@ -252,7 +252,7 @@ async def test_nothing_is_lost_or_comes_back_while_the_log_is_shortened(
         async with running_state(disk, lease_seconds=0) as state:
             state.groups.journal.facts_kept = 10
             for name in ("t", "u"):
-                await state.create_topic(ORG, name, 4)
+                await state.topics.create(ORG, name, 4)
             for group in ("a", "b", "c"):
                 expected = {(t, p): o for (g, t, p), o in model.items() if g == group}
                 assert await committed(state, group) == expected
@@ -280,8 +280,8 @@ async def test_nothing_is_lost_or_comes_back_while_the_log_is_shortened(
                     await asyncio.gather(*under_way)
                     topic_t = state.registry.by_name(ORG, "t")
                     assert topic_t is not None
-                    await state.delete_topic(topic_t)
-                    await state.create_topic(ORG, "t", 4)
+                    await state.topics.delete(topic_t)
+                    await state.topics.create(ORG, "t", 4)
                     model = {key: o for key, o in model.items() if key[1] != "t"}
                 await asyncio.gather(*under_way)
             assert journal_length(state) < 150
@@ -290,7 +290,7 @@ async def test_nothing_is_lost_or_comes_back_while_the_log_is_shortened(
 async def test_a_full_disk_leaves_the_log_as_it_is() -> None:
     disk = MemoryDisk()
     async with running_state(disk, lease_seconds=0) as state:
-        await state.create_topic(ORG, "t", 1)
+        await state.topics.create(ORG, "t", 1)
         state.groups.journal.facts_kept = 5
         for number in range(5):
             await commit(state, "g", ("t", 0, number))

@@ -37,7 +37,7 @@ async def committed(
 async def test_they_are_told_apart_by_the_topics_id() -> None:
     disk = MemoryDisk()
     async with running_state(disk, lease_seconds=0) as state:
-        own, _ = await state.create_topic(ORG, "own", 1)
+        own, _ = await state.topics.create(ORG, "own", 1)
         state.groups.journal.facts_kept = 10
         for offset in range(50):
             there = CommitOffset("t", 7, offset, topic_id=OLD, elsewhere=True)
@@ -51,9 +51,9 @@ async def test_they_are_told_apart_by_the_topics_id() -> None:
             ("t", OLD, 49), ("t", NEW, -1), ("t", b"", -1),
         ]  # fmt: skip
         # One of this broker's own that has the same name, by another table, is another topic.
-        mine, _ = await state.create_topic(ORG, "t", 8)
+        mine, _ = await state.topics.create(ORG, "t", 8)
         assert await committed(state, "g", CommittedQuestion("t", [7])) == [("t", mine.uuid, -1)]
-        await state.delete_topic(mine)
+        await state.topics.delete(mine)
         assert await committed(state, "g", old) == [("t", OLD, 49)]
 
 
@@ -81,7 +81,7 @@ async def test_what_no_member_is_subscribed_to_any_more_expires() -> None:
         now = 1_000
         state.groups.now_ms = lambda: now
         for topic in ("read", "left", "lately"):
-            await state.create_topic(ORG, topic, 1)
+            await state.topics.create(ORG, topic, 1)
         known = [Protocol("range", subscription("read"))]
         join = JoinGroup("g", "", "", "consumer", known, 10_000, 10_000)
         member = (await groups.join(state, context(), join)).member_id

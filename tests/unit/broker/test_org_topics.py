@@ -38,14 +38,14 @@ async def test_partitions_per_topic_and_per_org_are_bounded() -> None:
         assert await grow(state, "b", 7) == E.INVALID_PARTITIONS
         assert await grow(state, "b", 5) == E.POLICY_VIOLATION
         assert await grow(state, "b", 4) == 0
-        await state.create_topic(2, "another-orgs", 5)
+        await state.topics.create(2, "another-orgs", 5)
     async with running_state(disk.copy(), CONFIG) as state:
         op = DescribeTopics(["auto"], auto_create=True)
         found = (await topics.describe(state, context(), op)).topics[0]
         assert found.error_code == E.POLICY_VIOLATION
         topic = state.registry.by_name(ORG, "a")
         assert topic is not None
-        await state.delete_topic(topic)
+        await state.topics.delete(topic)
         assert await create(state, "c", 6) == 0
 
 
@@ -59,11 +59,11 @@ async def test_names_come_in_order_and_each_change_is_another_version() -> None:
     async with running_state(MemoryDisk()) as state:
         versions = {state.registry.org(ORG).version}
         for name in ("b", "d", "a"):
-            await state.create_topic(ORG, name, 2)
+            await state.topics.create(ORG, name, 2)
             versions.add(state.registry.org(ORG).version)
         org = state.registry.org(ORG)
         assert org.after("", 2) == (["a", "b"], True)
-        await state.create_topic(ORG, "c", 1)
+        await state.topics.create(ORG, "c", 1)
         assert org.after("b", 2) == (["c", "d"], False)
         assert org.after("bb", 1) == (["c"], True)
         assert org.partitions == 7
@@ -73,7 +73,7 @@ async def test_names_come_in_order_and_each_change_is_another_version() -> None:
         await grow(state, "d", 5)
         versions.add(org.version)
         assert org.partitions == 10
-        await state.delete_topic(topic)
+        await state.topics.delete(topic)
         versions.add(org.version)
         assert org.after("b", 2) == (["c"], False)
         assert org.partitions == 5

@@ -27,7 +27,7 @@ def idempotent(*values: bytes, sequence: int) -> ProduceOp:
 async def test_errors_stay_with_their_partition() -> None:
     config = BrokerConfig(data=Path("unused"), message_max_bytes=200)
     async with running_state(MemoryDisk(), config) as state:
-        topic, _ = await state.create_topic(ORG, "t", 2)
+        topic, _ = await state.topics.create(ORG, "t", 2)
         good = batch_of(b"1")
         torn = good[:-1] + bytes([good[-1] ^ 1])
         old = good[:16] + b"\1" + good[17:]
@@ -69,10 +69,10 @@ async def test_errors_stay_with_their_partition() -> None:
 
 async def test_orgs_do_not_see_each_other() -> None:
     async with running_state(MemoryDisk()) as state:
-        await state.create_topic(ORG, "t", 1)
+        await state.topics.create(ORG, "t", 1)
         (answer,) = await send(state, ProduceOp("t", 0, batch_of(b"1")), org=2)
         assert answer.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        await state.create_topic(2, "t", 1)
+        await state.topics.create(2, "t", 1)
         (answer,) = await send(state, ProduceOp("t", 0, batch_of(b"1")), org=2)
         assert answer.base_offset == 0
 
@@ -80,7 +80,7 @@ async def test_orgs_do_not_see_each_other() -> None:
 async def test_a_repeat_is_stored_once_also_over_a_restart() -> None:
     disk = MemoryDisk()
     async with running_state(disk) as state:
-        topic, _ = await state.create_topic(ORG, "t", 1)
+        topic, _ = await state.topics.create(ORG, "t", 1)
         first, again = await send(
             state, idempotent(b"a", b"b", sequence=0), idempotent(b"a", b"b", sequence=0)
         )
@@ -108,7 +108,7 @@ async def test_an_evicted_producers_repeat_is_not_stored_also_over_a_restart(sav
         return ProduceOp("t", 0, batch_of(b"%d" % producer, producer=(producer, epoch, 0)))
 
     async with running_state(disk, config) as state:
-        await state.create_topic(ORG, "t", 1)
+        await state.topics.create(ORG, "t", 1)
         await send(state, *[first(producer) for producer in range(1, 6)])
         (again,) = await send(state, first(1))
         assert again.error_code == ErrorCode.UNKNOWN_PRODUCER_ID
@@ -125,7 +125,7 @@ async def test_an_evicted_producers_repeat_is_not_stored_also_over_a_restart(sav
 
 async def test_ops_reach_the_log_in_the_order_in_which_they_were_started() -> None:
     async with running_state(MemoryDisk()) as state:
-        topic, _ = await state.create_topic(ORG, "t", 1)
+        topic, _ = await state.topics.create(ORG, "t", 1)
         answers = await asyncio.gather(
             *[send(state, idempotent(b"%d" % n, sequence=n)) for n in range(30)]
         )
@@ -137,7 +137,7 @@ async def test_ops_reach_the_log_in_the_order_in_which_they_were_started() -> No
 async def test_a_full_disk_keeps_the_order_of_an_idempotent_producer() -> None:
     disk = MemoryDisk()
     async with running_state(disk) as state:
-        topic, _ = await state.create_topic(ORG, "t", 1)
+        topic, _ = await state.topics.create(ORG, "t", 1)
         disk.room = 0
         failed = await asyncio.gather(
             *[send(state, idempotent(b"%d" % n, sequence=n)) for n in range(3)]
@@ -157,7 +157,7 @@ async def test_a_full_disk_keeps_the_order_of_an_idempotent_producer() -> None:
 async def test_what_a_failed_sync_leaves_in_doubt_is_stored_once(found_again: bool) -> None:
     disk = MemoryDisk()
     async with running_state(disk) as state:
-        await state.create_topic(ORG, "t", 1)
+        await state.topics.create(ORG, "t", 1)
         await send(state, idempotent(b"0", sequence=0))
         disk.sync_fails, disk.truncate_fails = True, found_again
         await send(state, idempotent(b"1", sequence=1))
@@ -181,7 +181,7 @@ async def test_what_a_failed_sync_leaves_in_doubt_is_stored_once(found_again: bo
 
 async def test_a_caller_that_goes_away_takes_nothing_back() -> None:
     async with running_state(MemoryDisk()) as state:
-        topic, _ = await state.create_topic(ORG, "t", 1)
+        topic, _ = await state.topics.create(ORG, "t", 1)
         caller = asyncio.create_task(send(state, idempotent(b"a", sequence=0)))
         await asyncio.sleep(0)
         caller.cancel()

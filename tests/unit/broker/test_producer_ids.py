@@ -5,7 +5,8 @@ from __future__ import annotations
 from itertools import pairwise
 
 from quafka_broker.ops import producer_ids
-from quafka_broker.topics.registry import new_cluster, producer_id_space
+from quafka_broker.producer_ids import producer_id_space
+from quafka_broker.topics.identity import new_cluster_id
 from quafka_mesh_ops.ops.records import InitProducerId, InitProducerIdResp
 from tests.unit.broker.memory_disk import MemoryDisk
 from tests.unit.broker.tools import context, running_state
@@ -48,7 +49,7 @@ async def test_the_next_epoch_is_given_by_who_gave_the_id() -> None:
 
 
 def test_spaces_are_whole_and_do_not_overlap() -> None:
-    spaces = [producer_id_space(new_cluster()["id"]) for _ in range(100)]
+    spaces = [producer_id_space(new_cluster_id()) for _ in range(100)]
     assert all(space.start in _LONGS and space.stop - 1 in _LONGS for space in spaces)
     starts = sorted(space.start for space in spaces)
     assert all(b - a >= 1 << 32 for a, b in pairwise(starts))

@@ -11,19 +11,15 @@ from pathlib import Path
 import pytest
 
 from quafka_broker.config import BrokerConfig
+from quafka_broker.journals.internal_topics import REGISTRY
 from quafka_broker.ops import producer_ids, topics
 from quafka_broker.partitions.errors import StorageError
 from quafka_broker.state import BrokerState
-from quafka_broker.topics.registry import (
-    REGISTRY,
-    Registry,
-    created,
-    deleted,
-    legal_name,
-    new_cluster,
-    ulid,
-)
+from quafka_broker.topics.events import topic_created, topic_deleted
+from quafka_broker.topics.identity import new_cluster_id, new_topic_identity, ulid
+from quafka_broker.topics.registry import Registry
 from quafka_broker.topics.replay import BadRegistryError
+from quafka_broker.topics.topic import legal_name
 from quafka_mesh_ops.ops.records import InitProducerId
 from quafka_mesh_ops.ops.topics import CreateTopic, DeleteTopic, DescribeTopics
 from quafka_proto.errors import ErrorCode
@@ -48,19 +44,19 @@ def test_a_ulid_sorts_by_time_and_reads_back() -> None:
 
 
 def test_a_planned_topic() -> None:
-    topic = Registry().plan_topic(ORG, "Orders_EU.v2", 3)
+    topic = Registry().plan_topic(ORG, "Orders_EU.v2", 3, new_topic_identity())
     assert uuid.UUID(bytes=topic.uuid).version == 4
     assert topic.slug == "orders-eu-v2"
     assert re.fullmatch(r"top_[0-9A-HJKMNP-TV-Z]{26}", topic.ulid)
-    assert Registry().plan_topic(ORG, "_", 1).slug == "topic"
+    assert Registry().plan_topic(ORG, "_", 1, new_topic_identity()).slug == "topic"
 
 
 def test_slugs_that_collide_get_the_lowest_free_number() -> None:
     registry = Registry()
 
     def add(name: str) -> str:
-        topic = registry.plan_topic(ORG, name, 1)
-        registry.apply(created(topic))
+        topic = registry.plan_topic(ORG, name, 1, new_topic_identity())
+        registry.apply(topic_created(topic))
         return topic.slug
 
     assert [add(name) for name in ("a.b", "a-b", "a_b", "a-b-4", "a+b")] == [
@@ -70,7 +66,7 @@ def test_slugs_that_collide_get_the_lowest_free_number() -> None:
         topic = registry.by_name(ORG, name)
         assert topic is not None
         assert topic.slug == slug
-        registry.apply(deleted(topic))
+        registry.apply(topic_deleted(topic))
         assert add(f"{name}.") == slug
     assert add("a*b") == "a-b-6"
 
@@ -85,15 +81,15 @@ def test_many_slugs_that_collide_take_linear_time() -> None:
             looked_up += 1
             return super().__contains__(slug)
 
-    registry._slugs = Counting()
+    registry._slugs._used = Counting()
     for n in range(1_000):
         name = f"{n:010b}".replace("0", "_").replace("1", ".")  # every one's slug is "topic"
-        registry.apply(created(registry.plan_topic(ORG, name, 1)))
+        registry.apply(topic_created(registry.plan_topic(ORG, name, 1, new_topic_identity())))
     assert looked_up < 10 * 1_000
 
 
 def test_the_cluster_id_looks_like_kafkas() -> None:
-    assert re.fullmatch(r"[A-Za-z0-9_-]{22}", new_cluster()["id"])
+    assert re.fullmatch(r"[A-Za-z0-9_-]{22}", new_cluster_id())
 
 
 async def create(state: BrokerState, name: str, partitions: int = -1) -> ErrorCode:
@@ -117,8 +113,8 @@ async def test_create_and_its_errors() -> None:
 
 async def test_describe_by_name_and_id_creates_only_what_it_may() -> None:
     async with running_state(MemoryDisk()) as state:
-        known, _ = await state.create_topic(ORG, "known", 2)
-        await state.create_topic(2, "another-orgs", 1)
+        known, _ = await state.topics.create(ORG, "known", 2)
+        await state.topics.create(2, "another-orgs", 1)
         op = DescribeTopics(["new", "known", "a b"], [known.uuid, b"?" * 16])
         answer = await topics.describe(state, context(), op)
         assert answer.cluster_id == state.registry.cluster_id
@@ -166,17 +162,17 @@ async def test_of_many_creations_one_wins() -> None:
 async def test_a_caller_that_goes_away_leaves_registry_and_log_agreed() -> None:
     disk = MemoryDisk()
     async with running_state(disk) as state:
-        caller = asyncio.create_task(state.create_topic(ORG, "t", 1))
+        caller = asyncio.create_task(state.topics.create(ORG, "t", 1))
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         caller.cancel()
-        same, is_new = await state.create_topic(ORG, "t", 1)
+        same, is_new = await state.topics.create(ORG, "t", 1)
         assert not is_new
-        caller2 = asyncio.create_task(state.delete_topic(same))
+        caller2 = asyncio.create_task(state.topics.delete(same))
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         caller2.cancel()
-        assert not await state.delete_topic(same), "deleted all the same"
+        assert not await state.topics.delete(same), "deleted all the same"
     async with running_state(disk.copy()) as state:
         assert state.registry.every_topic() == []
 
@@ -184,7 +180,7 @@ async def test_a_caller_that_goes_away_leaves_registry_and_log_agreed() -> None:
 async def test_a_topic_created_again_has_none_of_the_old_records() -> None:
     disk = MemoryDisk()
     async with running_state(disk) as state:
-        old, _ = await state.create_topic(ORG, "t", 1)
+        old, _ = await state.topics.create(ORG, "t", 1)
         await state.log.append(state.log.partition(old.partition_id(0)), checked(b"old"))
         deleted = await topics.delete(state, context(), DeleteTopic("", old.uuid))
         assert (deleted.topic, deleted.error_code) == ("t", 0)
@@ -192,7 +188,7 @@ async def test_a_topic_created_again_has_none_of_the_old_records() -> None:
         assert gone.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         gone = await topics.delete(state, context(), DeleteTopic("", old.uuid))
         assert gone.error_code == ErrorCode.UNKNOWN_TOPIC_ID
-        new, _ = await state.create_topic(ORG, "t", 1)
+        new, _ = await state.topics.create(ORG, "t", 1)
         assert (new.generation, new.uuid != old.uuid) == (1, True)
         assert state.log.partition(new.partition_id(0)).high_watermark == 0
         await state.log.append(state.log.partition(new.partition_id(0)), checked(b"new"))
@@ -205,7 +201,7 @@ async def test_a_topic_created_again_has_none_of_the_old_records() -> None:
 async def test_the_registry_survives_a_restart() -> None:
     disk = MemoryDisk()
     async with running_state(disk) as state:
-        made = [(await state.create_topic(ORG, f"t{n}", n))[0] for n in range(1, 4)]
+        made = [(await state.topics.create(ORG, f"t{n}", n))[0] for n in range(1, 4)]
         cluster = state.registry.cluster_id
     async with running_state(disk.copy()) as state:
         assert state.registry.topics(ORG) == made
@@ -215,11 +211,11 @@ async def test_the_registry_survives_a_restart() -> None:
 async def test_a_full_disk_changes_nothing() -> None:
     disk = MemoryDisk()
     async with running_state(disk) as state:
-        topic, _ = await state.create_topic(ORG, "t", 1)
+        topic, _ = await state.topics.create(ORG, "t", 1)
         disk.room = 0
         assert await create(state, "u") == ErrorCode.KAFKA_STORAGE_ERROR
         with pytest.raises(StorageError):
-            await state.delete_topic(topic)
+            await state.topics.delete(topic)
         answer = await producer_ids.handle(state, context(), InitProducerId())
         assert answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR
         disk.room = None

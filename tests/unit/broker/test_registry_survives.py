@@ -8,11 +8,12 @@ from dataclasses import replace
 import pytest
 
 from quafka_broker.groups.table import Commit, Committed
+from quafka_broker.journals.internal_topics import GROUPS, REGISTRY
 from quafka_broker.ops import topics as topic_ops
 from quafka_broker.ops.topics import describe
 from quafka_broker.partitions.partition import PartitionId
 from quafka_broker.state import BrokerState
-from quafka_broker.topics.registry import GROUPS, REGISTRY, Topic
+from quafka_broker.topics.topic import Topic
 from quafka_broker.wal.rewrite_task import RewritePolicy
 from quafka_broker.wal.scan import scan
 from quafka_broker.wal.segment import log_name
@@ -49,7 +50,7 @@ async def fill(disk: MemoryDisk, segment_bytes: int = 700) -> list[Topic]:
     made: list[Topic] = []
     async with running_state(disk, segment_bytes=segment_bytes) as state:
         for name in NAMES:
-            topic, _ = await state.create_topic(ORG, name, 2)
+            topic, _ = await state.topics.create(ORG, name, 2)
             made.append(topic)
             for partition in range(2):
                 grown = state.log.partition(topic.partition_id(partition))
@@ -123,7 +124,7 @@ async def test_without_the_copy_a_topic_keeps_its_records(which: int) -> None:
 
 
 async def free_everything_dead(state: BrokerState) -> None:
-    rewriting = state.log.rewrite_task(RewritePolicy(rewrite=True), lambda: state.deletions)
+    rewriting = state.log.rewrite_task(RewritePolicy(rewrite=True), lambda: state.journal.deletions)
     await rewriting.run_once()
     await rewriting.close()
 
@@ -149,8 +150,8 @@ async def test_what_is_lost_comes_back_with_the_bytes() -> None:
     name, row = entries_of(disk, REGISTRY)[2]
     flip(disk, name, row.end - 1)
     async with running_state(disk) as state:
-        state.events_kept = 0
-        await state.next_producer_id()  # would restate the registry
+        state.journal.events_kept = 0
+        await state.producer_ids.allocate()  # would restate the registry
         assert state.registry.by_name(ORG, "b") is None
     async with running_state(disk) as state:
         assert len(state.registry.unnamed) == 1
@@ -162,8 +163,8 @@ async def test_what_is_lost_comes_back_with_the_bytes() -> None:
 async def test_lost_partitions_come_back() -> None:
     disk = MemoryDisk()
     async with running_state(disk) as state:
-        topic, _ = await state.create_topic(ORG, "t", 1)
-        await state.change_topic(topic, lambda old: replace(old, partitions=3))
+        topic, _ = await state.topics.create(ORG, "t", 1)
+        await state.topics.change(topic, lambda old: replace(old, partitions=3))
         await state.log.append(state.log.partition(topic.partition_id(2)), checked(b"1"))
     disk = disk.crashed()
     damage_last_byte(disk, entries_of(disk, REGISTRY)[2])
@@ -179,10 +180,10 @@ async def test_lost_partitions_come_back() -> None:
 async def test_a_later_event_names_a_topic() -> None:
     disk = MemoryDisk()
     async with running_state(disk) as state:
-        topic, _ = await state.create_topic(ORG, "t", 1)
+        topic, _ = await state.topics.create(ORG, "t", 1)
         await state.log.append(state.log.partition(topic.partition_id(0)), checked(b"1"))
         await state.log.append(state.log.partition(topic.partition_id(0)), checked(b"2"))
-        await state.delete_records({topic: {0: 1}})
+        await state.topics.delete_records({topic: {0: 1}})
     disk = disk.crashed()
     damage_last_byte(disk, entries_of(disk, REGISTRY)[1])
     async with running_state(disk) as state:
@@ -198,12 +199,12 @@ async def test_a_deleted_topic_does_not_come_back() -> None:
     disk = MemoryDisk()
     async with running_state(disk) as state:
         for name in NAMES:
-            topic, _ = await state.create_topic(ORG, name, 1)
+            topic, _ = await state.topics.create(ORG, name, 1)
             await state.log.append(
                 state.log.partition(topic.partition_id(0)), checked(name.encode())
             )
-        await state.delete_topic(topic)
-        again, _ = await state.create_topic(ORG, "c", 1)
+        await state.topics.delete(topic)
+        again, _ = await state.topics.create(ORG, "c", 1)
         await state.log.append(state.log.partition(again.partition_id(0)), checked(b"again"))
     disk = disk.crashed()
     every = entries_of(disk, REGISTRY)
@@ -213,7 +214,7 @@ async def test_a_deleted_topic_does_not_come_back() -> None:
         damage_last_byte(damaged, entry)
         async with running_state(damaged) as state:
             for name in NAMES:
-                await state.create_topic(ORG, name, 1)
+                await state.topics.create(ORG, name, 1)
             found = state.registry.by_name(ORG, "c")
             assert found is not None
             assert await values(state, found, 0) == [b"again"]
@@ -222,13 +223,13 @@ async def test_a_deleted_topic_does_not_come_back() -> None:
 async def test_producer_ids_are_not_handed_out_twice() -> None:
     disk = MemoryDisk()
     async with running_state(disk) as state:
-        seen = {await state.next_producer_id() for _ in range(1_500)}
-        await state.create_topic(ORG, "t", 1)  # else it could be a torn write
+        seen = {await state.producer_ids.allocate() for _ in range(1_500)}
+        await state.topics.create(ORG, "t", 1)  # else it could be a torn write
     disk = disk.crashed()
     damage_last_byte(disk, entries_of(disk, REGISTRY)[-2])
     for _ in range(2):
         async with running_state(disk) as state:
-            fresh = {await state.next_producer_id() for _ in range(10)}
+            fresh = {await state.producer_ids.allocate() for _ in range(10)}
             assert not fresh & seen
             seen |= fresh
         disk = disk.crashed()
@@ -238,7 +239,7 @@ async def test_deleted_groups_stay_deleted_without_a_checkpoint() -> None:
     disk = MemoryDisk()
     async with running_state(disk, segment_bytes=2_000) as state:
         state.groups.journal.facts_kept = 5
-        topic, _ = await state.create_topic(ORG, "a", 1)
+        topic, _ = await state.topics.create(ORG, "a", 1)
         live = state.log.partition(topic.partition_id(0))
         await commit(state, topic, 5)
         await state.log.append(live, checked(b"keeps the first segment"))
@@ -248,7 +249,7 @@ async def test_deleted_groups_stay_deleted_without_a_checkpoint() -> None:
         for n in range(60):
             other = {("a", 0): Committed(0, n, -1, "", 0)}
             await state.groups.commit(ORG, f"other {n % 3}", Commit.of(other))
-        await state.delete_records({topic: {0: live.high_watermark - 1}})
+        await state.topics.delete_records({topic: {0: live.high_watermark - 1}})
         await free_everything_dead(state)
     left = disk.crashed()
     deleted = [name for name, _ in entries_of(left, GROUPS)]
@@ -272,7 +273,7 @@ async def test_an_empty_batch_in_the_journals_ends_no_replay() -> None:
         await state.log.repair()
     async with running_state(disk.crashed()) as state:
         assert [t.name for t in state.registry.topics(ORG)] == ["a", "b"]
-        await state.create_topic(ORG, "c", 1)
+        await state.topics.create(ORG, "c", 1)
         found = state.registry.topics(ORG)
         assert [t.partitions for t in found] == [2, 2, 2]
         assert committed(state, "b") == 1

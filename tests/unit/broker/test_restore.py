@@ -20,7 +20,7 @@ from quafka_broker.snapshots.folder_destination import FolderDestination
 from quafka_broker.snapshots.restore import DamagedSnapshotError, Restored, RestoreError, restore
 from quafka_broker.snapshots.restored_state import SKIPPED_PRODUCER_IDS
 from quafka_broker.state import BrokerState
-from quafka_broker.topics.registry import Topic
+from quafka_broker.topics.topic import Topic
 from quafka_broker.wal.epoch_file import SKIPPED
 from quafka_mesh_ops.ops.records import ProduceOp
 from quafka_proto.errors import ErrorCode
@@ -69,11 +69,11 @@ async def fill(state: BrokerState, turn: int) -> None:
     for org in (ORG, OTHER_ORG):
         for name in ("a", "b", "gone"):
             configs = {"retention.ms": "1000"} if name == "b" else {}
-            topic, _ = await state.create_topic(org, name, 1, configs)
+            topic, _ = await state.topics.create(org, name, 1, configs)
             await put(state, topic, *named(f"{org}{name}", range(40 * turn, 40 * turn + 40)))
             if name == "gone":
-                await state.delete_topic(topic)
-                topic, _ = await state.create_topic(org, name, 1)
+                await state.topics.delete(topic)
+                topic, _ = await state.topics.create(org, name, 1)
                 await put(state, topic, *named(f"{org}{name}", range(10)))
                 await delete_below(state, topic, 10)  # nothing is left of it
             elif name == "b":
@@ -97,7 +97,9 @@ async def known_of(state: BrokerState, orgs: tuple[int, ...] = (ORG, OTHER_ORG))
         assert partition.log_start + len(found) == partition.high_watermark
         values[key] = partition.log_start, found
     offsets = {org: await committed(state, "g", org) for org in orgs}
-    return Known(state.registry.cluster_id, topics, values, offsets, await state.next_producer_id())
+    return Known(
+        state.registry.cluster_id, topics, values, offsets, await state.producer_ids.allocate()
+    )
 
 
 async def restored(
@@ -138,7 +140,7 @@ async def test_a_broker_starts_on_what_was_there(
     """Of all and of one org: of a log that has grown by pieces, and been rewritten."""
     made: list[tuple[Manifest, Known]] = []
     async with state_in(tmp_path / "data") as state:
-        await state.next_producer_id()
+        await state.producer_ids.allocate()
         for turn in range(3):
             await fill(state, turn)
             known = await known_of(state)
@@ -154,7 +156,7 @@ async def test_a_broker_starts_on_what_was_there(
 async def test_clients_go_on(tmp_path: Path, store: Destination) -> None:
     """Nothing is stored twice, deleted topics do not come back, and the next snapshot goes on."""
     async with state_in(tmp_path / "data") as state:
-        await state.next_producer_id()
+        await state.producer_ids.allocate()
         await fill(state, 0)
         first = await snapshot(state, store)
         for sequence in (8, 9):  # lost, with the disk
@@ -182,10 +184,10 @@ async def test_clients_go_on(tmp_path: Path, store: Destination) -> None:
                 ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
             )
         # One that began after the snapshot goes on, and its id is nobody else's.
-        fresh = await state.next_producer_id()
+        fresh = await state.producer_ids.allocate()
         assert await answer(fresh - SKIPPED_PRODUCER_IDS // 2, 0, 5) == (ErrorCode.NONE, end + 1)
         assert (await answer(fresh, 0, 5))[0] == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-        new, _ = await state.create_topic(ORG, "fresh", 1)
+        new, _ = await state.topics.create(ORG, "fresh", 1)
         await put(state, new, *named("fresh", range(5)))
         again = await snapshot(state, store)
     assert again.manifest.id > first.manifest.id
@@ -222,7 +224,7 @@ async def test_of_a_busy_log(tmp_path: Path, dest: Path) -> None:
                 assert set(expected) == {topic.name for topic in state.registry.topics(ORG)}
                 again = Busy(state)  # generations and ids go on
                 for topic in state.registry.topics(ORG):
-                    await state.delete_topic(topic)
+                    await state.topics.delete(topic)
                 for _ in range(10):
                     await again.another_turn()
             async with state_in(data):

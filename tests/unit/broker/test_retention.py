@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from quafka_broker.config import BrokerConfig
+from quafka_broker.journals.internal_topics import REGISTRY
 from quafka_broker.ops import delete_records, fetch, produce
 from quafka_broker.partitions.partition import Partition
 from quafka_broker.state import BrokerState
-from quafka_broker.topics import registry as topics
-from quafka_broker.topics.registry import REGISTRY
+from quafka_broker.topics.events import snapshot_parts
 from quafka_broker.topics.retention import Retention
 from quafka_mesh_ops.ops.records import (
     DeleteRecordsOp,
@@ -58,7 +58,7 @@ async def get(state: BrokerState, offset: int, wait_ms: int = 0) -> FetchOpResp:
 async def test_delete_records() -> None:
     disk = MemoryDisk()
     async with running_state(disk) as state:
-        await state.create_topic(ORG, "t", 1)
+        await state.topics.create(ORG, "t", 1)
         partition = await put(state, (1, 3), (1, 3))
         assert await delete(state, 0) == [(0, 0)]
         assert await delete(state, 4) == [(4, 0)]
@@ -86,7 +86,7 @@ async def test_delete_records() -> None:
 async def test_an_emptied_partition_goes_on_where_it_was() -> None:
     disk = MemoryDisk()
     async with running_state(disk) as state:
-        await state.create_topic(ORG, "t", 1)
+        await state.topics.create(ORG, "t", 1)
         await put(state, (1, 3))
         assert await delete(state, -1) == [(3, 0)]
     async with running_state(disk.copy()) as state:
@@ -97,7 +97,7 @@ async def test_an_emptied_partition_goes_on_where_it_was() -> None:
 
 async def test_a_parked_fetch_below_the_new_start_is_told() -> None:
     async with running_state(MemoryDisk()) as state:
-        await state.create_topic(ORG, "t", 1)
+        await state.topics.create(ORG, "t", 1)
         await put(state, (1, 3))
         parked = asyncio.create_task(get(state, 3, wait_ms=20_000))
         await asyncio.sleep(0.01)
@@ -117,7 +117,7 @@ async def test_a_parked_fetch_below_the_new_start_is_told() -> None:
 async def test_a_full_disk_deletes_nothing() -> None:
     disk = MemoryDisk()
     async with running_state(disk) as state:
-        await state.create_topic(ORG, "t", 1)
+        await state.topics.create(ORG, "t", 1)
         partition = await put(state, (1, 3))
         disk.room = 0
         assert await delete(state, 2) == [(-1, ErrorCode.KAFKA_STORAGE_ERROR)]
@@ -141,7 +141,7 @@ async def test_a_full_disk_deletes_nothing() -> None:
 async def test_by_time(batches: list[tuple[int, int]], start: int) -> None:
     disk = MemoryDisk()
     async with running_state(disk) as state:
-        await state.create_topic(ORG, "t", 1, {"retention.ms": "100"})
+        await state.topics.create(ORG, "t", 1, {"retention.ms": "100"})
         partition = await put(state, *batches)
         retention = Retention(state, lambda: 1_000)
         assert await retention.sweep() == (start > 0)
@@ -163,7 +163,7 @@ async def test_by_size(count: int, kept: int) -> None:
     size = len(batch_of(b"000"))
     async with running_state(MemoryDisk()) as state:
         configs = {**FOREVER, "retention.bytes": str(kept * size)}
-        await state.create_topic(ORG, "t", 1, configs)
+        await state.topics.create(ORG, "t", 1, configs)
         known = state.registry.by_name(ORG, "t")
         assert known is not None
         partition = state.log.partition(known.partition_id(0))
@@ -184,7 +184,7 @@ async def test_size_keeps_at_least_the_limit() -> None:
     size = len(batch_of(b"0"))
     async with running_state(MemoryDisk()) as state:
         configs = {**FOREVER, "retention.bytes": str(2 * size + 1)}
-        await state.create_topic(ORG, "t", 1, configs)
+        await state.topics.create(ORG, "t", 1, configs)
         partition = await put(state, *[(1, 1)] * 9)
         await Retention(state).sweep()
         assert partition.high_watermark - partition.log_start == 3
@@ -194,7 +194,7 @@ async def test_an_unreadable_partition_keeps_its_records_and_no_others() -> None
     disk = MemoryDisk()
     async with running_state(disk) as state:
         for name in ("t", "u"):
-            await state.create_topic(ORG, name, 1, {"retention.ms": "100"})
+            await state.topics.create(ORG, name, 1, {"retention.ms": "100"})
         bad = await put(state, (100, 1), (950, 1))
         good = await put(state, (100, 1), topic="u")
         disk.cached, disk.unreadable = False, True
@@ -205,7 +205,7 @@ async def test_an_unreadable_partition_keeps_its_records_and_no_others() -> None
 async def test_silent_producers_are_forgotten_by_the_sweep() -> None:
     config = BrokerConfig(data=Path("unused"), producer_id_expiration_ms=1)
     async with running_state(MemoryDisk(), config) as state:
-        await state.create_topic(ORG, "t", 1)
+        await state.topics.create(ORG, "t", 1)
         ops = ProduceOps([ProduceOp("t", 0, batch_of(b"a", producer=(5, 0, 0)))])
         await produce.handle(state, context(), ops)
         await asyncio.sleep(0.01)
@@ -219,7 +219,7 @@ async def test_silent_producers_are_forgotten_by_the_sweep() -> None:
 
 async def test_a_repeat_of_a_deleted_batch_has_its_offset() -> None:
     async with running_state(MemoryDisk()) as state:
-        await state.create_topic(ORG, "t", 1)
+        await state.topics.create(ORG, "t", 1)
         ops = ProduceOps([ProduceOp("t", 0, batch_of(b"a", b"b", producer=(5, 0, 0)))])
         await produce.handle(state, context(), ops)
         assert await delete(state, -1) == [(2, 0)]
@@ -230,13 +230,13 @@ async def test_a_repeat_of_a_deleted_batch_has_its_offset() -> None:
 async def test_the_registry_is_restated_before_it_grows_long() -> None:
     disk = MemoryDisk()
     async with running_state(disk) as state:
-        state.events_kept = 20
+        state.journal.events_kept = 20
         for n in range(30):
-            made, _ = await state.create_topic(ORG, f"gone-{n}", 1)
-            await state.delete_topic(made)
-            await state.create_topic(ORG, f"kept-{n}", 2, FOREVER)
+            made, _ = await state.topics.create(ORG, f"gone-{n}", 1)
+            await state.topics.delete(made)
+            await state.topics.create(ORG, f"kept-{n}", 2, FOREVER)
             await put(state, (1, 2), topic=f"kept-{n}")
-            await state.delete_records({state.registry.topics(ORG)[0]: {0: n // 15}})
+            await state.topics.delete_records({state.registry.topics(ORG)[0]: {0: n // 15}})
         registry = state.log.partition(REGISTRY)
         assert registry.log_start > 0
         assert registry.high_watermark - registry.log_start < 130
@@ -248,7 +248,7 @@ async def test_the_registry_is_restated_before_it_grows_long() -> None:
             assert state.registry.producer_ids_up_to == ids
             assert state.log.partition(REGISTRY).log_start == registry.log_start
             assert state.log.partition(expected[0].partition_id(0)).log_start == 1
-            again, _ = await state.create_topic(ORG, "gone-0", 1)
+            again, _ = await state.topics.create(ORG, "gone-0", 1)
             assert again.generation > 0
 
 
@@ -257,13 +257,13 @@ async def test_half_a_snapshot_is_nothing(part: int) -> None:
     """What a crash leaves when it comes between the parts."""
     disk = MemoryDisk()
     async with running_state(disk) as state:
-        made, _ = await state.create_topic(ORG, "t", 1)
-        parts = topics.snapshot_parts(state.registry.restate(), per_part=1)
-        await state.delete_topic(made)
-        await state._append(parts[: part + 1])
+        made, _ = await state.topics.create(ORG, "t", 1)
+        parts = snapshot_parts(state.registry.restate(), per_part=1)
+        await state.topics.delete(made)
+        await state.journal._append(parts[: part + 1])
     disk = disk.copy()
     async with running_state(disk) as state:
         assert state.registry.every_topic() == []
-        await state.create_topic(ORG, "u", 1)
+        await state.topics.create(ORG, "u", 1)
     async with running_state(disk.copy()) as state:
         assert [topic.name for topic in state.registry.every_topic()] == ["u"]

@@ -123,7 +123,7 @@ async def test_over_restarts_with_and_without_a_checkpoint() -> None:
     async with running_state(disk, segment_bytes=SEGMENT) as state:
         partitions: list[Partition] = []
         for name in NAMES:
-            topic, _ = await state.create_topic(ORG, name, 1)
+            topic, _ = await state.topics.create(ORG, name, 1)
             partitions.append(state.log.partition(topic.partition_id(0)))
         for n in range(60):
             for name, partition in zip(NAMES, partitions, strict=True):
@@ -149,7 +149,7 @@ async def test_over_restarts_with_and_without_a_checkpoint() -> None:
 async def delete(state: BrokerState, name: str, offset: int) -> None:
     topic = state.registry.by_name(ORG, name)
     assert topic is not None
-    await state.delete_records({topic: {0: offset}})
+    await state.topics.delete_records({topic: {0: offset}})
     state.log.partition(topic.partition_id(0))
 
 

@@ -104,7 +104,7 @@ async def test_a_snapshot_is_what_was_there_at_the_cut(
     tmp_path: Path, dest: Path, store: Destination
 ) -> None:
     async with state_in(tmp_path / "data") as state:
-        topics = [(await state.create_topic(ORG, name, 1))[0] for name in "abc"]
+        topics = [(await state.topics.create(ORG, name, 1))[0] for name in "abc"]
         for n in range(60):
             for topic in topics:
                 await put(state, topic, *named(topic.name, range(n, n + 1)))
@@ -116,7 +116,7 @@ async def test_a_snapshot_is_what_was_there_at_the_cut(
             for topic in topics:
                 await put(state, topic, *named(topic.name, range(60, 90)))
             await commit(state, "g", ("a", 0, 80))
-            await state.delete_topic(topics[2])
+            await state.topics.delete(topics[2])
             await delete_below(state, topics[0], 70)
             await delete_below(state, topics[1], 45)
             assert await rewrite(state) > 0
@@ -185,7 +185,7 @@ class Busy:
     async def another_turn(self) -> None:
         self._turns += 1
         name = random.choice("abcdef")
-        topic, _ = await self._state.create_topic(ORG, name, 1)
+        topic, _ = await self._state.topics.create(ORG, name, 1)
         known = self._every.setdefault(topic.uuid, [])
         some = [b"%s %d " % (topic.uuid.hex().encode(), len(known) + n) * 3 for n in range(5)]
         known += some
@@ -193,7 +193,7 @@ class Busy:
         if not self._turns % 7:
             await delete_below(self._state, topic, random.randrange(len(known)))
         if not self._turns % 31:
-            await self._state.delete_topic(topic)
+            await self._state.topics.delete(topic)
         if not self._turns % 23:
             async with self._rewriting:  # a log has one rewrite task
                 await rewrite(self._state)
@@ -213,7 +213,7 @@ async def test_what_has_not_changed_is_not_copied_again(
     tmp_path: Path, dest: Path, store: Destination
 ) -> None:
     async with state_in(tmp_path / "data") as state:
-        topic, _ = await state.create_topic(ORG, "t", 1)
+        topic, _ = await state.topics.create(ORG, "t", 1)
         every = named("t", range(100))
         await put(state, topic, *every[:60])
         first = await snapshot(state, store)
@@ -234,7 +234,7 @@ async def test_a_segment_that_grows_for_long_does_not_fall_to_pieces(
     tmp_path: Path, dest: Path, store: Destination
 ) -> None:
     async with state_in(tmp_path / "data") as state:
-        topic, _ = await state.create_topic(ORG, "t", 1)
+        topic, _ = await state.topics.create(ORG, "t", 1)
         for n in range(20):
             await put(state, topic, b"%d" % n)
             made = (await snapshot(state, store)).manifest
@@ -249,12 +249,12 @@ async def test_another_log_under_the_same_numbers_is_not_taken_for_this_one(
     """The broker's folder was put back from an older copy, and went on otherwise."""
     data, copy = tmp_path / "data", tmp_path / "copy"
     async with state_in(data) as state:
-        topic, _ = await state.create_topic(ORG, "t", 1)
+        topic, _ = await state.topics.create(ORG, "t", 1)
         await put(state, topic, b"one")
     copy_files(data, copy)
     for value in (b"two", b"TWO"):
         async with state_in(data) as state:
-            topic, _ = await state.create_topic(ORG, "t", 1)
+            topic, _ = await state.topics.create(ORG, "t", 1)
             await put(state, topic, value)
             made = (await snapshot(state, store)).manifest
             assert values(in_folder(dest), made, ORG, "t") == [b"one", value]
@@ -283,8 +283,8 @@ async def test_one_orgs_snapshot_has_nothing_of_the_others(
     tmp_path: Path, dest: Path, store: Destination
 ) -> None:
     async with state_in(tmp_path / "data") as state:
-        mine, _ = await state.create_topic(ORG, "t", 1)
-        theirs, _ = await state.create_topic(OTHER_ORG, "t", 1)
+        mine, _ = await state.topics.create(ORG, "t", 1)
+        theirs, _ = await state.topics.create(OTHER_ORG, "t", 1)
         for n in range(80):
             await put(state, mine, *named("mine", range(n, n + 1)))
             await put(state, theirs, *named("SECRET", range(n, n + 1)))
@@ -316,7 +316,7 @@ async def test_what_is_dropped_goes_but_for_what_others_need(
     tmp_path: Path, dest: Path, store: Destination
 ) -> None:
     async with state_in(tmp_path / "data") as state:
-        topic, _ = await state.create_topic(ORG, "t", 1)
+        topic, _ = await state.topics.create(ORG, "t", 1)
         made: list[Manifest] = []
         for n in range(3):
             await put(state, topic, *named("t", range(40 * n, 40 * n + 40)))
@@ -358,7 +358,7 @@ async def test_a_manifest_of_a_later_version_is_left_alone(tmp_path: Path, dest:
     """Nothing is collected where it is not known what is needed."""
     store = FolderDestination(dest)
     async with state_in(tmp_path / "data") as state:
-        topic, _ = await state.create_topic(ORG, "t", 1)
+        topic, _ = await state.topics.create(ORG, "t", 1)
         await put(state, topic, b"x")
         made = (await snapshot(state, store)).manifest
         path = dest / manifest_path(made.id)
@@ -372,7 +372,7 @@ async def test_a_manifest_of_a_later_version_is_left_alone(tmp_path: Path, dest:
 async def test_a_snapshot_that_cannot_be_read_can_be_dropped(tmp_path: Path, dest: Path) -> None:
     store = FolderDestination(dest)
     async with state_in(tmp_path / "data") as state:
-        topic, _ = await state.create_topic(ORG, "t", 1)
+        topic, _ = await state.topics.create(ORG, "t", 1)
         await put(state, topic, b"x")
         garbled = (await snapshot(state, store)).manifest
         good = (await snapshot(state, store)).manifest
@@ -393,7 +393,7 @@ async def test_files_of_others_are_no_garbage(tmp_path: Path, dest: Path) -> Non
         (dest / path).write_bytes(b"dear")
     store = FolderDestination(dest)
     async with state_in(tmp_path / "data") as state:
-        topic, _ = await state.create_topic(ORG, "t", 1)
+        topic, _ = await state.topics.create(ORG, "t", 1)
         for _ in range(2):
             await put(state, topic, *named("t", range(20)))
             made = (await snapshot(state, store)).manifest
@@ -413,7 +413,7 @@ async def test_what_cannot_be_listed_is_not_taken_for_garbage(
 ) -> None:
     store = CopyingDestination(dest)
     async with state_in(tmp_path / "data") as state:
-        topic, _ = await state.create_topic(ORG, "t", 1)
+        topic, _ = await state.topics.create(ORG, "t", 1)
         await put(state, topic, *named("t", range(20)))
         kept = (await snapshot(state, store, org=ORG)).manifest
         other = (await snapshot(state, store)).manifest
@@ -481,7 +481,7 @@ async def test_killed_at_any_step(tmp_path: Path, dest: Path, store: Destination
     """A child is killed at its first, second, ... change of DEST; the last one gets through."""
     data = tmp_path / "data"
     async with state_in(data) as state:
-        topic, _ = await state.create_topic(ORG, "t", 1)
+        topic, _ = await state.topics.create(ORG, "t", 1)
         await put(state, topic, *named("t", range(40)))
         old = (await snapshot(state, store, lease_seconds=0.0)).manifest
         await put(state, topic, *named("t", range(40, 120)))
@@ -548,7 +548,7 @@ async def test_a_pin_holds_what_the_broker_frees_also_over_a_restart(
 ) -> None:
     data = tmp_path / "data"
     async with state_in(data) as state:
-        topic, _ = await state.create_topic(ORG, "t", 1)
+        topic, _ = await state.topics.create(ORG, "t", 1)
         await put(state, topic, *named("t", range(60)))
         name = await pin(state, data, local=True)
         with held(data, name) as folder:
@@ -557,7 +557,7 @@ async def test_a_pin_holds_what_the_broker_frees_also_over_a_restart(
             await state.log.close()
             async with state_in(data) as again:
                 pins.remove_ended_pins(data, LIMITS)
-                topic, _ = await again.create_topic(ORG, "t", 1)
+                topic, _ = await again.topics.create(ORG, "t", 1)
                 await put(again, topic, *named("t", range(60, 90)))
                 assert await rewrite(again) >= 0
             store = FolderDestination(dest)
@@ -570,7 +570,7 @@ async def test_a_pin_holds_what_the_broker_frees_also_over_a_restart(
 async def test_a_pin_that_nobody_holds_is_removed(tmp_path: Path) -> None:
     data = tmp_path / "data"
     async with state_in(data) as state:
-        await state.create_topic(ORG, "t", 1)
+        await state.topics.create(ORG, "t", 1)
         kept, old, lost = [await pin(state, data, local=True) for _ in range(3)]
         remote, over = [await pin(state, data, local=False) for _ in range(2)]
     (data / "pins" / lost / "pin.json").unlink()
@@ -635,7 +635,7 @@ async def test_a_pin_is_its_owners_and_for_its_org(tmp_path: Path) -> None:
     one, two = replace(context(ORG), peer=ONE), replace(context(ORG), peer=TWO)
     other_org = replace(context(OTHER_ORG), peer=ONE)
     async with state_in(tmp_path) as state:
-        topic, _ = await state.create_topic(ORG, "t", 1)
+        topic, _ = await state.topics.create(ORG, "t", 1)
         await put(state, topic, b"x")
         whole = (await ops.pin(state, one, PinSnapshot())).pin
         pinned = await ops.pin_org(state, one, PinOrg())
@@ -670,8 +670,8 @@ async def test_of_an_org_its_entries_leave_the_broker_and_nothing_else(
     """Whatever the answers' size, as one log file they are what a repack on the spot is."""
     node = replace(context(OTHER_ORG), peer=ONE)
     async with state_in(tmp_path) as state:
-        mine, _ = await state.create_topic(OTHER_ORG, "mine", 2)
-        secret, _ = await state.create_topic(ORG, "secret", 1)
+        mine, _ = await state.topics.create(OTHER_ORG, "mine", 2)
+        secret, _ = await state.topics.create(ORG, "secret", 1)
         for n in range(25):
             await put(state, mine, *named("mine", range(n, n + 1 + n % 2)), partition=n % 2)
             await put(state, secret, *named("secret", range(n, n + n % 3)))
@@ -727,7 +727,7 @@ async def test_the_mesh_reads_pins_and_nothing_else(
     tmp_path: Path, op: ReadPinned, error: ErrorCode
 ) -> None:
     async with state_in(tmp_path) as state:
-        await state.create_topic(ORG, "t", 1)
+        await state.topics.create(ORG, "t", 1)
         pinned = await ops.pin(state, context(), PinSnapshot())
         whole = await ops.read(state, context(), ReadPinned(pinned.pin, 0, False, 0, 8))
         assert whole.data == b"QUAFKLOG"
@@ -744,7 +744,7 @@ def test_a_folder_that_is_in_use_is_waited_for(tmp_path: Path, dest: Path) -> No
 
     async def fill() -> None:
         async with state_in(data) as state:
-            topic, _ = await state.create_topic(ORG, "t", 1)
+            topic, _ = await state.topics.create(ORG, "t", 1)
             await put(state, topic, b"x")
 
     asyncio.run(fill())
@@ -774,7 +774,7 @@ def test_a_folder_that_is_in_use_is_waited_for(tmp_path: Path, dest: Path) -> No
 async def test_zones_are_made_ahead_and_are_those_of_the_rows(tmp_path: Path, dest: Path) -> None:
     data = tmp_path / "data"
     async with state_in(data) as state:
-        topic, _ = await state.create_topic(ORG, "t", 1)
+        topic, _ = await state.topics.create(ORG, "t", 1)
         for n in range(90):
             await put(state, topic, *named("t", range(n, n + 1)))
         sealed = [segment for segment in state.log.segments() if segment.sealed]
@@ -812,7 +812,7 @@ async def test_damage_in_any_file_is_found(
     tmp_path: Path, dest: Path, store: Destination, suffix: str
 ) -> None:
     async with state_in(tmp_path / "data") as state:
-        topic, _ = await state.create_topic(ORG, "t", 1)
+        topic, _ = await state.topics.create(ORG, "t", 1)
         await put(state, topic, *named("t", range(60)))
         made = (await snapshot(state, store)).manifest
     path = next(p for p in sorted((dest / "segments").iterdir()) if p.name.endswith(suffix))

@@ -64,7 +64,7 @@ def is_whole(store: BucketDestination, manifest: Manifest) -> bool:
 
 async def test_snapshots_grow_and_are_dropped(tmp_path: Path, store: BucketDestination) -> None:
     async with state_in(tmp_path) as state:
-        topic, _ = await state.create_topic(ORG, "t", 1)
+        topic, _ = await state.topics.create(ORG, "t", 1)
         await put(state, topic, *named("t", range(60)))
         first = await snapshot(state, store)
         again = await snapshot(state, store)
@@ -89,7 +89,7 @@ async def test_a_broker_starts_on_what_is_restored(
     tmp_path: Path, store: BucketDestination, url: str
 ) -> None:
     async with state_in(tmp_path / "data") as state:
-        topic, _ = await state.create_topic(ORG, "t", 1)
+        topic, _ = await state.topics.create(ORG, "t", 1)
         await put(state, topic, *named("t", range(60)))
         cluster_id = state.registry.cluster_id
         control = ControlServer(state, tmp_path / "data")
@@ -145,7 +145,7 @@ async def test_an_interrupted_upload_is_gone_on_with(
     tmp_path: Path, store: BucketDestination
 ) -> None:
     async with state_in(tmp_path) as state:
-        topic, _ = await state.create_topic(ORG, "t", 1)
+        topic, _ = await state.topics.create(ORG, "t", 1)
         await put(state, topic, *named("t", range(60)))
         with (
             patch.object(store, "publish", side_effect=ConnectionError),
@@ -189,7 +189,7 @@ async def test_killed_while_it_uploads(
     tmp_path: Path, url: str, store: BucketDestination, fatal: str, there: int
 ) -> None:
     async with state_in(tmp_path) as state:
-        topic, _ = await state.create_topic(ORG, "t", 1)
+        topic, _ = await state.topics.create(ORG, "t", 1)
         await put(state, topic, *named("t", range(60)))
         name = await pin(state, tmp_path, local=True)
         arguments = [str(tmp_path), name, url, str(DEAD_SECONDS), fatal]
@@ -234,7 +234,7 @@ def test_the_command(
 
     async def fill() -> None:
         async with state_in(data) as state:
-            topic, _ = await state.create_topic(ORG, "t", 1)
+            topic, _ = await state.topics.create(ORG, "t", 1)
             await put(state, topic, *named("t", range(60)))
 
     def quafka(*arguments: str) -> str:

@@ -12,8 +12,11 @@ from quafka_broker.ops import configs, fetch, partitions, produce, topics
 from quafka_broker.state import BrokerState
 from quafka_broker.topics import configs as topic_configs
 from quafka_broker.topics.configs import ConfigError
-from quafka_broker.topics.registry import Registry, Topic, created, deleted
+from quafka_broker.topics.events import topic_created, topic_deleted
+from quafka_broker.topics.identity import new_topic_identity
+from quafka_broker.topics.registry import Registry
 from quafka_broker.topics.retention import Retention
+from quafka_broker.topics.topic import Topic
 from quafka_mesh_ops.ops.admin import (
     AlterTopicConfigs,
     ConfigChange,
@@ -64,7 +67,7 @@ def topic_of(state: BrokerState, name: str = "t") -> Topic:
 async def test_a_topic_grows_and_stays_so() -> None:
     disk = MemoryDisk()
     async with running_state(disk) as state:
-        before, _ = await state.create_topic(ORG, "t", 2, {"retention.ms": "7"})
+        before, _ = await state.topics.create(ORG, "t", 2, {"retention.ms": "7"})
         assert await put(state, 2, b"too early") == E.UNKNOWN_TOPIC_OR_PARTITION
         assert await grow(state, "t", 4, dry=True) == 0
         assert topic_of(state) == before
@@ -84,7 +87,7 @@ async def test_a_topic_grows_and_stays_so() -> None:
 
 async def test_a_topic_does_not_shrink() -> None:
     async with running_state(MemoryDisk()) as state:
-        await state.create_topic(ORG, "t", 3)
+        await state.topics.create(ORG, "t", 3)
         for count in (-1, 0, 2, 3, 20_001):
             assert await grow(state, "t", count, dry=True) == E.INVALID_PARTITIONS
             assert await grow(state, "t", count) == E.INVALID_PARTITIONS
@@ -94,7 +97,7 @@ async def test_a_topic_does_not_shrink() -> None:
 
 async def test_of_two_that_let_it_grow_to_the_same_one_does() -> None:
     async with running_state(MemoryDisk()) as state:
-        await state.create_topic(ORG, "t", 1)
+        await state.topics.create(ORG, "t", 1)
         codes = await asyncio.gather(*[grow(state, "t", 5) for _ in range(4)])
         assert sorted(codes) == [0] + [E.INVALID_PARTITIONS] * 3
 
@@ -102,13 +105,13 @@ async def test_of_two_that_let_it_grow_to_the_same_one_does() -> None:
 async def test_a_topic_that_grew_while_it_was_to_be_deleted_goes_whole() -> None:
     disk = MemoryDisk()
     async with running_state(disk) as state:
-        old, _ = await state.create_topic(ORG, "t", 1)
+        old, _ = await state.topics.create(ORG, "t", 1)
         growing = asyncio.create_task(grow(state, "t", 2))
         await asyncio.sleep(0)
-        deleting = asyncio.create_task(state.delete_topic(old))
+        deleting = asyncio.create_task(state.topics.delete(old))
         assert (await growing, await deleting) == (0, True)
         assert old.partition_id(1) not in state.log.partition_ids()
-        await state.create_topic(ORG, "t", 1)
+        await state.topics.create(ORG, "t", 1)
         assert topic_of(state).partitions == 1
     async with running_state(disk.copy()) as state:
         assert topic_of(state).partitions == 1
@@ -117,7 +120,7 @@ async def test_a_topic_that_grew_while_it_was_to_be_deleted_goes_whole() -> None
 async def test_a_full_disk_changes_no_topic() -> None:
     disk = MemoryDisk()
     async with running_state(disk) as state:
-        await state.create_topic(ORG, "t", 1)
+        await state.topics.create(ORG, "t", 1)
         disk.room = 0
         assert await grow(state, "t", 2) == E.KAFKA_STORAGE_ERROR
         assert await alter(state, ConfigChange("retention.ms", SET, "1")) == E.KAFKA_STORAGE_ERROR
@@ -128,8 +131,8 @@ async def test_a_full_disk_changes_no_topic() -> None:
 async def test_many_changes_do_not_make_the_next_start_long() -> None:
     disk = MemoryDisk()
     async with running_state(disk) as state:
-        state.events_kept = 20
-        await state.create_topic(ORG, "t", 1)
+        state.journal.events_kept = 20
+        await state.topics.create(ORG, "t", 1)
         for n in range(100):
             assert await alter(state, ConfigChange("retention.ms", SET, str(n))) == 0
             assert await grow(state, "t", 2 + n) == 0
@@ -201,7 +204,7 @@ def test_changes_that_cannot_be(change: ConfigChange, why: str) -> None:
 async def test_configs_are_changed_all_or_none_and_stay_so() -> None:
     disk = MemoryDisk()
     async with running_state(disk) as state:
-        await state.create_topic(ORG, "t", 1, {"retention.ms": "5"})
+        await state.topics.create(ORG, "t", 1, {"retention.ms": "5"})
         good, bad = ConfigChange("segment.ms", SET, "8"), ConfigChange("flush.ms", SET, "?")
         assert await alter(state, good, bad) == E.INVALID_CONFIG
         assert await alter(state, good, dry=True) == 0
@@ -212,15 +215,15 @@ async def test_configs_are_changed_all_or_none_and_stay_so() -> None:
         assert topic_of(state).configs == {"flush.ms": "3"}
     async with running_state(disk.copy()) as state:
         assert topic_of(state).configs == {"flush.ms": "3"}
-        await state.delete_topic(topic_of(state))
+        await state.topics.delete(topic_of(state))
         assert await alter(state, good) == E.UNKNOWN_TOPIC_OR_PARTITION
-        await state.create_topic(ORG, "t", 1)
+        await state.topics.create(ORG, "t", 1)
         assert topic_of(state).configs == {}
 
 
 async def test_a_change_that_changes_nothing_is_not_recorded() -> None:
     async with running_state(MemoryDisk()) as state:
-        await state.create_topic(ORG, "t", 1, {"retention.ms": "5"})
+        await state.topics.create(ORG, "t", 1, {"retention.ms": "5"})
         before = state.log.stats.bytes
         assert await alter(state, ConfigChange("retention.ms", SET, "5")) == 0
         assert state.log.stats.bytes == before
@@ -228,7 +231,7 @@ async def test_a_change_that_changes_nothing_is_not_recorded() -> None:
 
 async def test_a_new_limit_is_in_effect_at_once() -> None:
     async with running_state(MemoryDisk()) as state:
-        await state.create_topic(ORG, "t", 1)
+        await state.topics.create(ORG, "t", 1)
         assert await put(state, 0, b"x" * 100) == 0
         assert await alter(state, ConfigChange("max.message.bytes", SET, "80")) == 0
         assert await put(state, 0, b"x" * 100) == E.MESSAGE_TOO_LARGE
@@ -238,16 +241,16 @@ async def test_a_new_limit_is_in_effect_at_once() -> None:
 
 async def test_whoever_knows_an_older_topic_does_not_bring_its_limit_back() -> None:
     async with running_state(MemoryDisk()) as state:
-        old, _ = await state.create_topic(ORG, "t", 1, {"max.message.bytes": "80"})
+        old, _ = await state.topics.create(ORG, "t", 1, {"max.message.bytes": "80"})
         assert await alter(state, ConfigChange("max.message.bytes", DELETE)) == 0
-        assert state.policy(old).max_message_bytes == 80
+        assert state.configs.policy(old).max_message_bytes == 80
         assert await put(state, 0, b"x" * 100) == 0
 
 
 async def test_a_shorter_retention_is_in_effect_at_once() -> None:
     config = BrokerConfig(data=Path("unused"), log_retention_check_interval_ms=86_400_000)
     async with running_state(MemoryDisk(), config) as state:
-        await state.create_topic(ORG, "t", 1, {"retention.ms": "-1"})
+        await state.topics.create(ORG, "t", 1, {"retention.ms": "-1"})
         assert await put(state, 0, b"old") == 0
         sweeping = asyncio.create_task(Retention(state).run())
         assert await alter(state, ConfigChange("retention.ms", SET, "1000")) == 0
@@ -260,12 +263,12 @@ async def test_a_shorter_retention_is_in_effect_at_once() -> None:
 
 async def test_a_longer_retention_keeps_what_a_sweep_was_about_to_delete() -> None:
     async with running_state(MemoryDisk()) as state:
-        short, _ = await state.create_topic(ORG, "t", 1, {"retention.ms": "1000"})
+        short, _ = await state.topics.create(ORG, "t", 1, {"retention.ms": "1000"})
         assert await put(state, 0, b"old") == 0
         assert await alter(state, ConfigChange("retention.ms", SET, "-1")) == 0
-        await state.delete_records({short: {0: 1}}, if_unchanged=True)
+        await state.topics.delete_records({short: {0: 1}}, if_unchanged=True)
         assert state.log.partition(short.partition_id(0)).log_start == 0
-        await state.delete_records({topic_of(state): {0: 1}}, if_unchanged=True)
+        await state.topics.delete_records({topic_of(state): {0: 1}}, if_unchanged=True)
         assert state.log.partition(short.partition_id(0)).log_start == 1
 
 
@@ -275,7 +278,7 @@ async def test_a_longer_retention_keeps_what_a_sweep_was_about_to_delete() -> No
 async def test_what_a_topic_is_is_among_its_configs() -> None:
     config = BrokerConfig(data=Path("unused"), cluster_env="prod", cluster_name="eu-1")
     async with running_state(MemoryDisk(), config) as state:
-        topic, _ = await state.create_topic(ORG, "Orders.v2", 1, {"retention.ms": "5"})
+        topic, _ = await state.topics.create(ORG, "Orders.v2", 1, {"retention.ms": "5"})
         op = DescribeTopicConfigs(["Orders.v2", "no", "a b"])
         answer = await configs.describe(state, context(), op)
         found, missing, illegal = answer.topics
@@ -294,21 +297,21 @@ async def test_what_a_topic_is_is_among_its_configs() -> None:
 
 async def test_without_a_name_the_cluster_is_its_id() -> None:
     async with running_state(MemoryDisk()) as state:
-        topic, _ = await state.create_topic(ORG, "t", 1)
-        assert state.rrl(topic) == f"1/default/{state.registry.cluster_id}/topics/t"
+        topic, _ = await state.topics.create(ORG, "t", 1)
+        assert state.configs.rrl(topic) == f"1/default/{state.registry.cluster_id}/topics/t"
 
 
 async def test_no_two_topics_have_one_rrl() -> None:
     disk = MemoryDisk()
     async with running_state(disk) as state:
         names = ["a.b", "a-b", "A_B", "a-b-2"]
-        made = [(await state.create_topic(ORG, name, 1))[0] for name in names]
-        another, _ = await state.create_topic(2, "a.b", 1)
+        made = [(await state.topics.create(ORG, name, 1))[0] for name in names]
+        another, _ = await state.topics.create(2, "a.b", 1)
         slugs = [topic.slug for topic in made]
         assert slugs == ["a-b", "a-b-2", "a-b-3", "a-b-2-2"]
         assert another.slug == "a-b"
-        await state.delete_topic(made[1])
-        again, _ = await state.create_topic(ORG, "a__b", 1)
+        await state.topics.delete(made[1])
+        again, _ = await state.topics.create(ORG, "a__b", 1)
         assert again.slug == "a-b-2"
     async with running_state(disk.copy()) as state:
         kept = {topic.name: topic.slug for topic in state.registry.topics(ORG)}
@@ -318,14 +321,18 @@ async def test_no_two_topics_have_one_rrl() -> None:
 def test_logs_of_before_that_rule_are_read_by_it() -> None:
     registry = Registry()
     first, second = (
-        {**created(Registry().plan_topic(ORG, name, 1)), "slug": "a-b"} for name in ("a.b", "a-b")
+        {
+            **topic_created(Registry().plan_topic(ORG, name, 1, new_topic_identity())),
+            "slug": "a-b",
+        }
+        for name in ("a.b", "a-b")
     )
     registry.apply(first)
     registry.apply(second)
     assert [topic.slug for topic in registry.topics(ORG)] == ["a-b-2", "a-b"]
     one = registry.by_name(ORG, "a.b")
     assert one is not None
-    registry.apply(deleted(one))
+    registry.apply(topic_deleted(one))
     fresh = Registry()
     for event in registry.restate():
         fresh.apply(event)
@@ -362,7 +369,7 @@ async def test_a_config_that_is_given_twice_is_refused() -> None:
 async def test_checked_batches_of_a_new_partition_are_kept_over_a_checkpoint() -> None:
     disk = MemoryDisk()
     async with running_state(disk, checkpoint_bytes=1_000) as state:
-        await state.create_topic(ORG, "t", 1)
+        await state.topics.create(ORG, "t", 1)
         assert await grow(state, "t", 3) == 0
         for _ in range(20):
             partition = state.log.partition(topic_of(state).partition_id(2))

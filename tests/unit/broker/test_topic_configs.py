@@ -146,7 +146,7 @@ async def test_create_with_configs_and_restart() -> None:
 
 async def test_log_append_time() -> None:
     async with running_state(MemoryDisk()) as state:
-        topic, _ = await state.create_topic(
+        topic, _ = await state.topics.create(
             ORG, "t", 1, {"message.timestamp.type": "LogAppendTime"}
         )
         before = time.time_ns() // 1_000_000
@@ -173,7 +173,7 @@ async def test_timestamps_too_far_away() -> None:
         "message.timestamp.after.max.ms": "200000",
     }
     async with running_state(MemoryDisk()) as state:
-        await state.create_topic(ORG, "t", 1, configs)
+        await state.topics.create(ORG, "t", 1, configs)
 
         async def send(*timestamps: int) -> tuple[ErrorCode, str]:
             batch = build_batch([Record(0, at, None, b"", []) for at in timestamps])

@@ -16,10 +16,10 @@ import pytest
 from quafka.cli import main
 from quafka_broker.config import BrokerConfig
 from quafka_broker.groups.table import Commit, Committed
+from quafka_broker.journals.internal_topics import INTERNAL_ORG
 from quafka_broker.ops import fetch
 from quafka_broker.partitions.partition import topic_hash
 from quafka_broker.server import DataFolder
-from quafka_broker.topics.registry import REGISTRY_ORG
 from quafka_broker.wal.disk import RealDisk
 from quafka_broker.wal.segment import index_name, log_name
 from quafka_broker.wal.verify import entries
@@ -42,7 +42,7 @@ def data(tmp_path: Path) -> Path:
     async def fill() -> None:
         config = BrokerConfig(data=tmp_path)
         async with running_state(RealDisk(tmp_path / "wal"), config, 1_500) as state:
-            topic, _ = await state.create_topic(ORG, "t", 2)
+            topic, _ = await state.topics.create(ORG, "t", 2)
             for n in range(BATCHES):
                 values = [b"%d" % (n // 2 * PER_BATCH + i) for i in range(PER_BATCH)]
                 partition = state.log.partition(topic.partition_id(n % 2))
@@ -188,7 +188,7 @@ def nameless(data: Path) -> Path:
     (row,) = [
         row
         for row in entries(RealDisk(data / "wal"), 0)
-        if isinstance(row, IndexRow) and row.org_id == REGISTRY_ORG and row.base_offset == 1
+        if isinstance(row, IndexRow) and row.org_id == INTERNAL_ORG and row.base_offset == 1
     ]
     flip(data, log_name(0), row.end - 1)
     return data
@@ -238,7 +238,7 @@ def test_an_offset_of_a_group_tells_the_name(
     (row,) = [
         row
         for row in entries(RealDisk(data / "wal"), 0)
-        if isinstance(row, IndexRow) and row.org_id == REGISTRY_ORG and row.base_offset == 1
+        if isinstance(row, IndexRow) and row.org_id == INTERNAL_ORG and row.base_offset == 1
     ]
     flip(data, log_name(0), row.end - 1)
     assert main(["wal", "repair", str(data), "--yes", "--format", "json"]) == 0

@@ -72,7 +72,7 @@ class Edge:
 
     async def produce(self, *values: bytes, topic: str = "t", partition: int = 0) -> int:
         """Produce through nobody's gateway; returns the first record's offset."""
-        found = self.state.find(ORG, topic, b"")
+        found = self.state.registry.find(ORG, topic, b"")
         assert found is not None
         grown = self.state.log.partition(found.partition_id(partition))
         return (await self.state.log.append(grown, checked(*values)))[0]
@@ -116,7 +116,7 @@ async def running_edge(
 ) -> AsyncGenerator[Edge]:
     """A broker with topic "t", and a reader."""
     async with running_state(MemoryDisk(), lease_seconds=lease_seconds) as state:
-        await state.create_topic(ORG, "t", 1)
+        await state.topics.create(ORG, "t", 1)
         edge = Edge(state, cache_bytes)
         try:
             yield edge

@@ -385,7 +385,7 @@ class DirectClient:
 @asynccontextmanager
 async def _served() -> AsyncGenerator[tuple[DirectClient, RequestContext]]:
     async with running_state(MemoryDisk()) as state:
-        await state.create_topic(ORG, _TOPIC, 1)
+        await state.topics.create(ORG, _TOPIC, 1)
         client = DirectClient(state)
         link = BrokerLink(cast(MeshClient, client), ORG)
         responses = ResponseMemory(1 << 20)

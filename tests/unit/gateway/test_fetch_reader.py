@@ -26,7 +26,7 @@ async def test_a_second_consumer_is_answered_from_memory() -> None:
 
 async def test_names_and_ids_share_what_was_read() -> None:
     async with running_edge() as edge:
-        topic = edge.state.find(ORG, "t", b"")
+        topic = edge.state.registry.find(ORG, "t", b"")
         assert topic is not None
         await edge.produce(b"a")
         await edge.with_lease()
@@ -96,7 +96,7 @@ async def test_an_error_is_nobody_elses_and_is_not_kept() -> None:
             assert answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
             assert (answer.log_start_offset, answer.high_watermark) == (0, 1)
         assert (await edge.fetch(0, "u")).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        await edge.state.create_topic(ORG, "u", 1)
+        await edge.state.topics.create(ORG, "u", 1)
         assert (await edge.fetch(0, "u")).error_code == ErrorCode.NONE
 
 
@@ -239,13 +239,13 @@ async def test_a_deleted_topic_is_not_served_a_moment_longer() -> None:
         await edge.produce(b"old")
         await edge.with_lease()
         await other.with_lease()
-        topic = edge.state.find(ORG, "t", b"")
+        topic = edge.state.registry.find(ORG, "t", b"")
         assert topic is not None
-        assert await edge.state.delete_topic(topic)
+        assert await edge.state.topics.delete(topic)
         for reader in (edge, other):
             answer = await reader.fetch(0)
             assert answer.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        await edge.state.create_topic(ORG, "t", 1)
+        await edge.state.topics.create(ORG, "t", 1)
         await edge.produce(b"new")
         for reader in (edge, other):
             assert values(await reader.fetch(0)) == [b"new"]
@@ -261,9 +261,9 @@ async def test_an_answer_that_a_deletion_overtook_is_not_kept() -> None:
         edge.broker.delay_answer = 0.1
         late = asyncio.create_task(edge.fetch(0, max_wait_ms=100, min_bytes=1 << 20))
         await asyncio.sleep(0.12)  # read, and on its way back
-        topic = edge.state.find(ORG, "t", b"")
+        topic = edge.state.registry.find(ORG, "t", b"")
         assert topic is not None
-        await edge.state.delete_topic(topic)
+        await edge.state.topics.delete(topic)
         again = asyncio.create_task(edge.fetch(0, max_wait_ms=100, min_bytes=1 << 20))
         assert (await again).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         await late
@@ -275,9 +275,9 @@ async def test_below_a_log_start_that_moved_nothing_is_served() -> None:
         for value in (b"a", b"b", b"c"):
             await edge.produce(value)
         await edge.with_lease()
-        topic = edge.state.find(ORG, "t", b"")
+        topic = edge.state.registry.find(ORG, "t", b"")
         assert topic is not None
-        await edge.state.delete_records({topic: {0: 2}})
+        await edge.state.topics.delete_records({topic: {0: 2}})
         assert (await edge.fetch(0)).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
         assert values(await edge.fetch(2)) == [b"c"]
 
@@ -287,9 +287,9 @@ async def test_a_gateway_that_hears_nothing_serves_nothing_from_memory() -> None
         await edge.produce(b"old")
         await edge.with_lease()
         edge.broker.lose_leases = True
-        topic = edge.state.find(ORG, "t", b"")
+        topic = edge.state.registry.find(ORG, "t", b"")
         assert topic is not None
-        deleting = asyncio.create_task(edge.state.delete_topic(topic))
+        deleting = asyncio.create_task(edge.state.topics.delete(topic))
         served = 0
         while not deleting.done():
             served += bool(values(await edge.fetch(0)))

@@ -53,7 +53,7 @@ async def test_pages_and_versions(monkeypatch: pytest.MonkeyPatch) -> None:
         assert await names(lister) == []
         every = [f"t{number}" for number in range(8)]
         for name in every:
-            await state.create_topic(ORG, name, 1)
+            await state.topics.create(ORG, name, 1)
         assert await names(lister) == every
         assert [op.after for op in asked.ops] == ["", "", "t2", "t5"]
         asked.ops.clear()
@@ -61,7 +61,7 @@ async def test_pages_and_versions(monkeypatch: pytest.MonkeyPatch) -> None:
         again = await lister.describe(ALL, None, 1.0)
         assert first.topics is again.topics
         assert len(asked.ops) == 2
-        await state.create_topic(ORG, "t25", 1)
+        await state.topics.create(ORG, "t25", 1)
         assert await names(lister) == sorted([*every, "t25"])
         assert (await lister.describe(ALL, None, 1.0)).version != first.version
 
@@ -71,7 +71,7 @@ async def test_many_names_are_asked_for_in_pages(monkeypatch: pytest.MonkeyPatch
     async with running_state(MemoryDisk()) as state:
         asked = Asked(state)
         lister = TopicLister(asked)
-        topic, _ = await state.create_topic(ORG, "old", 1)
+        topic, _ = await state.topics.create(ORG, "old", 1)
         new = [f"t{number}" for number in range(5)]
         op = DescribeTopics(new, [b"?" * 16, topic.uuid], auto_create=True)
         assert await names(lister, op) == [*new, "", "old"]
@@ -98,7 +98,7 @@ async def test_who_comes_late_is_given_a_later_list() -> None:
         early = asyncio.create_task(names(lister))
         await asyncio.sleep(0)
         await asyncio.sleep(0)
-        await state.create_topic(ORG, "t", 1)
+        await state.topics.create(ORG, "t", 1)
         late = [asyncio.create_task(names(lister)) for _ in range(5)]
         await asyncio.sleep(0)
         late[0].cancel()

@@ -1,0 +1,90 @@
+"""Reading the internal topics, which hold the broker's own events, around what damage has taken."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import NamedTuple
+
+from quafka_broker.journals import event_batches
+from quafka_broker.partitions.errors import StorageError
+from quafka_broker.partitions.partition import Partition, PartitionId
+from quafka_broker.wal.log import Log
+from quafka_proto.records import read_header
+
+_READ_BYTES = 1 << 20
+
+
+class Value(NamedTuple):
+    """One record."""
+
+    offset: int
+    data: bytes
+
+
+class Gap(NamedTuple):
+    """Offsets [first, end) without a readable record.
+
+    `settled`: a repair has put an empty batch there, or their segment is gone; else the same
+    offsets are read again at the next start, for damage may be undone from a copy.
+    """
+
+    first: int
+    end: int
+    settled: bool
+
+
+async def read_values(log: Log, id_: PartitionId, start: int) -> AsyncIterator[Value | Gap]:
+    """Every record from an offset on, in order, and every gap between them.
+
+    Raises:
+        StorageError: the operating system cannot read a file. That is no damage: a start that
+            fails for it changes nothing.
+    """
+    partition = log.partition(id_)
+    if start < partition.log_start:
+        yield Gap(start, partition.log_start, settled=True)
+    offset = max(start, partition.log_start)
+    while offset < partition.high_watermark:
+        batches = await _batches(log, partition, offset)
+        if not batches:
+            end = await log.next_readable(partition, offset)
+            yield Gap(offset, end, settled=False)
+            offset = end
+        for batch in batches:
+            header = read_header(batch)
+            end = header.base_offset + header.last_offset_delta + 1
+            if not header.record_count:
+                yield Gap(offset, end, settled=True)
+            for record in event_batches.records_of(batch):
+                if record.offset >= offset:
+                    yield Value(record.offset, record.value or b"")
+            offset = end
+
+
+async def verify(log: Log, id_: PartitionId, end: int) -> None:
+    """Read what lies below an offset, which a checkpoint has as well.
+
+    Damage is quarantined, so it can be mended while the other copy is whole.
+
+    Raises:
+        StorageError: as `read_values`.
+    """
+    partition = log.partition(id_)
+    offset = partition.log_start
+    while offset < min(end, partition.high_watermark):
+        batches = await _batches(log, partition, offset)
+        if batches:
+            last = read_header(batches[-1])
+            offset = last.base_offset + last.last_offset_delta + 1
+        else:
+            offset = await log.next_readable(partition, offset)
+
+
+async def _batches(log: Log, partition: Partition, offset: int) -> list[memoryview]:
+    """Batches from an offset on; none where the first is damaged."""
+    try:
+        return await log.read(partition, offset, _READ_BYTES, at_least_one=True)
+    except StorageError as e:
+        if isinstance(e.__cause__, OSError):
+            raise
+        return []

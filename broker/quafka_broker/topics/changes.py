@@ -1,0 +1,252 @@
+"""Changes of topics: create, change, delete, and delete records. Each is durable on return."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+
+from quafka_broker.leases import Leases
+from quafka_broker.partitions.parked_fetches import ParkedFetches
+from quafka_broker.partitions.partition import PartitionId
+from quafka_broker.partitions.producers import Producers
+from quafka_broker.topics import events
+from quafka_broker.topics.effective_configs import EffectiveConfigs
+from quafka_broker.topics.events import Event
+from quafka_broker.topics.identity import new_topic_identity
+from quafka_broker.topics.journal import RegistryJournal, retrieve_error
+from quafka_broker.topics.lost_events import restored
+from quafka_broker.topics.registry import Registry
+from quafka_broker.topics.topic import Topic, Unnamed
+from quafka_broker.wal.log import Log
+from quafka_mesh_ops.ops.leases import Change
+from quafka_telemetry.slices import Slices
+
+log = logging.getLogger("quafka.broker.registry")
+
+_TOPICS_PER_DELETION = 200
+"""Topics that are deleted by one append: it costs one sync of the disk."""
+_PARTITIONS_PER_SLICE = 1_000
+
+
+@dataclass(slots=True, eq=False)
+class _Deletion:
+    """Topics that are deleted together. Its task returns those that were still there, by id."""
+
+    topics: dict[bytes, Topic] = field(default_factory=dict[bytes, Topic])
+    task: asyncio.Task[set[bytes]] | None = None
+
+
+class TopicChanges:
+    """Makes changes of topics, in the registry, the log and all that follows them."""
+
+    def __init__(
+        self,
+        wal: Log,
+        journal: RegistryJournal,
+        registry: Registry,
+        configs: EffectiveConfigs,
+        leases: Leases,
+        producers: Producers,
+        parked_fetches: ParkedFetches,
+        drop_group_offsets: Callable[[Collection[Topic]], None],
+    ) -> None:
+        """`drop_group_offsets` is called with deleted topics."""
+        self._wal = wal
+        self._journal = journal
+        self._registry = registry
+        self._configs = configs
+        self._leases = leases
+        self._producers = producers
+        self._parked_fetches = parked_fetches
+        self._drop_group_offsets = drop_group_offsets
+        self._next_deletion: _Deletion | None = None
+        self._deleting = asyncio.Lock()
+
+    # --- create and change ------------------------------------------------------------------
+
+    async def create(
+        self, org: int, name: str, partitions: int, configs: dict[str, str] | None = None
+    ) -> tuple[Topic, bool]:
+        """The topic of that name, and whether this call created it. Durable on return.
+
+        Raises:
+            OrgFullError: the org would have too many partitions.
+            StorageError: nothing was created.
+        """
+
+        async def create() -> tuple[Topic, bool]:
+            registry = self._registry
+            found = registry.by_name(org, name) or await self._name_again(org, name)
+            if found is not None:
+                return found, False
+            registry.org(org).check_room(partitions, self._configs.broker.max_partitions_per_org)
+            topic = registry.plan_topic(org, name, partitions, new_topic_identity(), configs)
+            await self._journal.record(events.topic_created(topic))
+            return topic, True
+
+        return await self._journal.in_turn(create)
+
+    async def _name_again(self, org: int, name: str) -> Topic | None:
+        """A topic that had lost its name, if this is the name. It is served from now on."""
+        unnamed = self._registry.unnamed_of(org, name)
+        if unnamed is None:
+            return None
+        partitions = self._registry.unnamed[unnamed]
+        topic = restored(self._registry, unnamed, name, partitions, new_topic_identity())
+        await self._journal.record(events.topic_created(topic))
+        log.warning("topic %r of org %d has its name again", name, org)
+        return topic
+
+    async def put_back(self, topic: Topic) -> None:
+        """Make a topic as it was, in place of any of its name. Durable on return.
+
+        Raises:
+            StorageError: nothing was changed.
+        """
+
+        async def put() -> None:
+            await self._journal.record(events.topic_created(topic))
+
+        await self._journal.in_turn(put)
+
+    async def change(self, topic: Topic, change: Callable[[Topic], Topic]) -> bool:
+        """Change a topic's partitions or configs; False where it no longer exists. Durable on
+        return.
+
+        `change` gets the topic as it is when the change's turn comes, and returns the new one. Its
+        exceptions are passed on.
+
+        Raises:
+            StorageError: nothing was changed.
+        """
+
+        async def make() -> bool:
+            before = self._registry.by_id(topic.org, topic.uuid)
+            if before is None:
+                return False
+            after = change(before)
+            if after == before:
+                return True
+            await self._journal.record(events.topic_changed(after))
+            self._configs.topic_changed(before, after)
+            return True
+
+        return await self._journal.in_turn(make)
+
+    # --- delete topics ----------------------------------------------------------------------
+
+    async def delete(self, topic: Topic) -> bool:
+        """Delete a topic; False where another call has done so. Durable on return.
+
+        Deletions that arrive while one is under way share the next append.
+
+        Raises:
+            StorageError: the topic still exists.
+        """
+        deletion = self._next_deletion
+        if deletion is None or len(deletion.topics) >= _TOPICS_PER_DELETION:
+            deletion = self._next_deletion = _Deletion()
+            deletion.task = asyncio.create_task(self._run(deletion))
+            deletion.task.add_done_callback(retrieve_error)
+        is_first = topic.uuid not in deletion.topics
+        deletion.topics.setdefault(topic.uuid, topic)
+        assert deletion.task is not None
+        return topic.uuid in await asyncio.shield(deletion.task) and is_first
+
+    async def _run(self, deletion: _Deletion) -> set[bytes]:
+        async with self._deleting:
+            if self._next_deletion is deletion:
+                self._next_deletion = None
+            topics = list(deletion.topics.values())
+            announced: dict[int, list[Change]] = {}
+            for topic in topics:
+                announced.setdefault(topic.org, []).append(Change(topic.name, topic.uuid))
+            return await self._journal.in_turn(
+                lambda: self._delete(topics), self._leases.changing(announced)
+            )
+
+    async def _delete(self, topics: Collection[Topic]) -> set[bytes]:
+        """Delete these topics; the ids of those that were still there."""
+        # They may have changed, or gone, while they waited for their turn.
+        found = [self._registry.by_id(topic.org, topic.uuid) for topic in topics]
+        present = [topic for topic in found if topic is not None]
+        if not present:
+            return set()
+        await self._journal.record(*map(events.topic_deleted, present))
+        self._drop_group_offsets(present)
+        slices = Slices(_PARTITIONS_PER_SLICE)
+        for topic in present:
+            gone = [topic.partition_id(number) for number in range(topic.partitions)]
+            for partition in gone:
+                self._wal.drop_partition(partition)
+            self._producers.drop_partitions(gone)
+            self._configs.topic_deleted(topic)
+            self._journal.deletions += 1
+            self._parked_fetches.wake(gone)
+            await slices.done(len(gone))
+        return {topic.uuid for topic in present}
+
+    async def drop_unnamed(self, unnamed: Unnamed) -> None:
+        """Delete the records of a topic whose name is lost. Durable on return.
+
+        Raises:
+            StorageError: they are still there.
+        """
+
+        async def drop() -> None:
+            partitions = self._registry.unnamed[unnamed]
+            await self._journal.record(events.unnamed_dropped(unnamed))
+            for partition in range(partitions):
+                self._wal.drop_partition(unnamed.partition_id(partition))
+            self._journal.deletions += 1
+
+        await self._journal.in_turn(drop)
+
+    # --- delete records ---------------------------------------------------------------------
+
+    async def delete_records(
+        self, starts: Mapping[Topic, Mapping[int, int]], *, if_unchanged: bool = False
+    ) -> None:
+        """Move log starts up, by topic and partition. Durable on return.
+
+        A topic that no longer exists, or a start that is not above the log start, changes nothing;
+        with `if_unchanged`, nor does a topic that has changed.
+
+        Raises:
+            StorageError: nothing was deleted.
+        """
+
+        async def delete() -> None:
+            moves: dict[PartitionId, int] = {}
+            moved: list[Event] = []
+            for topic, wanted in starts.items():
+                present = self._registry.by_id(topic.org, topic.uuid)
+                if present is None or (if_unchanged and present != topic):
+                    continue
+                ahead = self._ahead(topic, wanted)
+                if ahead:
+                    moved += events.log_starts_moved(topic, ahead)
+                    moves.update((topic.partition_id(p), offset) for p, offset in ahead.items())
+            if not moved:
+                return
+            await self._journal.record(*moved)
+            for partition, offset in moves.items():
+                self._wal.advance_log_start(partition, offset)
+            self._journal.deletions += 1
+            self._parked_fetches.wake(moves)
+
+        announced: dict[int, list[Change]] = {}
+        for topic, wanted in starts.items():
+            changes = [Change(topic.name, topic.uuid, number) for number in wanted]
+            announced.setdefault(topic.org, []).extend(changes)
+        await self._journal.in_turn(delete, self._leases.changing(announced) if announced else None)
+
+    def _ahead(self, topic: Topic, starts: Mapping[int, int]) -> dict[int, int]:
+        """The offsets that are above the log start of their partitions."""
+        return {
+            partition: offset
+            for partition, offset in starts.items()
+            if offset > self._wal.partition(topic.partition_id(partition)).log_start
+        }
