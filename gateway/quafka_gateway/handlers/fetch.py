@@ -14,7 +14,7 @@ from collections.abc import Generator, Iterator
 from itertools import chain, groupby, islice
 
 from quafka_gateway.context import RequestContext
-from quafka_gateway.fetch.session import replica_id, wanted_in_steps
+from quafka_gateway.fetch.requested_partitions import replica_id, requested_in_steps
 from quafka_gateway.handlers import message_sets
 from quafka_gateway.handlers.client_context import client_context
 from quafka_gateway.handlers.kafka_api import Api
@@ -51,7 +51,7 @@ async def handle(request: FetchRequest, context: RequestContext) -> FetchRespons
     """Read from each partition of the request, or of its session."""
     now = asyncio.get_running_loop().time
     sessions = context.services.fetch_sessions
-    wanted = await in_slices(wanted_in_steps(request, context.version))
+    wanted = await in_slices(requested_in_steps(request, context.version))
     fetch = sessions.begin(request, context.version, now(), context.client_host, wanted)
     if fetch.error:
         return FetchResponse(error_code=fetch.error)

@@ -7,7 +7,8 @@ from itertools import count
 
 import pytest
 
-from quafka_gateway.fetch.session import EVICTION_SECONDS, Answered, Fetch, FetchSessions
+from quafka_gateway.fetch.session import Answered, Fetch, FetchSessions
+from quafka_gateway.fetch.session_table import EVICTION_SECONDS
 from quafka_mesh_ops.ops.offsets import EpochEnd
 from quafka_mesh_ops.ops.records import FetchOpResp
 from quafka_proto.errors import ErrorCode
@@ -175,7 +176,7 @@ def test_epochs_go_up_by_one_and_wrap_to_1(sessions: FetchSessions, client: Clie
     for epoch in range(1, 5):
         assert client.epoch == epoch
         assert told(client.fetch()) == []
-    sessions._sessions[client.id].epoch = client.epoch = MAX_INT
+    sessions.table._sessions[client.id].epoch = client.epoch = MAX_INT
     assert told(client.fetch()) == []
     assert client.epoch == 1
     assert told(client.fetch()) == []
@@ -404,7 +405,7 @@ def test_a_session_evicted_while_a_fetch_is_in_flight_is_answered_and_then_not_f
     in_flight = client.begin()
     for _ in range(3):
         Client(sessions).fetch("x0", "x1", "x2", "x3", now=STALE)
-    assert client.id not in sessions._sessions
+    assert client.id not in sessions.table._sessions
     client.log["a", 1] = data(b"batch", end=1)
     answer = client.finish(in_flight, STALE)
     assert told(answer) == ["a1"]
@@ -532,9 +533,9 @@ def test_where_one_address_holds_more_than_half_its_own_sessions_make_room() -> 
     honest = begin("192.0.2.1")
     greedy = [begin("198.51.100.7") for _ in range(3)]
     assert all(begin("198.51.100.7", replica=1) for _ in range(20))  # replicas' are worth more
-    assert {one.owner for one in sessions._sessions.values()} == {"192.0.2.1", "198.51.100.7"}
-    assert honest in sessions._sessions
-    assert not sessions._sessions.keys() & set(greedy)
+    assert {one.owner for one in sessions.table._sessions.values()} == {"192.0.2.1", "198.51.100.7"}
+    assert honest in sessions.table._sessions
+    assert not sessions.table._sessions.keys() & set(greedy)
     newcomers = [begin("192.0.2.2"), begin("192.0.2.3")]
-    assert {honest, newcomers[0]} <= sessions._sessions.keys()
+    assert {honest, newcomers[0]} <= sessions.table._sessions.keys()
     assert newcomers[1] == 0  # nobody has more than half any more
