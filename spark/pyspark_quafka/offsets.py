@@ -1,15 +1,11 @@
-"""Which partitions are read, and from which offset to which: options against a snapshot."""
+"""The partitions that the options name in a snapshot, with their first and end offsets."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-import numpy as np
-
-from pyspark_quafka.bodies import BATCH_LIMIT
 from pyspark_quafka.damage import CorruptBatchError, Damage
 from pyspark_quafka.errors import DataLossError, QuafkaOptionError
-from pyspark_quafka.index_rows import Source, keys_of, read_rows
+from pyspark_quafka.index_rows import Source
+from pyspark_quafka.offsets_by_time import offset_at
 from pyspark_quafka.options import (
     EARLIEST,
     ERROR,
@@ -22,19 +18,15 @@ from pyspark_quafka.options import (
     Position,
 )
 from pyspark_quafka.snapshot import Snapshot
-from quafka_proto.errors import Malformed
-from quafka_proto.log_format import ENTRY_HEADER_SIZE, ROW_DAMAGED
-from quafka_proto.record_codec import iter_records
-from quafka_proto.records import PATCHED_SIZE, crc32c, read_header
-from quafka_proto.snapshot_format import Partition, Piece, Topic
+from quafka_proto.snapshot_format import Partition, Topic
 
 
 def sources(snapshot: Snapshot, options: Options) -> list[Source]:
-    """What is to be read; partitions with nothing in it are left out.
+    """The partitions to read, without those that have nothing to read.
 
     Raises:
         QuafkaOptionError: a topic or partition is not in the snapshot, or has no position.
-        DataLossError: offsets that were asked for are gone, or not there yet.
+        DataLossError: offsets that the options name are gone, or do not exist yet.
         CorruptBatchError: damage has cost some of them, and the mode is FAILFAST.
     """
     found: list[Source] = []
@@ -51,7 +43,7 @@ def resolved(snapshot: Snapshot, options: Options) -> list[tuple[Source, Partiti
     Raises:
         QuafkaOptionError: a topic or partition is not in the snapshot, has no position, or has one
             and is not read.
-        DataLossError: offsets that were asked for are gone, or not there yet.
+        DataLossError: offsets that the options name are gone, or do not exist yet.
     """
     named = subscribed(snapshot, options)
     read = {(topic.name, partition.partition) for topic, partition in named}
@@ -111,14 +103,14 @@ def _partitions(topic: Topic, options: Options) -> list[Partition]:
 
 
 def end_of(partition: Partition, options: Options) -> int:
-    """The end of what may be read of a partition."""
+    """The offset up to which a partition may be read."""
     if options.isolation == READ_COMMITTED:
         return partition.last_stable_offset
     return partition.high_watermark
 
 
 def source_of(topic: Topic, partition: Partition, start: int, end: int) -> Source:
-    """What names a partition's entries."""
+    """A partition, with the offsets to read."""
     return Source(
         topic.name, partition.partition, topic.org, bytes.fromhex(topic.topic_hash),
         topic.generation, start, end,
@@ -126,10 +118,10 @@ def source_of(topic: Topic, partition: Partition, start: int, end: int) -> Sourc
 
 
 def check_lost(source: Source, partition: Partition, mode: str) -> None:
-    """Refuse to read over what damage has cost, in FAILFAST.
+    """Refuse to read over offsets that damage has cost, in FAILFAST.
 
     Raises:
-        CorruptBatchError: some of it was asked for.
+        CorruptBatchError: some of the lost offsets are to be read.
     """
     damages = [
         Damage(source.topic, source.partition, max(first, source.start), f"lost up to {end}")
@@ -141,7 +133,7 @@ def check_lost(source: Source, partition: Partition, mode: str) -> None:
 
 
 class _Resolver:
-    """Positions, as the options say them, to offsets."""
+    """From the positions in the options to offsets."""
 
     def __init__(self, snapshot: Snapshot, options: Options) -> None:
         self._snapshot = snapshot
@@ -157,15 +149,15 @@ class _Resolver:
         chosen = options.starting.bound is None and options.ending.bound is None
         if chosen and first > last:
             raise QuafkaOptionError(
-                f"{topic.name}-{partition.partition} would be read from {first} to {last}: it "
-                "begins behind its end"
+                f"{topic.name}-{partition.partition} would be read from {first} to {last}: "
+                "the start is after the end"
             )
         not_there = min(first, last) < log_start or max(first, last) > end
         if options.fail_on_data_loss and not_there and (first != last or first > end):
             raise DataLossError(
                 f"{topic.name}-{partition.partition} has offsets {log_start} to {end} in snapshot "
-                f"{self._snapshot.id}; asked for were {first} to {last}. With the option "
-                "failOnDataLoss=false what there is of them is read."
+                f"{self._snapshot.id}; the options name {first} to {last}. With the "
+                "option failOnDataLoss=false the offsets that exist are read."
             )
         return source_of(topic, partition, max(first, log_start), min(last, end))
 
@@ -179,7 +171,7 @@ class _Resolver:
         timestamp = position.timestamp
         if timestamp is None:
             timestamp = _chosen(whole, position.timestamps or {}, f"{which}OffsetsByTimestamp")
-        # What cannot be read must not be skipped unnoticed: the scan will tell of it.
+        # Damage must not be skipped unnoticed: a scan that begins there reports it.
         at_damage = which == "starting" and self._options.mode == FAILFAST
         found = offset_at(self._snapshot, whole, timestamp, at_damage=at_damage)
         if found is not None:
@@ -187,8 +179,8 @@ class _Resolver:
         if which == "starting" and self._options.no_such_time == ERROR:
             raise QuafkaOptionError(
                 f"no record of {whole.topic}-{whole.partition} has a timestamp of {timestamp} or "
-                "later. With the option startingOffsetsByTimestampStrategy=latest nothing is read "
-                "of it."
+                "later. With the option startingOffsetsByTimestampStrategy=latest the "
+                "partition is not read."
             )
         return whole.end
 
@@ -197,66 +189,8 @@ def _chosen(whole: Source, given: PerPartition, option: str) -> int:
     try:
         return given[whole.topic][whole.partition]
     except KeyError as e:
-        all_of_it = {"startingOffsets": ", -2 is its beginning", "endingOffsets": ", -1 is its end"}
+        bounds = {"startingOffsets": ", -2 is its beginning", "endingOffsets": ", -1 is its end"}
         raise QuafkaOptionError(
             f"{option} has nothing for {whole.topic}-{whole.partition}: it must name every "
-            f"partition that is read{all_of_it.get(option, '')}"
+            f"partition that is read{bounds.get(option, '')}"
         ) from e
-
-
-# --- times ----------------------------------------------------------------------------------
-
-
-def offset_at(
-    snapshot: Snapshot, whole: Source, timestamp: int, *, at_damage: bool = False
-) -> int | None:
-    """The first offset whose timestamp is not below this one, as Kafka's ListOffsets has it.
-
-    Damaged batches are passed over, unless it is to be found `at_damage` that may hide it.
-    """
-    for piece, first, end in _zones_from(snapshot, whole, timestamp):
-        rows, _ = read_rows(snapshot.store, piece, first, end)
-        mine = keys_of(rows) == whole.key
-        mine &= rows["max_timestamp"] >= timestamp
-        mine &= rows["base_offset"] + rows["record_count"].astype(np.int64) > whole.start
-        for row in np.flatnonzero(mine):
-            base = max(int(rows["base_offset"][row]), whole.start)
-            try:
-                found = _offset_in(snapshot, piece, rows[row], whole.start, timestamp)
-            except Malformed:
-                found = base if at_damage else None
-            if base >= whole.end or (found is not None and found >= whole.end):
-                return None
-            if found is not None:
-                return found
-    return None
-
-
-def _offset_in(
-    snapshot: Snapshot, piece: Piece, row: np.void, start: int, timestamp: int
-) -> int | None:
-    """The same in one batch, from an offset on. Raises Malformed where it is damaged."""
-    if int(row["flags"]) & ROW_DAMAGED:
-        raise Malformed("the broker found it damaged")
-    at = piece.offset_of(int(row["position"])) + ENTRY_HEADER_SIZE
-    batch = snapshot.store.read(piece.log, at, int(row["length"]))
-    if crc32c(batch[PATCHED_SIZE:]) != read_header(batch).crc:
-        raise Malformed("it does not match its CRC")
-    for record in iter_records(batch, BATCH_LIMIT):
-        if record.offset >= start and record.timestamp >= timestamp:
-            return record.offset
-    return None
-
-
-def _zones_from(
-    snapshot: Snapshot, whole: Source, timestamp: int
-) -> Iterator[tuple[Piece, int, int]]:
-    """Rows where such a record may be, in the order of offsets."""
-    found: list[tuple[int, Piece, int, int]] = []
-    for piece, zones in zip(snapshot.manifest.pieces, snapshot.zones, strict=True):
-        for zone in zones[zones["key"] == np.bytes_(whole.key)]:
-            if zone["max_timestamp"] >= timestamp and zone["end_offset"] > whole.start:
-                at = int(zone["first_offset"]), piece, int(zone["first_row"]), int(zone["end_row"])
-                found.append(at)
-    for _, piece, first, end in sorted(found, key=lambda zone: zone[0]):
-        yield piece, first, end

@@ -1,11 +1,11 @@
 """The data source that Spark finds by the name `quafka`: batches and streams over snapshots.
 
-It has no `pushFilters`: on PySpark 4.1 to 4.3 filters that a source takes leak into later queries
-on the same DataFrame, which then silently miss rows. Spark filters what is read; what is not to be
-read at all is said in options.
+The source has no `pushFilters`: on PySpark 4.1 to 4.3 filters that a source accepts leak into later
+queries on the same DataFrame, which then silently miss rows. Spark filters what is read; options
+limit what is read at all.
 
-Spark starts a Python for each step of its planning. What reads snapshots is imported where it is
-needed: the schema needs neither numpy nor Arrow.
+Spark starts a Python process for each step of its planning. Modules that read snapshots are
+imported on use, because the schema needs neither numpy nor Arrow.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from pyspark.sql.types import (
 from pyspark_quafka.columns import COLUMNS, HEADERS
 from pyspark_quafka.errors import QuafkaError, QuafkaOptionError
 from pyspark_quafka.options import Options, read_columns, read_options
-from pyspark_quafka.spark_version import FIRST_WITH_NO_COLUMNS, SPARK_VERSION
+from pyspark_quafka.spark_version import FIRST_WITH_LIMITS, FIRST_WITH_NO_COLUMNS, SPARK_VERSION
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.datasource import ReadLimit
@@ -56,15 +56,15 @@ _NO_COLUMNS = SPARK_VERSION >= FIRST_WITH_NO_COLUMNS
 
 
 class DefaultSource(DataSource):
-    """`spark.read.format("quafka")`; PySpark finds it by the module's and this class's name."""
+    """`spark.read.format("quafka")`; PySpark finds it by the names of the package and the class."""
 
     @classmethod
     def name(cls) -> str:
-        """What `format` is given."""
+        """The name for `format`."""
         return "quafka"
 
     def schema(self) -> StructType:
-        """That of Spark's own Kafka source, or of the option `columns`."""
+        """The schema of Spark's own Kafka source, or the columns of the option `columns`."""
         columns = read_columns(self.options)
         if not columns and not _NO_COLUMNS:
             columns = _CHEAPEST
@@ -77,45 +77,54 @@ class DefaultSource(DataSource):
         return BatchReader(_with_columns(read_options(self.options), schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - PySpark's
-        """A reader of snapshot after snapshot."""
-        from pyspark_quafka.stream import stream_reader
-
+        """A reader of a series of snapshots."""
         try:
             options = _with_columns(read_options(self.options, streaming=True), schema)
-            return stream_reader(options)
+            return _stream_reader(options)
         except QuafkaError as e:
             return _Refused(e)
 
 
-class _Refused(DataSourceStreamReader):
-    """Tells what is wrong with a stream when it is first asked where to begin.
+def _stream_reader(options: Options) -> DataSourceStreamReader:
+    """The stream reader for the PySpark that is installed."""
+    if SPARK_VERSION < FIRST_WITH_LIMITS:
+        from pyspark_quafka.stream_reader import StreamReader
 
-    Not when it is made: there PySpark hides the error behind an UnboundLocalError of its own.
+        return StreamReader(options)
+    from pyspark_quafka.limited_stream_reader import LimitedStreamReader
+
+    return LimitedStreamReader(options)
+
+
+class _Refused(DataSourceStreamReader):
+    """Raises the error in a stream's options when Spark first calls the reader.
+
+    If making the reader raised it, PySpark would hide it with an UnboundLocalError of its own.
     """
 
     def __init__(self, error: QuafkaError) -> None:
         self._error = error
 
-    def _tell(self) -> NoReturn:
+    def _raise(self) -> NoReturn:
         raise self._error
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - PySpark's
-        self._tell()
+        self._raise()
 
     def latestOffset(  # noqa: N802 - PySpark's
         self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None
     ) -> dict[str, Any]:
-        self._tell()
+        self._raise()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        self._tell()
+        self._raise()
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        self._tell()
+        self._raise()
 
 
 def _with_columns(options: Options, schema: StructType) -> Options:
-    """The options for the columns of a schema, which may be the user's."""
+    """The options with the columns of a schema, which may be the user's own."""
     if not schema.fields and not _NO_COLUMNS:
         raise QuafkaOptionError("the schema is empty: PySpark 4.0 would count no rows")
     for field in schema.fields:

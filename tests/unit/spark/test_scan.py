@@ -256,7 +256,7 @@ def test_an_end_before_the_start_is_told(
 ) -> None:
     maker.append("orders", records_of([b"v"] * 10))
     maker.publish()
-    with pytest.raises(QuafkaOptionError, match="begins behind its end"):
+    with pytest.raises(QuafkaOptionError, match="the start is after the end"):
         offsets(maker.folder, **start, **end, failOnDataLoss=lossy)
 
 

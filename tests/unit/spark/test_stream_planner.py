@@ -10,9 +10,8 @@ import pytest
 
 from pyspark_quafka.errors import DataLossError
 from pyspark_quafka.options import read_options
-from pyspark_quafka.scan import run
-from pyspark_quafka.stream import Position, StreamPlanner
-from pyspark_quafka.task import Task
+from pyspark_quafka.scan import Scan, run
+from pyspark_quafka.stream_planner import Position, StreamPlanner
 from tests.support.snapshots import SnapshotMaker, records_of
 
 
@@ -35,11 +34,11 @@ def drop(maker: SnapshotMaker, snapshot_id: str) -> None:
     shutil.rmtree(maker.folder / "snapshots" / snapshot_id)
 
 
-def offsets(tasks: Sequence[Task]) -> list[int]:
+def offsets(scans: Sequence[Scan]) -> list[int]:
     return sorted(
         offset
-        for task in tasks
-        for batch in run(task.scan)
+        for scan in scans
+        for batch in run(scan)
         for offset in batch.column("offset").to_pylist()
     )
 

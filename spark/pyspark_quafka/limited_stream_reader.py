@@ -1,6 +1,6 @@
-"""The stream reader for PySpark 4.2 and later: Spark says where the query is and how much it wants.
+"""The stream reader for PySpark 4.2 and later, which passes the query's position and a read limit.
 
-Importing this on an older one fails.
+The import fails on older versions.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from pyspark_quafka.options import Options
-from pyspark_quafka.stream import Json, Position, StreamReader
+from pyspark_quafka.stream_planner import Json, Position
+from pyspark_quafka.stream_reader import StreamReader
 
 
 class LimitedStreamReader(StreamReader, SupportsTriggerAvailableNow):
-    """Honours `maxOffsetsPerTrigger` from the first batch on, and AvailableNow in several."""
+    """Honours `maxOffsetsPerTrigger` from the first batch on, also with AvailableNow."""
 
     def __init__(self, options: Options) -> None:
         super().__init__(options)

@@ -1,13 +1,9 @@
-"""Streams over a growing series of snapshots: each trigger reads what the newest one has more.
+"""What a stream reads next from a growing series of snapshots; without Spark.
 
-A stream's offset is, for every partition, the offset up to which it has been read, and the snapshot
-that this was read from. Spark writes it to the query's checkpoint before it reads, so a batch that
-is repeated after a crash reads the same offsets, from the same snapshot if it is still there and
-from a later one if not: offsets never change what is at them.
-
-On PySpark 4.0 and 4.1 Spark asks `latestOffset()` without telling where the query is. The reader
-remembers where it was; only after a restart it does not know until the first batch is planned,
-which then holds all there is. From 4.2 on Spark says it, and `maxOffsetsPerTrigger` holds always.
+A stream's position is the offset up to which each partition has been read, and the snapshot that
+it was read from. Spark writes the position to the query's checkpoint before it reads. So a batch
+that is repeated after a crash reads the same offsets: from the same snapshot if it still exists,
+else from a later one, which has the same records at those offsets.
 """
 
 from __future__ import annotations
@@ -16,40 +12,34 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
-
-import pyarrow as pa
-from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from typing import Any, cast
 
 from pyspark_quafka.errors import DataLossError, SnapshotNotFoundError
 from pyspark_quafka.index_rows import Source
 from pyspark_quafka.offsets import check_lost, end_of, resolved, source_of, subscribed
 from pyspark_quafka.options import Options
 from pyspark_quafka.planner import plan
+from pyspark_quafka.scan import Scan
 from pyspark_quafka.snapshot import Snapshot, open_snapshot, snapshot_ids
-from pyspark_quafka.spark_version import FIRST_WITH_LIMITS, SPARK_VERSION
 from pyspark_quafka.store import open_store
-from pyspark_quafka.task import Task, read_task
-
-if TYPE_CHECKING:
-    from pyspark.sql.streaming.datasource import ReadLimit
+from quafka_proto.snapshot_format import Partition, Topic
 
 _SERIES = 1_000
-"""So many snapshots back it is looked for one that still has what retention has since removed."""
+"""How many older snapshots are searched for records that retention has since removed."""
 
 Json = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Position:
-    """Up to where a stream has read, by topic and partition; and of which snapshot."""
+    """The offsets up to which a stream has read, by topic and partition, and the snapshot read."""
 
     snapshot: str
     offsets: dict[str, dict[int, int]]
     generations: dict[str, int]
 
     def to_json(self) -> Json:
-        """As Spark keeps it."""
+        """The position as Spark keeps it."""
         offsets = {
             topic: {str(number): offset for number, offset in sorted(found.items())}
             for topic, found in sorted(self.offsets.items())
@@ -59,7 +49,7 @@ class Position:
 
     @classmethod
     def from_json(cls, values: Json) -> Position:
-        """As Spark gives it back."""
+        """The position that Spark has kept."""
         offsets = cast("dict[str, dict[str, int]]", values["offsets"])
         numbered = {
             topic: {int(number): offset for number, offset in found.items()}
@@ -69,14 +59,14 @@ class Position:
 
 
 class StreamPlanner:
-    """What a stream reads next, without Spark."""
+    """Plans the batches of one stream."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
         self._store = open_store(options.path, options.storage)
 
     def initial(self) -> Position:
-        """Where a new stream begins: `startingOffsets` and its like, on the newest snapshot."""
+        """Where a new stream begins: `startingOffsets` and the like, on the newest snapshot."""
         snapshot = open_snapshot(self._store, org=self._options.org)
         found = resolved(snapshot, self._options)
         return _position(snapshot, [(source, source.start) for source, _ in found])
@@ -84,13 +74,13 @@ class StreamPlanner:
     def latest(
         self, start: Position | None, limit: int | None = None, until: str | None = None
     ) -> Position:
-        """The end of what is read next: all there is, or about `limit` offsets of it.
+        """The end of the next batch: everything, or about `limit` offsets.
 
-        `until` is the last snapshot to look at; a stream never goes back. Where the newest one has
-        lost offsets to retention that an older one still has, the older one is read first.
+        `until` is the newest snapshot to use. A stream never goes back. Where the newest snapshot
+        has lost offsets to retention that an older one still has, the older one is read first.
         """
         snapshot = self._with_all(start, until or "latest")
-        if start is not None and snapshot.id < start.snapshot:  # which somebody has dropped
+        if start is not None and snapshot.id < start.snapshot:  # newer ones were dropped
             return start
         ends: list[tuple[Source, int]] = []
         for topic, partition in subscribed(snapshot, self._options):
@@ -98,7 +88,7 @@ class StreamPlanner:
             first = _begin(start, topic.name, number, topic.generation, log_start)
             end = end_of(partition, self._options)
             if not self._options.fail_on_data_loss:
-                end = max(end, first)  # what is not there yet is waited for
+                end = max(end, first)  # wait for offsets that do not exist yet
             ends.append((source_of(topic, partition, first, end), end))
         if start is None:
             return _position(snapshot, ends)
@@ -128,7 +118,7 @@ class StreamPlanner:
         )
 
     def _lost(self, start: Position, snapshot: Snapshot) -> list[str]:
-        """What was read in part and is gone from a snapshot, for people."""
+        """The partitions that a snapshot cannot continue from `start`, each with the reason."""
         lost: list[str] = []
         there = {
             (topic.name, partition.partition): (topic, partition)
@@ -149,20 +139,20 @@ class StreamPlanner:
                     )
         return lost
 
-    def _present(self, start: Position, snapshot: Snapshot) -> Iterator[Any]:
+    def _present(self, start: Position, snapshot: Snapshot) -> Iterator[tuple[Topic, Partition]]:
         for topic in snapshot.manifest.topics:
             if topic.org == self._options.org and topic.name in start.offsets:
                 for partition in topic.partitions:
                     yield topic, partition
 
-    def plan(self, start: Position, end: Position) -> Sequence[Task]:
-        """The tasks that read from `start` up to `end`.
+    def plan(self, start: Position, end: Position) -> list[Scan]:
+        """The scans that read from `start` up to `end`.
 
-        What the snapshot of `end` has lost to retention is read from older ones that have it.
+        Offsets that the snapshot of `end` has lost to retention are read from older ones.
 
         Raises:
-            DataLossError: not all of it is there, and `failOnDataLoss` is set; or the end is before
-                the start: from there it would be read again.
+            DataLossError: offsets are missing and `failOnDataLoss` is set, or the end is before
+                the start, which would read records again.
         """
         back = _gone_back(start, end)
         if back:
@@ -180,7 +170,7 @@ class StreamPlanner:
         return [*self._tasks(start, between, older), *self.plan(between, end)]
 
     def _of(self, end: Position) -> Snapshot:
-        """The snapshot that a position is of; was it dropped, then the next one that is there."""
+        """The snapshot of a position or, if it was dropped, the next one that exists."""
         later = [name for name in snapshot_ids(self._store) if name > end.snapshot]
         for snapshot_id in (end.snapshot, *later):
             with suppress(SnapshotNotFoundError):
@@ -190,7 +180,7 @@ class StreamPlanner:
         return open_snapshot(self._store, org=self._options.org)
 
     def _until(self, end: Position, snapshot: Snapshot) -> Position:
-        """As much of `end` as an older snapshot has."""
+        """`end`, limited to the offsets that an older snapshot has."""
         ends: list[tuple[Source, int]] = []
         for topic, partition in subscribed(snapshot, self._options):
             until = end_of(partition, self._options)
@@ -199,7 +189,7 @@ class StreamPlanner:
             ends.append((source_of(topic, partition, partition.log_start, until), until))
         return _position(snapshot, ends)
 
-    def _tasks(self, start: Position, end: Position, snapshot: Snapshot) -> Sequence[Task]:
+    def _tasks(self, start: Position, end: Position, snapshot: Snapshot) -> list[Scan]:
         if self._options.fail_on_data_loss:
             lost = self._lost(start, snapshot) or self._lost(end, snapshot)
             lost = lost or _left_out(start, end)
@@ -209,7 +199,7 @@ class StreamPlanner:
                     "failOnDataLoss=false the stream goes on with what is there."
                 )
         sources = [s for s in self._sources(start, end, snapshot, check=True) if s.start < s.end]
-        return [Task(scan) for scan in plan(snapshot, sources, self._options)]
+        return plan(snapshot, sources, self._options)
 
     def _sources(
         self, start: Position, end: Position | None, snapshot: Snapshot, *, check: bool
@@ -229,16 +219,16 @@ class StreamPlanner:
 
 
 def _begin(start: Position | None, topic: str, partition: int, generation: int, new: int) -> int:
-    """Where to go on in a partition; one that was not there before is read from its beginning."""
+    """The first offset to read. A partition that is new to the stream is read from `new` on."""
     if start is None or start.generations.get(topic) != generation:
         return new
     return start.offsets[topic].get(partition, new)
 
 
 def _gone_back(start: Position, end: Position) -> list[str]:
-    """What an end is before the start of, for people.
+    """The partitions whose end is before their start, each in a sentence.
 
-    PySpark 4.0 and 4.1 do not say after a restart where the query is: it may have been further.
+    PySpark 4.0 and 4.1 do not pass the query's position after a restart: it may be further on.
     """
     return [
         f"{name}-{number} was read up to {offset}, and snapshot {end.snapshot} ends at {until}"
@@ -251,7 +241,7 @@ def _gone_back(start: Position, end: Position) -> list[str]:
 
 
 def _left_out(start: Position, end: Position) -> list[str]:
-    """What a stream has read and reads no more; if it did again, it would from the beginning."""
+    """The partitions that a stream no longer reads. It would read them again from the beginning."""
     return [
         f"{name}-{number} was read up to {offset} and is not subscribed to any more"
         for name, offsets in start.offsets.items()
@@ -270,9 +260,9 @@ def _position(snapshot: Snapshot, ends: Sequence[tuple[Source, int]]) -> Positio
 
 
 def _limited(ends: Sequence[tuple[Source, int]], limit: int) -> list[tuple[Source, int]]:
-    """A share of the limit to each partition, by how much it has: as Kafka's source does it.
+    """A share of the limit for each partition, in proportion to its offsets, as Kafka's source.
 
-    A partition that has anything gets one offset at least, so that none starves.
+    A partition with any offsets gets at least one, so that none starves.
     """
     total = sum(max(0, end - source.start) for source, end in ends)
     limited: list[tuple[Source, int]] = []
@@ -282,51 +272,3 @@ def _limited(ends: Sequence[tuple[Source, int]], limit: int) -> list[tuple[Sourc
         whole = math.ceil(share) if share < 1 else math.floor(share)
         limited.append((source, source.start + min(there, whole)))
     return limited
-
-
-# --- Spark's readers ------------------------------------------------------------------------
-
-
-class StreamReader(DataSourceStreamReader):
-    """What PySpark 4.0 and 4.1 can do; `stream_limits` has what came with 4.2."""
-
-    def __init__(self, options: Options) -> None:
-        self._options = options
-        self._planner: StreamPlanner | None = None
-        self._at: Position | None = None
-
-    @property
-    def planner(self) -> StreamPlanner:
-        """Made where it is used: the reader itself is sent to executors."""
-        if self._planner is None:
-            self._planner = StreamPlanner(self._options)
-        return self._planner
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_planner": None}
-
-    def initialOffset(self) -> Json:  # noqa: N802 - PySpark's
-        self._at = self.planner.initial()
-        return self._at.to_json()
-
-    def latestOffset(  # noqa: N802 - PySpark's
-        self, start: Json | None = None, limit: ReadLimit | None = None
-    ) -> Json:
-        self._at = self.planner.latest(self._at, self._options.max_offsets)
-        return self._at.to_json()
-
-    def partitions(self, start: Json, end: Json) -> Sequence[InputPartition]:
-        self._at = Position.from_json(end)
-        return self.planner.plan(Position.from_json(start), self._at)
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return read_task(partition)
-
-
-def stream_reader(options: Options) -> DataSourceStreamReader:
-    """The reader for the PySpark that is installed."""
-    if SPARK_VERSION < FIRST_WITH_LIMITS:
-        return StreamReader(options)
-    from pyspark_quafka.stream_limits import LimitedStreamReader
-
-    return LimitedStreamReader(options)
