@@ -1,7 +1,6 @@
 """Spark on snapshots of Quafka's log: `spark.read.format("quafka")`.
 
-What needs no Spark (`export_parquet`) is imported without it, so all names of this module are
-loaded when they are asked for.
+Names are loaded on first use, so that `export_parquet` works where Spark is not installed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The columns that a reader gets, as Arrow has them."""
+"""The Arrow types of a reader's columns."""
 
 from __future__ import annotations
 

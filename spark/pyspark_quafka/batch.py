@@ -16,7 +16,7 @@ from pyspark_quafka.task import Task, read_task
 
 
 class BatchReader(DataSourceReader):
-    """Plans on the driver, reads on executors."""
+    """Plans on the driver, and reads on executors."""
 
     def __init__(self, options: Options) -> None:
         self._options = options

@@ -1,10 +1,10 @@
-"""The columns that a reader gets, by name: those of Spark's own Kafka source.
+"""The names of a reader's columns: those of Spark's own Kafka source.
 
-Spark starts a Python for each step of its planning: what only names columns imports no Arrow.
+Spark starts a Python process for each step of its planning, so this module does not import Arrow.
 """
 
 HEADERS = "headers"
 COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", HEADERS)
-"""All of them, in their order; `headers` is only there with `includeHeaders`."""
+"""All columns, in their order; `headers` only with `includeHeaders`."""
 FROM_BATCH_HEADERS = frozenset({"topic", "partition", "offset", "timestampType"})
-"""What is known without looking at records."""
+"""The columns that need no records, only the headers of their batches."""

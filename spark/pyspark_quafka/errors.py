@@ -1,17 +1,17 @@
-"""What a reader is told; each says what to do about it."""
+"""The errors of readers. Each message says what to do."""
 
 
 class QuafkaError(Exception):
-    """Something that the reader of a snapshot is told."""
+    """A snapshot cannot be read as the options ask for."""
 
 
 class QuafkaOptionError(QuafkaError, ValueError):
-    """An option that is not known, or a value that is not allowed."""
+    """An unknown option, or a value that is not allowed."""
 
 
 class SnapshotNotFoundError(QuafkaError):
-    """There is no such snapshot, or none at all."""
+    """The snapshot does not exist, or none does."""
 
 
 class DataLossError(QuafkaError):
-    """Offsets that were asked for are not there (`failOnDataLoss`)."""
+    """Offsets that the options name do not exist (`failOnDataLoss`)."""

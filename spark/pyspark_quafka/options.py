@@ -1,8 +1,8 @@
 """The reader's options: the names, values and defaults of Spark's own Kafka source, and ours.
 
-Names are case-insensitive. What the Kafka source takes and a snapshot has no use for (all of
-`kafka.*`, time-outs of its consumers, names of groups) is taken and ignored, so that a job moves by
-changing its format. Anything else that is not known is refused, with the name that was meant.
+Names are case-insensitive. Options of the Kafka source that mean nothing for a
+snapshot (all of `kafka.*`, consumer time-outs, group names) are accepted and ignored, so that a job
+moves by changing its format. Any other unknown option is refused, with the nearest known name.
 """
 
 from __future__ import annotations
@@ -20,29 +20,29 @@ from pyspark_quafka.errors import QuafkaOptionError
 
 EARLIEST, LATEST = "earliest", "latest"
 OLDEST_OFFSET, NEWEST_OFFSET = -2, -1
-"""How JSON says earliest and latest."""
+"""Earliest and latest in JSON."""
 _NUMBERS = {EARLIEST: OLDEST_OFFSET, LATEST: NEWEST_OFFSET}
 FAILFAST, PERMISSIVE = "FAILFAST", "PERMISSIVE"
 READ_UNCOMMITTED, READ_COMMITTED = "read_uncommitted", "read_committed"
 ERROR = "error"
 
 _SUBSCRIBE = ("subscribe", "subscribePattern", "assign")
-_OURS = ("asOf", "columns", "isolation", "mode", "org", "path")
-_KAFKAS = (
+_OUR_NAMES = ("asOf", "columns", "isolation", "mode", "org", "path")
+_KAFKA_NAMES = (
     *_SUBSCRIBE, "startingOffsets", "endingOffsets", "startingTimestamp", "endingTimestamp",
     "startingOffsetsByTimestamp", "endingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy",
     "minPartitions", "maxRecordsPerPartition", "failOnDataLoss", "includeHeaders",
     "maxOffsetsPerTrigger",
 )  # fmt: skip
-_OF_NO_USE = (
+_IGNORED = (
     "kafkaConsumer.pollTimeoutMs", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs",
     "groupIdPrefix", "minOffsetsPerTrigger", "maxTriggerDelay",
 )  # fmt: skip
-_BATCHES_ONLY = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp", "asOf")
-_OF_TABLES = "provider"
-"""Spark adds it to the options of a table that is created."""
+_BATCH_ONLY = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp", "asOf")
+_TABLE_OPTION = "provider"
+"""Spark adds this option when a table is created."""
 _NO_TABLES = (
-    "there are no options: Spark keeps those of CREATE TABLE from sources in Python. What works is "
+    "there are no options: Spark does not pass those of CREATE TABLE to sources in Python. Use "
     "CREATE TEMPORARY VIEW name USING quafka OPTIONS (path '...', subscribe '...')"
 )
 _IGNORED_PREFIX, _STORAGE_PREFIX = "kafka.", "s3."
@@ -54,9 +54,9 @@ PerPartition = dict[str, dict[int, int]]
 
 @dataclass(frozen=True)
 class Position:
-    """Where reading begins or ends, as the options say it: one of these is set.
+    """Where reading begins or ends, as the options give it: exactly one field is set.
 
-    `bound` is earliest or latest; `timestamp` counts for all partitions, in ms.
+    `bound` is earliest or latest; `timestamp` is for all partitions, in ms.
     """
 
     bound: str | None = None
@@ -67,7 +67,7 @@ class Position:
 
 @dataclass(frozen=True)
 class Options:
-    """All options, checked."""
+    """All options, validated."""
 
     path: str
     topics: tuple[str, ...] | None
@@ -89,12 +89,12 @@ class Options:
 
 
 def read_options(given: Mapping[str, str], *, streaming: bool = False) -> Options:
-    """Check what a reader was given.
+    """Validate the options of a reader.
 
     Raises:
-        QuafkaOptionError: says which option it is, and what is allowed.
+        QuafkaOptionError: an option is wrong; the message names it, and what is allowed.
     """
-    _check_names(given, _BATCHES_ONLY if streaming else ())
+    _check_names(given, _BATCH_ONLY if streaming else ())
     if not given:
         raise QuafkaOptionError(_NO_TABLES)
     got = _Given(given)
@@ -130,24 +130,24 @@ def read_options(given: Mapping[str, str], *, streaming: bool = False) -> Option
 
 
 def _absolute(path: str) -> str:
-    """As the driver means it: executors are in other folders."""
+    """The path as the driver resolves it: executors run in other folders."""
     return path if "://" in path or path.startswith("file:") else str(Path(path).absolute())
 
 
 def read_columns(given: Mapping[str, str]) -> tuple[str, ...]:
-    """The columns that the options ask for, of a batch or a stream.
+    """The columns that the options name, for a batch or a stream.
 
     Raises:
-        QuafkaOptionError: there is no such column or no such option.
+        QuafkaOptionError: a column or an option is unknown.
     """
-    if _OF_TABLES in given:
+    if _TABLE_OPTION in given:
         raise QuafkaOptionError(_NO_TABLES)
     _check_names(given, ())
     return _columns(_Given(given))
 
 
 def _check_names(given: Mapping[str, str], refused: tuple[str, ...]) -> None:
-    known = {name.lower(): name for name in (*_OURS, *_KAFKAS, *_OF_NO_USE)}
+    known = {name.lower(): name for name in (*_OUR_NAMES, *_KAFKA_NAMES, *_IGNORED)}
     for name in given:
         lower = name.lower()
         if lower.startswith((_IGNORED_PREFIX, _STORAGE_PREFIX)):
@@ -155,9 +155,8 @@ def _check_names(given: Mapping[str, str], refused: tuple[str, ...]) -> None:
         if lower not in known:
             near = difflib.get_close_matches(lower, list(known), 1)
             meant = f"; did you mean {known[near[0]]}?" if near else ""
-            raise QuafkaOptionError(
-                f"there is no option {name}{meant} (options: {', '.join((*_OURS, *_KAFKAS))})"
-            )
+            names = ", ".join((*_OUR_NAMES, *_KAFKA_NAMES))
+            raise QuafkaOptionError(f"there is no option {name}{meant} (options: {names})")
         if known[lower] in refused:
             raise QuafkaOptionError(f"{known[lower]} is for batches only")
 
@@ -166,7 +165,7 @@ Value = TypeVar("Value")
 
 
 class _Given:
-    """What was given, by case-insensitive names; empty values count as given."""
+    """The given options by case-insensitive names; an empty value counts as given."""
 
     def __init__(self, given: Mapping[str, str]) -> None:
         self._values = {name.lower(): value for name, value in given.items()}
@@ -181,7 +180,7 @@ class _Given:
         return value
 
     def parsed(self, name: str, parse: Callable[[str], Value], allowed: str) -> Value | None:
-        """A value made of the text; a ValueError from `parse` tells that it is wrong."""
+        """The parsed value; a ValueError from `parse` means that it is wrong."""
         value = self.text(name)
         if value is None:
             return None
@@ -207,7 +206,7 @@ class _Given:
 
 
 class _DetailError(ValueError):
-    """A value is wrong in a way worth telling."""
+    """A value is wrong for a reason that belongs into the message."""
 
 
 def _one_of(text: str, allowed: Mapping[str, str]) -> str:
@@ -260,17 +259,17 @@ def _assigned(text: str) -> dict[str, tuple[int, ...]]:
 
 def _columns(got: _Given) -> tuple[str, ...]:
     include_headers = got.flag("includeHeaders", default=False)
-    all_of_them = tuple(name for name in COLUMNS if include_headers or name != HEADERS)
+    all_columns = tuple(name for name in COLUMNS if include_headers or name != HEADERS)
     text = got.text("columns")
     if text is None:
-        return all_of_them
-    by_lower = {name.lower(): name for name in all_of_them}
+        return all_columns
+    by_lower = {name.lower(): name for name in all_columns}
     wanted = [name.strip().lower() for name in text.split(",") if name.strip()]
     for name in wanted:
         if name not in by_lower:
             hint = " (headers need includeHeaders=true)" if name == HEADERS else ""
             raise QuafkaOptionError(
-                f"columns names {name!r}; allowed are {', '.join(all_of_them)}{hint}"
+                f"columns names {name!r}; allowed are {', '.join(all_columns)}{hint}"
             )
     return tuple(dict.fromkeys(by_lower[name] for name in wanted))
 
@@ -279,7 +278,7 @@ def _columns(got: _Given) -> tuple[str, ...]:
 
 
 def _position(got: _Given, option: str, bounds: tuple[str, ...], default: str) -> Position:
-    """The first of a time for all, a time for each partition, and offsets, as Kafka's source."""
+    """The first of: one time, a time per partition, offsets. Kafka's source has the same order."""
     which = option.removesuffix("Offsets")
     timestamp = got.parsed(f"{which}Timestamp", _timestamp, "milliseconds since 1970")
     if timestamp is not None:
@@ -337,7 +336,7 @@ def _by_partition(text: str) -> PerPartition:
 
 
 def _object(text: str) -> dict[str, object]:
-    """A JSON object that says nothing twice: of what is repeated the last would count, unseen."""
+    """A JSON object without duplicate names: the parser would silently use the last value."""
 
     def once(pairs: list[tuple[str, object]]) -> dict[str, object]:
         found = dict(pairs)

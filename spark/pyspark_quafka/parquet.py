@@ -1,11 +1,11 @@
-"""A snapshot as Parquet files, which anything reads and Iceberg and Delta take as they are.
+"""A snapshot as Parquet files, which Iceberg and Delta can adopt without copying.
 
     DEST/<snapshot id>/topic=<name>/<partition>-<first offset>.parquet
-    DEST/<snapshot id>/_SUCCESS          written last: without it the export is not whole
+    DEST/<snapshot id>/_SUCCESS          written last: without it the export is incomplete
 
-Each file has one partition's records between two offsets, sorted by offset, with the columns of
-`spark.read.format("quafka")`, `headers` and `topic` among them: a topic's folder is a table by
-itself, and all of them are one that is partitioned by topic. Needs pyarrow and numpy, not Spark.
+Each file has the records of one partition between two offsets, sorted by offset, with all columns
+of `spark.read.format("quafka")`, including `headers` and `topic`. So a topic's folder is a table,
+and the export is one table partitioned by topic. Needs pyarrow and numpy, not Spark.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from pyspark_quafka.snapshot import Snapshot, open_snapshot
 from pyspark_quafka.store import open_store
 
 FILE_BYTES = 64 << 20
-"""About so many bytes of record batches go into one file, which is made in memory."""
+"""Roughly the bytes of record batches in one file, which is made in memory."""
 _ROW_GROUP = 1 << 17
 SUCCESS = "_SUCCESS"
 
@@ -61,15 +61,15 @@ def export_parquet(
     storage: Mapping[str, str] | None = None,
     progress: Callable[[int, int], None] = lambda _done, _of: None,
 ) -> Exported:
-    """Write a snapshot's topics, all of the org's by default, as Parquet files.
+    """Write a snapshot's topics, by default all topics of the org, as Parquet files.
 
-    `path` and `dest` are folders or URLs of object stores. `progress` is told bytes of record
-    batches: done, and of how many. Files that an earlier try of the same snapshot has left are
-    written over; they are the same.
+    `path` and `dest` are folders or URLs of object stores. `progress` is called with the bytes of
+    record batches done, and of all. Files that an earlier export of the same snapshot has left are
+    overwritten with the same content.
 
     Raises:
-        QuafkaError: there is no such snapshot or topic, or it is damaged.
-        OSError: something cannot be written.
+        QuafkaError: the snapshot or a topic does not exist, or is damaged.
+        OSError: a store cannot be read or written.
     """
     path, dest = os.fspath(path), os.fspath(dest)
     options = read_options(
@@ -105,7 +105,7 @@ def export_parquet(
 
 
 def _planned(snapshot: Snapshot, whole: Iterable[Source]) -> Iterator[tuple[Source, list[Part]]]:
-    """Each partition in ranges of offsets of about a file's size."""
+    """Each partition, split into ranges of offsets of about a file's size."""
     for source in whole:
         size = sum(part.bytes for part in parts_of(snapshot, [source]))
         many = max(1, round(size / FILE_BYTES))
@@ -116,14 +116,14 @@ def _planned(snapshot: Snapshot, whole: Iterable[Source]) -> Iterator[tuple[Sour
 
 
 class _OutOfOrderError(Exception):
-    """Offsets do not ascend."""
+    """Offsets are not ascending."""
 
 
 def _in_order(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Row groups of records that are sorted by offset as they come.
+    """Row groups of records that arrive sorted by offset.
 
     Raises:
-        _OutOfOrderError: they are not: a rewritten segment has its entries in any order.
+        _OutOfOrderError: they are not sorted: a rewritten segment has its entries in any order.
     """
     some: list[pa.RecordBatch] = []
     last = rows = 0
@@ -142,17 +142,17 @@ def _in_order(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
 
 
 def _sorted(batches: Iterable[pa.RecordBatch]) -> pa.Table:
-    """All of them at once."""
+    """All records, sorted in memory."""
     return pa.Table.from_batches(batches, arrow_schema(COLUMNS)).sort_by("offset")
 
 
 def _encoded(tables: Iterable[pa.Table], compression: str) -> tuple[memoryview, int]:
-    """A file, and how many records it has."""
+    """The bytes of a file, and its number of records."""
     out = pa.BufferOutputStream()
     rows = 0
     with pq.ParquetWriter(
         out, arrow_schema(COLUMNS), compression=compression,
-        # Offsets and times are packed to their differences; dictionaries are for what repeats.
+        # Offsets and times are stored as differences; dictionaries pay where values repeat.
         use_dictionary=["topic", "partition", "timestampType", "key"],
         column_encoding={"offset": "DELTA_BINARY_PACKED", "timestamp": "DELTA_BINARY_PACKED"},
         coerce_timestamps="us",

@@ -1,8 +1,8 @@
-"""Tasks for a scan: by piece of the log and range of its index rows, of much the same size.
+"""Tasks of about the same size: each reads ranges of index rows, and the batches they point to.
 
-Zones say which pieces have anything that is wanted, and which rows to look at, before any data is
-read. Where only some offsets of a zone are wanted its rows are looked at here, so that a narrow
-read is as many tasks as its bytes are worth.
+Zones show which pieces have wanted records, and which rows to read, before any data is read. Where
+only some offsets of a zone are wanted, the planner reads the rows, so that a narrow scan gets no
+more tasks than its bytes are worth.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from pyspark_quafka.snapshot import Snapshot
 from quafka_proto.snapshot_format import Piece
 
 TASK_BYTES = 32 << 20
-"""Bytes of record batches that one task reads, if the options do not say otherwise."""
+"""Bytes of record batches that one task reads, unless options set a number of partitions."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """Rows of a piece, the bytes of what is wanted of them, and whose they are."""
+    """Rows of a piece, the bytes of the wanted batches in them, and their sources."""
 
     slice: Slice
     bytes: int
@@ -35,7 +35,7 @@ class Part:
 
 
 def plan(snapshot: Snapshot, sources: Sequence[Source], options: Options) -> list[Scan]:
-    """The tasks that read these partitions between these offsets; none where there is nothing."""
+    """The scans that read these partitions between these offsets."""
     if not sources:
         return []
     if options.max_records is not None:
@@ -57,7 +57,7 @@ def plan(snapshot: Snapshot, sources: Sequence[Source], options: Options) -> lis
 
 
 def _split_offsets(source: Source, limit: int) -> Iterator[Source]:
-    """As Kafka's source: equal ranges of at most so many offsets."""
+    """Equal ranges of at most `limit` offsets, as Kafka's source splits them."""
     many = ceil((source.end - source.start) / limit)
     step = ceil((source.end - source.start) / many)
     for start in range(source.start, source.end, step):
@@ -71,7 +71,7 @@ def _one_task(snapshot: Snapshot, source: Source, options: Options) -> Iterator[
 
 
 def scan_of(parts: Sequence[Part], sources: Sequence[Source], options: Options) -> Scan:
-    """The task that reads these parts."""
+    """The scan that reads these parts."""
     named = sorted({number for part in parts for number in part.sources})
     return Scan(
         options.path,
@@ -87,7 +87,7 @@ def scan_of(parts: Sequence[Part], sources: Sequence[Source], options: Options) 
 
 
 def parts_of(snapshot: Snapshot, sources: Sequence[Source]) -> Iterator[Part]:
-    """What there is to read of each piece."""
+    """The parts of each piece that have wanted records."""
     starts = np.array([source.start for source in sources], np.int64)
     ends = np.array([source.end for source in sources], np.int64)
     for piece, zones in zip(snapshot.manifest.pieces, snapshot.zones, strict=True):
@@ -112,10 +112,10 @@ def parts_of(snapshot: Snapshot, sources: Sequence[Source]) -> Iterator[Part]:
 def _narrowed(
     snapshot: Snapshot, piece: Piece, part: Part, sources: Sequence[Source]
 ) -> Iterator[Part]:
-    """The rows between the first and the last one that is wanted."""
+    """The part from the first to the last wanted row."""
     first_row = part.slice.first
     rows, wrong = read_rows(snapshot.store, piece, first_row, part.slice.end)
-    if wrong:  # for the task to report
+    if wrong:  # the task reports them
         yield part
         return
     named = [sources[number] for number in part.sources]
@@ -123,8 +123,8 @@ def _narrowed(
     base = rows["base_offset"].astype(np.int64)
     inside = of >= 0
     inside &= base < np.array([source.end for source in named], np.int64)[of]
-    behind = base + rows["record_count"]
-    inside &= behind > np.array([source.start for source in named], np.int64)[of]
+    after = base + rows["record_count"]
+    inside &= after > np.array([source.start for source in named], np.int64)[of]
     found = np.flatnonzero(inside)
     if len(found):
         narrowed = Slice(piece, first_row + int(found[0]), first_row + int(found[-1]) + 1)
@@ -135,7 +135,7 @@ def _narrowed(
 
 
 def _split(part: Part, size: int) -> Iterator[Part]:
-    """Its rows in ranges, each of about so many bytes."""
+    """A part in ranges of rows of about `size` bytes each."""
     first, end = part.slice.first, part.slice.end
     many = max(1, min(end - first, round(part.bytes / size)))
     bounds = [first + (end - first) * number // many for number in range(many + 1)]
@@ -145,7 +145,7 @@ def _split(part: Part, size: int) -> Iterator[Part]:
 
 
 def _pack(parts: Sequence[Part], size: int) -> Iterator[list[Part]]:
-    """Small ones together, in the order of the log."""
+    """Parts grouped into tasks of about `size` bytes, in the order of the log."""
     task: list[Part] = []
     room = size
     for part in parts:

@@ -1,10 +1,11 @@
-"""Where the records of batches begin, in numpy.
+"""The positions at which records begin, in numpy.
 
-A record says how long it is, so where one begins is known only from the one before. Many lanes are
-walked side by side, a record of each at every step of numpy: one for each batch, and more for a
-batch of many records, from where its bytes look like the beginning of one. A look proves nothing:
-what the lanes of a batch found counts only if each ends just where the next began, and so is what a
-walk from the front finds. Otherwise that walk is made, as it is where there are few lanes.
+A record begins with its length, so its position is known only from the record before. Many lanes
+are walked side by side: each step of numpy reads one record of every lane. A batch is one lane; a
+batch of many records is several, which begin where the bytes look like the beginning of a record.
+The look proves nothing. The positions that the lanes of a batch have found count only if each lane
+ends exactly where the next one begins: then a walk from the front would find the same. Otherwise,
+and where there are few lanes, the batch is walked from the front.
 """
 
 from __future__ import annotations
@@ -12,25 +13,26 @@ from __future__ import annotations
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
+from quafka_proto.record_check import LEAST_RECORD
 from quafka_proto.varints import Bytes, Flags, Longs, read_varints
 
 FEWEST_LANES = 40
-"""Below so many lanes side by side a step of numpy costs more than a loop over them."""
+"""With fewer lanes a step of numpy costs more than a loop over them."""
 RECORDS_A_LANE = 64
 _MOST_STEPS = 4 * RECORDS_A_LANE
-_LEAST_SIZE = 6
-"""Bytes behind its length that the smallest record has."""
+_LEAST_SIZE = LEAST_RECORD - 1
+"""Bytes of the smallest record after its length."""
 _CHAIN = 3
-"""So many records in a row must look like some, for the first of them to begin a lane."""
+"""The number of plausible records in a row that it takes to begin a lane at the first."""
 _MOST_LOOKS = 16
-"""Bytes of a window that may be a record's attributes."""
+"""Zero bytes of a window that are tried as a record's attributes."""
 
 
 def find_records(data: Bytes, starts: Longs, ends: Longs, counts: Longs) -> Longs:
-    """The positions at which records begin, with their lengths, batch after batch.
+    """The positions at which records begin, batch after batch.
 
-    Batch `i` has `counts[i]` records in `data[starts[i]:ends[i]]`. There are just as many positions
-    also where it is garbled, some of them then at its end or where no record begins.
+    Batch `i` has `counts[i]` records in `data[starts[i]:ends[i]]`. A garbled batch gets as many
+    positions, too; some of them are its end, or not the beginning of a record.
     """
     begins, batch = _lanes(data, starts, ends, counts)
     found = np.empty(0, np.int64)
@@ -67,7 +69,7 @@ def _walk_batch(data: Bytes, start: int, end: int, count: int) -> Longs:
 
 
 def _walk(body: bytes, most: int) -> tuple[list[int], bool]:
-    """The positions of the records, so many at most; and whether the last ends with the body."""
+    """The positions of at most `most` records; and whether the last one ends with the body."""
     found: list[int] = []
     append = found.append
     at, end = 0, len(body)
@@ -90,15 +92,15 @@ def _walk(body: bytes, most: int) -> tuple[list[int], bool]:
 def _walk_lanes(
     data: Bytes, begins: Longs, stops: Longs, most: Longs
 ) -> tuple[Longs, Longs, Flags]:
-    """The positions of the records of all lanes, lane after lane; of each position its lane; and
-    which lanes end just where they should."""
+    """The positions of the records of all lanes, lane after lane; the lane of each position; and
+    which lanes end where they must."""
     cursors = begins
     active = cursors < stops
     steps: list[Longs] = []
     while np.count_nonzero(active) >= FEWEST_LANES and len(steps) < _MOST_STEPS:
         steps.append(cursors)
-        size, behind = read_varints(data, cursors)
-        cursors = np.where(active, behind + size, cursors)
+        size, body = read_varints(data, cursors)
+        cursors = np.where(active, body + size, cursors)
         active = cursors < stops
     table = np.stack(steps, 1) if steps else np.empty((len(begins), 0), np.int64)
     walked: Flags = table < stops[:, None]
@@ -107,12 +109,12 @@ def _walk_lanes(
     met: Flags = cursors == stops
     rest: list[int] = []
     at: list[int] = []
-    behind_lane = np.cumsum(many)
-    for lane in np.flatnonzero(active):  # of few lanes
+    lane_ends = np.cumsum(many)
+    for lane in np.flatnonzero(active):  # few
         start = int(cursors[lane])
         more, met[lane] = _walk(data[start : int(stops[lane])].tobytes(), int(most[lane]))
         rest += [start + position for position in more]
-        at += [int(behind_lane[lane])] * len(more)
+        at += [int(lane_ends[lane])] * len(more)
         many[lane] += len(more)
     if rest:
         found = np.insert(found, at, rest)
@@ -123,7 +125,7 @@ def _walk_lanes(
 
 
 def _lanes(data: Bytes, starts: Longs, ends: Longs, counts: Longs) -> tuple[Longs, Longs]:
-    """Where lanes begin, and which batches they are of."""
+    """The positions at which lanes begin, and the batch of each."""
     parts = np.maximum(counts // RECORDS_A_LANE, 1)
     batch = np.repeat(np.arange(len(counts)), parts)
     part = np.arange(len(batch)) - (np.cumsum(parts) - parts)[batch]
@@ -142,10 +144,10 @@ def _lanes(data: Bytes, starts: Longs, ends: Longs, counts: Longs) -> tuple[Long
 
 
 def _look(data: Bytes, aims: Longs, ends: Longs, width: int) -> Longs:
-    """Where a record seems to begin, not far behind each aim; -1 where none is seen.
+    """The position of a likely record soon after each aim; -1 where none is found.
 
-    A record's attributes are a zero byte, its length stands before it, its offset and the next
-    record's are ascending.
+    A record has its length before a zero byte, its attributes; offsets ascend from record to
+    record.
     """
     width = min(width, len(data) // len(aims))
     windows = sliding_window_view(data, width)[np.minimum(aims, len(data) - width)]
@@ -158,12 +160,12 @@ def _look(data: Bytes, aims: Longs, ends: Longs, width: int) -> Longs:
     begins = attributes - 1 - two - three
     at, delta = begins, np.full(len(begins), -1)
     for _ in range(_CHAIN):
-        size, behind = read_varints(data, at)
-        next_at = behind + size
-        _, delta_at = read_varints(data, behind + 1)
+        size, body = read_varints(data, at)
+        next_at = body + size
+        _, delta_at = read_varints(data, body + 1)
         next_delta, _ = read_varints(data, delta_at)
         likely = (size >= _LEAST_SIZE) & (next_at < ends[aim]) & (next_delta > delta)
-        likely &= data.take(behind, mode="clip") == 0
+        likely &= data.take(body, mode="clip") == 0
         aim, begins, at, delta = aim[likely], begins[likely], next_at[likely], next_delta[likely]
     found = np.full(len(aims), -1)
     aim, first = np.unique(aim, return_index=True)

@@ -1,4 +1,4 @@
-"""Reads what a task names: index rows first, then the batches that they point to, by the chunk."""
+"""Runs a scan: reads index rows, then the batches that they point to, in chunks."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ _CHUNK_BYTES = 4 << 20
 """Bytes of stored batches that are decoded together."""
 _CHUNK_RECORDS = 40_000
 _CHUNK_SPAN = 512 << 20
-"""How far apart they may lie where a file is mapped: positions in Arrow have 31 bits."""
+"""The longest range of a mapped file in a chunk: positions in Arrow have 31 bits."""
 _GAP = 256 << 10
-"""Of an object store, so many bytes that nobody wants are read rather than asked around."""
+"""The longest gap that is read, not skipped, in an object store: a request costs more."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Slice:
 
 @dataclass(frozen=True)
 class Scan:
-    """What one task reads. It is sent to executors as it stands."""
+    """What one task reads. Spark sends it to executors."""
 
     path: str
     storage: Mapping[str, str]
@@ -59,7 +59,7 @@ def run(scan: Scan) -> Iterator[pa.RecordBatch]:
 
     Raises:
         CorruptBatchError: a batch is damaged, and the mode is FAILFAST.
-        QuafkaError: a file has gone.
+        QuafkaError: a file of the snapshot is missing.
     """
     store = open_store(scan.path, scan.storage)
     arena = Arena()
@@ -97,7 +97,7 @@ def _run_slice(
     names = [(each.topic, each.partition) for each in scan.sources]
     position = rows["position"].astype(np.int64)
     order = np.argsort(position, kind="stable") if (np.diff(position) < 0).any() else None
-    if order is not None:  # a rewritten segment: read it from front to back
+    if order is not None:  # a rewritten segment, which is read from front to back
         rows, source, starts, ends = rows[order], source[order], starts[order], ends[order]
     for first, end in _chunks(rows, store.is_remote):
         chunk = _Chunk(rows[first:end], source[first:end], starts[first:end], ends[first:end])
@@ -110,7 +110,7 @@ def _run_slice(
 
 
 def _before(ascending: Longs, limit: int) -> int:
-    """How many of them are not above the limit."""
+    """How many of the values are not above the limit."""
     return int(np.searchsorted(ascending, limit, "right"))
 
 
@@ -123,7 +123,7 @@ class _Chunk:
 
 
 def _chunks(rows: Rows, far: bool) -> Iterator[tuple[int, int]]:
-    """Rows that are decoded together: from, up to."""
+    """Ranges of rows that are decoded together: first and end."""
     if not len(rows):
         return
     length = rows["length"].astype(np.int64) + ENTRY_HEADER_SIZE
@@ -150,7 +150,7 @@ def _chunks(rows: Rows, far: bool) -> Iterator[tuple[int, int]]:
 def _load(
     store: ObjectStore, piece: Piece, chunk: _Chunk, names: list[tuple[str, int]]
 ) -> tuple[Batches, list[Damage]]:
-    """The batches of a chunk, whose entries are verified to be those of the rows."""
+    """The batches of a chunk, after checking that their entries are those of the rows."""
     rows = chunk.rows
     position = rows["position"].astype(np.int64)
     length = rows["length"].astype(np.int64)
@@ -178,7 +178,7 @@ def _load(
 def _check_entry(data: memoryview, at: int, salt: int, global_id: int) -> None:
     entry = check_entry_header(data, at, salt)
     if entry.global_id != global_id or at + entry.size > len(data):
-        raise Malformed("its entry is not the one that the index has")
+        raise Malformed("its entry is not the one that the index names")
 
 
 def _report(damages: list[Damage], mode: str) -> None:

@@ -1,4 +1,4 @@
-"""A snapshot as a reader sees it: its manifest, its zones and its index rows, in numpy.
+"""A snapshot's manifest and zones, and how a reader finds the snapshot.
 
 The layout is described in docs/snapshots.md and `quafka_proto.snapshot_format`.
 """
@@ -41,11 +41,11 @@ class Snapshot:
 
     @property
     def id(self) -> str:
-        """Its id."""
+        """The snapshot's id."""
         return self.manifest.id
 
     def has(self, org: int) -> bool:
-        """Whether an org's records are in it, if it has any."""
+        """Whether the snapshot has an org's records."""
         return self.manifest.org in (None, org)
 
     @cached_property
@@ -68,18 +68,18 @@ class Snapshot:
 
 
 def snapshot_ids(store: ObjectStore) -> list[str]:
-    """The ids of what may be snapshots, oldest first: each counts if its manifest is there."""
+    """Possible ids of snapshots, oldest first: a snapshot exists if its manifest does."""
     return sorted(name for name in store.list_folders(SNAPSHOTS) if is_snapshot_id(name))
 
 
 def open_snapshot(store: ObjectStore, as_of: str = "latest", org: int | None = None) -> Snapshot:
-    """The snapshot of this id, or the newest one at a time, or the latest.
+    """The snapshot with this id, the newest one as of a time, or the latest.
 
-    Those of other orgs are passed over, if there is any that has this one.
+    Snapshots of other orgs are passed over, unless no other exists.
 
     Raises:
-        SnapshotNotFoundError: there is none; says which there are.
-        QuafkaOptionError: `as_of` is none of these.
+        SnapshotNotFoundError: none exists; the message names those that do.
+        QuafkaOptionError: `as_of` is not an id, a time or latest.
     """
     if is_snapshot_id(as_of):
         found = _read(store, as_of)
@@ -122,7 +122,7 @@ def _known(store: ObjectStore) -> str:
 
 
 def _milliseconds(text: str) -> int:
-    """The end of what a text says: a time without a fraction, as commands print it, is a second."""
+    """The last ms of the time in a text. Commands print whole seconds, so those mean all of one."""
     if re.fullmatch(r"\d+", text):
         return int(text)
     try:

@@ -1,4 +1,4 @@
-"""What Spark sends to executors: a scan as an input partition."""
+"""A scan as the input partition that Spark sends to executors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pyspark_quafka.scan import Scan, run
 
 
 class Task(InputPartition):
-    """What one Spark task reads."""
+    """One Spark task."""
 
     def __init__(self, scan: Scan) -> None:
         super().__init__(scan)
@@ -21,13 +21,13 @@ class Task(InputPartition):
 
 
 def read_task(partition: InputPartition) -> Iterator[pa.RecordBatch]:
-    """The records of a task. Spark makes one of its own where there is nothing to read."""
-    _let_collections_be_short()
+    """The records of a task. Spark makes a partition of its own where there is nothing to read."""
+    _exclude_imports_from_gc()
     return run(partition.scan) if isinstance(partition, Task) else iter(())
 
 
 @cache
-def _let_collections_be_short() -> None:
-    """PySpark's worker collects garbage behind each task: 50 ms for what its imports have made,
-    which is no garbage and is not looked at any more."""
+def _exclude_imports_from_gc() -> None:
+    """PySpark's worker collects garbage after each task: 50 ms for the objects of its imports,
+    which live on. Frozen, they are no longer visited."""
     gc.freeze()

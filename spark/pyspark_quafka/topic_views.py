@@ -16,15 +16,15 @@ from pyspark_quafka.store import open_store
 
 
 def views(spark: SparkSession, path: str | PathLike[str], **options: str) -> dict[str, str]:
-    """Make a temporary view of every topic of a snapshot; gives their names by topic.
+    """Make a temporary view of every topic of a snapshot; returns the names of the views by topic.
 
-    A view has its topic's name, with `_` for what SQL would want quoted. Options are the reader's:
-    `subscribePattern` for some topics only, `includeHeaders`, `asOf`, ... All views are of the
-    same snapshot, so a join of topics sees them as they were at one instant.
+    A view has its topic's name, with `_` for characters that SQL requires to be quoted. Options are
+    those of the reader: `subscribePattern` for some topics only, `includeHeaders`, `asOf`, ... All
+    views read the same snapshot, so a join of topics sees them as of one instant.
 
     Raises:
-        QuafkaOptionError: two topics' views would have the same name.
-        SnapshotNotFoundError: there is no snapshot.
+        QuafkaOptionError: the views of two topics would have the same name.
+        SnapshotNotFoundError: no snapshot exists.
     """
     path = os.fspath(path)
     given = {"path": path, **options}
@@ -37,11 +37,11 @@ def views(spark: SparkSession, path: str | PathLike[str], **options: str) -> dic
     names = {topic: re.sub(r"\W", "_", topic, flags=re.ASCII) for topic in topics}
     if len(set(names.values())) < len(topics):
         raise QuafkaOptionError(
-            f"views of {', '.join(topics)} would not all have names of their own; choose topics "
+            f"views of {', '.join(topics)} would have duplicate names; choose topics "
             "by subscribe or subscribePattern"
         )
-    whose = ("subscribe", "subscribepattern", "assign", "asof")
-    kept = {name: value for name, value in options.items() if name.lower() not in whose}
+    replaced = ("subscribe", "subscribepattern", "assign", "asof")
+    kept = {name: value for name, value in options.items() if name.lower() not in replaced}
     for topic, name in names.items():
         reader = spark.read.format("quafka").options(**kept)
         frame = reader.option("subscribe", topic).option("asOf", snapshot.id).load(path)

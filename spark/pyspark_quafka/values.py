@@ -1,8 +1,8 @@
-"""Values that are JSON or Avro, as columns.
+"""JSON and Avro values as columns.
 
-JSON is Spark's own `from_json`. Avro is decoded by fastavro (`quafka[avro]`): Spark's `from_avro`
-needs a jar that fits the version of Spark, and does not know the five bytes that serializers by
-Confluent put in front.
+JSON goes through Spark's own `from_json`, Avro through fastavro (`quafka[avro]`): Spark's
+`from_avro` needs a jar that fits the version of Spark, and does not know the five bytes that
+Confluent's serializers put in front.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from pyspark.sql.types import (
 from pyspark_quafka.errors import QuafkaError
 
 Schema = Mapping[str, Any] | str
-"""An Avro schema: as JSON text, or what that is parsed to."""
+"""An Avro schema as JSON text, or parsed."""
 
 _SAMPLE = 1_000
 _CONFLUENT_MAGIC, _CONFLUENT_SIZE = 0, 5
@@ -44,9 +44,9 @@ _CONFLUENT_MAGIC, _CONFLUENT_SIZE = 0, 5
 def json_values(
     frame: DataFrame, schema: StructType | str | None = None, column: str = "value"
 ) -> DataFrame:
-    """The frame with its JSON values as a struct; null where a value is none.
+    """The frame with its JSON values as a struct; null where a value is not JSON.
 
-    Without a schema it is inferred from the first thousand values, which reads them.
+    Without a schema, one is inferred from the first thousand values, which reads them.
     """
     if schema is None:
         schema = _inferred(frame, column)
@@ -57,7 +57,7 @@ def _inferred(frame: DataFrame, column: str) -> StructType:
     rows = frame.select(F.col(column).cast("string")).where(F.col(column).isNotNull())
     texts = [cast("str", row[0]) for row in rows.limit(_SAMPLE).collect()]
     if not texts:
-        raise QuafkaError(f"there is no {column} to infer a schema from; give one")
+        raise QuafkaError(f"there is no {column} to infer a schema from; pass one")
     spark = frame.sparkSession
     return spark.read.json(spark.sparkContext.parallelize(texts, 1)).schema
 
@@ -67,9 +67,9 @@ def avro_values(
 ) -> DataFrame:
     """The frame with its Avro values decoded.
 
-    `schema` is what bare values were written with. Values by Confluent's serializers begin with the
-    id of theirs: then `schema` is a mapping of ids to schemas, and the last one's fields are the
-    columns that all of them get.
+    `schema` is the writer's schema of bare values. Values by Confluent's serializers begin with the
+    id of their schema: then `schema` maps ids to schemas, and the fields of the schema with the
+    highest id are the columns.
     """
     by_id = _by_id(schema)
     reader = _parsed(by_id[max(by_id)] if by_id else cast("Schema", schema))
@@ -90,9 +90,9 @@ def _parsed(schema: Schema) -> Any:
 
 
 def _known_logical(schema: Any) -> Any:
-    """The schema without logical types of which fastavro makes objects that are in no column.
+    """The schema without the logical types that fastavro decodes to objects that fit no column.
 
-    Those values stay what they are in Avro: a UUID is its text, a time of day a number.
+    Their values keep their Avro types: a UUID stays text, a time of day a number.
     """
     if isinstance(schema, list):
         return [_known_logical(each) for each in cast("list[Any]", schema)]
@@ -147,7 +147,7 @@ _LOGICAL: dict[str, DataType] = {
 
 
 def _spark_type(schema: Any) -> DataType:
-    """The type of what fastavro makes of values of this schema."""
+    """The Spark type of values that fastavro decodes by this schema."""
     if isinstance(schema, list):
         return _of_union(cast("list[Any]", schema))
     if isinstance(schema, str):
@@ -172,7 +172,7 @@ def _spark_type(schema: Any) -> DataType:
 
 
 def _of_union(schemas: list[Any]) -> DataType:
-    """Columns may be null; other unions have no type in Spark."""
+    """A union with null is a nullable column; other unions have no type in Spark."""
     others = [each for each in schemas if each != "null"]
     if len(others) != 1:
         raise QuafkaError(f"a union of {len(others)} Avro types cannot be a column")
