@@ -88,7 +88,7 @@ class GatewayMetrics:
         )
 
     def _fetches(self) -> Iterator[Family]:
-        sessions, readers = self.services.fetch_sessions, self.readers
+        sessions, readers = self.services.tenant.fetch_sessions, self.readers
         yield gauge("quafka_gateway_fetch_sessions", "Fetch sessions", len(sessions))
         yield gauge(
             "quafka_gateway_fetch_session_partitions", "Partitions in them", sessions.partitions

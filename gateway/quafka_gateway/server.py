@@ -8,22 +8,15 @@ from collections.abc import Sequence
 from quafka_gateway import status
 from quafka_gateway.api import APIS
 from quafka_gateway.cluster import routes
-from quafka_gateway.cluster.admin import Admin
-from quafka_gateway.cluster.broker_link import BrokerLink
-from quafka_gateway.cluster.brokers import Brokers
-from quafka_gateway.cluster.brokers_coordinator import BrokersCoordinator
-from quafka_gateway.cluster.brokers_reader import BrokersReader
-from quafka_gateway.cluster.coordinator import Coordinator
-from quafka_gateway.cluster.routes import OrgRoutes, Route
+from quafka_gateway.cluster.routes import Route
 from quafka_gateway.config import GatewayConfig
 from quafka_gateway.context import Services
 from quafka_gateway.edge.connection_limits import ConnectionLimits
 from quafka_gateway.edge.listener import Listener
-from quafka_gateway.fetch.reader import FetchReader
-from quafka_gateway.fetch.session import FetchSessions
 from quafka_gateway.memory import RequestMemory, ResponseMemory
 from quafka_gateway.metrics import GatewayMetrics
 from quafka_gateway.stats import GatewayStats
+from quafka_gateway.tenant import Tenant, TenantLimits, routed_cluster
 from quafka_mesh_ops.allow_list import AllowList
 from quafka_mesh_ops.client import MeshClient
 from quafka_mesh_ops.counters import PeerCounters, mesh_families, mesh_page
@@ -37,9 +30,6 @@ from quafka_telemetry.status_page import Section, StatusPage, text
 from quafka_telemetry.tracing import Tracer
 
 _DRAIN_SECONDS = 5.0
-# Each partition in a fetch session holds some 400 bytes.
-_MAX_SESSION_PARTITIONS = 100_000
-_MAX_ALL_SESSIONS_PARTITIONS = 400_000
 _ANY_ADDRESS = ("0.0.0.0", "::", "")  # noqa: S104 - compared with, not bound
 
 
@@ -50,8 +40,8 @@ class Gateway:
         self._config = config
         self._tracer = tracer
         self._identity: Identity | None = None
-        self._links: list[BrokerLink] = []
-        self._reader: FetchReader | BrokersReader | None = None
+        self._clients: dict[str, MeshClient] = {}
+        self._tenant: Tenant | None = None
         self._allowed: AllowList | None = None
         self._listener: Listener | None = None
         self._address = self._advertised = self._operations_address = ("", 0)
@@ -74,9 +64,9 @@ class Gateway:
         table = _routes(config)
         self._identity = Identity.load_or_create(config.node_key)
         self._allowed = AllowList(config.mesh_allow, config.mesh_allowed_file)
+        responses = ResponseMemory(config.queued_max_response_bytes)
+        self._tenant = self._make_tenant(table, responses)
         self._operations_address = await self._operations.start(*split_address(config.ops_listen))
-        org_routes = OrgRoutes(table, config.org_id)
-        self._links = [self._link(broker) for broker in org_routes.brokers]
         self._operations.add("/mesh", mesh_page(self._peers))
         self.metrics.add(lambda: mesh_families(self._peers))
         self._allowed.watch(self._enforce)
@@ -90,14 +80,11 @@ class Gateway:
             *split_address(config.listen), shared=config.listen_shared
         )
         self._advertised = _advertised(config.advertised_listener, self._address)
-        responses = ResponseMemory(config.queued_max_response_bytes)
-        broker, self._reader = self._way(org_routes, responses)
-        for link in self._links:
-            await link.start()
+        for client in self._clients.values():
+            await client.start()
         services = Services(
             apis=APIS,
-            broker=broker,
-            coordinator=self._coordinator(broker, self._links[org_routes.home]),
+            tenant=self._tenant,
             advertised=self._advertised,
             tracer=self._tracer,
             request_max_bytes=config.socket_request_max_bytes,
@@ -105,97 +92,82 @@ class Gateway:
                 config.queued_max_request_bytes,
                 max(config.queued_max_request_bytes_per_ip, config.socket_request_max_bytes),
             ),
-            fetch_sessions=FetchSessions(
-                config.max_incremental_fetch_session_cache_slots,
-                _MAX_ALL_SESSIONS_PARTITIONS,
-                _MAX_SESSION_PARTITIONS,
-            ),
             response_memory=responses,
-            reader=self._reader,
-            admin=Admin(self._links, org_routes),
             config=config,
             stats=GatewayStats(config.ops_slow_ms / 1000),
         )
         self._services = services
-        self.metrics.add(GatewayMetrics(services, self._listener, self._reader.readers).collect)
+        self.metrics.add(
+            GatewayMetrics(services, self._listener, self._tenant.reader.readers).collect
+        )
         await self._listener.serve(services, APIS)
 
     async def _sections(self) -> list[Section]:
-        """Of /statusz, which is there from the start on."""
+        """The sections of /statusz, which is served from the start on."""
         await self.metrics.refresh()
         found: list[Section] = [
             self._process.facts(
                 ("listens on", text(join_address(*self._address))),
-                ("org", text(self._config.org_id)),
+                ("org", text(self._tenant.name if self._tenant else "")),
                 ("node id", text(self._identity.node_id if self._identity else "")),
             )
         ]
-        if self._services is not None and self._listener is not None and self._reader is not None:
+        if self._services is not None and self._listener is not None and self._tenant is not None:
             url = self._config.ops_trace_url
-            readers = self._reader.readers
+            readers = self._tenant.reader.readers
             found += status.sections(self._services, self._listener, readers, self._peers, url)
         return found
 
     def _peers(self) -> list[PeerCounters]:
-        return [link.counters() for link in self._links]
+        return [client.counters() for client in self._clients.values()]
 
-    def _link(self, broker: str) -> BrokerLink:
+    def _make_tenant(self, table: Sequence[Route], responses: ResponseMemory) -> Tenant:
         config = self._config
-        assert self._identity is not None
-        assert self._allowed is not None
-        client = MeshClient(
-            *split_address(broker),
-            self._identity,
-            self._allowed,
-            self._tracer,
-            datagram_size=config.mesh_datagram_size,
-            batched=config.mesh_batched,
+        limits = TenantLimits(
+            config.max_incremental_fetch_session_cache_slots,
+            config.fetch_cache_bytes,
+            config.fetch_backfill_bytes,
         )
-        return BrokerLink(client, config.org_id)
+        cluster = routed_cluster(config.org_id, table, self._client)
+        return Tenant(config.org_id, cluster, limits, responses, self._tracer)
 
-    def _way(
-        self, org_routes: OrgRoutes, responses: ResponseMemory
-    ) -> tuple[BrokerLink | Brokers, FetchReader | BrokersReader]:
-        """What handlers are given: one broker as it is, or several as one."""
-        config = self._config
-        cache_bytes = config.fetch_cache_bytes // len(self._links)
-        readers = [
-            FetchReader(link, responses, cache_bytes, config.fetch_backfill_bytes, self._tracer)
-            for link in self._links
-        ]
-        for link, reader in zip(self._links, readers, strict=True):
-            link.on_produced = reader.produce_acknowledged
-        if len(readers) == 1:
-            return self._links[0], readers[0]
-        brokers = Brokers(self._links, org_routes)
-        return brokers, BrokersReader(brokers, readers)
-
-    def _coordinator(self, broker: BrokerLink | Brokers, home: BrokerLink) -> Coordinator:
-        if isinstance(broker, Brokers):
-            return BrokersCoordinator(home, broker)
-        return Coordinator(home)
+    def _client(self, broker: str) -> MeshClient:
+        """The client for the broker with this address; one for all orgs."""
+        client = self._clients.get(broker)
+        if client is None:
+            assert self._identity is not None
+            assert self._allowed is not None
+            client = self._clients[broker] = MeshClient(
+                *split_address(broker),
+                self._identity,
+                self._allowed,
+                self._tracer,
+                datagram_size=self._config.mesh_datagram_size,
+                batched=self._config.mesh_batched,
+            )
+        return client
 
     def _enforce(self) -> None:
-        for link in self._links:
-            link.enforce()
+        for client in self._clients.values():
+            client.enforce()
 
     async def close(self) -> None:
         """Answer what is under way, close every client, then the mesh."""
         self._draining = True
         if self._listener is not None:
             await self._listener.close(_DRAIN_SECONDS)
-        if self._reader is not None:
-            await self._reader.close()
+        if self._tenant is not None:
+            await self._tenant.close()
         if self._allowed is not None:
             await self._allowed.close()
-        for link in self._links:
-            await link.close()
+        for client in self._clients.values():
+            await client.close()
         await self._operations.close()
 
     def _problems(self) -> dict[str, str]:
         if self._draining:
             return {"gateway": "draining"}
-        if not any(link.connected for link in self._links):
+        if not any(client.connected for client in self._clients.values()):
             return {"broker": "there is no connection to any"}
         return {}
 

@@ -61,7 +61,7 @@ def _clients(services: Services, listener: Listener) -> Facts:
 
 
 def _fetches(services: Services, readers: Sequence[FetchReader]) -> Facts:
-    sessions = services.fetch_sessions
+    sessions = services.tenant.fetch_sessions
     return Facts(
         "Fetches",
         [

@@ -13,15 +13,10 @@ from typing import Any, TypeVar, cast
 from quafka_broker.server import OPS as HANDLERS
 from quafka_broker.state import BrokerState
 from quafka_gateway.api import APIS
-from quafka_gateway.cluster.admin import Admin
 from quafka_gateway.cluster.broker_link import BrokerLink
-from quafka_gateway.cluster.coordinator import Coordinator
-from quafka_gateway.cluster.routes import OrgRoutes, to_one
 from quafka_gateway.config import EdgeSettings
 from quafka_gateway.context import Services
 from quafka_gateway.edge.connection import KafkaConnection
-from quafka_gateway.fetch.reader import FetchReader
-from quafka_gateway.fetch.session import FetchSessions
 from quafka_gateway.memory import RequestMemory, ResponseMemory
 from quafka_mesh_ops.client import MeshClient
 from quafka_mesh_ops.errors import OpFailedError, PeerUnavailableError
@@ -42,6 +37,7 @@ from quafka_proto.headers import encode_request as encode_kafka_request
 from quafka_proto.message import Message
 from quafka_telemetry.tracing import Tracer
 from tests.support.memory_transport import MemoryTransport
+from tests.support.tenants import tenant_over
 from tests.unit.broker.memory_disk import MemoryDisk
 from tests.unit.broker.tools import ORG, context, running_state
 
@@ -93,16 +89,12 @@ class Joined:
         responses = ResponseMemory(1 << 20)
         self.services = Services(
             APIS,
-            broker,
-            Coordinator(broker),
+            tenant_over(broker, responses, ORG, fetch_sessions=self._slots),
             ("localhost", 1),
             Tracer(),
             1 << 20,
             RequestMemory(1 << 20),
-            FetchSessions(self._slots, 1_000, 1_000),
             responses,
-            FetchReader(broker, responses, cache_bytes=0, backfill_bytes=1 << 20),
-            Admin([broker], OrgRoutes(to_one("broker:1"), ORG)),
             EdgeSettings(),
         )
 

@@ -1,13 +1,13 @@
-"""What administrators ask of brokers, and do: every call goes to the topic's broker.
+"""Administrators' ops: partitions, configs, producers and log folders, at each topic's broker.
 
-A broker that is away is an error in what concerns it (REQUEST_TIMED_OUT, which clients retry),
-and nobody else waits for it. All of these ops may be said twice.
+An unavailable broker is an error in the parts that concern it (REQUEST_TIMED_OUT, which clients
+retry); the other parts do not wait for it. All of these ops are safe to retry.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple, TypeVar
 
@@ -17,9 +17,7 @@ from quafka_gateway.cluster.broker_link import (
     BrokerLink,
     UnavailableError,
 )
-from quafka_gateway.cluster.routes import OrgRoutes
-from quafka_gateway.cluster.spread import grouped, spread
-from quafka_mesh_ops.errors import OpFailedError
+from quafka_gateway.cluster.cluster import Cluster
 from quafka_mesh_ops.ops.admin import (
     AlterBrokerConfigs,
     AlterBrokerConfigsResp,
@@ -43,171 +41,150 @@ from quafka_mesh_ops.ops.base import Op, R
 from quafka_proto.errors import ErrorCode
 from quafka_telemetry.tracing import TraceContext
 
-_AT_ONCE = 500
-"""Topics or partitions an op: clients may name any number in one request."""
+_PER_OP = 500
+"""Topics or partitions in one op: clients may name any number in one request."""
 
 _MOST_PARTITIONS = 100_000  # of a topic
 
 K = TypeVar("K")
-T = TypeVar("T")
 
 
 class DescribedTopic(NamedTuple):
-    """A topic's configs, and those that a topic has at its broker that sets none."""
+    """A topic's configs, and the configs of a topic at its broker that sets none."""
 
     configs: TopicConfigs
     defaults: list[ConfigDescription]
 
 
 class LogDir(NamedTuple):
-    """The log's folder at one broker, under a name that no other broker's has."""
+    """The log folder of one broker, under a name that is unique in the cluster."""
 
     name: str
     found: DescribeLogDirResp
 
 
 class Admin:
-    """The brokers of one org, as administrators see them."""
+    """One method per op. Answers about topics and partitions are in the order of the request."""
 
-    def __init__(self, links: Sequence[BrokerLink], routes: OrgRoutes) -> None:
-        """One link for each of `routes.brokers`."""
-        self.links = links
-        self._routes = routes
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
 
     # --- topics -----------------------------------------------------------------------------
 
     async def create_partitions(
         self, op: CreatePartitions, trace: TraceContext | None
     ) -> CreatePartitionsResp:
-        """Let one topic grow, durably."""
+        """Add partitions to one topic, durably."""
         try:
-            answer = await self._ask(self._routes.broker_of(op.topic), op, trace)
+            return await self._call(self._cluster.link_of(op.topic), op, trace)
         except UnavailableError as e:
             return CreatePartitionsResp(e.code, str(e))
-        return answer
 
     async def alter_topic_configs(
         self, op: AlterTopicConfigs, trace: TraceContext | None
     ) -> AlterTopicConfigsResp:
         """Change one topic's configs, durably."""
         try:
-            answer = await self._ask(self._routes.broker_of(op.topic), op, trace)
+            return await self._call(self._cluster.link_of(op.topic), op, trace)
         except UnavailableError as e:
             return AlterTopicConfigsResp(e.code, str(e))
-        return answer
 
     async def describe_topic_configs(
         self, topics: Sequence[str], trace: TraceContext | None
     ) -> list[DescribedTopic]:
         """The configs of each of these topics."""
 
-        async def ask(broker: int, its: list[str]) -> list[DescribedTopic]:
+        async def call(link: BrokerLink, its: list[str]) -> list[DescribedTopic]:
             found: list[DescribedTopic] = []
             defaults: list[ConfigDescription] = []
             for some in _slices(its):
                 try:
-                    answer = await self._ask(broker, DescribeTopicConfigs(some), trace)
+                    answer = await self._call(link, DescribeTopicConfigs(some), trace)
                 except UnavailableError as e:
                     failed = DescribedTopic(TopicConfigs(e.code, str(e)), [])
                     return found + [failed] * (len(its) - len(found))
-                defaults = defaults or answer.defaults  # a broker's are always the same
+                defaults = defaults or answer.defaults  # equal in all answers of a broker
                 found += [DescribedTopic(topic, defaults) for topic in answer.topics]
             return found
 
-        return await self._spread(topics, lambda topic: topic, ask)
+        return await self._cluster.spread_by_topic(topics, lambda topic: topic, call)
 
     async def describe_producers(
         self, partitions: Sequence[PartitionOp], trace: TraceContext | None
     ) -> list[PartitionProducers]:
         """The producers of each of these partitions."""
 
-        async def ask(broker: int, its: list[PartitionOp]) -> list[PartitionProducers]:
+        async def call(link: BrokerLink, its: list[PartitionOp]) -> list[PartitionProducers]:
             found: list[PartitionProducers] = []
             for some in _slices(its):
                 try:
-                    answer = await self._ask(broker, DescribeProducersOps(some), trace)
+                    answer = await self._call(link, DescribeProducersOps(some), trace)
                 except UnavailableError as e:
                     return found + [PartitionProducers([], e.code)] * (len(its) - len(found))
                 found += answer.partitions
             return found
 
-        return await self._spread(partitions, lambda part: part.topic, ask)
+        return await self._cluster.spread_by_topic(partitions, lambda part: part.topic, call)
 
     # --- brokers ----------------------------------------------------------------------------
 
     async def describe_broker(self, trace: TraceContext | None) -> DescribeBrokerResp:
-        """The home broker. Raises UnavailableError."""
-        return await self._ask(self._routes.home, DescribeBroker(), trace)
+        """Describe the home broker. Raises UnavailableError."""
+        return await self._call(self._cluster.home, DescribeBroker(), trace)
 
     async def alter_broker_configs(
         self, op: AlterBrokerConfigs, trace: TraceContext | None
     ) -> AlterBrokerConfigsResp:
-        """Change the configs of every broker; clients see them as one. The first error counts."""
+        """Change the configs of every broker: clients see one. Returns the first error, if any."""
 
-        async def alter(broker: int) -> AlterBrokerConfigsResp:
+        async def alter(link: BrokerLink) -> AlterBrokerConfigsResp:
             try:
-                return await self._ask(broker, op, trace)
+                return await self._call(link, op, trace)
             except UnavailableError as e:
                 return AlterBrokerConfigsResp(e.code, str(e))
 
-        answers = await asyncio.gather(*map(alter, range(len(self.links))))
+        answers = await asyncio.gather(*map(alter, self._cluster.links))
         return next((answer for answer in answers if answer.error_code), answers[0])
 
     async def log_dirs(
         self, topics: Sequence[TopicPartitions] | None, trace: TraceContext | None
     ) -> list[LogDir]:
-        """What these partitions, or all, take at each broker. No topic is to be named twice."""
-        brokers = range(len(self.links))
+        """The bytes of these partitions, or of all, at each broker. `topics` has no duplicates."""
+        brokers = range(len(self._cluster.links))
         return await asyncio.gather(*(self._log_dir(b, topics, trace) for b in brokers))
 
     async def _log_dir(
         self, broker: int, topics: Sequence[TopicPartitions] | None, trace: TraceContext | None
     ) -> LogDir:
+        routes, link = self._cluster.routes, self._cluster.links[broker]
         its = None
         if topics is not None:
-            its = [each for each in topics if self._routes.broker_of(each.topic) == broker]
-        prefix = f"{self._routes.brokers[broker]}:" if len(self.links) > 1 else ""
+            its = [each for each in topics if routes.broker_of(each.topic) == broker]
+        prefix = f"{routes.brokers[broker]}:" if self._cluster.only is None else ""
         found: DescribeLogDirResp | None = None
         for some in [its] if its is None else _slices(its) or [[]]:
             try:
-                part = await self._ask(broker, DescribeLogDir(some), trace)
+                part = await self._call(link, DescribeLogDir(some), trace)
             except UnavailableError:
-                away = DescribeLogDirResp("", -1, -1, [], ErrorCode.KAFKA_STORAGE_ERROR)
-                return LogDir(prefix, away)
+                failed = DescribeLogDirResp("", -1, -1, [], ErrorCode.KAFKA_STORAGE_ERROR)
+                return LogDir(prefix, failed)
             found = replace(part, topics=[*(found.topics if found else []), *part.topics])
         assert found is not None
-        # What was left behind when a route changed is not served.
-        served = [each for each in found.topics if self._routes.broker_of(each.topic) == broker]
+        # A topic that stayed at its old broker when a route changed is not served.
+        served = [each for each in found.topics if routes.broker_of(each.topic) == broker]
         return LogDir(prefix + found.path, replace(found, topics=served))
 
-    # --- which broker -----------------------------------------------------------------------
-
-    async def _spread(
-        self,
-        items: Sequence[K],
-        topic_of: Callable[[K], str],
-        ask: Callable[[int, list[K]], Awaitable[list[T]]],
-    ) -> list[T]:
-        """Ask each broker for those that are its; the answers in the order of the items."""
-
-        async def ask_about(broker: int, its: list[int]) -> list[T]:
-            return await ask(broker, [items[place] for place in its])
-
-        brokers = (self._routes.broker_of(topic_of(item)) for item in items)
-        return await spread(grouped(brokers), ask_about)
-
-    async def _ask(self, broker: int, op: Op[R], trace: TraceContext | None) -> R:
-        link = self.links[broker]
+    async def _call(self, link: BrokerLink, op: Op[R], trace: TraceContext | None) -> R:
         seconds = SMALL_OP_SECONDS
         if not link.connected:
-            alone = len(self.links) == 1
-            seconds = link.patience(SMALL_OP_SECONDS if alone else RETURN_SECONDS)
+            alone = self._cluster.only is not None
+            seconds = link.wait_once(SMALL_OP_SECONDS if alone else RETURN_SECONDS)
         try:
-            return await link.ask(op, trace, seconds)
+            return await link.call(op, trace, seconds)
         except UnavailableError as e:
+            if not e.unanswered:
+                raise
             raise UnavailableError(f"no answer: {e}", ErrorCode.REQUEST_TIMED_OUT) from e
-        except OpFailedError as e:
-            raise UnavailableError(ErrorCode.name_of(e.error_code), e.error_code) from e
 
 
 def partitions_of(named: Iterable[tuple[str, list[int]]]) -> list[TopicPartitions]:
@@ -220,4 +197,4 @@ def partitions_of(named: Iterable[tuple[str, list[int]]]) -> list[TopicPartition
 
 
 def _slices(items: list[K]) -> list[list[K]]:
-    return [items[at : at + _AT_ONCE] for at in range(0, len(items), _AT_ONCE)]
+    return [items[at : at + _PER_OP] for at in range(0, len(items), _PER_OP)]

@@ -1,8 +1,9 @@
-"""The topics of several brokers as one list, and which broker has which.
+"""The topics of several brokers as one list, and which broker has which topic id.
 
-A broker's topic counts only where the route table sends its name: a topic that was left behind
-when a rule changed is not shown twice. A topic of a broker that is away is shown as it was last
-seen; one that was never seen is LEADER_NOT_AVAILABLE, which clients retry.
+A broker's topic counts only if the route table sends its name to that broker: a topic that stayed
+at its old broker when a rule changed is not listed twice. A topic of an unavailable broker is
+shown as the gateway last saw it; one that it never saw is LEADER_NOT_AVAILABLE, which clients
+retry.
 """
 
 from __future__ import annotations
@@ -17,28 +18,33 @@ from quafka_mesh_ops.ops.topics import DescribeTopics, DescribeTopicsResp, Topic
 from quafka_proto.errors import ErrorCode
 from quafka_telemetry.tracing import TraceContext
 
-_GONE = (
+_DELETED = (
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ErrorCode.UNKNOWN_TOPIC_ID,
     ErrorCode.TOPIC_AUTHORIZATION_FAILED,
 )
 
-Ask = Callable[[int, DescribeTopics, TraceContext | None], Awaitable[DescribeTopicsResp | None]]
-"""Describes topics of one broker; None: it is away."""
+Describe = Callable[
+    [int, DescribeTopics, TraceContext | None], Awaitable[DescribeTopicsResp | None]
+]
+"""Describes topics of the broker with this number; None: the broker is unavailable."""
 
-AWAY = -1
-"""In place of a broker's number: it cannot be told while one of them is away."""
+NamedTopic = tuple[str, bytes]
+"""A topic by name or, if the name is empty, by id."""
+
+UNKNOWN_BROKER = -1
+"""In place of a broker's number: an unavailable broker may have the topic with this id."""
 
 
 class Catalog:
-    """What the brokers of one org have.
+    """The topics of one org's brokers.
 
-    `cluster_id` is the home broker's, and no other's; empty until that has answered once.
+    `cluster_id` is the home broker's; empty until the home broker has answered once.
     """
 
-    def __init__(self, routes: OrgRoutes, ask: Ask) -> None:
+    def __init__(self, routes: OrgRoutes, describe: Describe) -> None:
         self._routes = routes
-        self._ask = ask
+        self._describe = describe
         self._book = TopicBook(len(routes.brokers))
         self._finding = asyncio.Lock()
         self._to_find = 0
@@ -46,39 +52,56 @@ class Catalog:
         self.cluster_id = ""
 
     async def describe(self, op: DescribeTopics, trace: TraceContext | None) -> DescribeTopicsResp:
-        """Ask every broker that is concerned, at once.
+        """Ask every broker that may have one of the topics, all at once.
 
         Raises:
-            UnavailableError: all topics are asked for, no broker answers, and none has before.
+            UnavailableError: the op is for all topics, no broker answers, and none ever has.
         """
         if op.topics is None and not op.topic_ids:
-            return await self._every(trace)
-        return DescribeTopicsResp(self.cluster_id, await self._asked_for(op, trace))
+            return await self._describe_all(trace)
+        return DescribeTopicsResp(self.cluster_id, await self._describe_some(op, trace))
+
+    async def describe_elsewhere(
+        self, topics: Sequence[NamedTopic], trace: TraceContext | None
+    ) -> dict[NamedTopic, TopicDescription]:
+        """Describe those of the topics that other brokers than the home broker have."""
+        brokers = await self.brokers_of(topics, trace)
+        elsewhere = [t for t, b in zip(topics, brokers, strict=True) if b != self._routes.home]
+        if not elsewhere:
+            return {}
+        by_name = [topic for topic in elsewhere if topic[0]]
+        by_id = [topic for topic in elsewhere if not topic[0]]
+        op = DescribeTopics([name for name, _ in by_name], [topic_id for _, topic_id in by_id])
+        found = await self._describe_some(op, trace)
+        return dict(zip([*by_name, *by_id], found, strict=True))
 
     async def brokers_of(
-        self, topics: Sequence[tuple[str, bytes]], trace: TraceContext | None
+        self, topics: Sequence[NamedTopic], trace: TraceContext | None
     ) -> list[int]:
-        """The broker of each topic, by name or, where that is empty, by id; or AWAY.
+        """The number of each topic's broker, or UNKNOWN_BROKER.
 
-        Unknown ids are asked for. Calls return in the order in which they were made, and those
-        that need not ask return without giving way to others, unless one before them asks.
+        Asks the brokers for ids that the gateway has not seen. Calls return in the order in which
+        they were made. A call that need not ask does not yield to other tasks, unless an earlier
+        call is asking.
         """
+        if len(self._routes.brokers) == 1:
+            return [0] * len(topics)
         unknown = [i for name, i in topics if not name and self._book.broker_of(i) is None]
-        everybody_was_asked = True
+        all_answered = True
         if unknown or self._to_find:
             self._to_find += 1
             try:
                 async with self._finding:
-                    everybody_was_asked = await self._find(unknown, trace)
+                    all_answered = await self._find(unknown, trace)
             finally:
                 self._to_find -= 1
-        # Somebody has to say that nobody has it; the home broker does.
-        otherwise = self._routes.home if everybody_was_asked else AWAY
+        # If no broker has the id, the home broker answers so.
+        otherwise = self._routes.home if all_answered else UNKNOWN_BROKER
         return [self._broker_of(name, topic_id, otherwise) for name, topic_id in topics]
 
-    def forget(self, name: str) -> None:
-        """This topic was deleted."""
-        self._book.forget(self._routes.broker_of(name), name)
+    def remove(self, name: str) -> None:
+        """The topic with this name was deleted."""
+        self._book.remove(self._routes.broker_of(name), name)
 
     def _broker_of(self, name: str, topic_id: bytes, otherwise: int) -> int:
         if name:
@@ -87,16 +110,17 @@ class Catalog:
         return otherwise if known is None else known
 
     async def _find(self, ids: list[bytes], trace: TraceContext | None) -> bool:
-        """Learn where these are; whether all brokers have answered."""
+        """Learn which brokers have these ids. False: some broker did not answer."""
         ids = [i for i in dict.fromkeys(ids) if self._book.broker_of(i) is None]
         if not ids:
             return True
         op = DescribeTopics(topics=[], topic_ids=ids)
-        return None not in await self._gather([op] * len(self._routes.brokers), trace)
+        return None not in await self._ask([op] * len(self._routes.brokers), trace)
 
-    async def _every(self, trace: TraceContext | None) -> DescribeTopicsResp:
+    async def _describe_all(self, trace: TraceContext | None) -> DescribeTopicsResp:
         brokers = range(len(self._routes.brokers))
-        answers = await asyncio.gather(*(self._ask(b, DescribeTopics(), trace) for b in brokers))
+        op = DescribeTopics()
+        answers = await asyncio.gather(*(self._describe(b, op, trace) for b in brokers))
         versions = [answer.version for answer in answers if answer is not None]
         version = b"".join(versions) if len(versions) == len(brokers) and all(versions) else b""
         if version and version == self._all.version:
@@ -105,62 +129,61 @@ class Catalog:
             if answer is not None:
                 if b == self._routes.home:
                     self.cluster_id = answer.cluster_id
-                await self._book.learn_all(b, filter(self._belongs(b), answer.topics))
-        topics = [topic for b in brokers for topic in self._book.every(b)]
+                await self._book.replace(b, filter(self._belongs(b), answer.topics))
+        topics = [topic for b in brokers for topic in self._book.all_of(b)]
         if not topics and not any(answers):
-            raise UnavailableError("no broker answers")  # that there are no topics is not known
+            raise UnavailableError("no broker answers")  # an empty list would be a wrong answer
         topics.sort(key=lambda topic: topic.topic)
         self._all = DescribeTopicsResp(self.cluster_id, topics, version)
         return self._all
 
-    async def _asked_for(
+    async def _describe_some(
         self, op: DescribeTopics, trace: TraceContext | None
     ) -> list[TopicDescription]:
         names, ids = op.topics or [], op.topic_ids or []
-        ops: list[DescribeTopics | None] = []
-        for b in range(len(self._routes.brokers)):
-            its_names = [name for name in names if self._routes.broker_of(name) == b]
-            its_ids = [i for i in ids if self._book.broker_of(i) in (None, b)]
-            needed = its_names or its_ids or (b == self._routes.home and not self.cluster_id)
-            ops.append(
-                DescribeTopics(its_names, its_ids, op.auto_create, create_at_most=op.create_at_most)
-                if needed
-                else None
-            )
-        answers = await self._gather(ops, trace)
-        away = {b for b, op in enumerate(ops) if op is not None and answers[b] is None}
+        ops = [self._part_of(op, b) for b in range(len(self._routes.brokers))]
+        answers = await self._ask(ops, trace)
+        silent = {b for b, part in enumerate(ops) if part is not None and answers[b] is None}
         found = {
             topic.topic: topic
-            for op, answer in zip(ops, answers, strict=True)
-            if op is not None and answer is not None
-            for topic in answer.topics[: len(op.topics or [])]  # names come before ids
+            for part, answer in zip(ops, answers, strict=True)
+            if part is not None and answer is not None
+            for topic in answer.topics[: len(part.topics or [])]  # names come before ids
         }
         return [
-            *(self._named(name, found, away) for name in names),
-            *(self._with_id(topic_id, bool(away)) for topic_id in ids),
+            *(self._named(name, found, silent) for name in names),
+            *(self._with_id(topic_id, all_answered=not silent) for topic_id in ids),
         ]
 
+    def _part_of(self, op: DescribeTopics, b: int) -> DescribeTopics | None:
+        """The op for one broker; None: the broker need not answer."""
+        names = [name for name in op.topics or [] if self._routes.broker_of(name) == b]
+        ids = [i for i in op.topic_ids or [] if self._book.broker_of(i) in (None, b)]
+        if not (names or ids or (b == self._routes.home and not self.cluster_id)):
+            return None
+        return DescribeTopics(names, ids, op.auto_create, create_at_most=op.create_at_most)
+
     def _named(
-        self, name: str, found: dict[str, TopicDescription], away: set[int]
+        self, name: str, found: dict[str, TopicDescription], silent: set[int]
     ) -> TopicDescription:
         b = self._routes.broker_of(name)
-        if b not in away and name in found:
+        if b not in silent and name in found:
             return found[name]
         last_seen = self._book.named(b, name)
         return last_seen or TopicDescription(name, b"", 0, ErrorCode.LEADER_NOT_AVAILABLE)
 
-    def _with_id(self, topic_id: bytes, one_is_away: bool) -> TopicDescription:
-        missing = ErrorCode.LEADER_NOT_AVAILABLE if one_is_away else ErrorCode.UNKNOWN_TOPIC_ID
+    def _with_id(self, topic_id: bytes, *, all_answered: bool) -> TopicDescription:
+        missing = ErrorCode.UNKNOWN_TOPIC_ID if all_answered else ErrorCode.LEADER_NOT_AVAILABLE
         return self._book.by_id(topic_id) or TopicDescription("", topic_id, 0, missing)
 
-    async def _gather(
+    async def _ask(
         self, ops: Sequence[DescribeTopics | None], trace: TraceContext | None
     ) -> list[DescribeTopicsResp | None]:
-        """Ask and learn. No op, no question."""
+        """Send each broker its op, if it has one, and learn from the answers."""
         asked = [b for b, op in enumerate(ops) if op is not None]
-        questions = [self._ask(b, op, trace) for b, op in enumerate(ops) if op is not None]
+        calls = [self._describe(b, op, trace) for b, op in enumerate(ops) if op is not None]
         answers: list[DescribeTopicsResp | None] = [None] * len(ops)
-        for b, answer in zip(asked, await asyncio.gather(*questions), strict=True):
+        for b, answer in zip(asked, await asyncio.gather(*calls), strict=True):
             answers[b] = answer
             if answer is not None:
                 self._learn(b, answer)
@@ -171,12 +194,12 @@ class Catalog:
             self.cluster_id = answer.cluster_id
         belongs = self._belongs(b)
         for topic in answer.topics:
-            if topic.error_code in _GONE and topic.topic:
-                self._book.forget(b, topic.topic)
-            elif topic.error_code in _GONE:
-                self._book.forget_id(b, topic.topic_id)
+            if topic.error_code in _DELETED and topic.topic:
+                self._book.remove(b, topic.topic)
+            elif topic.error_code in _DELETED:
+                self._book.remove_id(b, topic.topic_id)
             elif belongs(topic):
-                self._book.learn(b, topic)
+                self._book.add(b, topic)
 
     def _belongs(self, b: int) -> Callable[[TopicDescription], bool]:
         def belongs(topic: TopicDescription) -> bool:

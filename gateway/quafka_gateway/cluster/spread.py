@@ -1,6 +1,7 @@
-"""What concerns several brokers, asked of each of them at a time.
+"""An op that concerns several brokers, split by broker, and the answers joined again.
 
-Places are those of the things in the question: partitions, topics. The answers are in their order.
+A *place* is the position of an item, such as a partition or a topic, in the op. The answers are in
+the order of the places.
 """
 
 from __future__ import annotations
@@ -9,11 +10,11 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TypeVar
 
-R = TypeVar("R")
+T = TypeVar("T")
 
 
 def grouped(brokers: Iterable[int]) -> dict[int, list[int]]:
-    """The places by broker, from the broker of each place."""
+    """The places of each broker, from the broker of each place."""
     places: dict[int, list[int]] = {}
     for place, broker in enumerate(brokers):
         places.setdefault(broker, []).append(place)
@@ -21,14 +22,14 @@ def grouped(brokers: Iterable[int]) -> dict[int, list[int]]:
 
 
 async def spread(
-    places: Mapping[int, list[int]], ask: Callable[[int, list[int]], Awaitable[list[R]]]
-) -> list[R]:
-    """Ask each broker about its places, all at once. A task each, also where it is only one."""
-    answers = await asyncio.gather(*(ask(broker, its) for broker, its in places.items()))
+    places: Mapping[int, list[int]], call: Callable[[int, list[int]], Awaitable[list[T]]]
+) -> list[T]:
+    """Call each broker with its places, all at once. Also a single broker is called in a task."""
+    answers = await asyncio.gather(*(call(broker, its) for broker, its in places.items()))
     return joined(places, dict(zip(places, answers, strict=True)))
 
 
-def joined(places: Mapping[int, list[int]], answers: Mapping[int, list[R]]) -> list[R]:
+def joined(places: Mapping[int, list[int]], answers: Mapping[int, list[T]]) -> list[T]:
     """The brokers' answers in the order of the places."""
     by_place = {
         place: answer

@@ -103,7 +103,7 @@ class ConnectionTracing:
 
     def __init__(self, services: Services, client: ConnectedClient) -> None:
         self._tracer = services.tracer
-        self._org = services.config.org_id
+        self._org = services.tenant.org_id
         self._about: dict[str, AttributeValue] = {
             semconv.PEER_ADDRESS: client.host,
             semconv.PEER_PORT: client.port,

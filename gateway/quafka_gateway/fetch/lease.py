@@ -15,7 +15,6 @@ from typing import Protocol
 
 from quafka_gateway.cluster.broker_link import UnavailableError
 from quafka_gateway.fetch.cache import FetchCache
-from quafka_mesh_ops.errors import OpFailedError
 from quafka_mesh_ops.ops.leases import HoldLease, HoldLeaseResp
 
 _UNUSED_SECONDS = 5.0
@@ -79,7 +78,7 @@ class ReadLease:
             op = HoldLease(self._holder, self._incarnation, self._serial)
             try:
                 answer = await self._broker.hold_lease(op)
-            except (UnavailableError, OpFailedError):
+            except UnavailableError:
                 # The lease stays valid until its end: the broker changes nothing before that.
                 await asyncio.sleep(_RETRY_SECONDS)
                 continue

@@ -82,11 +82,6 @@ class FetchReader:
         """Fetches left to the broker that have no answer yet."""
 
     @property
-    def readers(self) -> Sequence[FetchReader]:
-        """This reader: a gateway of several brokers has one for each."""
-        return (self,)
-
-    @property
     def cached_bytes(self) -> int:
         """Bytes that the cache holds."""
         return self._cache.size

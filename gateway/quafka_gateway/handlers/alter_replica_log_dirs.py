@@ -27,7 +27,7 @@ async def handle(
         (topic.name, topic.partitions) for each in request.dirs for topic in each.topics
     )
     with context.child("gateway.kafka.alter_replica_log_dirs") as span:
-        found = await context.admin.log_dirs(asked, span.context)
+        found = await context.tenant.admin.log_dirs(asked, span.context)
     place = {
         (topic.topic, partition): folder.name
         for folder in found

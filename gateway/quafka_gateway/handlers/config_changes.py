@@ -45,12 +45,12 @@ async def make(
         code, message = _refusal(resource, times, context.node_id)
         if not code and resource.kind == ResourceType.TOPIC:
             op = AlterTopicConfigs(resource.name, resource.changes, replace, validate_only)
-            answer = await context.admin.alter_topic_configs(op, trace)
+            answer = await context.tenant.admin.alter_topic_configs(op, trace)
             code, message = answer.error_code, answer.error_message
         elif not code and resource.kind == ResourceType.BROKER:
             own = bool(resource.name)
             of_broker = AlterBrokerConfigs(resource.changes, own, replace, validate_only)
-            altered = await context.admin.alter_broker_configs(of_broker, trace)
+            altered = await context.tenant.admin.alter_broker_configs(of_broker, trace)
             code, message = altered.error_code, altered.error_message
         done.append(
             AlterConfigsResourceResponse(

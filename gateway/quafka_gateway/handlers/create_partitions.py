@@ -32,7 +32,7 @@ async def handle(
                 op = CreatePartitions(
                     topic.name, topic.count, request.validate_only, _assigned(topic)
                 )
-                answer = await context.admin.create_partitions(op, span.context)
+                answer = await context.tenant.admin.create_partitions(op, span.context)
                 code, message = answer.error_code, answer.error_message
             results.append(
                 CreatePartitionsTopicResult(

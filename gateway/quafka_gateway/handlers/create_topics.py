@@ -53,7 +53,7 @@ async def handle(request: CreateTopicsRequest, context: RequestContext) -> Creat
             entries = [ConfigEntry(config.name, config.value) for config in topic.configs]
             partitions = len(topic.assignments) or topic.num_partitions
             op = CreateTopic(topic.name, partitions, request.validate_only, entries)
-            answer = await context.broker.create_topic(op, span.context)
+            answer = await context.tenant.topics.create(op, span.context)
             results.append(
                 CreatableTopicResult(
                     name=topic.name,

@@ -18,7 +18,7 @@ async def handle(request: DeleteGroupsRequest, context: RequestContext) -> Delet
     """Delete each group, durably."""
     op = DeleteGroups(request.groups_names)
     with context.child("gateway.kafka.delete_groups") as span:
-        errors = await context.coordinator.delete_groups(op, span.context)
+        errors = await context.tenant.groups.delete_groups(op, span.context)
     return DeleteGroupsResponse(
         results=[
             DeletableGroupResult(group_id=name, error_code=error)

@@ -28,7 +28,7 @@ async def handle(request: DeleteRecordsRequest, context: RequestContext) -> Dele
         )
     )
     with context.child("gateway.kafka.delete_records") as span:
-        answers = iter(await context.broker.delete_records(op, span.context))
+        answers = iter(await context.tenant.topics.delete_records(op, span.context))
     return await in_slices(_response(request, answers))
 
 

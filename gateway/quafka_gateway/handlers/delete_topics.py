@@ -31,7 +31,7 @@ async def handle(request: DeleteTopicsRequest, context: RequestContext) -> Delet
             if message:
                 answer = DeleteTopicResp(op.topic, op.topic_id, ErrorCode.INVALID_REQUEST)
             else:
-                answer = await context.broker.delete_topic(op, span.context)
+                answer = await context.tenant.topics.delete(op, span.context)
             results.append(
                 DeletableTopicResult(
                     name=answer.topic or op.topic or nameless,

@@ -31,7 +31,7 @@ async def handle(
         message = f"endpoint type {request.endpoint_type} is not known"
         return _refusal(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, message)
     with context.child("gateway.kafka.describe_cluster") as span:
-        answer = await context.broker.describe_topics(DescribeTopics([]), span.context)
+        answer = await context.tenant.topics.describe(DescribeTopics([]), span.context)
     host, port = context.services.advertised
     asked = request.include_cluster_authorized_operations
     return DescribeClusterResponse(

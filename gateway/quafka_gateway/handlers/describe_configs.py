@@ -67,7 +67,7 @@ async def handle(
     names = [r.resource_name for r in request.resources if r.resource_type == ResourceType.TOPIC]
     results: list[DescribeConfigsResult] = []
     with context.child("gateway.kafka.describe_configs") as span:
-        topics = iter(await context.admin.describe_topic_configs(names, span.context))
+        topics = iter(await context.tenant.admin.describe_topic_configs(names, span.context))
         slices = Slices(_RESOURCES_PER_SLICE)
         for resource in request.resources:
             await slices.done()
@@ -124,7 +124,7 @@ async def _describe(
         raise _Refused(ErrorCode.INVALID_REQUEST, message)
     if kind == ResourceType.BROKER_LOGGER:
         return _loggers()
-    broker = (await context.admin.describe_broker(trace)).settings
+    broker = (await context.tenant.admin.describe_broker(trace)).settings
     if not name:
         return _cluster_wide(broker)
     config = context.services.config

@@ -10,8 +10,7 @@ from quafka_gateway.cluster.broker_link import BrokerLink, UnavailableError
 from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers.kafka_api import Api
 from quafka_gateway.handlers.order import Order, State
-from quafka_mesh_ops.errors import OpFailedError
-from quafka_mesh_ops.ops.probe import ProbeResp
+from quafka_mesh_ops.ops.probe import Probe, ProbeResp
 from quafka_proto.message import Versions
 from quafka_proto.schema.quafka import (
     DescribeGatewayRequest,
@@ -30,7 +29,7 @@ async def handle(
     """Ask every broker how it is, all at once; one that is away is hardly waited for."""
     with context.child("gateway.kafka.describe_gateway") as span:
         brokers = await asyncio.gather(
-            *(_broker(link, span.context) for link in context.admin.links)
+            *(_broker(link, span.context) for link in context.tenant.cluster.links)
         )
     runs = await asyncio.to_thread(version)
     return DescribeGatewayResponse(
@@ -52,10 +51,10 @@ async def _broker(link: BrokerLink, trace: TraceContext | None) -> GatewayBroker
     began = time.perf_counter()
     answer: ProbeResp | None = None
     # One that has just gone, or is just being connected, may be there in a moment.
-    patience = link.among_others(_ANSWER_SECONDS)
+    patience = link.wait_among_others(_ANSWER_SECONDS)
     if patience > 0:
-        with suppress(UnavailableError, OpFailedError):  # which is what is to be told
-            answer = await link.probe(trace, patience)
+        with suppress(UnavailableError):  # which is what is to be told
+            answer = await link.call(Probe(), trace, patience)
     seconds = time.perf_counter() - began
     counters = link.counters()
     found = GatewayBroker(

@@ -26,7 +26,7 @@ async def handle(
     """Ask the broker."""
     with context.child("gateway.kafka.describe_group_lag") as span:
         try:
-            answer = await context.coordinator.group_lag(GroupLag(request.groups), span.context)
+            answer = await context.tenant.groups.group_lag(GroupLag(request.groups), span.context)
         except UnavailableError as e:
             failed = [quafka.GroupLag(error_code=e.code, group_id=name) for name in request.groups]
             return DescribeGroupLagResponse(groups=failed)

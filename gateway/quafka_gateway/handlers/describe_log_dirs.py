@@ -30,7 +30,7 @@ async def handle(
     if request.topics is not None:
         wanted = partitions_of((each.topic, each.partitions) for each in request.topics)
     with context.child("gateway.kafka.describe_log_dirs") as span:
-        found = await context.admin.log_dirs(wanted, span.context)
+        found = await context.tenant.admin.log_dirs(wanted, span.context)
     return DescribeLogDirsResponse(results=[await _result(each) for each in found])
 
 

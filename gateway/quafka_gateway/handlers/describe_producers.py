@@ -26,7 +26,7 @@ async def handle(
     topics = partitions_of((topic.name, topic.partition_indexes) for topic in request.topics)
     asked = [PartitionOp(each.topic, index) for each in topics for index in each.partitions]
     with context.child("gateway.kafka.describe_producers") as span:
-        answers = iter(await context.admin.describe_producers(asked, span.context))
+        answers = iter(await context.tenant.admin.describe_producers(asked, span.context))
     return DescribeProducersResponse(
         topics=[
             TopicResponse(

@@ -32,7 +32,7 @@ async def handle(request: DescribeQuorumRequest, context: RequestContext) -> Des
     """Describe the quorum of the one topic that has any."""
     with context.child("gateway.kafka.describe_quorum") as span:
         try:
-            broker = await context.admin.describe_broker(span.context)
+            broker = await context.tenant.admin.describe_broker(span.context)
         except UnavailableError as e:
             return DescribeQuorumResponse(error_code=e.code, error_message=str(e))
     node, (host, port) = context.node_id, context.services.advertised

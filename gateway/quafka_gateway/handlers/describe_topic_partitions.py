@@ -48,7 +48,7 @@ async def handle(
         )
     question = DescribeTopics(names if request.topics else None)
     with context.child("gateway.kafka.describe_topic_partitions") as span:
-        found = (await context.broker.describe_topics(question, span.context)).topics
+        found = (await context.tenant.topics.describe(question, span.context)).topics
     every = not request.topics
     if every:
         found = found[bisect_left(found, first, key=lambda topic: topic.topic) :]

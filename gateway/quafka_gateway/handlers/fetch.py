@@ -50,7 +50,7 @@ _Pair = tuple[FetchOp, FetchOpResp]
 async def handle(request: FetchRequest, context: RequestContext) -> FetchResponse:
     """Read from each partition of the request, or of its session."""
     now = asyncio.get_running_loop().time
-    sessions = context.services.fetch_sessions
+    sessions = context.tenant.fetch_sessions
     wanted = await in_slices(requested_in_steps(request, context.version))
     fetch = sessions.begin(request, context.version, now(), context.client_host, wanted)
     if fetch.error:
@@ -84,7 +84,7 @@ async def read(op: FetchOps, context: RequestContext, span: Span) -> list[FetchO
     """One answer for each partition of the op; without partitions nobody is asked."""
     if not op.partitions:
         return []
-    return await context.services.reader.fetch(op, span.context)
+    return await context.tenant.reader.fetch(op, span.context)
 
 
 def _op(request: FetchRequest, partitions: list[FetchOp]) -> FetchOps:
@@ -163,7 +163,7 @@ def _produced_by(
 ) -> Iterator[TraceContext]:
     """Who wrote what is returned: as the broker knows, else as the records say."""
     for op, answer in zip(ops, answers, strict=True):
-        known = list(context.services.reader.produced_by(op, answer))
+        known = list(context.tenant.reader.produced_by(op, answer))
         yield from known
         if not known:
             for batch in answer.records[:MAX_LINKS]:

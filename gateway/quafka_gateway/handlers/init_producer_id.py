@@ -21,7 +21,7 @@ async def handle(request: InitProducerIdRequest, context: RequestContext) -> Ini
         return InitProducerIdResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
     op = InitProducerId(request.producer_id, request.producer_epoch)
     with context.child("gateway.kafka.init_producer_id") as span:
-        answer = await context.broker.init_producer_id(op, span.context)
+        answer = await context.tenant.topics.init_producer_id(op, span.context)
     return InitProducerIdResponse(
         error_code=answer.error_code,
         producer_id=answer.producer_id,

@@ -34,7 +34,7 @@ async def handle(request: JoinGroupRequest, context: RequestContext) -> JoinGrou
         knows_skip_assignment=context.version >= 9,
     )
     with context.child("gateway.kafka.join_group") as span:
-        answer = await context.coordinator.join_group(op, span.context)
+        answer = await context.tenant.groups.join_group(op, span.context)
     protocol = answer.protocol
     return JoinGroupResponse(
         error_code=answer.error_code,

@@ -17,7 +17,7 @@ async def handle(request: LeaveGroupRequest, context: RequestContext) -> LeaveGr
     else:
         leavers = [Leaver(m.member_id, m.group_instance_id or "") for m in request.members]
     with context.child("gateway.kafka.leave_group") as span:
-        answer = await context.coordinator.leave_group(
+        answer = await context.tenant.groups.leave_group(
             LeaveGroup(request.group_id, leavers), span.context
         )
     if context.version < 3:

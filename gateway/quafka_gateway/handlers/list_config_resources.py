@@ -49,7 +49,7 @@ API = Api(
 
 async def _names(kind: int, context: RequestContext, trace: TraceContext | None) -> list[str]:
     if kind == ResourceType.TOPIC:
-        answer = await context.broker.describe_topics(DescribeTopics(), trace)
+        answer = await context.tenant.topics.describe(DescribeTopics(), trace)
         return [topic.topic for topic in answer.topics]
     return (
         [str(context.node_id)] if kind in (ResourceType.BROKER, ResourceType.BROKER_LOGGER) else []

@@ -47,7 +47,7 @@ async def handle(request: ListOffsetsRequest, context: RequestContext) -> ListOf
         isolation_level=request.isolation_level,
     )
     with context.child(semconv.GATEWAY_LIST_OFFSETS) as span:
-        answers = iter(await context.broker.list_offsets(op, span.context))
+        answers = iter(await context.tenant.topics.list_offsets(op, span.context))
     return await in_slices(_response(request, answers, context.version))
 
 

@@ -33,7 +33,7 @@ async def handle(request: ListOffsetsRequest, context: RequestContext) -> ListOf
         ]
     )
     with context.child(semconv.GATEWAY_LIST_OFFSETS) as span:
-        answers = iter(await context.broker.list_offsets(op, span.context))
+        answers = iter(await context.tenant.topics.list_offsets(op, span.context))
     return ListOffsetsResponse(
         topics=[
             ListOffsetsTopicResponse(

@@ -47,7 +47,7 @@ async def handle(
     """Describe the topics asked for, and this gateway."""
     question = _question(request, context)
     with context.child("gateway.kafka.metadata") as span:
-        found = await context.broker.describe_topics(question, span.context)
+        found = await context.tenant.topics.describe(question, span.context)
     if not _is_long(found.topics):
         return await _answer(request, found, context)
 
@@ -65,7 +65,7 @@ async def handle(
         request.include_topic_authorized_operations,
         request.include_cluster_authorized_operations,
     )  # fmt: skip
-    return await context.services.response_cache.get(key, encode)
+    return await context.tenant.response_cache.get(key, encode)
 
 
 API = Api(

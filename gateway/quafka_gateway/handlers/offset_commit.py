@@ -39,7 +39,7 @@ async def handle(
         await in_slices(_offsets(request, by_id=context.version >= 10)),
     )
     with context.child("gateway.kafka.offset_commit") as span:
-        errors = await context.coordinator.commit_offsets(op, span.context)
+        errors = await context.tenant.groups.commit_offsets(op, span.context)
     response = await in_slices(_response(request, iter(errors)))
     if len(errors) <= _MANY:
         return response

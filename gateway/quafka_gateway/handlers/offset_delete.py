@@ -25,7 +25,7 @@ async def handle(request: OffsetDeleteRequest, context: RequestContext) -> Offse
         ],
     )
     with context.child("gateway.kafka.offset_delete") as span:
-        answer = await context.coordinator.delete_offsets(op, span.context)
+        answer = await context.tenant.groups.delete_offsets(op, span.context)
     if answer.error_code:
         return OffsetDeleteResponse(error_code=answer.error_code)
     errors = iter(answer.partitions)

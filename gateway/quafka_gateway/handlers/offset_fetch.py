@@ -147,4 +147,4 @@ async def _group(
 
 async def _ask(op: CommittedOffsets, context: RequestContext) -> CommittedOffsetsResp:
     with context.child("gateway.kafka.offset_fetch") as span:
-        return await context.coordinator.committed_offsets(op, span.context)
+        return await context.tenant.groups.committed_offsets(op, span.context)

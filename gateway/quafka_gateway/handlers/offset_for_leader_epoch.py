@@ -35,7 +35,7 @@ async def handle(
         )
     )
     with context.child("gateway.kafka.offset_for_leader_epoch") as span:
-        answers = iter(await context.broker.epoch_ends(op, span.context))
+        answers = iter(await context.tenant.topics.epoch_ends(op, span.context))
     return await in_slices(_response(request, answers))
 
 

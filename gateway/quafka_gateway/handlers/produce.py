@@ -92,7 +92,10 @@ async def _append(
     if context.version < _FIRST_WITH_ZSTD and any(map(_is_zstd, partitions)):
         return await _append_but_zstd(request, partitions, context, span)
     op = ProduceOps(partitions, acks=request.acks)
-    return await context.broker.produce(op, context.lane, request.timeout_ms / 1000, span.context)
+    tenant, timeout = context.tenant, request.timeout_ms / 1000
+    answers = await tenant.topics.produce(op, context.lane, timeout, span.context)
+    tenant.reader.produce_acknowledged(op, answers)
+    return answers
 
 
 async def _append_but_zstd(

@@ -25,5 +25,5 @@ async def partition_counts(
 ) -> dict[str, int]:
     """Return how many partitions each topic has. Unknown topics are left out."""
     asked = list(dict.fromkeys(names))
-    answer = await context.broker.describe_topics(DescribeTopics(asked), trace)
+    answer = await context.tenant.topics.describe(DescribeTopics(asked), trace)
     return {topic.topic: topic.partitions for topic in answer.topics if not topic.error_code}

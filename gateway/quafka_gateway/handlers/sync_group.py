@@ -25,7 +25,7 @@ async def handle(request: SyncGroupRequest, context: RequestContext) -> SyncGrou
         request.protocol_name,
     )
     with context.child("gateway.kafka.sync_group") as span:
-        answer = await context.coordinator.sync_group(op, span.context)
+        answer = await context.tenant.groups.sync_group(op, span.context)
     return SyncGroupResponse(
         error_code=answer.error_code,
         protocol_type=answer.protocol_type,

@@ -7,12 +7,13 @@ from typing import Any, cast
 
 import pytest
 
-from quafka_gateway.cluster import brokers_coordinator
+from quafka_gateway.cluster import groups
 from quafka_gateway.cluster.admin import Admin
 from quafka_gateway.cluster.broker_link import BrokerLink
-from quafka_gateway.cluster.brokers import Brokers
-from quafka_gateway.cluster.brokers_coordinator import BrokersCoordinator
+from quafka_gateway.cluster.cluster import Cluster
+from quafka_gateway.cluster.groups import Groups
 from quafka_gateway.cluster.routes import OrgRoutes, parse
+from quafka_gateway.cluster.topics import Topics
 from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers import alter_replica_log_dirs
 from quafka_mesh_ops.client import MeshClient
@@ -55,13 +56,13 @@ class Deaf:
         return await asyncio.get_running_loop().create_future()
 
 
-def links(*clients: object) -> list[BrokerLink]:
-    return [BrokerLink(cast(MeshClient, client), 1) for client in clients]
+def cluster(*clients: object) -> Cluster:
+    return Cluster([BrokerLink(cast(MeshClient, client), 1) for client in clients], ROUTES)
 
 
 async def test_administrators_wait_for_a_broker_once_in_a_row() -> None:
     away = Away()
-    admin = Admin(links(away, away), ROUTES)
+    admin = Admin(cluster(away, away))
     for _ in range(3):
         answer = await admin.create_partitions(CreatePartitions("t", 2, False), None)
         assert answer.error_code == ErrorCode.REQUEST_TIMED_OUT
@@ -73,11 +74,11 @@ async def test_administrators_wait_for_a_broker_once_in_a_row() -> None:
 
 async def test_topics_are_made_and_deleted_without_waiting_for_each() -> None:
     away = Away()
-    brokers = Brokers(links(away, away), ROUTES)
+    topics = Topics(cluster(away, away))
     for _ in range(2):
-        made = await brokers.create_topic(CreateTopic("t", 1), None)
+        made = await topics.create(CreateTopic("t", 1), None)
         assert made.error_code == ErrorCode.REQUEST_TIMED_OUT
-        gone = await brokers.delete_topic(DeleteTopic("t"), None)
+        gone = await topics.delete(DeleteTopic("t"), None)
         assert gone.error_code == ErrorCode.REQUEST_TIMED_OUT
     assert len(away.waits) == 1
 
@@ -86,6 +87,7 @@ class Context:
     """As much of a request's context as is looked at."""
 
     def __init__(self, admin: Admin) -> None:
+        self.tenant = self
         self.admin = admin
 
     def child(self, _name: str) -> Any:
@@ -93,7 +95,7 @@ class Context:
 
 
 async def test_replicas_at_a_broker_that_is_away_are_not_said_to_be_none() -> None:
-    admin = Admin(links(Away(), Away()), ROUTES)
+    admin = Admin(cluster(Away(), Away()))
     topic = AlterReplicaLogDirTopic(name="t", partitions=[0])
     request = AlterReplicaLogDirsRequest(dirs=[AlterReplicaLogDir(path="/x", topics=[topic])])
     context = cast(RequestContext, Context(admin))
@@ -107,11 +109,10 @@ async def test_replicas_at_a_broker_that_is_away_are_not_said_to_be_none() -> No
 async def test_a_commit_does_not_wait_for_the_one_before_without_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(brokers_coordinator, "SMALL_OP_SECONDS", 0.02)
-    home, other = links(Deaf(), Deaf())
-    coordinator = BrokersCoordinator(home, Brokers([other, home], ROUTES))
+    monkeypatch.setattr(groups, "SMALL_OP_SECONDS", 0.02)
+    coordinator = Groups(cluster(Deaf(), Deaf()))
     op = CommitOffsets("g", -1, "", "", [CommitOffset("t", 0, 1)])
-    first = asyncio.create_task(coordinator.commit_offsets(op, None))
+    first = asyncio.ensure_future(coordinator.commit_offsets(op, None))
     await asyncio.sleep(0)
     async with asyncio.timeout(5):
         assert await coordinator.commit_offsets(op, None) == [ErrorCode.NOT_COORDINATOR]

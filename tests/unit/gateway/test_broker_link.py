@@ -57,5 +57,5 @@ async def test_what_may_have_been_done_and_what_cannot_be_is_not(
 ) -> None:
     flaky = Flaky(failure)
     with pytest.raises(UnavailableError):
-        await link(flaky).ask(op, None, 5.0)
+        await link(flaky).call(op, None, 5.0)
     assert len(flaky.deadlines) == 1

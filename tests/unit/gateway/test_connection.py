@@ -9,16 +9,11 @@ from typing import cast
 import pytest
 
 from quafka_gateway.api import APIS
-from quafka_gateway.cluster.admin import Admin
 from quafka_gateway.cluster.broker_link import BrokerLink, UnavailableError
-from quafka_gateway.cluster.coordinator import Coordinator
-from quafka_gateway.cluster.routes import OrgRoutes, to_one
 from quafka_gateway.config import EdgeSettings
 from quafka_gateway.context import Services
 from quafka_gateway.edge import request_serving
 from quafka_gateway.edge.connection import KafkaConnection
-from quafka_gateway.fetch.reader import FetchReader
-from quafka_gateway.fetch.session import FetchSessions
 from quafka_gateway.handlers.kafka_api import AnyApi
 from quafka_gateway.memory import RequestMemory, ResponseMemory
 from quafka_mesh_ops.ops.leases import HoldLease, HoldLeaseResp
@@ -45,6 +40,7 @@ from quafka_proto.schema.produce import PartitionProduceData, ProduceRequest, To
 from quafka_telemetry import slices
 from quafka_telemetry.tracing import TraceContext, Tracer
 from tests.support.memory_transport import MemoryTransport
+from tests.support.tenants import tenant_over
 
 
 class HeldBroker:
@@ -88,19 +84,14 @@ class Client:
         self.memory = memory or RequestMemory(1 << 20)
         broker = cast(BrokerLink, self.broker)
         responses = ResponseMemory(1 << 20)
-        reader = FetchReader(broker, responses, cache_bytes=0, backfill_bytes=1 << 20)
         self.services = services = Services(
             apis,
-            broker,
-            Coordinator(broker),
+            tenant_over(broker, responses),
             ("localhost", 1),
             Tracer(),
             1 << 20,
             self.memory,
-            FetchSessions(slots=0, max_partitions=0, session_partitions=0),
             responses,
-            reader,
-            Admin([broker], OrgRoutes(to_one("broker:1"), 1)),
             EdgeSettings(),
         )
         self.closed: list[KafkaConnection] = []
@@ -265,7 +256,7 @@ async def test_a_long_answer_is_made_once_and_when_the_one_before_it_was_read(
 ) -> None:
     topics = ManyTopics()
     monkeypatch.setattr(client.broker, "describe_topics", topics, raising=False)
-    answers = client.services.response_cache
+    answers = client.services.tenant.response_cache
     client.connection.pause_writing()
     for number in range(1, 9):
         client.send(number, MetadataRequest(topics=None), 12)

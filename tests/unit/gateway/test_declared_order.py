@@ -15,14 +15,9 @@ from typing import Any, cast
 from quafka_broker.server import OPS
 from quafka_broker.state import BrokerState
 from quafka_gateway.api import APIS
-from quafka_gateway.cluster.admin import Admin
 from quafka_gateway.cluster.broker_link import BrokerLink
-from quafka_gateway.cluster.coordinator import Coordinator
-from quafka_gateway.cluster.routes import OrgRoutes, to_one
 from quafka_gateway.config import EdgeSettings
 from quafka_gateway.context import RequestContext, Services
-from quafka_gateway.fetch.reader import FetchReader
-from quafka_gateway.fetch.session import FetchSessions
 from quafka_gateway.handlers.order import Order, State
 from quafka_gateway.memory import RequestMemory, ResponseMemory
 from quafka_mesh_ops.client import MeshClient
@@ -57,6 +52,7 @@ from quafka_proto.schema import (
     transaction_admin,
 )
 from quafka_telemetry.tracing import NO_SPAN, Tracer
+from tests.support.tenants import tenant_over
 from tests.unit.broker.memory_disk import MemoryDisk
 from tests.unit.broker.tools import ORG, batch_of, context, running_state
 
@@ -389,25 +385,21 @@ async def _served() -> AsyncGenerator[tuple[DirectClient, RequestContext]]:
         client = DirectClient(state)
         link = BrokerLink(cast(MeshClient, client), ORG)
         responses = ResponseMemory(1 << 20)
-        reader = FetchReader(link, responses, cache_bytes=1 << 20, backfill_bytes=1 << 20)
+        tenant = tenant_over(link, responses, ORG, cache_bytes=1 << 20)
         services = Services(
             APIS,
-            link,
-            Coordinator(link),
+            tenant,
             ("localhost", 1),
             Tracer(),
             1 << 20,
             RequestMemory(1 << 20),
-            FetchSessions(slots=0, max_partitions=0, session_partitions=0),
             responses,
-            reader,
-            Admin([link], OrgRoutes(to_one("broker:1"), ORG)),
             EdgeSettings(),
         )
         try:
             yield client, RequestContext(services, 0, "test", 0, NO_SPAN, "/127.0.0.1")
         finally:
-            await reader.close()
+            await tenant.close()
 
 
 async def _ops_of(key: int) -> list[AnyOp]:

@@ -8,7 +8,6 @@ from typing import cast
 import pytest
 
 from quafka_gateway.api import APIS
-from quafka_gateway.config import EdgeSettings
 from quafka_gateway.context import Services
 from quafka_gateway.edge.connected_client import ConnectedClient
 from quafka_gateway.edge.request_trace import ConnectionTracing
@@ -21,6 +20,12 @@ from quafka_telemetry.sampling import FAILED, SLOW, EdgeSampling, Sampler
 API, HEADER = APIS[1], RequestHeader(1, 12, 42, "client")
 
 
+class Org:
+    """As much of a tenant as traces need."""
+
+    org_id = 7
+
+
 class Edge:
     """A connection's tracing that samples nothing, and the spans that come of it all the same."""
 
@@ -30,7 +35,7 @@ class Edge:
         tail = EdgeSampling(slow_seconds=0.5, failed=True)
         services = cast(Services, self)
         self.tracer = OtlpTracer(Sampler(0.0, True, tail), self._queue)
-        self.config = EdgeSettings(org_id=7)
+        self.tenant = Org()
         self.tracing = ConnectionTracing(services, ConnectedClient("127.0.0.1", 5, 3))
 
     def _take(self, spans: Sequence[RecordedSpan]) -> bool:

@@ -1,0 +1,212 @@
+"""Topics, their records and their producers: ops that go to the broker of each topic.
+
+An unavailable broker, or a lost answer, is a retriable Kafka error in every partition of that
+broker. If the table has one broker, ops that name topics raise `UnavailableError` instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import TypeVar
+
+from quafka_gateway.cluster.broker_link import (
+    RETURN_SECONDS,
+    SMALL_OP_SECONDS,
+    BrokerLink,
+    UnavailableError,
+)
+from quafka_gateway.cluster.catalog import UNKNOWN_BROKER
+from quafka_gateway.cluster.cluster import Cluster
+from quafka_mesh_ops.ops.group_offsets import ForgetTopic
+from quafka_mesh_ops.ops.offsets import (
+    EpochEnd,
+    EpochEndOpResp,
+    EpochEndOps,
+    ListOffsetsOpResp,
+    ListOffsetsOps,
+)
+from quafka_mesh_ops.ops.records import (
+    DeleteRecordsOpResp,
+    DeleteRecordsOps,
+    InitProducerId,
+    InitProducerIdResp,
+    ProduceOpResp,
+    ProduceOps,
+)
+from quafka_mesh_ops.ops.topics import (
+    CreateTopic,
+    CreateTopicResp,
+    DeleteTopic,
+    DeleteTopicResp,
+    DescribeTopics,
+    DescribeTopicsResp,
+)
+from quafka_proto.errors import ErrorCode
+from quafka_telemetry.tracing import TraceContext
+
+SmallOp = TypeVar("SmallOp", ListOffsetsOps, EpochEndOps, DeleteRecordsOps)
+T = TypeVar("T")
+
+
+class Topics:
+    """One method per op. Answers about partitions are in the order of the op's partitions."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._only = cluster.only
+
+    # --- partitions -------------------------------------------------------------------------
+
+    def produce(
+        self, op: ProduceOps, lane: int, timeout: float, trace: TraceContext | None
+    ) -> Awaitable[list[ProduceOpResp]]:
+        """Append; see `BrokerLink.produce`. Ops on one `lane` reach each log in call order."""
+        if self._only is not None:
+            return self._only.produce(op, lane, timeout, trace)
+
+        def call(link: BrokerLink, part: ProduceOps) -> Awaitable[list[ProduceOpResp]]:
+            return link.produce(part, lane, timeout, trace)
+
+        def failed(code: int) -> ProduceOpResp:
+            return ProduceOpResp(base_offset=-1, error_code=code, log_start_offset=-1)
+
+        return self._cluster.spread_partitions(op, call, failed, trace)
+
+    async def list_offsets(
+        self, op: ListOffsetsOps, trace: TraceContext | None
+    ) -> list[ListOffsetsOpResp]:
+        """Resolve earliest, latest and timestamps to offsets."""
+
+        async def call(link: BrokerLink, part: ListOffsetsOps) -> list[ListOffsetsOpResp]:
+            return (await link.call(part, trace)).partitions
+
+        def failed(code: int) -> ListOffsetsOpResp:
+            return ListOffsetsOpResp(-1, error_code=code)
+
+        return await self._call(op, call, failed, trace)
+
+    async def epoch_ends(self, op: EpochEndOps, trace: TraceContext | None) -> list[EpochEndOpResp]:
+        """Where leader epochs end."""
+
+        async def call(link: BrokerLink, part: EpochEndOps) -> list[EpochEndOpResp]:
+            return (await link.call(part, trace)).partitions
+
+        def failed(code: int) -> EpochEndOpResp:
+            return EpochEndOpResp(EpochEnd(-1, -1), code)
+
+        return await self._call(op, call, failed, trace)
+
+    async def delete_records(
+        self, op: DeleteRecordsOps, trace: TraceContext | None
+    ) -> list[DeleteRecordsOpResp]:
+        """Move log starts, durably."""
+
+        async def call(link: BrokerLink, part: DeleteRecordsOps) -> list[DeleteRecordsOpResp]:
+            return (await link.call(part, trace)).partitions
+
+        def failed(code: int) -> DeleteRecordsOpResp:
+            return DeleteRecordsOpResp(-1, code)
+
+        return await self._call(op, call, failed, trace)
+
+    async def _call(
+        self,
+        op: SmallOp,
+        call: Callable[[BrokerLink, SmallOp], Awaitable[list[T]]],
+        failed: Callable[[int], T],
+        trace: TraceContext | None,
+    ) -> list[T]:
+        async def answers(link: BrokerLink, part: SmallOp) -> list[T]:
+            try:
+                return await call(link, part)
+            except UnavailableError as e:
+                code = e.code_or(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+                return [failed(code)] * len(part.partitions)
+
+        if self._only is not None:
+            return await answers(self._only, op)
+        return await self._cluster.spread_partitions(op, answers, failed, trace)
+
+    # --- topics -----------------------------------------------------------------------------
+
+    def describe(
+        self, op: DescribeTopics, trace: TraceContext | None
+    ) -> Awaitable[DescribeTopicsResp]:
+        """Topics of all brokers as one list. The list may be shared: do not change it."""
+        if self._only is not None:
+            return self._only.describe_topics(op, trace)
+        return self._cluster.catalog.describe(op, trace)
+
+    async def create(self, op: CreateTopic, trace: TraceContext | None) -> CreateTopicResp:
+        """Create one topic, durably, at the broker that its name is routed to."""
+        link = self._cluster.link_of(op.topic)
+        try:
+            return await link.call(op, trace, self._patience(link))
+        except UnavailableError as e:
+            return CreateTopicResp(b"", -1, self._code(e), str(e))
+
+    async def delete(self, op: DeleteTopic, trace: TraceContext | None) -> DeleteTopicResp:
+        """Delete one topic, durably, with the offsets that groups have committed in it."""
+        (broker,) = await self._cluster.catalog.brokers_of([(op.topic, op.topic_id)], trace)
+        if broker == UNKNOWN_BROKER:
+            return DeleteTopicResp(op.topic, op.topic_id, ErrorCode.REQUEST_TIMED_OUT)
+        link = self._cluster.links[broker]
+        try:
+            answer = await link.call(op, trace, self._patience(link))
+        except UnavailableError as e:
+            return DeleteTopicResp(op.topic, op.topic_id, self._code(e))
+        if not answer.error_code:
+            self._cluster.catalog.remove(answer.topic)
+            await self._remove_offsets(link, answer, trace)
+        return answer
+
+    async def _remove_offsets(
+        self, link: BrokerLink, deleted: DeleteTopicResp, trace: TraceContext | None
+    ) -> None:
+        """The home broker keeps the offsets of all topics. If it misses the deletion, the offsets
+        are never shown, and retention removes them."""
+        home = self._cluster.home
+        if link is not home and home.connected:
+            with suppress(UnavailableError):
+                await home.call(ForgetTopic(deleted.topic, deleted.topic_id), trace, RETURN_SECONDS)
+
+    def _patience(self, link: BrokerLink) -> float:
+        return link.wait_once(SMALL_OP_SECONDS) if self._only is None else SMALL_OP_SECONDS
+
+    def _code(self, error: UnavailableError) -> int:
+        """The error code of a topic. Raises the error if the only broker did not answer."""
+        if self._only is not None and error.unanswered:
+            raise error
+        return error.code_or(ErrorCode.REQUEST_TIMED_OUT)
+
+    # --- producers --------------------------------------------------------------------------
+
+    async def init_producer_id(
+        self, op: InitProducerId, trace: TraceContext | None
+    ) -> InitProducerIdResp:
+        """A new producer id, or the next epoch of one. No two brokers assign the same id.
+
+        Raises:
+            UnavailableError: no broker answers.
+        """
+        home = self._cluster.home
+        if self._only is None:
+            others = [link for link in self._cluster.links if link is not home]
+            for link in [home, *others]:
+                if link.connected:
+                    # An id that was assigned and got lost does no harm.
+                    with suppress(UnavailableError):
+                        return await _init_producer_id(link, op, trace)
+        return await _init_producer_id(home, op, trace)
+
+
+async def _init_producer_id(
+    link: BrokerLink, op: InitProducerId, trace: TraceContext | None
+) -> InitProducerIdResp:
+    try:
+        return await link.call(op, trace)
+    except UnavailableError as e:
+        if e.unanswered:
+            raise
+        return InitProducerIdResp(-1, -1, e.code)

@@ -1,0 +1,105 @@
+"""One org, as this gateway serves it: its id and name, routes and brokers, caches and limits.
+
+Only a tenant knows the org's id: everything that belongs to one org is made here. Records,
+fetch sessions and encoded responses are cached per tenant, so no cache key needs the org.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from quafka_gateway.cluster.admin import Admin
+from quafka_gateway.cluster.broker_link import BrokerLink
+from quafka_gateway.cluster.cluster import Cluster
+from quafka_gateway.cluster.groups import Groups
+from quafka_gateway.cluster.routes import OrgRoutes, Route
+from quafka_gateway.cluster.topics import Topics
+from quafka_gateway.fetch.cluster_reader import ClusterReader
+from quafka_gateway.fetch.reader import FetchReader
+from quafka_gateway.fetch.session import FetchSessions
+from quafka_gateway.memory import ResponseMemory
+from quafka_gateway.responses.response_cache import ResponseCache
+from quafka_mesh_ops.client import MeshClient
+from quafka_telemetry.tracing import Tracer
+
+_CACHED_RESPONSE_BYTES = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class TenantLimits:
+    """What one org may hold of a gateway's memory.
+
+    Attributes:
+        fetch_sessions: the most at a time; 0: none.
+        fetch_cache_bytes: record batches kept for further consumers; 0: none.
+        fetch_backfill_bytes: read from the brokers at a time for consumers that lag.
+        session_partitions: the most in one fetch session; each holds some 400 bytes.
+        all_sessions_partitions: the most in all fetch sessions together.
+    """
+
+    fetch_sessions: int
+    fetch_cache_bytes: int
+    fetch_backfill_bytes: int
+    session_partitions: int = 100_000
+    all_sessions_partitions: int = 400_000
+
+
+class Tenant:
+    """One org.
+
+    Attributes:
+        org_id: the org's id on the mesh and in traces.
+        name: the org as operators see it.
+        cluster: the links to the org's brokers, by its routes.
+        topics: ops on topics, records and producers.
+        groups: ops on consumer groups and their offsets.
+        admin: administrators' ops.
+        reader: reads partitions, from memory or from their broker.
+        fetch_sessions: of all clients of the org; they outlive connections.
+        response_cache: long responses that many clients of the org are given.
+    """
+
+    __slots__ = (
+        "admin", "cluster", "fetch_sessions", "groups", "name", "org_id", "reader",
+        "response_cache", "topics",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        org_id: int,
+        cluster: Cluster,
+        limits: TenantLimits,
+        memory: ResponseMemory,
+        tracer: Tracer,
+    ) -> None:
+        self.org_id = org_id
+        self.name = str(org_id)
+        self.cluster = cluster
+        self.topics = Topics(cluster)
+        self.groups = Groups(cluster)
+        self.admin = Admin(cluster)
+        cache_bytes = limits.fetch_cache_bytes // len(cluster.links)
+        self.reader = ClusterReader(
+            cluster,
+            [
+                FetchReader(link, memory, cache_bytes, limits.fetch_backfill_bytes, tracer)
+                for link in cluster.links
+            ],
+        )
+        self.fetch_sessions = FetchSessions(
+            limits.fetch_sessions, limits.all_sessions_partitions, limits.session_partitions
+        )
+        self.response_cache = ResponseCache(_CACHED_RESPONSE_BYTES, memory)
+
+    async def close(self) -> None:
+        """Stop reading ahead and let the leases go."""
+        await self.reader.close()
+
+
+def routed_cluster(
+    org_id: int, table: Sequence[Route], client_of: Callable[[str], MeshClient]
+) -> Cluster:
+    """The cluster that an org sees through the route table; `client_of` an address is shared."""
+    routes = OrgRoutes(table, org_id)
+    return Cluster([BrokerLink(client_of(each), org_id) for each in routes.brokers], routes)
