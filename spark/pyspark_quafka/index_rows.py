@@ -12,8 +12,9 @@ from pyspark_quafka.errors import QuafkaError
 from quafka_objects.store import ObjectStore
 from quafka_proto.log_format import INDEX_ROW, INDEX_ROW_SIZE, ROW_CRC_AT
 from quafka_proto.records import crc32c
-from quafka_proto.snapshot_format import ZONE, Piece
+from quafka_proto.snapshot_format import Piece
 from quafka_proto.varints import Bytes, Longs
+from quafka_proto.zone_format import ZONE
 
 _ROW = np.dtype(INDEX_ROW.columns)
 ZONES = np.dtype(ZONE.joined("key", "topic_hash", "generation").columns)

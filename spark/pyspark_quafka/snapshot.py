@@ -21,11 +21,11 @@ from quafka_proto.errors import Malformed
 from quafka_proto.snapshot_format import (
     SNAPSHOTS,
     Manifest,
-    check_zones,
     decode_manifest,
     is_snapshot_id,
     manifest_path,
 )
+from quafka_proto.zone_format import check_zones
 
 _READERS = 16
 

@@ -19,10 +19,10 @@ from quafka_proto.snapshot_format import (
     Partition,
     Topic,
     decode_manifest,
-    decode_zones,
     manifest_path,
     snapshot_ids,
 )
+from quafka_proto.zone_format import decode_zones
 
 Read = Callable[[str], bytes]
 """The whole file at a path below DEST."""

@@ -27,10 +27,9 @@ from quafka_proto.snapshot_format import (
     Piece,
     Topic,
     encode_manifest,
-    encode_zones,
     manifest_path,
-    zones_of,
 )
+from quafka_proto.zone_format import encode_zones, zones_of
 
 SALT = 7_000
 

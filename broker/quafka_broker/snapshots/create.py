@@ -33,11 +33,10 @@ from quafka_proto.snapshot_format import (
     Manifest,
     Piece,
     Segment,
-    ZoneBuilder,
     encode_manifest,
-    encode_zones,
     manifest_path,
 )
+from quafka_proto.zone_format import ZoneBuilder, encode_zones
 
 _MAX_PIECES = 16  # of a segment that grows; then it is copied as one
 _ROWS_PER_READ = 8192

@@ -20,14 +20,8 @@ from quafka_proto.log_format import (
     check_file_header,
     decode_row,
 )
-from quafka_proto.snapshot_format import (
-    Manifest,
-    Partition,
-    Piece,
-    Topic,
-    ZoneBuilder,
-    decode_zones,
-)
+from quafka_proto.snapshot_format import Manifest, Partition, Piece, Topic
+from quafka_proto.zone_format import ZoneBuilder, decode_zones
 
 _ROWS_PER_READ = 4096
 _READ_BYTES = 8 << 20

@@ -24,7 +24,7 @@ from quafka_proto.log_format import (
     FileHeader,
     check_file_header,
 )
-from quafka_proto.snapshot_format import ZoneBuilder, decode_zones, encode_zones
+from quafka_proto.zone_format import ZoneBuilder, decode_zones, encode_zones
 
 ZONES = "zones"
 _PART = ".part"

@@ -25,7 +25,8 @@ from quafka_broker.wal.epoch_file import SKIPPED
 from quafka_mesh_ops.ops.records import ProduceOp
 from quafka_proto.errors import ErrorCode
 from quafka_proto.record_codec import iter_records
-from quafka_proto.snapshot_format import Manifest, decode_manifest, decode_zones, encode_manifest
+from quafka_proto.snapshot_format import Manifest, decode_manifest, encode_manifest
+from quafka_proto.zone_format import decode_zones
 from quafka_telemetry.startup import StartupError
 from tests.unit.broker.snapshot_tools import (
     CopyingDestination,

@@ -48,13 +48,8 @@ from quafka_mesh_ops.ops.snapshots import (
 )
 from quafka_proto.errors import ErrorCode, Malformed
 from quafka_proto.log_format import FILE_HEADER_SIZE, INDEX_ROW_SIZE, IndexRow, decode_row
-from quafka_proto.snapshot_format import (
-    Manifest,
-    ZoneBuilder,
-    decode_zones,
-    encode_zones,
-    manifest_path,
-)
+from quafka_proto.snapshot_format import Manifest, manifest_path
+from quafka_proto.zone_format import ZoneBuilder, decode_zones, encode_zones
 from quafka_telemetry.startup import StartupError
 from tests.support.snapshot_reader import in_folder, manifests, values
 from tests.unit.broker.snapshot_tools import (

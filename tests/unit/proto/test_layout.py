@@ -16,7 +16,7 @@ from quafka_proto.log_format import (
     ROW_CRC_AT,
 )
 from quafka_proto.records import BATCH_HEADER, BATCH_HEADER_SIZE, LENGTH_FROM, PATCHED_SIZE
-from quafka_proto.snapshot_format import ZONE, ZONE_SIZE, ZONES_HEADER_SIZE
+from quafka_proto.zone_format import ZONE, ZONE_SIZE, ZONES_HEADER_SIZE
 
 LAYOUT = Layout(magic="2s", small="b", unused="3x", number="i", wide="Q", key="4s", crc="I")
 VALUES = (b"QK", -3, -70_000, 1 << 40, b"\x01\x02\x03\x04", 0xDEADBEEF)

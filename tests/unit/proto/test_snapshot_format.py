@@ -15,13 +15,11 @@ from quafka_proto.snapshot_format import (
     Segment,
     Topic,
     decode_manifest,
-    decode_zones,
     encode_manifest,
-    encode_zones,
     manifest_path,
     snapshot_ids,
-    zones_of,
 )
+from quafka_proto.zone_format import decode_zones, encode_zones, zones_of
 
 ID = "1795269300-20261121T135500Z"
 PIECE = Piece(
