@@ -17,7 +17,7 @@ from quafka_telemetry.sampling import EdgeSampling, OrgRatio
 
 
 class AddressLimit(NamedTuple):
-    """How many connections one IP address may have."""
+    """The most connections that one IP address may have."""
 
     host: str
     most: int
@@ -30,7 +30,7 @@ def parse_address_limits(text: str) -> tuple[AddressLimit, ...]:
     """Read "192.0.2.1:100,[2001:db8::1]:0".
 
     Raises:
-        ValueError: a part is no IP address with a number of 0 or more.
+        ValueError: a part is not an IP address with a number of 0 or more.
     """
     return tuple(_address_limit(part.strip()) for part in text.split(",") if part.strip())
 
@@ -45,23 +45,24 @@ def _address_limit(text: str) -> AddressLimit:
 
 @dataclass(frozen=True, kw_only=True)
 class EdgeSettings(OpsSettings):
-    """What Kafka clients see."""
+    """The settings that Kafka clients notice; DescribeConfigs lists them."""
 
     listen: str = setting(
         "127.0.0.1:9092", "TCP address for Kafka clients; port 0 takes a free one",
         settings.address, settings.ADDRESS,
     )  # fmt: skip
     advertised_listener: str = setting(
-        "", "address that clients are told to connect to; default: the listen address, by host "
-        "name where that is all interfaces", settings.optional_address, settings.ADDRESS,
+        "", "address that clients connect to, as Metadata returns it; default: the listen "
+        "address, or this host's name where the listen address is all interfaces",
+        settings.optional_address, settings.ADDRESS,
     )  # fmt: skip
     node_id: int = setting(
-        0, "the broker id that clients see; gateways that share an advertised address share it",
+        0, "broker id that clients see; gateways with the same advertised address need the same id",
         settings.whole(0, (1 << 31) - 1), "0 to 2147483647",
     )  # fmt: skip
     workers: int = setting(
-        1, "gateway processes that share the listen address; limits in bytes and clients are each "
-        "one's own", settings.whole(1, 64), "1 to 64",
+        1, "gateway processes that share the listen address; each process has its own limits of "
+        "bytes and clients", settings.whole(1, 64), "1 to 64",
     )  # fmt: skip
     org_id: int = setting(
         1, "the org whose topics this gateway serves", settings.whole(1, 0xFFFFFFFF),
@@ -72,94 +73,97 @@ class EdgeSettings(OpsSettings):
         "1024 to 104857600",
     )  # fmt: skip
     socket_request_stall_ms: int = setting(
-        60_000, "a client that has begun to send a request may pause for so long, in ms",
+        60_000, "longest pause of a client in the middle of sending a request, in ms",
         settings.whole(1_000, 86_400_000), "1000 to 86400000",
     )  # fmt: skip
     socket_response_stall_ms: int = setting(
-        600_000, "a client may leave an answer unread for so long, in ms; only seconds while "
-        "queued.max.response.bytes are held", settings.whole(1_000, 86_400_000),
+        600_000, "longest time for which a client may leave a response unread, in ms; a few "
+        "seconds while queued.max.response.bytes are buffered", settings.whole(1_000, 86_400_000),
         "1000 to 86400000",
     )  # fmt: skip
     socket_min_bytes_per_second: int = setting(
-        16_384, "a client must send a request, and read an answer, at so many bytes a second",
+        16_384, "slowest rate, in bytes per second, at which a client may send a request or read "
+        "a response",
         settings.whole(1, 1 << 30), "1 to 1073741824",
     )  # fmt: skip
     max_partitions_per_request: int = setting(
         20_000,
-        "most partitions that one CreateTopics request may ask for (a topic without a number "
-        "counts as one), and that one Metadata request may create",
+        "most partitions that one CreateTopics or Metadata request may create; in CreateTopics a "
+        "topic without a number of partitions counts as one",
         settings.whole(1, 10_000_000), "1 to 10000000",
     )  # fmt: skip
     queued_max_request_bytes: int = setting(
         512 << 20,
-        "bytes of requests held at a time, of all clients together; above it nobody is read from",
+        "request bytes buffered for all clients together; above it no client is read from",
         settings.whole(1 << 20, 1 << 40),
         "1048576 to 1099511627776",
     )
     queued_max_request_bytes_per_ip: int = setting(
         256 << 20,
-        "bytes of requests held at a time of the clients at one address, but at least "
-        "socket.request.max.bytes",
+        "request bytes buffered for the clients at one address; at least socket.request.max.bytes",
         settings.whole(1 << 20, 1 << 40),
         "1048576 to 1099511627776",
     )
     max_incremental_fetch_session_cache_slots: int = setting(
-        1_000, "fetch sessions at a time; 0: none", settings.whole(0, 1_000_000), "0 to 1000000"
+        1_000,
+        "most fetch sessions at a time; 0 turns them off",
+        settings.whole(0, 1_000_000),
+        "0 to 1000000",
     )
     queued_max_response_bytes: int = setting(
         256 << 20,
-        "bytes of answers held at a time, of all clients together; near it fetches are given less",
+        "response bytes buffered for all clients together; near it fetches return fewer bytes",
         settings.whole(1 << 20, 1 << 40),
         "1048576 to 1099511627776",
     )
     fetch_cache_bytes: int = setting(
-        128 << 20, "bytes of record batches kept in memory for further consumers",
+        128 << 20, "bytes of record batches cached in memory for other consumers",
         settings.whole(0, 1 << 40), "0 to 1099511627776",
     )  # fmt: skip
     fetch_backfill_bytes: int = setting(
         4 << 20,
-        "bytes that are read from the broker at a time for consumers that are behind",
+        "bytes per read from the broker for consumers that lag",
         settings.whole(1 << 20, 1 << 30),
         "1048576 to 1073741824",
     )
     max_connections: int = setting(
-        4_096, "clients at a time", settings.whole(1, 1_000_000), "1 to 1000000"
+        4_096, "most client connections", settings.whole(1, 1_000_000), "1 to 1000000"
     )
     max_connections_per_ip: int = setting(
-        2_048, "clients at a time from one address", settings.whole(0, (1 << 31) - 1),
+        2_048, "most client connections from one address", settings.whole(0, (1 << 31) - 1),
         "0 to 2147483647",
     )  # fmt: skip
     max_connections_per_ip_overrides: tuple[AddressLimit, ...] = setting(
-        (), "the same for some addresses", parse_address_limits,
+        (), "max.connections.per.ip of single addresses", parse_address_limits,
         "address:number, separated by commas",
     )  # fmt: skip
     connections_max_idle_ms: int = setting(
-        600_000, "a connection without a request for so long is closed, in ms",
+        600_000, "a connection without a request for this long is closed, in ms",
         settings.whole(1_000, (1 << 31) - 1), "1000 to 2147483647",
     )  # fmt: skip
     trace_org_ratios: tuple[OrgRatio, ...] = setting(
         (),
-        "which share of an org's requests is traced, where not that of OTEL_TRACES_SAMPLER_ARG",
+        "share of an org's requests that is traced; other orgs: OTEL_TRACES_SAMPLER_ARG",
         sampling.parse_org_ratios,
         "org=ratio, separated by commas; ratios from 0.0 to 1.0",
     )
     trace_spans_per_second: int = setting(
-        1_000, "most spans that a gateway process begins; beyond it, requests are not traced; 0: "
-        "no bound", settings.whole(0, 1_000_000), "0 to 1000000",
+        1_000, "most spans per second that a gateway process starts; above it requests are not "
+        "traced; 0: no limit", settings.whole(0, 1_000_000), "0 to 1000000",
     )  # fmt: skip
     trace_slow_ms: int = setting(
-        500, "a request that was not sampled is traced all the same if it takes as long, without "
-        "the time for which it was parked; 0: none is", settings.whole(0, 3_600_000),
+        500, "a request that was not sampled is traced after all if it takes this long, without "
+        "the time parked; 0: never", settings.whole(0, 3_600_000),
         "0 to 3600000",
     )  # fmt: skip
     trace_failed: bool = setting(
-        True, "trace a request that was not sampled if it is answered an error",
+        True, "trace a request that was not sampled if its response has an error",
         settings.boolean, "true, false",
     )  # fmt: skip
 
     @property
     def sampling(self) -> EdgeSampling:
-        """What the settings say of traces."""
+        """The settings about traces."""
         return EdgeSampling(
             dict(self.trace_org_ratios),
             self.trace_spans_per_second,
@@ -173,11 +177,11 @@ class GatewayConfig(EdgeSettings):
     """All settings of `quafka gateway`."""
 
     mesh_peers: tuple[str, ...] = setting(
-        (), "mesh address of the broker, where there is one", settings.addresses, "one host:port"
+        (), "mesh address of the only broker", settings.addresses, "one host:port"
     )
     mesh_routes: tuple[Route, ...] = setting(
-        (), "which broker has which topics, where there are several; the first rule that matches "
-        "counts", routes.parse,
+        (), "which broker has which topics, for several brokers; the first rule that matches "
+        "decides", routes.parse,
         "[org/]pattern=host:port, separated by commas; the last pattern is *, without an org",
     )  # fmt: skip
     mesh_allow: tuple[NodeId, ...] = setting(
@@ -189,12 +193,12 @@ class GatewayConfig(EdgeSettings):
     mesh_allowed_file: Path | None = settings.mesh_allowed_file_setting()
     node_key: Path = setting(
         Path("./quafka-gateway/node.key"),
-        "file of this node's key, made if missing",
+        "file of this node's key; created if missing",
         settings.path,
         "a path",
     )
     listen_shared: bool = setting(
-        False, "whether further gateways on this host may have the same listen address",
+        False, "whether other gateways on this host may use the same listen address",
         settings.boolean, "true, false",
     )  # fmt: skip
     mesh_datagram_size: int | None = settings.mesh_datagram_size_setting()

@@ -1,4 +1,4 @@
-"""What a gateway counts of its clients and their requests: plain numbers, added to in passing."""
+"""Counters of a gateway's connections and requests: plain integers, read at scrape time."""
 
 from __future__ import annotations
 
@@ -10,17 +10,19 @@ from typing import NamedTuple
 from quafka_telemetry.metrics import Histogram
 
 SLOW_REQUESTS = 100
-"""So many are remembered."""
+"""How many of the latest slow requests are kept."""
 
 
 class SlowRequest(NamedTuple):
-    """One that took long.
+    """A request that took long.
 
     Attributes:
-        at: Unix time of its end.
-        seconds: how long it took, without `parked`.
-        errors: Kafka's error codes in its answer.
-        trace_id: 32 hex digits; "" where it was not sampled.
+        at: Unix time of the request's end.
+        peer: the client's address with its port.
+        seconds: how long the request took, without `parked`.
+        parked: seconds for which a broker parked the request.
+        errors: Kafka's error codes in the response.
+        trace_id: 32 hex digits; "" where the request was not sampled.
     """
 
     at: float
@@ -35,7 +37,7 @@ class SlowRequest(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class ApiStats:
-    """One API's requests. `seconds` has no time in it for which they were parked."""
+    """The requests of one API. `seconds` does not include the time parked."""
 
     requests: int = 0
     errors: dict[int, int] = field(default_factory=dict[int, int])
@@ -45,10 +47,10 @@ class ApiStats:
 
 @dataclass(slots=True, eq=False)
 class GatewayStats:
-    """Of one gateway, since its start."""
+    """Counters of one gateway since its start."""
 
     slow_seconds: float = 0.5
-    """From here on a request is remembered."""
+    """Requests that take at least this long are kept in `slow`."""
     received: int = 0
     sent: int = 0
     accepted: int = 0
@@ -58,7 +60,10 @@ class GatewayStats:
     slow: deque[SlowRequest] = field(default_factory=lambda: deque(maxlen=SLOW_REQUESTS))
 
     def count_request(self, api: str, errors: Iterable[int], seconds: float, parked: float) -> bool:
-        """A request was answered after so many seconds, and `parked` more; whether it was slow."""
+        """Count an answered request; return whether it was slow.
+
+        `seconds` is the request's duration without the `parked` seconds.
+        """
         stats = self.apis.get(api)
         if stats is None:
             stats = self.apis[api] = ApiStats()

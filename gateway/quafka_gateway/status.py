@@ -1,4 +1,4 @@
-"""What a gateway's `/statusz` shows."""
+"""The sections of a gateway's `/statusz`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def sections(
     peers: Callable[[], list[PeerCounters]],
     trace_url: str,
 ) -> Iterator[Section]:
-    """Of a gateway that serves."""
+    """Yield the sections of a gateway that serves clients."""
     stats = services.stats
     yield _clients(services, listener)
     yield _fetches(services, readers)
@@ -47,15 +47,15 @@ def _clients(services: Services, listener: Listener) -> Facts:
     return Facts(
         "Clients",
         [
-            ("told to connect to", text(f"{host}:{port}")),
-            ("connected", count(listener.connections)),
-            ("may be connected", count(listener.max_connections)),
-            ("refused above that", count(stats.refused, bad=stats.refused > 0)),
-            ("closed for what they sent", count(stats.malformed)),
-            ("received from them", size(stats.received)),
-            ("sent to them", size(stats.sent)),
-            ("held of requests", size(services.request_memory.held)),
-            ("held of answers", size(services.response_memory.held)),
+            ("advertised address", text(f"{host}:{port}")),
+            ("connections", count(listener.connections)),
+            ("connection limit", count(listener.max_connections)),
+            ("refused above the limit", count(stats.refused, bad=stats.refused > 0)),
+            ("protocol errors", count(stats.malformed)),
+            ("bytes received", size(stats.received)),
+            ("bytes sent", size(stats.sent)),
+            ("request bytes buffered", size(services.request_memory.held)),
+            ("response bytes buffered", size(services.response_memory.held)),
         ],
     )
 
@@ -65,13 +65,16 @@ def _fetches(services: Services, readers: Sequence[FetchReader]) -> Facts:
     return Facts(
         "Fetches",
         [
-            ("answered from memory", count(sum(reader.hits for reader in readers))),
-            ("read first", count(sum(reader.misses for reader in readers))),
-            ("left to the broker", count(sum(reader.polls for reader in readers))),
-            ("parked now", count(sum(reader.parked for reader in readers))),
-            ("kept in memory", size(sum(reader.cached_bytes for reader in readers))),
+            ("answered from the cache", count(sum(reader.hits for reader in readers))),
+            (
+                "read from the broker, then answered",
+                count(sum(reader.misses for reader in readers)),
+            ),
+            ("passed to the broker", count(sum(reader.polls for reader in readers))),
+            ("parked at the broker now", count(sum(reader.parked for reader in readers))),
+            ("cached bytes", size(sum(reader.cached_bytes for reader in readers))),
             ("fetch sessions", count(len(sessions))),
-            ("partitions in them", count(sessions.partitions)),
+            ("partitions in fetch sessions", count(sessions.partitions)),
         ],
     )
 
@@ -90,13 +93,13 @@ def _requests(stats: GatewayStats) -> Table:
 
 def _slow(stats: GatewayStats, trace_url: str) -> Table:
     return Table(
-        f"Slow requests: {stats.slow_seconds:g} s or longer, parked time aside",
+        f"Slow requests: {stats.slow_seconds:g} s or longer, without parked time",
         ("ended", "API", "client", "address", "took", "parked", "errors", "trace"),
-        (_of_slow(each, trace_url) for each in reversed(list(stats.slow))),
+        (_slow_row(each, trace_url) for each in reversed(list(stats.slow))),
     )
 
 
-def _of_slow(each: SlowRequest, trace_url: str) -> tuple[Cell, ...]:
+def _slow_row(each: SlowRequest, trace_url: str) -> tuple[Cell, ...]:
     errors = ", ".join(map(ErrorCode.name_of, each.errors))
     return (
         moment(each.at),
