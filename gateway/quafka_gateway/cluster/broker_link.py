@@ -31,7 +31,7 @@ RETURN_SECONDS = 1.0
 """How long an op waits for a broker that has just disconnected, if other brokers can answer."""
 # A restarted broker is back within this time, so its consumers see latency and no error.
 _FETCH_GRACE_SECONDS = 5.0
-_PRODUCE_SECONDS = (1.0, 30.0)
+_SHORTEST_PRODUCE_SECONDS, _LONGEST_PRODUCE_SECONDS = 1.0, 30.0
 # Long enough for a restart; requests to other brokers must not wait longer for a lost one.
 _RESTARTED_SECONDS = 2.0
 _VAIN_SECONDS = 0.25  # the mesh client finds a broker that is back within about this time
@@ -121,11 +121,13 @@ class BrokerLink:
                 there. librdkafka takes that as proof that none of them is in the log, and stores
                 the first one again under another epoch.
         """
-        low, high = _PRODUCE_SECONDS
-        deadline = min(max(timeout, low), high)
+        if timeout < _SHORTEST_PRODUCE_SECONDS:
+            timeout = _SHORTEST_PRODUCE_SECONDS
+        elif timeout > _LONGEST_PRODUCE_SECONDS:
+            timeout = _LONGEST_PRODUCE_SECONDS
         try:
             answer = await self._client.call(
-                op, org_id=self._org_id, deadline=deadline, trace=trace, lane=lane
+                op, org_id=self._org_id, deadline=timeout, trace=trace, lane=lane
             )
         except (PeerUnavailableError, OutcomeUnknownError, OpFailedError) as e:
             code = _error_code(e)
