@@ -24,7 +24,7 @@ from quafka_broker.groups.table import Commit, Committed
 from quafka_broker.metrics import BrokerMetrics
 from quafka_broker.op_stats import BrokerStats
 from quafka_broker.state import BrokerState
-from quafka_gateway.cluster import parked
+from quafka_gateway.cluster.parked_time import begin_request
 from quafka_gateway.responses.error_codes import error_codes
 from quafka_gateway.stats import GatewayStats
 from quafka_proto.message import Message
@@ -173,7 +173,7 @@ def of_requests() -> None:
     ):
 
         def count(response: Message = response) -> None:
-            waited = parked.begin()
+            waited = begin_request()
             began = time.perf_counter()
             stats.count_request(
                 "Fetch", error_codes(response), time.perf_counter() - began, waited.seconds

@@ -20,10 +20,10 @@ from dataclasses import replace
 from typing import TypeVar
 from weakref import WeakValueDictionary
 
-from quafka_gateway.cluster import parked
 from quafka_gateway.cluster.broker_link import SMALL_OP_SECONDS, BrokerLink, UnavailableError
 from quafka_gateway.cluster.catalog import NamedTopic
 from quafka_gateway.cluster.cluster import Cluster
+from quafka_gateway.cluster.parked_time import add_parked
 from quafka_mesh_ops.ops.base import Op, R
 from quafka_mesh_ops.ops.group_offsets import (
     CommitOffset,
@@ -81,7 +81,7 @@ class Groups:
             answer = await self._home.call(op, trace, _GROUP_WAIT_SECONDS)
         except UnavailableError as e:
             return JoinGroupResp(_member_code(e), op.member_id)
-        parked.note(answer.parked_us / 1e6)
+        add_parked(answer.parked_us / 1e6)
         return answer
 
     async def sync_group(self, op: SyncGroup, trace: TraceContext | None) -> SyncGroupResp:
@@ -90,7 +90,7 @@ class Groups:
             answer = await self._home.call(op, trace, _GROUP_WAIT_SECONDS)
         except UnavailableError as e:
             return SyncGroupResp(_member_code(e))
-        parked.note(answer.parked_us / 1e6)
+        add_parked(answer.parked_us / 1e6)
         return answer
 
     async def heartbeat(self, op: Heartbeat, trace: TraceContext | None) -> int:

@@ -6,8 +6,8 @@ import logging
 import time
 from collections.abc import Callable, Collection
 
-from quafka_gateway.cluster import parked
 from quafka_gateway.cluster.broker_link import UnavailableError
+from quafka_gateway.cluster.parked_time import begin_request
 from quafka_gateway.context import RequestContext, Services
 from quafka_gateway.edge.connected_client import ConnectedClient
 from quafka_gateway.edge.in_flight import InFlightRequest
@@ -53,7 +53,7 @@ class RequestServing:
         Returns why the connection must be closed; "" where it need not.
         """
         header, api = request.header, request.api
-        waited = parked.begin()
+        waited = begin_request()
         began = time.perf_counter()
         context = RequestContext(
             self._services,

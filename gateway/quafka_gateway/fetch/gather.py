@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Self
 
-from quafka_gateway.cluster import parked
+from quafka_gateway.cluster.parked_time import add_parked
 from quafka_mesh_ops.ops.records import FetchOpResp, FetchOps
 
 Answers = list[FetchOpResp]
@@ -58,7 +58,7 @@ class FetchGather:
             if not there:
                 left = until - loop.time()
                 await asyncio.sleep(left)
-                parked.note(left)
+                add_parked(left)
                 break
             if not await self._park(ask, there, wanted, until):
                 break

@@ -15,7 +15,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from quafka_gateway.cluster import parked
+from quafka_gateway.cluster.parked_time import add_parked
 from quafka_gateway.fetch.broker_fetch import BrokerFetch
 from quafka_gateway.fetch.cached_partition import CachedPartition
 from quafka_gateway.fetch.produce_acks import Moment, ProduceAcks
@@ -96,7 +96,7 @@ class SharedPolls:
         if nothing is not None and loop.time() >= deadline:
             return nothing
         answer = await self._broker.fetch(replace(op, max_wait_ms=_ms_until(deadline)), trace)
-        parked.note(answer.parked_us / 1e6)
+        add_parked(answer.parked_us / 1e6)
         return answer
 
     def _begin(self, key: _Key, number: int, op: FetchOps, trace: TraceContext | None) -> _Poll:
@@ -123,12 +123,12 @@ class SharedPolls:
             done, _ = await asyncio.wait({poll.task}, timeout=timeout)
             now = loop.time()
             if not done:
-                parked.note(now - joined_at)
+                add_parked(now - joined_at)
                 return None
             answer = poll.task.result()
             # The non-parked time is at the end of the op: late joiners are charged it, too.
             at_work = now - poll.began - answer.parked_us / 1e6
-            parked.note(now - joined_at - at_work)
+            add_parked(now - joined_at - at_work)
             return answer
         finally:
             poll.waiters -= 1

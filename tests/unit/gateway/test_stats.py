@@ -7,8 +7,7 @@ import asyncio
 import pytest
 
 from quafka_gateway.api import APIS
-from quafka_gateway.cluster import parked
-from quafka_gateway.cluster.parked import Parked
+from quafka_gateway.cluster.parked_time import ParkedTime, add_parked, begin_request
 from quafka_gateway.stats import GatewayStats
 
 
@@ -23,7 +22,7 @@ def test_a_request_is_counted_with_its_errors_and_without_its_wait() -> None:
 
 
 def test_waits_at_several_brokers_at_a_time_count_once() -> None:
-    waited = Parked()
+    waited = ParkedTime()
     waited.add(1.0, now=10.0)  # from 9 on
     waited.add(1.5, now=10.5)  # also from 9 on
     waited.add(0.0, now=11.0)
@@ -33,17 +32,17 @@ def test_waits_at_several_brokers_at_a_time_count_once() -> None:
 
 async def test_a_wait_is_the_requests_in_whose_task_it_is_noticed() -> None:
     async def request(seconds: float) -> float:
-        mine = parked.begin()
+        mine = begin_request()
 
         async def at_a_broker() -> None:
-            parked.note(seconds)
+            add_parked(seconds)
 
         await asyncio.create_task(at_a_broker())
         return mine.seconds
 
     waits = await asyncio.gather(request(1.0), request(2.0), request(0.0))
     assert waits == pytest.approx([1.0, 2.0, 0.0])
-    parked.note(1.0)  # nobody's
+    add_parked(1.0)  # outside a request: ignored
 
 
 def test_names_of_apis_are_labels() -> None:
