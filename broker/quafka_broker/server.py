@@ -45,7 +45,6 @@ from quafka_broker.snapshots.housekeeping import run_housekeeping
 from quafka_broker.snapshots.scheduler import SnapshotScheduler
 from quafka_broker.state import BrokerState
 from quafka_broker.topics.replay import BadRegistryError
-from quafka_broker.topics.retention import Retention
 from quafka_broker.wal.disk import RealDisk, sync_folder
 from quafka_broker.wal.errors import DamagedLogError
 from quafka_broker.wal.log import Log
@@ -241,7 +240,7 @@ class Broker:
         policy = RewritePolicy(config.wal_rewrite, config.wal_rewrite_bytes_per_second)
         self._rewriting = wal.rewrite_task(policy, lambda: state.journal.deletions)
         self._background = [
-            asyncio.create_task(Retention(state).run()),
+            asyncio.create_task(state.retention().run()),
             asyncio.create_task(self._rewriting.run()),
             asyncio.create_task(run_housekeeping(state, config.data)),
         ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
 from quafka_broker.admission.queue import Admissions
@@ -21,6 +21,7 @@ from quafka_broker.topics.journal import RegistryJournal
 from quafka_broker.topics.lost_events import repair_events
 from quafka_broker.topics.registry import Registry
 from quafka_broker.topics.replay import BadRegistryError, live_topics
+from quafka_broker.topics.retention import Retention, wall_clock_ms
 from quafka_broker.wal.log import Log
 from quafka_telemetry.tracing import ProducedBy
 
@@ -69,6 +70,13 @@ class BrokerState:
         await self.journal.record_repairs(repairs)
         self.producer_ids.begin(found.lost)
         await self.journal.settle()
+
+    def retention(self, now_ms: Callable[[], int] = wall_clock_ms) -> Retention:
+        """Retention for this broker's partitions, producers and group offsets."""
+        return Retention(
+            self.log, self.registry, self.configs, self.topics, self.producers,
+            self.groups.expire, now_ms,
+        )  # fmt: skip
 
     async def start_groups(self) -> None:
         """Rebuild the consumer groups from the log, after the registry, and let them run.

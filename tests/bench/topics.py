@@ -16,7 +16,6 @@ from pathlib import Path
 from quafka_broker.config import BrokerConfig
 from quafka_broker.ops import list_offsets
 from quafka_broker.state import BrokerState
-from quafka_broker.topics.retention import Retention
 from quafka_broker.wal.disk import RealDisk
 from quafka_broker.wal.log import Log
 from quafka_broker.wal.writer import FsyncPolicy
@@ -76,7 +75,7 @@ async def sweeps(state: BrokerState, partitions: int = 10_000) -> dict[str, tupl
             some = swept[start : start + 1_000]
             batch = split_batches(_batch(timestamp, 1))
             await asyncio.gather(*[state.log.append(partition, batch) for partition in some])
-    retention = Retention(state, lambda: _NOW)
+    retention = state.retention(lambda: _NOW)
     found: dict[str, tuple[float, float]] = {}
     for kind, expected in (("deletes in all", partitions), ("has nothing to do", 0)):
         away = asyncio.create_task(_away())

@@ -19,7 +19,6 @@ from quafka_broker.ops import produce
 from quafka_broker.partitions.errors import StorageError
 from quafka_broker.partitions.partition import Partition
 from quafka_broker.state import BrokerState
-from quafka_broker.topics.retention import Retention
 from quafka_broker.topics.topic import Topic
 from quafka_broker.wal.rewrite_task import RewritePolicy
 from quafka_mesh_ops.ops.records import ProduceOp, ProduceOpResp, ProduceOps
@@ -225,7 +224,7 @@ class Workload:
                     mine[partition] = Deletion(name, _ANYTHING, self._now)
             self.history.deletions += mine.values()
             try:
-                await Retention(state).sweep()
+                await state.retention().sweep()
             except StorageError:
                 # The refused write may have reached the disk, and the next attempt may delete less.
                 for partition, deletion in mine.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 
 from quafka_gateway.context import RequestContext
@@ -15,32 +16,40 @@ from quafka_proto.schema.topics import (
     DeleteTopicsRequest,
     DeleteTopicsResponse,
 )
+from quafka_telemetry.tracing import TraceContext
 
 _NO_ID = bytes(16)
+_AT_ONCE = 200
+"""Topics that are deleted at the same time: they share writes of the broker's log."""
 
 
 async def handle(request: DeleteTopicsRequest, context: RequestContext) -> DeleteTopicsResponse:
     """Delete each topic, durably."""
     ops = _ops(request, context.version)
-    nameless = None if context.version >= 6 else ""
     times = Counter((op.topic, op.topic_id) for op in ops)
     results: list[DeletableTopicResult] = []
     with context.child("gateway.kafka.delete_topics") as span:
-        for op in ops:
-            message = _fault(op, times)
-            if message:
-                answer = DeleteTopicResp(op.topic, op.topic_id, ErrorCode.INVALID_REQUEST)
-            else:
-                answer = await context.tenant.topics.delete(op, span.context)
-            results.append(
-                DeletableTopicResult(
-                    name=answer.topic or op.topic or nameless,
-                    topic_id=answer.topic_id or op.topic_id or _NO_ID,
-                    error_code=answer.error_code,
-                    error_message=message or None,
-                )
-            )
+        for first in range(0, len(ops), _AT_ONCE):
+            some = ops[first : first + _AT_ONCE]
+            deletions = (_delete(op, _fault(op, times), context, span.context) for op in some)
+            results += await asyncio.gather(*deletions)
     return DeleteTopicsResponse(responses=results)
+
+
+async def _delete(
+    op: DeleteTopic, fault: str, context: RequestContext, trace: TraceContext | None
+) -> DeletableTopicResult:
+    if fault:
+        answer = DeleteTopicResp(op.topic, op.topic_id, ErrorCode.INVALID_REQUEST)
+    else:
+        answer = await context.tenant.topics.delete(op, trace)
+    nameless = None if context.version >= 6 else ""
+    return DeletableTopicResult(
+        name=answer.topic or op.topic or nameless,
+        topic_id=answer.topic_id or op.topic_id or _NO_ID,
+        error_code=answer.error_code,
+        error_message=fault or None,
+    )
 
 
 API = Api(

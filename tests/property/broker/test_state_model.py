@@ -22,7 +22,6 @@ from quafka_broker.ops import configs, delete_records, fetch, partitions, produc
 from quafka_broker.partitions import time_search
 from quafka_broker.partitions.partition import Partition
 from quafka_broker.state import BrokerState
-from quafka_broker.topics.retention import Retention
 from quafka_broker.wal.log import Log
 from quafka_broker.wal.rewrite_task import RewritePolicy
 from quafka_broker.wal.writer import FsyncPolicy
@@ -116,7 +115,7 @@ class StateModel(RuleBasedStateMachine):
         config = BrokerConfig(data=Path("unused"), log_message_timestamp_after_max_ms=1 << 62)
         self.state = BrokerState(config, log)
         self.state.journal.events_kept = 5
-        self.retention = Retention(self.state, lambda: NOW)
+        self.retention = self.state.retention(lambda: NOW)
 
         async def start() -> None:
             log.open(self.state.producers)

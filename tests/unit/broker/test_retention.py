@@ -13,7 +13,6 @@ from quafka_broker.ops import delete_records, fetch, produce
 from quafka_broker.partitions.partition import Partition
 from quafka_broker.state import BrokerState
 from quafka_broker.topics.events import snapshot_parts
-from quafka_broker.topics.retention import Retention
 from quafka_mesh_ops.ops.records import (
     DeleteRecordsOp,
     DeleteRecordsOps,
@@ -143,7 +142,7 @@ async def test_by_time(batches: list[tuple[int, int]], start: int) -> None:
     async with running_state(disk) as state:
         await state.topics.create(ORG, "t", 1, {"retention.ms": "100"})
         partition = await put(state, *batches)
-        retention = Retention(state, lambda: 1_000)
+        retention = state.retention(lambda: 1_000)
         assert await retention.sweep() == (start > 0)
         assert partition.log_start == start
         disk.cached, disk.unreadable = False, True
@@ -170,7 +169,7 @@ async def test_by_size(count: int, kept: int) -> None:
         for n in range(count):
             ops = ProduceOps([ProduceOp("t", 0, batch_of(b"%03d" % n))])
             await produce.handle(state, context(), ops)
-        retention = Retention(state)
+        retention = state.retention()
         await retention.sweep()
         assert partition.high_watermark - partition.log_start == kept
         for n in range(3):
@@ -186,7 +185,7 @@ async def test_size_keeps_at_least_the_limit() -> None:
         configs = {**FOREVER, "retention.bytes": str(2 * size + 1)}
         await state.topics.create(ORG, "t", 1, configs)
         partition = await put(state, *[(1, 1)] * 9)
-        await Retention(state).sweep()
+        await state.retention().sweep()
         assert partition.high_watermark - partition.log_start == 3
 
 
@@ -198,7 +197,7 @@ async def test_an_unreadable_partition_keeps_its_records_and_no_others() -> None
         bad = await put(state, (100, 1), (950, 1))
         good = await put(state, (100, 1), topic="u")
         disk.cached, disk.unreadable = False, True
-        assert await Retention(state, lambda: 1_000).sweep() == 1
+        assert await state.retention(lambda: 1_000).sweep() == 1
         assert (bad.log_start, good.log_start) == (0, 1)
 
 
@@ -210,7 +209,7 @@ async def test_silent_producers_are_forgotten_by_the_sweep() -> None:
         await produce.handle(state, context(), ops)
         await asyncio.sleep(0.01)
         assert len(state.producers) == 1
-        await Retention(state).sweep()
+        await state.retention().sweep()
         assert len(state.producers) == 0
         ops = ProduceOps([ProduceOp("t", 0, batch_of(b"a", producer=(5, 0, 7)))])
         (answer,) = (await produce.handle(state, context(), ops)).partitions

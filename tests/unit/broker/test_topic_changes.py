@@ -15,7 +15,6 @@ from quafka_broker.topics.configs import ConfigError
 from quafka_broker.topics.events import topic_created, topic_deleted
 from quafka_broker.topics.identity import new_topic_identity
 from quafka_broker.topics.registry import Registry
-from quafka_broker.topics.retention import Retention
 from quafka_broker.topics.topic import Topic
 from quafka_mesh_ops.ops.admin import (
     AlterTopicConfigs,
@@ -252,7 +251,7 @@ async def test_a_shorter_retention_is_in_effect_at_once() -> None:
     async with running_state(MemoryDisk(), config) as state:
         await state.topics.create(ORG, "t", 1, {"retention.ms": "-1"})
         assert await put(state, 0, b"old") == 0
-        sweeping = asyncio.create_task(Retention(state).run())
+        sweeping = asyncio.create_task(state.retention().run())
         assert await alter(state, ConfigChange("retention.ms", SET, "1000")) == 0
         partition = state.log.partition(topic_of(state).partition_id(0))
         async with asyncio.timeout(10):
