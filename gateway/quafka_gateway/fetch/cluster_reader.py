@@ -37,19 +37,21 @@ class ClusterReader:
         self._gather = FetchGather()
 
     async def close(self) -> None:
-        """Stop reading ahead and let the leases go."""
+        """Cancel the reads in the background and stop holding the leases."""
         await asyncio.gather(*(reader.close() for reader in self.readers))
 
     def produce_acknowledged(self, op: ProduceOps, answers: Sequence[ProduceOpResp]) -> None:
-        """Brokers have answered a produce of this gateway. Call it before the client is answered.
+        """Record a produce of this gateway that the brokers have answered, before the client has
+        the answer.
 
-        The readers of other brokers ignore the topics' ids, but for some needless questions.
+        Every reader records it. Readers of other brokers do not know the topic ids: at worst they
+        ask their broker once more than needed.
         """
         for reader in self.readers:
             reader.produce_acknowledged(op, answers)
 
     def produced_by(self, op: FetchOp, answer: FetchOpResp) -> Iterator[TraceContext]:
-        """See FetchReader: topics have different ids at different brokers."""
+        """As of `FetchReader`: topics have different ids at different brokers."""
         return chain.from_iterable(reader.produced_by(op, answer) for reader in self.readers)
 
     def fetch(self, op: FetchOps, trace: TraceContext | None) -> Awaitable[list[FetchOpResp]]:
