@@ -19,7 +19,7 @@ from quafka.commands.output import Quantity, facts, table
 from quafka_broker.partitions.errors import StorageError
 from quafka_broker.snapshots.catalog import drop, expired, load, snapshot_ids
 from quafka_broker.snapshots.control_socket import ControlError
-from quafka_broker.snapshots.create import Creation, Made, SnapshotError
+from quafka_broker.snapshots.create import Created, Creation, SnapshotError
 from quafka_broker.snapshots.cut import Cut
 from quafka_broker.snapshots.cut_files import CutFiles
 from quafka_broker.snapshots.destination import Destination
@@ -168,7 +168,7 @@ def _remote_cut(options: argparse.Namespace) -> AbstractContextManager[tuple[Cut
     return remote_cut(Remote(options.broker, options.node_key, broker_id), options.org)
 
 
-def _work(made: Made, took: float) -> dict[str, Any]:
+def _work(made: Created, took: float) -> dict[str, Any]:
     return {
         "written": made.written, "linked": made.linked, "reused": made.reused,
         "seconds": round(took, 3),

@@ -25,7 +25,7 @@ from pathlib import Path
 from confluent_kafka import Message, Producer
 
 from quafka_broker.config import BrokerConfig
-from quafka_broker.snapshots.create import Creation, Made
+from quafka_broker.snapshots.create import Created, Creation
 from quafka_broker.snapshots.destination import Destination
 from quafka_broker.snapshots.folder_destination import FolderDestination
 from quafka_broker.snapshots.local_cut import local_cut
@@ -74,7 +74,7 @@ async def fill(data: Path, size: int, batch_bytes: int) -> None:
     os.sync()  # so that nobody's fsync has to wait for all of it
 
 
-def make(data: Path, store: Destination, org: int | None = None) -> tuple[Made, float, float]:
+def make(data: Path, store: Destination, org: int | None = None) -> tuple[Created, float, float]:
     """Make a snapshot; it, and how long it took, on the clock and of this process's time."""
     begun, used = time.perf_counter(), time.process_time()
     with store.locked() as lock, local_cut(data) as (cut, source):
@@ -82,7 +82,7 @@ def make(data: Path, store: Destination, org: int | None = None) -> tuple[Made, 
     return made, time.perf_counter() - begun, time.process_time() - used
 
 
-def print_made(name: str, made: Made, seconds: float, cpu: float) -> None:
+def print_made(name: str, made: Created, seconds: float, cpu: float) -> None:
     size = sum(piece.length for piece in made.manifest.pieces)
     print(
         f"  {name:36} {seconds * 1000:9.1f} {cpu * 1000:9.1f} {made.written / 1e6:11.1f} "

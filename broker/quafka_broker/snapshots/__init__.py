@@ -1,1 +1,1 @@
-"""Snapshots of the log: the cut, what holds its files, and the files of a snapshot."""
+"""Snapshots of the log: cuts, the pins that hold their files, the files in DEST, and restores."""

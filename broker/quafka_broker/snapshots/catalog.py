@@ -1,4 +1,4 @@
-"""The snapshots of one DEST: which there are, what is in the way, dropping."""
+"""The snapshots of one DEST: listing, loading, dropping, and collecting garbage."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _PART = re.compile(rf"(\.[0-9a-f]{{8}})?{re.escape(PART)}$")
 
 
 def load_all(store: ObjectStore, but: str = "") -> list[Manifest]:
-    """All snapshots, oldest first, also those whose lease is over; `but` is an id to leave out.
+    """All snapshots, oldest first, including expired ones; `but` is an id to leave out.
 
     Raises:
         OSError: the store fails.
-        Malformed: a manifest is not one that this version knows; says which.
+        Malformed: this version cannot read a manifest; the message names it.
     """
     return [load(store, snapshot_id) for snapshot_id in snapshot_ids(store) if snapshot_id != but]
 
@@ -45,12 +45,12 @@ def load(store: ObjectStore, snapshot_id: str) -> Manifest:
     """One snapshot.
 
     Raises:
-        FileNotFoundError: there is none of that id.
+        FileNotFoundError: no snapshot has that id.
         OSError: the store fails.
-        Malformed: the manifest is not one that this version knows.
+        Malformed: this version cannot read the manifest.
     """
     if not is_snapshot_id(snapshot_id):
-        raise FileNotFoundError(f"{snapshot_id!r} is no snapshot's id")
+        raise FileNotFoundError(f"{snapshot_id!r} is not the id of a snapshot")
     try:
         data = store.read(manifest_path(snapshot_id))
     except FileNotFoundError as e:
@@ -62,18 +62,18 @@ def load(store: ObjectStore, snapshot_id: str) -> Manifest:
 
 
 def expired(manifest: Manifest) -> bool:
-    """Whether its lease is over."""
+    """Whether a snapshot's lease has ended."""
     until = manifest.lease_until_ms
     return until is not None and until <= time.time_ns() // 1_000_000
 
 
 def drop(store: Destination, lock: Lock, snapshot_id: str) -> int:
-    """Remove a snapshot, and what no other one needs; returns how many bytes that freed.
+    """Remove a snapshot, and the files that no other one needs; returns the bytes freed.
 
-    Its own manifest need not be one that can be read.
+    The snapshot's own manifest may be damaged.
 
     Raises:
-        FileNotFoundError: there is none of that id.
+        FileNotFoundError: no snapshot has that id.
         OSError, Malformed: see `load_all`.
     """
     if snapshot_id not in snapshot_ids(store):
@@ -82,25 +82,25 @@ def drop(store: Destination, lock: Lock, snapshot_id: str) -> int:
     left = [manifest for manifest in others if not expired(manifest)]
     lock.check()
     for gone in {snapshot_id, *(other.id for other in others)} - {other.id for other in left}:
-        remove(store, gone)
+        remove_manifest(store, gone)
     return collect_garbage(store, lock, left)
 
 
-def remove(store: Destination, snapshot_id: str) -> None:
-    """Nobody finds a snapshot any more. Raises OSError."""
+def remove_manifest(store: Destination, snapshot_id: str) -> None:
+    """Delete a manifest: the snapshot ceases to exist. Raises OSError."""
     store.delete(manifest_path(snapshot_id))
 
 
 def collect_garbage(store: Destination, lock: Lock, manifests: Iterable[Manifest]) -> int:
-    """Remove all files that none of these snapshots needs; returns their bytes.
+    """Delete all files that none of these snapshots needs; returns their bytes.
 
-    What no command names so stays: DEST may be a folder that somebody has for other things, too.
+    Only files that are named as commands name them are deleted: DEST may have other files, too.
 
-    The lock must be held: files that a command is about to refer to look like garbage. Who was
-    suspended meanwhile notices by the clock that it may be somebody else's.
+    The lock must be held: the files of a snapshot that is being made look like garbage. A command
+    that was suspended notices it by the clock, and checks that the lock is still its own.
 
     Raises:
-        OSError: not all of it was removed.
+        OSError: some files were not deleted.
     """
     needed: set[str] = set()
     for manifest in manifests:

@@ -1,10 +1,10 @@
-"""Making a snapshot of a cut: every step leaves DEST such that readers see what was there before.
+"""Makes a snapshot of a cut. After every step readers of DEST still see all earlier snapshots.
 
-1. Files of segments that DEST does not have yet, each under its final name only when it is whole
-   and durable: linked where that can be, copied or uploaded otherwise. A segment that has grown
-   since the last snapshot is continued: what was copied then is not copied again.
-2. The manifest, last: from then on the snapshot is there.
-3. What no manifest needs is removed: also what an interrupted command has left.
+1. Write the segment files that DEST lacks, each under its final name only when it is whole: linked
+   where possible, copied or uploaded otherwise. Of a segment that has grown since the last snapshot
+   only the new range is written.
+2. Publish the manifest: now the snapshot exists.
+3. Delete the files that no manifest needs, including those of interrupted commands.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from quafka_broker.snapshots.catalog import collect_garbage, expired, load_all, remove
+from quafka_broker.snapshots.catalog import collect_garbage, expired, load_all, remove_manifest
 from quafka_broker.snapshots.cut import Cut
 from quafka_broker.snapshots.cut_files import CutFiles, OrgCutFiles, OrgEntries
 from quafka_broker.snapshots.destination import Destination, Lock
@@ -38,24 +38,25 @@ from quafka_proto.snapshot_format import (
 )
 from quafka_proto.zone_format import ZoneBuilder, encode_zones
 
-_MAX_PIECES = 16  # of a segment that grows; then it is copied as one
+_MAX_PIECES = 16  # of one segment; a segment with more is written again as one
 _ROWS_PER_READ = 8192
 
 Progress = Callable[[int, int], None]
-"""Called with bytes done and bytes in all."""
+"""Called with the bytes done, and the bytes in all."""
 
 
 class SnapshotError(Exception):
-    """No snapshot was made. The message says why."""
+    """No snapshot was made. The message gives the reason."""
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
-    """What `create` did.
+class Created:
+    """A new snapshot, and the work that it took.
 
     Attributes:
-        written: bytes that were copied or uploaded; what was linked does not count.
-        reused: how many pieces were there already.
+        written: bytes copied or uploaded.
+        linked: files linked.
+        reused: pieces that DEST had already.
     """
 
     manifest: Manifest
@@ -79,7 +80,7 @@ class Creation:
         progress: Progress = lambda _done, _all: None,
         step: Callable[[str], None] = lambda _name: None,
     ) -> None:
-        """`step` is called before each change of DEST, with what it is about to do."""
+        """`step` is called before each change of DEST, with a description of it."""
         self._store = store
         self._source = source
         self._cut = cut
@@ -93,19 +94,19 @@ class Creation:
         self._all = sum(segment.end for segment in cut.segments)
         self._there: dict[str, int] = {}
 
-    def run(self, lock: Lock) -> Made:
-        """Make it; the lock of DEST must be held.
+    def run(self, lock: Lock) -> Created:
+        """Make the snapshot. The caller holds the lock of DEST.
 
         Raises:
             SnapshotError: DEST has the snapshots of another log.
-            OSError, Malformed: the store or the source fails.
+            OSError, Malformed: DEST fails, or the cut's files cannot be read.
         """
         before = load_all(self._store)
         for manifest in before:
             if manifest.cluster_id != self._cut.manifest.cluster_id:
                 raise SnapshotError(
                     f"it has snapshots of another log, {manifest.cluster_id}: "
-                    "each log needs a place of its own"
+                    "each log needs a DEST of its own"
                 )
         self._there = dict(self._store.list_objects(SEGMENTS))
         segments: list[Segment] = []
@@ -123,16 +124,16 @@ class Creation:
         for old in before:
             if expired(old):
                 self._step("expire")
-                remove(self._store, old.id)
+                remove_manifest(self._store, old.id)
         self._step("collect")
         collect_garbage(self._store, lock, [*left, manifest])
-        return Made(manifest, self._written, self._linked, self._reused)
+        return Created(manifest, self._written, self._linked, self._reused)
 
     def _manifest(
         self, before: list[Manifest], segments: list[Segment], pieces: list[Piece]
     ) -> Manifest:
         about = self._cut.manifest
-        # Greater than that of any snapshot there was, also if all have been dropped.
+        # Ids grow, also after all snapshots have been dropped.
         number = max([about.cut_ms // 1000, *(int(old.id.split("-")[0]) + 1 for old in before)])
         at = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(about.cut_ms / 1000))
         topics, groups = about.topics, about.groups
@@ -156,7 +157,7 @@ class Creation:
     # --- segments -----------------------------------------------------------------------------
 
     def _segment(self, cut: SegmentCut, before: list[Manifest]) -> tuple[Segment, list[Piece]]:
-        """What of a segment is there already, and a piece for what is not."""
+        """A segment at the cut, with the pieces that DEST has and a new one for the rest."""
         known, pieces = self._known(cut, before)
         self._reused += len(pieces)
         if known is None or known.position < cut.end:
@@ -171,7 +172,7 @@ class Creation:
         return Segment(cut.number, cut.salt, cut.end, cut.rows, self._tail(cut, cut.rows)), pieces
 
     def _known(self, cut: SegmentCut, before: list[Manifest]) -> tuple[Segment | None, list[Piece]]:
-        """What the newest snapshot that knows this segment has of it."""
+        """The segment as the newest snapshot with it has it, and its pieces."""
         for manifest in reversed(before):
             for known in manifest.segments if manifest.org == self._org else ():
                 if (known.number, known.salt) == (cut.number, cut.salt):
@@ -184,7 +185,7 @@ class Creation:
         return None, []
 
     def _goes_on(self, cut: SegmentCut, known: Segment, pieces: list[Piece]) -> bool:
-        """Whether this segment is that one, and perhaps longer."""
+        """Whether the cut's segment continues the known one."""
         if known.position > cut.end or known.rows > cut.rows:
             return False
         if known.position < cut.end and len(pieces) >= _MAX_PIECES:
@@ -238,13 +239,13 @@ class Creation:
         )  # fmt: skip
 
     def _stem(self, cut: SegmentCut) -> str:
-        """The beginning of the names of a segment's files; no other segment's is the same."""
+        """The beginning of the names of a segment's files, which is unique to the segment."""
         header = encode_file_header(LOG_MAGIC, cut.number, cut.salt, cut.kind)
-        whose = self._cut.manifest.cluster_id.encode()
-        return f"{SEGMENTS}/{cut.number:012d}-{hashlib.sha256(whose + header).hexdigest()[:16]}"
+        cluster = self._cut.manifest.cluster_id.encode()
+        return f"{SEGMENTS}/{cut.number:012d}-{hashlib.sha256(cluster + header).hexdigest()[:16]}"
 
     def _rows(self, part: _Range) -> Iterator[bytes]:
-        """The index rows of a range, in pieces that fit into memory."""
+        """The index rows of a range, in chunks that fit into memory."""
         at, end = part.rows_at, part.rows_at + INDEX_ROW_SIZE * part.rows
         while at < end:
             size = min(_ROWS_PER_READ * INDEX_ROW_SIZE, end - at)
@@ -263,7 +264,7 @@ class Creation:
         return True
 
     def _put(self, path: str, size: int | None, data: Iterable[bytes]) -> None:
-        """Write a file, unless an interrupted command has, as its size shows."""
+        """Write a file, unless an interrupted command has written it, as its size shows."""
         if size is not None and self._there.get(path) == size:
             return
         self._step(f"write {path}")
@@ -272,7 +273,7 @@ class Creation:
     def _zones(
         self, path: str, rows: Iterable[bytes], count: int, ready: bytes | None = None
     ) -> None:
-        """Write a zones file: what is `ready`, or the zones of the rows."""
+        """Write a zones file: the `ready` one, or the zones of the rows."""
         if path in self._there:
             return
         if ready is None:
@@ -295,7 +296,7 @@ class Creation:
 
 @dataclass(frozen=True, slots=True)
 class _Range:
-    """What is new of a segment: from a position and a row on."""
+    """The part of a segment that DEST lacks: everything from a position and a row on."""
 
     segment: SegmentCut
     position: int
@@ -307,5 +308,5 @@ class _Range:
 
     @property
     def rows_at(self) -> int:
-        """Where its rows begin in the index file."""
+        """The position of the first row in the index file."""
         return FILE_HEADER_SIZE + INDEX_ROW_SIZE * self.first_row

@@ -1,4 +1,4 @@
-"""Where the files of a cut are read from: a pin on this machine, or one over the mesh."""
+"""The files of a cut, wherever they are: held by a pin of this machine, or read over the mesh."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
-from quafka_broker.snapshots.zone_cache import check, zones_name
+from quafka_broker.snapshots.zone_cache import has_all_zones, zones_name
 from quafka_broker.wal.log import SegmentCut
 from quafka_broker.wal.segment import index_name, log_name
 from quafka_proto.log_format import CHECKED_SIZE, FILE_HEADER_SIZE, INDEX_ROW_SIZE, decode_row
@@ -19,31 +19,31 @@ class CutFiles(Protocol):
     """The files of the segments of one cut."""
 
     def log_path(self, number: int) -> Path | None:
-        """A segment's log file, where it can be linked to."""
+        """The path of a segment's log file; None if it cannot be linked to."""
         ...
 
     def index_path(self, number: int) -> Path | None:
-        """A segment's index file, where it can be linked to."""
+        """The path of a segment's index file; None if it cannot be linked to."""
         ...
 
     def log(self, number: int, at: int, size: int) -> bytes:
-        """Bytes of a segment's log file. Raises OSError where they are not there."""
+        """Bytes of a segment's log file. Raises OSError if some are missing."""
         ...
 
     def index(self, number: int, at: int, size: int) -> bytes:
-        """Bytes of a segment's index file. Raises OSError where they are not there."""
+        """Bytes of a segment's index file. Raises OSError if some are missing."""
         ...
 
     def zones(self, segment: SegmentCut) -> bytes | None:
-        """The zones of a sealed segment, where they have been made already."""
+        """The zones file of a sealed segment; None if it has not been made."""
         ...
 
     def zones_path(self, segment: SegmentCut) -> Path | None:
-        """The file that they are in, where it can be linked to."""
+        """The path of that file; None if it cannot be linked to."""
         ...
 
     def log_chunks(self, number: int, at: int, size: int) -> Iterator[bytes]:
-        """A range of a segment's log, in pieces that fit into memory. Raises OSError."""
+        """A range of a segment's log, in chunks that fit into memory. Raises OSError."""
         ...
 
     def tail(self, number: int, rows: int) -> bytes:
@@ -53,7 +53,7 @@ class CutFiles(Protocol):
 
 @runtime_checkable
 class OrgCutFiles(CutFiles, Protocol):
-    """A source from elsewhere that gives one org's entries only, and no raw files."""
+    """Files of a remote broker that gives only one org's entries, not whole files."""
 
     def of_org(self, segment: SegmentCut, first_row: int) -> OrgEntries:
         """The org's entries of a segment, from an index row on. Raises OSError, Malformed."""
@@ -63,17 +63,17 @@ class OrgCutFiles(CutFiles, Protocol):
 class OrgEntries(Protocol):
     """One org's entries of a range of a segment, as a log file and an index file of their own.
 
-    The log is to be read once, and before the index; `rows` and `size` are known after it.
+    The log is read once, and before the index; `rows` and `size` are known after that.
     """
 
     @property
     def is_empty(self) -> bool:
-        """Whether there are none."""
+        """Whether the org has no entries there."""
         ...
 
     @property
     def rows(self) -> int:
-        """How many entries there are."""
+        """The number of entries."""
         ...
 
     @property
@@ -83,24 +83,24 @@ class OrgEntries(Protocol):
 
     @property
     def expected_size(self) -> int | None:
-        """The same before the log is read, where it is known."""
+        """The size before the log is read; None if it is not known."""
         ...
 
     def log(self) -> Iterator[bytes]:
-        """The log file. Raises OSError, Malformed."""
+        """The log file, in chunks. Raises OSError, Malformed."""
         ...
 
     def index(self) -> Iterator[bytes]:
-        """The index rows, with the positions in that file. Raises OSError, Malformed."""
+        """The index rows, with the positions in that log file. Raises OSError, Malformed."""
         ...
 
     def close(self) -> None:
-        """It is not needed any more."""
+        """Release what reading needs."""
         ...
 
 
 class PinnedFiles:
-    """A pin's folder."""
+    """The files in a pin's folder."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -122,7 +122,7 @@ class PinnedFiles:
             data = self.zones_path(segment).read_bytes()
         except FileNotFoundError:
             return None
-        return data if check(data, segment) else None
+        return data if has_all_zones(data, segment) else None
 
     def zones_path(self, segment: SegmentCut) -> Path:
         return self._folder / zones_name(segment)
@@ -136,12 +136,12 @@ class PinnedFiles:
 
 
 def tail_of(source: CutFiles, number: int, rows: int) -> bytes:
-    """8 bytes that tell the first `rows` rows of a segment from those of another history.
+    """8 bytes by which the first `rows` rows of a segment are recognized.
 
     They are a digest of the last row and of the header of its entry, which has the batch's CRC.
 
     Raises:
-        OSError, Malformed: the source does not have them.
+        OSError, Malformed: the files do not have these rows.
     """
     at = FILE_HEADER_SIZE + INDEX_ROW_SIZE * (rows - 1)
     data = source.index(number, at, INDEX_ROW_SIZE)
@@ -159,6 +159,6 @@ def _read(path: Path, at: int, size: int) -> bytes:
 
 
 def chunks(at: int, size: int) -> Iterator[tuple[int, int]]:
-    """A range of a file as positions and sizes of pieces that fit into memory."""
+    """A range of a file as the positions and sizes of chunks that fit into memory."""
     for start in range(at, at + size, _READ_BYTES):
         yield start, min(_READ_BYTES, at + size - start)

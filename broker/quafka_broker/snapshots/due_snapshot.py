@@ -1,8 +1,8 @@
-"""`python -m quafka_broker.snapshots.due_snapshot DATA DEST CLUSTER_ID INTERVAL_MS KEEP`: makes the
-snapshot that is due, beside the broker that runs in DATA, and drops the oldest beyond KEEP.
+"""`python -m quafka_broker.snapshots.due_snapshot DATA DEST CLUSTER_ID INTERVAL_MS KEEP`: makes a
+snapshot if one is due, beside the broker that runs in DATA, and drops all but the newest KEEP.
 
-Prints {"made": whether one was due, "id": …, "cut_ms": …} of the newest one. Exits with 1, and one
-line on stderr, where it cannot be made.
+Prints {"made": whether one was due, "id": …, "cut_ms": …} of the newest snapshot. On a failure it
+exits with 1 and one line on stderr.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _ERRORS = (
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run it; the exit code."""
+    """Run the command; returns the exit code."""
     data, dest, cluster_id, interval_ms, keep = arguments
     os.nice(_NICE)
     try:
@@ -43,7 +43,7 @@ def main(arguments: Sequence[str]) -> int:
             Path(data), open_destination(dest), cluster_id, int(interval_ms), int(keep)
         )
     except BlockingIOError:
-        sys.stderr.write("another snapshot command is at work there\n")
+        sys.stderr.write("another snapshot command holds the lock of DEST\n")
         return 1
     except _ERRORS as e:
         sys.stderr.write((str(e).replace("\n", " ") or type(e).__name__) + "\n")
@@ -55,11 +55,11 @@ def main(arguments: Sequence[str]) -> int:
 def make_due(
     data: Path, store: Destination, cluster_id: str, interval_ms: int, keep: int
 ) -> tuple[bool, Manifest]:
-    """Make a snapshot where the newest is older than the interval; whether, and the newest.
+    """Make a snapshot if the newest is older than the interval; whether, and the newest one.
 
     Raises:
         BlockingIOError: another command works on DEST.
-        OSError, Malformed, SnapshotError, ControlError, StartupError: it cannot be made.
+        OSError, Malformed, SnapshotError, ControlError, StartupError: the snapshot cannot be made.
     """
     now_ms = time.time_ns() // 1_000_000
     whole = [m for m in load_all(store) if m.org is None and m.cluster_id == cluster_id]
@@ -72,13 +72,13 @@ def make_due(
 
 
 def drop_oldest(store: Destination, lock: Lock, keep: int) -> None:
-    """Of the snapshots that were made so, keep the newest only: others are their makers'.
+    """Drop all but the newest `keep` scheduled snapshots. Those that commands have made stay.
 
     Raises:
         OSError, Malformed: see `drop`.
     """
-    ours = [manifest.id for manifest in load_all(store) if manifest.scheduled]
-    for snapshot_id in ours[:-keep]:
+    scheduled = [manifest.id for manifest in load_all(store) if manifest.scheduled]
+    for snapshot_id in scheduled[:-keep]:
         drop(store, lock, snapshot_id)
 
 

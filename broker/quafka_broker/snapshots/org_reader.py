@@ -1,7 +1,7 @@
-"""One org's entries of a pinned segment, as the broker gives them to a node elsewhere.
+"""Reads one org's entries of a pinned segment, for a node elsewhere.
 
-A segment's files hold every org's entries. What leaves the broker here are index rows and entries
-of one org, and a digest by which the next snapshot knows that the segment is still the same.
+A segment's files hold the entries of every org. Only one org's index rows and entries leave the
+broker here, and a digest by which the next snapshot recognizes the segment.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from quafka_proto.log_format import (
 )
 
 ROWS_AT_ONCE = 8_192
-"""Rows that one answer looks at, at most: some 10 ms of a thread."""
+"""The most rows that one answer scans: some 10 ms of a thread."""
 _ORG = INDEX_ROW.part_of_each("org_id")
 _GAP_BYTES = 16 << 10  # cheaper to read than to skip
 _RUN_BYTES = 1 << 20
 
 
-class _Piece:
+class _Range:
     """A range of bytes of an entry."""
 
     __slots__ = ("at", "size")
@@ -49,10 +49,10 @@ def read_org(source: CutFiles, org: int, op: ReadOrgPinned) -> ReadOrgPinnedResp
     at, count = FILE_HEADER_SIZE + INDEX_ROW_SIZE * op.first_row, end - op.first_row
     data = source.index(op.segment, at, INDEX_ROW_SIZE * count)
     rows: list[bytes] = []
-    pieces: list[_Piece] = []
+    ranges: list[_Range] = []
     room, skip, next_row, next_skip = op.size, op.skip, end, 0
-    for number, (whose,) in enumerate(_ORG.iter_unpack(data)):
-        if whose != org:
+    for number, (owner,) in enumerate(_ORG.iter_unpack(data)):
+        if owner != org:
             continue
         if not room:
             next_row = op.first_row + number
@@ -63,36 +63,36 @@ def read_org(source: CutFiles, org: int, op: ReadOrgPinned) -> ReadOrgPinnedResp
         if not skip:
             rows.append(data[place : place + INDEX_ROW_SIZE])
         some = min(room, max(0, size - skip))
-        pieces.append(_Piece(row.position + skip, some))
+        ranges.append(_Range(row.position + skip, some))
         room -= some
         if skip + some < size:
             next_row, next_skip = op.first_row + number, skip + some
             break
         skip = 0
-    entries = b"".join(_read(source, op.segment, pieces))
+    entries = b"".join(_read(source, op.segment, ranges))
     return ReadOrgPinnedResp(next_row, next_skip, b"".join(rows), entries, tail)
 
 
-def _read(source: CutFiles, segment: int, pieces: list[_Piece]) -> Iterator[bytes]:
-    """The pieces' bytes in their order; those that lie close together are read in one go."""
-    run: list[_Piece] = []
-    for piece in pieces:
-        if run and not _near(run, piece):
+def _read(source: CutFiles, segment: int, ranges: list[_Range]) -> Iterator[bytes]:
+    """The bytes of the ranges in their order; ranges close together are read at once."""
+    run: list[_Range] = []
+    for range_ in ranges:
+        if run and not _near(run, range_):
             yield from _read_run(source, segment, run)
             run = []
-        run.append(piece)
+        run.append(range_)
     if run:
         yield from _read_run(source, segment, run)
 
 
-def _near(run: list[_Piece], piece: _Piece) -> bool:
+def _near(run: list[_Range], range_: _Range) -> bool:
     first, last = run[0], run[-1]
-    gap = piece.at - last.at - last.size
-    return 0 <= gap <= _GAP_BYTES and piece.at + piece.size - first.at <= _RUN_BYTES
+    gap = range_.at - last.at - last.size
+    return 0 <= gap <= _GAP_BYTES and range_.at + range_.size - first.at <= _RUN_BYTES
 
 
-def _read_run(source: CutFiles, segment: int, run: list[_Piece]) -> Iterator[bytes]:
+def _read_run(source: CutFiles, segment: int, run: list[_Range]) -> Iterator[bytes]:
     start, end = run[0].at, run[-1].at + run[-1].size
     data = source.log(segment, start, end - start) if end > start else b""
-    for piece in run:
-        yield data[piece.at - start : piece.at - start + piece.size]
+    for range_ in run:
+        yield data[range_.at - start : range_.at - start + range_.size]

@@ -1,6 +1,6 @@
 """One org's entries of a range of a segment, byte for byte, as a log file of their own.
 
-What analysts get: the log holds every tenant's records side by side.
+The log holds the records of all orgs side by side; analysts of one org get this.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _GAP_BYTES = 16 << 10  # cheaper to read than to skip
 
 
 class Repack:
-    """An OrgEntries of a source that has the whole log. Memory: 12 bytes for each entry."""
+    """One org's entries, from files that have every org's. Memory: 12 bytes for each entry."""
 
     def __init__(self, source: CutFiles, segment: SegmentCut, org: int, first_row: int) -> None:
-        """Reads the index rows from `first_row` on. Raises OSError, Malformed."""
+        """Read the index rows from `first_row` on. Raises OSError, Malformed."""
         self._source = source
         self._segment = segment
         self._org = org
@@ -46,7 +46,7 @@ class Repack:
 
     @property
     def is_empty(self) -> bool:
-        """Whether the org has none there."""
+        """Whether the org has no entries there."""
         return not self._places
 
     @property
@@ -56,7 +56,7 @@ class Repack:
 
     @property
     def rows(self) -> int:
-        """How many entries there are."""
+        """The number of entries."""
         return len(self._places)
 
     @property
@@ -65,7 +65,7 @@ class Repack:
         return FILE_HEADER_SIZE + sum(self._sizes)
 
     def log(self) -> Iterator[bytes]:
-        """The log file: the entries in the order in which they lie in the segment."""
+        """The log file: the entries in the order of the segment."""
         segment = self._segment
         yield encode_file_header(LOG_MAGIC, segment.number, segment.salt, REWRITTEN)
         group: list[int] = []
@@ -95,10 +95,10 @@ class Repack:
             yield b"".join(found)
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Does nothing: no file is open."""
 
     def _chunks(self) -> Iterator[bytes]:
-        """All index rows, in pieces that fit into memory."""
+        """All index rows, in chunks that fit into memory."""
         row, end = self._first_row, self._segment.rows
         while row < end:
             some = min(_ROWS_PER_READ, end - row)

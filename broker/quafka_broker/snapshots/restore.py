@@ -1,11 +1,11 @@
-"""Restoring a snapshot into a new data folder, on which a broker starts and clients go on.
+"""Restores a snapshot into a new data folder, on which a broker starts and clients continue.
 
-Everything is written below NEW/restoring, verified there, and opened as a broker opens it. One
-rename, to NEW/wal, then makes it a log. A broker does not start while NEW/restoring is there, so
-what was interrupted is no log; the next restore begins anew.
+All files are written below NEW/restoring, verified there, and opened as a broker opens them. Then
+one rename, to NEW/wal, makes them a log. A broker does not start while NEW/restoring exists, so an
+interrupted restore leaves no log; the next restore starts again.
 
-The log begins a new leader epoch at its first start: what was written since the snapshot is gone,
-and its offsets will be used again.
+The log begins a new leader epoch at its first start: records written since the snapshot are gone,
+and their offsets will be used again.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ from quafka_proto.log_format import INDEX_ROW_SIZE
 from quafka_proto.snapshot_format import Manifest, Piece
 
 Progress = Callable[[int, int], None]
-"""Called with bytes done and bytes in all."""
+"""Called with the bytes done, and the bytes in all."""
 
 _KEY = ".key"
 _EMPTY = ("broker.lock", "lost+found", "restoring")
 
 
 class RestoreError(Exception):
-    """Nothing was restored. The message says why."""
+    """Nothing was restored. The message gives the reason."""
 
 
 class DamagedSnapshotError(RestoreError):
-    """The snapshot is damaged. `faults`: each in a sentence."""
+    """The snapshot is damaged. `faults` has a sentence for each fault."""
 
     def __init__(self, faults: list[str]) -> None:
         super().__init__("the snapshot is damaged: nothing is restored")
@@ -54,12 +54,12 @@ class DamagedSnapshotError(RestoreError):
 
 
 class Restored(NamedTuple):
-    """What was restored.
+    """A restored log.
 
     Attributes:
-        manifest: its topics and groups are those that were restored.
-        bytes: of log.
-        faults: of the snapshot, where damage was accepted.
+        manifest: with the topics and groups that were restored.
+        bytes: the size of the log.
+        faults: the damage of the snapshot, if it was accepted.
     """
 
     manifest: Manifest
@@ -77,15 +77,15 @@ def restore(
     progress: Progress = lambda _done, _all: None,
     step: Callable[[str], None] = lambda _name: None,
 ) -> Restored:
-    """Restore a snapshot into `data`, which may have keys in it, but nothing else. Blocks.
+    """Restore a snapshot into `data`, which may have key files in it, but nothing else. Blocks.
 
     Args:
-        org: only this org's records, topics and groups, of a snapshot of all.
-        skip_damage: restore what is whole of a damaged snapshot.
-        step: called before each change of `data`, with what is about to be done.
+        org: restore only this org's records, topics and groups.
+        skip_damage: restore the undamaged rest of a damaged snapshot.
+        step: called before each change of `data`, with a description of it.
 
     Raises:
-        RestoreError: it cannot be done, or the snapshot is damaged; nothing is restored.
+        RestoreError: the restore is impossible, or the snapshot is damaged; nothing is restored.
         StartupError: a broker has the folder, or it cannot be written.
         OSError: the store or the folder fails.
     """
@@ -109,7 +109,7 @@ def restore(
             piece = _segment(files, list(some), manifest.org, org)
             if piece is not None:
                 pieces.append(piece)
-        # What is in the last segment is as durable as the rest: it is not the active one.
+        # An empty segment becomes the active one, so all restored segments count as durable.
         last = max((segment.number for segment in manifest.segments), default=-1)
         Segment.create(RealDisk(folder.restoring), last + 1).close()
         step("open")
@@ -128,11 +128,11 @@ def restore(
 
 
 def _part_of(manifest: Manifest, org: int | None) -> tuple[Manifest, bool]:
-    """What of a snapshot is to be restored, and whether that is the whole log."""
+    """The part of a snapshot to restore, and whether that is the whole log."""
     if org is None or manifest.org == org:
         return manifest, manifest.org is None
     if manifest.org is not None:
-        raise RestoreError(f"the snapshot has org {manifest.org} only")
+        raise RestoreError(f"the snapshot has only org {manifest.org}")
     topics = [topic for topic in manifest.topics if topic.org == org]
     groups = [group for group in manifest.groups if group.org == org]
     if not topics and not groups:
@@ -149,7 +149,7 @@ def _segment(
 
 
 def _verify(folder: Path, manifest: Manifest, faults: list[str]) -> None:
-    """Read what was written. Raises OSError."""
+    """Verify what was written, by reading it. Raises OSError."""
     verification = Verification(FolderStore(folder), manifest, zones=False)
     for report in verification.pieces():
         faults += [f"segment {report.piece.number}: {fault}" for fault in report.faults]
@@ -157,11 +157,11 @@ def _verify(folder: Path, manifest: Manifest, faults: list[str]) -> None:
 
 
 def _open(folder: Path, manifest: Manifest, is_part: bool, fill: bool) -> list[str]:
-    """Open the log; what is not as the manifest says."""
+    """Open the log; returns its differences from the manifest."""
     try:
         return asyncio.run(make_startable(folder, manifest, is_part=is_part, fill=fill))
     except (DamagedLogError, BadRegistryError, StorageError) as e:
-        raise RestoreError(f"no broker could start on it: {e}") from e
+        raise RestoreError(f"no broker could start on the log: {e}") from e
 
 
 def _size(manifest: Manifest) -> int:
@@ -170,9 +170,9 @@ def _size(manifest: Manifest) -> int:
 
 @contextmanager
 def _new_data(data: Path, size: int) -> Generator[DataFolder]:
-    """Hold a data folder that has no log; on failure what was begun is removed."""
+    """Hold a data folder that has no log; after a failure remove what was written."""
     if data.exists() and not data.is_dir():
-        raise RestoreError(f"{data} is no folder")
+        raise RestoreError(f"{data} is not a folder")
     found = sorted(path.name for path in data.iterdir()) if data.exists() else []
     others = [name for name in found if name not in _EMPTY and not name.endswith(_KEY)]
     if others:
@@ -190,9 +190,9 @@ def _new_data(data: Path, size: int) -> Generator[DataFolder]:
 
 
 def _make_ready(folder: DataFolder, data: Path, size: int) -> None:
-    """Remove what an interrupted restore has left, and see that there is room."""
-    if folder.wal.exists():  # since we looked
-        raise RestoreError(f"{data} has a log by now")
+    """Remove the files of an interrupted restore, and check the free space."""
+    if folder.wal.exists():  # made since the check
+        raise RestoreError(f"{data} has a log now")
     if folder.restoring.exists():
         shutil.rmtree(folder.restoring)
     free = shutil.disk_usage(data).free

@@ -1,10 +1,9 @@
-"""A snapshot's pieces as the files of a log again: `N.log` and `N.oidx` in a folder.
+"""Writes a snapshot's pieces as the files of a log: `N.log` and `N.oidx` in a folder.
 
-Raw pieces give the bytes that the segment had. One org's pieces, or what one org has in raw ones,
-give a rewritten segment: its entries as they were, and index rows with their new positions.
+Raw pieces give the bytes that the segment had. One org's pieces, or its entries in raw pieces,
+give a rewritten segment: the entries as they were, and index rows with their new positions.
 
-Damage is noted and copied as it is, zeros where bytes are missing: the log that opens the files
-knows how to go on around damage.
+Damage is reported and copied, with zeros for missing bytes: a log opens around damage.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ from quafka_proto.log_format import (
 from quafka_proto.snapshot_format import Piece
 
 RAW = "raw"
-"""A folder for what is only on its way."""
+"""A folder for raw segments from which one org's entries are taken."""
 _READ_BYTES = 8 << 20
 _ROWS_PER_READ = _READ_BYTES // INDEX_ROW_SIZE
 
@@ -50,9 +49,9 @@ _ROWS_PER_READ = _READ_BYTES // INDEX_ROW_SIZE
 class RestoredFiles:
     """Writes segments to a folder, one after the other; all methods block.
 
-    `faults` is told what is missing or cannot be read; `copied` is called with bytes.
+    Missing or unreadable bytes are added to `faults`; `copied` is called with numbers of bytes.
 
-    Raises, all of them: OSError where the folder cannot be written or the store fails.
+    All methods raise OSError if the folder cannot be written or the store fails.
     """
 
     def __init__(
@@ -64,11 +63,11 @@ class RestoredFiles:
         self._copied = copied
 
     def whole(self, pieces: list[Piece]) -> Piece:
-        """A segment of which raw pieces are given, in the order of their positions."""
+        """Write a segment from its raw pieces, in the order of their positions."""
         return self._raw(self._folder, pieces)
 
     def merged(self, pieces: list[Piece]) -> Piece:
-        """A segment of which one org's pieces are given: each is a log file of its own."""
+        """Write a segment from one org's pieces, each of which is a log file of its own."""
         number, salt = pieces[0].number, pieces[0].salt
         end, rows = FILE_HEADER_SIZE, 0
         with (
@@ -90,7 +89,7 @@ class RestoredFiles:
         return _local(number, salt, end, rows)
 
     def of_org(self, pieces: list[Piece], org: int) -> Piece | None:
-        """A segment of which raw pieces are given, with one org's entries; None: it has none."""
+        """Write one org's entries of a segment's raw pieces; None if the org has none."""
         raw = self._folder / RAW
         raw.mkdir()
         whole = self._raw(raw, pieces)
@@ -113,7 +112,7 @@ class RestoredFiles:
             return Repack(raw, cut, org, 0)
         except (Malformed, OSError) as e:  # the index is damaged, or cut short
             self._faults.append(f"segment {cut.number}: {e}")
-        rows = _index_again(self._folder / RAW, cut)
+        rows = _rebuild_index(self._folder / RAW, cut)
         return Repack(raw, cut._replace(rows=rows), org, 0)
 
     def _raw(self, folder: Path, pieces: list[Piece]) -> Piece:
@@ -130,7 +129,7 @@ class RestoredFiles:
             for piece in pieces:
                 size = INDEX_ROW_SIZE * piece.rows
                 self._copy(piece.index, piece.index_offset, size, index)
-                # Rows that follow missing ones still begin where rows do.
+                # A piece with missing bytes ends at a whole row, so that the next rows are aligned.
                 index.seek(-((index.tell() - FILE_HEADER_SIZE) % INDEX_ROW_SIZE), os.SEEK_END)
                 index.truncate()
         return _local(number, salt, end, sum(piece.rows for piece in pieces))
@@ -138,7 +137,7 @@ class RestoredFiles:
     # --- bytes --------------------------------------------------------------------------------
 
     def _copy(self, path: str, at: int, size: int, out: BinaryIO) -> None:
-        """A range of a file of DEST; what is missing of it is a fault."""
+        """Copy a range of a file of DEST; missing bytes are a fault."""
         end = at + size
         while at < end:
             data = self._read(path, at, min(_READ_BYTES, end - at))
@@ -151,7 +150,7 @@ class RestoredFiles:
             self._faults.append(f"{path} lacks {end - at} bytes at {at}")
 
     def _rows(self, piece: Piece) -> Iterator[IndexRow]:
-        """A piece's index rows, up to the first that is damaged: the log has the rest."""
+        """A piece's index rows, up to the first damaged one: the log can restore the rest."""
         for first in range(0, piece.rows, _ROWS_PER_READ):
             count = min(_ROWS_PER_READ, piece.rows - first)
             at = piece.index_offset + INDEX_ROW_SIZE * first
@@ -171,7 +170,7 @@ class RestoredFiles:
             return b""
 
     def _kind(self, log: Path, pieces: list[Piece]) -> int:
-        """Of a segment: as its header says or, where that is damaged, as its rows look like."""
+        """The kind of a segment by its header or, if that is damaged, by the order of its rows."""
         try:
             with log.open("rb") as file:
                 header = file.read(FILE_HEADER_SIZE)
@@ -184,7 +183,7 @@ class RestoredFiles:
 
 @contextmanager
 def _new(path: Path) -> Generator[BinaryIO]:
-    """A new file, which is durable in the end; its name is not yet."""
+    """A new file, durable at the end of the block; its name is not."""
     with path.open("xb") as file:
         yield file
         file.flush()
@@ -192,13 +191,13 @@ def _new(path: Path) -> Generator[BinaryIO]:
 
 
 def _local(number: int, salt: int, length: int, rows: int) -> Piece:
-    """A segment's files as one piece; it has no zones."""
+    """A segment's files as one piece without zones."""
     log, index = log_name(number), index_name(number)
     return Piece(number, salt, 0, length, log, 0, index, FILE_HEADER_SIZE, rows, "")
 
 
-def _index_again(folder: Path, segment: SegmentCut) -> int:
-    """Make a segment's index of the entries in its log that are whole; returns their number."""
+def _rebuild_index(folder: Path, segment: SegmentCut) -> int:
+    """Rebuild a segment's index from the whole entries in its log; returns their number."""
     file = RealDisk(folder).open(log_name(segment.number))
     try:
         found = scan(file, segment.salt, FILE_HEADER_SIZE, segment.end, None)

@@ -1,7 +1,7 @@
-"""What a restored log says of topics and groups, and whether that is what the snapshot says.
+"""The registry and the groups of a restored log, compared with the snapshot's manifest.
 
-The log is opened as a broker opens it. A log of one org has no registry and no groups' journal:
-those events are everybody's. They are made again from the manifest.
+The log is opened as a broker opens it. One org's part of a log has no registry and no groups'
+journal, because their events concern all orgs. They are made again from the manifest.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from quafka_proto.records import BatchHeader, empty_batch, read_header
 from quafka_proto.snapshot_format import CommittedOffset, Group, Manifest, Topic
 
 SKIPPED_PRODUCER_IDS = 1 << 25
-"""Ids that may have been handed out since the snapshot: to hand one out again would let two
-producers pass for one. An hour of a thousand new producers a second is a tenth of it; there is
-room for 128 restores."""
+"""A restore skips as many ids, which may have been assigned since the snapshot: two producers with
+the same id would pass for one. An hour of a thousand new producers a second uses a tenth of them; a
+cluster has ids for 128 restores."""
 
 _SEGMENT_BYTES = 1 << 30
 _OFFSETS_PER_EVENT = 1_000
@@ -49,22 +49,22 @@ async def make_startable(wal: Path, manifest: Manifest, *, is_part: bool, fill: 
     """Open the log in a folder, compare it with the manifest, and leave it with a checkpoint.
 
     Args:
-        is_part: the log has one org's entries only; `manifest` has this org's topics and groups.
-        fill: records and events may be missing. What the manifest has of them is put back, and
-            offsets that would be used again are taken.
+        is_part: the log has only one org's entries; `manifest` has this org's topics and groups.
+        fill: records and events may be missing. Topics and commits in the manifest are put back,
+            and offsets that would be used again are filled.
 
-    Returns: what is not as the manifest says.
+    Returns: the differences from the manifest.
 
     Raises:
-        DamagedLogError, BadRegistryError, StorageError: it cannot be opened.
+        DamagedLogError, BadRegistryError, StorageError: the log cannot be opened.
         OSError: a file cannot be read or written.
     """
     log = Log(RealDisk(wal), FsyncPolicy(), _SEGMENT_BYTES)
-    # No gateway reads this log yet: there are no leases to wait for.
+    # No gateway reads this log yet, so no lease can be outstanding.
     state = BrokerState(BrokerConfig(data=wal.parent), log, leases=Leases(0))
     await asyncio.to_thread(log.open, state.producers)
     log.start()
-    if manifest.evicted is not None:  # else any producer whose records have died may have been
+    if manifest.evicted is not None:  # else any producer without live records may have been evicted
         state.producers.evictions_unknown = False
         state.producers.load_evicted((org, below) for org, below in manifest.evicted)
     try:
@@ -86,7 +86,7 @@ async def make_startable(wal: Path, manifest: Manifest, *, is_part: bool, fill: 
 
 async def _record(log: Log, manifest: Manifest) -> None:
     """Append the events that make the registry and the groups."""
-    # Entries of topics that were deleted have their generations, too: none may come back.
+    # Entries of deleted topics have generations, too: no new topic may get one of those.
     generation = max((id_.generation for id_ in log.partition_ids()), default=-1) + 1
     ours = producer_id_space(manifest.cluster_id)
     used = [id_ for id_ in (manifest.producer_ids_up_to,) if id_ in ours]
@@ -140,7 +140,9 @@ def _group_events(
     for at in offsets:
         topic = manifest.topic(group.org, at.topic)
         incarnation = at.topic_id or (topic.generation if topic is not None else None)
-        if incarnation is None:  # of another broker, in a snapshot of a version without its id
+        if (
+            incarnation is None
+        ):  # a topic of another broker, in a snapshot by a version that did not record its id
             continue
         places[at.topic, at.partition] = Committed(
             incarnation, at.offset, at.leader_epoch, at.metadata, at.committed_ms
@@ -156,7 +158,7 @@ def _group_events(
 
 
 async def _put_back(state: BrokerState, manifest: Manifest) -> None:
-    """Topics and committed offsets that damage has taken, or has made older than they were."""
+    """Put back topics and committed offsets that damage has taken or made older."""
     for topic in manifest.topics:
         found = state.registry.by_name(topic.org, topic.name)
         if found is None or not _is_same(found, topic):
@@ -169,7 +171,7 @@ async def _put_back(state: BrokerState, manifest: Manifest) -> None:
 
 
 async def _fill(log: Log, manifest: Manifest) -> None:
-    """Where a partition's last records are missing, take their offsets: nobody gets them again."""
+    """Fill the offsets of a partition's missing last records, so that they are not used again."""
     for topic in manifest.topics:
         for saved in topic.partitions:
             partition = log.partition(_partition_id(topic, saved.partition))
@@ -179,7 +181,7 @@ async def _fill(log: Log, manifest: Manifest) -> None:
 
 
 def _filler(offsets: int) -> tuple[BatchHeader, memoryview]:
-    """An empty batch that takes so many offsets, and ids."""
+    """An empty batch that covers this number of offsets and ids."""
     batch = empty_batch(0, offsets)
     return read_header(batch)._replace(record_count=offsets), memoryview(batch)
 
@@ -205,7 +207,7 @@ def _differences(state: BrokerState, manifest: Manifest) -> Iterator[str]:
 
 
 def _lacking(state: BrokerState, group: Group) -> list[CommittedOffset]:
-    """A group's offsets that are not what they were."""
+    """A group's offsets that differ from the snapshot's."""
     known = state.groups.offsets_of((group.org, group.group))
     return [
         at

@@ -1,7 +1,7 @@
 """Snapshots that a broker makes by itself, `snapshot.interval.ms` apart.
 
-Each is made by a process of its own (`scheduled`), so that neither an upload nor the zones of a
-large log take the event loop's time. The broker takes the cut, as for the command.
+Each is made by a process of its own (`due_snapshot`), so that uploads and the zones of a large log
+take no time of the event loop. The broker takes the cut, as for the command.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ log = logging.getLogger("quafka.broker.snapshots")
 
 _RETRY_SECONDS = 5.0
 _LONGEST_RETRY_SECONDS = 600.0
-_LEAVE_SECONDS = 5.0
+_TERMINATE_SECONDS = 5.0
 
 
 class AttemptError(Exception):
-    """No snapshot was made. The message says why."""
+    """No snapshot was made. The message gives the reason."""
 
 
 class SnapshotScheduler:
-    """Makes snapshots until it is cancelled; never two at once."""
+    """Makes snapshots, one at a time, until it is cancelled."""
 
     def __init__(self, state: BrokerState, retry_seconds: float = _RETRY_SECONDS) -> None:
         """
         Raises:
-            StartupError: the settings make no sense together.
+            StartupError: the settings contradict each other.
         """
         config = state.configs.broker
         if not config.snapshot_dest:
             raise StartupError(
-                "snapshot.interval.ms is set, and snapshot.dest is not: it says where snapshots "
-                "go, a folder or a URL like s3://bucket/path"
+                "snapshot.interval.ms is set, but snapshot.dest is not: snapshots are written to "
+                "this folder, or URL like s3://bucket/path"
             )
         try:
             open_destination(config.snapshot_dest)
@@ -53,14 +53,17 @@ class SnapshotScheduler:
         self._retry_seconds = retry_seconds
 
     async def run(self) -> None:
-        """One attempt after the other. A failure is logged, counted and tried again, later each
-        time; how old the last good one is comes from DEST, so a restart changes nothing."""
+        """Make one attempt after the other. A failure is logged, counted and retried with backoff.
+
+        The age of the last good snapshot comes from DEST, so that a restart does not change when
+        the next one is due.
+        """
         failed = 0
         while True:
             try:
                 async with asyncio.timeout(self._config.snapshot_pin_max_ms / 1000):
                     cut_ms = await self._attempt()
-            except Exception as e:  # a mistake of ours must not end the snapshots either
+            except Exception as e:  # a bug must not end the series
                 if not isinstance(e, AttemptError | OSError):  # a TimeoutError is an OSError
                     log.exception("a snapshot failed")
                 failed += 1
@@ -72,7 +75,7 @@ class SnapshotScheduler:
             await asyncio.sleep(max(seconds, 0.1))
 
     def _failed(self, reason: str, times: int) -> float:
-        """Note it; returns after how many seconds the next attempt is."""
+        """Record a failure; returns the seconds until the next attempt."""
         status = self._status
         status.failures += 1
         status.problem = reason
@@ -86,7 +89,7 @@ class SnapshotScheduler:
         return seconds
 
     async def _attempt(self) -> int:
-        """Have one made, unless the last one is young enough; returns when its cut was taken."""
+        """Make a snapshot if one is due; returns the time of the newest one's cut."""
         config = self._config
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "quafka_broker.snapshots.due_snapshot",
@@ -98,10 +101,12 @@ class SnapshotScheduler:
         try:
             out, err = await process.communicate()
         finally:
-            await _ended(process)
+            await _end(process)
         if process.returncode != 0:
             lines = err.decode(errors="replace").strip().splitlines()
-            raise AttemptError(lines[-1] if lines else f"its process ended by {process.returncode}")
+            raise AttemptError(
+                lines[-1] if lines else f"its process exited with {process.returncode}"
+            )
         answer = json.loads(out)
         if answer["made"]:
             self._status.made += 1
@@ -109,14 +114,14 @@ class SnapshotScheduler:
         return int(answer["cut_ms"])
 
 
-async def _ended(process: asyncio.subprocess.Process) -> None:
-    """Leave no process behind."""
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """End the process if it still runs."""
     if process.returncode is not None:
         return
     with contextlib.suppress(ProcessLookupError):
         process.terminate()
     try:
-        async with asyncio.timeout(_LEAVE_SECONDS):
+        async with asyncio.timeout(_TERMINATE_SECONDS):
             await process.wait()
     except TimeoutError:
         with contextlib.suppress(ProcessLookupError):

@@ -1,4 +1,4 @@
-"""How the snapshots are that a broker makes by itself. Pure, but for the clock."""
+"""The state of the snapshots that a broker makes by itself. Pure, but for the clock."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ def _now_ms() -> int:
 
 @dataclass(slots=True, eq=False)
 class SchedulerStatus:
-    """Kept by the schedule, read by metrics, the status page and probes.
+    """Written by the scheduler; read by metrics, the status page and probes.
 
     Attributes:
-        interval_ms: how often one is made; 0: never.
-        cut_ms: when the cut of the last good one was taken; None: none is known.
-        made: how many since the start.
-        failures: of attempts, since the start.
-        problem: why the last attempt failed; empty: it did not.
+        interval_ms: the time between two snapshots; 0: none are made.
+        cut_ms: the time of the last good snapshot's cut; None: none is known.
+        made: snapshots since the start.
+        failures: failed attempts since the start.
+        problem: the reason why the last attempt failed; empty if it did not.
     """
 
     interval_ms: int
@@ -36,6 +36,6 @@ class SchedulerStatus:
 
     @property
     def age_ms(self) -> int:
-        """Since the cut of the last good one or, where none is known, since the start."""
+        """Time since the cut of the last good snapshot or, if none is known, since the start."""
         since = self._since_ms if self.cut_ms is None else self.cut_ms
         return max(0, self.now_ms() - since)

@@ -1,4 +1,4 @@
-"""Reading a snapshot to say how it is: every byte of it, and that nothing is missing."""
+"""Verifies a snapshot: reads every byte, and checks that no offset is missing."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _Key = tuple[bytes, int, int, int]
 
 
 class PieceReport(NamedTuple):
-    """One piece, and what is wrong with it."""
+    """A piece, and its faults."""
 
     piece: Piece
     entries: int
@@ -39,7 +39,7 @@ class PieceReport(NamedTuple):
 
 
 class Verification:
-    """Of one snapshot."""
+    """The verification of one snapshot."""
 
     def __init__(self, store: ObjectStore, manifest: Manifest, *, zones: bool = True) -> None:
         """`zones`: whether the pieces have zones files to check."""
@@ -68,7 +68,7 @@ class Verification:
             yield PieceReport(piece, piece.rows, faults)
 
     def missing(self) -> list[str]:
-        """Which offsets no piece has, though they should be there. Call it after `pieces`."""
+        """The offsets that the manifest promises and no piece has. Call it after `pieces`."""
         faults: list[str] = []
         for key, (topic, partition) in self._wanted.items():
             offsets = self._found[key]
@@ -93,7 +93,7 @@ class Verification:
         if size != piece.length:
             faults.append(f"its entries have {size} bytes, not {piece.length}")
         if self._zones and decode_zones(self._store.read(piece.zones)) != builder.zones():
-            faults.append(f"{piece.zones} is not what the index rows say")
+            faults.append(f"{piece.zones} does not match the index rows")
 
     def _rows(self, piece: Piece) -> Iterator[bytes]:
         for start in range(0, piece.rows, _ROWS_PER_READ):
@@ -117,7 +117,7 @@ class Verification:
                     faults.append(f"{piece.log}, entry at {row.position}: {e}")
                     continue
                 if (entry.global_id, entry.base_offset) != (row.global_id, row.base_offset):
-                    faults.append(f"{piece.log}, entry at {row.position}: its row is another's")
+                    faults.append(f"{piece.log}, entry at {row.position}: its row does not match")
                     continue
                 key = (row.topic_hash, row.org_id, row.partition, row.generation)
                 if key in self._found:
@@ -125,7 +125,7 @@ class Verification:
 
 
 def _neighbours(rows: list[IndexRow]) -> Iterator[list[IndexRow]]:
-    """Cut what is in the order of positions into pieces that are read at once."""
+    """Rows in the order of positions, in groups whose entries are read at once."""
     some: list[IndexRow] = []
     for row in rows:
         if some and (row.position != some[-1].end or row.end - some[0].position > _READ_BYTES):
@@ -143,5 +143,5 @@ def _gaps(topic: Topic, partition: Partition, ranges: list[tuple[int, int]]) -> 
         if first > at and at < partition.high_watermark:
             yield f"{name}: offsets {at} to {min(first, partition.high_watermark) - 1} are missing"
         elif first < at < end and first >= partition.log_start:
-            yield f"{name}: offsets {first} to {min(at, end) - 1} are there twice"
+            yield f"{name}: offsets {first} to {min(at, end) - 1} exist twice"
         at = max(at, end)

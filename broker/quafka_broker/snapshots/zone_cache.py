@@ -1,8 +1,8 @@
-"""The zones of sealed segments, made before a snapshot asks for them.
+"""The zones of sealed segments, made ahead of the first snapshot.
 
-To read the whole index of a large log is what would take longest when a first snapshot is made of
-it. So each sealed segment's zones are made once, in the background, and kept in `zones` in the
-data folder. They are a cache: whatever is missing, or not whole, is made when it is needed.
+Reading the whole index of a large log would take most of the time of its first snapshot. So each
+sealed segment's zones are made once, in the background, and kept in `zones` in the data folder. A
+snapshot makes those that are missing or not whole.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from quafka_proto.zone_format import ZoneBuilder, decode_zones, encode_zones
 ZONES = "zones"
 _PART = ".part"
 _ROWS_PER_STEP = 256
-_REST = 3.0  # times as long as a step took: the interpreter is the event loop's
+_REST = 3.0  # pause after a step, in its CPU time: the event loop needs the interpreter
 
 
 def zones_name(segment: SegmentCut) -> str:
-    """The file with a sealed segment's zones; no other segment's has the same name."""
+    """The name of the file with a sealed segment's zones, which is unique to the segment."""
     return f"{segment.number:012d}-{segment.salt:08x}-{segment.kind}.zones"
 
 
-def check(data: bytes, segment: SegmentCut) -> bool:
-    """Whether these are the zones of all of a segment's entries."""
+def has_all_zones(data: bytes, segment: SegmentCut) -> bool:
+    """Whether a zones file covers all of a segment's entries."""
     try:
         zones = decode_zones(data)
     except Malformed:
@@ -49,13 +49,13 @@ def check(data: bytes, segment: SegmentCut) -> bool:
 def fill_zone_cache(
     data: Path, segments: Sequence[SegmentCut], stopped: threading.Event | None = None
 ) -> int:
-    """Make the zones that are missing, and remove those of segments that are gone. Blocks.
+    """Make the missing zones, and remove those of segments that are gone. Blocks.
 
-    Returns how many were made. Setting `stopped` ends it early, with the rest left to the next
-    call: a large log has thousands of segments.
+    Returns the number of files made. Setting `stopped` ends the call early, and the next call does
+    the rest: a large log has thousands of segments.
 
     Raises:
-        OSError: not all of it could be done.
+        OSError: a file could not be written or removed.
     """
     folder = data / ZONES
     folder.mkdir(exist_ok=True)
@@ -66,7 +66,7 @@ def fill_zone_cache(
     made = 0
     stopped = stopped or threading.Event()
     for name in sorted(wanted.keys() - there):
-        # Rewritten or freed meanwhile: the next turn knows.
+        # The segment was rewritten or freed meanwhile: the next call knows.
         with contextlib.suppress(FileNotFoundError, Malformed):
             made += _make(data, folder / name, wanted[name], stopped)
         if stopped.is_set():
@@ -95,6 +95,6 @@ def _rows(path: Path, segment: SegmentCut) -> Iterator[bytes]:
     with path.open("rb") as index:
         header = check_file_header(index.read(FILE_HEADER_SIZE), INDEX_MAGIC, segment.number)
         if header != FileHeader(segment.salt, segment.kind):
-            raise Malformed("the index is another segment's by now")
+            raise Malformed("the index is another segment's now")
         for start in range(0, segment.rows, _ROWS_PER_STEP):
             yield index.read(INDEX_ROW_SIZE * min(_ROWS_PER_STEP, segment.rows - start))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from quafka_broker.config import BrokerConfig
-from quafka_broker.snapshots.create import Creation, Made
+from quafka_broker.snapshots.create import Created, Creation
 from quafka_broker.snapshots.cut_files import PinnedFiles
 from quafka_broker.snapshots.destination import Destination
 from quafka_broker.snapshots.folder_destination import FolderDestination
@@ -67,7 +67,7 @@ async def snapshot(
     between: Callable[[], Any] | None = None,
     org: int | None = None,
     lease_seconds: float | None = None,
-) -> Made:
+) -> Created:
     """Take a cut and make a snapshot of it; `between` is awaited when the cut has been taken."""
     data = state.configs.broker.data
     name = await pin(state, data, local=True)
