@@ -75,6 +75,21 @@ def test_relative_links_lead_somewhere(page: Path) -> None:
         assert not anchor or anchor in anchors(target), link
 
 
+def test_functions_that_the_architecture_names_exist() -> None:
+    sources = {
+        path: file.read_text("utf-8")
+        for name in _FOLDERS
+        for file in (ROOT / name).rglob("*.py")
+        for path in [file.relative_to(ROOT).as_posix()]
+    }
+    named = re.findall(r"`([\w/]+\.py):(\w+)`", (ROOT / "ARCHITECTURE.md").read_text("utf-8"))
+    assert named
+    for end, function in named:
+        candidates = [text for path, text in sources.items() if f"/{path}".endswith(f"/{end}")]
+        defined = re.compile(rf"(def |class |self\.){function}\b")
+        assert any(map(defined.search, candidates)), f"{end}:{function}"
+
+
 def test_every_decision_is_in_the_index_once() -> None:
     index = (DOCS / "adr" / "README.md").read_text("utf-8")
     pages = sorted(page.name for page in (DOCS / "adr").glob("0*.md"))
