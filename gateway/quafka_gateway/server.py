@@ -16,7 +16,7 @@ from quafka_gateway.edge.listener import Listener
 from quafka_gateway.memory import RequestMemory, ResponseMemory
 from quafka_gateway.metrics import GatewayMetrics
 from quafka_gateway.stats import GatewayStats
-from quafka_gateway.tenant import Tenant, TenantLimits, routed_cluster
+from quafka_gateway.tenant import Tenant, TenantLimits, make_tenant
 from quafka_mesh_ops.allow_list import AllowList
 from quafka_mesh_ops.client import MeshClient
 from quafka_mesh_ops.counters import PeerCounters, mesh_families, mesh_page
@@ -128,8 +128,8 @@ class Gateway:
             config.fetch_cache_bytes,
             config.fetch_backfill_bytes,
         )
-        cluster = routed_cluster(config.org_id, table, self._client)
-        return Tenant(config.org_id, cluster, limits, responses, self._tracer)
+        org_id = config.org_id
+        return make_tenant(org_id, table, self._client, limits, responses, self._tracer)
 
     def _client(self, broker: str) -> MeshClient:
         """The client for the broker with this address; one for all orgs."""

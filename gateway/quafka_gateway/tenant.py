@@ -97,9 +97,19 @@ class Tenant:
         await self.reader.close()
 
 
-def routed_cluster(
-    org_id: int, table: Sequence[Route], client_of: Callable[[str], MeshClient]
-) -> Cluster:
-    """The cluster that an org sees through the route table; `client_of` an address is shared."""
+def make_tenant(
+    org_id: int,
+    table: Sequence[Route],
+    client_of: Callable[[str], MeshClient],
+    limits: TenantLimits,
+    memory: ResponseMemory,
+    tracer: Tracer,
+) -> Tenant:
+    """The tenant of an org that the route table sends to brokers.
+
+    `client_of` returns the mesh client for a broker's address. Clients, `memory` and `tracer` may
+    be shared by all tenants of a gateway.
+    """
     routes = OrgRoutes(table, org_id)
-    return Cluster([BrokerLink(client_of(each), org_id) for each in routes.brokers], routes)
+    links = [BrokerLink(client_of(broker), org_id) for broker in routes.brokers]
+    return Tenant(org_id, Cluster(links, routes), limits, memory, tracer)
