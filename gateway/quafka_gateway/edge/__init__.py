@@ -1,1 +1,1 @@
-"""Sockets of Kafka clients: accept, frame, decode, trace, answer."""
+"""Sockets of Kafka clients: accepting, framing, ordering requests, writing responses."""

@@ -8,7 +8,7 @@ from quafka_gateway.config import AddressLimit
 
 
 class ConnectionLimits:
-    """Counts connections by address."""
+    """Counts open connections, in all and by address."""
 
     def __init__(self, most: int, per_address: int, overrides: Iterable[AddressLimit] = ()) -> None:
         self.most = most
@@ -18,7 +18,7 @@ class ConnectionLimits:
         self._count = 0
 
     def open(self, host: str) -> str:
-        """One more from this address; or the reason why not: "" where it may be."""
+        """Count one more connection; return "" or the reason why it must be refused."""
         most = self._overrides.get(host, self._per_address)
         if self._count >= self.most:
             return f"max.connections={self.most} are open"
@@ -29,7 +29,7 @@ class ConnectionLimits:
         return ""
 
     def close(self, host: str) -> None:
-        """One that was opened is closed."""
+        """Uncount a connection that `open` has counted."""
         self._count -= 1
         self._open[host] -= 1
         if not self._open[host]:

@@ -12,9 +12,9 @@ _MANY = 256
 class RequestFramer:
     """Cuts a byte stream into request frames.
 
-    Holds little more memory than has really arrived: a forged length costs nothing until its bytes
-    come, lengths above `limit` bytes are refused outright, and small pieces are joined as they
-    come. A large frame is copied once, when it is whole.
+    Holds little more memory than the bytes that have arrived: a forged length costs nothing until
+    its bytes arrive, a length above `limit` bytes is refused at once, and small pieces are joined
+    as they arrive. A large frame is copied once, when it is whole.
     """
 
     __slots__ = ("_chunks", "_have", "_limit", "_small", "_want")
@@ -22,20 +22,20 @@ class RequestFramer:
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._chunks: list[bytes] = []
-        self._small = 0  # so many of the last chunks are small
+        self._small = 0  # how many of the last chunks are small
         self._have = 0
-        self._want = 0  # bytes of the frame being read; 0: its length is not known yet
+        self._want = 0  # length of the frame being read; 0: not known yet
 
     @property
     def partial(self) -> int:
-        """Bytes held of a frame that is not whole yet."""
+        """Bytes of the unfinished frame."""
         return self._have
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Take what arrived; return the frames that are now whole, without their length prefix.
+        """Add the bytes that arrived; return the frames that are now whole, without length prefix.
 
         Raises:
-            Malformed: a length that is not positive or above the limit.
+            Malformed: a length is not positive or above the limit.
         """
         missing = (self._want or _LENGTH_SIZE) - self._have
         if len(data) < missing:
@@ -43,7 +43,7 @@ class RequestFramer:
             return []
         if not self._chunks:
             return self._cut(data, 0)
-        if not self._want:  # some bytes of a length have come before
+        if not self._want:  # some bytes of a length have arrived before
             return self._cut(b"".join([*self._chunks, data]), 0)
         frame = b"".join([*self._chunks, memoryview(data)[:missing]])
         self._want = 0
@@ -85,7 +85,7 @@ class RequestFramer:
             return length
         head = data[at : at + _LENGTH_SIZE]
         if head in (b"GET ", b"POST", b"HEAD", b"PUT ", b"OPTI"):
-            raise Malformed("this is an HTTP request; Kafka is spoken here")
+            raise Malformed("an HTTP request: this port speaks the Kafka protocol")
         if head[:2] == b"\x16\x03":
-            raise Malformed("this is a TLS handshake; plain Kafka is spoken here")
+            raise Malformed("a TLS handshake: this port speaks the Kafka protocol without TLS")
         raise Malformed(f"request length {length} is outside 1 to {self._limit} bytes")

@@ -1,4 +1,4 @@
-"""TCP accept: who may connect, and how all connections end."""
+"""Accepts TCP connections of Kafka clients, and closes those that stall, idle or hold too much."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _BACKLOG = 1024
 
 
 class Listener:
-    """Accepts Kafka clients on one address: first `bind`, then `serve`, at last `close`."""
+    """Accepts Kafka clients on one address: call `bind`, then `serve`, at last `close`."""
 
     def __init__(self, limits: ConnectionLimits, idle_seconds: float) -> None:
         """Connections without a request for `idle_seconds` are closed."""
@@ -40,19 +40,19 @@ class Listener:
 
     @property
     def connections(self) -> int:
-        """How many clients are connected."""
+        """The number of open connections."""
         return len(self._connections)
 
     @property
     def max_connections(self) -> int:
-        """How many may be."""
+        """The limit of open connections."""
         return self._limits.most
 
     async def bind(self, host: str, port: int, *, shared: bool = False) -> tuple[str, int]:
-        """Take the address (port 0: any free one) and return the one taken. No client is accepted.
+        """Bind the address (port 0: a free port) and return it. No client is accepted yet.
 
-        With `shared`, other processes of this user may take it as well, if they say so too: the
-        system spreads new connections over them (SO_REUSEPORT).
+        With `shared`, other processes of this user may bind the address, too, and the system
+        spreads new connections over the processes (SO_REUSEPORT).
 
         Raises:
             StartupError: the address cannot be bound.
@@ -82,7 +82,7 @@ class Listener:
         await self._server.start_serving()
 
     async def close(self, drain: float) -> None:
-        """Accept no more; answer what is under way within `drain` seconds; close."""
+        """Accept no client; answer the requests in flight within `drain` seconds; close."""
         if self._server is None:
             return
         self._server.close()
@@ -122,7 +122,7 @@ class Listener:
         self._limits.close(connection.host)
 
     async def _sweep(self) -> None:
-        """Close connections that stopped talking: one timer for all of them."""
+        """Close connections that stall or idle: one timer for all of them."""
         loop = asyncio.get_running_loop()
         assert self._services is not None, "serve() comes first"
         while True:
@@ -130,9 +130,9 @@ class Listener:
             now = loop.time()
             for connection in list(self._connections):
                 if connection.stalled(now):
-                    connection.close("a request stopped arriving midway, or arrives too slowly")
+                    connection.close("a request stopped arriving midway or arrives too slowly")
                 elif connection.unread(now)[1] == math.inf:
-                    connection.close("an answer is not read, or is read too slowly")
+                    connection.close("the client does not read a response or reads it too slowly")
                 elif connection.idle_since(now) > self._idle_seconds:
                     connection.close("idle")
             self._services.request_memory.relieve(now)
@@ -140,7 +140,7 @@ class Listener:
             await self._give_back()
 
     async def _give_back(self) -> None:
-        """Large requests that were held do not make the process large for ever."""
+        """Return freed memory to the system after large requests or responses."""
         assert self._services is not None, "serve() comes first"
         requests, responses = self._services.request_memory, self._services.response_memory
         self._heap.note(requests.peak + responses.held)
@@ -148,7 +148,7 @@ class Listener:
         await self._heap.give_back(requests.held + responses.held)
 
     def _relieve(self, excess: int, now: float) -> None:
-        """Above the limit, close who holds the most of answers that were not read for longest."""
+        """Close connections until no excess is left: first most unread bytes times seconds."""
         if excess <= 0:
             return
         unread = [(connection, *connection.unread(now)) for connection in self._connections]
@@ -157,4 +157,4 @@ class Listener:
             if excess <= 0:
                 break
             excess -= size
-            connection.close("too much is held of answers, and it reads none")
+            connection.close("unread responses hold too much memory")

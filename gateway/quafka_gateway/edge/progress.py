@@ -1,13 +1,13 @@
-"""Whether bytes keep moving: a deadline that each byte puts off. Pure."""
+"""Detects a stalled or slow transfer: a deadline that each byte moves. Pure."""
 
 from __future__ import annotations
 
 
 class Progress:
-    """At least `rate` bytes a second, and never more than `base` seconds without.
+    """Requires at least `rate` bytes a second, and no pause of more than `base` seconds.
 
-    Slack begins at `base` seconds, shrinks as time passes, and grows by a second with each `rate`
-    bytes, up to `base` again: what came early buys no long silence.
+    The slack begins at `base` seconds, shrinks as time passes, and grows by a second with each
+    `rate` bytes, up to `base` again: a fast beginning does not allow a long pause.
     """
 
     __slots__ = ("_base", "_rate", "_until")
@@ -18,13 +18,13 @@ class Progress:
         self._until = 0.0
 
     def begin(self, now: float) -> None:
-        """Bytes are awaited from now on."""
+        """Expect bytes from now on."""
         self._until = now + self._base
 
     def made(self, size: int, now: float) -> None:
-        """So many bytes have moved."""
+        """Count bytes that have moved."""
         self._until = min(now + self._base, self._until + size / self._rate)
 
     def late(self, now: float) -> bool:
-        """Whether they are too slow."""
+        """Whether the bytes are too slow."""
         return now > self._until

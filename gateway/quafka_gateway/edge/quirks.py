@@ -1,6 +1,6 @@
-"""Requests that are not what the protocol says, sent by clients that many people use.
+"""Corrections for widely used clients whose requests deviate from the protocol.
 
-What follows a request's body is not looked at, by Kafka neither; what is sent before it is.
+Bytes after a request's body are ignored, as in Kafka. Extra bytes before the body are handled here.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ _LONG_NULL = bytes(4)
 
 
 def body_start(header: RequestHeader, frame: bytes, at: int) -> int:
-    """Where the request's body really begins, which should be at `at`.
+    """Return where the request's body begins. By the protocol this is `at`.
 
-    librdkafka (2.16 and before), asking for all topics in Metadata 9 and up, reserves four bytes
-    for the number of topics and does not shorten them to the one that a compact null has: seven
-    bytes of body where there are four (up to version 10, eight where there are five).
+    librdkafka up to 2.16 asks for all topics in Metadata 9 and up with four bytes for the number of
+    topics, where a compact null has one: the body has seven bytes instead of four (up to version
+    10, eight instead of five).
     """
     if header.api_key == _METADATA and header.api_version >= _FIRST_COMPACT:
         flags = 3 if header.api_version <= 10 else 2

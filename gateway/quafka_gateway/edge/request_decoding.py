@@ -1,4 +1,4 @@
-"""Frames to requests. What takes long to decode is decoded in slices of the event loop."""
+"""Decodes frames into requests. Long requests are decoded in slices of the event loop."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from quafka_proto.message import Message
 from quafka_telemetry.slices import SLICE_SECONDS, in_slices
 
 SHORT = 8 << 10
-"""Bytes of a frame that is decoded at once, whatever is in it: some milliseconds at most."""
+"""Frames up to this size are decoded at once: some milliseconds at most."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """A request that this gateway serves."""
+    """A decoded request of an API that this gateway serves."""
 
     header: RequestHeader
     api: AnyApi
@@ -32,23 +32,23 @@ class Decoded:
 
 @dataclass(frozen=True, slots=True)
 class Decoding:
-    """A long request whose header is known, and of whose body one slice has been decoded."""
+    """A long request: its header and one slice of its body are decoded."""
 
     header: RequestHeader
     api: AnyApi
     steps: Generator[None, None, tuple[Message, int]]
 
     async def finish(self) -> Decoded:
-        """Decode the rest, with turns for others. Raises Malformed."""
+        """Decode the rest in slices. Raises Malformed."""
         request, _ = await in_slices(self.steps)
         return Decoded(self.header, self.api, request)
 
 
 def decode_request(apis: Mapping[int, AnyApi], frame: bytes) -> Decoded | Decoding:
-    """Read header and body; of a long body, what can be read within one slice.
+    """Decode header and body; of a long body, as much as one slice allows.
 
     Raises:
-        Malformed: it is no request, or none that is served here.
+        Malformed: the frame is not a request, or not of an API and version served here.
     """
     try:
         header, at = decode_request_header(frame)
@@ -61,8 +61,7 @@ def decode_request(apis: Mapping[int, AnyApi], frame: bytes) -> Decoded | Decodi
     if not versions.low <= header.api_version <= versions.high:
         return _unknown_version(apis, *header[:3])
     at = quirks.body_start(header, frame, at)
-    # Kafka ignores bytes after the body, so some clients send them: kafka-go's DescribeAcls has a
-    # byte too many.
+    # Bytes after the body are ignored, as in Kafka: kafka-go's DescribeAcls has one byte too many.
     if len(frame) <= SHORT:
         request, _ = decode_front(api.request, header.api_version, frame, at)
         return Decoded(header, api, request)
@@ -77,9 +76,10 @@ def decode_request(apis: Mapping[int, AnyApi], frame: bytes) -> Decoded | Decodi
 
 
 def order_of(api: AnyApi, request: Message, size: int) -> Order:
-    """What a request reads and writes. `size`: of its frame, in bytes.
+    """Return what a request reads and writes. `size`: bytes of its frame.
 
-    A long one keeps its place in a lane by being there alone: its handler takes turns with others.
+    A long request is alone in its lane: its handler gives turns to other work, and a later request
+    must not pass it.
     """
     if api.order.in_lane and size > SHORT and is_long(request):
         return _alone(api.order)
@@ -94,7 +94,10 @@ def _alone(order: Order) -> Order:
 def _unknown_version(
     apis: Mapping[int, AnyApi], key: int, version: int, correlation_id: int
 ) -> Decoded:
-    """Stand in a request of version 0, where the API has one (KIP-511: ApiVersions alone)."""
+    """Return the request that stands for an unknown version. Raises Malformed if there is none.
+
+    Only ApiVersions has one (KIP-511); it is answered as version 0.
+    """
     api = apis.get(key)
     if api is None or api.unknown_version is None:
         name = api.name if api else f"API key {key}"

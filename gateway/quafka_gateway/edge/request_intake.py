@@ -1,4 +1,4 @@
-"""What one client sends: bytes in, whole requests out, counted, and in time. Pure."""
+"""The bytes that one client sends, cut into requests, counted and timed. Pure."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from quafka_gateway.memory import HeldRequests
 
 
 class RequestIntake:
-    """Whole requests that were not begun yet are in `frames`.
+    """Turns bytes into request frames; `frames` are whole and not yet decoded.
 
-    Once a request has begun to arrive it must go on arriving (`Progress`), while it is read.
+    Once a request has begun to arrive, it must go on arriving while the client is read from
+    (`Progress`).
     """
 
     def __init__(self, limit: int, held: HeldRequests, progress: Progress) -> None:
@@ -23,7 +24,7 @@ class RequestIntake:
         self.frames: deque[bytes] = deque()
 
     def feed(self, data: bytes, now: float) -> None:
-        """Take what arrived. Raises Malformed."""
+        """Add the bytes that arrived. Raises Malformed."""
         before = self._framer.partial
         frames = self._framer.feed(data)
         for frame in frames:
@@ -37,20 +38,20 @@ class RequestIntake:
         self._held.hold_partial(self._framer.partial, now, is_new=is_new)
 
     def reading_resumed(self, now: float) -> None:
-        """The client was not read from for a while."""
+        """Begin to time the unfinished request anew: the client was not read from."""
         self._progress.begin(now)
 
     def stalled(self, now: float) -> bool:
-        """Whether a request has begun to arrive, and does not go on or does so too slowly."""
+        """Whether a request has begun to arrive, and has stopped or arrives too slowly."""
         return bool(self._framer.partial) and self._progress.late(now)
 
     def drop_frames(self, now: float) -> None:
-        """Forget the requests that were not begun."""
+        """Drop the requests that were not decoded."""
         while self.frames:
             self._held.release(len(self.frames.popleft()), now)
 
     def connection_lost(self, now: float) -> None:
-        """Nothing more is read: hold nothing that was not begun."""
+        """Drop the unfinished request and those that were not decoded."""
         self._framer = RequestFramer(self._limit)
         self._held.connection_lost()
         self.drop_frames(now)

@@ -1,12 +1,12 @@
-"""What a connection tells of its requests to a tracing system.
+"""The spans of a connection's requests.
 
-A sampled request is a trace of its own: `gateway.kafka.connect` is its stay on the connection,
-from its arrival until its answer was handed over; within it the request, the encoding of its
-answer, and the writing, which waits for the answers before it and for a client that reads slowly.
+A sampled request is a trace of its own. The span `gateway.kafka.connect` lasts from the request's
+arrival until its response is sent. Within it are the spans of the request, of encoding the
+response, and of writing it, which waits for earlier responses and for a client that reads slowly.
 The parent is the client's span, where the first record of a produce names one.
 
-A request that was not sampled costs a comparison. If it turns out slow, or to have failed, its
-part of the gateway may still become a trace, from what little is known when it is over.
+A request that was not sampled costs one comparison. If it was slow or has failed, the gateway may
+still export a late trace of it, made of what is known when the request is over.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from quafka_telemetry.tracing import (
 
 
 class RequestTrace:
-    """A sampled request on its way through a connection."""
+    """The spans of one sampled request."""
 
     __slots__ = ("_begun", "_connect", "_tracer", "_write", "request")
 
@@ -47,7 +47,7 @@ class RequestTrace:
         header: RequestHeader,
         begun: int | None = None,
     ) -> None:
-        """`begun`: when the request came, in ns since the epoch, if not now."""
+        """`begun`: when the request arrived, in ns since the epoch; None: now."""
         self._tracer = tracer
         self._connect = connect
         self._write: Span = NO_SPAN
@@ -62,42 +62,42 @@ class RequestTrace:
             }
         )
 
-    def asks_about(self, request: Message) -> None:
-        """What the request names, of what people look for."""
+    def describe(self, request: Message) -> None:
+        """Set the attributes that operators search for."""
         group = getattr(request, "group_id", "")
         if group:
             self.request.set({semconv.GROUP: group})
 
     @property
     def trace_id(self) -> str:
-        """As tracing UIs write it."""
+        """The trace id as tracing UIs show it; "" where the request is not sampled."""
         context = self.request.context
         return "" if context is None else context.trace_hex
 
     def ended(self, errors: Collection[int], seconds: float, parked: float) -> None:
-        """The answer is known, after so many seconds and those for which it was parked."""
+        """End the request's span; `seconds` do not include the `parked` seconds."""
         fail_with(self.request, errors)
         self.request.set({semconv.LATENCY_MS: seconds * 1e3, semconv.PARKED_MS: parked * 1e3})
         self.request.end()
 
     def answered(self, errors: Collection[int], seconds: float, parked: float) -> None:
-        """As `ended`; now the answer is to be written."""
+        """End the request's span and begin that of writing."""
         self.ended(errors, seconds, parked)
         self._write = self._tracer.start(semconv.WRITE, self._connect.context)
 
     def encoding(self) -> Span:
-        """The answer is being encoded."""
+        """Start the span of encoding the response."""
         return self._tracer.start(semconv.ENCODE, self.request.context)
 
     def over(self) -> None:
-        """The answer was handed over, or nobody takes it any more."""
+        """End all spans: the response is sent or dropped."""
         self.request.end()
         self._write.end()
         self._connect.end()
 
 
 class ConnectionTracing:
-    """The traces of one client's requests."""
+    """Makes the traces of one connection's requests."""
 
     __slots__ = ("_about", "_org", "_tracer")
 
@@ -113,7 +113,7 @@ class ConnectionTracing:
     def begin(
         self, api: AnyApi, header: RequestHeader, request: Message, frame: bytes
     ) -> RequestTrace | None:
-        """Decide about a request. None: it is not sampled."""
+        """Decide whether to sample a request. Returns None where it is not sampled."""
         tracer = self._tracer
         if not tracer.on:
             return None
@@ -124,7 +124,7 @@ class ConnectionTracing:
         if connect.context is None:
             return None
         trace = RequestTrace(tracer, connect, api, header)
-        trace.asks_about(request)
+        trace.describe(request)
         return trace
 
     def late(
@@ -135,7 +135,7 @@ class ConnectionTracing:
         seconds: float,
         parked: float,
     ) -> RequestTrace | None:
-        """A request that was not sampled is answered; its trace, if it gets one after all."""
+        """Return the late trace of a slow or failed request that was not sampled; else None."""
         tracer = self._tracer
         if seconds >= tracer.slow_after:
             reason = SLOW
@@ -153,7 +153,7 @@ class ConnectionTracing:
         return trace
 
     def refused(self, reason: str) -> None:
-        """What came is no request, and costs the client its connection."""
+        """Trace bytes that break the protocol and close the connection."""
         connect = self._tracer.root(semconv.CONNECT, self._org, None, self._about)
         if connect.context is None and self._tracer.traces_failed:
             connect = self._tracer.late_root(semconv.CONNECT, FAILED, self._about, time.time_ns())

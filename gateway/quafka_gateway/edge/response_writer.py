@@ -1,7 +1,7 @@
-"""Answers to one client's socket, in pieces: what it does not take yet is kept by reference.
+"""Writes responses to one client's socket; bytes that it does not take yet are kept by reference.
 
-A transport copies what it has to buffer, so it is given little more than the socket takes. The
-record batches of a large answer stay where they are, in the cache or in what the mesh received.
+A transport copies the bytes that it buffers, so it receives little more than the socket takes. The
+record batches of a large response stay where they are: in the cache, or in what the mesh received.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _GROUP = 256 << 10
 
 
 class ResponseWriter:
-    """Writes answers in their order; counts what is not written yet."""
+    """Writes responses in their order; counts the bytes that are not written yet."""
 
     def __init__(
         self,
@@ -28,7 +28,7 @@ class ResponseWriter:
         stats: GatewayStats,
         progress: Progress,
     ) -> None:
-        transport.set_write_buffer_limits(high=0)  # told as soon as the system takes no more
+        transport.set_write_buffer_limits(high=0)  # calls pause_writing at the first byte buffered
         self._transport = transport
         self._memory = memory
         self._stats = stats
@@ -38,10 +38,10 @@ class ResponseWriter:
         self._shared = 0
         self._writable = True
         self._progress = progress
-        self._total = 0  # bytes of all answers
-        self._taken = 0  # of these, known to be taken by the system
+        self._total = 0  # bytes of all responses
+        self._taken = 0  # of these, bytes that the system has taken
         self._taken_at = 0.0
-        self._is_new = True  # what is unread was written since the last call of `stuck`
+        self._is_new = True  # the unread bytes were written since the last call of `stuck`
 
     @property
     def unread(self) -> int:
@@ -49,9 +49,9 @@ class ResponseWriter:
         return self._size + self._transport.get_write_buffer_size()
 
     def stuck(self, now: float) -> float:
-        """For how many seconds the client has read nothing; infinite where it reads too slowly.
+        """Return for how many seconds the client has read nothing; infinite if it is too slow.
 
-        Called every few seconds: it finds out by comparison with the last call.
+        Call it every few seconds: it compares with the last call.
         """
         unread = self.unread
         taken = self._total - unread
@@ -67,42 +67,45 @@ class ResponseWriter:
 
     @property
     def ready(self) -> bool:
-        """Whether the system has taken everything the client was given."""
+        """Whether the system has taken every byte written."""
         return self._writable and not self._unsent
 
     @property
     def empty(self) -> bool:
-        """Whether everything was handed to the transport."""
+        """Whether the transport has received every byte written."""
         return not self._unsent
 
-    def write(self, answer: list[Buffer], shared: int = 0) -> None:
-        """Send an answer, now or as the client reads. `shared` bytes of it are held anyway."""
+    def write(self, response: list[Buffer], shared: int = 0) -> None:
+        """Send a response, now or as the client reads.
+
+        Another owner has counted `shared` bytes of it.
+        """
         if not self.unread:
             self._is_new = True
         self._shared += shared
-        self._unsent.extend(answer)
-        size = sum(map(len, answer))
+        self._unsent.extend(response)
+        size = sum(map(len, response))
         self._size += size
         self._total += size
         self._stats.sent += size
         self._push()
 
     def pause(self) -> None:
-        """The client does not read."""
+        """Write no more until `resume`: the client does not read."""
         self._writable = False
 
     def resume(self) -> None:
-        """It reads again."""
+        """Go on writing: the client reads again."""
         self._writable = True
         self._push()
 
     def close(self) -> None:
-        """The client is gone."""
+        """Drop what is not written: the client is gone."""
         self._unsent.clear()
         self._count(0)
 
     def _push(self) -> None:
-        # A transport whose client has gone says so only in the loop's next turn.
+        # A transport whose client has gone calls connection_lost only in the loop's next turn.
         while self._unsent and self._writable and not self._transport.is_closing():
             group, size = self._next_group()
             self._size -= size
@@ -120,7 +123,7 @@ class ResponseWriter:
         self._counted = held
 
     def _next_group(self) -> tuple[list[Buffer], int]:
-        """Pieces for one system call: a part of a large one, or several small ones."""
+        """Return pieces for one system call: a part of a large piece, or several small pieces."""
         group: list[Buffer] = []
         size = 0
         while self._unsent and size < _GROUP:

@@ -1,1 +1,1 @@
-"""One module per Kafka API."""
+"""The handlers of Kafka's APIs, one module an API, and their helpers."""

@@ -1,4 +1,4 @@
-"""AlterConfigs (key 33), versions 0-2: what a topic sets itself is replaced as a whole."""
+"""AlterConfigs (key 33), versions 0-2: replaces all configs that a resource sets itself."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from quafka_proto.schema.configs import AlterConfigsRequest, AlterConfigsRespons
 
 
 async def handle(request: AlterConfigsRequest, context: RequestContext) -> AlterConfigsResponse:
-    """Set each resource's configs, durably."""
+    """Replace the configs of each resource, durably."""
     resources = [
         Resource(
             each.resource_type,
@@ -24,7 +24,7 @@ async def handle(request: AlterConfigsRequest, context: RequestContext) -> Alter
         for each in request.resources
     ]
     with context.child("gateway.kafka.alter_configs") as span:
-        done = await config_changes.make(
+        done = await config_changes.apply(
             resources, context, span.context, replace=True, validate_only=request.validate_only
         )
     return AlterConfigsResponse(responses=done)

@@ -1,6 +1,7 @@
-"""AlterReplicaLogDirs (key 34), versions 0-2: there is one folder, and nothing moves.
+"""AlterReplicaLogDirs (key 34), versions 0-2: no partition moves, as a broker has one log folder.
 
-To move a partition to where it is succeeds, as in Kafka; no other folder exists.
+To move a partition to the folder that it is in succeeds, as in Kafka; another folder is
+LOG_DIR_NOT_FOUND.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from quafka_proto.schema.log_dirs import (
 async def handle(
     request: AlterReplicaLogDirsRequest, context: RequestContext
 ) -> AlterReplicaLogDirsResponse:
-    """Say of each partition whether it is there already."""
+    """Compare the folder of each partition with the requested one."""
     asked = partitions_of(
         (topic.name, topic.partitions) for each in request.dirs for topic in each.topics
     )

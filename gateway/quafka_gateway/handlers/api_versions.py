@@ -1,8 +1,8 @@
-"""ApiVersions (key 18), versions 0-4: what this gateway speaks.
+"""ApiVersions (key 18), versions 0-4: the APIs and versions that this gateway serves.
 
-Any version above is answered as version 0 with error 35 and the versions of ApiVersions itself
-(KIP-511). No tagged fields: librdkafka before 2.1 cannot skip them (librdkafka#4278). Our own APIs
-are told to our own tools alone, which call themselves so.
+A later version is answered as version 0, with error 35 and the served versions (KIP-511). The
+response has no tagged fields: librdkafka before 2.1 cannot skip them (librdkafka#4278). Quafka's
+own APIs are listed only for Quafka's own tools, which name themselves in the request.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from quafka_proto.schema.quafka import CLIENT_SOFTWARE
 
 
 class UnknownVersionRequest(ApiVersionsRequest):
-    """Stands for an ApiVersions request in a version that cannot be decoded."""
+    """Stands for an ApiVersions request of a version that cannot be decoded."""
 
 
 async def handle(request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsResponse:

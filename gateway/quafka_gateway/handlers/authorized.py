@@ -1,7 +1,7 @@
 """Kafka's "authorized operations" fields: bits of AclOperation.
 
-Nobody is refused anything yet, so they are all that a kind of resource has, as Kafka answers
-without an authorizer. Where a client did not ask, they are AUTHORIZED_OPERATIONS_UNKNOWN.
+There is no authorizer yet, so a resource has all operations of its kind, as Kafka answers without
+an authorizer. Where a client did not ask for them, they are AUTHORIZED_OPERATIONS_UNKNOWN.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from quafka_proto.schema.metadata import AUTHORIZED_OPERATIONS_UNKNOWN
 
 AUTHORIZER_DISABLED = ErrorCode.SECURITY_DISABLED
 NO_AUTHORIZER = "no authorizer is configured"
-"""What the ACL APIs answer."""
+"""The error of the ACL APIs."""
 
 _READ, _WRITE, _CREATE, _DELETE, _ALTER, _DESCRIBE = range(3, 9)
 _CLUSTER_ACTION, _DESCRIBE_CONFIGS, _ALTER_CONFIGS, _IDEMPOTENT_WRITE = range(9, 13)
@@ -32,15 +32,15 @@ _CLUSTER = _bits(
 
 
 def topic_operations(*, asked: bool) -> int:
-    """What may be done with a topic."""
+    """Return the operations allowed on a topic."""
     return _TOPIC if asked else AUTHORIZED_OPERATIONS_UNKNOWN
 
 
 def group_operations(*, asked: bool) -> int:
-    """What may be done with a group."""
+    """Return the operations allowed on a group."""
     return _GROUP if asked else AUTHORIZED_OPERATIONS_UNKNOWN
 
 
 def cluster_operations(*, asked: bool) -> int:
-    """What may be done with the cluster."""
+    """Return the operations allowed on the cluster."""
     return _CLUSTER if asked else AUTHORIZED_OPERATIONS_UNKNOWN

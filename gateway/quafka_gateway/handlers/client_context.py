@@ -1,8 +1,8 @@
-"""A client's own trace context, in the headers of the records that it produces.
+"""Reads a client's trace context from the headers of the records that it produces.
 
-Looked for in the first record of a request's first batch: producers put the context of one send
-into each record, so the others mostly say the same, and nobody can wait for us to read them all.
-Compressed batches are not looked into: that would cost far more than the rest of their way.
+Only the first record of a request's first batch is read: producers put the context of one send into
+each record, so other records mostly repeat it. Compressed batches are not read: to decompress them
+would cost more than the rest of the request.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from quafka_proto.schema.produce import ProduceRequest
 from quafka_telemetry.tracing import ClientContext, parse_client
 
 _SEARCHED = 4 << 10
-"""A small request is searched for the header's name before anything in it is parsed."""
+"""A request up to this size is searched for the header's name before it is parsed."""
 
 
 def client_of(request: ProduceRequest, frame: bytes) -> ClientContext | None:
-    """The trace that the first record of a produce is from; the others are taken to be, too."""
+    """Return the trace of a produce's first record; the other records are taken to share it."""
     if len(frame) <= _SEARCHED and b"traceparent" not in frame:
         return None
     for topic in request.topic_data:
@@ -28,7 +28,7 @@ def client_of(request: ProduceRequest, frame: bytes) -> ClientContext | None:
 
 
 def client_context(batch: bytes | bytearray | memoryview) -> ClientContext | None:
-    """What the headers of a batch's first record say of the trace that it is from."""
+    """Return the trace context in the headers of a batch's first record."""
     found = {name: value for name, value in first_headers(batch) if value is not None}
     with suppress(UnicodeDecodeError):
         return parse_client(

@@ -1,7 +1,7 @@
-"""What AlterConfigs and IncrementalAlterConfigs have in common.
+"""Config changes, as AlterConfigs and IncrementalAlterConfigs share them.
 
-All changes of a resource are made, or none. The configs of topics can be changed, and those of the
-broker that topics inherit; other settings of gateway and broker cannot change while they run.
+All changes of a resource are made, or none. Clients can change the configs of topics, and those of
+the broker that topics inherit. Other settings of gateway and broker cannot change at run time.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from quafka_telemetry.tracing import TraceContext
 
 _OPERATIONS = set(ConfigOperation)
 _MOST_CHANGES = 1_000
-"""Of one resource; there are not that many configs."""
+"""Changes of one resource; there are not that many configs."""
 
 
 class Resource(NamedTuple):
-    """Something that has configs, and what is to be changed of them."""
+    """A resource that has configs, and the requested changes."""
 
     kind: int
     name: str
     changes: list[ConfigChange]
 
 
-async def make(
+async def apply(
     resources: Sequence[Resource],
     context: RequestContext,
     trace: TraceContext | None,
@@ -38,7 +38,7 @@ async def make(
     replace: bool,
     validate_only: bool,
 ) -> list[AlterConfigsResourceResponse]:
-    """Change each resource, durably."""
+    """Apply the changes of each resource, durably."""
     times = Counter((resource.kind, resource.name) for resource in resources)
     done: list[AlterConfigsResourceResponse] = []
     for resource in resources:
@@ -75,13 +75,13 @@ def _refusal(resource: Resource, times: Counter[tuple[int, str]], node: int) -> 
         return _fault(resource.changes)
     if resource.kind == ResourceType.BROKER_LOGGER:
         return ErrorCode.INVALID_CONFIG, (
-            f"{names}: log levels are set by log.level and cannot be changed while it runs"
+            f"{names}: log levels are set by log.level and cannot be changed at run time"
         )
     if resource.kind in (ResourceType.GROUP, ResourceType.CLIENT_METRICS):
         if not resource.name:
             return ErrorCode.INVALID_REQUEST, f"a {ResourceType(resource.kind).name} needs a name"
         if all(change.operation == ConfigOperation.DELETE for change in resource.changes):
-            return ErrorCode.NONE, ""  # nothing is set that could be deleted
+            return ErrorCode.NONE, ""  # nothing is set, so nothing has to be deleted
         kind = ResourceType(resource.kind).name
         return ErrorCode.INVALID_CONFIG, f"{names}: a {kind} has no configs here"
     if resource.kind != ResourceType.TOPIC:
@@ -90,7 +90,7 @@ def _refusal(resource: Resource, times: Counter[tuple[int, str]], node: int) -> 
 
 
 def _fault(changes: list[ConfigChange]) -> tuple[int, str]:
-    """What is wrong with the changes, whatever topic they are about."""
+    """Return the error of changes that are wrong for every topic; NONE and "" for good ones."""
     twice = [name for name, times in Counter(c.name for c in changes).items() if times > 1]
     if twice:
         return ErrorCode.INVALID_REQUEST, f"given twice: {', '.join(twice)}"

@@ -1,4 +1,4 @@
-"""CreatePartitions (key 37), versions 0-3: topics grow, on the only broker."""
+"""CreatePartitions (key 37), versions 0-3: adds partitions to topics, on the only broker."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from quafka_proto.schema.partitions import (
 async def handle(
     request: CreatePartitionsRequest, context: RequestContext
 ) -> CreatePartitionsResponse:
-    """Let each topic grow, durably."""
+    """Add partitions to each topic, durably."""
     times = Counter(topic.name for topic in request.topics)
     results: list[CreatePartitionsTopicResult] = []
     with context.child("gateway.kafka.create_partitions") as span:

@@ -1,4 +1,4 @@
-"""DeleteRecords (key 21), versions 0-2: what is below an offset is not served any more."""
+"""DeleteRecords (key 21), versions 0-2: deletes the records before an offset of a partition."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from quafka_telemetry.slices import in_slices, listed
 
 
 async def handle(request: DeleteRecordsRequest, context: RequestContext) -> DeleteRecordsResponse:
-    """Move the log start of each partition, durably."""
+    """Move the log start offset of each partition, durably."""
     op = DeleteRecordsOps(
         await listed(
             DeleteRecordsOp(topic.name, partition.partition_index, partition.offset)

@@ -1,4 +1,4 @@
-"""DeleteTopics (key 20), versions 0-6: by name, or by id from version 6 on."""
+"""DeleteTopics (key 20), versions 0-6: deletes topics by name; by name or id from version 6 on."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""DescribeCluster (key 60), versions 0-2: this gateway is the cluster's only broker.
+"""DescribeCluster (key 60), versions 0-2: this gateway is the only broker of the cluster.
 
-It is no controller: who asks for those (version 1 and up) is at the wrong endpoint (KIP-919).
+The gateway is not a controller: a request for controllers (version 1 and up) is answered
+MISMATCHED_ENDPOINT_TYPE (KIP-919).
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ async def handle(
 ) -> DescribeClusterResponse:
     """Describe the cluster."""
     if request.endpoint_type == _CONTROLLERS:
-        return _refusal(ErrorCode.MISMATCHED_ENDPOINT_TYPE, "this is a broker, no controller")
+        return _refusal(ErrorCode.MISMATCHED_ENDPOINT_TYPE, "this is a broker, not a controller")
     if request.endpoint_type != _BROKERS:
         message = f"endpoint type {request.endpoint_type} is not known"
         return _refusal(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, message)

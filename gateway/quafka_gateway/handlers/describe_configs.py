@@ -1,8 +1,8 @@
-"""DescribeConfigs (key 32), versions 0-4: what topics, the broker and its loggers are set to.
+"""DescribeConfigs (key 32), versions 0-4: the configs of topics, of the broker and of its loggers.
 
-The cluster's only broker is this gateway, with the home broker's settings and its own. The
-cluster-wide defaults for brokers (resource "") are those that clients have set while it runs.
-Before version 1 there are no sources: a config is "default" where the topic does not set it.
+The cluster's only broker is this gateway: its configs are the settings of the home broker and of
+the gateway. The cluster-wide defaults of brokers (resource "") are those that clients have set at
+run time. Version 0 has no config sources: a config is "default" where the topic does not set it.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ _LOG_LEVELS = {
 }  # fmt: skip
 _RESOURCES_PER_SLICE = 20
 _MOST_RESOURCES = 10_000
-"""In one answer: some 50 MB with synonyms and documentation."""
+"""Resources in one response: some 50 MB with synonyms and documentation."""
 _UNCHANGEABLE = {
     "default.replication.factor": ("1", ConfigType.INT),
     "delete.topic.enable": ("true", ConfigType.BOOLEAN),
     "min.insync.replicas": ("1", ConfigType.INT),
     "unclean.leader.election.enable": ("false", ConfigType.BOOLEAN),
 }
-"""What Kafka's tools look for among a broker's configs, and cannot be otherwise here."""
+"""Broker configs that Kafka's tools look for, and that have only one value here."""
 
 
 class _Refused(Exception):  # noqa: N818
-    """A resource that has no configs."""
+    """A resource without configs; becomes the error of its result."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
@@ -60,7 +60,7 @@ class _Refused(Exception):  # noqa: N818
 async def handle(
     request: DescribeConfigsRequest, context: RequestContext
 ) -> DescribeConfigsResponse:
-    """Describe every resource asked for."""
+    """Describe each resource of the request."""
     if len(request.resources) > _MOST_RESOURCES:
         return await _too_many(request)
     writer = _Writer(request, context.version)
@@ -116,7 +116,7 @@ async def _describe(
 ) -> list[ConfigDescription]:
     kind, name = resource.resource_type, resource.resource_name
     if kind in (ResourceType.CLIENT_METRICS, ResourceType.GROUP) and name:
-        return []  # none are set: nothing can set them
+        return []  # no API can set any
     if kind not in (ResourceType.BROKER, ResourceType.BROKER_LOGGER):
         raise _Refused(ErrorCode.INVALID_REQUEST, f"resource type {kind} has no configs here")
     if name not in (str(context.node_id), "" if kind == ResourceType.BROKER else None):
@@ -133,7 +133,7 @@ async def _describe(
 
 
 def _cluster_wide(settings: list[ConfigDescription]) -> list[ConfigDescription]:
-    """What clients have set for all brokers."""
+    """Return the configs that clients have set for all brokers."""
     source = ConfigSource.DYNAMIC_DEFAULT_BROKER
     return [
         ConfigDescription(
@@ -156,7 +156,7 @@ def _facts(context: RequestContext) -> list[ConfigDescription]:
     }
     return [
         ConfigDescription(
-            name, value, ConfigSource.DEFAULT, kind, True, "Cannot be otherwise.",
+            name, value, ConfigSource.DEFAULT, kind, True, "This value is fixed.",
             [ConfigSynonym(name, value, ConfigSource.DEFAULT)],
         )
         for name, (value, kind) in facts.items()
@@ -164,7 +164,7 @@ def _facts(context: RequestContext) -> list[ConfigDescription]:
 
 
 def _loggers() -> list[ConfigDescription]:
-    """The loggers of this gateway, and from which level on they are heard."""
+    """Return the loggers of this gateway with their levels."""
     known = [name for name in logging.root.manager.loggerDict if name.startswith("quafka")]
     levels = {name: logging.getLogger(name).getEffectiveLevel() for name in sorted(known)}
     levels = {"root": logging.root.level, **levels}
@@ -178,7 +178,7 @@ def _loggers() -> list[ConfigDescription]:
 
 
 class _Writer:
-    """Descriptions as a request wants them. What topics have in common is made once."""
+    """Encodes descriptions as the request wants them; makes what topics share once."""
 
     def __init__(self, request: DescribeConfigsRequest, version: int) -> None:
         self._synonyms = request.include_synonyms
@@ -189,7 +189,7 @@ class _Writer:
     def topic(
         self, topic: DescribedTopic, keys: list[str] | None
     ) -> list[DescribeConfigsResourceResult]:
-        """A topic's configs. Raises _Refused."""
+        """Return a topic's configs. Raises _Refused."""
         found, defaults = topic
         if found.error_code:
             raise _Refused(found.error_code, found.error_message)
@@ -213,7 +213,7 @@ class _Writer:
     def all(
         self, found: Iterable[ConfigDescription], keys: list[str] | None
     ) -> list[DescribeConfigsResourceResult]:
-        """Configs of what is no topic."""
+        """Return the configs of a resource that is not a topic."""
         return [
             self._write(each, is_default=each.source == ConfigSource.DEFAULT)
             for each in found
@@ -242,7 +242,7 @@ class _Writer:
 
 
 def _valued(each: ConfigDescription, synonym: ConfigSynonym) -> ConfigDescription:
-    """The config with a value that counts before all others."""
+    """Return the config with a synonym that overrides all others."""
     return ConfigDescription(
         each.name, synonym.value, synonym.source, each.config_type, each.read_only,
         each.documentation, [synonym, *each.synonyms], each.sensitive,

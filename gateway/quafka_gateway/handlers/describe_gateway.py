@@ -26,7 +26,7 @@ _ANSWER_SECONDS = 2.0
 async def handle(
     _request: DescribeGatewayRequest, context: RequestContext
 ) -> DescribeGatewayResponse:
-    """Ask every broker how it is, all at once; one that is away is hardly waited for."""
+    """Probe all brokers at once; wait only briefly for an unavailable one."""
     with context.child("gateway.kafka.describe_gateway") as span:
         brokers = await asyncio.gather(
             *(_broker(link, span.context) for link in context.tenant.cluster.links)
@@ -50,7 +50,7 @@ API = Api(
 async def _broker(link: BrokerLink, trace: TraceContext | None) -> GatewayBroker:
     began = time.perf_counter()
     answer: ProbeResp | None = None
-    # One that has just gone, or is just being connected, may be there in a moment.
+    # A broker that has just disconnected, or is just being connected, may answer in a moment.
     patience = link.wait_among_others(_ANSWER_SECONDS)
     if patience > 0:
         with suppress(UnavailableError):  # which is what is to be told

@@ -23,7 +23,7 @@ from quafka_proto.schema.quafka import (
 async def handle(
     request: DescribeGroupLagRequest, context: RequestContext
 ) -> DescribeGroupLagResponse:
-    """Ask the broker."""
+    """Let the broker compute the lag of each group."""
     with context.child("gateway.kafka.describe_group_lag") as span:
         try:
             answer = await context.tenant.groups.group_lag(GroupLag(request.groups), span.context)

@@ -1,7 +1,7 @@
-"""DescribeGroups (key 15), versions 0-6: state, protocol and members.
+"""DescribeGroups (key 15), versions 0-6: the state, protocol and members of groups.
 
-A group that nobody knows is shown as Dead, without an error below version 6 (KIP-1043). One that
-is named twice is described once: a request of 1 MB could ask for a large group 100,000 times.
+An unknown group is described as Dead, without an error below version 6 (KIP-1043). A group that the
+request names twice is described once: a request of 1 MB could name a large group 100,000 times.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from quafka_telemetry.slices import listed
 
 
 async def handle(request: DescribeGroupsRequest, context: RequestContext) -> DescribeGroupsResponse:
-    """Describe every group asked for."""
+    """Describe each group of the request."""
     operations = group_operations(asked=request.include_authorized_operations)
     names = list(dict.fromkeys(request.groups))
     with context.child("gateway.kafka.describe_groups") as span:

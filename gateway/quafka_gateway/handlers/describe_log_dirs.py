@@ -1,6 +1,6 @@
-"""DescribeLogDirs (key 35), versions 0-5: the log's folder, and what partitions take of it.
+"""DescribeLogDirs (key 35), versions 0-5: the log folder of each broker and its partitions' sizes.
 
-Where there are several brokers each has its own folder, under the broker's mesh address.
+Each of several brokers has a folder of its own, named by the broker's mesh address.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _PARTITIONS_PER_SLICE = 2_000
 async def handle(
     request: DescribeLogDirsRequest, context: RequestContext
 ) -> DescribeLogDirsResponse:
-    """Describe every broker's folder."""
+    """Describe the folder of each broker."""
     wanted = None
     if request.topics is not None:
         wanted = partitions_of((each.topic, each.partitions) for each in request.topics)

@@ -1,4 +1,4 @@
-"""DescribeProducers (key 61), version 0: the idempotent producers that partitions remember."""
+"""DescribeProducers (key 61), version 0: the idempotent producers of partitions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NO_COORDINATOR = -1  # there are no transactions
 async def handle(
     request: DescribeProducersRequest, context: RequestContext
 ) -> DescribeProducersResponse:
-    """Describe the producers of each partition, once however often it is named."""
+    """Describe the producers of each partition, once even if it is named twice."""
     topics = partitions_of((topic.name, topic.partition_indexes) for topic in request.topics)
     asked = [PartitionOp(each.topic, index) for each in topics for index in each.partitions]
     with context.child("gateway.kafka.describe_producers") as span:

@@ -1,7 +1,7 @@
-"""DescribeQuorum (key 55), versions 0-2: who keeps the metadata.
+"""DescribeQuorum (key 55), versions 0-2: the quorum of Kafka's metadata log.
 
-Kafka's metadata log is here the registry in the home broker's log: one voter, its leader, which
-clients know as this gateway. Observers there are none.
+The metadata log is the registry in the home broker's log. It has one voter, which is the leader and
+which clients know as this gateway, and no observers.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _TOPIC = "__cluster_metadata"
 
 
 async def handle(request: DescribeQuorumRequest, context: RequestContext) -> DescribeQuorumResponse:
-    """Describe the quorum of the one topic that has any."""
+    """Describe the quorum of the only topic that has one."""
     with context.child("gateway.kafka.describe_quorum") as span:
         try:
             broker = await context.tenant.admin.describe_broker(span.context)

@@ -1,7 +1,7 @@
-"""DescribeTopicPartitions (key 75), version 0: topics by name, some partitions at a time (KIP-966).
+"""DescribeTopicPartitions (key 75), version 0: topics by name, a page at a time (KIP-966).
 
-The answer ends where the limit is reached, within a topic if need be; its cursor says where the
-next request is to begin. Topics come by name. Where all are asked for, and only there, one that
+A page ends at the limit of partitions, within a topic if necessary; its cursor is where the next
+page begins. Topics are sorted by name. Only where a request asks for all topics, a topic that
 cannot be described is left out.
 """
 
@@ -26,7 +26,7 @@ from quafka_proto.schema.partitions import (
 )
 
 _MOST = 2_000
-"""Partitions an answer; Kafka's `max.request.partition.size.limit`."""
+"""Partitions in a response; Kafka's `max.request.partition.size.limit`."""
 
 
 async def handle(

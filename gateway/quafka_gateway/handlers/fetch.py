@@ -41,14 +41,14 @@ _FIRST_WITH_LEADERS = 16
 _MAX_WAIT_MS = 60_000
 _MAX_BYTES = 57_671_680  # Kafka's fetch.max.bytes, 55 MiB: what one response may hold
 _NO_ID = bytes(16)
-# Shared by all partitions of all answers: making them costs more than the rest of a partition.
+# Shared by all partitions of all responses: to make them costs more than the rest of a partition.
 _NOT_DIVERGING, _NO_LEADER, _NO_SNAPSHOT = EpochEndOffset(), LeaderIdAndEpoch(), SnapshotId()
 _NO_PREFERRED_REPLICA = -1
 _Pair = tuple[FetchOp, FetchOpResp]
 
 
 async def handle(request: FetchRequest, context: RequestContext) -> FetchResponse:
-    """Read from each partition of the request, or of its session."""
+    """Read from each partition of the request or of its fetch session."""
     now = asyncio.get_running_loop().time
     sessions = context.tenant.fetch_sessions
     wanted = await in_slices(requested_in_steps(request, context.version))
@@ -67,7 +67,7 @@ async def handle(request: FetchRequest, context: RequestContext) -> FetchRespons
         error_code=error, session_id=session_id, responses=await in_slices(_topics(partitions))
     )
     if context.version >= _FIRST_WITH_LEADERS:
-        _tell_leaders(response, partitions, context)
+        _add_leaders(response, partitions, context)
     return response
 
 
@@ -81,7 +81,7 @@ API = Api(
 
 
 async def read(op: FetchOps, context: RequestContext, span: Span) -> list[FetchOpResp]:
-    """One answer for each partition of the op; without partitions nobody is asked."""
+    """Return one answer for each partition of the op; without partitions, call no broker."""
     if not op.partitions:
         return []
     return await context.tenant.reader.fetch(op, span.context)
@@ -98,22 +98,20 @@ def _op(request: FetchRequest, partitions: list[FetchOp]) -> FetchOps:
     )
 
 
-def _tell_leaders(
-    response: FetchResponse, partitions: list[_Pair], context: RequestContext
-) -> None:
-    """Spare clients with an old leader epoch a Metadata request (KIP-951)."""
+def _add_leaders(response: FetchResponse, partitions: list[_Pair], context: RequestContext) -> None:
+    """Name the leader to clients with an old leader epoch: spares a Metadata request (KIP-951)."""
     fenced = ErrorCode.FENCED_LEADER_EPOCH
     if not any(answer.error_code == fenced for _, answer in partitions):
         return
     found = chain.from_iterable(topic.partitions for topic in response.responses)
-    for (_, answer), told in zip(partitions, found, strict=True):
+    for (_, answer), partition in zip(partitions, found, strict=True):
         if answer.error_code == fenced and answer.leader_epoch >= 0:
-            told.current_leader = LeaderIdAndEpoch(context.node_id, answer.leader_epoch)
+            partition.current_leader = LeaderIdAndEpoch(context.node_id, answer.leader_epoch)
     response.node_endpoints = [NodeEndpoint(context.node_id, *context.services.advertised)]
 
 
 def _topics(partitions: list[_Pair]) -> Generator[None, None, list[FetchableTopicResponse]]:
-    """Neighbours of one topic in one entry, as in the request; the order is kept."""
+    """Put adjacent partitions of one topic into one entry; keep the order of the request."""
     topics: list[FetchableTopicResponse] = []
     for (name, topic_id), pairs in groupby(partitions, _topic_of):
         described: list[PartitionData] = []
@@ -131,7 +129,7 @@ def _topic_of(pair: _Pair) -> tuple[str, bytes]:
 
 def _partition(index: int, answer: FetchOpResp) -> PartitionData:
     aborted, end = answer.aborted_transactions, answer.diverging_epoch
-    # By position: there may be thousands of them, and names would cost as much as the encoding.
+    # By position: keyword arguments would cost as much as the encoding of thousands of partitions.
     return PartitionData(
         index,
         answer.error_code,
@@ -161,7 +159,7 @@ def _describe(span: Span, ops: list[FetchOp], answers: list[FetchOpResp]) -> Non
 def _produced_by(
     context: RequestContext, ops: list[FetchOp], answers: list[FetchOpResp]
 ) -> Iterator[TraceContext]:
-    """Who wrote what is returned: as the broker knows, else as the records say."""
+    """Yield the traces that produced the returned batches: known ones, else from record headers."""
     for op, answer in zip(ops, answers, strict=True):
         known = list(context.tenant.reader.produced_by(op, answer))
         yield from known

@@ -1,10 +1,10 @@
-"""FindCoordinator (key 10), versions 0-6: every group's coordinator is this gateway.
+"""FindCoordinator (key 10), versions 0-6: this gateway is the coordinator of every group.
 
-It is the broker that coordinates; the gateway passes everything on. Transactions are not served:
-up to version 3, which librdkafka sends, only TRANSACTIONAL_ID_AUTHORIZATION_FAILED makes clients
-give up and show the message; librdkafka takes all others for a coordinator that is not there yet.
-From 4 on, which Java sends, clients give up at any code but COORDINATOR_NOT_AVAILABLE, and show
-the message unless it is a failed authorization.
+The broker coordinates; the gateway passes group requests to it. Transactions are not served. Up to
+version 3, which librdkafka sends, clients give up and show the message only at
+TRANSACTIONAL_ID_AUTHORIZATION_FAILED; librdkafka retries all other errors. From version 4 on, which
+Java sends, clients give up at any error but COORDINATOR_NOT_AVAILABLE, and show the message unless
+the error is a failed authorization.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Heartbeat (key 12), versions 0-4: a member is alive, and learns of a rebalance."""
+"""Heartbeat (key 12), versions 0-4: keeps a group member alive and announces a rebalance."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from quafka_proto.schema.groups import HeartbeatRequest, HeartbeatResponse
 
 
 async def handle(request: HeartbeatRequest, context: RequestContext) -> HeartbeatResponse:
-    """Pass it on."""
+    """Pass the heartbeat to the group's coordinator."""
     op = Heartbeat(
         request.group_id,
         request.generation_id,

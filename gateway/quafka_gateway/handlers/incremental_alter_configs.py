@@ -1,4 +1,4 @@
-"""IncrementalAlterConfigs (key 44), versions 0-1: single configs of a topic are changed."""
+"""IncrementalAlterConfigs (key 44), versions 0-1: changes single configs of resources."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from quafka_proto.schema.configs import (
 async def handle(
     request: IncrementalAlterConfigsRequest, context: RequestContext
 ) -> IncrementalAlterConfigsResponse:
-    """Change each resource's configs, durably."""
+    """Change the configs of each resource, durably."""
     resources = [
         Resource(
             each.resource_type,
@@ -28,7 +28,7 @@ async def handle(
         for each in request.resources
     ]
     with context.child("gateway.kafka.incremental_alter_configs") as span:
-        done = await config_changes.make(
+        done = await config_changes.apply(
             resources, context, span.context, replace=False, validate_only=request.validate_only
         )
     return IncrementalAlterConfigsResponse(responses=done)

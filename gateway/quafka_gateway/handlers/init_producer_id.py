@@ -1,6 +1,6 @@
-"""InitProducerId (key 22), versions 0-5: ids for idempotent producers.
+"""InitProducerId (key 22), versions 0-5: assigns ids to idempotent producers.
 
-Transactional ids are refused with UNSUPPORTED_VERSION, which clients report as it is: transactions
+Transactional ids are refused with UNSUPPORTED_VERSION, which clients show unchanged: transactions
 are not served.
 """
 
@@ -16,7 +16,7 @@ from quafka_proto.schema.producer_id import InitProducerIdRequest, InitProducerI
 
 
 async def handle(request: InitProducerIdRequest, context: RequestContext) -> InitProducerIdResponse:
-    """Hand out a producer id, or the next epoch of the client's own (KIP-360)."""
+    """Assign a producer id, or the next epoch of the client's producer id (KIP-360)."""
     if request.transactional_id is not None:
         return InitProducerIdResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
     op = InitProducerId(request.producer_id, request.producer_epoch)

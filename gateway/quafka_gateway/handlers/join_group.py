@@ -19,7 +19,7 @@ from quafka_proto.schema.groups import (
 
 
 async def handle(request: JoinGroupRequest, context: RequestContext) -> JoinGroupResponse:
-    """Join at the broker."""
+    """Join at the group's coordinator."""
     op = JoinGroup(
         request.group_id,
         request.member_id,

@@ -1,4 +1,4 @@
-"""LeaveGroup (key 13), versions 0-5: one member up to version 2, several from version 3 on."""
+"""LeaveGroup (key 13), versions 0-5: removes members; one per request up to version 2."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from quafka_proto.schema.groups import LeaveGroupRequest, LeaveGroupResponse, Me
 
 
 async def handle(request: LeaveGroupRequest, context: RequestContext) -> LeaveGroupResponse:
-    """Members leave, or an administrator removes them."""
+    """Remove the members at the group's coordinator."""
     if context.version < 3:
         leavers = [Leaver(request.member_id)]
     else:

@@ -1,6 +1,6 @@
-"""ListConfigResources (key 74), versions 0-1: what has configs that can be described.
+"""ListConfigResources (key 74), versions 0-1: the resources whose configs can be described.
 
-Version 0 is for client metrics alone. There are none, nor groups with configs.
+Version 0 lists client metrics alone, of which there are none. No group has configs.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from quafka_telemetry.tracing import TraceContext
 async def handle(
     request: ListConfigResourcesRequest, context: RequestContext
 ) -> ListConfigResourcesResponse:
-    """List the resources of the kinds asked for; of all, where none is named."""
+    """List the resources of the requested kinds; of all kinds where none is named."""
     wanted = request.resource_types or list(ResourceType)
     if context.version == 0:
         wanted = [ResourceType.CLIENT_METRICS]

@@ -1,4 +1,4 @@
-"""ListGroups (key 16), versions 0-5: filtered by state from version 4, by type from 5 on."""
+"""ListGroups (key 16), versions 0-5: groups, filtered by state from version 4, by type from 5."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from quafka_proto.schema.group_admin import ListedGroup, ListGroupsRequest, List
 
 
 async def handle(request: ListGroupsRequest, context: RequestContext) -> ListGroupsResponse:
-    """List the groups that there are."""
+    """List the groups of all brokers."""
     op = ListGroups(request.states_filter, request.types_filter)
     with context.child("gateway.kafka.list_groups") as span:
         try:

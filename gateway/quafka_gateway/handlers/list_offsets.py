@@ -1,7 +1,7 @@
-"""ListOffsets (key 2), versions 0-11: offsets of times and of Kafka's named places.
+"""ListOffsets (key 2), versions 0-11: the offsets of timestamps and of Kafka's named positions.
 
-A named place (a negative timestamp) is asked for from the version on that Kafka gave it, below
-that it is UNSUPPORTED_VERSION, as is a name that nobody knows.
+A named position (a negative timestamp) is served from the version on in which Kafka introduced it.
+Below that version it is UNSUPPORTED_VERSION, as is an unknown named position.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """ListOffsets version 0, of clients before 0.10.1: a list of offsets, the latest first (KIP-79).
 
-Kafka lists where segments begin and where the log ends, as far as they were written before a
-time. Partitions here have no segments of their own: the list is made of the log's end, the first
-record at or after that time, and the log's start.
+Kafka lists the first offsets of segments and the log end, as far as they were written before a
+time. Partitions here have no segments of their own: the list has the log end offset, the first
+offset at or after that time, and the log start offset.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _LATEST, _EARLIEST = -1, -2
 
 
 async def handle(request: ListOffsetsRequest, context: RequestContext) -> ListOffsetsResponse:
-    """Three questions for each partition: the time asked for, the latest and the earliest."""
+    """Look up three offsets for each partition: of the timestamp, the latest and the earliest."""
     op = ListOffsetsOps(
         [
             ListOffsetsOp(topic.name, partition.partition_index, timestamp)
@@ -59,7 +59,7 @@ def _partition(
         error = ErrorCode.UNSUPPORTED_VERSION
     offsets: list[int] = []
     if not error:
-        # All records are older than the time: what was written before it ends with the log.
+        # All records are older than the timestamp: the list begins with the log end offset.
         first = latest.offset if found.offset < 0 else found.offset
         offsets = sorted({first, earliest.offset}, reverse=True)
     return ListOffsetsPartitionResponse(

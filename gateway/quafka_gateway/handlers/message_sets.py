@@ -1,8 +1,8 @@
-"""Message sets at the edge: what clients before 0.11 produce and fetch, from and to record batches.
+"""Converts message sets, which clients before 0.11 produce and fetch, from and to record batches.
 
-Every record is looked at, in plain Python, so the work is done beside the event loop: in one
-thread for all clients, in the order in which it was asked for. Produces of one connection so
-reach the broker in order, and old clients cannot take more than their share.
+The conversion looks at every record, in plain Python, so it runs outside the event loop: in one
+thread for all clients, in the order of the calls. Produces of one connection reach the broker in
+order, and old clients cannot take more than their share of the processor.
 """
 
 from __future__ import annotations
@@ -20,29 +20,29 @@ from quafka_proto.message import Buffer
 
 _R = TypeVar("_R")
 
-_REQUEST_LIMIT = 64 << 20  # bytes that one request may decompress to, all partitions together
-_PARTITION_LIMIT = 64 << 10  # or each of them, where they are many
-_RESPONSE_LIMIT = 57_671_680  # bytes of one response, as of newer ones
+_REQUEST_LIMIT = 64 << 20  # bytes that all partitions of a request may decompress to
+_PARTITION_LIMIT = 64 << 10  # bytes that each may decompress to, where they are many
+_RESPONSE_LIMIT = 57_671_680  # bytes of one response, as for newer clients
 
 _thread = ThreadPoolExecutor(1, "message-sets")
 
 
 async def from_producer(message_sets: Sequence[Buffer]) -> list[bytearray | BatchError]:
-    """The batch of each partition's message set, or what is wrong with it."""
+    """Return the batch of each partition's message set, or the error."""
     limit = max(_REQUEST_LIMIT // max(1, len(message_sets)), _PARTITION_LIMIT)
 
     def convert() -> list[bytearray | BatchError]:
         return [_batch(message_set, limit) for message_set in message_sets]
 
-    return await _beside(convert)
+    return await _in_thread(convert)
 
 
 async def for_consumer(
     ops: Sequence[FetchOp], answers: Sequence[FetchOpResp], version: int
 ) -> list[FetchOpResp]:
-    """The answers to a Fetch of this version, below 4, with message sets for their batches.
+    """Return the answers with message sets instead of batches, for a Fetch version below 4.
 
-    What an old client cannot be given, zstd, becomes an error of its partition.
+    A zstd batch, which no old client can read, becomes an error of its partition.
     """
     if not any(answer.records for answer in answers):
         return list(answers)
@@ -61,10 +61,10 @@ async def for_consumer(
         rest = answers[len(converted) :]
         return [*converted, *(replace(answer, records=[]) for answer in rest)]
 
-    return await _beside(convert)
+    return await _in_thread(convert)
 
 
-async def _beside(work: Callable[[], _R]) -> _R:
+async def _in_thread(work: Callable[[], _R]) -> _R:
     return await asyncio.get_running_loop().run_in_executor(_thread, work)
 
 

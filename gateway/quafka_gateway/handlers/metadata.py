@@ -1,15 +1,15 @@
-"""Metadata (key 3), versions 0-13: the gateway is the only broker, the topics are the broker's.
+"""Metadata (key 3), versions 0-13: this gateway is the only broker; topics come from the brokers.
 
-Every partition's leader, replica and in-sync replica is this gateway (node 0). Topics asked for
-by name are created where both the client (`allow_auto_topic_creation`, version 4 and up) and the
-broker's `auto.create.topics.enable` allow it. An empty list means all topics in version 0, none
-from version 1 on; null means all. A topic that is named twice is described once, as in Kafka.
-Where there are several brokers, their topics are one list (`catalog.py`), and the cluster's id is
-the home broker's, null before that has answered once. Clients that ask are told from version 8 on
-what may be done with topics and cluster.
+The leader and only replica of every partition is this gateway (`node.id`). A topic that the request
+names is created where both the client (`allow_auto_topic_creation`, version 4 and up) and the
+broker's `auto.create.topics.enable` allow it. An empty list means all topics in version 0 and none
+from version 1 on; null means all. A topic that is named twice is described once, as in Kafka. The
+topics of several brokers are one list (`catalog.py`). The cluster id is the home broker's, null
+until that broker has answered once. From version 8 on, clients may ask for the operations allowed
+on topics and cluster.
 
-Partitions are not encoded one by one (`partition_block.py`), and a long answer about all topics is
-made once for everybody who asks before a topic changes.
+Partitions are not encoded one by one (`metadata_partitions.py`), and a long response about all
+topics is made once for all clients that ask before a topic changes.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ _ZERO_ID = bytes(16)
 _TOPICS_PER_SLICE = 300
 _MANY = 100
 _MANY_PARTITIONS = 5_000
-"""Of more topics or partitions, an answer is encoded here; and kept, where all are asked for."""
+"""A response with more topics or partitions is encoded here, and cached if it has all topics."""
 
 
 async def handle(
     request: MetadataRequest, context: RequestContext
 ) -> MetadataResponse | EncodedResponse:
-    """Describe the topics asked for, and this gateway."""
+    """Describe the requested topics and this gateway."""
     question = _question(request, context)
     with context.child("gateway.kafka.metadata") as span:
         found = await context.tenant.topics.describe(question, span.context)
@@ -117,7 +117,7 @@ def _question(request: MetadataRequest, context: RequestContext) -> DescribeTopi
 async def _topics(
     node: int, found: list[TopicDescription], operations: int, version: int
 ) -> list[MetadataResponseTopic]:
-    """All of them."""
+    """Describe the topics in slices; partitions refer to a shared block."""
     blocks: dict[int, PartitionBlock] = {}
     topics: list[MetadataResponseTopic] = []
     slices = Slices(_TOPICS_PER_SLICE)

@@ -1,7 +1,8 @@
-"""OffsetCommit (key 8), versions 0-10: durable when it is answered; topics by id from 10 on.
+"""OffsetCommit (key 8), versions 0-10: commits offsets; answered when they are durable.
 
-Version 0 meant offsets kept in ZooKeeper: here they are kept like all others. How long offsets
-are kept is the broker's setting; what a client asks for (versions 2 to 4) is not looked at.
+Version 0 meant offsets kept in ZooKeeper; here they are kept like all others. How long offsets are
+kept is the broker's setting: the retention time of the request (versions 2 to 4) is ignored.
+Version 10 names topics by id.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ from quafka_proto.schema.offsets import (
 from quafka_telemetry.slices import in_slices
 
 _MANY = 500
-"""Partitions; an answer about more of them is encoded in slices."""
+"""A response with more partitions is encoded in slices."""
 
 
 async def handle(
     request: OffsetCommitRequest, context: RequestContext
 ) -> OffsetCommitResponse | EncodedResponse:
-    """Commit every partition's offset."""
+    """Commit the offset of each partition."""
     op = CommitOffsets(
         request.group_id,
         request.generation_id_or_member_epoch,

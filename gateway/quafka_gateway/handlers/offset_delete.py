@@ -1,4 +1,4 @@
-"""OffsetDelete (key 47), version 0: offsets of topics that no member is subscribed to."""
+"""OffsetDelete (key 47), version 0: deletes offsets of topics that no member subscribes to."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from quafka_proto.schema.offsets import (
 
 
 async def handle(request: OffsetDeleteRequest, context: RequestContext) -> OffsetDeleteResponse:
-    """Delete them, durably."""
+    """Delete the offsets, durably."""
     op = DeleteOffsets(
         request.group_id,
         [

@@ -1,9 +1,9 @@
-"""OffsetFetch (key 9), versions 0-10: one group up to version 7, several from 8 on (KIP-709).
+"""OffsetFetch (key 9), versions 0-10: committed offsets; of one group up to version 7 (KIP-709).
 
-What was never committed is -1 without an error, and so is all of a group that nobody knows. Null
-topics (from version 2 on) ask for all that there are; version 10 names topics by id. Of a group
-that is named twice the last mention counts. Without transactions every committed offset is stable:
-`require_stable` asks for nothing more.
+An offset that was never committed is -1 without an error, and so are all offsets of an unknown
+group. Null topics (from version 2 on) mean all topics; version 10 names topics by id. Where a
+request names a group twice, the last mention counts. `require_stable` has no effect: without
+transactions every committed offset is stable.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _GROUPS_AT_A_TIME = 32
 
 
 async def handle(request: OffsetFetchRequest, context: RequestContext) -> OffsetFetchResponse:
-    """Ask the broker for every group's offsets."""
+    """Look up the offsets of each group at its coordinator."""
     if context.version < 8:
         return await _one_group(request, context)
     groups = {group.group_id: group for group in request.groups}
@@ -62,7 +62,7 @@ API = Api(
 def _batched(
     groups: Iterable[OffsetFetchRequestGroup], size: int
 ) -> Iterator[list[OffsetFetchRequestGroup]]:
-    """So many at a time."""
+    """Yield the groups in lists of `size`."""
     rest = iter(groups)
     while some := list(islice(rest, size)):
         yield some
@@ -77,7 +77,9 @@ async def _one_group(request: OffsetFetchRequest, context: RequestContext) -> Of
     )
     answer = await _ask(CommittedOffsets(request.group_id, questions), context)
     offsets = answer.offsets
-    if answer.error_code and context.version < 2:  # there is only the partitions' error
+    if (
+        answer.error_code and context.version < 2
+    ):  # the response has no error of the group, only of partitions
         offsets = [
             CommittedOffset(topic.name, b"", partition, error_code=answer.error_code)
             for topic in topics or []
@@ -100,7 +102,7 @@ Partition = TypeVar("Partition", OffsetFetchResponsePartition, OffsetFetchRespon
 def _by_topic(
     offsets: list[CommittedOffset], make: type[Partition]
 ) -> Generator[None, None, list[tuple[tuple[str, bytes], list[Partition]]]]:
-    """Offsets of each topic (name and id) that follow each other, as Kafka's partitions."""
+    """Return adjacent offsets of one topic (name and id) together, as Kafka's partitions."""
     found: list[tuple[tuple[str, bytes], list[Partition]]] = []
     for topic, some in groupby(offsets, lambda each: (each.topic, each.topic_id)):
         partitions: list[Partition] = []

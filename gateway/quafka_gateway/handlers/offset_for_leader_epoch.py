@@ -1,4 +1,4 @@
-"""OffsetForLeaderEpoch (key 23), versions 0-4: where a leader epoch ends (KIP-320)."""
+"""OffsetForLeaderEpoch (key 23), versions 0-4: the end offset of a leader epoch (KIP-320)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from quafka_telemetry.slices import in_slices, listed
 async def handle(
     request: OffsetForLeaderEpochRequest, context: RequestContext
 ) -> OffsetForLeaderEpochResponse:
-    """Ask for the end of each partition's epoch."""
+    """Look up the end offset of the epoch for each partition."""
     op = EpochEndOps(
         await listed(
             EpochEndOp(

@@ -1,11 +1,11 @@
-"""The order in which the requests of one connection run. Pure.
+"""The declaration of what a request reads and writes, which decides its order. Pure.
 
 Kafka finishes one request of a connection before it begins the next (it mutes the channel until
-the response is sent). Here requests run concurrently where nobody can see the difference: each
-API declares which state it reads and which it writes, and a request begins once every earlier
-unfinished request of its connection that touches the same state is finished. Reads run beside
-reads. Produces run beside produces: the mesh lane of a connection keeps their order up to the
-log, and they share group commits. A long poll holds whatever comes behind it, as in Kafka.
+the response is sent). Here requests run concurrently where no client can see the difference: each
+API declares the state that it reads and writes, and a request begins when every earlier unfinished
+request of its connection that touches the same state is finished. Reads run beside reads. Produces
+run beside produces: the mesh lane of a connection keeps their order up to the log, and they share
+group commits. All later requests wait for a long poll, as in Kafka.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from enum import IntFlag, auto
 
 
 class State(IntFlag):
-    """What requests read and change, as far as a client can see."""
+    """State that requests read and write, as far as a client can see."""
 
     NONE = 0
     RECORDS = auto()  # with log starts and watermarks
@@ -48,14 +48,14 @@ class State(IntFlag):
 
 @dataclass(frozen=True, slots=True, eq=False)  # hashed by identity, for each request
 class Order:
-    """What an API touches.
+    """What an API reads and writes.
 
     Attributes:
-        reads: its answer depends on this state.
-        writes: it changes this state.
-        in_lane: two requests with this mark keep their order on the way to the log, so that the
+        reads: the state that the response depends on.
+        writes: the state that the request changes.
+        in_lane: the mesh lane keeps the order of two such requests up to the log, so that the
             later one need not wait for the earlier one.
-        long_poll: may wait for data or for other clients; later requests wait for its answer.
+        long_poll: the request may wait for data or for other clients; later requests wait for it.
     """
 
     reads: State = State.NONE

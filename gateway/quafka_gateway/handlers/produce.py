@@ -37,12 +37,12 @@ from quafka_telemetry.tracing import Span, fail_with
 _FIRST_WITH_BATCHES, _FIRST_WITH_ZSTD = 3, 7
 
 _MANY = 2_000
-"""Partitions of a request that is alone in its lane (`request_decoding.order_of`): only then may
-its handler give turns to others before the op is sent, or a later request would pass it."""
+"""A request with this many partitions is alone in its lane (`request_decoding.order_of`). Only then
+may its handler give turns to other work before the op is sent: a later request cannot pass it."""
 
 
 async def handle(request: ProduceRequest, context: RequestContext) -> ProduceResponse | None:
-    """Append to each partition; answered when the records are durable."""
+    """Append to each partition; return when the records are durable."""
     with context.child(semconv.GATEWAY_PRODUCE) as span:
         is_long = sum(len(topic.partition_data) for topic in request.topic_data) >= _MANY
         answers = await _refusal(request, is_long)
@@ -113,7 +113,7 @@ async def _append_but_zstd(
 
 
 def _is_zstd(part: ProduceOp) -> bool:
-    with suppress(Malformed):  # for the broker to refuse
+    with suppress(Malformed):  # the broker refuses it
         return read_header(part.records).codec == Codec.ZSTD
     return False
 
@@ -121,7 +121,7 @@ def _is_zstd(part: ProduceOp) -> bool:
 async def _append_message_sets(
     request: ProduceRequest, partitions: list[ProduceOp], context: RequestContext, span: Span
 ) -> list[ProduceOpResp]:
-    """Append those that can be converted."""
+    """Append the message sets that can be converted."""
     converted = await message_sets.from_producer([part.records for part in partitions])
     good = [
         replace(part, records=batches)
@@ -148,7 +148,7 @@ def _partitions(request: ProduceRequest) -> Iterator[ProduceOp]:
 
 
 async def _refusal(request: ProduceRequest, is_long: bool) -> list[ProduceOpResp] | None:
-    """The answer to a request that is wrong as a whole; None for a good one."""
+    """Return the answer to a request that is wrong as a whole; None for a good request."""
     if request.acks not in (-1, 0, 1):
         code = ErrorCode.INVALID_REQUIRED_ACKS
     elif request.transactional_id is not None:
@@ -162,7 +162,7 @@ async def _refusal(request: ProduceRequest, is_long: bool) -> list[ProduceOpResp
 
 
 async def _names_a_partition_twice(request: ProduceRequest, is_long: bool) -> bool:
-    """It would have as many batches as fit the request; clients never do that."""
+    """Whether a partition has several batches. No client sends that."""
     topics = request.topic_data
     if len(topics) == 1 and len(topics[0].partition_data) == 1:
         return False

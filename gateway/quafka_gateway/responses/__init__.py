@@ -1,1 +1,1 @@
-"""How large an answer may be, and how it is encoded in steps."""
+"""The encoding of responses: how long they may be, what is cached, which errors they have."""

@@ -11,7 +11,7 @@ from quafka_proto.message import Encoded, Message, Struct, lists_of_structs
 
 
 def error_codes(response: Message | EncodedResponse | None) -> Collection[int]:
-    """The Kafka errors in a response, each once: of the whole, of topics, of partitions."""
+    """Return the error codes of a response at every level, each once."""
     if response is None:
         return ()
     if isinstance(response, EncodedResponse):
@@ -27,7 +27,7 @@ def error_codes(response: Message | EncodedResponse | None) -> Collection[int]:
 
 
 def error_codes_in_steps(response: Struct) -> Generator[None, None, set[int]]:
-    """As `error_codes`, a step at a time: yields after each struct."""
+    """Return the same as `error_codes`; yield after each struct."""
     found: set[int] = set()
     own, nested = _errors_in(type(response))
     if own:
@@ -47,7 +47,7 @@ _ERROR_CODE = attrgetter("error_code")
 
 @cache
 def _errors_in(kind: type[Struct]) -> tuple[bool, list[tuple[str, _Find]]]:
-    """Whether a class has an error code of its own, and its fields that hold more of them."""
+    """Return whether a class has an error code itself, and its fields that hold more codes."""
     nested = [
         (name, _finder(element))
         for name, element in lists_of_structs(kind)
@@ -61,7 +61,7 @@ def _finder(kind: type[Struct]) -> _Find:
 
     def find(items: list[Struct] | Encoded | None, found: set[int]) -> None:
         if isinstance(items, Encoded):
-            return  # without errors
+            return  # encoded items have no error codes
         if own and items:
             found.update(map(_ERROR_CODE, items))
         for name, deeper in nested:

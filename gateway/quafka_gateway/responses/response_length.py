@@ -1,28 +1,27 @@
-"""Whether an answer describes so much that to encode it would keep the event loop."""
+"""Whether a response is so long that its encoding must give turns to other work."""
 
 from __future__ import annotations
 
 from quafka_proto.message import Encoded, Message, Struct, lists_of_structs
 
 _MANY = 500
-"""Structs of an answer: a millisecond."""
-
-
-def is_long(answer: Message) -> bool:
-    """Whether there are that many structs in it. Counts no further."""
-    return _left(answer, _MANY) <= 0
-
-
+"""Structs of a response; encoding them takes a millisecond."""
 _FEW = 50
-"""Things that a request names: an answer about them is short."""
+"""A response about fewer named things than this is short."""
+
+
+def is_long(response: Message) -> bool:
+    """Whether a response has at least `_MANY` structs. Stops counting there."""
+    return _left(response, _MANY) <= 0
 
 
 def names_few(request: Message) -> bool:
-    """Whether a request names what it asks for, and few; null stands for everything there is."""
+    """Whether a request names few things. A null array stands for all things, so it is not few."""
     return _left_to_name(request, _FEW) > 0
 
 
 def _left_to_name(struct: Struct, left: int) -> int:
+    """Return `left` minus the array items of a request, at any depth; 0 for a null array."""
     for name, field in type(struct).FIELDS.items():
         if field.kind != "array":
             continue
@@ -39,7 +38,7 @@ def _left_to_name(struct: Struct, left: int) -> int:
 
 
 def _left(struct: Struct, left: int) -> int:
-    """What remains of `left` without those that this one lists."""
+    """Return `left` minus the structs that this struct lists, at any depth."""
     for name, kind in lists_of_structs(type(struct)):
         found: list[Struct] | Encoded | None = getattr(struct, name)
         if not found or isinstance(found, Encoded):

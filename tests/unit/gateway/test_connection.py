@@ -374,7 +374,7 @@ async def test_malformed_bytes_close_the_connection(
     client.connection.data_received(b"GET / HTTP/1.1\r\n")
     assert client.transport.gone
     assert [record.message for record in caplog.records] == [
-        "closing 192.0.2.1:5: this is an HTTP request; Kafka is spoken here"
+        "closing 192.0.2.1:5: an HTTP request: this port speaks the Kafka protocol"
     ]
 
 
