@@ -1,17 +1,17 @@
-"""The gateway's end of the mesh: one connection to a broker, kept up, and ops sent over it."""
+"""The gateway's end of the mesh: ops sent to one broker, over a connection that is kept up."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import random
 from collections.abc import Collection
 from typing import TypeVar
 
-from aioquic.quic.packet import QuicErrorCode
-
+from quafka_mesh_ops.broker_session import BrokerSession, Call, UnreadResponse
+from quafka_mesh_ops.connector import BrokerConnector
 from quafka_mesh_ops.counters import PeerCounters
-from quafka_mesh_ops.credit import BUDGETS, LARGEST, MAX_OPS, Credit, kind_of
+from quafka_mesh_ops.credit import BUDGETS, LARGEST, MAX_OPS, Credit
+from quafka_mesh_ops.envelopes import Response, encode_body, encode_request
 from quafka_mesh_ops.errors import (
     OpFailedError,
     OpTooLargeError,
@@ -19,21 +19,13 @@ from quafka_mesh_ops.errors import (
     PeerUnavailableError,
     ProtocolError,
 )
-from quafka_mesh_ops.frames import (
-    LANES,
-    Response,
-    encode_body,
-    encode_request,
-)
-from quafka_mesh_ops.identity import REVOKED, Identity, NodeId
+from quafka_mesh_ops.frames import LANES
+from quafka_mesh_ops.identity import Identity, NodeId
 from quafka_mesh_ops.long_payloads import LongPayload, encode_body_in_steps
-from quafka_mesh_ops.ops.base import AnyOp, Buffer, Op, WireStruct
+from quafka_mesh_ops.ops.base import AnyOp, Buffer, CreditKind, Op, WireStruct
 from quafka_mesh_ops.ops.codec import from_wire, from_wire_in_steps, long_lists, weight
 from quafka_mesh_ops.settings import join_address
-from quafka_mesh_ops.transport.broker_session import BrokerSession, Call, UnreadResponse, fail
-from quafka_mesh_ops.transport.connection import Connection
 from quafka_mesh_ops.transport.counters import read as transport_counters
-from quafka_mesh_ops.transport.endpoint import dial
 from quafka_mesh_ops.transport.log_limit import LimitedLog
 from quafka_telemetry import semconv
 from quafka_telemetry.slices import in_slices
@@ -43,17 +35,14 @@ logger = logging.getLogger("quafka.mesh.client")
 
 R = TypeVar("R", bound=WireStruct)
 
-# Every producer and consumer waits for this; an attempt that is refused costs a few milliseconds.
-_FIRST_DELAY, _LONGEST_DELAY = 0.02, 0.25
-
 
 class MeshClient:
-    """Sends ops to one broker. Reconnects by itself, with capped and jittered back-off.
+    """Sends ops to one broker, and reconnects to it by itself.
 
-    `allowed` is looked at for each connection; `enforce` applies its changes to the one there is.
+    Each connection attempt reads `allowed`; `enforce` applies its changes to an open connection.
 
     All methods are for one event loop. An op is sent at most once: whether to retry is the
-    caller's decision, which the three errors of `call` make possible.
+    caller's decision, for which the errors of `call` say whether the op may have been executed.
     """
 
     def __init__(
@@ -67,85 +56,70 @@ class MeshClient:
         datagram_size: int | None = None,
         batched: bool = True,
     ) -> None:
-        self._host = host
-        self._port = port
-        self._identity = identity
-        self._allowed = allowed
         self._tracer = tracer
-        self._datagram_size = datagram_size
-        self._batched = batched
-        self._session: BrokerSession | None = None
-        self._live: BrokerSession | None = None  # also one that begins or drains
-        self._connected = asyncio.Event()
-        self._away_since = 0.0
-        self._peer: NodeId = ""
-        self._connections = 0
-        self._task: asyncio.Task[None] | None = None
         self._closed = False
         self._limited = LimitedLog(logger)
         self._last_id = 0
         self._encoding = [asyncio.Lock() for _ in range(LANES)]
         self._credits = [Credit(*each) for each in zip(MAX_OPS, BUDGETS, LARGEST, strict=True)]
+        self._connector = BrokerConnector(
+            host,
+            port,
+            identity,
+            allowed,
+            datagram_size=datagram_size,
+            batched=batched,
+            answered=self._on_response,
+            ready=self._flush,
+        )
 
     @property
     def connected(self) -> bool:
         """Whether an op would be sent now."""
-        return self._session is not None
+        return self._connector.session is not None
 
     @property
     def seconds_away(self) -> float:
-        """How long there has been no connection, from the start on."""
-        if self.connected:
-            return 0.0
-        return asyncio.get_running_loop().time() - self._away_since
+        """Seconds without a connection, counted from the start; 0 while there is one."""
+        return self._connector.seconds_disconnected
 
     async def start(self) -> None:
-        """Begin connecting, in the background."""
-        self._away_since = asyncio.get_running_loop().time()
-        self._task = asyncio.get_running_loop().create_task(self._keep_connected())
-        self._task.add_done_callback(_log_failure)
+        """Begin to connect, in the background."""
+        self._connector.start()
 
     async def wait_connected(self, timeout: float) -> bool:
-        """Wait for a connection for up to `timeout` seconds; False if there is none."""
-        try:
-            async with asyncio.timeout(timeout):
-                await self._connected.wait()
-        except TimeoutError:
-            return False
-        return True
+        """Wait for a connection for up to `timeout` seconds; returns whether there is one."""
+        return await self._connector.wait_connected(timeout)
 
     async def close(self) -> None:
-        """Close the connection and fail what is unanswered."""
+        """Close the connection and fail the unanswered calls."""
         self._closed = True
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await self._connector.close()
         for credit in self._credits:
             for call in credit.waiting.values():
-                fail(call, PeerUnavailableError("the mesh client was closed"))
+                call.fail(PeerUnavailableError("the mesh client was closed"))
             credit.waiting.clear()
 
     def counters(self) -> PeerCounters:
-        """What is known of the broker now."""
-        session = self._session
+        """Return the current figures of the broker and the connection to it."""
+        connector = self._connector
+        session = connector.session
         return PeerCounters(
-            peer=self._peer,
-            address=join_address(self._host, self._port),
+            peer=connector.peer,
+            address=join_address(connector.host, connector.port),
             connected=session is not None,
-            reconnects=max(0, self._connections - 1),
+            reconnects=max(0, connector.connections - 1),
             ops=sum(len(credit.waiting) + credit.unanswered for credit in self._credits),
             credit_used_bytes=sum(credit.used for credit in self._credits),
             credit_bytes=sum(credit.budget for credit in self._credits),
             backlog_bytes=0,
-            refused_ops=0,  # a gateway takes no ops
+            refused_ops=0,  # a gateway receives no ops
             transport=None if session is None else transport_counters(session.connection.quic),
         )
 
     def enforce(self) -> None:
-        """Close the connection if the broker is not allowed any more. Calls on it fail."""
-        session = self._live
-        if session is not None and session.peer and session.peer not in self._allowed:
-            self._refuse(session)
+        """Close the connection if the broker is no longer allowed. Calls on it fail."""
+        self._connector.enforce()
 
     async def call(
         self,
@@ -159,15 +133,15 @@ class MeshClient:
         """Send an op and return its answer.
 
         `deadline` is in seconds from now and covers the wait for a connection, for earlier ops of
-        its kind (what is unanswered is bounded, first come first served) and for the answer. Ops
-        with the same `lane` reach their handlers in the order in which they were called. If the
+        its kind (the number of unanswered ops is bounded, first come first served) and for the
+        answer. Ops with the same `lane` reach their handlers in the order of the calls. If the
         awaiting task is cancelled, so is the broker's handler.
 
         Raises:
             PeerUnavailableError: it was not sent within the deadline.
             OutcomeUnknownError: it was sent, but the connection was lost or the deadline passed.
             OpFailedError: the broker answered an error.
-            OpTooLargeError: the op was not sent, nor will it ever be.
+            OpTooLargeError: the op was not sent and never can be.
             TypeError, ValueError, OverflowError: the op cannot be encoded.
         """
         if self._closed:
@@ -190,7 +164,8 @@ class MeshClient:
                 body,
                 sum(map(len, body)) + weight(op),
                 0 if lane is None else 1 + lane % LANES,
-                kind_of(op, lane),
+                # The ops of a lane are ordered, so they must be of one kind.
+                op.credit_kind if lane is None else CreditKind.RECORDS,
                 until,
                 span.context,
                 loop.create_future(),
@@ -212,17 +187,17 @@ class MeshClient:
             finally:
                 timer.cancel()
                 call.queued.end()
-                self._forget(call)
+                self._finish(call)
 
-    # --- calls ------------------------------------------------------------------------------
+    # --- sending ----------------------------------------------------------------------------
 
     def _flush(self) -> None:
-        """Send what may be sent now, in the order of the calls."""
-        session = self._session
+        """Send the waiting calls that may be sent now, in the order of the calls."""
+        session = self._connector.session
         if session is None:
             return
         for credit in self._credits:
-            while (call := credit.next()) is not None:
+            while (call := credit.pop_next()) is not None:
                 self._send(session, call)
 
     def _send(self, session: BrokerSession, call: Call) -> None:
@@ -239,31 +214,34 @@ class MeshClient:
                 call.body,
             )
         except (OpTooLargeError, TypeError, ValueError, OverflowError) as e:
-            fail(call, e)
+            call.fail(e)
             return
         call.body = []
         call.session = session
         call.queued.end()
-        self._credits[call.kind].take(call)
+        self._credits[call.kind].reserve(call)
         session.send(call, frame)
 
     def _expire(self, call: Call) -> None:
         if call.session is None:
-            fail(call, PeerUnavailableError(f"no connection to {self._host}:{self._port} in time"))
+            address = f"{self._connector.host}:{self._connector.port}"
+            call.fail(PeerUnavailableError(f"no connection to {address} in time"))
         else:
-            fail(call, OutcomeUnknownError("no answer within the deadline"))
+            call.fail(OutcomeUnknownError("no answer within the deadline"))
 
-    def _forget(self, call: Call) -> None:
-        """The caller is gone: with its answer, with an error, or cancelled."""
+    def _finish(self, call: Call) -> None:
+        """Release a call that has ended: by an answer, an error or a cancellation."""
         credit = self._credits[call.kind]
         if call.session is None:
             credit.waiting.pop(call.request_id, None)
             return
-        call.session.forget(call)
-        credit.give(call)
+        call.session.cancel(call)
+        credit.release(call)
         self._flush()
 
-    def answered(self, call: Call, response: Response, long: LongPayload | None) -> None:
+    # --- responses --------------------------------------------------------------------------
+
+    def _on_response(self, call: Call, response: Response, long: LongPayload | None) -> None:
         """Hand a response to its caller, which decodes the body.
 
         A body that cannot be decoded fails that call alone: the stream after it is intact.
@@ -313,85 +291,8 @@ class MeshClient:
         parent = parse_traceparent(response.traceparent, trace.tracestate)
         self._tracer.start(semconv.ACK_RECEIVED, parent).end()
 
-    # --- the connection ---------------------------------------------------------------------
-
-    async def _keep_connected(self) -> None:
-        delay = 0.0
-        last_reason = ""
-        loop = asyncio.get_running_loop()
-        while True:
-            began = loop.time()
-            was_ready, reason = await self._connect_once()
-            if was_ready:
-                last_reason = ""
-            if was_ready and loop.time() > began + _LONGEST_DELAY:
-                delay = 0.0  # else a broker that ends each connection would have no peace
-            if reason != last_reason:
-                logger.warning("no connection to %s:%d: %s", self._host, self._port, reason)
-                last_reason = reason
-            await asyncio.sleep(delay * random.uniform(0.5, 1.0))  # noqa: S311 - no secret
-            delay = min(max(_FIRST_DELAY, 2 * delay), _LONGEST_DELAY)
-
-    async def _connect_once(self) -> tuple[bool, str]:
-        """Hold one connection until it ends; whether it ever was usable, and why it ended."""
-        sessions: list[BrokerSession] = []
-
-        def make_session(connection: Connection) -> BrokerSession:
-            sessions.append(BrokerSession(self, connection))
-            return sessions[0]
-
-        try:
-            await dial(
-                self._host,
-                self._port,
-                self._identity,
-                self._allowed,
-                make_session,
-                datagram_size=self._datagram_size,
-                batched=self._batched,
-            )
-        except OSError as e:
-            return False, e.strerror or str(e)
-        (session,) = sessions
-        self._live = session
-        try:
-            reason = await session.over
-        finally:
-            self._live = None
-            session.shut()
-        return session.was_ready, reason
-
-    def session_ready(self, session: BrokerSession, peer: NodeId) -> None:
-        """The broker answers: ops may be sent."""
-        if peer not in self._allowed:  # revoked during the handshake
-            self._refuse(session)
-            return
-        logger.info("connected to node %s at %s:%d", peer[:16], self._host, self._port)
-        self._peer = peer
-        self._connections += 1
-        self._session = session
-        self._connected.set()
-        self._flush()
-
-    def _refuse(self, session: BrokerSession) -> None:
-        logger.warning("closed node %s: it was taken off the allow-list", session.peer[:16])
-        session.connection.close(REVOKED, QuicErrorCode.CONNECTION_REFUSED)
-
-    def session_gone(self, session: BrokerSession) -> None:
-        """No more ops on this connection."""
-        if self._session is session:
-            self._session = None
-            self._away_since = asyncio.get_running_loop().time()
-            self._connected.clear()
-
 
 async def _encoded(op: AnyOp) -> list[Buffer]:
     if long_lists(op):
         return await in_slices(encode_body_in_steps(op))
     return encode_body(op)
-
-
-def _log_failure(task: asyncio.Task[None]) -> None:
-    """Nothing but a mistake of ours ends the task early; then nobody connects any more."""
-    if not task.cancelled() and task.exception() is not None:
-        logger.critical("no connection will be made any more", exc_info=task.exception())

@@ -1,42 +1,30 @@
-"""What a gateway may have unanswered at a broker: ops and bytes, by kind of op.
+"""Bounds on the ops, and their bytes, that a gateway has unanswered at a broker, by kind of op.
 
 Each kind waits for itself alone: small ops pass parked fetches, fetches pass produced records, and
-members of groups that wait for each other keep nobody's heartbeat back. The sum of all kinds, each
-with the largest op that it takes, stays below what the broker bears with (`server.py`), so that a
-gateway is never closed for what its clients do.
+members of groups that wait for each other delay no heartbeat. The sum of all kinds, each with the
+largest op that it accepts, stays below the limits of the broker (`gateway_session.py`), so a
+broker never closes a connection because of what the gateway's clients do.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
 
+from quafka_mesh_ops.broker_session import Call
 from quafka_mesh_ops.errors import OpTooLargeError
-from quafka_mesh_ops.ops.base import AnyOp
-from quafka_mesh_ops.ops.groups import JoinGroup, SyncGroup
-from quafka_mesh_ops.ops.records import FetchOps, ProduceOps
-from quafka_mesh_ops.transport.broker_session import Call
 
-SMALL_OPS, FETCHES, RECORDS, GROUP_WAITS = range(4)
 MAX_OPS = (2_048, 12_288, 2_048, 10_240)
+"""By CreditKind, as the tables below."""
 BUDGETS = (16 << 20, 96 << 20, 64 << 20, 96 << 20)
-"""Bytes of ops that are sent and unanswered, with what they take once decoded (`weight`). A single
-larger one goes alone."""
+"""Bytes of ops that are sent and unanswered, with the memory that they take once decoded
+(`weight`). A single op above the budget is sent alone."""
 LARGEST = (96 << 20, 96 << 20, 144 << 20, 32 << 20)
 """Bytes of one op, counted in the same way; larger ones are refused. Joins are parked for as long
-as a rebalance lasts, so none of them may hold its kind alone."""
-
-
-def kind_of(op: AnyOp, lane: int | None) -> int:
-    """Which of these an op is. Ops of the lanes are ordered, so they are of one kind."""
-    if lane is not None or isinstance(op, ProduceOps):
-        return RECORDS
-    if isinstance(op, JoinGroup) or (isinstance(op, SyncGroup) and not op.assignments):
-        return GROUP_WAITS  # a leader's assignments are what the others wait for: they pass
-    return FETCHES if isinstance(op, FetchOps) else SMALL_OPS
+as a rebalance lasts, so none of them may use the budget of its kind alone."""
 
 
 class Credit:
-    """The ops of one kind: those that wait, and how much is unanswered of those that were sent."""
+    """The ops of one kind: those that wait to be sent, and the sum of those unanswered."""
 
     def __init__(self, most: int, budget: int, largest: int) -> None:
         self._most = most
@@ -47,12 +35,12 @@ class Credit:
         self.used = 0
 
     def check(self, call: Call) -> None:
-        """Raise OpTooLargeError for an op that is never sent."""
+        """Raise OpTooLargeError for an op that can never be sent."""
         if call.size > self._largest:
             raise OpTooLargeError(f"an op of {call.size} bytes; at most {self._largest} are sent")
 
-    def next(self) -> Call | None:
-        """Take the first that waits, if it may be sent now."""
+    def pop_next(self) -> Call | None:
+        """Remove and return the first waiting call, if it may be sent now."""
         if not self.waiting or self.unanswered >= self._most:
             return None
         head = next(iter(self.waiting.values()))
@@ -61,12 +49,12 @@ class Credit:
         del self.waiting[head.request_id]
         return head
 
-    def take(self, call: Call) -> None:
-        """It is sent."""
+    def reserve(self, call: Call) -> None:
+        """Count a call that is being sent."""
         self.unanswered += 1
         self.used += call.size
 
-    def give(self, call: Call) -> None:
-        """It was sent, and its caller is gone."""
+    def release(self, call: Call) -> None:
+        """Stop counting a call that was sent and is over."""
         self.unanswered -= 1
         self.used -= call.size

@@ -1,8 +1,8 @@
 """Long mesh payloads, read and written in short steps.
 
-An op about 100,000 partitions takes a few hundred milliseconds to encode or decode. Here that is
-work of generators, which yield every few dozen values, so that their callers can let others run.
-What they read and write is what `frames` reads and writes at once.
+An op on 100,000 partitions takes a few hundred milliseconds to encode or decode. The generators
+here yield every few dozen values, so that their callers can let other work run. They read and
+write the same bytes as `envelopes`.
 """
 
 from __future__ import annotations
@@ -11,41 +11,43 @@ import io
 from collections.abc import Generator
 from typing import Any, cast
 
-from quafka_mesh_ops import frames
-from quafka_mesh_ops.errors import OpTooLargeError, ProtocolError
-from quafka_mesh_ops.frames import (
-    CARRIES_RECORDS,
+from quafka_mesh_ops import payloads
+from quafka_mesh_ops.envelopes import (
     ENVELOPE_COST,
     REQUEST_TYPES,
     RESPONSE_TYPES,
-    Counter,
     Request,
     Response,
-    check_cost,
     check_request,
     check_response,
     checked,
     decode_request,
     decode_response,
-    msgpack,
-    options,
-    pack_pieces,
-    unpack_few,
 )
+from quafka_mesh_ops.errors import OpTooLargeError
 from quafka_mesh_ops.ops.base import Buffer, WireStruct
 from quafka_mesh_ops.ops.codec import long_lists, to_wire
+from quafka_mesh_ops.payloads import (
+    CostCounter,
+    check_cost,
+    msgpack,
+    pack_pieces,
+    unpack_few,
+    unpack_options,
+    unreadable,
+)
 
 SHORT = 32 << 10
-"""Bytes of a payload that is read at once: some milliseconds at most."""
+"""Bytes of a payload that is read in one step: some milliseconds at most."""
 _STEP = 32  # a power of two
 _PIECE = 64 << 10
 _LARGE = 1 << 10
-"""Bytes of an item from which on its own items are steps."""
+"""Average bytes of an array's items above which each item is read in steps of its own."""
 _ARRAYS = {0xDC, 0xDD}
 
 
 def request_of(payload: Buffer) -> tuple[Request, LongPayload | None]:
-    """An OP frame's payload. Where there is a LongPayload, the request's body is still in it.
+    """Decode an OP frame's payload. With a LongPayload, the request's body is yet to be read.
 
     Raises:
         ProtocolError: it is not an envelope.
@@ -60,7 +62,7 @@ def request_of(payload: Buffer) -> tuple[Request, LongPayload | None]:
 
 
 def response_of(payload: Buffer) -> tuple[Response, LongPayload | None]:
-    """As `request_of`, of a RESPONSE frame's payload."""
+    """Decode a RESPONSE frame's payload, as `request_of`."""
     if len(payload) <= SHORT:
         return decode_response(payload), None
     values = unpack_few(payload)
@@ -71,40 +73,40 @@ def response_of(payload: Buffer) -> tuple[Response, LongPayload | None]:
 
 
 class LongPayload:
-    """A payload of which the first values of the envelope have been read: those before the body.
+    """A payload whose envelope is read first and whose body is read later, in steps.
 
     Raises:
-        ProtocolError: from each method; it is not an envelope.
+        ProtocolError: from each method; the payload is not an envelope.
     """
 
     def __init__(self, payload: Buffer) -> None:
         self._payload = payload
-        self._counter = Counter()
+        self._counter = CostCounter()
         self._reader = msgpack.Unpacker(
             io.BytesIO(payload), read_size=_PIECE, max_buffer_size=len(payload) + _PIECE,
-            **options(payload, self._counter.count),
+            **unpack_options(payload, self._counter.count),
         )  # fmt: skip
         self._count = self._guarded(self._header)
 
     def request(self) -> Request:
-        """A request's envelope, with an empty body."""
+        """Read a request's envelope, with an empty body."""
         head = self._head(len(REQUEST_TYPES) - 1)
         return check_request(Request(*checked([*head, []], REQUEST_TYPES)))
 
     def response(self) -> Response:
-        """A response's envelope, without its traceparent, and with an empty body."""
+        """Read a response's envelope up to its body, with an empty body and no traceparent."""
         head = self._head(2)
         return Response(*checked([*head, [], ""], RESPONSE_TYPES))
 
     def body(self) -> Generator[None, None, Any]:
-        """The body's values: what stands behind the head that was read."""
+        """Read the values of the body, which follow the envelope's first values."""
         try:
             return (yield from self._value())
         except (ValueError, RecursionError, msgpack.UnpackException) as e:
-            raise _unreadable(e) from e
+            raise unreadable(e) from e
 
     def rest(self, envelope: Response, body: Any) -> Response:
-        """A response with its body and what stands behind that."""
+        """Read the values after the body; returns the complete response."""
         values = [envelope.request_id, envelope.error_code, body, *self._head(self._count - 3)]
         return check_response(Response(*checked(values, RESPONSE_TYPES)))
 
@@ -115,12 +117,12 @@ class LongPayload:
         try:
             return read()
         except (ValueError, RecursionError, msgpack.UnpackException) as e:
-            raise _unreadable(e) from e
+            raise unreadable(e) from e
 
     def _header(self) -> int:
         count: int = self._reader.read_array_header()
-        if count > frames.MAX_ARRAY:
-            raise ValueError(f"a list of more than {frames.MAX_ARRAY} values")
+        if count > payloads.MAX_ARRAY:
+            raise ValueError(f"a list of more than {payloads.MAX_ARRAY} values")
         return count
 
     def _value(self) -> Generator[None, None, Any]:
@@ -130,7 +132,7 @@ class LongPayload:
             return reader.unpack()
         count = self._header()
         items: list[Any] = []
-        # Short items are read by msgpack as a whole, which is faster by far.
+        # msgpack reads a short item as a whole, which is much faster than in steps.
         large = count * _LARGE < len(payload) - at
         for number in range(count):
             items.append((yield from self._value()) if large else reader.unpack())
@@ -140,18 +142,14 @@ class LongPayload:
         return self._counter.count(items)
 
 
-def _unreadable(e: Exception) -> ProtocolError:
-    return ProtocolError(f"not a mesh payload: {type(e).__name__}: {e}")
-
-
-def encode_body_in_steps(part: WireStruct) -> Generator[None, None, list[Buffer]]:
-    """What `frames.encode_body` gives. Nobody may change the op until the last step.
+def encode_body_in_steps(struct: WireStruct) -> Generator[None, None, list[Buffer]]:
+    """Encode as `envelopes.encode_body`. The op must not change before the last step.
 
     Raises:
-        OpTooLargeError, TypeError, ValueError, OverflowError: as `frames.encode_body` does.
+        OpTooLargeError, TypeError, ValueError, OverflowError: as `envelopes.encode_body`.
     """
-    writer = _Writer(isinstance(part, CARRIES_RECORDS))
-    yield from writer.part(part)
+    writer = _Writer(struct.carries_records)
+    yield from writer.write(struct)
     return writer.finish()
 
 
@@ -160,16 +158,16 @@ class _Writer:
         self._packer = msgpack.Packer(autoreset=False)
         self._pieces: list[Buffer] = []
         self._carries_records = carries_records
-        self._counter = Counter(ENVELOPE_COST)
+        self._counter = CostCounter(ENVELOPE_COST)
         self._too_large: OpTooLargeError | None = None
 
-    def part(self, part: WireStruct) -> Generator[None, None, None]:
-        """Write one part; its long lists item by item."""
-        lists = long_lists(part)
+    def write(self, struct: WireStruct) -> Generator[None, None, None]:
+        """Write one struct; its long lists item by item."""
+        lists = long_lists(struct)
         if not lists:
-            self._pack(to_wire(part))
+            self._pack(to_wire(struct))
             return
-        values = to_wire(part, without=lists)
+        values = to_wire(struct, without=lists)
         self._array(values)
         for place, value in enumerate(values):
             if place not in lists:
@@ -178,23 +176,23 @@ class _Writer:
             items = lists[place]
             self._array(items)
             for number, item in enumerate(items):
-                yield from self.part(item)
+                yield from self.write(item)
                 if number & (_STEP - 1) == _STEP - 1:
                     self._flush()
                     yield
 
     def finish(self) -> list[Buffer]:
-        """All pieces."""
+        """Return all pieces."""
         self._pieces.append(self._packer.bytes())
-        if self._too_large is not None and sum(map(len, self._pieces)) > frames.UNCOUNTED:
+        if self._too_large is not None and sum(map(len, self._pieces)) > payloads.UNCOUNTED:
             raise self._too_large
         return self._pieces
 
     def _array(self, items: list[Any]) -> None:
-        """The beginning of an array whose items follow, each counted by itself."""
+        """Write the header of an array whose items follow, each counted separately."""
         self._packer.pack_array_header(len(items))
-        if len(items) > frames.MAX_ARRAY:
-            self._too_large = OpTooLargeError(f"a list of more than {frames.MAX_ARRAY} values")
+        if len(items) > payloads.MAX_ARRAY:
+            self._too_large = OpTooLargeError(f"a list of more than {payloads.MAX_ARRAY} values")
             return
         try:
             self._counter.count(items)

@@ -23,15 +23,15 @@ class Turns:
         """How many have a turn or wait for one."""
         return len(self._taken) + len(self._waiting)
 
-    async def take(self, request_id: int) -> None:
-        """Wait for a turn; it lasts until `give`, which must follow also where this fails."""
+    async def acquire(self, request_id: int) -> None:
+        """Wait for a turn; it lasts until `release`, which must follow also where this fails."""
         if not self._waiting and len(self._taken) < self._most and not self._is_full():
             self._taken.add(request_id)  # the usual case, without a future
             return
         turn = self._waiting[request_id] = asyncio.get_running_loop().create_future()
         await turn
 
-    def give(self, request_id: int) -> None:
+    def release(self, request_id: int) -> None:
         """The op is over, whether it had a turn or not."""
         self._taken.discard(request_id)
         self._waiting.pop(request_id, None)

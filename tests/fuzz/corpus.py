@@ -6,14 +6,8 @@ import random
 import struct
 from functools import cache
 
-from quafka_mesh_ops.frames import (
-    Tag,
-    encode_body,
-    encode_goaway,
-    encode_number,
-    encode_request,
-    encode_response,
-)
+from quafka_mesh_ops.envelopes import encode_body, encode_request, encode_response
+from quafka_mesh_ops.frames import Tag, encode_goaway, encode_number
 from quafka_mesh_ops.ops.base import AnyOp, OpCode, WireStruct
 from quafka_mesh_ops.ops.leases import Change, HoldLease, HoldLeaseResp
 from quafka_mesh_ops.ops.offsets import ListOffsetsOp, ListOffsetsOps

@@ -12,14 +12,9 @@ import zlib
 from collections import deque
 from collections.abc import Callable
 
+from quafka_mesh_ops.envelopes import decode_request, decode_response
 from quafka_mesh_ops.errors import ProtocolError
-from quafka_mesh_ops.frames import (
-    StreamFrames,
-    Tag,
-    decode_number,
-    decode_request,
-    decode_response,
-)
+from quafka_mesh_ops.frames import StreamFrames, Tag, decode_number
 from quafka_mesh_ops.ops.base import Buffer
 from quafka_mesh_ops.ops.codec import from_wire, weight
 from quafka_mesh_ops.ops.table import OPS

@@ -19,15 +19,15 @@ from quafka_gateway.context import Services
 from quafka_gateway.edge.connection import KafkaConnection
 from quafka_gateway.memory import RequestMemory, ResponseMemory
 from quafka_mesh_ops.client import MeshClient
-from quafka_mesh_ops.errors import OpFailedError, PeerUnavailableError
-from quafka_mesh_ops.frames import (
-    FrameReader,
+from quafka_mesh_ops.envelopes import (
     decode_request,
     decode_response,
     encode_body,
     encode_request,
     encode_response,
 )
+from quafka_mesh_ops.errors import OpFailedError, PeerUnavailableError
+from quafka_mesh_ops.frames import FrameReader
 from quafka_mesh_ops.ops.base import Buffer, Op, R
 from quafka_mesh_ops.ops.codec import from_wire
 from quafka_mesh_ops.ops.table import OPS

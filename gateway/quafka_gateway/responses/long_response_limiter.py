@@ -25,7 +25,7 @@ class LongResponseLimiter:
         """Wait for admission; leave the context when the response is made and counted."""
         number = next(self._numbers)
         try:
-            await self._turns.take(number)
+            await self._turns.acquire(number)
             yield
         finally:
-            self._turns.give(number)
+            self._turns.release(number)

@@ -7,15 +7,15 @@ from enum import IntEnum
 from typing import Any, ClassVar, Generic, Self, TypeVar, get_args, get_origin, overload
 
 Buffer = bytes | bytearray | memoryview
-"""Bytes that are passed on by reference: as a field's type, for record batches and files.
+"""Bytes that are passed by reference: the type of a field for record batches and files.
 
-A field of type `bytes` is a copy of its own. What is kept for long (metadata of members, ids) must
-be one: a view of a few bytes would keep the whole frame in memory that it was received in.
+A field of type `bytes` holds a copy. Values that are kept for long (metadata of members, ids) must
+have that type: a view of a few bytes keeps the whole received frame in memory.
 """
 
 
 class OpCode(IntEnum):
-    """What an envelope asks for."""
+    """The op that an envelope carries."""
 
     PRODUCE = 0x02
     FETCH = 0x03
@@ -56,10 +56,23 @@ class OpCode(IntEnum):
     UNPIN_ORG = 0x55
 
 
+class CreditKind(IntEnum):
+    """The kinds of ops between which a gateway divides what it has unanswered (credit.py)."""
+
+    SMALL_OPS = 0
+    FETCHES = 1
+    RECORDS = 2
+    GROUP_WAITS = 3
+
+
 class WireStruct:
-    """Base of everything that is encoded as an array of its fields."""
+    """Base of everything that is encoded as an array of its fields.
+
+    `carries_records`: its fields hold record batches, which are passed by reference.
+    """
 
     __slots__ = ()
+    carries_records: ClassVar[bool] = False
 
 
 R = TypeVar("R", bound=WireStruct, covariant=True)
@@ -68,7 +81,7 @@ Shared = TypeVar("Shared")
 
 
 class Op(WireStruct, Generic[R]):
-    """A request whose answer is an `R`: `class Probe(Op[ProbeResp])` says so once.
+    """A request whose answer is an `R`, as in `class Probe(Op[ProbeResp])`.
 
     Attributes:
         code: selects the broker's handler.
@@ -87,6 +100,11 @@ class Op(WireStruct, Generic[R]):
             if get_origin(base) is Op:
                 (cls.response,) = get_args(base)
 
+    @property
+    def credit_kind(self) -> CreditKind:
+        """The kind of op whose bounds on the unanswered this one counts for."""
+        return CreditKind.SMALL_OPS
+
     @overload
     @classmethod
     def handled_by(
@@ -101,8 +119,9 @@ class Op(WireStruct, Generic[R]):
 
     @classmethod
     def handled_by(cls, handler: Callable[..., Awaitable[WireStruct]]) -> object:
-        """An item for a table of handlers. The handler takes this op and returns its answer."""
+        """Return the item of a handler table. The handler takes this op and returns an `R`."""
         return cls.code, handler
 
 
 AnyOp = Op[WireStruct]
+"""An op of any type."""

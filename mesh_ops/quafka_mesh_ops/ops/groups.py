@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from quafka_mesh_ops.ops.base import AnyOp, Op, OpCode, WireStruct
+from quafka_mesh_ops.ops.base import AnyOp, CreditKind, Op, OpCode, WireStruct
 
 # --- members ----------------------------------------------------------------------------------
 
@@ -69,6 +69,11 @@ class JoinGroup(Op[JoinGroupResp]):
     require_member_id: bool = False
     knows_skip_assignment: bool = False
 
+    @property
+    def credit_kind(self) -> CreditKind:
+        """See Op."""
+        return CreditKind.GROUP_WAITS
+
 
 @dataclass(frozen=True, slots=True)
 class Assignment(WireStruct):
@@ -101,6 +106,11 @@ class SyncGroup(Op[SyncGroupResp]):
     assignments: list[Assignment]
     protocol_type: str | None = None
     protocol: str | None = None
+
+    @property
+    def credit_kind(self) -> CreditKind:
+        """See Op. The leader's assignments pass: the other members wait for them."""
+        return CreditKind.SMALL_OPS if self.assignments else CreditKind.GROUP_WAITS
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from quafka_mesh_ops.ops.base import AnyOp, Buffer, Op, OpCode, WireStruct
+from quafka_mesh_ops.ops.base import AnyOp, Buffer, CreditKind, Op, OpCode, WireStruct
 from quafka_mesh_ops.ops.offsets import EpochEnd
 
 # --- Produce 0x02 -----------------------------------------------------------------------------
@@ -65,8 +65,14 @@ class ProduceOps(Op[ProduceOpsResp]):
     """One Kafka produce request. `acks`: 0, 1 or -1, as in Kafka."""
 
     code = OpCode.PRODUCE
+    carries_records = True
     partitions: list[ProduceOp]
     acks: int = -1
+
+    @property
+    def credit_kind(self) -> CreditKind:
+        """See Op."""
+        return CreditKind.RECORDS
 
 
 # --- Fetch 0x03 -------------------------------------------------------------------------------
@@ -141,6 +147,7 @@ class FetchOpsResp(WireStruct):
     it may be kept and given to others. `parked_us`: how long it waited for records.
     """
 
+    carries_records = True
     partitions: list[FetchOpResp]
     leased: bool = False
     parked_us: int = 0
@@ -164,6 +171,11 @@ class FetchOps(Op[FetchOpsResp]):
     isolation_level: int = 0
     replica_id: int = -1
     at_least_one: bool = True
+
+    @property
+    def credit_kind(self) -> CreditKind:
+        """See Op."""
+        return CreditKind.FETCHES
 
 
 # --- InitProducerId 0x08 ----------------------------------------------------------------------

@@ -38,7 +38,7 @@ class Liveness:
 
     def _look(self) -> None:
         now, heard = self._loop.time(), self._connection.last_received
-        silent = self._silence.look(now, heard)
+        silent = self._silence.observe(now, heard)
         again = (heard if not silent and heard + NUDGE_SECONDS > now else now) + NUDGE_SECONDS
         self._timer = self._loop.call_at(again, self._look)
         if not silent:

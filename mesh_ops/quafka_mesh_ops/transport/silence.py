@@ -26,7 +26,7 @@ class Silence:
         self._heard = self._looked = now
         self.counted = self.seconds = 0.0
 
-    def look(self, now: float, heard: float) -> float:
+    def observe(self, now: float, heard: float) -> float:
         """Look once more. `heard`: when the last sign of life came. Returns `seconds`."""
         self.counted = min(now - self._looked, 2 * self._interval)
         self._looked = now

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quafka_mesh_ops.ops import by_reference
-from quafka_mesh_ops.ops.by_reference import LONG, TooManyValuesError, unpack
+from quafka_mesh_ops import by_reference
+from quafka_mesh_ops.by_reference import LONG, TooManyValuesError, unpack
 
 scalars = st.one_of(
     st.none(),

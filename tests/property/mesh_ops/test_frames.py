@@ -9,19 +9,15 @@ import msgpack  # type: ignore[import-untyped]
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quafka_mesh_ops.errors import ProtocolError
-from quafka_mesh_ops.frames import (
-    FrameReader,
-    StreamFrames,
-    Tag,
-    decode_number,
+from quafka_mesh_ops.envelopes import (
     decode_request,
     decode_response,
     encode_body,
     encode_request,
     encode_response,
-    frame_header,
 )
+from quafka_mesh_ops.errors import ProtocolError
+from quafka_mesh_ops.frames import FrameReader, StreamFrames, Tag, decode_number, frame_header
 from quafka_mesh_ops.ops.base import OpCode
 from quafka_mesh_ops.ops.codec import from_wire
 from quafka_mesh_ops.ops.records import FetchOpResp, FetchOpsResp, ProduceOp, ProduceOps

@@ -10,8 +10,8 @@ from itertools import pairwise
 
 import pytest
 
+from quafka_mesh_ops import broker_session, connector, op_runner
 from quafka_mesh_ops import client as client_module
-from quafka_mesh_ops import server as server_module
 from quafka_mesh_ops.client import MeshClient
 from quafka_mesh_ops.errors import OpFailedError, OutcomeUnknownError, PeerUnavailableError
 from quafka_mesh_ops.frames import Tag
@@ -30,7 +30,6 @@ from quafka_mesh_ops.ops.records import (
 )
 from quafka_mesh_ops.ops.topics import CreateTopic, DescribeTopics, DescribeTopicsResp
 from quafka_mesh_ops.server import MeshServer
-from quafka_mesh_ops.transport import broker_session
 from quafka_telemetry.tracing import Tracer
 from tests.unit.mesh_ops.mesh import Broker, fetch_of, mesh, new_identity, produce_of
 
@@ -351,7 +350,7 @@ async def test_cancelled_bulk_replies_are_not_sent() -> None:
             for _ in range(16)
         ]
         (session,) = m.server.sessions
-        await until(lambda: session._replies.backlog > 200 << 20)
+        await until(lambda: session._ops._replies.backlog > 200 << 20)
         for call in calls:
             call.cancel()
         await asyncio.gather(*calls, return_exceptions=True)
@@ -361,7 +360,7 @@ async def test_cancelled_bulk_replies_are_not_sent() -> None:
 
 
 async def test_fetches_wait_for_a_peer_that_is_behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server_module, "_REPLY_BACKLOG", 1 << 20)
+    monkeypatch.setattr(op_runner, "_REPLY_BACKLOG", 1 << 20)
     async with mesh() as m:
         done: list[str] = []
 
@@ -371,7 +370,7 @@ async def test_fetches_wait_for_a_peer_that_is_behind(monkeypatch: pytest.Monkey
 
         (session,) = m.server.sessions
         large = asyncio.ensure_future(note("large", fetch_of(32 << 20)))
-        await until(lambda: session._replies.backlog > 1 << 20)
+        await until(lambda: session._ops._replies.backlog > 1 << 20)
         await asyncio.gather(note("fetch", fetch_of(1)), note("other", DescribeTopics()), large)
         assert done == ["other", "large", "fetch"]
 
@@ -388,15 +387,16 @@ async def test_attempts_to_connect_become_fewer_and_are_not_in_step(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Also where each connection is made and ends at once."""
-    monkeypatch.setattr(client_module, "_FIRST_DELAY", 0.002)
-    monkeypatch.setattr(client_module, "_LONGEST_DELAY", 0.1)
+    monkeypatch.setattr(connector, "_FIRST_DELAY", 0.002)
+    monkeypatch.setattr(connector, "_LONGEST_DELAY", 0.1)
     attempts: list[list[float]] = [[], []]
 
-    async def attempt(self: MeshClient) -> tuple[bool, str]:
-        attempts[clients.index(self)].append(time.monotonic())
-        return clients.index(self) == 1, "gone again"
+    async def attempt(self: connector.BrokerConnector) -> tuple[bool, str]:
+        (number,) = [at for at, client in enumerate(clients) if client._connector is self]
+        attempts[number].append(time.monotonic())
+        return number == 1, "gone again"
 
-    monkeypatch.setattr(MeshClient, "_connect_once", attempt)
+    monkeypatch.setattr(connector.BrokerConnector, "_connect_once", attempt)
     clients = [
         MeshClient("127.0.0.1", 1, new_identity(), {new_identity().node_id}, Tracer())
         for _ in attempts
@@ -428,7 +428,7 @@ async def test_an_op_that_is_cancelled_at_once_leaves_nothing_behind(large: bool
             act(stream_id, tag, payload)
             if tag is Tag.OP:
                 for request_id in list(session.tasks):
-                    session._cancel(request_id)
+                    session._ops.cancel(request_id)
                     cancelled += 1
 
         session._act = cancel_as_well  # type: ignore[method-assign]

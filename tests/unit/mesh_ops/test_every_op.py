@@ -12,18 +12,19 @@ from typing import Any
 
 import pytest
 
-from quafka_mesh_ops import frames, server
+from quafka_mesh_ops import broker_session, frames, gateway_session, payloads
 from quafka_mesh_ops.client import MeshClient
-from quafka_mesh_ops.credit import BUDGETS, GROUP_WAITS, LARGEST, RECORDS
+from quafka_mesh_ops.credit import BUDGETS, LARGEST
+from quafka_mesh_ops.envelopes import encode_body, encode_response
 from quafka_mesh_ops.errors import OpFailedError, OpTooLargeError
-from quafka_mesh_ops.frames import MAX_FRAME, encode_body, encode_response
+from quafka_mesh_ops.frames import MAX_FRAME
 from quafka_mesh_ops.handlers import OpContext
-from quafka_mesh_ops.ops.base import AnyOp, WireStruct
+from quafka_mesh_ops.ops.base import AnyOp, CreditKind, WireStruct
 from quafka_mesh_ops.ops.group_offsets import CommitOffset, CommitOffsets
 from quafka_mesh_ops.ops.groups import JoinGroup, Protocol
 from quafka_mesh_ops.ops.records import FetchOpResp, FetchOps, FetchOpsResp, ProduceOp, ProduceOps
 from quafka_mesh_ops.ops.table import OPS
-from quafka_mesh_ops.transport import broker_session, liveness
+from quafka_mesh_ops.transport import liveness
 from tests.unit.mesh_ops.mesh import mesh
 from tests.unit.mesh_ops.op_fillers import check_types, filled, least
 
@@ -129,9 +130,9 @@ def _filled_at(part_type: type[WireStruct], place: str, size: int) -> Any:
 async def test_as_many_values_as_a_reader_takes_arrive_and_more_fail_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(frames, "MAX_ARRAY", 1_000)
-    monkeypatch.setattr(frames, "_MAX_COST", 12_000)
-    monkeypatch.setattr(frames, "UNCOUNTED", 0)
+    monkeypatch.setattr(payloads, "MAX_ARRAY", 1_000)
+    monkeypatch.setattr(payloads, "_MAX_COST", 12_000)
+    monkeypatch.setattr(payloads, "UNCOUNTED", 0)
     async with echo() as e:
         for op_type in OPS.values():
             for fewest, more in _longer_and_longer(op_type):
@@ -177,9 +178,9 @@ async def test_the_real_limits(monkeypatch: pytest.MonkeyPatch) -> None:
         await e.send(ProduceOps([ProduceOp("t", 0, bytes(100 << 20))]))
         with pytest.raises(OpTooLargeError):
             await e.call(ProduceOps([ProduceOp("t", 0, bytes(MAX_FRAME))]))
-        await e.send(_join_of(LARGEST[GROUP_WAITS] - 1_000))
+        await e.send(_join_of(LARGEST[CreditKind.GROUP_WAITS] - 1_000))
         with pytest.raises(OpTooLargeError):
-            await e.call(_join_of(LARGEST[GROUP_WAITS]))
+            await e.call(_join_of(LARGEST[CreditKind.GROUP_WAITS]))
         much = bytes(MAX_FRAME - 1_000)
         await e.fetch(least(FetchOps), FetchOpsResp([FetchOpResp([much], 1)]))
         with pytest.raises(OpFailedError):
@@ -192,6 +193,6 @@ def _join_of(size: int) -> JoinGroup:
 
 def test_a_broker_bears_with_the_largest_ops_of_all_kinds_at_once() -> None:
     largest = [max(both) for both in zip(BUDGETS, LARGEST, strict=True)]
-    assert sum(largest) < server.MAX_REQUEST_BYTES
-    on_control = max(size for kind, size in enumerate(largest) if kind != RECORDS)
-    assert min(MAX_FRAME, on_control) + MAX_FRAME <= server.MAX_UNFINISHED
+    assert sum(largest) < gateway_session.MAX_REQUEST_BYTES
+    on_control = max(size for kind, size in enumerate(largest) if kind != CreditKind.RECORDS)
+    assert min(MAX_FRAME, on_control) + MAX_FRAME <= gateway_session.MAX_UNFINISHED

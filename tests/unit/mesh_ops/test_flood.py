@@ -115,7 +115,7 @@ async def test_a_gateway_that_is_asked_for_proof_connects_and_moves_bulk(
         assert s.server.first_packets() == {"retried": 1, "admitted_proven": 1}
         answer = await client.call(fetch_of(3_000_000), org_id=1, deadline=5)
         assert sum(len(part.records[0]) for part in answer.partitions) == 3_000_000
-        quic = client._session.connection.quic  # type: ignore[union-attr]
+        quic = client._connector.session.connection.quic  # type: ignore[union-attr]
         async with asyncio.timeout(5):
             while quic._loss.bytes_in_flight:
                 await asyncio.sleep(0.01)

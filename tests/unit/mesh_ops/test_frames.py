@@ -5,19 +5,21 @@ from __future__ import annotations
 import msgpack  # type: ignore[import-untyped]
 import pytest
 
+from quafka_mesh_ops.envelopes import (
+    decode_request,
+    decode_response,
+    encode_body,
+    encode_request,
+    encode_response,
+)
 from quafka_mesh_ops.errors import OpTooLargeError, ProtocolError
 from quafka_mesh_ops.frames import (
     FrameReader,
     StreamFrames,
     Tag,
     decode_number,
-    decode_request,
-    decode_response,
-    encode_body,
     encode_goaway,
     encode_number,
-    encode_request,
-    encode_response,
     frame_header,
 )
 from quafka_mesh_ops.ops.base import OpCode

@@ -10,17 +10,10 @@ from collections.abc import AsyncIterator, Callable
 import msgpack  # type: ignore[import-untyped]
 import pytest
 
-from quafka_mesh_ops import frames
-from quafka_mesh_ops import server as server_module
+from quafka_mesh_ops import gateway_session, payloads
+from quafka_mesh_ops.envelopes import encode_body, encode_request
 from quafka_mesh_ops.errors import OutcomeUnknownError
-from quafka_mesh_ops.frames import (
-    Tag,
-    encode_body,
-    encode_goaway,
-    encode_number,
-    encode_request,
-    frame_header,
-)
+from quafka_mesh_ops.frames import Tag, encode_goaway, encode_number, frame_header
 from quafka_mesh_ops.ops.base import OpCode
 from quafka_mesh_ops.ops.records import ProduceOps
 from quafka_mesh_ops.ops.topics import DescribeTopics, DescribeTopicsResp
@@ -106,7 +99,7 @@ async def test_the_server_holds_to_the_deadline_of_the_envelope(pair: Mesh) -> N
 
 
 async def test_too_many_ops_at_once(pair: Mesh, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server_module, "MAX_IN_FLIGHT", 10)
+    monkeypatch.setattr(gateway_session, "MAX_IN_FLIGHT", 10)
     async with raw_client(pair.port, credentials(pair.client_identity)) as client:
         client.send(0, b"".join(op(i) for i in range(10)))
         await asyncio.wait_for(pair.broker.parked.wait(), 2)
@@ -116,7 +109,7 @@ async def test_too_many_ops_at_once(pair: Mesh, monkeypatch: pytest.MonkeyPatch)
 
 
 async def test_too_many_request_bytes_at_once(pair: Mesh, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server_module, "MAX_REQUEST_BYTES", 100_000)
+    monkeypatch.setattr(gateway_session, "MAX_REQUEST_BYTES", 100_000)
     async with raw_client(pair.port, credentials(pair.client_identity)) as client:
         client.send(0, op(1))
         client.send(4, frame_header(Tag.OP, 200_000) + bytes(150_000))
@@ -168,7 +161,7 @@ async def test_packets_of_no_connection_are_answered_with_less(pair: Mesh, size:
 
 
 async def test_a_reset_that_does_not_know_the_token_is_ignored(pair: Mesh) -> None:
-    session = pair.client._session
+    session = pair.client._connector.session
     assert session is not None
     server = ("127.0.0.1", pair.port)
     session.connection.receive([b"\x40" + os.urandom(size) for size in (16, 20, 41)], server)
@@ -202,7 +195,7 @@ async def test_small_values_that_become_large_are_counted_while_they_are_made(
     pair: Mesh, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Half a million empty lists: 500 kB on the wire, 36 MB once decoded."""
-    monkeypatch.setattr(frames, "_MAX_COST", 200_000)
+    monkeypatch.setattr(payloads, "_MAX_COST", 200_000)
     inner = b"\xdc" + (50_000).to_bytes(2, "big") + b"\x90" * 50_000
     body = b"\x9a" + inner * 10
     payload = b"\x97\x01" + bytes([OpCode.FETCH]) + b"\x01\xa0\xa0\x09" + body
@@ -217,7 +210,7 @@ async def test_small_values_that_become_large_are_counted_while_they_are_made(
 async def test_ops_of_many_small_parts_count_for_what_they_take(
     pair: Mesh, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server_module, "MAX_REQUEST_BYTES", 1 << 20)
+    monkeypatch.setattr(gateway_session, "MAX_REQUEST_BYTES", 1 << 20)
     topics = ["park", *[""] * 5_000]
     async with raw_client(pair.port, credentials(pair.client_identity)) as client:
         client.send(0, op(1))

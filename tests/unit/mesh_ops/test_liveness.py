@@ -9,8 +9,9 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
+from quafka_mesh_ops import broker_session
 from quafka_mesh_ops.ops.topics import DescribeTopics
-from quafka_mesh_ops.transport import broker_session, liveness
+from quafka_mesh_ops.transport import liveness
 from quafka_mesh_ops.transport.connection import Connection
 from quafka_mesh_ops.transport.silence import Silence
 from tests.unit.mesh_ops.mesh import Mesh, mesh
@@ -31,7 +32,7 @@ async def parked() -> AsyncIterator[Mesh]:
 
 
 def gateway_end(m: Mesh) -> Connection:
-    session = m.client._session
+    session = m.client._connector.session
     assert session is not None
     return session.connection
 
@@ -98,7 +99,7 @@ async def test_a_gateway_that_stood_still_itself_blames_nobody(
 ) -> None:
     """Its ping is unanswered for as long as it does not look."""
     monkeypatch.setattr(broker_session, "SILENT_SECONDS", 0.5)
-    session = parked.client._session
+    session = parked.client._connector.session
     assert session is not None
     for _ in range(3):
         session._ping()
@@ -106,19 +107,19 @@ async def test_a_gateway_that_stood_still_itself_blames_nobody(
         session._tick_timer.cancel()
         session._tick()  # the first thing that it does: before it reads its socket
         await asyncio.sleep(0.15)
-    assert parked.client._session is session
+    assert parked.client._connector.session is session
     assert parked.client.counters().reconnects == 0
 
 
 async def test_a_frozen_broker_is_given_up_after_two_seconds(parked: Mesh) -> None:
-    session = parked.client._session
+    session = parked.client._connector.session
     assert session is not None
     began = time.monotonic()
     udp = parked.server._listener._udp
     assert udp is not None
     udp._loop.remove_reader(udp._sock.fileno())
     udp.send = lambda datagrams: None  # type: ignore[method-assign]
-    took = await seconds_until(lambda: parked.client._session is not session, 5)
+    took = await seconds_until(lambda: parked.client._connector.session is not session, 5)
     assert time.monotonic() - began > 1.7
     assert took < 2.8
 
@@ -135,8 +136,8 @@ async def test_a_forged_refusal_does_not_end_a_connection(parked: Mesh) -> None:
 
 def test_silence_is_what_was_listened_to() -> None:
     silence = Silence(0.1, 10.0)
-    assert silence.look(10.1, 9.0) == pytest.approx(0.1)
-    assert silence.look(10.25, 9.0) == pytest.approx(0.25)  # a little late: all of it counts
-    assert silence.look(20.0, 9.0) == pytest.approx(0.45)  # a stall is one look
-    assert silence.look(20.1, 20.05) == 0.0
-    assert silence.look(20.2, 20.05) == pytest.approx(0.1)
+    assert silence.observe(10.1, 9.0) == pytest.approx(0.1)
+    assert silence.observe(10.25, 9.0) == pytest.approx(0.25)  # a little late: all of it counts
+    assert silence.observe(20.0, 9.0) == pytest.approx(0.45)  # a stall is one look
+    assert silence.observe(20.1, 20.05) == 0.0
+    assert silence.observe(20.2, 20.05) == pytest.approx(0.1)

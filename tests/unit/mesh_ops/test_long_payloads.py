@@ -8,16 +8,15 @@ from typing import Any, TypeVar, cast
 import pytest
 
 from quafka_mesh_ops import long_payloads
-from quafka_mesh_ops.errors import ProtocolError
-from quafka_mesh_ops.frames import (
-    Tag,
+from quafka_mesh_ops.envelopes import (
     decode_request,
     decode_response,
     encode_body,
     encode_request,
     encode_response,
-    frame_header,
 )
+from quafka_mesh_ops.errors import ProtocolError
+from quafka_mesh_ops.frames import Tag, frame_header
 from quafka_mesh_ops.long_payloads import (
     LongPayload,
     encode_body_in_steps,

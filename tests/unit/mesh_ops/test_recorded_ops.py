@@ -16,14 +16,14 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 import pytest
 
-from quafka_mesh_ops.frames import (
-    FrameReader,
+from quafka_mesh_ops.envelopes import (
     decode_request,
     decode_response,
     encode_body,
     encode_request,
     encode_response,
 )
+from quafka_mesh_ops.frames import FrameReader
 from quafka_mesh_ops.ops.base import Buffer, WireStruct
 from quafka_mesh_ops.ops.codec import from_wire
 from quafka_mesh_ops.ops.table import OPS

@@ -11,8 +11,9 @@ from typing import Any
 import msgpack  # type: ignore[import-untyped]
 import pytest
 
-from quafka_mesh_ops import server as server_module
-from quafka_mesh_ops.frames import FrameReader, decode_response, encode_body, encode_request
+from quafka_mesh_ops import op_runner
+from quafka_mesh_ops.envelopes import decode_response, encode_body, encode_request
+from quafka_mesh_ops.frames import FrameReader
 from quafka_mesh_ops.grants import (
     EVERY_ORG,
     EVERY_RIGHT,
@@ -23,9 +24,10 @@ from quafka_mesh_ops.grants import (
     permits,
 )
 from quafka_mesh_ops.identity import NodeId
+from quafka_mesh_ops.op_runner import UNSUPPORTED_VERSION
 from quafka_mesh_ops.ops.base import AnyOp, OpCode
 from quafka_mesh_ops.rights import NEEDS, Need, Right
-from quafka_mesh_ops.server import UNSUPPORTED_VERSION, MeshServer
+from quafka_mesh_ops.server import MeshServer
 from quafka_proto.errors import ErrorCode
 from quafka_telemetry.tracing import Tracer
 from tests.unit.mesh_ops.mesh import Broker, fetch_of, new_identity
@@ -100,15 +102,15 @@ async def test_a_fetch_that_had_to_wait_needs_the_right_when_it_begins(
 ) -> None:
     asked, grants = peer
     grants[asked.node_id] = (Entry(asked.node_id),)
-    monkeypatch.setattr(server_module, "_REPLY_BACKLOG", -1)  # as if replies were unread
+    monkeypatch.setattr(op_runner, "_REPLY_BACKLOG", -1)  # as if replies were unread
     fetch = asyncio.create_task(asked.ask(OpCode.FETCH, body=fetch_of(10)))
     (session,) = asked.server.sessions
     async with asyncio.timeout(5):
-        while not session._waiting:
+        while not session._ops._waiting:
             await asyncio.sleep(0.005)
     grants[asked.node_id] = ()
-    monkeypatch.setattr(server_module, "_REPLY_BACKLOG", 1 << 20)
-    session._progress()
+    monkeypatch.setattr(op_runner, "_REPLY_BACKLOG", 1 << 20)
+    session._ops.progress()
     assert await fetch == ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 

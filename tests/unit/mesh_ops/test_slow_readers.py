@@ -9,8 +9,9 @@ import pytest
 
 from quafka_mesh_ops import client as client_module
 from quafka_mesh_ops import server as server_module
+from quafka_mesh_ops.envelopes import encode_body, encode_request
 from quafka_mesh_ops.errors import OutcomeUnknownError, PeerUnavailableError
-from quafka_mesh_ops.frames import Tag, encode_body, encode_number, encode_request
+from quafka_mesh_ops.frames import Tag, encode_number
 from quafka_mesh_ops.handlers import OpContext
 from quafka_mesh_ops.ops.base import OpCode, WireStruct
 from quafka_mesh_ops.ops.records import FetchOpResp, FetchOps, FetchOpsResp, ProduceOps
@@ -77,7 +78,7 @@ async def test_a_turn_that_is_cancelled_is_the_next_ones() -> None:
         async with asyncio.timeout(20):
             while session.busy:
                 await asyncio.sleep(0.01)
-        assert len(session._turns) == 0
+        assert len(session._ops._turns) == 0
 
 
 async def test_a_broker_that_never_answers_costs_the_gateway_a_bounded_amount(

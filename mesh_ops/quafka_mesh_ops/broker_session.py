@@ -1,25 +1,20 @@
-"""One connection to the broker, seen from the gateway: calls go out, answers come back."""
+"""One connection to the broker, seen from the gateway: calls go out, responses come back."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
 from aioquic.quic.packet import QuicErrorCode
 
+from quafka_mesh_ops.envelopes import Response
 from quafka_mesh_ops.errors import OutcomeUnknownError, ProtocolError
-from quafka_mesh_ops.frames import (
-    LANES,
-    MAX_FRAME,
-    Response,
-    StreamFrames,
-    Tag,
-    encode_number,
-)
+from quafka_mesh_ops.frames import LANES, MAX_FRAME, StreamFrames, Tag, encode_number
 from quafka_mesh_ops.identity import NodeId
 from quafka_mesh_ops.long_payloads import LongPayload, response_of
-from quafka_mesh_ops.ops.base import AnyOp, Buffer
+from quafka_mesh_ops.ops.base import AnyOp, Buffer, CreditKind
 from quafka_mesh_ops.transport.connection import Connection
 from quafka_mesh_ops.transport.silence import Silence
 from quafka_telemetry.tracing import NO_SPAN, Span, TraceContext
@@ -35,7 +30,7 @@ _HANDSHAKE_TIMEOUT = 3.0
 
 @dataclass(frozen=True, slots=True)
 class UnreadResponse:
-    """A long response, of which only the head has been read."""
+    """A long response whose body is yet to be read."""
 
     response: Response
     long: LongPayload
@@ -43,7 +38,7 @@ class UnreadResponse:
 
 @dataclass(slots=True, eq=False)
 class Call:
-    """An op between `call` and its answer."""
+    """An op between `MeshClient.call` and its response."""
 
     request_id: int
     op: AnyOp
@@ -51,40 +46,46 @@ class Call:
     body: list[Buffer]
     size: int
     stream_index: int
-    kind: int
+    kind: CreditKind
     deadline: float
     trace: TraceContext | None
     future: asyncio.Future[Response | UnreadResponse]
     session: BrokerSession | None = None
     queued: Span = NO_SPAN
 
+    def fail(self, error: Exception) -> None:
+        """End the call with an error, unless it has ended."""
+        if not self.future.done():
+            self.future.set_exception(error)
+
 
 class SessionOwner(Protocol):
-    """Who makes the calls."""
+    """The object that opened the session and follows its state."""
 
     def session_ready(self, session: BrokerSession, peer: NodeId) -> None:
-        """The broker answers: ops may be sent."""
+        """The broker has answered the first PING: ops may be sent."""
         ...
 
     def session_gone(self, session: BrokerSession) -> None:
-        """No more ops on this connection."""
+        """The session accepts no more ops."""
         ...
 
-    def answered(self, call: Call, response: Response, long: LongPayload | None) -> None:
-        """Hand a response to its caller; where it is `long`, its body is still to be read."""
-        ...
+
+Answered = Callable[[Call, Response, LongPayload | None], None]
+"""Receives each response; with a LongPayload, its body is yet to be read."""
 
 
 class BrokerSession:
     """One connection to the broker."""
 
-    def __init__(self, owner: SessionOwner, connection: Connection) -> None:
+    def __init__(self, owner: SessionOwner, answered: Answered, connection: Connection) -> None:
         self.connection = connection
         self.pending: dict[int, Call] = {}
         self.was_ready = False
         self._loop = asyncio.get_running_loop()
         self.over: asyncio.Future[str] = self._loop.create_future()
         self._owner = owner
+        self._answered = answered
         self.peer: NodeId = ""
         self._draining = False
         self._streams: list[int] = []
@@ -93,20 +94,21 @@ class BrokerSession:
         self._handshake = Silence(_TICK, self._loop.time())
         self._silence = Silence(_TICK, self._loop.time())
         self._ping_sent = 0.0
-        self._unanswered = 0.0  # seconds that a ping has been listened for
+        self._unanswered = 0.0
+        """Seconds listened since the last ping without an answer."""
         self._pings = 0
         self._tick_timer = self._loop.call_later(_TICK, self._tick)
 
     def send(self, call: Call, frame: list[Buffer]) -> None:
-        """Send an op and wait for its answer."""
+        """Send an op; its response ends the call."""
         self.pending[call.request_id] = call
         self.connection.write(self._streams[call.stream_index], frame)
 
-    def forget(self, call: Call) -> None:
-        """Cancel an op, unless it has been answered."""
+    def cancel(self, call: Call) -> None:
+        """Cancel an op at the broker, unless it has been answered."""
         if self.pending.pop(call.request_id, None) is not None:
-            cancel = encode_number(Tag.CANCEL, call.request_id)
-            self.connection.write(self._streams[call.stream_index], [cancel])
+            frame = encode_number(Tag.CANCEL, call.request_id)
+            self.connection.write(self._streams[call.stream_index], [frame])
         self._close_if_drained()
 
     def shut(self) -> None:
@@ -114,10 +116,14 @@ class BrokerSession:
         self.connection.close("the gateway closes the connection")
         self.connection.abort("closed")
 
+    def refuse(self, reason: str) -> None:
+        """Close the connection because the broker violates the protocol."""
+        self.connection.close(reason, QuicErrorCode.PROTOCOL_VIOLATION)
+
     # --- ConnectionUser ---------------------------------------------------------------------
 
     def connection_ready(self, peer: NodeId) -> None:
-        """Our side of the handshake is done; the broker's is when it answers a PING."""
+        """Open the streams. Our side of the handshake is done; an answered PING proves theirs."""
         self.peer = peer
         self._streams = [self.connection.open_stream() for _ in range(1 + LANES)]
         self._ping()
@@ -135,19 +141,22 @@ class BrokerSession:
             self.refuse(str(e))
 
     def stream_reset(self, stream_id: int) -> None:
-        """A bulk reply is reset when we have cancelled its op; the others stay open."""
+        """Drop a bulk reply, which the broker resets once its op is cancelled.
+
+        The long-lived streams must stay open.
+        """
         self._frames.drop(stream_id)
         if stream_id & 3 != 3:
             self.refuse("a long-lived stream was reset")
 
     def connection_closed(self, reason: str) -> None:
-        """What was sent and not answered may have happened or not."""
+        """Fail the calls that are sent and unanswered: their outcome is unknown."""
         self._tick_timer.cancel()
         self._owner.session_gone(self)
         calls = list(self.pending.values())
         self.pending.clear()
         for call in calls:
-            fail(call, OutcomeUnknownError(f"the connection was lost: {reason}"))
+            call.fail(OutcomeUnknownError(f"the connection was lost: {reason}"))
         if not self.over.done():
             self.over.set_result(reason)
 
@@ -157,8 +166,8 @@ class BrokerSession:
         if tag is Tag.RESPONSE:
             response, long = response_of(payload)
             call = self.pending.pop(response.request_id, None)
-            if call is not None:  # else it was cancelled on the way
-                self._owner.answered(call, response, long)
+            if call is not None:  # else it was cancelled while the response was under way
+                self._answered(call, response, long)
         elif tag is Tag.PONG:
             if not self.was_ready:
                 self.was_ready = True
@@ -170,13 +179,11 @@ class BrokerSession:
         else:
             raise ProtocolError(f"a {tag.name} frame from a broker")
 
-    def refuse(self, reason: str) -> None:
-        """The broker does not keep to the protocol."""
-        self.connection.close(reason, QuicErrorCode.PROTOCOL_VIOLATION)
-
     def _close_if_drained(self) -> None:
         if self._draining and not self.pending:
             self.connection.close("drained")
+
+    # --- liveness ---------------------------------------------------------------------------
 
     def _ping(self) -> None:
         now = self._loop.time()
@@ -187,28 +194,23 @@ class BrokerSession:
         self.connection.write(self._streams[0], [encode_number(Tag.PING, self._pings)])
 
     def _tick(self) -> None:
-        """Notice a broker that is silent. Anything that arrives is a sign of life."""
+        """Detect a silent broker. Anything that arrives is a sign of life."""
         now = self._loop.time()
         heard = self.connection.last_received
         again = (heard if heard + _TICK > now else now) + _TICK
         self._tick_timer = self._loop.call_at(again, self._tick)
         if not self.was_ready:
-            if self._handshake.look(now, 0.0) >= _HANDSHAKE_TIMEOUT:
+            if self._handshake.observe(now, 0.0) >= _HANDSHAKE_TIMEOUT:
                 self.connection.abort("the handshake took too long")
             return
-        silent = self._silence.look(now, heard)
+        silent = self._silence.observe(now, heard)
         if heard < self._ping_sent:
             self._unanswered += self._silence.counted
-            # Silent for so long, and asked long enough ago.
+            # The last ping must also be old enough to have been answered.
             if silent >= SILENT_SECONDS and self._unanswered >= SILENT_SECONDS / 2:
-                # The path may be broken in one direction only, so the peer is told.
+                # The path may be broken in one direction only, so the close is sent, too.
                 self.connection.close(f"no sign of life for {SILENT_SECONDS:g} s")
         elif now >= self._next_ping or (self.pending and now >= heard + _TICK):
-            # With ops in flight ask more often: a dead peer's port on this host refuses at once.
+            # With ops in flight ping more often: the port of a dead peer on this host refuses at
+            # once.
             self._ping()
-
-
-def fail(call: Call, error: Exception) -> None:
-    """End a call with an error, unless it has ended."""
-    if not call.future.done():
-        call.future.set_exception(error)

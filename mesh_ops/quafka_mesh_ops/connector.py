@@ -1,0 +1,174 @@
+"""Keeps one connection to a broker up, with capped and jittered back-off."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Collection
+
+from aioquic.quic.packet import QuicErrorCode
+
+from quafka_mesh_ops.broker_session import Answered, BrokerSession
+from quafka_mesh_ops.identity import REVOKED, Identity, NodeId
+from quafka_mesh_ops.transport.connection import Connection
+from quafka_mesh_ops.transport.endpoint import dial
+
+logger = logging.getLogger("quafka.mesh.client")
+
+# Producers and consumers wait for this delay; a refused attempt costs a few milliseconds.
+_FIRST_DELAY, _LONGEST_DELAY = 0.02, 0.25
+
+
+class BrokerConnector:
+    """Connects to one broker again whenever a connection ends.
+
+    Attributes:
+        session: the session that accepts ops; None without one.
+        peer: the node id of the broker; empty before the first connection.
+        connections: the number of sessions that became ready.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        identity: Identity,
+        allowed: Collection[NodeId],
+        *,
+        datagram_size: int | None,
+        batched: bool,
+        answered: Answered,
+        ready: Callable[[], None],
+    ) -> None:
+        """`answered` receives the responses; `ready` is called when ops may be sent."""
+        self.host = host
+        self.port = port
+        self.session: BrokerSession | None = None
+        self.peer: NodeId = ""
+        self.connections = 0
+        self._identity = identity
+        self._allowed = allowed
+        self._datagram_size = datagram_size
+        self._batched = batched
+        self._answered = answered
+        self._ready = ready
+        self._live: BrokerSession | None = None
+        """The open session, even before it accepts ops and while it drains."""
+        self._connected = asyncio.Event()
+        self._disconnected_at = 0.0
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def seconds_disconnected(self) -> float:
+        """Seconds since the last session accepted ops, or since the start; 0 with a session."""
+        if self.session is not None:
+            return 0.0
+        return asyncio.get_running_loop().time() - self._disconnected_at
+
+    def start(self) -> None:
+        """Begin to connect, in the background."""
+        self._disconnected_at = asyncio.get_running_loop().time()
+        self._task = asyncio.get_running_loop().create_task(self._keep_connected())
+        self._task.add_done_callback(_log_failure)
+
+    async def wait_connected(self, timeout: float) -> bool:
+        """Wait for a session for up to `timeout` seconds; returns whether there is one."""
+        try:
+            async with asyncio.timeout(timeout):
+                await self._connected.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    async def close(self) -> None:
+        """Close the connection and stop connecting."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    def enforce(self) -> None:
+        """Close the connection if the broker is no longer on the allow-list."""
+        session = self._live
+        if session is not None and session.peer and session.peer not in self._allowed:
+            self._revoke(session)
+
+    # --- SessionOwner -----------------------------------------------------------------------
+
+    def session_ready(self, session: BrokerSession, peer: NodeId) -> None:
+        """See SessionOwner."""
+        if peer not in self._allowed:  # revoked during the handshake
+            self._revoke(session)
+            return
+        logger.info("connected to node %s at %s:%d", peer[:16], self.host, self.port)
+        self.peer = peer
+        self.connections += 1
+        self.session = session
+        self._connected.set()
+        self._ready()
+
+    def session_gone(self, session: BrokerSession) -> None:
+        """See SessionOwner."""
+        if self.session is session:
+            self.session = None
+            self._disconnected_at = asyncio.get_running_loop().time()
+            self._connected.clear()
+
+    # --- connecting -------------------------------------------------------------------------
+
+    async def _keep_connected(self) -> None:
+        delay = 0.0
+        last_reason = ""
+        loop = asyncio.get_running_loop()
+        while True:
+            began = loop.time()
+            was_ready, reason = await self._connect_once()
+            if was_ready:
+                last_reason = ""
+            # A broker that ends each connection at once must not be called without delay.
+            if was_ready and loop.time() > began + _LONGEST_DELAY:
+                delay = 0.0
+            if reason != last_reason:
+                logger.warning("no connection to %s:%d: %s", self.host, self.port, reason)
+                last_reason = reason
+            await asyncio.sleep(delay * random.uniform(0.5, 1.0))  # noqa: S311 - no secret
+            delay = min(max(_FIRST_DELAY, 2 * delay), _LONGEST_DELAY)
+
+    async def _connect_once(self) -> tuple[bool, str]:
+        """Hold one connection until it ends; returns whether it was ready, and why it ended."""
+        sessions: list[BrokerSession] = []
+
+        def make_session(connection: Connection) -> BrokerSession:
+            sessions.append(BrokerSession(self, self._answered, connection))
+            return sessions[0]
+
+        try:
+            await dial(
+                self.host,
+                self.port,
+                self._identity,
+                self._allowed,
+                make_session,
+                datagram_size=self._datagram_size,
+                batched=self._batched,
+            )
+        except OSError as e:
+            return False, e.strerror or str(e)
+        (session,) = sessions
+        self._live = session
+        try:
+            reason = await session.over
+        finally:
+            self._live = None
+            session.shut()
+        return session.was_ready, reason
+
+    def _revoke(self, session: BrokerSession) -> None:
+        logger.warning("closed node %s: it was taken off the allow-list", session.peer[:16])
+        session.connection.close(REVOKED, QuicErrorCode.CONNECTION_REFUSED)
+
+
+def _log_failure(task: asyncio.Task[None]) -> None:
+    """Log the end of the task, which only a bug causes; no connection is made after it."""
+    if not task.cancelled() and task.exception() is not None:
+        logger.critical("no connection will be made any more", exc_info=task.exception())

@@ -1,0 +1,234 @@
+"""One gateway's connection, seen from the broker: frames become ops, within the peer's limits."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter, deque
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from aioquic.quic.packet import QuicErrorCode
+
+from quafka_mesh_ops.counters import PeerCounters
+from quafka_mesh_ops.envelopes import Request
+from quafka_mesh_ops.errors import ProtocolError
+from quafka_mesh_ops.frames import (
+    LANES,
+    MAX_FRAME,
+    Frame,
+    StreamFrames,
+    Tag,
+    decode_number,
+    encode_goaway,
+    encode_number,
+)
+from quafka_mesh_ops.grants import Gatekeeper
+from quafka_mesh_ops.handlers import Handler
+from quafka_mesh_ops.identity import REVOKED, NodeId
+from quafka_mesh_ops.long_payloads import LongPayload, request_of
+from quafka_mesh_ops.op_runner import UNSUPPORTED_VERSION, OpRunner, Received
+from quafka_mesh_ops.ops.base import Buffer, OpCode
+from quafka_mesh_ops.ops.codec import from_wire
+from quafka_mesh_ops.ops.table import OPS
+from quafka_mesh_ops.settings import join_address
+from quafka_mesh_ops.transport.connection import Connection
+from quafka_mesh_ops.transport.counters import read as transport_counters
+from quafka_mesh_ops.transport.liveness import Liveness
+from quafka_mesh_ops.transport.log_limit import LimitedLog
+from quafka_mesh_ops.transport.udp import Address
+from quafka_telemetry.tracing import Tracer
+
+logger = logging.getLogger("quafka.mesh.server")
+
+MAX_IN_FLIGHT = 32_768
+MAX_UNFINISHED = 2 * MAX_FRAME
+MAX_REQUEST_BYTES = 448 << 20
+"""Per connection: ops received and unanswered; bytes of incomplete frames (one on the control
+stream, one on a lane); bytes of both, with the memory that the ops take once decoded. A gateway
+stays below them, whatever its clients send (credit.py); above them its connection is closed."""
+
+_MAX_DEADLINE_MS = 3_600_000
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ServerParts:
+    """What the sessions of one server share. `connections`: by node, of those allowed."""
+
+    allowed: Collection[NodeId]
+    handlers: Mapping[OpCode, Handler]
+    gatekeeper: Gatekeeper
+    tracer: Tracer
+    limited: LimitedLog
+    sessions: set[GatewaySession]
+    connections: Counter[NodeId]
+
+
+class GatewaySession:
+    """One gateway's connection."""
+
+    def __init__(self, server: ServerParts, connection: Connection, address: Address) -> None:
+        self.connection = connection
+        self._server = server
+        self._address = address
+        self._peer: NodeId = ""
+        self._frames = StreamFrames(MAX_UNFINISHED)
+        self._ops = OpRunner(connection, server.gatekeeper, server.tracer, server.limited)
+        self._blocked: dict[int, deque[Frame]] = {}
+        """Frames of the lanes on which a long op is being read, by stream."""
+        self._blocked_bytes = 0
+        self._streams: set[int] = set()
+        self._liveness: Liveness | None = None
+        self._loop = asyncio.get_running_loop()
+
+    @property
+    def tasks(self) -> Mapping[int, asyncio.Task[None]]:
+        """The running ops, by request id."""
+        return self._ops.tasks
+
+    @property
+    def busy(self) -> bool:
+        """Whether an op is unanswered or an answer not yet acknowledged."""
+        return self._ops.busy or not all(map(self.connection.is_delivered, self._streams))
+
+    def say_goodbye(self) -> None:
+        """Ask the peer to send no more ops on this connection."""
+        if 0 in self._streams:
+            self.connection.write(0, [encode_goaway()])
+
+    def counters(self) -> PeerCounters:
+        """Return the current figures of the gateway."""
+        return PeerCounters(
+            peer=self._peer,
+            address=join_address(*self._address[:2]),
+            connected=self.connection.is_ready,
+            reconnects=self._server.connections[self._peer] - 1,
+            ops=len(self._ops),
+            credit_used_bytes=self._received_bytes,
+            credit_bytes=MAX_REQUEST_BYTES,
+            backlog_bytes=self._ops.backlog,
+            refused_ops=self._server.gatekeeper.refused[self._peer],
+            transport=transport_counters(self.connection.quic),
+        )
+
+    def enforce(self) -> None:
+        """Close the connection of a node that is no longer allowed; end its disallowed ops."""
+        if self._peer not in self._server.allowed:
+            logger.warning("closed node %s: it was taken off the allow-list", self._peer[:16])
+            self.connection.close(REVOKED, QuicErrorCode.CONNECTION_REFUSED)
+            return
+        self._ops.enforce()
+
+    # --- ConnectionUser ---------------------------------------------------------------------
+
+    def connection_ready(self, peer: NodeId) -> None:
+        """See ConnectionUser: the gateway is authenticated and allowed."""
+        self._peer = self._ops.peer = peer
+        self._server.sessions.add(self)
+        self._server.connections[peer] += 1
+        self.connection.when_progress(self._ops.progress)
+        self._liveness = Liveness(self.connection, lambda: bool(self._ops.tasks))
+        logger.info("node %s connected from %s", peer[:16], self._address[0])
+        self.enforce()  # the node may have been revoked during the handshake
+
+    def stream_data(self, stream_id: int, data: bytes, end_stream: bool) -> None:
+        """Act on every frame that is complete."""
+        # Client-initiated bidirectional streams have ids 0, 4, 8, ... (RFC 9000 section 2.1).
+        if stream_id & 3 or stream_id >> 2 > LANES or end_stream:
+            self._refuse(f"stream {stream_id} is not as the mesh uses streams")
+            return
+        self._streams.add(stream_id)
+        try:
+            for tag, payload in self._frames.feed(stream_id, data, end_stream):
+                blocked = self._blocked.get(stream_id)
+                if blocked is None:
+                    self._act(stream_id, tag, payload)
+                else:
+                    blocked.append((tag, payload))
+                    self._blocked_bytes += len(payload)
+        except ProtocolError as e:
+            self._refuse(str(e))
+            return
+        if self._received_bytes > MAX_REQUEST_BYTES:
+            self._refuse(f"more than {MAX_REQUEST_BYTES} bytes of requests at once")
+
+    def stream_reset(self, stream_id: int) -> None:
+        """See ConnectionUser. The peer may refuse a bulk reply; long-lived streams stay open."""
+        if stream_id & 3 == 3:
+            self._ops.reply_reset(stream_id)
+        else:
+            self._refuse("a long-lived stream was reset")
+
+    def connection_closed(self, reason: str) -> None:
+        """Cancel the ops of the peer."""
+        if self._liveness is not None:
+            self._liveness.stop()
+        self._blocked.clear()
+        self._ops.cancel_all()
+        if self._peer:
+            self._server.sessions.discard(self)
+            logger.info("node %s disconnected: %r", self._peer[:16], reason)
+
+    # --- frames -----------------------------------------------------------------------------
+
+    @property
+    def _received_bytes(self) -> int:
+        return self._ops.request_bytes + self._blocked_bytes + self._frames.unfinished
+
+    def _act(self, stream_id: int, tag: Tag, payload: Buffer) -> None:
+        if tag is Tag.OP:
+            self._op(stream_id, *request_of(payload), len(payload))
+        elif tag is Tag.CANCEL:
+            self._ops.cancel(decode_number(payload))
+        elif tag is Tag.PING:
+            self.connection.write(stream_id, [encode_number(Tag.PONG, decode_number(payload))])
+        else:
+            raise ProtocolError(f"a {tag.name} frame from a client")
+
+    def _op(self, stream_id: int, request: Request, long: LongPayload | None, size: int) -> None:
+        ops = self._ops
+        if request.request_id in ops:
+            raise ProtocolError("a request id that is in use")
+        if len(ops) >= MAX_IN_FLIGHT:
+            raise ProtocolError(f"more than {MAX_IN_FLIGHT} ops at once")
+        if ops.is_refused(stream_id, request):
+            return
+        op_type = OPS.get(request.op_code)
+        handler = self._server.handlers.get(op_type.code) if op_type is not None else None
+        if op_type is None or handler is None:
+            ops.answer_error(stream_id, request.request_id, UNSUPPORTED_VERSION)
+            return
+        deadline = self._loop.time() + min(request.deadline_ms, _MAX_DEADLINE_MS) / 1000
+        received = Received(stream_id, request, op_type, handler, deadline, size)
+        if long is not None:
+            if stream_id:  # a lane: the frames after this one must wait
+                self._blocked[stream_id] = deque()
+            ops.read_long(received, long, self._unblock, self._refuse)
+            return
+        try:
+            op = from_wire(op_type, request.body)
+        except ProtocolError as e:
+            ops.refuse_body(received, e)
+            return
+        request.body = []
+        ops.begin(received, op)
+
+    def _unblock(self, stream_id: int) -> None:
+        """Act on the frames of a lane that waited for a long op."""
+        blocked = self._blocked.pop(stream_id, None)
+        try:
+            while blocked:
+                tag, payload = blocked.popleft()
+                self._blocked_bytes -= len(payload)
+                self._act(stream_id, tag, payload)
+                if stream_id in self._blocked:  # this op is long as well
+                    self._blocked[stream_id] = blocked
+                    break
+        except ProtocolError as e:
+            self._refuse(str(e))
+
+    def _refuse(self, reason: str) -> None:
+        self._server.limited.warning(
+            reason, "closed node %s at %s: %s", self._peer[:16], self._address[0], reason
+        )
+        self.connection.close(reason, QuicErrorCode.PROTOCOL_VIOLATION)
