@@ -47,9 +47,9 @@ from quafka_broker.state import BrokerState
 from quafka_broker.topics.replay import BadRegistryError
 from quafka_broker.wal.disk import RealDisk, sync_folder
 from quafka_broker.wal.errors import DamagedLogError
+from quafka_broker.wal.fsync import FsyncPolicy
 from quafka_broker.wal.log import Log
 from quafka_broker.wal.rewrite_task import RewritePolicy, RewriteTask
-from quafka_broker.wal.writer import FsyncPolicy
 from quafka_mesh_ops.allow_list import AllowList
 from quafka_mesh_ops.counters import handshake_families, mesh_families, mesh_page
 from quafka_mesh_ops.errors import OpFailedError

@@ -17,11 +17,11 @@ from quafka_broker.state import BrokerState
 from quafka_broker.topics.topic import Unnamed
 from quafka_broker.wal.checkpoint_file import faults_of
 from quafka_broker.wal.disk import RealDisk
+from quafka_broker.wal.fsync import FsyncPolicy
 from quafka_broker.wal.log import Log
 from quafka_broker.wal.quarantine import Damage
 from quafka_broker.wal.segment import index_name
 from quafka_broker.wal.verify import verify
-from quafka_broker.wal.writer import FsyncPolicy
 from quafka_telemetry.startup import StartupError
 
 _SEGMENT_BYTES = 1 << 30

@@ -17,9 +17,9 @@ from pathlib import Path
 from quafka_broker.partitions.partition import Partition, PartitionId, topic_hash
 from quafka_broker.partitions.producers import Producers
 from quafka_broker.wal.disk import RealDisk
+from quafka_broker.wal.fsync import FsyncPolicy
 from quafka_broker.wal.log import Log
 from quafka_broker.wal.rewrite_task import RewritePolicy
-from quafka_broker.wal.writer import FsyncPolicy
 from quafka_proto.record_codec import Record, build_batch
 from quafka_proto.records import split_batches
 
@@ -51,7 +51,7 @@ async def _read(log: Log, partition: Partition) -> float:
     begun = time.perf_counter()
     offset = total = 0
     while offset < partition.high_watermark:
-        batches = await log.read(partition, offset, _FETCH, at_least_one=True)
+        batches = await log.reader.read(partition, offset, _FETCH, at_least_one=True)
         total += sum(map(len, batches))
         offset += len(batches)
     return total / (time.perf_counter() - begun) / 1e6

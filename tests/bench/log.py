@@ -23,8 +23,8 @@ from pathlib import Path
 
 from quafka_broker.partitions.partition import PartitionId, topic_hash
 from quafka_broker.wal.disk import RealDisk
+from quafka_broker.wal.fsync import FsyncPolicy
 from quafka_broker.wal.log import Log
-from quafka_broker.wal.writer import FsyncPolicy
 from quafka_proto.record_codec import Record, build_batch
 from quafka_proto.records import BatchHeader, split_batches
 from tests.unit.broker.tools import open_log
@@ -160,7 +160,7 @@ async def catch_up(folder: Path, partitions: int, some: int, cold: bool) -> Figu
             partition = log.partition(topic_id(number))
             begun, size, offset = time.perf_counter(), 0, partition.log_start
             while offset < partition.high_watermark:
-                batches = await log.read(partition, offset, 1 << 20, at_least_one=True)
+                batches = await log.reader.read(partition, offset, 1 << 20, at_least_one=True)
                 offset += len(batches)  # each has one record
                 size += sum(map(len, batches))
             rates.append(size / (time.perf_counter() - begun) / 1e6)

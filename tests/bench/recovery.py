@@ -21,9 +21,9 @@ from pathlib import Path
 from quafka_broker.partitions.partition import PartitionId, topic_hash
 from quafka_broker.partitions.producers import Producers
 from quafka_broker.wal.disk import RealDisk
+from quafka_broker.wal.fsync import FsyncPolicy
 from quafka_broker.wal.log import Log
 from quafka_broker.wal.segment import index_name, log_name
-from quafka_broker.wal.writer import FsyncPolicy
 from quafka_proto.log_format import (
     FILE_HEADER_SIZE,
     INDEX_MAGIC,

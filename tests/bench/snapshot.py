@@ -32,8 +32,8 @@ from quafka_broker.snapshots.local_cut import local_cut
 from quafka_broker.snapshots.zone_cache import ZONES
 from quafka_broker.state import BrokerState
 from quafka_broker.wal.disk import RealDisk
+from quafka_broker.wal.fsync import FsyncPolicy
 from quafka_broker.wal.log import Log
-from quafka_broker.wal.writer import FsyncPolicy
 from quafka_proto.record_codec import Record, build_batch
 from quafka_proto.records import split_batches
 from tests.support.cluster import Cluster

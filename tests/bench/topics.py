@@ -17,8 +17,8 @@ from quafka_broker.config import BrokerConfig
 from quafka_broker.ops import list_offsets
 from quafka_broker.state import BrokerState
 from quafka_broker.wal.disk import RealDisk
+from quafka_broker.wal.fsync import FsyncPolicy
 from quafka_broker.wal.log import Log
-from quafka_broker.wal.writer import FsyncPolicy
 from quafka_mesh_ops.handlers import OpContext
 from quafka_mesh_ops.ops.offsets import ListOffsetsOp, ListOffsetsOps
 from quafka_proto.record_codec import Record, build_batch

@@ -39,10 +39,10 @@ from quafka_broker.snapshots.zone_cache import fill_zone_cache
 from quafka_broker.state import BrokerState
 from quafka_broker.topics.topic import Topic
 from quafka_broker.wal.disk import RealDisk
+from quafka_broker.wal.fsync import FsyncPolicy
 from quafka_broker.wal.log import Log
 from quafka_broker.wal.rewrite_task import RewritePolicy
 from quafka_broker.wal.verify import entries
-from quafka_broker.wal.writer import FsyncPolicy
 from quafka_proto.log_format import FILE_HEADER_SIZE, IndexRow
 from quafka_proto.record_codec import iter_records
 from quafka_proto.records import read_header, split_batches
@@ -369,7 +369,7 @@ async def _read(state: BrokerState, id_: PartitionId) -> dict[int, bytes | None]
     offset = partition.log_start
     while offset < partition.high_watermark:
         try:
-            batches = await state.log.read(partition, offset, 1 << 20, at_least_one=True)
+            batches = await state.log.reader.read(partition, offset, 1 << 20, at_least_one=True)
         except CorruptError:
             found[offset] = None
             offset += 1

@@ -25,9 +25,9 @@ from quafka_broker.partitions.producers import SequenceError
 from quafka_broker.state import BrokerState
 from quafka_broker.topics.topic import Topic
 from quafka_broker.wal.disk import RealDisk
+from quafka_broker.wal.fsync import FsyncPolicy
 from quafka_broker.wal.log import Log
 from quafka_broker.wal.verify import verify
-from quafka_broker.wal.writer import FsyncPolicy
 from quafka_proto.errors import ErrorCode
 from quafka_proto.log_format import APPENDED, REWRITTEN
 from quafka_proto.record_codec import Record, build_batch
@@ -107,7 +107,7 @@ async def test_records_and_offsets(older: Older) -> None:
             assert (found.log_start, found.high_watermark) == (start, end), name
             batches: list[memoryview] = []
             if start < end:
-                batches = await state.log.read(found, start, EVERYTHING, at_least_one=True)
+                batches = await state.log.reader.read(found, start, EVERYTHING, at_least_one=True)
             assert [bytes(batch).hex() for batch in batches] == answered["batches"], name
 
 
@@ -198,6 +198,6 @@ async def test_it_goes_on_and_starts_again(older: Older) -> None:
     async with older.started() as state:
         partition = partitions_of(state)[name]
         assert partition.high_watermark == answered["high_watermark"] + 1
-        batches = await state.log.read(partition, 0, EVERYTHING, at_least_one=True)
+        batches = await state.log.reader.read(partition, 0, EVERYTHING, at_least_one=True)
         assert [bytes(batch).hex() for batch in batches[:-1]] == answered["batches"]
         assert state.log.epochs.current == older.answers["epochs"][-1][0] + 1, "it was closed"

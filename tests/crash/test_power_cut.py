@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quafka_broker.partitions.errors import CorruptError
+from quafka_broker.wal.fsync import FsyncPolicy
 from quafka_broker.wal.log import Log
-from quafka_broker.wal.writer import FsyncPolicy
 from tests.support.no_threads import no_threads
 from tests.unit.broker.memory_disk import MemoryDisk, Snapshot, Survives
 from tests.unit.broker.tools import EVERYTHING, append, checked, open_log, topic_id, values_of
@@ -209,7 +209,7 @@ async def test_damage_of_acknowledged_data_is_never_cut_off(length: int) -> None
             for offset in range(6):
                 if offset in lost:
                     with pytest.raises(CorruptError):
-                        await log.read(partition, offset, EVERYTHING, at_least_one=True)
+                        await log.reader.read(partition, offset, EVERYTHING, at_least_one=True)
                 else:
                     values = await values_of(log, partition, offset)
                     assert values[0] == b"%d" % offset * 50

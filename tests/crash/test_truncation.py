@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import pytest
 
+from quafka_broker.wal.fsync import FsyncPolicy
 from quafka_broker.wal.log import Log
-from quafka_broker.wal.writer import FsyncPolicy
 from tests.crash.fates import KINDS, Fate, after_power_cut
 from tests.crash.recorded_disk import Moment, RecordedDisk, moments
 from tests.support.no_threads import no_threads

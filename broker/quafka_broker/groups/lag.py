@@ -186,7 +186,7 @@ class Lags:
         if stamp is None or exact > stamp.exact:
             try:
                 timestamp = await time_search.timestamp_of(
-                    self._wal, partition, offset, exact=exact
+                    self._wal.reader, partition, offset, exact=exact
                 )
             except (StorageError, Malformed, OffsetGoneError):
                 return None

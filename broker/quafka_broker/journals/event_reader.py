@@ -47,7 +47,7 @@ async def read_values(log: Log, id_: PartitionId, start: int) -> AsyncIterator[V
     while offset < partition.high_watermark:
         batches = await _batches(log, partition, offset)
         if not batches:
-            end = await log.next_readable(partition, offset)
+            end = await log.reader.next_readable(partition, offset)
             yield Gap(offset, end, settled=False)
             offset = end
         for batch in batches:
@@ -77,13 +77,13 @@ async def verify(log: Log, id_: PartitionId, end: int) -> None:
             last = read_header(batches[-1])
             offset = last.base_offset + last.last_offset_delta + 1
         else:
-            offset = await log.next_readable(partition, offset)
+            offset = await log.reader.next_readable(partition, offset)
 
 
 async def _batches(log: Log, partition: Partition, offset: int) -> list[memoryview]:
     """Batches from an offset on; none where the first is damaged."""
     try:
-        return await log.read(partition, offset, _READ_BYTES, at_least_one=True)
+        return await log.reader.read(partition, offset, _READ_BYTES, at_least_one=True)
     except StorageError as e:
         if isinstance(e.__cause__, OSError):
             raise

@@ -21,7 +21,8 @@ from quafka_broker.partitions.leader_epochs import UNDEFINED
 from quafka_broker.partitions.partition import Partition, PartitionId
 from quafka_broker.state import BrokerState
 from quafka_broker.topics.topic import unknown_topic
-from quafka_broker.wal.reader import ReadTimes, Room
+from quafka_broker.wal.reader import ReadTimes
+from quafka_broker.wal.runs import Room
 from quafka_mesh_ops.handlers import OpContext
 from quafka_mesh_ops.ops.base import Buffer
 from quafka_mesh_ops.ops.offsets import EpochEnd
@@ -167,7 +168,9 @@ class _Poll:
         if target.counted_to >= partition.high_watermark or missing <= 0 or room <= 0:
             return
         try:
-            size, batches = self._state.log.readable(partition, target.counted_to, missing, room)
+            size, batches = self._state.log.reader.readable(
+                partition, target.counted_to, missing, room
+            )
         except StorageError:
             self._answerable = True  # reading will fail too, and that is the answer
             return
@@ -267,7 +270,7 @@ async def _read_one(
     times: ReadTimes | None,
 ) -> tuple[list[Buffer], ErrorCode]:
     try:
-        batches = await state.log.read_within(partition, offset, room, times)
+        batches = await state.log.reader.read_within(partition, offset, room, times)
     except CorruptError:
         return [], ErrorCode.CORRUPT_MESSAGE
     except StorageError:

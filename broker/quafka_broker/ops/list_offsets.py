@@ -70,9 +70,9 @@ async def _find(state: BrokerState, org: int, op: ListOffsetsOp) -> ListOffsetsO
 async def _search(state: BrokerState, partition: Partition, timestamp: int) -> ListOffsetsOpResp:
     try:
         if timestamp == _MAX_TIMESTAMP:
-            found = await time_search.latest(state.log, partition)
+            found = await time_search.latest(state.log.reader, partition)
         elif timestamp >= 0:
-            found = await time_search.first_from(state.log, partition, timestamp)
+            found = await time_search.first_from(state.log.reader, partition, timestamp)
         else:
             return ListOffsetsOpResp(-1, error_code=ErrorCode.UNSUPPORTED_VERSION)
     except (CorruptError, Malformed):

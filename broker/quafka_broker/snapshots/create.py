@@ -21,7 +21,7 @@ from quafka_broker.snapshots.cut import Cut
 from quafka_broker.snapshots.cut_files import CutFiles, OrgCutFiles, OrgEntries
 from quafka_broker.snapshots.destination import Destination, Lock
 from quafka_broker.snapshots.repack import Repack
-from quafka_broker.wal.log import SegmentCut
+from quafka_broker.wal.cut import SegmentCut
 from quafka_proto.log_format import (
     FILE_HEADER_SIZE,
     INDEX_ROW_SIZE,

@@ -14,7 +14,7 @@ from quafka_broker.groups.table import Committed, Key, Place
 from quafka_broker.partitions.partition import PartitionId, topic_hash
 from quafka_broker.state import BrokerState
 from quafka_broker.topics.topic import Topic as RegisteredTopic
-from quafka_broker.wal.log import LogCut, SegmentCut
+from quafka_broker.wal.cut import LogCut, SegmentCut
 from quafka_proto.snapshot_format import (
     CommittedOffset,
     Group,

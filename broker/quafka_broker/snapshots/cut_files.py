@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from quafka_broker.snapshots.zone_cache import has_all_zones, zones_name
-from quafka_broker.wal.log import SegmentCut
+from quafka_broker.wal.cut import SegmentCut
 from quafka_broker.wal.segment import index_name, log_name
 from quafka_proto.log_format import CHECKED_SIZE, FILE_HEADER_SIZE, INDEX_ROW_SIZE, decode_row
 

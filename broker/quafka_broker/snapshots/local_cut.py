@@ -16,8 +16,8 @@ from quafka_broker.snapshots.cut_files import CutFiles, PinnedFiles
 from quafka_broker.snapshots.pins import held, pin, pinned_cut
 from quafka_broker.state import BrokerState
 from quafka_broker.wal.disk import RealDisk
+from quafka_broker.wal.fsync import FsyncPolicy
 from quafka_broker.wal.log import Log
-from quafka_broker.wal.writer import FsyncPolicy
 from quafka_telemetry.startup import StartupError
 
 _SEGMENT_BYTES = 1 << 30

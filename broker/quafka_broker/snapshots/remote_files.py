@@ -11,7 +11,7 @@ from tempfile import SpooledTemporaryFile
 
 from quafka_broker.snapshots.cut_files import chunks, tail_of
 from quafka_broker.snapshots.mesh_link import MeshLink
-from quafka_broker.wal.log import SegmentCut
+from quafka_broker.wal.cut import SegmentCut
 from quafka_mesh_ops.ops.snapshots import MAX_READ, ReadOrgPinned, ReadOrgPinnedResp, ReadPinned
 from quafka_proto.log_format import (
     ENTRY_HEADER_SIZE,

@@ -9,7 +9,7 @@ from array import array
 from collections.abc import Iterable, Iterator
 
 from quafka_broker.snapshots.cut_files import CutFiles
-from quafka_broker.wal.log import SegmentCut
+from quafka_broker.wal.cut import SegmentCut
 from quafka_proto.log_format import (
     ENTRY_HEADER_SIZE,
     FILE_HEADER_SIZE,

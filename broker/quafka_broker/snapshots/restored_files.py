@@ -18,8 +18,8 @@ from typing import BinaryIO
 
 from quafka_broker.snapshots.cut_files import PinnedFiles
 from quafka_broker.snapshots.repack import Repack
+from quafka_broker.wal.cut import SegmentCut
 from quafka_broker.wal.disk import RealDisk
-from quafka_broker.wal.log import SegmentCut
 from quafka_broker.wal.scan import scan
 from quafka_broker.wal.segment import index_name, log_name
 from quafka_objects.errors import ObjectNotFoundError

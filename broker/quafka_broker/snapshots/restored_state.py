@@ -31,8 +31,8 @@ from quafka_broker.topics.identity import new_topic_identity
 from quafka_broker.topics.registry import Registry
 from quafka_broker.topics.topic import Topic as RegisteredTopic
 from quafka_broker.wal.disk import RealDisk
+from quafka_broker.wal.fsync import FsyncPolicy
 from quafka_broker.wal.log import Log
-from quafka_broker.wal.writer import FsyncPolicy
 from quafka_proto.records import BatchHeader, empty_batch, read_header
 from quafka_proto.snapshot_format import CommittedOffset, Group, Manifest, Topic
 

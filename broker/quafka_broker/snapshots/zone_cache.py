@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from quafka_broker.wal.log import SegmentCut
+from quafka_broker.wal.cut import SegmentCut
 from quafka_broker.wal.segment import index_name
 from quafka_proto.errors import Malformed
 from quafka_proto.log_format import (

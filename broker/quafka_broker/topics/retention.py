@@ -131,7 +131,9 @@ class Retention:
             log.warning("partition %s: its old records are kept: %s", partition.id.key, e)
             return partition.log_start
         # Lost records have no timestamp: they are deleted with those before them.
-        return self._wal.end_of_lost(partition, start) if start > partition.log_start else start
+        return (
+            self._wal.reader.end_of_lost(partition, start) if start > partition.log_start else start
+        )
 
     async def _by_time(self, partition: Partition, oldest: int) -> int:
         start, timestamp = self._kept.get(partition.id, (-1, 0))
@@ -173,7 +175,7 @@ class Retention:
         return start
 
     async def _rows(self, partition: Partition, block: Block, start: int) -> list[IndexRow]:
-        return await self._wal.rows(partition, max(start, partition.log_start), block.end)
+        return await self._wal.reader.rows(partition, max(start, partition.log_start), block.end)
 
 
 def _bytes_after(partition: Partition, block: Block) -> int:

@@ -28,10 +28,10 @@ log = logging.getLogger("quafka.broker.wal")
 _SLICE = 0.002
 """Seconds of the event loop at a time. One virtual topic is never divided."""
 
-Kept = Callable[[], AsyncGenerator[Sequence[Any]]]
-"""What a part of the broker keeps in each checkpoint: the values of one block after the other.
+SectionSource = Callable[[], AsyncGenerator[Sequence[Any]]]
+"""Makes the blocks of a checkpoint's section, one after the other: lists of msgpack values.
 
-Any values that msgpack knows. Each step takes a few milliseconds of the event loop at most.
+Each step takes a few milliseconds of the event loop at most.
 """
 
 T = TypeVar("T")
@@ -59,7 +59,7 @@ class CheckpointTask:
         self._covered = (0, newest.next_id if newest is not None else 0)
         self.loaded = dict(newest.sections) if newest is not None else {}
         """Sections that nobody has kept since they were read: they are written as they are."""
-        self._kept: dict[str, Kept] = {}
+        self._sources: dict[str, SectionSource] = {}
         self._make_durable = make_durable
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="wal-checkpoint")
 
@@ -67,10 +67,10 @@ class CheckpointTask:
         """Release the thread."""
         self._thread.shutdown()
 
-    def keep(self, section: str, kept: Kept) -> None:
+    def keep_section(self, section: str, source: SectionSource) -> None:
         """Make a section anew for each checkpoint from now on."""
         self.loaded.pop(section, None)
-        self._kept[section] = kept
+        self._sources[section] = source
 
     @property
     def both_cover(self) -> int:
@@ -120,8 +120,8 @@ class CheckpointTask:
         for name, blocks in self.loaded.items():
             for block in blocks:
                 await self._in_thread(partial(writer.section, name, block))
-        for name, kept in self._kept.items():
-            async with aclosing(kept()) as made:
+        for name, source in self._sources.items():
+            async with aclosing(source()) as made:
                 async for values in made:
                     await self._in_thread(partial(writer.section, name, values))
 

@@ -1,13 +1,18 @@
-"""Making the index of a segment again while the log is in use, when a read finds it damaged."""
+"""Rebuilding a segment's index from its log while the log is in use, after a read found it bad."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from collections.abc import Awaitable, Callable
+from functools import partial
 
+from quafka_broker.wal.contents import Contents
 from quafka_broker.wal.disk import TEMPORARY, Disk
-from quafka_broker.wal.recovery import rows_within
+from quafka_broker.wal.index_rows import good_rows
 from quafka_broker.wal.scan import Bad, scan
 from quafka_broker.wal.segment import Segment, index_name
+from quafka_proto.errors import Malformed
 from quafka_proto.log_format import (
     FILE_HEADER_SIZE,
     INDEX_MAGIC,
@@ -20,16 +25,58 @@ from quafka_proto.log_format import (
 
 log = logging.getLogger("quafka.broker.wal")
 
+RunExclusively = Callable[[Callable[[], bool]], Awaitable[bool]]
+"""Runs a blocking job while nothing is appended."""
+
+
+class IndexRebuilds:
+    """Rebuilds each bad index once."""
+
+    def __init__(self, disk: Disk, contents: Contents, run_exclusively: RunExclusively) -> None:
+        self._disk = disk
+        self._contents = contents
+        self._run_exclusively = run_exclusively
+        self._tasks: dict[tuple[int, int], asyncio.Task[bool]] = {}  # by number and salt
+
+    async def close(self) -> None:
+        """Wait for running rebuilds."""
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+
+    async def rebuild(self, segment: Segment) -> bool:
+        """Rebuild a segment's index; False if a retry of the read cannot succeed."""
+        key = segment.number, segment.salt
+        task = self._tasks.get(key)
+        if task is None:
+            task = self._tasks[key] = asyncio.create_task(self._rebuild(segment))
+        elif task.done():
+            return False
+        return await asyncio.shield(task)
+
+    async def _rebuild(self, segment: Segment) -> bool:
+        job = partial(rebuild_index, self._disk, segment)
+        async with self._contents.naming:
+            try:
+                if segment is self._contents.segments[-1]:
+                    return await self._run_exclusively(job)
+                if segment in self._contents.segments:
+                    return await asyncio.to_thread(job)
+            except (OSError, Malformed) as e:
+                log.warning("%s cannot be rebuilt: %s", index_name(segment.number), e)
+                return False
+        return True  # the segment was rewritten or freed meanwhile
+
 
 def rebuild_index(disk: Disk, segment: Segment) -> bool:
-    """Replace a segment's index by one that is made from its log. Blocks; nothing is appended
-    meanwhile, and no other file gets its name.
+    """Replace a segment's index by one made from its log. Blocks.
 
-    False where the log has fewer entries than the index had: both are damaged, and the next start
-    finds out what is lost.
+    Nothing may be appended meanwhile, and no other file may get the index's name.
+
+    Returns:
+        False where the log has fewer entries than the index had: both are damaged, and the next
+        start determines which records are lost.
 
     Raises:
-        OSError: the old index is still there.
+        OSError: the old index is still in place.
     """
     name = index_name(segment.number)
     old = segment.index.read(FILE_HEADER_SIZE, segment.index.size())
@@ -38,10 +85,10 @@ def rebuild_index(disk: Disk, segment: Segment) -> bool:
         if isinstance(found, IndexRow):
             rows.append(found)
         elif isinstance(found, Bad):
-            known = [found.row] if found.row is not None else rows_within(old, found)
+            known = [found.row] if found.row is not None else good_rows(old, found)
             rows += [row._replace(flags=row.flags | ROW_DAMAGED) for row in known]
     if len(rows) < segment.entries:
-        log.error("%s cannot be made again while the broker runs", name)
+        log.error("%s cannot be rebuilt while the broker runs", name)
         return False
     rows.sort(key=lambda row: row.global_id)
     if disk.exists(name + TEMPORARY):
@@ -53,6 +100,6 @@ def rebuild_index(disk: Disk, segment: Segment) -> bool:
     index.sync()
     disk.rename(name + TEMPORARY, name)
     disk.sync_names()
-    segment.index = index  # the old file is closed when its last reader has let it go
-    log.warning("%s was damaged and has been made again", name)
+    segment.index = index  # the old file is closed once its last reader releases it
+    log.warning("%s was damaged and has been rebuilt", name)
     return True

@@ -1,53 +1,61 @@
 """Opening a log that may have been left in any state.
 
-A checkpoint says what the log held up to some place; only what lies behind that is read. Without
-one all of the index is. What is known to have been durable is believed by index (each row has a
-CRC), and the index is made again from the log where it is not whole: all segments but the last,
-which were synced when they were sealed; the last as far as the checkpoint, or its last entry, says
-that it was durable. What lies behind is verified byte by byte.
+A checkpoint holds the state of the log up to some position; recovery reads only what was written
+after it. Without a checkpoint, recovery reads the whole index. Recovery trusts the index for data
+that is known to be durable (each row has a CRC), and rebuilds an index that is not whole from the
+log. Known to be durable are: all segments but the last, which were synced when they were sealed;
+the last one, up to the position that the checkpoint or its last entry gives. The data after that
+position is verified byte by byte.
 
-A bad place there is the torn tail of writes that nobody was promised: it is cut off, with all that
-follows, and that is said. In what was durable it is damage: it is quarantined, and the rest is
-served. A segment in which the last entries are damaged is not appended to any more.
+A bad place in unverified data is the torn tail of writes that were never acknowledged: recovery
+cuts it off, with everything after it, and logs that. A bad place in durable data is damage: it is
+quarantined, and the rest is served. A segment whose last entries are damaged gets no more appends.
 
-A checkpoint's list of damages is not believed: a segment in it is read again from end to end. So
-damage that was undone from a copy of the disk, or that never was on the disk, is no longer damage.
+Recovery does not trust a checkpoint's list of damages: it reads the segments in the list again from
+end to end. So damage that was undone from a copy of the disk is no longer damage.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
-from contextlib import suppress
 from typing import Any, NamedTuple
 
 from quafka_broker.wal.checkpoint_file import Checkpoint
 from quafka_broker.wal.contents import Contents
 from quafka_broker.wal.disk import TEMPORARY, Disk, File
-from quafka_broker.wal.errors import DamagedLogError
+from quafka_broker.wal.index_rows import (
+    contiguous_rows,
+    covers_log,
+    good_rows,
+    greatest_indexed_end,
+    last_durable_position,
+    last_indexed_end,
+    open_index,
+    reaches,
+    rows_while_good,
+)
 from quafka_broker.wal.quarantine import Damage, lost_in
-from quafka_broker.wal.scan import Bad, Torn, header_at, scan
-from quafka_broker.wal.segment import Segment, SegmentState, index_name, log_name
+from quafka_broker.wal.recovery_ids import IdSequence
+from quafka_broker.wal.scan import Bad, Torn, scan
+from quafka_broker.wal.segment import Segment, index_name, log_name
 from quafka_proto.errors import Malformed
 from quafka_proto.log_format import (
     APPENDED,
     FILE_HEADER_SIZE,
     INDEX_MAGIC,
-    INDEX_ROW_SIZE,
     LOG_MAGIC,
     REWRITTEN,
     ROW_DAMAGED,
     FileHeader,
     IndexRow,
     check_file_header,
-    decode_row,
     encode_file_header,
     encode_row,
 )
 
 log = logging.getLogger("quafka.broker.recovery")
 
-_ROWS_PER_READ = 4096
+_ROWS_PER_WRITE = 4096
 _MISSING = "its file is missing"
 
 
@@ -96,9 +104,7 @@ class _Recovery:
             self._suspects.setdefault(damage.segment, []).append(damage)
         self._durable = checkpoint.durable if checkpoint else (-1, 0)
         self._tail = max(self._known, default=-1)
-        self._next_id = 0
-        # Damage of which it is not known yet which ids were in it: the next entry tells.
-        self._open_damage: list[Damage] = []
+        self._ids = IdSequence(contents)
         self._unborn = -1  # a segment that a crash left without a header
         self._torn = False
 
@@ -110,7 +116,7 @@ class _Recovery:
         numbers = sorted(logs | indexes | self._known.keys())
         for number in self._suspects.keys() - logs:
             for damage in self._suspects[number]:
-                self._lose(damage._replace(start=0, end=0, reason=_MISSING))
+                self._contents.add_damage(damage._replace(start=0, end=0, reason=_MISSING))
         for number in numbers:
             last = number == numbers[-1]
             if number in logs:
@@ -118,11 +124,11 @@ class _Recovery:
             else:
                 self._unreadable(number, _MISSING, 0)
         end_id = self._checkpoint.end_id if self._checkpoint is not None else 0
-        self._close_damage(max(self._next_id, end_id))
-        self._reach(end_id)
-        self._contents.next_id = self._next_id
+        self._ids.close_damages(max(self._ids.next_id, end_id))
+        self._ids.reach(end_id)
+        self._contents.next_id = self._ids.next_id
         active = self._active_number([number for number in numbers if number != self._unborn])
-        return Recovered(active, not self._next_id, self._torn, self._is_newly_damaged())
+        return Recovered(active, not self._ids.next_id, self._torn, self._is_newly_damaged())
 
     def _is_newly_damaged(self) -> bool:
         checkpoint = self._checkpoint
@@ -155,18 +161,18 @@ class _Recovery:
         size = file.size()
         header = self._header(number, file)
         if header is None:
-            is_unborn = file_is_unborn(file)
+            is_unborn = _is_unborn(file)
             file.close()
             if last and is_unborn and number > self._durable[0]:
                 self._remove_unborn(number)
             else:
                 self._unreadable(number, "its file header is damaged", size)
             return
-        index = _open_index(self._disk, number, header)
+        index = open_index(self._disk, number, header)
         state = self._known.get(number)
         if state is not None and (state.salt, state.kind) != header:
             state = None
-        if number in self._suspects or (state and not _reaches(state, size, index)):
+        if number in self._suspects or (state and not reaches(state, size, index)):
             self._read_again(number, header, file, index, last)
             return
         segment = Segment(number, header, file, index or self._made_again(number, header))
@@ -174,8 +180,8 @@ class _Recovery:
         if state is not None:
             segment.load_state(state)
             if segment.first_id is not None:
-                self._close_damage(segment.first_id)
-            self._reach(segment.next_id)
+                self._ids.close_damages(segment.first_id)
+            self._ids.reach(segment.next_id)
             sizes = size, segment.index.size()
             if number < self._tail and sizes == (state.end, segment.index_end):
                 return
@@ -242,7 +248,7 @@ class _Recovery:
         except Malformed as e:
             reason = str(e)
         name = index_name(number)
-        if file_is_unborn(file) or not self._disk.exists(name):
+        if _is_unborn(file) or not self._disk.exists(name):
             return None
         index = self._disk.open(name)
         try:
@@ -251,7 +257,9 @@ class _Recovery:
             return None
         finally:
             index.close()
-        self._lose(Damage(number, 0, FILE_HEADER_SIZE, reason, self._next_id, self._next_id))
+        self._contents.add_damage(
+            Damage(number, 0, FILE_HEADER_SIZE, reason, self._ids.next_id, self._ids.next_id)
+        )
         return header
 
     def _remove_unborn(self, number: int) -> None:
@@ -268,15 +276,15 @@ class _Recovery:
         known = segment.end
         believed = min(durable, size)
         if segment.kind == APPENDED:
-            for row in _index_rows(segment, believed):
-                if row.global_id < self._next_id or (
-                    row.global_id > self._next_id and row.position != FILE_HEADER_SIZE
+            for row in contiguous_rows(segment, believed):
+                if row.global_id < self._ids.next_id or (
+                    row.global_id > self._ids.next_id and row.position != FILE_HEADER_SIZE
                 ):
                     break
-                self._entry(segment, row)
-        elif _is_whole(segment, size):
-            for row in list(_rows_while_good(segment)):
-                self._entry(segment, row)
+                self._ids.add_entry(segment, row)
+        elif covers_log(segment, size):
+            for row in list(rows_while_good(segment)):
+                self._ids.add_entry(segment, row)
         left = segment.index.read(segment.index_end, segment.index.size())
         if left:
             segment.index.truncate(segment.index_end)
@@ -291,24 +299,26 @@ class _Recovery:
         """Up to where a segment's log was durable, however much of it is left."""
         number, position = self._durable
         if segment.kind == REWRITTEN:
-            return max(size, _greatest_end(segment))
+            return max(size, greatest_indexed_end(segment))
         durable = position if number == segment.number else 0
         state = self._known.get(segment.number)
         if state is not None and state.salt == segment.salt:
             durable = max(durable, state.end)
         if not last:
-            return max(durable, size, _indexed_end(segment))
-        return max(durable, _last_durable(segment, size))
+            return max(durable, size, last_indexed_end(segment))
+        return max(durable, last_durable_position(segment, size))
 
     def _scan(self, segment: Segment, durable: int, left: bytes) -> None:
         start = segment.end if segment.kind == APPENDED else FILE_HEADER_SIZE
         rows: list[IndexRow] = []
-        next_id = self._next_id if segment.kind == APPENDED else None
+        next_id = self._ids.next_id if segment.kind == APPENDED else None
         for found in scan(segment.log, segment.salt, start, durable, next_id):
             if isinstance(found, Torn):
                 self._cut_torn(segment, found, [row.end for row in rows])
                 break
-            if segment.kind == APPENDED and (len(rows) >= _ROWS_PER_READ or isinstance(found, Bad)):
+            if segment.kind == APPENDED and (
+                len(rows) >= _ROWS_PER_WRITE or isinstance(found, Bad)
+            ):
                 self._index(segment, rows)
                 rows = []
             rows += self._bad(segment, found, left) if isinstance(found, Bad) else [found]
@@ -324,23 +334,25 @@ class _Recovery:
         for row in rows:
             if not row.flags & ROW_DAMAGED:
                 self._check_returned(segment.number, row)
-            self._entry(segment, row)
+            self._ids.add_entry(segment, row)
 
     def _bad(self, segment: Segment, bad: Bad, left: bytes) -> list[IndexRow]:
         """Damage, and the rows of entries in it that are known all the same."""
-        rows = [bad.row] if bad.row is not None else rows_within(left, bad)
+        rows = [bad.row] if bad.row is not None else good_rows(left, bad)
         damage = Damage(segment.number, bad.start, bad.end, bad.reason, 0, 0)
         if rows and segment.kind == APPENDED:
             first, end = rows[0].global_id, rows[-1].global_id + rows[-1].record_count
-            self._lose(damage._replace(first_id=first, end_id=end))
+            self._contents.add_damage(damage._replace(first_id=first, end_id=end))
         elif rows:  # ids of whole entries may lie between theirs
             first, end = min(rows).global_id, max(rows).global_id + 1
-            self._lose(damage._replace(first_id=first, end_id=end, lost=lost_in(rows)))
+            self._contents.add_damage(
+                damage._replace(first_id=first, end_id=end, lost=lost_in(rows))
+            )
         elif segment.kind == APPENDED:
-            self._open_damage.append(damage)
+            self._ids.open_damage(damage)
         else:  # its ids may be anywhere among those that are left
             known = (d for d in self._suspects.get(segment.number, ()) if d.start == bad.start)
-            self._lose(damage._replace(**_ids_of(next(known, damage))))
+            self._contents.add_damage(damage._replace(**_ids_of(next(known, damage))))
         return [row._replace(flags=row.flags | ROW_DAMAGED) for row in rows]
 
     def _cut_torn(self, segment: Segment, torn: Torn, ends: list[int]) -> None:
@@ -354,39 +366,6 @@ class _Recovery:
             torn.reason,
         )
         segment.log.truncate(max([segment.end, *ends[-1:]]))
-
-    # --- entries and ids ----------------------------------------------------------------------
-
-    def _entry(self, segment: Segment, row: IndexRow) -> None:
-        """An entry was found, or its row. Called in the order of ids."""
-        if row.global_id < self._next_id:
-            raise DamagedLogError(
-                f"{log_name(segment.number)} has the id {row.global_id} at position "
-                f"{row.position}, where {self._next_id} is next"
-            )
-        jumps = row.global_id > self._next_id and not self._open_damage
-        if jumps and (segment.kind == APPENDED or not segment.entries):
-            at, reason = row.position, "records are missing before it"
-            self._open_damage.append(Damage(segment.number, at, at, reason, 0, 0))
-        self._close_damage(row.global_id)
-        segment.add_rows([row])
-        self._next_id = row.global_id + row.record_count
-        self._contents.restore_row(row)
-
-    def _reach(self, next_id: int) -> None:
-        """Ids below this one have been handed out."""
-        self._next_id = max(self._next_id, next_id)
-
-    def _close_damage(self, next_id: int) -> None:
-        """What is damaged is known to end before this id."""
-        first = self._next_id
-        for damage in self._open_damage:
-            self._lose(damage._replace(first_id=first, end_id=next_id))
-            first = next_id
-        self._open_damage.clear()
-
-    def _lose(self, damage: Damage) -> None:
-        self._contents.add_damage(damage)
 
     # --- missing files ------------------------------------------------------------------------
 
@@ -404,26 +383,23 @@ class _Recovery:
             first = rows[0].global_id if rows else None
         if first is None:
             if size:
-                self._open_damage.append(damage)
+                self._ids.open_damage(damage)
             elif self._disk.exists(index_name(number)):
                 self._disk.remove(index_name(number))
             return
-        first = max(first, self._next_id)
-        self._close_damage(first)
-        for row in rows:
-            if row.global_id >= self._next_id:
-                self._next_id = row.global_id + row.record_count
-                self._contents.restore_row(row)
+        first = max(first, self._ids.next_id)
+        self._ids.close_damages(first)
+        self._ids.add_orphans(rows)
         if state is not None:
-            self._reach(state.next_id)
-        self._lose(damage._replace(first_id=first, end_id=self._next_id))
+            self._ids.reach(state.next_id)
+        self._contents.add_damage(damage._replace(first_id=first, end_id=self._ids.next_id))
 
     def _orphan_rows(self, number: int) -> list[IndexRow]:
         if not self._disk.exists(index_name(number)):
             return []
         index = self._disk.open(index_name(number))
         try:
-            return rows_within(index.read(FILE_HEADER_SIZE, index.size()), None)
+            return good_rows(index.read(FILE_HEADER_SIZE, index.size()))
         finally:
             index.close()
 
@@ -432,113 +408,10 @@ def _ids_of(damage: Damage) -> dict[str, Any]:
     return {"first_id": damage.first_id, "end_id": damage.end_id, "lost": damage.lost}
 
 
-def file_is_unborn(file: File) -> bool:
-    """Whether a log file cannot hold an entry."""
+def _is_unborn(file: File) -> bool:
+    """Whether a log file is too short to hold an entry."""
     return file.size() <= FILE_HEADER_SIZE
 
 
 def _is_numbered(name: str, suffix: str) -> bool:
     return name.endswith(suffix) and name[: -len(suffix)].isdecimal()
-
-
-def _open_index(disk: Disk, number: int, header: FileHeader) -> File | None:
-    """A segment's index file; None where it has to be made again."""
-    name = index_name(number)
-    reason = "it is missing"
-    if disk.exists(name):
-        index = disk.open(name)
-        try:
-            if check_file_header(index.read(0, FILE_HEADER_SIZE), INDEX_MAGIC, number) == header:
-                return index
-            reason = "it belongs to another log file"
-        except Malformed as e:
-            reason = str(e)
-        index.close()
-    log.warning("making %s again: %s", name, reason)
-    return None
-
-
-def _rows_from_end(segment: Segment) -> Iterator[IndexRow]:
-    """The good rows of an index, last first."""
-    at = segment.index.size() - INDEX_ROW_SIZE
-    at -= (at - FILE_HEADER_SIZE) % INDEX_ROW_SIZE
-    while at >= FILE_HEADER_SIZE:
-        with suppress(Malformed):
-            yield decode_row(segment.index.read(at, INDEX_ROW_SIZE))
-        at -= INDEX_ROW_SIZE
-
-
-def _indexed_end(segment: Segment) -> int:
-    """Where the last indexed entry of a sealed segment ends."""
-    if segment.kind == REWRITTEN:
-        return 0
-    return next((row.end for row in _rows_from_end(segment)), 0)
-
-
-def _greatest_end(segment: Segment) -> int:
-    """Where the last entry of a rewritten segment ends, by its index."""
-    return max((row.end for row in _rows_from_end(segment)), default=0)
-
-
-def _reaches(state: SegmentState, size: int, index: File | None) -> bool:
-    """Whether a segment's files are as long as a checkpoint says."""
-    if index is None or size < state.end:
-        return False
-    return index.size() >= FILE_HEADER_SIZE + INDEX_ROW_SIZE * state.entries
-
-
-def _last_durable(segment: Segment, size: int) -> int:
-    """What the last entry that both index and log have says was durable before it."""
-    for row in _rows_from_end(segment):
-        try:
-            entry = header_at(segment.log, segment.salt, row.position)
-        except Malformed:
-            continue
-        return min(entry.durable_position, size)
-    return FILE_HEADER_SIZE
-
-
-def _index_rows(segment: Segment, durable: int) -> Iterator[IndexRow]:
-    """Index rows from where the segment is known to, while they are whole, contiguous, durable."""
-    position = segment.end
-    for row in _rows_while_good(segment):
-        if row.position != position or row.end > durable or row.flags & ROW_DAMAGED:
-            return
-        yield row
-        position = row.end
-
-
-def _rows_while_good(segment: Segment) -> Iterator[IndexRow]:
-    at = segment.index_end
-    while data := segment.index.read(at, INDEX_ROW_SIZE * _ROWS_PER_READ):
-        for offset in range(0, len(data), INDEX_ROW_SIZE):
-            try:
-                row = decode_row(data, offset)
-            except Malformed:
-                return
-            yield row
-        at += len(data)
-
-
-def _is_whole(segment: Segment, size: int) -> bool:
-    """Whether a rewritten segment's index has a row for every byte of the log."""
-    covered, next_id = FILE_HEADER_SIZE, 0
-    for row in _rows_while_good(segment):
-        if row.global_id < next_id or row.flags & ROW_DAMAGED:
-            return False
-        covered += row.end - row.position
-        next_id = row.global_id + row.record_count
-    return covered == size
-
-
-def rows_within(data: bytes, bad: Bad | None) -> list[IndexRow]:
-    """The good ones of an index's rows, in a damaged piece of the log only."""
-    rows: list[IndexRow] = []
-    for offset in range(0, len(data) - INDEX_ROW_SIZE + 1, INDEX_ROW_SIZE):
-        try:
-            row = decode_row(data, offset)
-        except Malformed:
-            continue
-        if bad is None or bad.start <= row.position < row.end <= bad.end:
-            rows.append(row)
-    return rows

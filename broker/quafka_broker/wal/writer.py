@@ -21,8 +21,9 @@ from quafka_broker.partitions.errors import InDoubtError, StorageError
 from quafka_broker.partitions.partition import Partition, PartitionId
 from quafka_broker.wal.commit_group import Append, CommitGroup, WriteTimes
 from quafka_broker.wal.contents import Contents
-from quafka_broker.wal.disk import Disk, File
+from quafka_broker.wal.disk import Disk
 from quafka_broker.wal.errors import SyncError
+from quafka_broker.wal.fsync import FsyncPolicy, sync_file
 from quafka_broker.wal.reserve import Reserve
 from quafka_broker.wal.segment import Segment
 from quafka_proto.log_format import FILE_HEADER_SIZE
@@ -36,21 +37,6 @@ _MOST_APPENDS = 512
 """Appends that share a commit: giving them ids, and answering them, is done on the event loop."""
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class FsyncPolicy:
-    """When an append is durable.
-
-    `interval` None: before it is answered. 0: never by us. Else: at most so many seconds later.
-    """
-
-    interval: float | None = None
-
-    @property
-    def every_commit(self) -> bool:
-        """Whether an answered append survives a power cut."""
-        return self.interval is None
 
 
 @dataclass(slots=True)
@@ -146,7 +132,7 @@ class Writer:
 
         def sync() -> tuple[int, int]:
             self._sync()
-            _sync(self._active.index)
+            sync_file(self._active.index)
             return self._active.number, self._durable
 
         return await self._syncing(sync)
@@ -282,7 +268,7 @@ class Writer:
     def _roll(self) -> None:
         """Seal the active segment and begin the next, in the writer's thread. Raises OSError."""
         self._sync()
-        _sync(self._active.index)
+        sync_file(self._active.index)
         self._contents.append_segment(Segment.create(self._disk, self._active.number + 1))
         self._written = self._durable = FILE_HEADER_SIZE
 
@@ -291,7 +277,7 @@ class Writer:
         if not self._unsynced:
             return
         began = time.perf_counter()
-        _sync(self._active.log)
+        sync_file(self._active.log)
         self.stats.fsync.observe(time.perf_counter() - began)
         self._unsynced = False
         self._durable = self._written
@@ -404,19 +390,6 @@ class Writer:
     @property
     def _active(self) -> Segment:
         return self._contents.segments[-1]
-
-
-def _sync(file: File) -> None:
-    """Sync a file.
-
-    Raises:
-        SyncError: it failed. What the kernel still holds is unknown from then on, so nothing is
-            ever retried (the "fsyncgate" lesson).
-    """
-    try:
-        file.sync()
-    except OSError as e:
-        raise SyncError(e.errno, f"fsync failed: {e.strerror or e}") from e
 
 
 def _answer_error(append: Append, error: StorageError) -> None:

@@ -12,9 +12,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from quafka_broker.partitions.errors import CorruptError, StorageError
 from quafka_broker.partitions.producers import Producers
+from quafka_broker.wal.fsync import FsyncPolicy
 from quafka_broker.wal.log import Log
 from quafka_broker.wal.segment import log_name
-from quafka_broker.wal.writer import FsyncPolicy
 from quafka_proto.record_codec import iter_records
 from tests.unit.broker.memory_disk import MemoryDisk
 from tests.unit.broker.tools import EVERYTHING, checked, topic_id
@@ -88,7 +88,9 @@ class LogModel(RuleBasedStateMachine):
         offset = round(place * len(expected))
         partition = self.log.partition(topic_id(name))
         try:
-            batches = self.run(self.log.read(partition, offset, max_bytes, at_least_one=True))
+            batches = self.run(
+                self.log.reader.read(partition, offset, max_bytes, at_least_one=True)
+            )
         except CorruptError:
             assert offset in self.lost[name]
             return
@@ -108,7 +110,7 @@ class LogModel(RuleBasedStateMachine):
         self.restart(checkpoint=True, index=True)
         offset = int(place * len(self.model[name]))
         partition = self.log.partition(topic_id(name))
-        rows = self.run(self.log.rows(partition, offset, offset + 1))
+        rows = self.run(self.log.reader.rows(partition, offset, offset + 1))
         self.append([("d", [b"later"])])
         if not rows or offset in self.lost[name]:
             return  # nothing there, or nothing left to spoil
@@ -150,7 +152,9 @@ class LogModel(RuleBasedStateMachine):
         offset = 0
         while offset < len(expected):
             try:
-                batches = self.run(self.log.read(partition, offset, EVERYTHING, at_least_one=True))
+                batches = self.run(
+                    self.log.reader.read(partition, offset, EVERYTHING, at_least_one=True)
+                )
             except CorruptError:
                 offset += 1
                 continue

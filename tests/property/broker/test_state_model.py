@@ -22,9 +22,9 @@ from quafka_broker.ops import configs, delete_records, fetch, partitions, produc
 from quafka_broker.partitions import time_search
 from quafka_broker.partitions.partition import Partition
 from quafka_broker.state import BrokerState
+from quafka_broker.wal.fsync import FsyncPolicy
 from quafka_broker.wal.log import Log
 from quafka_broker.wal.rewrite_task import RewritePolicy
-from quafka_broker.wal.writer import FsyncPolicy
 from quafka_mesh_ops.ops.admin import AlterTopicConfigs, ConfigChange, CreatePartitions
 from quafka_mesh_ops.ops.records import (
     DeleteRecordsOp,
@@ -239,10 +239,10 @@ class StateModel(RuleBasedStateMachine):
         if model is None:
             return
         partition = self.partition(name)
-        first = self.run(time_search.first_from(self.state.log, partition, timestamp))
+        first = self.run(time_search.first_from(self.state.log.reader, partition, timestamp))
         matching = ((offset, at) for offset, _, at in model.records if at >= timestamp)
         assert first == next(matching, None)
-        latest = self.run(time_search.latest(self.state.log, partition))
+        latest = self.run(time_search.latest(self.state.log.reader, partition))
         stamps = [(offset, at) for offset, _, at in model.records]
         assert latest == max(stamps, key=lambda stamp: (stamp[1], -stamp[0]), default=None)
 

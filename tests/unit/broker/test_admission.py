@@ -132,7 +132,7 @@ async def test_a_max_timestamp_that_is_not_the_newest_is_corrected() -> None:
         topic, _ = await state.topics.create(ORG, "t", 1)
         assert (await send(state, resealed(bytes(batch)))).error_code == 0
         partition = state.log.partition(topic.partition_id(0))
-        (stored,) = await state.log.read(partition, 0, 1 << 20, at_least_one=True)
+        (stored,) = await state.log.reader.read(partition, 0, 1 << 20, at_least_one=True)
         assert read_header(stored).max_timestamp == 1_000
         assert [record.value for record in iter_records(stored)] == [b"a"]
 

@@ -20,8 +20,8 @@ from quafka_broker.wal.epoch_file import (
     require_new_epoch,
     save,
 )
+from quafka_broker.wal.fsync import FsyncPolicy
 from quafka_broker.wal.log import Log
-from quafka_broker.wal.writer import FsyncPolicy
 from quafka_proto.log_format import FILE_HEADER_SIZE, INDEX_ROW_SIZE, decode_row, encode_row
 from quafka_proto.records import read_header
 from tests.unit.broker.memory_disk import MemoryDisk
@@ -122,7 +122,7 @@ async def test_batches_and_rows_have_their_epoch() -> None:
             assert log.epochs.dump() == [(0, 0), (1, 2), (2, 4), (3, 6)]
             partition = log.partition(topic_id("b"))
             assert await values_of(log, partition) == [b"0", b"1", b"2"]
-            batches = await log.read(partition, 0, EVERYTHING, at_least_one=True)
+            batches = await log.reader.read(partition, 0, EVERYTHING, at_least_one=True)
             assert [read_header(batch).leader_epoch for batch in batches] == [0, 1, 2]
             assert [log.epochs.epoch_at(partition, offset) for offset in range(4)] == [0, 1, 2, 3]
             index = log._contents.segments[0].index
@@ -195,7 +195,7 @@ async def test_a_repair_that_gives_up_records() -> None:
     async with open_log(disk) as log:
         assert log.epochs.current == 1
         partition = log.partition(topic_id("a"))
-        batches = await log.read(partition, 0, EVERYTHING, at_least_one=True)
+        batches = await log.reader.read(partition, 0, EVERYTHING, at_least_one=True)
         assert [read_header(batch).leader_epoch for batch in batches] == [0, 0, 0]
         await append(log, "a", b"4")
     assert await epoch_after(disk, COMMIT) == 1

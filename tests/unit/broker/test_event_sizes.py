@@ -29,7 +29,9 @@ from tests.unit.broker.tools import EVERYTHING, ORG, context, running_state
 
 async def batch_sizes(state: BrokerState, partition: Partition) -> list[int]:
     """The bytes of every batch that is in an internal topic."""
-    batches = await state.log.read(partition, partition.log_start, EVERYTHING, at_least_one=True)
+    batches = await state.log.reader.read(
+        partition, partition.log_start, EVERYTHING, at_least_one=True
+    )
     return [len(batch) for batch in batches]
 
 

@@ -237,13 +237,13 @@ async def test_what_was_counted_is_not_counted_again(monkeypatch: pytest.MonkeyP
         for _ in range(5):
             await put(state, topic, b"0")
         asked: list[tuple[int, int]] = []
-        readable = state.log.readable
+        readable = state.log.reader.readable
 
         def count(partition: Partition, offset: int, enough: int, most: int) -> tuple[int, int]:
             asked.append((partition.id.partition, offset))
             return readable(partition, offset, enough, most)
 
-        monkeypatch.setattr(state.log, "readable", count)
+        monkeypatch.setattr(state.log.reader, "readable", count)
         parked = asyncio.create_task(get(state, part(0), part(1), wait=LONG, min_bytes=8 * size))
         await asyncio.sleep(0)
         await put(state, topic, b"0")

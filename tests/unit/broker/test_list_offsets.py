@@ -49,9 +49,9 @@ def test_the_first_record_at_or_after_a_time(
             writes = [produce(log, one, *batch) for batch in written for one in (partition, other)]
             await asyncio.gather(*writes)
             partition.advance_log_start(log_start)
-            found = await time_search.first_from(log, partition, timestamp)
+            found = await time_search.first_from(log.reader, partition, timestamp)
             assert found == next((s for s in left if s.timestamp >= timestamp), None)
-            latest = await time_search.latest(log, partition)
+            latest = await time_search.latest(log.reader, partition)
             assert latest == max(left, key=lambda s: (s.timestamp, -s.offset), default=None)
 
     asyncio.run(search())

@@ -10,9 +10,9 @@ import pytest
 
 from quafka_broker.partitions.errors import StorageError
 from quafka_broker.wal.disk import File, RealDisk
-from quafka_broker.wal.log import _has_freed
+from quafka_broker.wal.fsync import FsyncPolicy
+from quafka_broker.wal.opening import _has_freed
 from quafka_broker.wal.segment import Segment
-from quafka_broker.wal.writer import FsyncPolicy
 from quafka_proto.log_format import APPENDED, REWRITTEN, FileHeader
 from tests.unit.broker.memory_disk import MemoryDisk
 from tests.unit.broker.tools import EVERYTHING, append, checked, open_log, topic_id, values_of
@@ -70,7 +70,7 @@ async def test_max_bytes_counts_whole_batches() -> None:
             await append(log, "a", b"%d" % n)
 
         async def count(max_bytes: int, at_least_one: bool) -> int:
-            return len(await log.read(partition, 0, max_bytes, at_least_one=at_least_one))
+            return len(await log.reader.read(partition, 0, max_bytes, at_least_one=at_least_one))
 
         assert await count(0, at_least_one=True) == 1
         assert await count(0, at_least_one=False) == 0
@@ -78,11 +78,11 @@ async def test_max_bytes_counts_whole_batches() -> None:
         assert await count(2 * size - 1, at_least_one=True) == 1
         assert await count(2 * size, at_least_one=True) == 2
         assert await count(EVERYTHING, at_least_one=False) == 5
-        assert log.readable(partition, 0, EVERYTHING, 99) == (5 * size, 5)
-        assert log.readable(partition, 3, EVERYTHING, 99) == (2 * size, 2)
-        assert log.readable(partition, 0, EVERYTHING, 2) == (2 * size, 2)
-        assert log.readable(partition, 0, 1, 99) == (size, 1)
-        assert log.readable(partition, 0, 0, 99) == (0, 0)
+        assert log.reader.readable(partition, 0, EVERYTHING, 99) == (5 * size, 5)
+        assert log.reader.readable(partition, 3, EVERYTHING, 99) == (2 * size, 2)
+        assert log.reader.readable(partition, 0, EVERYTHING, 2) == (2 * size, 2)
+        assert log.reader.readable(partition, 0, 1, 99) == (size, 1)
+        assert log.reader.readable(partition, 0, 0, 99) == (0, 0)
 
 
 async def test_batches_come_back_as_they_came_but_for_offset_and_epoch(tmp_path: Path) -> None:
@@ -91,7 +91,7 @@ async def test_batches_come_back_as_they_came_but_for_offset_and_epoch(tmp_path:
         partition = log.partition(topic_id("a"))
         await log.append(partition, batches)
         await log.append(partition, batches)
-        first, second = await log.read(partition, 0, EVERYTHING, at_least_one=True)
+        first, second = await log.reader.read(partition, 0, EVERYTHING, at_least_one=True)
     sent = batches[0][1]
     assert (first[8:12], first[16:]) == (sent[8:12], sent[16:])
     assert bytes(first[:8]) == bytes(8)
@@ -197,7 +197,7 @@ async def test_unreadable_data_is_a_storage_error() -> None:
         with pytest.raises(StorageError):
             await values_of(log, "a")
         with pytest.raises(StorageError):
-            log.readable(log.partition(topic_id("a")), 0, 1, 1)
+            log.reader.readable(log.partition(topic_id("a")), 0, 1, 1)
 
 
 async def test_interval_syncs_soon_and_only_when_there_is_something() -> None:

@@ -9,9 +9,9 @@ import pytest
 from quafka_broker.partitions.errors import CorruptError
 from quafka_broker.partitions.producers import Producers
 from quafka_broker.wal.errors import DamagedLogError
+from quafka_broker.wal.fsync import FsyncPolicy
 from quafka_broker.wal.log import Log
 from quafka_broker.wal.segment import index_name, log_name
-from quafka_broker.wal.writer import FsyncPolicy
 from quafka_proto.log_format import ENTRY_HEADER_SIZE, FILE_HEADER_SIZE, INDEX_ROW_SIZE
 from tests.unit.broker.memory_disk import MemoryDisk
 from tests.unit.broker.tools import EVERYTHING, append, open_log, topic_id, values_of
@@ -52,7 +52,7 @@ async def loses(disk: MemoryDisk, lost: set[int]) -> None:
             for offset, value in enumerate(VALUES):
                 if offset in lost:
                     with pytest.raises(CorruptError):
-                        await log.read(partition, offset, EVERYTHING, at_least_one=True)
+                        await log.reader.read(partition, offset, EVERYTHING, at_least_one=True)
                 else:
                     assert (await values_of(log, partition, offset))[0] == value
             if not turn:
@@ -110,7 +110,9 @@ async def test_a_damaged_row_is_never_believed_and_made_again(segment: int) -> N
     disk.files[name].data[FILE_HEADER_SIZE + 3] ^= 1
     (offset, *_) = sorted(offsets_in(disk, int(name[:-5])))
     async with open_log(disk) as log:
-        assert await log.read(log.partition(topic_id("a")), offset, EVERYTHING, at_least_one=True)
+        assert await log.reader.read(
+            log.partition(topic_id("a")), offset, EVERYTHING, at_least_one=True
+        )
         assert bytes(disk.files[name].data) == good
         await append(log, "b", b"more")
     await opens(disk)

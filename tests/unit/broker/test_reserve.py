@@ -12,9 +12,9 @@ import pytest
 from quafka_broker.partitions.errors import StorageError
 from quafka_broker.partitions.producers import Producers
 from quafka_broker.wal.disk import RealDisk
+from quafka_broker.wal.fsync import FsyncPolicy
 from quafka_broker.wal.log import Log
 from quafka_broker.wal.reserve import NAME
-from quafka_broker.wal.writer import FsyncPolicy
 from tests.unit.broker.memory_disk import MemoryDisk
 from tests.unit.broker.tools import append, checked, topic_id, values_of
 

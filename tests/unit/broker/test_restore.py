@@ -431,7 +431,7 @@ async def lost_in(data: Path, known: Known, orgs: tuple[int, ...]) -> int:
             lost += partition.log_start - start
             for offset in range(partition.log_start, partition.high_watermark):
                 try:
-                    (batch,) = await state.log.read(partition, offset, 1, at_least_one=True)
+                    (batch,) = await state.log.reader.read(partition, offset, 1, at_least_one=True)
                 except StorageError:
                     lost += 1
                     continue

@@ -15,10 +15,10 @@ from quafka_broker.partitions.producers import Producers
 from quafka_broker.state import BrokerState
 from quafka_broker.wal import rewrite_task
 from quafka_broker.wal.disk import RealDisk
+from quafka_broker.wal.fsync import FsyncPolicy
 from quafka_broker.wal.log import Log
 from quafka_broker.wal.rewrite_task import RewritePolicy
 from quafka_broker.wal.segment import Segment, log_name
-from quafka_broker.wal.writer import FsyncPolicy
 from quafka_proto.log_format import APPENDED, REWRITTEN
 from quafka_proto.record_codec import iter_records
 from tests.unit.broker.memory_disk import MemoryDisk
@@ -218,7 +218,7 @@ async def test_a_damaged_segment_is_freed_when_nothing_in_it_is_live() -> None:
     async with open_log(disk, segment_bytes=SEGMENT) as log:
         for id_ in log.partition_ids():
             with suppress(CorruptError):
-                await log.read(log.partition(id_), 0, EVERYTHING, at_least_one=True)
+                await log.reader.read(log.partition(id_), 0, EVERYTHING, at_least_one=True)
         assert log.damages
         for id_ in log.partition_ids():
             log.advance_log_start(id_, log.partition(id_).high_watermark)
@@ -278,7 +278,9 @@ async def test_it_looks_again_when_something_has_died(monkeypatch: pytest.Monkey
                 await asyncio.sleep(0.01)
         task.cancel()
         await work.close()
-        batches = await log.read(log.partition(topic_id("a")), 60, EVERYTHING, at_least_one=True)
+        batches = await log.reader.read(
+            log.partition(topic_id("a")), 60, EVERYTHING, at_least_one=True
+        )
         assert [record for batch in batches for record in iter_records(batch)] == []
 
 

@@ -16,8 +16,8 @@ from quafka_broker.partitions.producers import Producers
 from quafka_broker.server import OPS, Broker, _serve, fsync_policy
 from quafka_broker.wal.disk import RealDisk
 from quafka_broker.wal.epoch_file import require_new_epoch
+from quafka_broker.wal.fsync import FsyncPolicy
 from quafka_broker.wal.log import Log
-from quafka_broker.wal.writer import FsyncPolicy
 from quafka_mesh_ops.client import MeshClient
 from quafka_mesh_ops.errors import OpFailedError
 from quafka_mesh_ops.identity import Identity

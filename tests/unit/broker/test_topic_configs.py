@@ -156,7 +156,7 @@ async def test_log_append_time() -> None:
         now = answers[0].log_append_time
         assert before <= now <= time.time_ns() // 1_000_000
         assert [a.log_append_time for a in answers] == [now, now], "a repeat has the first's time"
-        (batch,) = await state.log.read(
+        (batch,) = await state.log.reader.read(
             state.log.partition(topic.partition_id(0)), 0, 1_000, at_least_one=True
         )
         header = read_header(batch)

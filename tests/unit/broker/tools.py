@@ -13,8 +13,8 @@ from quafka_broker.partitions.partition import Partition, PartitionId, topic_has
 from quafka_broker.partitions.producers import Producers
 from quafka_broker.state import BrokerState
 from quafka_broker.wal.disk import Disk
+from quafka_broker.wal.fsync import FsyncPolicy
 from quafka_broker.wal.log import Log
-from quafka_broker.wal.writer import FsyncPolicy
 from quafka_mesh_ops.handlers import OpContext
 from quafka_proto.record_codec import Record, build_batch, iter_records
 from quafka_proto.records import BatchHeader, crc32c, split_batches
@@ -71,7 +71,7 @@ async def values_of(log: Log, partition: Partition | str, offset: int = 0) -> li
     if isinstance(partition, str):
         partition = log.partition(topic_id(partition))
     found: list[bytes] = []
-    for batch in await log.read(partition, offset, EVERYTHING, at_least_one=True):
+    for batch in await log.reader.read(partition, offset, EVERYTHING, at_least_one=True):
         for record in iter_records(batch):
             if record.offset >= offset:
                 assert record.offset == offset + len(found)

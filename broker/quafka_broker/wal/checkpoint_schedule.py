@@ -1,0 +1,151 @@
+"""When a log's checkpoints are taken: by the bytes written, on request, and at a clean end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from quafka_broker.wal.checkpoint_file import Checkpoint
+from quafka_broker.wal.checkpoint_task import CheckpointTask
+from quafka_broker.wal.segment import Segment
+from quafka_broker.wal.writer import Writer
+
+log = logging.getLogger("quafka.broker.wal")
+
+_SOON_SECONDS = 5.0
+_SOON_FACTOR = 20
+"""A checkpoint on request waits at least this many times as long as the last one took."""
+
+
+class CheckpointFigures(NamedTuple):
+    """How much of the log is covered by checkpoints.
+
+    Attributes:
+        uncovered_bytes: bytes in the log after the last checkpoint.
+        taken_at: `time.monotonic()` of the last checkpoint; 0 before the first of this process.
+    """
+
+    uncovered_bytes: int
+    taken_at: float
+    failures: int
+
+
+class CheckpointSchedule:
+    """Takes the checkpoints of one log, one at a time. Takes none before `enable`."""
+
+    def __init__(
+        self, task: CheckpointTask, writer: Writer, every_bytes: int, uncovered_bytes: int
+    ) -> None:
+        """`uncovered_bytes` of the log are not covered by the checkpoint that the start read."""
+        self._task = task
+        self._writer = writer
+        self._every_bytes = every_bytes
+        self._enabled = self._closing = False
+        self._running: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        # Bytes up to the next checkpoint count from when the last one began, even if it failed.
+        self._due_bytes = uncovered_bytes
+        self._begun_at_bytes = 0  # the writer's count then
+        # Relative to the writer's count of bytes.
+        self._uncovered_bytes = uncovered_bytes
+        self._taken_at = 0.0
+        self._seconds = 0.0
+        self._failures = 0
+
+    def figures(self) -> CheckpointFigures:
+        """What is covered, for metrics."""
+        uncovered = self._uncovered_bytes + self._writer.stats.bytes
+        return CheckpointFigures(uncovered, self._taken_at, self._failures)
+
+    def enable(self) -> None:
+        """Take checkpoints from now on."""
+        self._enabled = True
+        self.begin_if_due()
+
+    def disable(self) -> None:
+        """Take no more checkpoints, not even at the end."""
+        self._enabled = False
+
+    def begin_if_due(self) -> None:
+        """Begin a checkpoint if enough bytes have been written since the last one."""
+        due = self._due_bytes + self._writer.stats.bytes - self._begun_at_bytes
+        if (
+            due >= self._every_bytes
+            and self._enabled
+            and self._running is None
+            and self._writer.failure is None
+        ):
+            self._begin()
+
+    def soon(self) -> None:
+        """Take a checkpoint in a few seconds; later where checkpoints take long."""
+        if self._timer is None and self._enabled and not self._closing:
+            delay = max(_SOON_SECONDS, self._seconds * _SOON_FACTOR)
+            self._timer = asyncio.get_running_loop().call_later(delay, self._begin_soon)
+
+    async def now(self) -> None:
+        """Take a checkpoint now.
+
+        Raises:
+            OSError: it could not be written; the older one remains valid.
+        """
+        while self._running is not None:
+            await asyncio.wait([self._running])
+        task = self._running = asyncio.create_task(self._take())
+        task.add_done_callback(self._ended)
+        await asyncio.shield(task)
+
+    async def close(self) -> None:
+        """Take a last checkpoint, if the log has not failed."""
+        self.stop_timer()
+        if self._running is not None:
+            await asyncio.wait([self._running])
+        if self._enabled and self._writer.failure is None:
+            await self._take_or_warn()
+
+    def stop_timer(self) -> None:
+        """Ignore `soon` from now on: the log closes."""
+        self._closing = True
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _begin_soon(self) -> None:
+        self._timer = None
+        if self._running is None and self._writer.failure is None:
+            self._begin()
+
+    def _begin(self) -> None:
+        self._due_bytes, self._begun_at_bytes = 0, self._writer.stats.bytes
+        self._running = asyncio.create_task(self._take_or_warn())
+        self._running.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._running = None
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("a checkpoint failed", exc_info=error)
+
+    async def _take(self) -> None:
+        written, began = self._writer.stats.bytes, time.monotonic()
+        try:
+            await self._task.take()
+        except OSError:
+            self._failures += 1
+            raise
+        self._taken_at = time.monotonic()
+        self._seconds = self._taken_at - began
+        self._uncovered_bytes = -written
+
+    async def _take_or_warn(self) -> None:
+        try:
+            await self._take()
+        except OSError as e:
+            log.warning("no checkpoint could be written, the older one counts: %s", e)
+
+
+def uncovered_bytes(checkpoint: Checkpoint | None, segments: Sequence[Segment]) -> int:
+    """How many bytes of the log a checkpoint does not cover."""
+    covered = sum(state.end for state in checkpoint.segments) if checkpoint is not None else 0
+    return max(0, sum(segment.end for segment in segments) - covered)
