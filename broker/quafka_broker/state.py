@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from quafka_broker.admission.queue import Admissions
 from quafka_broker.config import BrokerConfig
 from quafka_broker.groups.coordinator import Coordinator
-from quafka_broker.groups.limits import Limits
+from quafka_broker.groups.limits import GroupLimits
 from quafka_broker.leases import Leases
 from quafka_broker.partitions.parked_fetches import ParkedFetches
 from quafka_broker.partitions.producers import Producers
@@ -42,7 +42,7 @@ class BrokerState:
         )
         self.producer_ids = ProducerIds(wal, self.journal, self.registry, self.producers)
         self.groups = Coordinator(
-            wal, Limits.of(config), self.registry, self.journal.begin_groups_at
+            wal, GroupLimits.of(config), self.registry, self.journal.begin_groups_at
         )
         self.topics = TopicChanges(
             wal, self.journal, self.registry, self.configs, self.leases, self.producers,

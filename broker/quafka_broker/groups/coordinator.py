@@ -16,15 +16,15 @@ from time import time_ns
 from typing import Any
 from weakref import WeakValueDictionary
 
+from quafka_broker.groups.answer_queue import AnswerQueue
 from quafka_broker.groups.deadlines import NEVER, Deadlines
 from quafka_broker.groups.group import Group, Saved
-from quafka_broker.groups.journal import Journal
+from quafka_broker.groups.journal import GroupJournal
 from quafka_broker.groups.lag import Lags, PartitionLag
-from quafka_broker.groups.limits import Limits, refusal_of_any
-from quafka_broker.groups.replies import Replies
+from quafka_broker.groups.limits import GroupLimits, refusal_of_any
+from quafka_broker.groups.org_usage import OrgUsage, offset_cost
 from quafka_broker.groups.states import State
-from quafka_broker.groups.table import Commit, Committed, Kept, Key, Place, Table
-from quafka_broker.groups.usage import Usage, offset_cost
+from quafka_broker.groups.table import Commit, Committed, GroupEntry, Key, Place, Table
 from quafka_broker.topics.registry import Registry
 from quafka_broker.topics.topic import Topic
 from quafka_broker.wal.log import Log
@@ -59,7 +59,7 @@ class Coordinator:
     def __init__(
         self,
         wal: Log,
-        limits: Limits,
+        limits: GroupLimits,
         registry: Registry,
         begin_at: Callable[[int], Awaitable[None]],
         *,
@@ -69,13 +69,13 @@ class Coordinator:
         self.now_ms = now_ms
         """The wall clock, by which commits are dated."""
         self._table = Table(self._new_group, registry.is_live, _now)
-        self.journal = Journal(wal, self._table, begin_at)
+        self.journal = GroupJournal(wal, self._table, begin_at)
         self._lags = Lags(wal, registry.by_name)
         self._turns: WeakValueDictionary[Key, asyncio.Lock] = WeakValueDictionary()
         self._due: Deadlines[Key] = Deadlines()
-        self._young: defaultdict[int, OrderedDict[str, None]] = defaultdict(OrderedDict)
+        self._only_pending: defaultdict[int, OrderedDict[str, None]] = defaultdict(OrderedDict)
         self._limited = LimitedLog(log)
-        self._replies = Replies()
+        self._answers = AnswerQueue()
         self._timer: asyncio.TimerHandle | None = None
         self._running = False
 
@@ -89,18 +89,18 @@ class Coordinator:
             ValueError, KeyError, TypeError: an event cannot be understood.
         """
         await self.journal.replay()
-        self.journal.mend()
+        self.journal.restate_damaged()
         self._running = True
-        for key, kept in list(self._table.kept.items()):
+        for key, kept in list(self._table.entries.items()):
             self._changed(key, kept.group)
-            self._drop_if_nothing(key)
+            self._drop_if_empty(key)
 
     def drain(self) -> None:
         """Answer what is parked, and park nothing more."""
         self._running = False
         if self._timer is not None:
             self._timer.cancel()
-        for kept in self._table.kept.values():
+        for kept in self._table.entries.values():
             kept.group.drain()
 
     async def close(self) -> None:
@@ -109,29 +109,31 @@ class Coordinator:
 
     # --- groups -----------------------------------------------------------------------------
 
-    def find(self, org: int, name: str) -> Kept | None:
+    def find(self, org: int, name: str) -> GroupEntry | None:
         """A group, if it is known."""
-        return self._table.kept.get((org, name))
+        return self._table.entries.get((org, name))
 
-    def usage(self, org: int) -> Usage:
+    def usage(self, org: int) -> OrgUsage:
         """What an org's groups hold."""
         return self._table.usage(org)
 
-    def every_group(self) -> list[tuple[Key, Kept]]:
+    def every_group(self) -> list[tuple[Key, GroupEntry]]:
         """All groups of all orgs."""
-        return list(self._table.kept.items())
+        return list(self._table.entries.items())
 
-    def groups(self, org: int) -> list[Kept]:
+    def groups(self, org: int) -> list[GroupEntry]:
         """An org's groups, by name."""
-        return [kept for key, kept in sorted(self._table.kept.items()) if key[0] == org]
+        return [kept for key, kept in sorted(self._table.entries.items()) if key[0] == org]
 
     def every_offset(self) -> list[tuple[Key, list[tuple[Place, Committed]]]]:
         """What all groups of all orgs have committed."""
-        return [(key, list(k.offsets.items())) for key, k in self._table.kept.items() if k.offsets]
+        return [
+            (key, list(k.offsets.items())) for key, k in self._table.entries.items() if k.offsets
+        ]
 
     def offsets_of(self, key: Key) -> Mapping[Place, Committed]:
         """What a group has committed; nothing where there is none."""
-        kept = self._table.kept.get(key)
+        kept = self._table.entries.get(key)
         return kept.offsets if kept is not None else {}
 
     def _new_group(self, key: Key) -> Group:
@@ -146,11 +148,15 @@ class Coordinator:
         """
         if self._table.usage(org).groups < self.limits.org_groups:
             return True
-        young = self._young[org]
-        while young:
-            key = (org, young.popitem(last=False)[0])
-            kept = self._table.kept.get(key)
-            if kept is not None and kept.is_only_expected and not self.journal.is_queued(key):
+        only_pending = self._only_pending[org]
+        while only_pending:
+            key = (org, only_pending.popitem(last=False)[0])
+            kept = self._table.entries.get(key)
+            if (
+                kept is not None
+                and kept.has_only_pending_members
+                and not self.journal.is_queued(key)
+            ):
                 self._drop(key)
                 return True
         self._limited.warning(
@@ -168,34 +174,34 @@ class Coordinator:
             return ErrorCode.UNKNOWN_MEMBER_ID
         return ErrorCode.NONE if self._may_make(org) else ErrorCode.GROUP_MAX_SIZE_REACHED
 
-    def _drop_if_nothing(self, key: Key) -> None:
-        kept = self._table.kept.get(key)
-        if kept is not None and kept.is_nothing and not self.journal.is_queued(key):
+    def _drop_if_empty(self, key: Key) -> None:
+        kept = self._table.entries.get(key)
+        if kept is not None and kept.is_empty and not self.journal.is_queued(key):
             self._drop(key)
 
     def _drop(self, key: Key) -> None:
         """Forget a group of which nothing is in the log."""
         self._table.drop(key)
-        self._due.forget(key)
-        self._young[key[0]].pop(key[1], None)
+        self._due.cancel(key)
+        self._only_pending[key[0]].pop(key[1], None)
 
     async def join(self, org: int, op: JoinGroup) -> JoinGroupResp:
         """Join a group; waits until its next generation begins."""
         key = (org, op.group)
         if not self._running:
             return JoinGroupResp(ErrorCode.NOT_COORDINATOR, op.member_id)
-        if key not in self._table.kept:
+        if key not in self._table.entries:
             error = self._refusal_of_new(org, op)
             if error:
                 return JoinGroupResp(error, op.member_id)
         group = self._table.find_or_make(key).group
         answer: asyncio.Future[JoinGroupResp] = asyncio.get_running_loop().create_future()
-        reply = partial(self._replies.give, answer)
+        reply = partial(self._answers.resolve, answer)
         member_id = group.join(op, _now(), reply)
         self._changed(key, group)
-        if self._table.kept[key].is_only_expected and group.is_expected():
-            self._young[org][op.group] = None
-        self._drop_if_nothing(key)
+        if self._table.entries[key].has_only_pending_members and group.has_pending_members():
+            self._only_pending[org][op.group] = None
+        self._drop_if_empty(key)
         try:
             return await answer
         finally:
@@ -206,13 +212,13 @@ class Coordinator:
     async def sync(self, org: int, op: SyncGroup) -> SyncGroupResp:
         """Ask for an assignment; waits until the leader has brought it."""
         key = (org, op.group)
-        kept = self._table.kept.get(key)
+        kept = self._table.entries.get(key)
         if not self._running:
             return SyncGroupResp(ErrorCode.NOT_COORDINATOR)
         if kept is None:
             return SyncGroupResp(_of_unknown(op.group))
         answer: asyncio.Future[SyncGroupResp] = asyncio.get_running_loop().create_future()
-        reply = partial(self._replies.give, answer)
+        reply = partial(self._answers.resolve, answer)
         kept.group.sync(op, _now(), reply)
         self._changed(key, kept.group)
         try:
@@ -224,7 +230,7 @@ class Coordinator:
 
     def heartbeat(self, org: int, op: Heartbeat) -> ErrorCode:
         """A member is alive."""
-        kept = self._table.kept.get((org, op.group))
+        kept = self._table.entries.get((org, op.group))
         if kept is None:
             return _of_unknown(op.group)
         return kept.group.heartbeat(op.generation, op.member_id, op.instance_id, _now())
@@ -232,14 +238,14 @@ class Coordinator:
     def leave(self, org: int, op: LeaveGroup) -> tuple[ErrorCode, list[ErrorCode]]:
         """Members leave; the group's error, and theirs."""
         key = (org, op.group)
-        kept = self._table.kept.get(key)
+        kept = self._table.entries.get(key)
         if kept is None:
             if not op.group:
                 return ErrorCode.INVALID_GROUP_ID, []
             return ErrorCode.NONE, [ErrorCode.UNKNOWN_MEMBER_ID] * len(op.leavers)
         answers = kept.group.leave(op.leavers, _now())
         self._changed(key, kept.group)
-        self._drop_if_nothing(key)
+        self._drop_if_empty(key)
         return ErrorCode.NONE, answers
 
     # --- offsets ----------------------------------------------------------------------------
@@ -248,7 +254,7 @@ class Coordinator:
         self, org: int, group: str, generation: int, member_id: str, instance_id: str
     ) -> ErrorCode:
         """Whether offsets are taken from this member, or from outside of a group."""
-        kept = self._table.kept.get((org, group))
+        kept = self._table.entries.get((org, group))
         if kept is None:
             if not group:
                 return ErrorCode.INVALID_GROUP_ID
@@ -257,7 +263,7 @@ class Coordinator:
             return ErrorCode.NONE if self._may_make(org) else ErrorCode.POLICY_VIOLATION
         return kept.group.may_commit(generation, member_id, instance_id, _now())
 
-    def in_turn(self, org: int, group: str) -> asyncio.Lock:
+    def commit_turn(self, org: int, group: str) -> asyncio.Lock:
         """Held by a commit until it is queued, so that long ones of a group stay in order."""
         return self._turns.setdefault((org, group), asyncio.Lock())
 
@@ -266,8 +272,8 @@ class Coordinator:
         limit, usage = self.limits.org_offset_bytes, self._table.usage(org)
         if usage.offset_bytes + commit.cost <= limit:
             return True
-        await self.journal.settled()  # what was replaced counts until then
-        kept = self._table.kept.get((org, group))
+        await self.journal.bookkeeping_done()  # what was replaced counts until then
+        kept = self._table.entries.get((org, group))
         more = await in_slices(_growth(commit, kept.offsets if kept is not None else {}))
         used = usage.offset_bytes
         if more <= 0 or used + more <= limit:
@@ -291,12 +297,12 @@ class Coordinator:
 
         def done(appended: asyncio.Future[list[int]]) -> None:
             if not appended.cancelled() and appended.exception() is None:
-                kept = self._table.kept.get(key)
-                noting = self._lags.note(
+                kept = self._table.entries.get(key)
+                noting = self._lags.observe_commit(
                     key, kept.group if kept is not None else None, commit.offsets
                 )
-                self.journal.afterwards(noting, len(commit.offsets))
-                self._drop_if_nothing(key)  # its topics may have gone meanwhile
+                self.journal.run_bookkeeping(noting, len(commit.offsets))
+                self._drop_if_empty(key)  # its topics may have gone meanwhile
 
         pending.add_done_callback(done)
         return pending
@@ -307,7 +313,9 @@ class Coordinator:
         """How far behind these are, of a group that another broker coordinates."""
         return await self._lags.of_offsets((org, group), offsets, self.now_ms())
 
-    async def lag(self, org: int, kept: Kept, *, elsewhere: bool = False) -> list[PartitionLag]:
+    async def lag(
+        self, org: int, kept: GroupEntry, *, elsewhere: bool = False
+    ) -> list[PartitionLag]:
         """How far behind a group is, in every partition that it has to do with."""
         key = (org, kept.group.name)
         return await self._lags.of_group(key, kept, self.now_ms(), exact=True, elsewhere=elsewhere)
@@ -317,7 +325,7 @@ class Coordinator:
 
         Cheap, and in slices, so that metrics can ask for it.
         """
-        for key, kept in list(self._table.kept.items()):
+        for key, kept in list(self._table.entries.items()):
             yield (
                 key[0], kept.group,
                 await self._lags.of_group(key, kept, self.now_ms(), exact=False),
@@ -341,18 +349,18 @@ class Coordinator:
             StorageError: it is still there.
         """
         key = (org, name)
-        kept = self._table.kept.get(key)
+        kept = self._table.entries.get(key)
         if kept is None:
             return ErrorCode.GROUP_ID_NOT_FOUND if name else ErrorCode.INVALID_GROUP_ID
         group = kept.group
-        error = group.bury()
+        error = group.begin_deletion()
         if error:
             return error
-        self._young[org].pop(name, None)
+        self._only_pending[org].pop(name, None)
 
         def done(appended: asyncio.Future[list[int]]) -> None:
             if appended.cancelled() or appended.exception() is not None:
-                group.unbury()
+                group.undo_deletion()
 
         pending = self.journal.append({"event": "group_deleted", "org": org, "group": name})
         pending.add_done_callback(done)
@@ -361,9 +369,9 @@ class Coordinator:
 
     def drop_topics(self, topics: Collection[Topic]) -> None:
         """Drop the offsets in topics that were deleted."""
-        self.journal.forget(self._table.drop_topics(topics))
+        self.journal.drop_facts(self._table.drop_topics(topics))
 
-    async def forget_topic_elsewhere(self, org: int, name: str, topic_id: bytes) -> None:
+    async def delete_offsets_of_topic_elsewhere(self, org: int, name: str, topic_id: bytes) -> None:
         """A topic of another broker was deleted: so are the offsets in it, durably.
 
         Raises:
@@ -383,9 +391,9 @@ class Coordinator:
         before_ms = self.now_ms() - retention_ms
         count = 0
         slices = Slices(_PER_SLICE)
-        for key in list(self._table.kept):
+        for key in list(self._table.entries):
             await slices.done()
-            kept = self._table.kept.get(key)
+            kept = self._table.entries.get(key)
             if kept is None or self.journal.is_queued(key):
                 continue
             places = self._table.expired(kept, before_ms)
@@ -395,7 +403,7 @@ class Coordinator:
                     await self.delete_offsets(*key, places)
             elif kept.stored is not None or places:
                 await self.delete_group(*key)
-            elif not kept.group.is_expected():
+            elif not kept.group.has_pending_members():
                 self._drop(key)
         return count
 
@@ -404,7 +412,7 @@ class Coordinator:
     def _save(self, key: Key, group: Group, stored: dict[str, Any], saved: Saved) -> None:
         """`Group.save`: make it durable, then tell."""
         group.since_ms = self.now_ms()
-        self._young[key[0]].pop(key[1], None)
+        self._only_pending[key[0]].pop(key[1], None)
         event = {
             "event": "group", "org": key[0], "group": key[1], "since_ms": group.since_ms, **stored
         }  # fmt: skip
@@ -419,7 +427,7 @@ class Coordinator:
 
     def _changed(self, key: Key, group: Group) -> None:
         """See that the group is woken when it has to be."""
-        if self._running and self._due.watch(key, group.wake_at):
+        if self._running and self._due.schedule(key, group.wake_at):
             self._arm()
 
     def _arm(self) -> None:
@@ -436,7 +444,7 @@ class Coordinator:
         self._timer = None
         now = _now()
         while (key := self._due.pop(now)) is not None:
-            kept = self._table.kept.get(key)
+            kept = self._table.entries.get(key)
             if kept is None:
                 continue
             try:
@@ -444,7 +452,7 @@ class Coordinator:
             except Exception:  # a mistake in one group must not stop the clock of all others
                 log.exception("the timers of group %r failed", key[1])
             self._changed(key, kept.group)
-            self._drop_if_nothing(key)
+            self._drop_if_empty(key)
         if self._running:
             self._arm()
 

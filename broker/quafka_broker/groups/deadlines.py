@@ -1,4 +1,4 @@
-"""When each of many things is due, the earliest first. Pure: the caller brings `now`."""
+"""Deadlines by name, the earliest first. Pure: the caller passes `now`."""
 
 from __future__ import annotations
 
@@ -14,34 +14,34 @@ Name = TypeVar("Name", str, tuple[int, str])
 
 @dataclass(slots=True, eq=False)
 class Deadlines(Generic[Name]):
-    """At most one deadline of each name counts: the earliest it was given."""
+    """At most one deadline a name: the earliest that was scheduled."""
 
     _heap: list[tuple[float, Name]] = field(default_factory=list[tuple[float, Name]])
     _due: dict[Name, float] = field(default_factory=dict[Name, float])
 
     @property
     def earliest(self) -> float:
-        """Nothing is due before."""
+        """The earliest deadline, or a time before it that was cancelled; NEVER without any."""
         return self._heap[0][0] if self._heap else NEVER
 
-    def watch(self, name: Name, when: float) -> bool:
-        """It is due then, if not before; whether that is earlier than it was."""
+    def schedule(self, name: Name, when: float) -> bool:
+        """Set a deadline unless the name has an earlier one; whether it was set."""
         if when >= self._due.get(name, NEVER):
             return False
         self._due[name] = when
-        if len(self._heap) > _SPARE + 2 * len(self._due):  # mostly of names forgotten since
+        if len(self._heap) > _SPARE + 2 * len(self._due):  # most were cancelled or replaced
             self._heap = [(due, each) for each, due in self._due.items()]
             heapify(self._heap)
         else:
             heappush(self._heap, (when, name))
         return True
 
-    def forget(self, name: Name) -> None:
-        """It is not due at all."""
+    def cancel(self, name: Name) -> None:
+        """Remove the name's deadline."""
         self._due.pop(name, None)
 
     def pop(self, now: float) -> Name | None:
-        """The first that is due by now; it is not any more."""
+        """Remove and return the name with the earliest deadline, if that has passed."""
         while self._heap and self._heap[0][0] <= now:
             when, name = heappop(self._heap)
             if self._due.get(name) == when:

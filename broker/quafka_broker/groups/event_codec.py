@@ -1,13 +1,14 @@
-"""The bytes of one event of `__quafka_groups`: records' values, told apart by their first byte.
+"""The bytes of one event of `__quafka_groups`: records' values, distinguished by their first byte.
 
-    0x7B  "{"     the event as JSON, with the metadata and assignments of members in hex: written
-                  by the versions before 0x01, at any size
-    0x01          the event as a msgpack map (what table.py says), bytes as they are
+    0x7B  "{"     the event as JSON, with the metadata and assignments of members in hex; versions
+                  before 0x01 wrote it, at any size
+    0x01          the event as a msgpack map (see table.py), bytes as they are
     0x02          a part of an event: its number (u32), whether others follow (u8), and a piece of
                   the 0x01 value; big-endian
 
-The parts of an event are consecutive records of one append. An event is its parts together, so
-after a crash all of it counts or nothing. All three are read for ever; 0x01 and 0x02 are written.
+The parts of an event are consecutive records of one append. Only all parts together make an event,
+so after a crash all of it counts or nothing. Every version reads all three forms; this one writes
+0x01 and 0x02.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _ITEMS_AT_ONCE = 100
 
 
 def encode(event: Event) -> Iterator[bytes]:
-    """An event as records' values: one, or its parts, each of them made when it is asked for."""
+    """An event as record values: one, or its parts. Generates them lazily."""
     waiting = bytearray()
     number = 0
     for piece in _pieces(event):
@@ -63,8 +64,8 @@ def _pieces(event: Event) -> Iterator[bytes]:
             yield some
 
 
-class EventReader:
-    """Makes events of the values of consecutive records; holds the parts of at most one event."""
+class EventAssembler:
+    """Assembles events from the values of consecutive records; holds the parts of one event."""
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []
@@ -73,8 +74,7 @@ class EventReader:
     def feed(self, offset: int, value: bytes) -> tuple[int, Event] | None:
         """The event that this record completes, and the offset at which it begins.
 
-        Parts that the others of their event do not follow, as after a crash or where damage took
-        some, are none.
+        Incomplete parts, as a crash or damage leaves them, are dropped.
 
         Raises:
             ValueError, KeyError, TypeError: it is not what `encode` wrote.
@@ -108,7 +108,7 @@ def _decode(value: bytes) -> Event:
 
 
 def _from_hex(event: Event) -> Event:
-    """An event of the JSON form as it is now."""
+    """An event of the JSON form in the present form."""
     for member in event.get("members", ()):
         protocols: dict[str, str] = member["protocols"]
         member["protocols"] = {name: bytes.fromhex(data) for name, data in protocols.items()}

@@ -23,15 +23,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from quafka_broker.groups.deadlines import NEVER, Deadlines
-from quafka_broker.groups.limits import Limits, refusal_of_any
+from quafka_broker.groups.limits import GroupLimits, refusal_of_any
 from quafka_broker.groups.members import JoinReply, Member, Members, SyncReply, new_member_id
-from quafka_broker.groups.states import NEXT, TOLD, State
-from quafka_broker.groups.usage import Usage
+from quafka_broker.groups.org_usage import OrgUsage
+from quafka_broker.groups.states import ERRORS, NEXT, State
 from quafka_mesh_ops.ops.groups import JoinGroup, JoinGroupResp, Leaver, SyncGroup, SyncGroupResp
 from quafka_proto.errors import ErrorCode
 
 Saved = Callable[[bool, float], None]
-"""Told whether what was to be saved is durable, and the time."""
+"""StateErrors whether what was to be saved is durable, and the time."""
 Save = Callable[["Group", dict[str, Any], Saved], None]
 """Makes what `Group.stored` gives durable."""
 
@@ -41,10 +41,10 @@ class Group:
     """One group. Every method may call parked replies."""
 
     name: str
-    limits: Limits
+    limits: GroupLimits
     save: Save
     new_id: Callable[[str], str] = new_member_id
-    usage: Usage = field(default_factory=Usage)
+    usage: OrgUsage = field(default_factory=OrgUsage)
     """What its org holds; the group keeps its own part in it true."""
     state: State = State.EMPTY
     generation: int = 0
@@ -83,21 +83,21 @@ class Group:
             self._phase_over(now)
 
     def _session_timer(self, member_id: str, now: float) -> None:
-        if self._all.dismiss(member_id):
+        if self._all.remove_pending(member_id):
             self._complete_if_all_joined(now)
             return
         member = self.members[member_id]
         if member.joining or member.syncing:
             self._touch(member, now)
         elif member.expires > now:
-            self._sessions.watch(member_id, member.expires)
+            self._sessions.schedule(member_id, member.expires)
         else:
             self._leave(member, now)
 
     def _touch(self, member: Member, now: float) -> None:
         member.expires = now + member.session
         # A heartbeat moves no timer: when it fires, it is set again.
-        self._sessions.watch(member.id, member.expires)
+        self._sessions.schedule(member.id, member.expires)
 
     def _phase_over(self, now: float) -> None:
         if self.state in (State.COMPLETING, State.STABLE):
@@ -139,8 +139,8 @@ class Group:
             return ErrorCode.GROUP_MAX_SIZE_REACHED, ""
         member_id = self.new_id(op.instance_id or op.client_id)
         if op.require_member_id and not op.instance_id:
-            self._all.expect(member_id)
-            self._sessions.watch(member_id, now + op.session_timeout_ms / 1000)
+            self._all.add_pending(member_id)
+            self._sessions.schedule(member_id, now + op.session_timeout_ms / 1000)
             return ErrorCode.MEMBER_ID_REQUIRED, member_id
         self._add(op, member_id, now, reply)
         return ErrorCode.NONE, member_id
@@ -170,7 +170,7 @@ class Group:
                 return ErrorCode.UNKNOWN_MEMBER_ID
             self._add(op, op.member_id, now, reply)
             return ErrorCode.NONE
-        error = self._all.who(op.member_id, op.instance_id)
+        error = self._all.check_member(op.member_id, op.instance_id)
         if error:
             return error
         member = self.members[op.member_id]
@@ -240,7 +240,7 @@ class Group:
         """Somebody comes with the instance id of a member, whom he replaces."""
         old_id = self._all.static_id(op.instance_id)
         member = self.members[old_id]
-        self._sessions.forget(old_id)
+        self._sessions.cancel(old_id)
         self._answer_join(member, JoinGroupResp(ErrorCode.FENCED_INSTANCE_ID, old_id))
         self._answer_sync(member, SyncGroupResp(ErrorCode.FENCED_INSTANCE_ID))
         old_leader = self.leader
@@ -261,7 +261,7 @@ class Group:
                 True, self._all.for_leader(self.protocol or ""),
             )  # fmt: skip
         elif member.id == self.leader:
-            # Told that another leads, it takes its old assignment and makes no new ones.
+            # StateErrors that another leads, it takes its old assignment and makes no new ones.
             answer = JoinGroupResp(
                 0, member.id, self.generation, self.protocol_type, self.protocol, old_leader
             )
@@ -341,7 +341,7 @@ class Group:
 
     def sync(self, op: SyncGroup, now: float, reply: SyncReply) -> bool:
         """Ask for an assignment; whether the reply is parked."""
-        error = self._check(op.member_id, op.instance_id, op.generation) or TOLD[self.state].sync
+        error = self._check(op.member_id, op.instance_id, op.generation) or ERRORS[self.state].sync
         if not error and (
             (op.protocol_type is not None and op.protocol_type != self.protocol_type)
             or (op.protocol is not None and op.protocol != self.protocol)
@@ -409,7 +409,7 @@ class Group:
     def _check(self, member_id: str, instance_id: str, generation: int) -> ErrorCode:
         if self.state is State.DEAD:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
-        error = self._all.who(member_id, instance_id)
+        error = self._all.check_member(member_id, instance_id)
         if not error and generation != self.generation:
             return ErrorCode.ILLEGAL_GENERATION
         return error
@@ -420,7 +420,7 @@ class Group:
         if error:
             return error
         self._touch(self.members[member_id], now)
-        return TOLD[self.state].heartbeat
+        return ERRORS[self.state].heartbeat
 
     def may_commit(
         self, generation: int, member_id: str, instance_id: str, now: float
@@ -437,7 +437,7 @@ class Group:
         if error:
             return error
         self._touch(self.members[member_id], now)
-        return TOLD[self.state].commit
+        return ERRORS[self.state].commit
 
     def leave(self, leavers: Iterable[Leaver], now: float) -> list[ErrorCode]:
         """Let members go, those of a batch in one rebalance; what each is told."""
@@ -447,12 +447,12 @@ class Group:
             member_id = leaver.member_id
             if not member_id and leaver.instance_id:
                 member_id = self._all.static_id(leaver.instance_id)
-            if self._all.dismiss(member_id):
-                self._sessions.forget(member_id)
+            if self._all.remove_pending(member_id):
+                self._sessions.cancel(member_id)
                 answers.append(ErrorCode.NONE)
                 gone = True
                 continue
-            error = self._all.who(member_id, leaver.instance_id)
+            error = self._all.check_member(member_id, leaver.instance_id)
             if not error:
                 self._remove(self.members[member_id])
                 gone = True
@@ -473,7 +473,7 @@ class Group:
 
     def _remove(self, member: Member) -> None:
         self._all.remove(member)
-        self._sessions.forget(member.id)
+        self._sessions.cancel(member.id)
         if self.leader == member.id:
             self.leader = ""
         self._answer_join(member, JoinGroupResp(ErrorCode.UNKNOWN_MEMBER_ID, member.id))
@@ -487,7 +487,7 @@ class Group:
             self._answer_join(member, JoinGroupResp(ErrorCode.NOT_COORDINATOR, member.id))
             self._answer_sync(member, SyncGroupResp(ErrorCode.NOT_COORDINATOR))
 
-    def is_expected(self) -> bool:
+    def has_pending_members(self) -> bool:
         """Whether somebody has been given an id and may yet come."""
         return bool(self._all.pending)
 
@@ -495,7 +495,7 @@ class Group:
         """It is not kept any more."""
         self._all.release()
 
-    def bury(self) -> ErrorCode:
+    def begin_deletion(self) -> ErrorCode:
         """Begin to delete the group: from now on it takes nobody."""
         if self.state is State.DEAD:
             return ErrorCode.GROUP_ID_NOT_FOUND
@@ -504,7 +504,7 @@ class Group:
         self._become(State.DEAD)
         return ErrorCode.NONE
 
-    def unbury(self) -> None:
+    def undo_deletion(self) -> None:
         """It could not be deleted."""
         self._become(State.EMPTY)
 

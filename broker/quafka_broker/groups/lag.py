@@ -20,9 +20,9 @@ from typing import NamedTuple
 
 from quafka_broker.groups.group import Group
 from quafka_broker.groups.members import Member
-from quafka_broker.groups.pace import Mark, Paces
+from quafka_broker.groups.read_rate import RateMark, ReadRates
 from quafka_broker.groups.states import State
-from quafka_broker.groups.table import Committed, Kept, Key, Place
+from quafka_broker.groups.table import Committed, GroupEntry, Key, Place
 from quafka_broker.partitions import time_search
 from quafka_broker.partitions.errors import OffsetGoneError, StorageError
 from quafka_broker.partitions.partition import Partition
@@ -74,12 +74,12 @@ class Lags:
     def __init__(self, wal: Log, find_topic: Callable[[int, str], Topic | None]) -> None:
         self._wal = wal
         self._find_topic = find_topic
-        self._paces = Paces()
+        self._rates = ReadRates()
         self._stamps: OrderedDict[tuple[object, int], _Stamp] = OrderedDict()
 
     # --- the pace ---------------------------------------------------------------------------
 
-    def note(
+    def observe_commit(
         self, key: Key, group: Group | None, offsets: Mapping[Place, Committed]
     ) -> Generator[None, None, None]:
         """A group has committed these; a step for each."""
@@ -87,17 +87,17 @@ class Lags:
         for place, committed in offsets.items():
             yield
             if by_hand:  # its offsets were moved while it was not running
-                self._paces.restart((key, place))
-            elif self._paces.is_due((key, place), committed.at_ms, committed.offset):
+                self._rates.restart((key, place))
+            elif self._rates.is_due((key, place), committed.at_ms, committed.offset):
                 partition = self._partition(key, place)
                 if partition is not None:
-                    mark = Mark(committed.at_ms, committed.offset, partition.high_watermark)
-                    self._paces.mark((key, place), mark)
+                    mark = RateMark(committed.at_ms, committed.offset, partition.high_watermark)
+                    self._rates.record((key, place), mark)
 
     # --- asking -----------------------------------------------------------------------------
 
     async def of_group(
-        self, key: Key, kept: Kept, now_ms: int, *, exact: bool, elsewhere: bool = False
+        self, key: Key, kept: GroupEntry, now_ms: int, *, exact: bool, elsewhere: bool = False
     ) -> list[PartitionLag]:
         """The lag in every partition that the group has committed in or reads, by topic.
 
@@ -134,7 +134,7 @@ class Lags:
 
         Its pace is seen by those who ask again and again.
         """
-        await in_slices(self.note(key, None, offsets))
+        await in_slices(self.observe_commit(key, None, offsets))
         found: list[PartitionLag] = []
         slices = Slices(_PER_SLICE)
         for place, committed in offsets.items():
@@ -164,8 +164,8 @@ class Lags:
         seconds: float | None = 0.0
         catch_up: float | None = 0.0
         if records:
-            last = Mark(committed.at_ms, committed.offset, end)
-            catch_up = self._paces.catch_up_seconds((key, place), records, last, now_ms)
+            last = RateMark(committed.at_ms, committed.offset, end)
+            catch_up = self._rates.catch_up_seconds((key, place), records, last, now_ms)
             timestamp = await self._timestamp(partition, position, exact=exact)
             known = timestamp is not None and timestamp >= 0
             seconds = max(0, now_ms - timestamp) / 1000 if timestamp is not None and known else None

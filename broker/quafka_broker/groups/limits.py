@@ -1,4 +1,4 @@
-"""What groups may ask for, and what the groups of one org may hold."""
+"""Limits of groups, and of all groups of one org."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from quafka_proto.errors import ErrorCode
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
-    """What a group may ask for, and its org. Times are seconds.
+class GroupLimits:
+    """Limits of a group, and of all groups of an org together. Times are in seconds.
 
     Attributes:
         initial_delay: how long a group that was empty waits for more members.
-        max_size: most members of a group, those that were only given an id included.
-        max_bytes: of a group's members, with what they bring and are assigned (usage.py).
-        org_groups, org_members, org_bytes: the same of all groups of an org.
-        org_offset_bytes: of the offsets that an org's groups have committed.
+        max_size: most members of a group, pending ids included.
+        max_bytes: most bytes of a group's members, with metadata and assignments (org_usage.py).
+        org_groups, org_members, org_bytes: most groups of an org, and the same of all of them.
+        org_offset_bytes: most bytes of the offsets that an org's groups have committed.
     """
 
     min_session: float = 6.0
@@ -32,7 +32,7 @@ class Limits:
     org_offset_bytes: int = 512 << 20
 
     @classmethod
-    def of(cls, config: BrokerConfig) -> Limits:
+    def of(cls, config: BrokerConfig) -> GroupLimits:
         """The limits that the broker's settings give."""
         return cls(
             config.group_min_session_timeout_ms / 1000,
@@ -47,8 +47,8 @@ class Limits:
         )
 
 
-def refusal_of_any(op: JoinGroup, limits: Limits) -> ErrorCode:
-    """Why no group would take this join, whatever it is like."""
+def refusal_of_any(op: JoinGroup, limits: GroupLimits) -> ErrorCode:
+    """The error of a join that every group refuses, whatever its state."""
     if not op.group:
         return ErrorCode.INVALID_GROUP_ID
     if not limits.min_session <= op.session_timeout_ms / 1000 <= limits.max_session:

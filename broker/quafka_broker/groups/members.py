@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from quafka_broker.groups.deadlines import NEVER
-from quafka_broker.groups.limits import Limits
-from quafka_broker.groups.usage import Usage, expected_cost, joining_cost, member_cost
+from quafka_broker.groups.limits import GroupLimits
+from quafka_broker.groups.org_usage import OrgUsage, joining_cost, member_cost, pending_cost
 from quafka_mesh_ops.ops.groups import JoinedMember, JoinGroup, JoinGroupResp, SyncGroupResp
 from quafka_proto.errors import ErrorCode
 
@@ -61,7 +61,7 @@ class Members:
     `held`: the bytes that all of them count for. `usage`, the org's, follows every change.
     """
 
-    usage: Usage = field(default_factory=Usage)
+    usage: OrgUsage = field(default_factory=OrgUsage)
     held: int = 0
     by_id: dict[str, Member] = field(default_factory=dict[str, Member])
     pending: set[str] = field(default_factory=set[str])
@@ -74,7 +74,7 @@ class Members:
         """The id of the member with this instance id; "" where there is none."""
         return self._static.get(instance_id, "")
 
-    def who(self, member_id: str, instance_id: str) -> ErrorCode:
+    def check_member(self, member_id: str, instance_id: str) -> ErrorCode:
         """Whether these name a member."""
         if instance_id:
             known = self._static.get(instance_id)
@@ -88,7 +88,7 @@ class Members:
 
     def add(self, op: JoinGroup, member_id: str, longest: float) -> Member:
         """Somebody new."""
-        self.dismiss(member_id)
+        self.remove_pending(member_id)
         member = Member(member_id, op.instance_id, op.client_id, op.client_host, 0, 0, {})
         self._put(member)
         self._count(1, 0)
@@ -100,17 +100,17 @@ class Members:
         if member.instance_id:
             self._static[member.instance_id] = member.id
 
-    def expect(self, member_id: str) -> None:
+    def add_pending(self, member_id: str) -> None:
         """Hand out an id."""
         self.pending.add(member_id)
-        self._count(1, expected_cost(member_id))
+        self._count(1, pending_cost(member_id))
 
-    def dismiss(self, member_id: str) -> bool:
+    def remove_pending(self, member_id: str) -> bool:
         """An id that was handed out is used, or nobody's any more; whether it was one."""
         if member_id not in self.pending:
             return False
         self.pending.discard(member_id)
-        self._count(-1, -expected_cost(member_id))
+        self._count(-1, -pending_cost(member_id))
         return True
 
     def assign(self, member: Member, assignment: bytes) -> None:
@@ -160,7 +160,7 @@ class Members:
 
     # --- how much they are ------------------------------------------------------------------
 
-    def has_room(self, op: JoinGroup, me: Member | None, limits: Limits) -> bool:
+    def has_room(self, op: JoinGroup, me: Member | None, limits: GroupLimits) -> bool:
         """Whether a member may join, or be what it brings now, within the limits of bytes and of
         the org's members."""
         names = (op.member_id or op.client_id, op.instance_id, op.client_id, op.client_host)
@@ -173,12 +173,12 @@ class Members:
             more = joining_cost(names, op.protocols, len(me.assignment)) - me.cost
         return self._may_add(more, limits)
 
-    def has_room_to_assign(self, assignments: Mapping[str, bytes], limits: Limits) -> bool:
+    def has_room_to_assign(self, assignments: Mapping[str, bytes], limits: GroupLimits) -> bool:
         """Whether these may take the place of the present assignments."""
         assigned = sum(len(member.assignment) for member in self.by_id.values())
         return self._may_add(sum(map(len, assignments.values())) - assigned, limits)
 
-    def _may_add(self, more: int, limits: Limits) -> bool:
+    def _may_add(self, more: int, limits: GroupLimits) -> bool:
         return more <= 0 or (
             self.held + more <= limits.max_bytes
             and self.usage.member_bytes + more <= limits.org_bytes

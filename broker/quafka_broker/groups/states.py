@@ -1,4 +1,4 @@
-"""The states of a group, where each leads, and what its members are told in it."""
+"""The states of a group, their successors, and the errors that members get in each."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from quafka_proto.errors import ErrorCode
 
 
 class State(StrEnum):
-    """By Kafka's names."""
+    """The states, by Kafka's names."""
 
     EMPTY = "Empty"
     PREPARING = "PreparingRebalance"
@@ -25,24 +25,24 @@ NEXT: dict[State, frozenset[State]] = {
     State.STABLE: frozenset({State.PREPARING}),
     State.DEAD: frozenset({State.EMPTY}),  # the deletion failed
 }
-"""Where each state may lead."""
+"""The successors of each state."""
 
 
-class Told(NamedTuple):
-    """What a member of the current generation is told."""
+class StateErrors(NamedTuple):
+    """The error code of each request of a member of the current generation."""
 
     heartbeat: ErrorCode
     sync: ErrorCode
     commit: ErrorCode
 
 
-_FINE, _AGAIN = ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS
-_NOBODY, _GONE = ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.COORDINATOR_NOT_AVAILABLE
+_NONE, _REJOIN = ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS
+_UNKNOWN, _UNAVAILABLE = ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.COORDINATOR_NOT_AVAILABLE
 
-TOLD: dict[State, Told] = {
-    State.EMPTY: Told(heartbeat=_NOBODY, sync=_NOBODY, commit=_NOBODY),
-    State.PREPARING: Told(heartbeat=_AGAIN, sync=_AGAIN, commit=_FINE),
-    State.COMPLETING: Told(heartbeat=_FINE, sync=_FINE, commit=_AGAIN),
-    State.STABLE: Told(heartbeat=_FINE, sync=_FINE, commit=_FINE),
-    State.DEAD: Told(heartbeat=_GONE, sync=_GONE, commit=_GONE),
+ERRORS: dict[State, StateErrors] = {
+    State.EMPTY: StateErrors(heartbeat=_UNKNOWN, sync=_UNKNOWN, commit=_UNKNOWN),
+    State.PREPARING: StateErrors(heartbeat=_REJOIN, sync=_REJOIN, commit=_NONE),
+    State.COMPLETING: StateErrors(heartbeat=_NONE, sync=_NONE, commit=_REJOIN),
+    State.STABLE: StateErrors(heartbeat=_NONE, sync=_NONE, commit=_NONE),
+    State.DEAD: StateErrors(heartbeat=_UNAVAILABLE, sync=_UNAVAILABLE, commit=_UNAVAILABLE),
 }

@@ -1,4 +1,4 @@
-"""Which topics a group of protocol type "consumer" is subscribed to."""
+"""The topics that a group of protocol type "consumer" is subscribed to."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from quafka_proto.errors import Malformed
 
 
 def subscribed_by(group: Group) -> set[str] | None:
-    """The topics that a group's members are subscribed to; None where that cannot be told."""
+    """The topics that a group's members are subscribed to; None where that is unknown."""
     if group.members and group.protocol_type != CONSUMER:
         return None
     every: set[str] = set()

@@ -21,9 +21,9 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from quafka_broker.groups.group import Group
+from quafka_broker.groups.org_usage import OrgUsage, offset_cost
 from quafka_broker.groups.states import State
 from quafka_broker.groups.subscription import subscribed_by
-from quafka_broker.groups.usage import Usage, offset_cost
 from quafka_broker.topics.topic import Topic
 
 _BYTES_PER_WEIGHT = 1 << 10
@@ -91,27 +91,27 @@ class Commit:
 
 
 @dataclass(slots=True, eq=False)
-class Kept:
+class GroupEntry:
     """A group, its offsets, and what of the group itself is in the log."""
 
     group: Group
-    usage: Usage
+    usage: OrgUsage
     """What its org holds: `put` and `take` keep it true."""
     offsets: dict[Place, Committed] = field(default_factory=dict[Place, Committed])
     stored: Event | None = None
 
     @property
-    def is_nothing(self) -> bool:
+    def is_empty(self) -> bool:
         """Whether nobody would miss it: no members, no offsets, nothing in the log."""
-        empty = self.group.state is State.EMPTY and not self.group.is_expected()
+        empty = self.group.state is State.EMPTY and not self.group.has_pending_members()
         return empty and not self.offsets and self.stored is None
 
     @property
-    def is_only_expected(self) -> bool:
+    def has_only_pending_members(self) -> bool:
         """Whether there is nothing of it but ids that were handed out."""
         return self.group.state is State.EMPTY and not self.offsets and self.stored is None
 
-    def put_all(self, commit: Commit) -> Iterable[Committed | None]:
+    def put_commit(self, commit: Commit) -> Iterable[Committed | None]:
         """Remember all of a commit at once; what it replaces still counts (`replaced`).
 
         However many they are, a reader finds all of them or none. So this has no step in Python
@@ -122,22 +122,22 @@ class Kept:
         self.usage.offset_bytes += commit.cost
         return before
 
-    def replaced(
+    def uncount_replaced(
         self, commit: Commit, before: Iterable[Committed | None]
     ) -> Generator[None, None, None]:
-        """Count no longer what `put_all` gave: it was replaced."""
+        """Count no longer what `put_commit` gave: it was replaced."""
         for place, offset in zip(commit.offsets, before, strict=True):
             if offset is not None:
                 self.usage.offset_bytes -= offset_cost(place[0], offset.metadata)
                 yield
 
-    def put(self, place: Place, offset: Committed) -> None:
+    def put_offset(self, place: Place, offset: Committed) -> None:
         """Remember what was committed."""
-        self.take(place)
+        self.remove_offset(place)
         self.offsets[place] = offset
         self.usage.offset_bytes += offset_cost(place[0], offset.metadata)
 
-    def take(self, place: Place) -> None:
+    def remove_offset(self, place: Place) -> None:
         """Forget what was committed, if anything was."""
         offset = self.offsets.pop(place, None)
         if offset is not None:
@@ -165,25 +165,25 @@ class Table:
         self._new_group = new_group
         self._is_live = is_live
         self._now = now
-        self.kept: dict[Key, Kept] = {}
-        self._usage: defaultdict[int, Usage] = defaultdict(Usage)
+        self.entries: dict[Key, GroupEntry] = {}
+        self._usage: defaultdict[int, OrgUsage] = defaultdict(OrgUsage)
 
-    def usage(self, org: int) -> Usage:
+    def usage(self, org: int) -> OrgUsage:
         """What an org's groups hold."""
         return self._usage[org]
 
-    def find_or_make(self, key: Key) -> Kept:
+    def find_or_make(self, key: Key) -> GroupEntry:
         """The group; an empty one where there was none."""
-        kept = self.kept.get(key)
+        kept = self.entries.get(key)
         if kept is None:
             usage = self.usage(key[0])
             usage.groups += 1
-            kept = self.kept[key] = Kept(self._new_group(key), usage)
+            kept = self.entries[key] = GroupEntry(self._new_group(key), usage)
         return kept
 
     def drop(self, key: Key) -> None:
         """Forget a group and its offsets."""
-        kept = self.kept.pop(key, None)
+        kept = self.entries.pop(key, None)
         if kept is None:
             return
         kept.usage.groups -= 1
@@ -211,19 +211,19 @@ class Table:
             return [(topic, partition) for topic, _, partition, *_ in found]
         if kind == "offsets_deleted":
             return [(topic, partition) for topic, partition in event["partitions"]]
-        kept = self.kept.get((event["org"], event["group"]))
+        kept = self.entries.get((event["org"], event["group"]))
         return (None, *(kept.offsets if kept else ()))
 
     def has(self, fact: Fact) -> bool:
         """Whether it is to be kept."""
-        kept = self.kept.get(fact[0])
+        kept = self.entries.get(fact[0])
         if kept is None:
             return False
         return kept.stored is not None if fact[1] is None else fact[1] in kept.offsets
 
     def weight(self, fact: Fact) -> int:
         """How much work it is to say this: an offset is 1, a member is 1, and so is each KiB."""
-        kept = self.kept[fact[0]]
+        kept = self.entries[fact[0]]
         if fact[1] is not None:
             return 1 + len(kept.offsets[fact[1]].metadata) // _BYTES_PER_WEIGHT
         members = kept.stored["members"] if kept.stored is not None else ()
@@ -238,7 +238,7 @@ class Table:
                 gone.add((name, incarnation))
         if gone:  # deleted while the commit was on its way
             commit = _without(commit, gone)
-        return kept.replaced(commit, kept.put_all(commit))
+        return kept.uncount_replaced(commit, kept.put_commit(commit))
 
     def apply(self, event: Event, *, replaying: bool) -> None:
         """Make an event's change. What a running group stores of itself, it is already.
@@ -262,11 +262,11 @@ class Table:
             kept = self.find_or_make(key)
             for name, incarnation, partition, *rest in event["offsets"]:
                 if isinstance(incarnation, str) or self._is_live(key[0], name, incarnation):
-                    kept.put((name, partition), Committed(incarnation, *rest))
+                    kept.put_offset((name, partition), Committed(incarnation, *rest))
         elif kind == "offsets_deleted":
             kept = self.find_or_make(key)
             for topic, partition in event["partitions"]:
-                kept.take((topic, partition))
+                kept.remove_offset((topic, partition))
         elif kind == "group_deleted":
             self.drop(key)
         else:
@@ -276,7 +276,7 @@ class Table:
         """Events that say these once more."""
         events: list[Event] = []
         for key, place in facts:
-            kept = self.kept[key]
+            kept = self.entries[key]
             if place is None:
                 assert kept.stored is not None
                 events.append(kept.stored)
@@ -286,7 +286,7 @@ class Table:
 
     def slices_of(self, key: Key, size: int) -> Iterator[list[Fact]]:
         """A group's facts, up to a weight, as one event may restate them."""
-        kept = self.kept.get(key)
+        kept = self.entries.get(key)
         if kept is None:
             return
         if kept.stored is not None:
@@ -306,7 +306,7 @@ class Table:
     def restated_in_one(self, facts: Sequence[Fact]) -> Event:
         """One event that restates facts of one slice, which are there."""
         key, place = facts[0]
-        kept = self.kept[key]
+        kept = self.entries[key]
         if place is None:
             assert kept.stored is not None
             return kept.stored
@@ -319,18 +319,18 @@ class Table:
         """Drop the offsets in topics that were deleted; returns them."""
         deleted = {(topic.org, topic.name, topic.generation) for topic in topics}
         gone: list[Fact] = []
-        for key, kept in self.kept.items():
+        for key, kept in self.entries.items():
             org = key[0]
             for place in [
                 place
                 for place, offset in kept.offsets.items()
                 if (org, place[0], offset.incarnation) in deleted
             ]:
-                kept.take(place)
+                kept.remove_offset(place)
                 gone.append((key, place))
         return gone
 
-    def expired(self, kept: Kept, before_ms: int) -> list[Place]:
+    def expired(self, kept: GroupEntry, before_ms: int) -> list[Place]:
         """A group's offsets that nobody has used since then.
 
         As in Kafka (KIP-211), a group of members uses its offsets for as long as it has some, but

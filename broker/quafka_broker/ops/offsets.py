@@ -42,7 +42,7 @@ async def commit(state: BrokerState, context: OpContext, op: CommitOffsets) -> C
     """Commit every partition's offset; answered when they are durable."""
     await state.log.wait_for_room()
     with context.tracer.start(semconv.COMMIT, context.trace):
-        async with state.groups.in_turn(context.org_id, op.group):
+        async with state.groups.commit_turn(context.org_id, op.group):
             errors, pending = await _begin(state, context.org_id, op)
         if pending is not None:
             try:
@@ -196,7 +196,7 @@ def _answer(place: Place, topic_id: bytes, found: Committed) -> CommittedOffset:
 async def forget(state: BrokerState, context: OpContext, op: ForgetTopic) -> ForgetTopicResp:
     """A topic of another broker was deleted: so are all groups' offsets in it."""
     try:
-        await state.groups.forget_topic_elsewhere(context.org_id, op.topic, op.topic_id)
+        await state.groups.delete_offsets_of_topic_elsewhere(context.org_id, op.topic, op.topic_id)
     except StorageError:
         return ForgetTopicResp(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     return ForgetTopicResp()

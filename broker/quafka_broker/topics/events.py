@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
 from itertools import islice
 from typing import Any, cast
 
@@ -56,7 +55,12 @@ def cluster_named(cluster_id: str) -> Event:
 
 def topic_created(topic: Topic) -> Event:
     """The event that creates a topic."""
-    return {"event": "topic_created", **asdict(topic), "uuid": topic.uuid.hex()}
+    return {
+        "event": "topic_created", "org": topic.org, "name": topic.name, "uuid": topic.uuid.hex(),
+        "ulid": topic.ulid, "slug": topic.slug, "generation": topic.generation,
+        "partitions": topic.partitions, "created_ms": topic.created_ms,
+        "configs": dict(topic.configs),
+    }  # fmt: skip
 
 
 def topic_changed(topic: Topic) -> Event:

@@ -18,13 +18,13 @@ from hypothesis.stateful import (
     rule,
 )
 
-from quafka_broker.groups.limits import Limits
+from quafka_broker.groups.limits import GroupLimits
 from quafka_broker.groups.states import State
 from quafka_proto.errors import ErrorCode
 from tests.unit.broker.group_members import REBALANCE, SESSION, Clocked, Told
 
 PARTITIONS = 6
-LIMITS = Limits(initial_delay=3, max_size=8)
+LIMITS = GroupLimits(initial_delay=3, max_size=8)
 LONGEST = 2 * REBALANCE + SESSION + 2 * LIMITS.initial_delay
 PROTOCOLS = ((("range", b"1"),), (("range", b"2"), ("sticky", b"3")))
 E = ErrorCode

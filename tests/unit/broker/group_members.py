@@ -7,8 +7,8 @@ from itertools import count
 from typing import Any
 
 from quafka_broker.groups.group import Group, Saved
-from quafka_broker.groups.limits import Limits
-from quafka_broker.groups.usage import Usage
+from quafka_broker.groups.limits import GroupLimits
+from quafka_broker.groups.org_usage import OrgUsage
 from quafka_mesh_ops.ops.groups import (
     Assignment,
     JoinGroup,
@@ -56,14 +56,18 @@ class Clocked:
 
     def __init__(
         self,
-        limits: Limits = Limits(),  # noqa: B008 - frozen
+        limits: GroupLimits = GroupLimits(),  # noqa: B008 - frozen
         save_now: bool = True,
         first_id: int = 1,
-        usage: Usage | None = None,
+        usage: OrgUsage | None = None,
     ) -> None:
         ids = count(first_id)
         self.group = Group(
-            "g", limits, self._save, lambda prefix: f"{prefix}-{next(ids)}", usage=usage or Usage()
+            "g",
+            limits,
+            self._save,
+            lambda prefix: f"{prefix}-{next(ids)}",
+            usage=usage or OrgUsage(),
         )
         self.now = 0.0
         self.saved: list[dict[str, Any]] = []

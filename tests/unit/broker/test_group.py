@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from quafka_broker.groups.deadlines import NEVER
-from quafka_broker.groups.limits import Limits
+from quafka_broker.groups.limits import GroupLimits
 from quafka_broker.groups.states import State
 from quafka_proto.errors import ErrorCode
 from tests.unit.broker.group_members import DELAY, REBALANCE, SESSION, Clocked
@@ -76,7 +76,7 @@ def test_the_initial_delay_is_made_longer_by_members_but_not_for_ever() -> None:
 
 
 def test_without_an_initial_delay_one_member_is_answered_at_once() -> None:
-    clocked = Clocked(Limits(initial_delay=0))
+    clocked = Clocked(GroupLimits(initial_delay=0))
     assert clocked.join().answer.generation == 1
 
 
@@ -173,7 +173,7 @@ def test_an_id_that_is_not_used_expires() -> None:
 
 
 def test_a_rebalance_waits_for_a_member_that_has_only_an_id() -> None:
-    clocked = Clocked(Limits(initial_delay=0))
+    clocked = Clocked(GroupLimits(initial_delay=0))
     (a,) = clocked.stable("")
     clocked.join(require_member_id=True)
     waits = clocked.join(a)
@@ -267,7 +267,7 @@ def test_session_timeouts_have_limits(session: int) -> None:
 
 
 def test_a_group_has_a_greatest_size() -> None:
-    clocked = Clocked(Limits(max_size=2))
+    clocked = Clocked(GroupLimits(max_size=2))
     clocked.join()
     clocked.join(require_member_id=True)
     assert clocked.join().error == E.GROUP_MAX_SIZE_REACHED
@@ -402,14 +402,14 @@ def test_leaving_by_instance_id() -> None:
 def test_only_an_empty_group_is_buried() -> None:
     clocked = Clocked()
     (a,) = clocked.stable("")
-    assert clocked.group.bury() == E.NON_EMPTY_GROUP
+    assert clocked.group.begin_deletion() == E.NON_EMPTY_GROUP
     clocked.leave((a, ""))
-    assert clocked.group.bury() == E.NONE
-    assert clocked.group.bury() == E.GROUP_ID_NOT_FOUND
+    assert clocked.group.begin_deletion() == E.NONE
+    assert clocked.group.begin_deletion() == E.GROUP_ID_NOT_FOUND
     assert clocked.join().error == E.COORDINATOR_NOT_AVAILABLE
     assert clocked.heartbeat(a) == E.COORDINATOR_NOT_AVAILABLE
     assert clocked.may_commit() == E.COORDINATOR_NOT_AVAILABLE
-    clocked.group.unbury()
+    clocked.group.undo_deletion()
     assert clocked.join().parked
 
 

@@ -11,8 +11,8 @@ import pytest
 
 from quafka_broker.config import BrokerConfig
 from quafka_broker.groups.deadlines import Deadlines
-from quafka_broker.groups.limits import Limits
-from quafka_broker.groups.usage import Usage
+from quafka_broker.groups.limits import GroupLimits
+from quafka_broker.groups.org_usage import OrgUsage
 from quafka_broker.ops import groups, offsets
 from quafka_broker.state import BrokerState
 from quafka_mesh_ops.ops.group_offsets import CommitOffset, CommitOffsets
@@ -48,7 +48,7 @@ async def commit(state: BrokerState, group: str, *parts: CommitOffset, org: int 
     return (await offsets.commit(state, context(org), op)).partitions
 
 
-def held(state: BrokerState, org: int = ORG) -> Usage:
+def held(state: BrokerState, org: int = ORG) -> OrgUsage:
     return state.groups.usage(org)
 
 
@@ -71,7 +71,7 @@ async def test_a_refused_join_makes_no_group(changes: dict[str, Any], error: Err
     async with running_state(MemoryDisk(), config(group_max_bytes=1 << 20)) as state:
         assert await first_join(state, "g", **changes) == error
         assert state.groups.groups(ORG) == []
-        assert held(state) == Usage()
+        assert held(state) == OrgUsage()
 
 
 async def test_groups_are_bounded_for_each_org() -> None:
@@ -116,14 +116,14 @@ async def test_a_group_of_which_nothing_is_left_leaves_at_once() -> None:
         async with asyncio.timeout(5):
             while state.groups.groups(ORG):
                 await asyncio.sleep(0.01)
-        assert held(state) == Usage()
+        assert held(state) == OrgUsage()
 
 
 # --- members --------------------------------------------------------------------------------
 
 
 def test_members_of_an_org_are_bounded() -> None:
-    limits, usage = Limits(org_members=3), Usage()
+    limits, usage = GroupLimits(org_members=3), OrgUsage()
     one, other = (Clocked(limits, usage=usage, first_id=10 * n) for n in range(2))
     ids = one.stable("", "")
     assert other.join(require_member_id=True).error == E.MEMBER_ID_REQUIRED
@@ -137,7 +137,7 @@ def test_members_of_an_org_are_bounded() -> None:
 
 
 def test_the_bytes_of_a_group_are_bounded() -> None:
-    limits, usage = Limits(max_bytes=100_000), Usage()
+    limits, usage = GroupLimits(max_bytes=100_000), OrgUsage()
     clocked = Clocked(limits, usage=usage)
     leader, follower = clocked.stable("", "")
     before = usage.member_bytes
@@ -160,7 +160,7 @@ def test_the_bytes_of_a_group_are_bounded() -> None:
 
 
 def test_the_bytes_of_an_org_are_bounded() -> None:
-    limits, usage = Limits(org_bytes=100_000), Usage()
+    limits, usage = GroupLimits(org_bytes=100_000), OrgUsage()
     one, other = (Clocked(limits, usage=usage, first_id=10 * n) for n in range(2))
     assert one.join(protocols=(("range", bytes(60_000)),)).parked
     large = (("range", bytes(60_000)),)
@@ -182,9 +182,9 @@ async def test_what_an_org_holds_is_known_again_after_a_restart() -> None:
         offset_bytes = held(state).offset_bytes
     async with running_state(disk, lease_seconds=0) as state:
         # The member's generation never was complete: it is not there any more.
-        assert held(state) == Usage(groups=1, offset_bytes=offset_bytes)
+        assert held(state) == OrgUsage(groups=1, offset_bytes=offset_bytes)
         await state.groups.delete_group(ORG, "other")
-        assert held(state) == Usage()
+        assert held(state) == OrgUsage()
 
 
 # --- offsets --------------------------------------------------------------------------------
@@ -227,10 +227,10 @@ async def test_a_commit_that_is_too_large_commits_nothing() -> None:
 
 def test_deadlines_that_were_forgotten_take_no_room() -> None:
     deadlines = Deadlines[str]()
-    deadlines.watch("kept", 5.0)
+    deadlines.schedule("kept", 5.0)
     for number in range(10_000):
-        deadlines.watch(f"n{number}", 1.0)
-        deadlines.forget(f"n{number}")
+        deadlines.schedule(f"n{number}", 1.0)
+        deadlines.cancel(f"n{number}")
     assert len(deadlines._heap) < 200
     assert deadlines.pop(9.0) == "kept"
     assert deadlines.pop(9.0) is None

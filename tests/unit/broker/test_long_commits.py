@@ -48,7 +48,7 @@ async def test_others_have_their_turns_during_a_long_commit() -> None:
         busy = asyncio.create_task(others())
         await commit(state, 1, 4 * MANY)
         during, turns = turns, 0
-        await state.groups.journal.settled()
+        await state.groups.journal.bookkeeping_done()
         busy.cancel()
         # A slice has 1 ms, and the commit takes far longer than this many.
         assert during > 20
@@ -94,10 +94,10 @@ async def test_what_was_just_committed_survives_that_the_log_is_shortened() -> N
     async with running_state(disk, lease_seconds=0) as state:
         await state.topics.create(ORG, "t", MANY)
         await commit(state, 1)
-        assert state.groups.journal._unnoted
+        assert state.groups.journal._unplaced
         await state.groups.journal._restate()
         await commit(state, 2)
-        assert state.groups.journal._unnoted
+        assert state.groups.journal._unplaced
         await state.log.checkpoint()
     async with running_state(disk, lease_seconds=0) as state:
         assert await values(state) == [2] * MANY
@@ -107,15 +107,15 @@ async def test_what_an_org_holds_is_exact_after_all() -> None:
     async with running_state(MemoryDisk(), lease_seconds=0) as state:
         await state.topics.create(ORG, "t", MANY)
         await commit(state, 1)
-        await state.groups.journal.settled()
+        await state.groups.journal.bookkeeping_done()
         held = state.groups.usage(ORG).offset_bytes
         for number in (2, 3):
             await commit(state, number)
-        await state.groups.journal.settled()
+        await state.groups.journal.bookkeeping_done()
         assert state.groups.usage(ORG).offset_bytes == held > 0
         await commit(state, 4)
         await state.groups.delete_group(ORG, "g")
-        await state.groups.journal.settled()
+        await state.groups.journal.bookkeeping_done()
         assert state.groups.usage(ORG).offset_bytes == 0
 
 

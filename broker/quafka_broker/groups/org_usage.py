@@ -1,6 +1,6 @@
-"""What the groups of one org hold in memory, and what each thing counts for. Pure.
+"""The memory that the groups of one org use, and the cost of each thing in it. Pure.
 
-The bytes are estimates of memory with room to spare, so that a bound in bytes is one of memory.
+The bytes are generous estimates, so that a bound in bytes bounds memory.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from dataclasses import dataclass
 
 from quafka_mesh_ops.ops.groups import Protocol
 
-_MEMBER_COST, _PROTOCOL_COST, _EXPECTED_COST, _OFFSET_COST = 1_500, 300, 400, 600
+_MEMBER_COST, _PROTOCOL_COST, _PENDING_COST, _OFFSET_COST = 1_500, 300, 400, 600
 
 
 @dataclass(slots=True)
-class Usage:
-    """Of one org: groups, members with the ids that are handed out, and bytes."""
+class OrgUsage:
+    """One org's groups, members (pending ids included), and bytes."""
 
     groups: int = 0
     members: int = 0
@@ -24,19 +24,19 @@ class Usage:
 
 
 def member_cost(names: Iterable[str], protocols: Iterable[tuple[str, bytes]], assigned: int) -> int:
-    """A member's bytes: the texts that name it, what it brings, and what it is assigned."""
+    """A member's bytes: its names, its protocols with their metadata, and its assignment."""
     brought = sum(_PROTOCOL_COST + len(name) + len(data) for name, data in protocols)
     return _MEMBER_COST + sum(map(len, names)) + brought + assigned
 
 
 def joining_cost(names: Iterable[str], protocols: Iterable[Protocol], assigned: int) -> int:
-    """The bytes of a member that joins with these."""
+    """The bytes of a member that joins with these protocols."""
     return member_cost(names, ((each.name, each.metadata) for each in protocols), assigned)
 
 
-def expected_cost(member_id: str) -> int:
-    """The bytes of an id that is handed out."""
-    return _EXPECTED_COST + len(member_id)
+def pending_cost(member_id: str) -> int:
+    """The bytes of a member id that was given out and not used yet."""
+    return _PENDING_COST + len(member_id)
 
 
 def offset_cost(topic: str, metadata: str) -> int:

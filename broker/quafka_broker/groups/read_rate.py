@@ -1,8 +1,8 @@
 """How fast a group reads a partition, from two of its commits. Pure.
 
-A partition's pace is two marks, half a minute or more apart: what was committed, and the high
-watermark, at that time. Against the older one the last commit says how fast the group reads, and
-the high watermark how fast the partition grows.
+Two marks are kept for each group and partition, half a minute or more apart: the committed offset
+and the high watermark at that time. The last commit, compared with the older mark, gives the read
+rate; the high watermark gives the rate at which the partition grows.
 """
 
 from __future__ import annotations
@@ -12,40 +12,41 @@ from collections.abc import Hashable
 from typing import NamedTuple
 
 _APART_MS = 30_000
-_LONGEST_MS = 300_000  # a pause as long as this ends a pace
-_SHORTEST_MS = 1_000  # two commits as near as this say nothing
-_FRESH_MS = 60_000  # who has not committed for as long does not read
+_LONGEST_MS = 300_000  # a pause of this length ends a measurement
+_SHORTEST_MS = 1_000  # two commits closer than this give no rate
+_FRESH_MS = 60_000  # a group without a commit for this long does not read
 
 
-class Mark(NamedTuple):
-    """What was known at a time (wall clock)."""
+class RateMark(NamedTuple):
+    """A committed offset and the high watermark, at a wall clock time."""
 
     at_ms: int
     committed: int
     high_watermark: int
 
 
-class Paces:
-    """The paces of all groups in all partitions: the `limit` that committed last."""
+class ReadRates:
+    """The rates of all groups in all partitions; keeps the `limit` that committed last."""
 
     def __init__(self, limit: int = 100_000) -> None:
         self._limit = limit
-        self._marks: OrderedDict[Hashable, tuple[Mark, Mark]] = OrderedDict()  # older, newer
+        # The older and the newer mark.
+        self._marks: OrderedDict[Hashable, tuple[RateMark, RateMark]] = OrderedDict()
 
     def __len__(self) -> int:
-        """How many are kept."""
+        """The number of groups and partitions with marks."""
         return len(self._marks)
 
     def is_due(self, key: Hashable, at_ms: int, committed: int) -> bool:
-        """Whether a commit is to be marked; most are not."""
+        """Whether a commit needs a mark; most do not."""
         marks = self._marks.get(key)
         if marks is None:
             return True
         newer = marks[1]
         return at_ms - newer.at_ms >= _APART_MS or committed < newer.committed
 
-    def mark(self, key: Hashable, mark: Mark) -> None:
-        """Remember a commit. One that goes back begins a new pace."""
+    def record(self, key: Hashable, mark: RateMark) -> None:
+        """Add a mark. A commit that goes back begins a new measurement."""
         _, newer = self._marks.get(key, (mark, mark))
         if mark.committed < newer.committed or mark.at_ms - newer.at_ms > _LONGEST_MS:
             newer = mark
@@ -55,13 +56,16 @@ class Paces:
             self._marks.popitem(last=False)
 
     def restart(self, key: Hashable) -> None:
-        """The next commit begins a new pace."""
+        """The next commit begins a new measurement."""
         self._marks.pop(key, None)
 
-    def catch_up_seconds(self, key: Hashable, lag: int, last: Mark, now_ms: int) -> float | None:
-        """How long until nothing is left of `lag`, at the present pace; None: not known, or never.
+    def catch_up_seconds(
+        self, key: Hashable, lag: int, last: RateMark, now_ms: int
+    ) -> float | None:
+        """Seconds until the group has read `lag` records at the present rates; None: unknown, or
+        never.
 
-        `last`: the last commit, with the high watermark of now.
+        `last`: the last commit, with the present high watermark.
         """
         marks = self._marks.get(key)
         if marks is None or now_ms - last.at_ms > _FRESH_MS:

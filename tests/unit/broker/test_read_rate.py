@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from quafka_broker.groups.pace import Mark, Paces
+from quafka_broker.groups.read_rate import RateMark, ReadRates
 
 KEY = "g"
 
@@ -13,28 +13,28 @@ class Reader:
     """A group that commits every five seconds what it has read, of a partition that grows."""
 
     def __init__(self, read: int, grown: int) -> None:
-        self.paces = Paces()
+        self.rates = ReadRates()
         self.read, self.grown = read, grown  # a second
-        self.last = Mark(1_000_000, 0, 10_000)
+        self.last = RateMark(1_000_000, 0, 10_000)
         self._commit()
 
     def _commit(self) -> None:
         at_ms, committed, _ = self.last
-        if self.paces.is_due(KEY, at_ms, committed):
-            self.paces.mark(KEY, self.last)
+        if self.rates.is_due(KEY, at_ms, committed):
+            self.rates.record(KEY, self.last)
 
     def run(self, seconds: int) -> Reader:
         for _ in range(seconds // 5):
             at_ms, committed, end = self.last
-            self.last = Mark(at_ms + 5_000, committed + 5 * self.read, end + 5 * self.grown)
+            self.last = RateMark(at_ms + 5_000, committed + 5 * self.read, end + 5 * self.grown)
             self._commit()
         return self
 
     def catch_up(self, later: int = 0) -> float | None:
         at_ms, committed, end = self.last
-        now = Mark(at_ms, committed, end + later * self.grown)
+        now = RateMark(at_ms, committed, end + later * self.grown)
         lag = now.high_watermark - committed
-        return self.paces.catch_up_seconds(KEY, lag, now, at_ms + later * 1_000)
+        return self.rates.catch_up_seconds(KEY, lag, now, at_ms + later * 1_000)
 
 
 @pytest.mark.parametrize("seconds", [5, 30, 200, 600])
@@ -71,7 +71,7 @@ def test_who_stops_committing_has_no_pace() -> None:
 def test_after_a_pause_another_pace_begins() -> None:
     reader = Reader(read=10, grown=0).run(60)
     at_ms, committed, end = reader.last
-    reader.last = Mark(at_ms + 400_000, committed, end)
+    reader.last = RateMark(at_ms + 400_000, committed, end)
     reader._commit()
     assert reader.catch_up() is None
     assert reader.run(5).catch_up() == pytest.approx((10_000 - 650) / 10)
@@ -86,11 +86,11 @@ def test_going_back_begins_another_pace() -> None:
 
 
 def test_so_many_are_kept_and_those_that_commit_are_not_dropped() -> None:
-    paces = Paces(limit=3)
+    rates = ReadRates(limit=3)
     for at in range(10):
-        paces.mark(KEY, Mark(at * 30_000, at * 30, 1_000))
-        paces.mark(f"other {at}", Mark(at * 30_000, 0, 0))
-    assert len(paces) == 3
-    last = Mark(10 * 30_000, 300, 1_000)
-    assert paces.catch_up_seconds(KEY, 700, last, last.at_ms) == pytest.approx(700)
-    assert paces.catch_up_seconds("other 0", 700, last, last.at_ms) is None
+        rates.record(KEY, RateMark(at * 30_000, at * 30, 1_000))
+        rates.record(f"other {at}", RateMark(at * 30_000, 0, 0))
+    assert len(rates) == 3
+    last = RateMark(10 * 30_000, 300, 1_000)
+    assert rates.catch_up_seconds(KEY, 700, last, last.at_ms) == pytest.approx(700)
+    assert rates.catch_up_seconds("other 0", 700, last, last.at_ms) is None

@@ -1,4 +1,4 @@
-"""Bookkeeping that follows an event: long work is done in slices, in the order of the events."""
+"""Bookkeeping after events: long work is sliced, and all work runs in the order of the events."""
 
 from __future__ import annotations
 
@@ -14,38 +14,38 @@ log = logging.getLogger("quafka.broker.groups")
 Steps = Iterator[None]
 
 
-class Afterwards:
-    """Runs work in the order in which it was given. For one event loop.
+class DeferredWork:
+    """Runs work in the order in which it was submitted. For one event loop.
 
-    Short work is done at once, unless long work is before it.
+    Short work runs at once, unless long work is waiting or running.
     """
 
     def __init__(self) -> None:
-        self._line: deque[Steps] = deque()
+        self._queue: deque[Steps] = deque()
         self._task: asyncio.Task[None] | None = None
 
-    def do(self, steps: Steps, *, is_long: bool) -> None:
-        """Run these steps, each of them short, behind all that were given before."""
+    def run(self, steps: Steps, *, is_long: bool) -> None:
+        """Run these steps, each of them short, after all earlier ones."""
         if not is_long and self._task is None:
             for _ in steps:
                 pass
             return
-        self._line.append(steps)
+        self._queue.append(steps)
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._run())
 
-    async def done(self) -> None:
-        """Wait until nothing is left to do."""
+    async def wait_until_done(self) -> None:
+        """Wait until no work is left."""
         while self._task is not None:
             await asyncio.wait([self._task])
 
     async def _run(self) -> None:
         try:
-            while self._line:
-                steps = self._line.popleft()
+            while self._queue:
+                steps = self._queue.popleft()
                 try:
                     await in_slices(_each(steps))
-                except Exception:  # a mistake in one event's must not stop that of all others
+                except Exception:  # a bug in one event's bookkeeping must not stop the others'
                     log.exception("the bookkeeping of a group's event failed")
         finally:
             self._task = None

@@ -1,0 +1,159 @@
+"""Writes events of the groups' journal to the log, in order, and tracks those on their way."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Container, Iterator
+from functools import partial
+from itertools import chain
+from time import time_ns
+from typing import Any, NamedTuple
+
+from quafka_broker.groups.event_codec import encode
+from quafka_broker.groups.table import Commit, Event, Fact, Key, Place, size_of
+from quafka_broker.journals import event_batches
+from quafka_broker.journals.internal_topics import GROUPS
+from quafka_broker.wal.log import Log
+from quafka_proto.records import BatchHeader
+
+_BYTES_AT_ONCE = 256 << 10
+"""Bytes of events that are encoded without a turn for others."""
+
+
+class Written(NamedTuple):
+    """Events on their way to the log.
+
+    Attributes:
+        appended: gives the offset of each batch.
+        places: where each event begins, counted from the first batch's offset.
+    """
+
+    appended: asyncio.Future[list[int]]
+    places: list[int]
+
+
+class EventWriter:
+    """Appends events in the order of the calls. For one event loop."""
+
+    def __init__(self, wal: Log) -> None:
+        self._wal = wal
+        self._queue: deque[tuple[list[Event], Written]] = deque()
+        self._task: asyncio.Task[None] | None = None
+        self.last: asyncio.Future[list[int]] | None = None
+        """The last append; None before the first."""
+
+    def write(self, events: list[Event]) -> Written:
+        """Put events into the log, after all earlier ones.
+
+        Long events are encoded in slices. Until they are in the log, later events wait for them.
+        """
+        if self._task is None and sum(map(size_of, events)) <= _BYTES_AT_ONCE:
+            places: list[int] = []
+            batches = chain.from_iterable(_encoded(events, places))
+            written = Written(self._wal.append(self._wal.partition(GROUPS), list(batches)), places)
+        else:
+            written = Written(asyncio.get_running_loop().create_future(), [])
+            self._queue.append((events, written))
+            if self._task is None:
+                self._task = asyncio.get_running_loop().create_task(self._write_queue())
+        self.last = written.appended
+        return written
+
+    async def _write_queue(self) -> None:
+        """Write the queued events, and wait for the answer to all of them: an event that is
+        written directly must not be answered before queued ones that precede it."""
+        last: asyncio.Future[list[int]] | None = None
+        while self._queue:
+            events, (last, places) = self._queue.popleft()
+            batches: list[tuple[BatchHeader, memoryview]] = []
+            for some in _encoded(events, places):
+                batches += some
+                await asyncio.sleep(0)
+            appended = self._wal.append(self._wal.partition(GROUPS), batches)
+            appended.add_done_callback(partial(_pass_on, last))
+            if not self._queue:
+                await asyncio.wait([last])
+        self._task = None
+
+    async def close(self) -> None:
+        """Write the queued events."""
+        if self._task is not None:
+            await self._task
+
+
+def _encoded(
+    events: list[Event], places: list[int]
+) -> Iterator[list[tuple[BatchHeader, memoryview]]]:
+    """Events as batches, generated lazily. Adds where each event begins to `places`."""
+
+    def values() -> Iterator[bytes]:
+        count = 0
+        for event in events:
+            places.append(count)
+            for value in encode(event):
+                count += 1
+                yield value
+
+    return event_batches.batches(values(), time_ns() // 1_000_000, most=_BYTES_AT_ONCE)
+
+
+def _pass_on(answer: asyncio.Future[list[int]], appended: asyncio.Future[list[int]]) -> None:
+    if answer.done():
+        return
+    error = None if appended.cancelled() else appended.exception()
+    if error is not None:
+        answer.set_exception(error)
+        answer.exception()  # seen: its caller may be gone
+    elif appended.cancelled():
+        answer.cancel()
+    else:
+        answer.set_result(appended.result())
+
+
+class QueuedEvents:
+    """The events that are on their way to the log, by group."""
+
+    def __init__(self) -> None:
+        self._by_group: dict[Key, list[tuple[Event, Container[Place | None]]]] = {}
+
+    def add(self, key: Key, event: Event) -> None:
+        """An event is on its way."""
+        self._by_group.setdefault(key, []).append((event, _changes(event)))
+
+    def remove(self, key: Key, event: Event) -> None:
+        """An event is in the log, or failed."""
+        queued = self._by_group[key]
+        queued[:] = [each for each in queued if each[0] is not event]
+        if not queued:
+            del self._by_group[key]
+
+    def has_group(self, key: Key) -> bool:
+        """Whether events of a group are on their way."""
+        return key in self._by_group
+
+    def has_fact(self, fact: Fact) -> bool:
+        """Whether an event that changes this fact is on its way."""
+        return any(fact[1] in changed for _, changed in self._by_group.get(fact[0], ()))
+
+
+class _Everything:
+    """Contains every fact of a group."""
+
+    def __contains__(self, place: object) -> bool:
+        return True
+
+
+def _changes(event: Event) -> Container[Place | None]:
+    """The facts of its group that an event changes."""
+    kind = event["event"]
+    if kind == "group_deleted":
+        return _Everything()
+    if kind == "group":
+        return (None,)
+    if kind == "offsets_deleted":
+        return {(topic, partition) for topic, partition in event["partitions"]}
+    found: Commit | list[list[Any]] = event["offsets"]
+    if isinstance(found, Commit):
+        return found.offsets
+    return {(topic, partition) for topic, _, partition, *_ in found}
