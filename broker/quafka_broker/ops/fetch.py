@@ -1,13 +1,13 @@
-"""Op 0x03, fetch: read, and park until there is enough to read.
+"""Op 0x03, fetch: park until there is enough to read, then read.
 
 One op carries all partitions of a Kafka fetch. It is answered when `min_bytes` can be read over
-all of them, or as many batches as an answer may have, when any has an error, or at `max_wait_ms`.
-Batches are whole; the first of the first
-partition that has any is returned however large (KIP-74). What is not durable is never read.
+all of them, when they have as many batches as an answer may hold, when one has an error, or after
+`max_wait_ms`. Batches are whole; the first batch of the first partition that has any is returned
+however large (KIP-74). Only durable records are read.
 
-Without transactions nothing in the log is undecided: the last stable offset is the high
-watermark, where also a replica's reads end; to read_committed the list of aborted transactions is
-empty, not missing.
+Without transactions every record is decided: the last stable offset is the high watermark, where a
+replica's reads end, too. Under read_committed the list of aborted transactions is empty, not
+missing.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ from quafka_telemetry.tracing import MAX_LINKS, Span, TraceContext, fail_with, p
 _READ_COMMITTED = 1
 _READS_TRACED = 8
 _PARTITIONS_PER_SLICE = 200
-_TURN_NS = 1_000_000  # a wait for a turn that is worth a span
+_TURN_NS = 1_000_000  # a shorter wait for a turn gets no span
 
 
 async def handle(state: BrokerState, context: OpContext, op: FetchOps) -> FetchOpsResp:
-    """Answer with what there is, at once or later."""
+    """Read now if there is enough, otherwise after a wait."""
     now = asyncio.get_running_loop().time
     until = now() + op.max_wait_ms / 1000
     parked = 0.0
@@ -81,26 +81,30 @@ async def _take_turn(context: OpContext) -> None:
 
 @dataclass(slots=True)
 class _Target:
-    """One partition to read: where, or why not."""
+    """One partition to read, or the error that prevents it.
+
+    Attributes:
+        counted: bytes that count for min_bytes.
+        counted_to: the offset up to which they are counted: of a partition that grows, only the
+            growth is counted.
+    """
 
     op: FetchOp
     partition: Partition | None
     error: ErrorCode = ErrorCode.NONE
     diverging: EpochEnd | None = None
     counted: int = 0
-    """Bytes that could be returned of it, and, in `counted_to`, from which offset on there may be
-    more: of a partition that grows, only the growth is counted."""
     counted_to: int = 0
     uuid: bytes = b""
 
     @property
     def final(self) -> bool:
-        """Whether its answer is known without reading: there is nothing to wait for."""
+        """Whether the answer is known without reading: then no wait is needed."""
         return self.error != ErrorCode.NONE or self.diverging is not None
 
 
 class _Poll:
-    """All partitions of an op, and whether it can be answered."""
+    """All partitions of an op, and whether it can be answered yet."""
 
     def __init__(self, state: BrokerState, org: int, op: FetchOps) -> None:
         self._state = state
@@ -113,7 +117,7 @@ class _Poll:
         self.targets: list[_Target] = []
 
     async def look(self) -> None:
-        """Look at every partition, with turns for others."""
+        """Look at every partition, in slices that let other tasks run."""
         slices = Slices(_PARTITIONS_PER_SLICE)
         for part in self._op.partitions:
             target = _target(self._state, self._org, part)
@@ -123,7 +127,7 @@ class _Poll:
 
     @property
     def enough(self) -> bool:
-        """Whether there is an error to tell, or enough to return."""
+        """Whether the answer has an error, or enough records."""
         full = self._batches >= MOST_BATCHES
         return self._answerable or full or self._found >= self._wanted
 
@@ -137,7 +141,7 @@ class _Poll:
             await slices.done()
         is_long = len(self.targets) >= _PARTITIONS_PER_SLICE
         with self._state.parked_fetches.park(places, until) as parked:
-            if is_long:  # what was appended while the others were looked at was not noticed
+            if is_long:  # appends during the slices above went unnoticed
                 for place in range(len(self.targets)):
                     self._look_again(place)
                     await slices.done()
@@ -156,7 +160,7 @@ class _Poll:
         self._look(target)
 
     def _look(self, target: _Target) -> None:
-        """Count what can be read of a partition, beyond what was counted before."""
+        """Count what can be read of a partition beyond what is counted already."""
         partition = target.partition
         if target.final or partition is None:
             self._answerable = True
@@ -172,7 +176,7 @@ class _Poll:
                 partition, target.counted_to, missing, room
             )
         except StorageError:
-            self._answerable = True  # reading will fail too, and that is the answer
+            self._answerable = True  # reading will fail, too: the failure is the answer
             return
         target.counted_to = partition.high_watermark
         target.counted += min(size, missing)
@@ -250,7 +254,7 @@ async def _read(
 def _produced_by(
     state: BrokerState, partition: Partition, batches: list[Buffer]
 ) -> list[BatchTrace] | None:
-    """Which traces wrote these batches: the first ones, of those that are still remembered."""
+    """The traces that wrote the first of these batches, as far as they are still known."""
     if not len(state.produced_by):
         return None
     found: list[BatchTrace] = []
@@ -275,7 +279,7 @@ async def _read_one(
         return [], ErrorCode.CORRUPT_MESSAGE
     except StorageError:
         return [], ErrorCode.KAFKA_STORAGE_ERROR
-    except OffsetGoneError:  # while another partition was read
+    except OffsetGoneError:  # it was deleted while another partition was read
         return [], ErrorCode.OFFSET_OUT_OF_RANGE
     return list(batches), ErrorCode.NONE
 
@@ -299,10 +303,10 @@ def _describe(span: Span, targets: list[_Target], answers: list[FetchOpResp]) ->
 
 
 def _trace_reads(context: OpContext, parent: TraceContext, times: list[ReadTimes]) -> None:
-    """Where the time of each partition's read went: the index, or the log itself."""
+    """Record a span for each partition's time in the index, and one for its time in the log."""
     for read in times:
         if not read.indexed:
-            continue  # it failed
+            continue  # the read failed
         context.tracer.start(semconv.WAL_INDEX, parent, begun=read.began).end(read.indexed)
         span = context.tracer.start(
             semconv.WAL_READ, parent, {semconv.FROM_DISK: read.from_disk}, begun=read.indexed
