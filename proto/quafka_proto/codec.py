@@ -1,9 +1,9 @@
 """Decodes and encodes messages with functions compiled from their descriptions.
 
-They are compiled on first use, one for each (struct, version) and direction. A compiled function
-is plain Python made for one version: runs of fixed-width fields are one struct call, length
-prefixes are read inline, fields of other versions do not occur. Whatever the bytes are, decoding
-gives a message or raises Malformed.
+A function is compiled on first use, for each struct, version and direction. It is plain Python for
+one version: it reads runs of fixed-width fields with one struct call, and length prefixes inline;
+it has no code for fields of other versions. For any bytes, decoding returns a message or raises
+Malformed.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def decode(message_type: type[M], version: int, data: bytes, offset: int = 0) ->
 def decode_front(
     message_type: type[M], version: int, data: bytes, offset: int = 0
 ) -> tuple[M, int]:
-    """Decode the message that begins at `offset`; it, and where it ends.
+    """Decode the message that begins at `offset`. Returns it and the position after it.
 
     Raises:
         Malformed: too short, or a value that the version does not allow.
@@ -59,10 +59,10 @@ def decode_front(
 def decode_in_steps(
     message_type: type[M], version: int, data: bytes, offset: int = 0
 ) -> Generator[None, None, tuple[M, int]]:
-    """Like `decode_front`, a step at a time: yields after each few items of an array.
+    """As `decode_front`, in steps: yields after every few items of an array.
 
     Raises:
-        Malformed, ValueError: as `decode_front` does.
+        Malformed, ValueError: as `decode_front`.
     """
     read = stepped_decoder(message_type, version, _flexible(message_type, version))
     try:
@@ -73,7 +73,7 @@ def decode_in_steps(
 
 
 def encode(message: Message, version: int) -> list[Buffer]:
-    """Encode a message. Record bytes are passed on by reference, never copied or joined.
+    """Encode a message. Record bytes are passed by reference, never copied or joined.
 
     Raises:
         ValueError: a value that does not fit its field, null where the version has no null, or a
@@ -90,13 +90,13 @@ def encode(message: Message, version: int) -> list[Buffer]:
 
 
 def encode_in_steps(message: Message, version: int) -> Generator[None, None, list[Buffer]]:
-    """Like `encode`, a step at a time: yields after each of the structs that are listed.
+    """As `encode`, in steps: yields after each struct of a list.
 
-    The caller decides after which steps to let others run. Nobody may change the message until
-    the last step.
+    The caller decides after which steps other tasks run. The message must not change before the
+    last step.
 
     Raises:
-        ValueError: as `encode` does.
+        ValueError: as `encode`.
     """
     try:
         prepared = yield from _prepared(message, version, _flexible(type(message), version), 0)
@@ -106,7 +106,7 @@ def encode_in_steps(message: Message, version: int) -> Generator[None, None, lis
 
 
 def encode_items(items: Iterable[Struct], message_type: type[Message], version: int) -> bytearray:
-    """Structs of a message, one behind the other; none of them may have record bytes."""
+    """The bytes of structs of a message, side by side. The structs must have no record bytes."""
     tail = bytearray()
     flexible = _flexible(message_type, version)
     for item in items:
@@ -115,13 +115,13 @@ def encode_items(items: Iterable[Struct], message_type: type[Message], version: 
 
 
 _LONG = 64
-"""A list of fewer structs is one step together with what lists it."""
+"""A list of fewer structs is one step together with the struct that holds it."""
 _PIECE = 64 << 10
 S = TypeVar("S", bound=Struct)
 
 
 def _prepared(owner: S, version: int, flexible: bool, least: int) -> Generator[None, None, S]:
-    """A copy in which the lists of at least so many structs are encoded."""
+    """A copy in which lists of at least `least` structs are encoded."""
     changed: S | None = None
     for name, kind in lists_of_structs(type(owner)):
         field = owner.FIELDS[name]

@@ -1,15 +1,15 @@
 """The compression of record batches and message sets: gzip, snappy, lz4 and zstd.
 
-Whatever the bytes are, decompressing them allocates no more than the caller's limit (zstd's window
-may be as much again) and gives the data or raises Malformed. No size that the bytes claim is
-believed: streams are written into a buffer of fixed size, and a snappy block may only claim what
-its length can hold.
+For any bytes, decompression allocates no more than the caller's limit (zstd's window may take as
+much again), and returns the data or raises Malformed. It trusts no size that the bytes claim:
+streams are written into a buffer of fixed size, and a snappy block may claim no more than its
+length can hold.
 
-Snappy has two framings in Kafka: a bare block (librdkafka), and blocks of 32 KiB behind a header
-of 16 bytes, as the Java library by xerial writes them. All clients read both where they read
-snappy at all, but old ones only the second: that is what is written here. Lz4 is the frame format
-with independent blocks, which is the only kind that Java's reader takes; before magic 2 its
-header checksum could be wrong (KAFKA-3160).
+Snappy has two framings in Kafka: a bare block (librdkafka), and blocks of 32 KiB after a header of
+16 bytes, as the Java library by xerial writes them. Clients with snappy read both, except that old
+ones read only the second, so this module writes the second. Lz4 is the frame format with
+independent blocks, the only kind that Java's reader accepts; before magic 2 the checksum in its
+header could be wrong (KAFKA-3160).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from quafka_proto.errors import Malformed
 from quafka_proto.message import Buffer
 
 DECOMPRESSED_LIMIT = 64 << 20
-"""The most that a batch may decompress to, where the caller does not say otherwise; bytes."""
+"""The default limit of a batch's decompressed size, in bytes."""
 
 
 class Codec(IntEnum):
@@ -43,11 +43,11 @@ class TooLarge(Malformed):
 
 
 def decompress(codec: int, data: Buffer, limit: int = DECOMPRESSED_LIMIT) -> Buffer:
-    """The decompressed data, at most `limit` bytes of it; with codec 0, `data` itself.
+    """The decompressed data, at most `limit` bytes; with codec 0, `data` itself.
 
     Raises:
-        TooLarge: there is more than `limit`.
-        Malformed: not data of this codec, cut short, or the codec is not known.
+        TooLarge: the data exceed `limit`.
+        Malformed: not data of this codec, cut short, or an unknown codec.
     """
     if codec == Codec.NONE:
         if len(data) > limit:
@@ -59,11 +59,11 @@ def decompress(codec: int, data: Buffer, limit: int = DECOMPRESSED_LIMIT) -> Buf
 
 
 def decompress_into(codec: int, data: Buffer, out: memoryview | bytearray) -> int:
-    """Decompress to the front of `out`; how many bytes that is. Behind them it may be changed, too.
+    """Decompress to the front of `out`. Returns the size; bytes after it may change, too.
 
     Raises:
-        TooLarge: it does not fit.
-        Malformed: not data of this codec, cut short, or the codec is not known.
+        TooLarge: the data do not fit.
+        Malformed: not data of this codec, cut short, or an unknown codec.
     """
     if codec == Codec.NONE:
         if len(data) > len(out):
@@ -83,10 +83,10 @@ def decompress_into(codec: int, data: Buffer, out: memoryview | bytearray) -> in
 
 
 def compress(codec: int, data: Buffer) -> bytes:
-    """The data compressed, as every client since the codec's introduction reads it.
+    """The compressed data, readable by every client since the introduction of the codec.
 
     Raises:
-        ValueError: the codec is not known.
+        ValueError: an unknown codec.
     """
     if codec == Codec.NONE:
         return bytes(data)
@@ -102,13 +102,13 @@ _READ_INTO: dict[int, Callable[[Any, Any], int]] = {
     Codec.LZ4: cramjam.lz4.decompress_into,
     Codec.ZSTD: cramjam.zstd.decompress_into,
 }
-_FULL = "failed to write whole buffer"  # what the library says when the output does not fit
+_FULL = "failed to write whole buffer"  # the library's error if the output does not fit
 _FIRST_SIZE = 16 << 10
 _USUAL_RATIO = 8
 
 
 def _stream(codec: int, data: Buffer, limit: int) -> Buffer:
-    """Most data fits the first buffer; what does not is read again into one of eight times that."""
+    """Decompress into a buffer, which grows eightfold while the data do not fit."""
     size = min(limit, max(_FIRST_SIZE, _USUAL_RATIO * len(data)))
     while True:
         out = bytearray(size)
@@ -118,7 +118,7 @@ def _stream(codec: int, data: Buffer, limit: int) -> Buffer:
         except TooLarge:
             if size >= limit:
                 raise
-        del out  # before the next is allocated
+        del out  # before the next allocation
         size = min(limit, _USUAL_RATIO * size)
 
 
@@ -160,7 +160,7 @@ def _snappy_into(blocks: list[tuple[memoryview, int]], out: memoryview) -> int:
 
 
 def _snappy_blocks(data: memoryview) -> list[tuple[memoryview, int]]:
-    """Each block, and the size that it claims and can hold."""
+    """Each block and its claimed size, which it can hold."""
     if bytes(data[:8]) != _XERIAL_MAGIC:
         return [(data, _claimed(data))]
     if len(data) < _XERIAL.size:
@@ -205,11 +205,10 @@ _LZ4_HAS_SIZE, _LZ4_HAS_DICTIONARY = 0x08, 0x01
 
 
 def mend_lz4(data: Buffer) -> bytes:
-    """The frame with the header checksum that its header should have.
+    """The frame with a correct header checksum. Data that are no frame are returned unchanged.
 
-    Kafka's Java client computed it over the magic number too, until message format 1
-    (KAFKA-3160); its value says nothing in message sets of magic 0. What is no frame stays as it
-    is.
+    Kafka's Java client computed the checksum over the magic number, too, until message format 1
+    (KAFKA-3160): in message sets of magic 0 its value is meaningless.
     """
     mended = bytearray(data)
     if len(mended) < 7 or not mended.startswith(_LZ4_MAGIC):
@@ -222,7 +221,7 @@ def mend_lz4(data: Buffer) -> bytes:
 
 
 def _xxh32(data: bytes) -> int:
-    """xxHash32 with seed 0 of fewer than 16 bytes, as a frame's descriptor is."""
+    """xxHash32 with seed 0 of fewer than 16 bytes, such as a frame's descriptor."""
     prime1, prime2, prime3 = 0x9E3779B1, 0x85EBCA77, 0xC2B2AE3D
     prime4, prime5 = 0x27D4EB2F, 0x165667B1
     words = len(data) // 4
@@ -248,7 +247,7 @@ def _write_lz4(data: Buffer) -> bytes:
     return bytes(writer.finish())
 
 
-# Levels as Kafka's producers have them by default.
+# The default levels of Kafka's producers.
 _COMPRESS: dict[int, Callable[[Buffer], bytes]] = {
     Codec.GZIP: lambda data: bytes(cramjam.gzip.compress(data, 6)),
     Codec.SNAPPY: _write_snappy,

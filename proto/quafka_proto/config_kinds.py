@@ -1,4 +1,4 @@
-"""The numbers in Kafka's requests and answers about configs."""
+"""The numeric codes in Kafka's requests and responses about configs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import IntEnum
 
 
 class ResourceType(IntEnum):
-    """What has configs (ConfigResource.Type)."""
+    """The kinds of resources with configs (ConfigResource.Type)."""
 
     TOPIC = 2
     BROKER = 4
@@ -16,7 +16,7 @@ class ResourceType(IntEnum):
 
 
 class ConfigSource(IntEnum):
-    """Where a value comes from (DescribeConfigsResponse.ConfigSource)."""
+    """The source of a config's value (DescribeConfigsResponse.ConfigSource)."""
 
     DYNAMIC_TOPIC = 1
     DYNAMIC_BROKER = 2
@@ -27,7 +27,7 @@ class ConfigSource(IntEnum):
 
 
 class ConfigType(IntEnum):
-    """What a value is (DescribeConfigsResponse.ConfigType)."""
+    """The type of a config's value (DescribeConfigsResponse.ConfigType)."""
 
     BOOLEAN = 1
     STRING = 2
@@ -38,7 +38,7 @@ class ConfigType(IntEnum):
 
 
 class ConfigOperation(IntEnum):
-    """What IncrementalAlterConfigs does (AlterConfigOp.OpType)."""
+    """The operations of IncrementalAlterConfigs (AlterConfigOp.OpType)."""
 
     SET = 0
     DELETE = 1

@@ -1,8 +1,8 @@
-"""What the members of a group of protocol type "consumer" say: what they want, and are to have.
+"""The metadata and assignments of members of groups of protocol type "consumer".
 
-version   int16; later ones add fields behind these
-topics    int32 count, each an int16 length and UTF-8, and in an assignment, which the group's
-          leader makes, an int32 count of int32 partitions
+version   int16; later versions add fields at the end
+topics    int32 count; each has an int16 length and UTF-8 and, in an assignment, which the group's
+          leader computes, an int32 count of int32 partitions
 ...
 """
 
@@ -20,7 +20,7 @@ def subscribed_topics(metadata: bytes) -> set[str]:
     """The topics that a member is subscribed to.
 
     Raises:
-        Malformed: this is not such metadata.
+        Malformed: not such metadata.
     """
     found: set[str] = set()
     try:
@@ -34,10 +34,10 @@ def subscribed_topics(metadata: bytes) -> set[str]:
 
 
 def assigned_partitions(assignment: bytes) -> dict[str, list[int]]:
-    """The partitions by topic. An empty assignment is one of nothing.
+    """The assigned partitions by topic. An empty assignment has none.
 
     Raises:
-        Malformed: it is not such an assignment.
+        Malformed: not such an assignment.
     """
     if not assignment:
         return {}
@@ -63,7 +63,7 @@ def _count(data: bytes, at: int) -> int:
 
 
 def _name(data: bytes, at: int) -> tuple[str, int]:
-    """A topic's name, and where it ends. It never leads back, to be read again and again."""
+    """A topic's name, and the position after it, which is always greater than `at`."""
     length: int = struct.unpack_from(">h", data, at)[0]
     end = at + 2 + length
     if length < 0 or end > len(data):

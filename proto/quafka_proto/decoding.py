@@ -1,8 +1,8 @@
-"""Compiles one struct's description, for one version, into a function that reads it.
+"""Compiles a struct's description, for one version, into a function that reads the struct.
 
-Whatever the bytes are, a compiled function gives a struct, or raises Malformed or one of
-`GARBLED`: counts are checked against the bytes that remain and against the items left before
-anything is allocated, strings and bytes against the frame.
+For any bytes, a compiled function returns a struct, or raises Malformed or one of `GARBLED`. Before
+it allocates, it checks counts against the remaining bytes and items, and lengths of strings and
+bytes against the frame.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from functools import cache
 from typing import Any, cast
 
 from quafka_proto.errors import Malformed
+from quafka_proto.function_source import FIXED, Source, is_fixed
 from quafka_proto.message import Field, Struct
 from quafka_proto.primitives import STRING_LIMIT, TAGGED_LIMIT, read_uvarint, skip_tagged
-from quafka_proto.source import FIXED, Source, is_fixed
 
 Decoder = Callable[[bytes, int, int, "list[int]"], "tuple[Any, int]"]
-"""(frame, position, end, items left) -> (struct, position behind it)."""
+"""(frame, position, end, items left) -> (struct, position after it)."""
 GARBLED = (IndexError, struct.error, UnicodeDecodeError)
-"""What a compiled function raises, besides Malformed, where the bytes end early or are not text."""
+"""Raised by a compiled function, besides Malformed, if bytes end early or are not UTF-8."""
 
 
 @cache
@@ -61,7 +61,7 @@ _SLICES = {
 
 
 class DecoderSource(Source):
-    """The source of a function that reads a struct at once."""
+    """The source of a function that reads a struct in one step."""
 
     def compile(self) -> Decoder:
         for run in self.runs():
@@ -96,7 +96,7 @@ class DecoderSource(Source):
         self.emit(f"at += {form.size}")
 
     def _length(self, local: str, name: str, field: Field) -> None:
-        """Read a length or count into `n`; null is -1, and checked."""
+        """Read a length or count into `n`; -1 is null, which is checked."""
         text = field.kind == "string"
         if self.flexible:
             self.emit("n = data[at] - 1")
@@ -119,7 +119,7 @@ class DecoderSource(Source):
             self.emit(f"    raise _null({name!r})")
 
     def _variable(self, local: str, name: str, field: Field) -> None:
-        """Read a value that is not of fixed width into the variable `local`."""
+        """Read a value of variable width into the variable `local`."""
         if field.kind == "struct":
             self._struct(local, field)
             return
@@ -146,7 +146,7 @@ class DecoderSource(Source):
         if self.version not in field.nullable:
             self.emit(read)
             return
-        # A byte says whether the struct follows: negative where it is null.
+        # A byte before the struct: negative if the struct is null.
         self.emit("at += 1")
         self.emit("if data[at - 1] > 127:")
         self.emit(f"    {local} = None")
@@ -173,12 +173,12 @@ class DecoderSource(Source):
 
     def fixed_items(self, local: str, kind: str, size: int) -> None:
         """Read `n` values of fixed width into the list `local`."""
-        # ">5i", not ">iiiii": struct keeps a row per letter, and keeps the format.
+        # ">5i", not ">iiiii": struct allocates per letter, and caches the format.
         self.emit(f"{local} = list(_unpack_from(f'>{{n}}{kind}', data, at))")
         self.emit(f"at += n * {size}")
 
     def item_done(self) -> None:
-        """One more item of an array has been read, that with the index `number`."""
+        """Called after each item of an array; its index is `number`."""
 
     def _tagged_fields(self) -> None:
         if not self.tagged:
@@ -216,7 +216,7 @@ class DecoderSource(Source):
 
 
 def _smallest(item: Field, version: int, flexible: bool) -> int:
-    """The fewest bytes one array item can take; at least 1."""
+    """The least size of an array's item in bytes; at least 1."""
     if is_fixed(item):
         return FIXED[item.kind]
     if version in item.nullable and item.kind == "struct":

@@ -1,4 +1,4 @@
-"""Compiles one struct's description, for one version, into a function that writes it."""
+"""Compiles a struct's description, for one version, into a function that writes the struct."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, cast
 
+from quafka_proto.function_source import Source, is_fixed
 from quafka_proto.message import Buffer, Encoded, Field, Struct
 from quafka_proto.primitives import STRING_LIMIT, write_uvarint
-from quafka_proto.source import Source, is_fixed
 
 Encoder = Callable[[Any, bytearray, "list[Buffer]"], bytearray]
-"""(struct, tail, buffers) -> tail: what goes behind `buffers`, once nothing more follows."""
+"""(struct, tail, buffers) -> tail: the last bytes, which the caller appends to `buffers`."""
 
 
-_TOLD = "error_message"
+_ERROR_MESSAGE = "error_message"
 
 
 @cache
@@ -29,14 +29,14 @@ def _long_string(size: int) -> ValueError:
 
 
 def _short(message: bytes) -> bytes:
-    """What people are told repeats what they sent, and may so become too long to be told."""
+    """An error message within the limit of a string: it may quote the request at any length."""
     if len(message) <= STRING_LIMIT:
         return message
     return message[:STRING_LIMIT].decode(errors="ignore").encode()
 
 
 def _refer(encoded: Encoded, tail: bytearray, buffers: list[Buffer]) -> bytearray:
-    """Put encoded items behind the tail: small ones as a copy, others by reference."""
+    """Append encoded items: small ones as a copy, others by reference."""
     if sum(map(len, encoded.buffers)) < _COPIED:
         for piece in encoded.buffers:
             tail += piece
@@ -118,7 +118,7 @@ class _EncoderSource(Source):
             self._struct("v", field)
         elif field.kind in ("string", "bytes"):
             if field.kind == "string":
-                self.emit("v = _short(v.encode())" if name == _TOLD else "v = v.encode()")
+                self.emit("v = _short(v.encode())" if name == _ERROR_MESSAGE else "v = v.encode()")
             self._length("len(v)", wide=field.kind == "bytes")
             self.emit("tail += v")
         else:
@@ -179,7 +179,7 @@ class _EncoderSource(Source):
         self.emit("    tail += content")
 
     def _differs(self, value: str, field: Field) -> str:
-        """Whether it is not the field's default. A struct's few numbers are compared in place."""
+        """An expression for "not the default". A struct's few numbers are compared in place."""
         default = field.fresh_default()
         if isinstance(default, Struct):
             inner = cast("type[Struct]", field.element).FIELDS

@@ -1,4 +1,4 @@
-"""Kafka's error codes, and how this package says that bytes are not what they should be."""
+"""Kafka's error codes, and the exceptions of this package."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from enum import IntEnum
 
 
 class Malformed(ValueError):  # noqa: N818 - the field's own word
-    """Bytes that are not a message of the kind, version or length they claim to be."""
+    """Bytes that are not a message of the kind, version or length that they claim."""
 
 
 class UnsupportedVersion(ValueError):  # noqa: N818
-    """A request whose API, or its version, is not described here."""
+    """A request of an API, or of a version, without a schema."""
 
     def __init__(self, api_key: int, api_version: int, correlation_id: int) -> None:
         super().__init__(f"API key {api_key} version {api_version} is not known")
@@ -21,9 +21,11 @@ class UnsupportedVersion(ValueError):  # noqa: N818
 
 
 class BatchError(ValueError):
-    """A record batch that cannot be stored; `code` is what Kafka answers.
+    """A record batch that must not be stored.
 
-    `records`: index and message of the records that are to blame (KIP-467); mostly none is named.
+    Attributes:
+        code: Kafka's error code for it.
+        records: index and message of the invalid records (KIP-467), if they are known.
     """
 
     def __init__(
@@ -175,7 +177,7 @@ class ErrorCode(IntEnum):
 
     @classmethod
     def name_of(cls, code: int) -> str:
-        """The name of a code, also of one that is not known."""
+        """The name of a code; "error" and the number for an unknown code."""
         try:
             return cls(code).name
         except ValueError:
@@ -183,7 +185,7 @@ class ErrorCode(IntEnum):
 
     @property
     def retriable(self) -> bool:
-        """Whether Kafka's own clients try again after this error."""
+        """Whether Kafka's own clients retry after this error."""
         return self in _RETRIABLE
 
 

@@ -1,9 +1,9 @@
 """Request and response headers, and whole frames in both directions.
 
-A request's header is version 2 (with tagged fields) where its body is flexible, else version 1;
-in both, client_id is never a compact string. A response's header is version 1 where the body is
-flexible, else 0; ApiVersions responses always have version 0, so that a client can read them
-before it knows anything (KIP-511).
+A request's header has version 2 (with tagged fields) if the body is flexible, otherwise version 1;
+client_id is never a compact string. A response's header has version 1 if the body is flexible,
+otherwise 0. ApiVersions responses always have version 0, so that a client can read them before it
+knows the versions (KIP-511).
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ _API_VERSIONS_KEY = 18
 _FIXED = struct.Struct(">hhih")
 _CORRELATION = struct.Struct(">i")
 _MOST_TAGS = 100
-"""No header has a tagged field yet; more than this many are not skipped."""
+"""Tagged fields that are skipped at most: no header has one yet."""
 
 
 class RequestHeader(NamedTuple):
-    """What stands before every request body."""
+    """The header of a request."""
 
     api_key: int
     api_version: int
@@ -34,10 +34,10 @@ class RequestHeader(NamedTuple):
 
 
 def decode_request_header(data: bytes) -> tuple[RequestHeader, int]:
-    """The header of a request frame (without its length prefix), and where the body begins.
+    """The header of a request frame without its length prefix, and the position of the body.
 
     Raises:
-        UnsupportedVersion: no such API or version is described; where the header ends is unknown.
+        UnsupportedVersion: no schema for the API or version: the header's end is unknown.
         Malformed: cut short or garbled.
     """
     try:
@@ -60,14 +60,14 @@ def decode_request_header(data: bytes) -> tuple[RequestHeader, int]:
 
 
 def encode_response(correlation_id: int, response: Message, version: int) -> list[Buffer]:
-    """A whole response frame, its length prefix included. Record bytes by reference."""
+    """A whole response frame with its length prefix. Record bytes are passed by reference."""
     return frame_response(correlation_id, type(response), version, encode(response, version))
 
 
 def frame_response(
     correlation_id: int, response_type: type[Message], version: int, body: list[Buffer]
 ) -> list[Buffer]:
-    """The frame of a response that is encoded already. Does not change `body`."""
+    """The frame of an encoded response. Does not change `body`."""
     head = bytearray(4) + _CORRELATION.pack(correlation_id)
     if version in response_type.flexible and response_type.api_key != _API_VERSIONS_KEY:
         head.append(0)  # no tagged fields
@@ -77,7 +77,7 @@ def frame_response(
 def encode_request(
     correlation_id: int, client_id: str | None, request: Message, version: int
 ) -> list[Buffer]:
-    """A whole request frame, its length prefix included."""
+    """A whole request frame with its length prefix."""
     name = b"" if client_id is None else client_id.encode()
     length = -1 if client_id is None else len(name)
     head = bytearray(4) + _FIXED.pack(request.api_key, version, correlation_id, length) + name
@@ -89,7 +89,7 @@ def encode_request(
 def decode_response_header(
     response_type: type[Message], version: int, data: bytes
 ) -> tuple[int, int]:
-    """The correlation id of a response frame (without its length), and where the body begins.
+    """The correlation id of a response frame without its length prefix, and the body's position.
 
     Raises:
         Malformed: cut short.
@@ -105,7 +105,7 @@ def decode_response_header(
 
 
 def _framed(head: bytearray, body: list[Buffer]) -> list[Buffer]:
-    """Put the length in front. Small leading parts are joined, so that one write carries them."""
+    """Prepend the length. Small leading parts are joined, so that one write sends them."""
     first = body[0]
     head += first
     size = len(head) - 4 + sum(map(len, body[1:]))

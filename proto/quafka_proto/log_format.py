@@ -1,29 +1,29 @@
 """The bytes of the log on disk. The broker writes them; Spark and tools read them.
 
-All integers are big-endian. A reader refuses a version it does not know; a change of layout is a
-new version, and readers keep reading the old.
+All integers are big-endian. A reader refuses a version that it does not know. A change of layout is
+a new version; readers continue to read the old ones.
 
 Segment file `N.log` (N: twelve decimal digits):
 
     header, 32 bytes
         0   8 magic b"QUAFKLOG"
         8   1 version, 1
-        9   1 kind: 0 entries in append order, 1 rewritten: dead entries dropped, the others in
-              any order; then `durable position` means nothing, all of it was durable
+        9   1 kind: 0 entries in append order; 1 rewritten: without dead entries, the others in
+              any order, all durable: `durable position` has no meaning
        10   6 zero
        16   8 segment number
-       24   4 salt: any number, the same in both files of a segment
+       24   4 salt: a random number, the same in both files of a segment
        28   4 CRC-32C of bytes 0-27
     entries, each:
         0   2 marker, 0x5145
         2   1 version, 1
         3   1 flags, 0
         4   4 length of the record batch
-        8   4 CRC-32C, begun with the salt, of bytes 0-7, of bytes 12-67 and of the batch's
-              first 21 bytes
+        8   4 CRC-32C, initialised with the salt, of bytes 0-7, of bytes 12-67 and of the
+              batch's first 21 bytes
        12   8 global message id of the first record
        20   8 virtual offset of the first record
-       28   8 durable position: this file was known fsynced up to here when the entry was written
+       28   8 durable position: the file was fsynced up to here when the entry was written
        36  16 topic hash
        52   4 org id
        56   4 partition
@@ -31,12 +31,12 @@ Segment file `N.log` (N: twelve decimal digits):
        64   4 record count
        68     the record batch: 61-byte header and records, as produced
 
-The batch's own CRC-32C covers it from its 21st byte on, so every byte is under one checksum. The
-salt keeps a copy of an entry from passing for one: a record's value may hold any bytes, and
-recovery searches for entries behind a torn one.
+The batch's own CRC-32C covers the batch from byte 21 on, so a checksum covers every byte. The salt
+distinguishes an entry from a copy of one: a record's value may hold any bytes, and recovery
+searches for entries after a torn one.
 
-An entry whose batch has a record count of 0 stands for records that were lost to damage: its own
-record count, as the batch's last offset delta, says how many offsets and ids it covers.
+An entry whose batch has a record count of 0 stands for records that were lost to damage: the
+entry's record count and the batch's last offset delta give the number of its offsets and ids.
 
 Index file `N.oidx`: the same 32-byte header with magic b"QUAFKIDX", then one row per entry, in the
 order of global ids:
@@ -54,9 +54,9 @@ order of global ids:
        72   4 record count
        76   4 length of the record batch
        80   2 producer epoch
-       82   2 flags: 1 the entry was found damaged
-       84   4 leader epoch of the record batch; zero in rows from before there were any, and right:
-              all batches had epoch 0 then
+       82   2 flags: 1 the entry is damaged
+       84   4 leader epoch of the record batch; older rows have zero, which is correct: all batches
+              had epoch 0 then
        88   4 zero
        92   4 CRC-32C of bytes 0-91
 """
@@ -80,11 +80,11 @@ VERSION = 1
 LOG_MAGIC = b"QUAFKLOG"
 INDEX_MAGIC = b"QUAFKIDX"
 ENTRY_START = b"\x51\x45\x01\x00"
-"""How every entry begins: marker, version, flags."""
+"""The first bytes of every entry: marker, version, flags."""
 APPENDED, REWRITTEN = 0, 1
-"""Kinds of segments."""
+"""The kinds of segments."""
 ROW_DAMAGED = 1
-"""Flag of an index row."""
+"""A flag of an index row."""
 
 _FILE_HEADER = Layout(
     magic="8s", version="B", kind="B", unused="6x", number="Q", salt="I", crc="I"
@@ -123,11 +123,11 @@ FILE_HEADER_SIZE = _FILE_HEADER.size
 ENTRY_HEADER_SIZE = _ENTRY_HEAD.size + _ENTRY_BODY.size
 INDEX_ROW_SIZE = INDEX_ROW.size
 ROW_CRC_AT = INDEX_ROW.offset("crc")
-"""Where in an index row its CRC is: it covers the bytes before."""
+"""The position of an index row's CRC, which covers the bytes before it."""
 CHECKED_SIZE = ENTRY_HEADER_SIZE + PATCHED_SIZE
-"""The leading bytes of an entry that are under its own CRC."""
+"""The leading bytes of an entry, which its own CRC covers."""
 ENTRY_EPOCH_AT = ENTRY_HEADER_SIZE + BATCH_HEADER.offset("leader_epoch")
-"""Where in an entry the leader epoch of its record batch is."""
+"""The position in an entry of its record batch's leader epoch."""
 
 _CRC = struct.Struct(">I")
 _FILE_FACTS = _FILE_HEADER.before("crc")
@@ -140,14 +140,14 @@ _ROW = INDEX_ROW.before("crc")
 
 
 class FileHeader(NamedTuple):
-    """What the header of a log or index file says."""
+    """The variable fields of a log or index file's header."""
 
     salt: int
     kind: int
 
 
 class Entry(NamedTuple):
-    """An entry's header; `length` is that of the record batch behind it."""
+    """An entry's header; `length` is the size of its record batch."""
 
     length: int
     global_id: int
@@ -166,7 +166,7 @@ class Entry(NamedTuple):
 
 
 class IndexRow(NamedTuple):
-    """One entry, as the index has it."""
+    """The index row of an entry."""
 
     global_id: int
     base_offset: int
@@ -186,7 +186,7 @@ class IndexRow(NamedTuple):
 
     @property
     def end(self) -> int:
-        """The position behind the entry."""
+        """The position after the entry."""
         return self.position + ENTRY_HEADER_SIZE + self.length
 
 
@@ -197,10 +197,11 @@ def encode_file_header(magic: bytes, number: int, salt: int, kind: int = APPENDE
 
 
 def check_file_header(data: bytes, magic: bytes, number: int) -> FileHeader:
-    """A verified file header. Refuses a file that is not the one it should be.
+    """Verify the header of a file.
 
     Raises:
-        Malformed: cut short, damaged, another kind of file or segment, another segment or version.
+        Malformed: cut short, damaged, of another kind of file or segment, of another segment or
+            version.
     """
     if len(data) < FILE_HEADER_SIZE:
         raise Malformed("the file header is cut short")
@@ -232,7 +233,7 @@ def encode_entry_header(
     generation: int,
     record_count: int,
 ) -> bytes:
-    """The header for a batch of `length` bytes that begins with the 21 `patched` ones."""
+    """The header for a batch of `length` bytes; `patched` are its first 21 bytes."""
     body = _BODY.pack(
         global_id, base_offset, durable_position, topic_hash, org_id, partition, generation,
         record_count,
@@ -245,7 +246,7 @@ def encode_entry_header(
 def encode_copied_header(
     row: IndexRow, patched: bytes | bytearray | memoryview, salt: int
 ) -> bytes:
-    """The header of an entry in another file: as its row says, and durable as a whole."""
+    """The header of an entry that is copied to a rewritten file, from its index row."""
     return encode_entry_header(
         patched,
         salt=salt,
@@ -262,10 +263,10 @@ def encode_copied_header(
 
 
 def check_entry_header(data: bytes | memoryview, at: int, salt: int) -> Entry:
-    """An entry whose header, and the first 21 bytes of whose batch, are verified.
+    """Verify the header of an entry and the first 21 bytes of its batch.
 
     Raises:
-        Malformed: cut short, no entry begins here, or the checksum does not match.
+        Malformed: cut short, not the start of an entry, or another checksum.
     """
     if len(data) - at < ENTRY_HEADER_SIZE + BATCH_HEADER_SIZE:
         raise Malformed("an entry header is cut short")
@@ -280,10 +281,10 @@ def check_entry_header(data: bytes | memoryview, at: int, salt: int) -> Entry:
 
 
 def check_entry(data: bytes | memoryview, at: int, salt: int) -> Entry:
-    """An entry whose every byte is verified.
+    """Verify every byte of an entry.
 
     Raises:
-        Malformed: cut short, or a checksum does not match.
+        Malformed: cut short, or another checksum.
     """
     entry = check_entry_header(data, at, salt)
     start = at + ENTRY_HEADER_SIZE
@@ -291,7 +292,7 @@ def check_entry(data: bytes | memoryview, at: int, salt: int) -> Entry:
         raise Malformed("an entry is cut short")
     batch = data[start : start + entry.length]
     header = read_header(batch)
-    # A producer's batch is dense; one that stands for lost records has offsets only.
+    # A producer's batch is dense; a batch for lost records has offsets only.
     if header.length != entry.length or header.last_offset_delta + 1 != entry.record_count:
         raise Malformed("an entry and its record batch differ")
     if header.crc != crc32c(batch[PATCHED_SIZE:]):
@@ -300,7 +301,7 @@ def check_entry(data: bytes | memoryview, at: int, salt: int) -> Entry:
 
 
 def row_of(entry: Entry, position: int, batch: bytes | bytearray | memoryview) -> IndexRow:
-    """The index row of an entry at `position`, from its header and its batch's header."""
+    """The index row of an entry at `position`, from the headers of the entry and its batch."""
     header = read_header(batch)
     return IndexRow(
         entry.global_id,
@@ -322,16 +323,16 @@ def row_of(entry: Entry, position: int, batch: bytes | bytearray | memoryview) -
 
 
 def encode_row(row: IndexRow) -> bytes:
-    """96 bytes."""
+    """The row's 96 bytes."""
     body = _ROW.pack(*row)
     return body + _CRC.pack(crc32c(body))
 
 
 def decode_row(data: bytes | bytearray | memoryview, at: int = 0) -> IndexRow:
-    """Read a row.
+    """Verify and read a row.
 
     Raises:
-        Malformed: cut short, or it does not match its CRC.
+        Malformed: cut short, or another CRC.
     """
     if len(data) - at < INDEX_ROW_SIZE:
         raise Malformed("an index row is cut short")

@@ -1,4 +1,4 @@
-"""How a Kafka message is described: typed, slotted classes, declared once.
+"""Descriptions of Kafka's messages: typed, slotted classes, each declared once.
 
     class FetchPartition(Struct):
         partition: int = int32()
@@ -7,10 +7,10 @@
     class FetchRequest(Request, key=1, versions="4-18", flexible="12+"):
         topics: list[FetchTopic] = array(FetchTopic)
 
-A field that a version does not have keeps its default when decoded and is left out when encoded.
-Version ranges are written as in Kafka's protocol documents: "3", "0-4", "12+". A `tag` makes a
-tagged field (KIP-482) in the flexible versions of its range. `nullable` is the range in which
-null may be sent. `quafka_proto.codec` turns a description into functions.
+In a version without a field, decoding sets the field's default and encoding leaves it out. Version
+ranges are written as in Kafka's protocol documents: "3", "0-4", "12+". A field with a `tag` is a
+tagged field (KIP-482) in the flexible versions of its range. `nullable` is the range of versions in
+which the value may be null. `quafka_proto.codec` compiles descriptions into functions.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ class Field:
     Attributes:
         kind: a fixed-width struct code such as "i", or "string", "bytes", "records", "array",
             "struct".
-        tag: the field's tag where it is a tagged field, else None.
+        tag: the tag of a tagged field, otherwise None.
         element: of an array: the item's Field; of a struct: the Struct class.
-        secret: whether the value is left out of reprs, and so of logs.
+        secret: whether reprs, and so logs, omit the value.
     """
 
     kind: str
@@ -70,7 +70,7 @@ class Field:
     secret: bool = False
 
     def fresh_default(self) -> Any:
-        """The default; a new object where it is mutable."""
+        """The default; a new object if it is mutable."""
         if self.default is not _UNSET:
             return self.default
         return [] if self.kind == "array" else self.element()
@@ -132,7 +132,7 @@ def float64(versions: str | None = None, *, default: float = 0.0, tag: int | Non
 
 
 def uuid(versions: str | None = None, *, tag: int | None = None) -> Any:
-    """UUID, as its 16 bytes; all zeros stands for none."""
+    """UUID, as its 16 bytes; all zeros: none."""
     return _field("16s", versions, bytes(16), tag=tag)
 
 
@@ -176,7 +176,7 @@ def struct(
     nullable: str | None = None,
     tag: int | None = None,
 ) -> Any:
-    """A nested struct; where it may be null, `default=None` makes that its default."""
+    """A nested struct. If it is nullable, `default=None` makes null its default."""
     return _field("struct", versions, default, nullable, tag, element)
 
 
@@ -188,14 +188,14 @@ def array(
     nullable: str | None = None,
     tag: int | None = None,
 ) -> Any:
-    """ARRAY of a Struct class, or of what a field function such as `int32()` gives."""
+    """ARRAY of a Struct class, or of a field such as `int32()`."""
     item = element if isinstance(element, Field) else struct(element)
     return _field("array", versions, default, nullable, tag, item)
 
 
 @dataclass_transform()
 class _Description(type):
-    """Makes slotted classes out of field descriptions."""
+    """Creates slotted classes from field descriptions."""
 
     def __new__(
         cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **options: Any
@@ -214,7 +214,7 @@ class _Description(type):
 
 
 def _make_init_on_first_use(self: Struct, *args: Any, **named: Any) -> None:
-    """Stands for a class's own `__init__` until then: compiling them all delays every start."""
+    """Replaced by the class's own `__init__` on first use: compiling all delays every start."""
     for owner in type(self).__mro__:
         if owner.__dict__.get("__init__") is _make_init_on_first_use:
             owner.__init__ = _make_init(owner.FIELDS)  # type: ignore[attr-defined, misc]
@@ -223,7 +223,7 @@ def _make_init_on_first_use(self: Struct, *args: Any, **named: Any) -> None:
 
 
 def _make_init(fields: dict[str, Field]) -> Any:
-    """`__init__` that takes every field, by position in the order declared or by name."""
+    """An `__init__` with a parameter for every field, in the order of declaration."""
     scope: dict[str, Any] = {"_UNSET": _UNSET}
     parameters: list[str] = []
     lines: list[str] = []
@@ -237,15 +237,15 @@ def _make_init(fields: dict[str, Field]) -> Any:
         else:
             lines.append(f"    self.{name} = {name}")
     source = f"def __init__(self, {', '.join(parameters)}):\n" + "\n".join(lines)
-    exec(source, scope)  # noqa: S102 - the source is made of our own field names
+    exec(source, scope)  # noqa: S102 - the source has only our own field names
     return scope["__init__"]
 
 
 class Struct(metaclass=_Description):
-    """A part of a message. Equal where all fields are equal."""
+    """A part of a message. Two are equal if all fields are equal."""
 
     FIELDS: ClassVar[dict[str, Field]]
-    _values: ClassVar[Any] = staticmethod(type)  # without fields, equal where the type is
+    _values: ClassVar[Any] = staticmethod(type)  # without fields, structs of one type are equal
 
     def __init__(self, **fields: Any) -> None:
         if fields:
@@ -268,10 +268,10 @@ class Struct(metaclass=_Description):
 
 
 class Encoded:
-    """Stands for the items of an array of structs whose bytes are there already.
+    """The encoded items of an array of structs, in place of the array.
 
-    Only for encoding, and not in a tagged field. `count` items are in `buffers`, one behind the
-    other, as the message's version writes them.
+    Only for encoding, and not in a tagged field. `buffers` hold `count` items side by side, encoded
+    for the message's version.
     """
 
     __slots__ = ("buffers", "count")
@@ -283,7 +283,7 @@ class Encoded:
 
 @cache
 def lists_of_structs(kind: type[Struct]) -> tuple[tuple[str, type[Struct]], ...]:
-    """The fields that are lists of structs, and of which."""
+    """The fields that are lists of structs, with the class of their structs."""
     return tuple(
         (name, field.element.element)
         for name, field in kind.FIELDS.items()
@@ -292,7 +292,7 @@ def lists_of_structs(kind: type[Struct]) -> tuple[tuple[str, type[Struct]], ...]
 
 
 def _short(value: Any) -> str:
-    """Record bytes are named by their size: nobody reads a megabyte in a log line."""
+    """A repr that is short enough for a log line: long bytes are given by their size."""
     if type(value) in (bytes, bytearray, memoryview) and len(value) > 32:
         return f"<{len(value)} bytes>"
     if isinstance(value, list):
@@ -305,10 +305,10 @@ class Message(Struct):
 
     Attributes:
         api_key: the API key.
-        versions: the versions described.
+        versions: the described versions.
         flexible: the versions with compact types and tagged fields (KIP-482).
-        item_limit: the most array items and tagged fields that one decoded message may have in
-            all. An item can take three bytes of a frame and a hundred times that in memory.
+        item_limit: the greatest number of array items and tagged fields in a decoded message: an
+            item of three bytes in a frame can take a hundred times as much memory.
     """
 
     api_key: ClassVar[int]
@@ -322,7 +322,7 @@ class Message(Struct):
         super().__init_subclass__()
         taken = _TAKEN & cls.FIELDS.keys()
         if taken:
-            raise TypeError(f"{cls.__name__} may not have a field called {taken.pop()!r}")
+            raise TypeError(f"{cls.__name__} must not have a field called {taken.pop()!r}")
         if key is None:
             return
         cls.api_key = key
@@ -334,7 +334,7 @@ _TAKEN = {"api_key", "versions", "flexible", "item_limit"}
 
 
 class Request(Message):
-    """A request body. Every imported one is listed in `REQUESTS` by its API key."""
+    """A request body. `REQUESTS` lists all imported ones by API key."""
 
     item_limit = 250_000
 
@@ -347,7 +347,7 @@ class Request(Message):
 
 
 class Response(Message):
-    """A response body. Every imported one is listed in `RESPONSES` by its API key."""
+    """A response body. `RESPONSES` lists all imported ones by API key."""
 
     item_limit = 4_000_000
 

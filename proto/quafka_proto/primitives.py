@@ -1,6 +1,6 @@
-"""The variable-length values of the Kafka protocol: varints, and the tagged fields nobody knows.
+"""The variable-length values of the Kafka protocol: varints and unknown tagged fields.
 
-Every reader takes (frame, position) and gives (value, position behind it). Reading beyond the
+Every reader takes (frame, position) and returns (value, position after it). Reading beyond the
 frame raises IndexError, which the callers turn into Malformed for the whole message at once.
 """
 
@@ -9,11 +9,11 @@ from __future__ import annotations
 from quafka_proto.errors import Malformed
 
 STRING_LIMIT = 32767
-"""Kafka's limit for a string, in bytes; compact strings have it too."""
+"""Kafka's limit for a string, in bytes, which holds for compact strings, too."""
 
 TAGGED_LIMIT = 1_000
-"""Tagged fields of one struct. Kafka defines fewer than ten for any, and has no limit; they are
-read in one step."""
+"""The greatest number of tagged fields in a struct, which are read in one step. Kafka has no limit,
+and defines fewer than ten for any struct."""
 
 
 def read_uvarint(data: bytes, at: int) -> tuple[int, int]:
@@ -46,7 +46,7 @@ def write_uvarint(out: bytearray, value: int) -> None:
 
 
 def read_varint(data: bytes | bytearray | memoryview, at: int) -> tuple[int, int]:
-    """A zigzag varint of at most 64 bits, as records have them.
+    """A zigzag varint of at most 64 bits, as in records.
 
     Raises:
         Malformed: longer than ten bytes or above 64 bits.
@@ -78,7 +78,7 @@ def write_varint(out: bytearray, value: int) -> None:
 
 
 def skip_tagged(data: bytes, at: int, end: int, left: list[int]) -> int:
-    """Pass over tagged fields (KIP-482); gives the position behind them.
+    """Skip tagged fields (KIP-482). Returns the position after them.
 
     `left` holds how many items the frame may still have; each tagged field is one.
 

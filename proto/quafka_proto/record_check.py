@@ -1,13 +1,13 @@
-"""Whether the records of a batch are what its header says, as Kafka's LogValidator checks them.
+"""Checks the records of a batch against its header, as Kafka's LogValidator.
 
-Checked: the number of records, their lengths and those of keys, values and headers, offset deltas
-0, 1, 2, ..., timestamps of 64 bits, and that nothing follows the last record. As in Kafka, the
-unused attributes of a record may be anything, and header names need not be UTF-8.
+The checks: the number of records, the lengths of records, keys, values and headers, offset deltas
+0, 1, 2, ..., timestamps of 64 bits, and no bytes after the last record. As in Kafka, the unused
+attributes of a record may have any value, and header names need not be UTF-8.
 
-Few records are checked one by one. Of many, Python walks the lengths only; the other fields are
-read for thousands of records at once by numpy (`record_columns`), which is imported at the first
-such batch. What numpy finds wrong is checked again one by one, so there is one source of errors.
-Memory is bounded by the window of records that is checked at a time.
+Small batches are checked record by record. In large ones Python reads the lengths only, and numpy
+reads the other fields of thousands of records at once (`record_columns`, imported at the first
+large batch). Records that numpy rejects are checked again one by one, so that errors come from one
+place. The window of records that are checked at a time bounds the memory.
 """
 
 from __future__ import annotations
@@ -21,26 +21,24 @@ from quafka_proto.compression import DECOMPRESSED_LIMIT, TooLarge, decompress
 from quafka_proto.errors import BatchError, ErrorCode, Malformed
 from quafka_proto.message import Buffer
 from quafka_proto.primitives import read_varint
-from quafka_proto.records import BATCH_HEADER_SIZE, BatchHeader, read_header
+from quafka_proto.records import BATCH_HEADER_SIZE, LEAST_RECORD, BatchHeader, read_header
 
-LEAST_RECORD = 7
-"""Bytes of the smallest record: its length, and six fields of one byte."""
 FEW = 100
-"""Up to so many records are checked one by one: numpy's calls would cost more."""
+"""The greatest number of records that are checked one by one: numpy costs more for so few."""
 WINDOW = 4_096
-"""Records that are checked at a time; about half a millisecond."""
+"""Records that are checked at a time, in about half a millisecond."""
 _PAUSE_RECORDS, _PAUSE_HEADERS = 512, 2_048
 _TIMESTAMP_RANGE = 1 << 63
 _NO_TIMESTAMP = -1
-_ONE_BYTE = 64  # numbers below have a varint of one byte
+_ONE_BYTE = 64  # smaller numbers have a varint of one byte
 _NULL = 1  # a length of -1, as a varint
 
 Body = bytes | bytearray | memoryview
-"""Uncompressed records. Reading single bytes of a memoryview takes longer."""
+"""Uncompressed records. A memoryview is slower to read byte by byte."""
 
 
 class Times(NamedTuple):
-    """The least and the greatest timestamp of a batch's records; -1, none, counts as one."""
+    """The least and the greatest timestamp of a batch's records, including -1 for none."""
 
     oldest: int
     newest: int
@@ -56,11 +54,13 @@ class _Columns(Protocol):
 
 @dataclass(slots=True)
 class Effort:
-    """What a check may take before it raises TooLongError.
+    """The work that a check may do before it raises TooLongError.
 
-    `headers`: record headers that are left. `vectors`: whether numpy may be imported, for 150 ms.
-    `pause`: called after about half a millisecond of Python, for a thread that must let an event
-    loop have the interpreter: without it each of the loop's system calls would cost 5 ms.
+    Attributes:
+        headers: the record headers that it may still check.
+        vectors: whether it may import numpy, which takes 150 ms.
+        pause: called after about every half millisecond of Python. A thread releases the
+            interpreter there: otherwise each system call of the event loop would cost 5 ms.
     """
 
     headers: int = 1 << 62
@@ -69,7 +69,7 @@ class Effort:
 
 
 class TooLongError(Exception):
-    """The check would take longer than the caller allows."""
+    """The check would exceed its `Effort`."""
 
 
 _columns: _Columns | None = None
@@ -81,12 +81,12 @@ def vectors_loaded() -> bool:
 
 
 def check_records(batch: Buffer, limit: int = DECOMPRESSED_LIMIT) -> Times:
-    """Check all records of a batch, also a compressed one; its CRC is not checked.
+    """Check all records of a batch, which may be compressed, but not its CRC.
 
     Raises:
-        BatchError: as `check_body`; CORRUPT_MESSAGE where the batch is cut short, INVALID_RECORD
-            where it does not decompress, MESSAGE_TOO_LARGE where it decompresses to more than
-            `limit` bytes.
+        BatchError: as `check_body`; CORRUPT_MESSAGE if the batch is cut short, INVALID_RECORD if
+            it does not decompress, MESSAGE_TOO_LARGE if it decompresses to more than `limit`
+            bytes.
     """
     try:
         header = read_header(batch)
@@ -108,13 +108,13 @@ def check_records(batch: Buffer, limit: int = DECOMPRESSED_LIMIT) -> Times:
 def check_body(
     header: BatchHeader, data: Body, start: int, end: int, effort: Effort | None = None
 ) -> Times:
-    """Check the records in `data[start:end]`, uncompressed, of a batch with this header.
+    """Check the uncompressed records in `data[start:end]` of a batch with this header.
 
-    Whether the header's max timestamp is the newest is left to the caller: Kafka corrects it.
+    The caller compares the header's max timestamp with the newest: Kafka corrects it.
 
     Raises:
-        BatchError: INVALID_RECORD; INVALID_TIMESTAMP where one does not fit 64 bits.
-        TooLongError: not within this effort.
+        BatchError: INVALID_RECORD; INVALID_TIMESTAMP if a timestamp does not fit 64 bits.
+        TooLongError: the check exceeds the effort.
     """
     count = header.record_count
     if not 0 < count * LEAST_RECORD <= end - start:
@@ -132,9 +132,9 @@ def check_body(
 def out_of_range(
     header: BatchHeader, data: Body, start: int, oldest: int, newest: int
 ) -> Iterator[tuple[int, int]]:
-    """The index and timestamp of each record that has one outside the range.
+    """The index and timestamp of each record with a timestamp outside the range.
 
-    The records have been checked.
+    The records must have been checked.
     """
     at = start
     for index in range(header.record_count):
@@ -147,7 +147,7 @@ def out_of_range(
 
 
 class _Check:
-    """One batch's records, and the least and greatest timestamp delta so far."""
+    """The check of one batch, with the least and greatest timestamp delta so far."""
 
     def __init__(self, data: Body, end: int, effort: Effort) -> None:
         self.oldest, self.newest = _TIMESTAMP_RANGE, -_TIMESTAMP_RANGE
@@ -156,7 +156,7 @@ class _Check:
         self._effort = effort
 
     def by_windows(self, at: int, count: int) -> int:
-        """Check all records; returns the position behind them."""
+        """Check all records. Returns the position after them."""
         columns = self._load()
         for first in range(0, count, WINDOW):
             self._pause()
@@ -165,7 +165,7 @@ class _Check:
             found = None
             if len(starts) == some and stop <= self._end:
                 found = columns.check(self._data, starts, stop, first, self._end)
-            if found is None:  # something is wrong, or takes a closer look
+            if found is None:  # a record is wrong, or needs the check of single records
                 at = self.one_by_one(at, first, some)
                 continue
             self.oldest, self.newest = min(self.oldest, found[0]), max(self.newest, found[1])
@@ -177,7 +177,7 @@ class _Check:
             self._effort.pause()
 
     def _load(self) -> _Columns:
-        global _columns  # noqa: PLW0603 - an import that costs 150 ms and 11 MB is made once
+        global _columns  # noqa: PLW0603 - the import costs 150 ms and 11 MB, once
         if _columns is None:
             if not self._effort.vectors:
                 raise TooLongError
@@ -185,7 +185,7 @@ class _Check:
         return _columns
 
     def one_by_one(self, at: int, first: int, count: int) -> int:
-        """Check so many records; returns the position behind them.
+        """Check `count` records. Returns the position after them.
 
         Raises:
             BatchError: INVALID_RECORD, with the number of the record.
@@ -202,9 +202,9 @@ class _Check:
         return at
 
     def _one(self, at: int, expected: int) -> int:
-        """Check one record; returns the position behind it.
+        """Check one record. Returns the position after it.
 
-        Most fields have one byte, or two; those are read here, for a call would take longer.
+        Most fields have one or two bytes; reading them here is faster than a call.
         """
         data = self._data
         size = data[at]
@@ -216,7 +216,7 @@ class _Check:
         else:
             size, at = _long_size(data, at)
         end = at + (size >> 1)
-        timestamp = data[at + 1]  # behind the attributes, unused
+        timestamp = data[at + 1]  # after the unused attributes
         if timestamp < 0x80:
             timestamp = timestamp >> 1 ^ -(timestamp & 1)
             at += 2
@@ -256,8 +256,7 @@ class _Check:
 
 
 def _long_size(data: Body, at: int) -> tuple[int, int]:
-    """A record's length and the position behind it; the length is doubled, as varints of one and
-    two bytes have it."""
+    """A record's length, doubled like the raw varint, and the position after it."""
     size, at = read_varint(data, at)
     if size < 0:
         raise Malformed(f"a length of {size} bytes")
@@ -286,7 +285,7 @@ def _skip_bytes(data: Body, at: int) -> int:
 
 
 def _walk(data: Body, at: int, most: int) -> tuple[list[int], int]:
-    """Where so many records begin, as far as there are bytes; and the position behind them."""
+    """The starts of at most `most` records that the bytes hold, and the position after them."""
     starts: list[int] = []
     append = starts.append
     try:

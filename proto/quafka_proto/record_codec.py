@@ -1,4 +1,4 @@
-"""The records inside a record batch: built and iterated; `record_check` checks them.
+"""Builds record batches and iterates over their records; `record_check` checks records.
 
     attributes, unused             1 byte
     timestamp - base timestamp     varint
@@ -29,6 +29,7 @@ from quafka_proto.primitives import read_varint, write_varint
 from quafka_proto.records import (
     BATCH_HEADER_SIZE,
     CONTROL,
+    LEAST_RECORD,
     LOG_APPEND_TIME,
     TRANSACTIONAL,
     BatchHeader,
@@ -37,13 +38,14 @@ from quafka_proto.records import (
 )
 
 _TIMESTAMP_RANGE = 1 << 63
-_LEAST_RECORD = 7  # its length, and six fields of one byte
 _GARBLED = (IndexError,)
 
 
 class Record(NamedTuple):
-    """One record. Key and value may be null; header values too. Names of headers may repeat; one
-    that is not UTF-8 has replacement characters, as Java's clients read it."""
+    """One record. Key, value and header values may be null; header names may repeat.
+
+    A header name that is not UTF-8 has replacement characters, as in Java's clients.
+    """
 
     offset: int
     timestamp: int
@@ -69,11 +71,11 @@ def build_batch(
     producer_epoch: int = -1,
     base_sequence: int = -1,
 ) -> bytearray:
-    """A batch of at least one record, whose offsets are those from `base_offset` on.
+    """A batch of at least one record, with the offsets from `base_offset` on.
 
-    A record's own `offset` is only looked at with `keep_offsets`: then they ascend from
-    `base_offset`, and may leave some out, as after compaction. With `append_time` the batch says
-    that this is every record's time, as a broker does under LogAppendTime.
+    With `keep_offsets` the records keep their own offsets, which must ascend from `base_offset` and
+    may have gaps, as after compaction. `append_time` is the time of every record, as a broker sets
+    it under LogAppendTime.
     """
     body = bytearray()
     count, delta, first, newest = 0, -1, 0, 0
@@ -132,13 +134,13 @@ def _write_bytes(out: bytearray, value: bytes | None) -> None:
 
 
 def iter_records(batch: Buffer, limit: int = DECOMPRESSED_LIMIT) -> Iterator[Record]:
-    """The records of one batch, also a compressed one. Its CRC is not checked.
+    """The records of one batch, which may be compressed. The CRC is not checked.
 
     In a batch with LogAppendTime every record has the batch's max timestamp. At most `limit` bytes
-    are decompressed; while they are, twice as much may be in use.
+    are decompressed, in up to twice as much memory.
 
     Raises:
-        TooLarge: the records are more than `limit` bytes.
+        TooLarge: the records exceed `limit` bytes.
         Malformed: cut short, garbled, or the records are not what the header says.
     """
     header = read_header(batch)
@@ -146,18 +148,18 @@ def iter_records(batch: Buffer, limit: int = DECOMPRESSED_LIMIT) -> Iterator[Rec
 
 
 def _body(batch: Buffer, header: BatchHeader, limit: int) -> bytes:
-    """The uncompressed records of a batch whose header is this."""
+    """The uncompressed records of a batch with this header."""
     if not BATCH_HEADER_SIZE <= header.length <= len(batch):
         raise Malformed(f"a batch of {len(batch)} bytes claims {header.length}")
     packed = memoryview(batch)[BATCH_HEADER_SIZE : header.length]
     data = bytes(decompress(header.codec, packed, limit))
-    if not 0 <= header.record_count * _LEAST_RECORD <= len(data):
+    if not 0 <= header.record_count * LEAST_RECORD <= len(data):
         raise Malformed(f"{len(data)} bytes are not {header.record_count} records")
     return data
 
 
 def _decoded(header: BatchHeader, data: bytes) -> Iterator[Record]:
-    """Fields are read where their lengths lead; that all of it fits shows at the record's end."""
+    """Read fields at the positions that their lengths give; a record's end shows if they fit."""
     base_offset, base_timestamp = header.base_offset, header.base_timestamp
     last = header.last_offset_delta
     append_time = header.max_timestamp if header.attributes & LOG_APPEND_TIME else None
@@ -225,15 +227,17 @@ _HEADERS_LIMIT = 16 << 10
 
 
 def first_headers(batch: Buffer) -> list[tuple[str, bytes | None]]:
-    """The headers of a batch's first record; none where it would have to be decompressed for them,
-    or where there is no such record. Nothing else of the batch is looked at."""
+    """The headers of a batch's first record, without a look at the rest of the batch.
+
+    None if the batch is compressed or has no such record.
+    """
     view = memoryview(batch)
     try:
         if read_header(view).codec:
             return []
         size, at = read_varint(view, BATCH_HEADER_SIZE)
         end = at + size
-        _, at = read_varint(view, at + 1)  # the time, behind the attributes
+        _, at = read_varint(view, at + 1)  # the timestamp, after the attributes
         _, at = read_varint(view, at)
         at = _skip_bytes(view, _skip_bytes(view, at))
         if not view[at] or end > len(view) or end - at > _HEADERS_LIMIT:
@@ -254,14 +258,14 @@ def _skip_bytes(data: memoryview, at: int) -> int:
 
 
 class MarkerType(IntEnum):
-    """How a transaction ended."""
+    """The two outcomes of a transaction."""
 
     ABORT = 0
     COMMIT = 1
 
 
 class Marker(NamedTuple):
-    """What a transaction coordinator writes at a transaction's end, into every partition of it."""
+    """The record with which a transaction coordinator ends a transaction in a partition."""
 
     type: MarkerType
     coordinator_epoch: int
@@ -288,9 +292,9 @@ def build_marker(
 
 
 def read_marker(record: Record) -> Marker | None:
-    """What a record of a control batch says; None: it is not about a transaction.
+    """The marker in a record of a control batch; None: the record is not about a transaction.
 
-    Later versions only add to what version 0 has (KIP-98).
+    Later versions only add fields to version 0 (KIP-98).
 
     Raises:
         Malformed: cut short, or of a version below 0.

@@ -1,7 +1,7 @@
-"""The fields of many records at once, in numpy; see `record_check`, which imports this when needed.
+"""Reads the fields of many records at once, in numpy. `record_check` imports this when needed.
 
-The positions that garbled lengths lead to may lie anywhere in the data: reading there gives some
-byte, and nothing is believed that does not fit its record.
+Garbled lengths may lead to any position in the data: reading there returns some byte, and fields
+that do not fit their record are rejected.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from quafka_proto.varints import Bytes, Flags, Longs, read_varints
 
 _MOST_HEADERS = 16
 _FEWEST_LANES = 64
-"""Below so many records side by side a step of numpy costs more than a loop over them."""
+"""For fewer records side by side, a step of numpy costs more than a loop over them."""
 
 
 def check(
     data: bytes | bytearray | memoryview, starts: list[int], end: int, first: int, stop: int
 ) -> tuple[int, int] | None:
-    """The least and the greatest timestamp delta of records that are what they say.
+    """The least and the greatest timestamp delta of valid records.
 
-    The records begin at `starts`, end at `end`, and have the offset deltas from `first` on. None:
-    one of them is not right, or has so many headers that it is to be looked at by itself.
+    The records begin at `starts`, end at `end`, and have the offset deltas from `first` on. None: a
+    record is invalid, or has so many headers that it must be checked by itself.
     """
     view = np.frombuffer(data, np.uint8, count=stop)
     begins = np.array(starts, np.int64)
@@ -30,7 +30,7 @@ def check(
     ends[-1] = end
     size, at = read_varints(view, begins)
     good: Flags = at + size == ends
-    timestamp, at = read_varints(view, at + 1)  # behind the attributes, unused
+    timestamp, at = read_varints(view, at + 1)  # after the unused attributes
     delta, at = read_varints(view, at)
     good &= delta == np.arange(first, first + len(begins))
     for _ in range(2):  # key and value
@@ -48,7 +48,7 @@ def check(
 
 
 def _headers_fit(data: Bytes, counts: Longs, at: Longs, ends: Longs) -> bool:
-    """Whether all headers end where their records do, one more of each record at every step."""
+    """Whether all headers end with their records. A step reads one more header of each record."""
     with_some = np.flatnonzero(counts)
     if int(counts.min()) < 0 or int(counts.max()) > _MOST_HEADERS:
         return False

@@ -1,13 +1,13 @@
-"""Record batches, format version 2: the unit that is produced, stored and fetched.
+"""Record batches, format version 2: the unit of producing, storing and fetching.
 
-A batch's header, 61 bytes, big-endian:
+The header of a batch, 61 bytes, big-endian:
 
     offset size field
          0    8 base offset                 (patched by the broker; outside the CRC)
-         8    4 length of all that follows this field
+         8    4 length of everything after this field
         12    4 partition leader epoch      (patched by the broker; outside the CRC)
         16    1 magic, 2
-        17    4 CRC-32C of all that follows this field
+        17    4 CRC-32C of everything after this field
         21    2 attributes: bits 0-2 compression, 3 timestamp type, 4 transactional, 5 control
         23    4 last offset delta
         27    8 base timestamp, ms
@@ -48,7 +48,9 @@ BATCH_HEADER = Layout(
 )
 BATCH_HEADER_SIZE = BATCH_HEADER.size
 PATCHED_SIZE = BATCH_HEADER.end("crc")
-"""The leading bytes that lie outside the batch's CRC (its CRC field included)."""
+"""The leading bytes outside the batch's CRC, including the CRC field itself."""
+LEAST_RECORD = 7
+"""Bytes of the smallest record: a length and six fields of one byte."""
 LENGTH_FROM = BATCH_HEADER.end("length")
 """The leading bytes that the length field does not count."""
 MAGIC = 2
@@ -57,7 +59,7 @@ LOG_APPEND_TIME = 0x08
 TRANSACTIONAL = 0x10
 CONTROL = 0x20
 
-# The library has no types, and takes bytes only.
+# The library has no type hints, and accepts bytes only.
 _extend = cast("Callable[[int, bytes], int]", getattr(google_crc32c, "extend"))  # noqa: B009
 
 _HEADER = BATCH_HEADER.whole
@@ -95,7 +97,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def last_offset(self) -> int:
-        """The offset of the last record, also of one that compaction has removed."""
+        """The offset of the last record, even if compaction has removed it."""
         return self.base_offset + self.last_offset_delta
 
 
@@ -105,7 +107,7 @@ def crc32c(data: Buffer, crc: int = 0) -> int:
 
 
 def read_header(batch: Buffer) -> BatchHeader:
-    """The header of a batch, unchecked but for its presence.
+    """The header of a batch. Checks only that the bytes suffice.
 
     Raises:
         Malformed: fewer than 61 bytes.
@@ -130,9 +132,10 @@ def end_offset(batch: Buffer) -> int:
 
 
 def whole_batch(records: Buffer) -> BatchHeader:
-    """The header of the one batch that a producer sent for a partition, as Kafka demands.
+    """The header of the single batch that a producer may send for a partition.
 
-    Checked: that it is one, of format 2, and just as long as it says. `checked_part` does the rest.
+    Checks that the bytes are one batch, of format 2, and of the length in its header.
+    `checked_part` checks the rest.
 
     Raises:
         BatchError: CORRUPT_MESSAGE or INVALID_RECORD.
@@ -157,8 +160,9 @@ def whole_batch(records: Buffer) -> BatchHeader:
 
 
 def checked_part(records: Buffer, header: BatchHeader) -> bytes:
-    """The bytes of a `whole_batch` from PATCHED_SIZE on; its CRC and what its header claims are
-    right. The records are checked by `record_check`.
+    """The bytes of a `whole_batch` from PATCHED_SIZE on, with a correct CRC and a valid header.
+
+    `record_check` checks the records.
 
     Raises:
         BatchError: CORRUPT_MESSAGE, UNSUPPORTED_COMPRESSION_TYPE, INVALID_TXN_STATE,
@@ -174,7 +178,7 @@ def checked_part(records: Buffer, header: BatchHeader) -> bytes:
 
 
 def split_batches(records: Buffer) -> list[tuple[BatchHeader, memoryview]]:
-    """Cut our own batches, of the registry and the groups, and check their headers and CRCs.
+    """Split batches of our own internal topics, and check their headers and CRCs.
 
     Raises:
         BatchError: with CORRUPT_MESSAGE, UNSUPPORTED_FOR_MESSAGE_FORMAT (an older format),
@@ -211,7 +215,7 @@ def _checked(rest: memoryview) -> BatchHeader:
 
 
 def _check_claims(header: BatchHeader) -> None:
-    """What a producer may say in a header whose checksum is right (Kafka's LogValidator)."""
+    """Check a producer's header beyond its checksum, as Kafka's LogValidator."""
     if header.record_count < 1 or header.last_offset_delta != header.record_count - 1:
         raise BatchError(
             ErrorCode.INVALID_RECORD,
@@ -228,15 +232,15 @@ def _check_claims(header: BatchHeader) -> None:
 
 
 def rebase(batch: bytearray | memoryview, base_offset: int, leader_epoch: int) -> None:
-    """Give a batch its place in the log, in place. The CRC does not cover these fields."""
+    """Set a batch's offset and leader epoch in place. The CRC does not cover these fields."""
     struct.pack_into(">q", batch, 0, base_offset)
     struct.pack_into(">i", batch, _LEADER_EPOCH_AT, leader_epoch)
 
 
 def assemble(header: BatchHeader, body: Buffer) -> bytearray:
-    """A batch of this header and these (compressed) records.
+    """A batch of this header and these records, which are compressed already.
 
-    Length, magic and CRC are computed; what the header says of them is not looked at.
+    Computes length, magic and CRC, and ignores the header's.
     """
     batch = bytearray(BATCH_HEADER_SIZE)
     length = BATCH_HEADER_SIZE - LENGTH_FROM + len(body)
@@ -247,9 +251,9 @@ def assemble(header: BatchHeader, body: Buffer) -> bytearray:
 
 
 def stamp(batch: Buffer, max_timestamp: int, *, append_time: bool) -> bytearray:
-    """A copy of a batch with another max timestamp, its CRC made right.
+    """A copy of a batch with another max timestamp and a correct CRC.
 
-    With `append_time` it is the time of all records (LogAppendTime).
+    With `append_time` it is the timestamp of all records (LogAppendTime).
     """
     stamped = bytearray(batch)
     if append_time:
@@ -261,9 +265,9 @@ def stamp(batch: Buffer, max_timestamp: int, *, append_time: bool) -> bytearray:
 
 
 def empty_batch(base_offset: int, offsets: int, leader_epoch: int = 0) -> bytes:
-    """A batch that covers so many offsets and has no record, as compaction leaves them in Kafka.
+    """A batch of `offsets` offsets without a record, as compaction in Kafka leaves them.
 
-    Consumers go on behind it.
+    Consumers skip it.
     """
     checked = struct.pack(">hiqqqhii", 0, offsets - 1, -1, -1, -1, -1, -1, 0)
     length = BATCH_HEADER_SIZE - LENGTH_FROM

@@ -1,7 +1,7 @@
-"""Compiles one struct's description into a generator that reads it in short steps.
+"""Compiles a struct's description into a generator that reads the struct in short steps.
 
-The generator does what the function of `decoding` does and yields after each few items of an
-array, so that its caller can let others run. It takes about a tenth longer.
+The generator reads as the function of `decoding`, and yields after every few items of an array, so
+that its caller can let other tasks run. It takes about a tenth longer.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from quafka_proto.decoding import RUNTIME, DecoderSource
 from quafka_proto.message import Field, Struct
 
 SteppedDecoder = Callable[[bytes, int, int, "list[int]"], Generator[None, None, "tuple[Any, int]"]]
-"""The arguments and the result are those of `decoding.Decoder`."""
+"""As `decoding.Decoder`, but a generator."""
 
 _ITEMS = 32  # a power of two
 _NUMBERS = 4_096
@@ -29,7 +29,7 @@ def stepped_decoder(owner: type[Struct], version: int, flexible: bool) -> Steppe
 class _SteppedSource(DecoderSource):
     def compile(self) -> Any:
         self.emit("if False:")
-        self.emit("    yield")  # also a struct without arrays is read by a generator
+        self.emit("    yield")  # makes it a generator for a struct without arrays, too
         return super().compile()
 
     def nested(self, owner: type[Struct]) -> str:
@@ -52,7 +52,7 @@ class _SteppedSource(DecoderSource):
 
 
 def _has_arrays(owner: type[Struct], version: int) -> bool:
-    """Whether reading one of these may be long."""
+    """Whether reading such a struct may take long."""
 
     def long(field: Field) -> bool:
         if field.kind == "struct":

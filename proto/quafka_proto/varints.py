@@ -1,7 +1,7 @@
-"""Varints of many records at a time, in numpy.
+"""Reads the varints of many records at a time, in numpy.
 
-Positions that garbled lengths lead to may lie anywhere: reading there gives some byte of the
-data. Whether all of it fits is for the caller to check.
+Garbled lengths may lead to any position: reading there returns some byte of the data. The caller
+must check that the fields fit.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ _LONG_MAX = np.int64((1 << 63) - 1)
 
 
 def read_varints(data: Bytes, at: Longs) -> tuple[Longs, Longs]:
-    """The zigzag varints at these positions, and the positions behind them."""
+    """The zigzag varints at these positions, and the positions after them."""
     raw, behind = _read_raw(data, at)
-    # The shift is a logical one: a tenth byte may make the sign bit.
+    # A logical shift: a tenth byte may set the sign bit.
     return raw >> 1 & _LONG_MAX ^ -(raw & 1), behind
 
 
@@ -31,7 +31,7 @@ def _read_raw(data: Bytes, at: Longs) -> tuple[Longs, Longs]:
     if not len(longer):
         return raw, behind
     if len(longer) == len(raw):
-        # Lengths of much the same size: the second byte without picking them out.
+        # Lengths of similar size: all have a second byte, so none need to be selected.
         second = data.take(behind, mode="clip").astype(np.int64)
         raw = raw & 0x7F | (second & 0x7F) << 7
         behind += 1

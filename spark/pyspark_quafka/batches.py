@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyspark_quafka.damage import Damage
-from quafka_proto.record_check import LEAST_RECORD
 from quafka_proto.records import (
     BATCH_HEADER,
     BATCH_HEADER_SIZE,
     COMPRESSION_MASK,
+    LEAST_RECORD,
     LENGTH_FROM,
     MAGIC,
 )

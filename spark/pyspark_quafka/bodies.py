@@ -10,8 +10,13 @@ from pyspark_quafka.batches import Batches, BatchHeaders
 from quafka_proto.compression import TooLarge, decompress_into
 from quafka_proto.errors import Malformed
 from quafka_proto.message import Buffer
-from quafka_proto.record_check import LEAST_RECORD
-from quafka_proto.records import BATCH_HEADER_SIZE, COMPRESSION_MASK, PATCHED_SIZE, crc32c
+from quafka_proto.records import (
+    BATCH_HEADER_SIZE,
+    COMPRESSION_MASK,
+    LEAST_RECORD,
+    PATCHED_SIZE,
+    crc32c,
+)
 from quafka_proto.varints import Bytes, Flags, Longs
 
 BATCH_LIMIT = 1 << 30

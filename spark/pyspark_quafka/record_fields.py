@@ -14,8 +14,7 @@ from pyspark_quafka.batches import BatchHeaders
 from pyspark_quafka.bodies import Bodies
 from pyspark_quafka.columns import HEADERS
 from pyspark_quafka.record_starts import find_records
-from quafka_proto.record_check import LEAST_RECORD
-from quafka_proto.records import LOG_APPEND_TIME
+from quafka_proto.records import LEAST_RECORD, LOG_APPEND_TIME
 from quafka_proto.varints import Bytes, Flags, Longs, read_varints
 
 _LAST_MS = ((1 << 63) - 1) // 1_000

@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from quafka_proto.record_check import LEAST_RECORD
+from quafka_proto.records import LEAST_RECORD
 from quafka_proto.varints import Bytes, Flags, Longs, read_varints
 
 FEWEST_LANES = 40

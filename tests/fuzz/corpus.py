@@ -29,8 +29,8 @@ from quafka_mesh_ops.ops.topics import (
 )
 from quafka_proto.codec import encode
 from quafka_proto.compression import Codec, compress
-from quafka_proto.legacy import encode_message
 from quafka_proto.message import Message, Request
+from quafka_proto.message_sets import encode_message
 from quafka_proto.record_codec import Marker, MarkerType, Record, build_batch, build_marker
 from tests.property.proto.messages import CASES, random_message
 

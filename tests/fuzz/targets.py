@@ -22,8 +22,8 @@ from quafka_proto.codec import decode
 from quafka_proto.compression import Codec, decompress, mend_lz4
 from quafka_proto.errors import BatchError, Malformed, UnsupportedVersion
 from quafka_proto.headers import decode_request_header, decode_response_header
-from quafka_proto.legacy import from_batches, iter_messages, to_batch
 from quafka_proto.message import REQUESTS
+from quafka_proto.message_sets import from_batches, iter_messages, to_batch
 from quafka_proto.record_check import check_records
 from quafka_proto.record_codec import iter_records, read_marker
 from quafka_proto.records import (

@@ -17,8 +17,8 @@ from quafka_proto.codec import decode
 from quafka_proto.compression import Codec, TooLarge, compress
 from quafka_proto.errors import BatchError, ErrorCode, Malformed
 from quafka_proto.headers import decode_request_header
-from quafka_proto.legacy import encode_message, from_batches, to_batch
 from quafka_proto.message import Message
+from quafka_proto.message_sets import encode_message, from_batches, to_batch
 from quafka_proto.record_check import check_records
 from quafka_proto.record_codec import Record, build_batch, iter_records
 from quafka_proto.records import BATCH_HEADER_SIZE, assemble, read_header, split_batches

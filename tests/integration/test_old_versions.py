@@ -8,7 +8,7 @@ import pytest
 
 from quafka_proto.compression import Codec
 from quafka_proto.errors import ErrorCode
-from quafka_proto.legacy import encode_message, iter_messages
+from quafka_proto.message_sets import encode_message, iter_messages
 from quafka_proto.record_codec import Record, build_batch, iter_records
 from quafka_proto.records import split_batches
 from quafka_proto.schema.fetch import FetchResponse, PartitionData

@@ -15,8 +15,8 @@ from typing import TypeVar
 
 from quafka_mesh_ops.ops.records import FetchOp, FetchOpResp
 from quafka_proto.errors import BatchError
-from quafka_proto.legacy import from_batches, to_batch
 from quafka_proto.message import Buffer
+from quafka_proto.message_sets import from_batches, to_batch
 
 _R = TypeVar("_R")
 

@@ -17,7 +17,7 @@ from kafka.record.legacy_records import LegacyRecordBatchBuilder as KafkaPythonB
 
 from quafka_proto.compression import Codec, compress
 from quafka_proto.errors import BatchError, ErrorCode
-from quafka_proto.legacy import encode_message, from_batches, iter_messages, to_batch
+from quafka_proto.message_sets import encode_message, from_batches, iter_messages, to_batch
 from quafka_proto.record_check import check_records
 from quafka_proto.record_codec import (
     Marker,

@@ -1,4 +1,4 @@
-"""The source of a compiled function while it is being written; shared by decoding and encoding."""
+"""The source code of a compiled function under construction, for decoding and encoding."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 from quafka_proto.message import Field, Struct
 
 FIXED = {"?": 1, "b": 1, "h": 2, "H": 2, "i": 4, "q": 8, "d": 8, "16s": 16}
-"""The kinds of fixed width, which are struct codes, and their width in bytes."""
+"""The field kinds of fixed width, which are struct codes, with their width in bytes."""
 
 
 def is_fixed(field: Field) -> bool:
@@ -35,13 +35,13 @@ class Source:
         self.lines.append("    " * self.indent + line)
 
     def name(self, stem: str, value: Any) -> str:
-        """A name in the function's scope for `value`."""
+        """Add `value` to the function's scope. Returns its name there."""
         name = f"_{stem}{len(self.scope)}"
         self.scope[name] = value
         return name
 
     def runs(self) -> list[list[tuple[str, Field]]]:
-        """The plain fields, neighbouring fixed-width ones together."""
+        """The plain fields, with adjacent ones of fixed width in one list."""
         runs: list[list[tuple[str, Field]]] = []
         for name, field in self.plain:
             if runs and is_fixed(field) and is_fixed(runs[-1][0][1]):
@@ -52,5 +52,5 @@ class Source:
 
     def finish(self, header: str) -> Any:
         text = "\n".join([header, *self.lines])
-        exec(text, self.scope)  # noqa: S102 - made of our own descriptions
+        exec(text, self.scope)  # noqa: S102 - built from our own descriptions
         return self.scope["compiled"]

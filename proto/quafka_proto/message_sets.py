@@ -1,20 +1,20 @@
-"""Message sets, formats 0 and 1: what clients before Kafka 0.11 produce and fetch.
+"""Message sets, formats 0 and 1, which clients before Kafka 0.11 produce and fetch.
 
 A message, big-endian:
 
     offset size field
          0    8 offset
-         8    4 length of all that follows this field
-        12    4 CRC-32 of all that follows this field
+         8    4 length of everything after this field
+        12    4 CRC-32 of everything after this field
         16    1 magic, 0 or 1
         17    1 attributes: bits 0-2 compression, 3 timestamp type (magic 1)
               8 timestamp, ms (magic 1 only)
               4 length of the key, -1: null; the key
               4 length of the value, -1: null; the value
 
-A compressed message's value is another message set, whose messages are not compressed. Their
-offsets are absolute with magic 0; with magic 1 they are relative, and the outer message has the
-last one's absolute offset (KIP-31). A producer's offsets say nothing.
+The value of a compressed message is a message set of uncompressed messages. Their offsets are
+absolute with magic 0. With magic 1 they are relative, and the outer message has the absolute
+offset of the last one (KIP-31). Offsets from a producer have no meaning.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _PREFIX = struct.Struct(">qiI")
 _SUMMED = struct.Struct(">bb")
 _LENGTH = struct.Struct(">i")
 _TIMESTAMP = struct.Struct(">q")
-_UNSUMMED_LENGTH = 12  # offset and length: what the length field does not count
+_UNSUMMED_LENGTH = 12  # offset and length, which the length field does not count
 _CRC_SIZE = 4
 _CODEC_MASK, _APPEND_TIME = 0x07, 0x08
 _NO_TIMESTAMP = -1
@@ -70,18 +70,18 @@ class _Message(NamedTuple):
 
 
 def to_batch(message_set: Buffer, limit: int = DECOMPRESSED_LIMIT) -> bytearray:
-    """What an old producer sent, as one batch of format 2 with base offset 0.
+    """The message set of an old producer as one batch of format 2 with base offset 0.
 
-    It is either one compressed message, which becomes a batch compressed alike, or messages that
-    are not compressed; as in Kafka, nothing else. Every CRC is checked. Messages of magic 0 have
-    no timestamp, -1. A compressed message decompresses to at most `limit` bytes; as much again is
-    in use.
+    As in Kafka, the set is either one compressed message, which becomes a batch of the same
+    compression, or uncompressed messages. Every CRC is checked. Messages of magic 0 get the
+    timestamp -1, none. A compressed message may decompress to `limit` bytes, and needs twice as
+    much memory.
 
     Raises:
-        BatchError: CORRUPT_MESSAGE, UNSUPPORTED_FOR_MESSAGE_FORMAT (another format among them),
-            UNSUPPORTED_COMPRESSION_TYPE (also zstd, which these formats do not have),
-            INVALID_TIMESTAMP, INVALID_RECORD (no message at all, a compressed one beside others or
-            within one), MESSAGE_TOO_LARGE (above the limit).
+        BatchError: CORRUPT_MESSAGE, UNSUPPORTED_FOR_MESSAGE_FORMAT (another format),
+            UNSUPPORTED_COMPRESSION_TYPE (zstd is not in these formats), INVALID_TIMESTAMP,
+            INVALID_RECORD (no message, or a compressed message beside others or within another),
+            MESSAGE_TOO_LARGE (above the limit).
     """
     messages = _messages(memoryview(message_set))
     first = next(messages, None)
@@ -103,11 +103,11 @@ def _uncompressed(messages: Iterator[_Message]) -> Iterator[_Message]:
 
 
 def iter_messages(message_set: Buffer, limit: int = DECOMPRESSED_LIMIT) -> Iterator[Record]:
-    """The messages of a set as a consumer sees them: decompressed, with absolute offsets.
+    """The messages of a set for a consumer: decompressed, with absolute offsets.
 
     Raises:
-        BatchError: as `to_batch`, but an empty set has no messages, and compressed messages may
-            stand beside others.
+        BatchError: as `to_batch`, except that a set may be empty, and may have compressed messages
+            beside others.
     """
     for message in _messages(memoryview(message_set)):
         if message.codec == Codec.NONE:
@@ -149,7 +149,7 @@ def _messages(data: memoryview) -> Iterator[_Message]:
 
 
 def _message(offset: int, crc: int, data: memoryview) -> _Message:
-    """The message whose summed part this is."""
+    """The message with this offset and CRC, whose other fields are in `data`."""
     magic, attributes = _SUMMED.unpack_from(data)
     if magic not in (0, 1):
         raise BatchError(
@@ -182,7 +182,7 @@ def _read_bytes(data: memoryview, at: int) -> tuple[memoryview | None, int]:
 
 
 def _unwrapped(message: _Message, limit: int) -> memoryview:
-    """The message set inside a compressed message."""
+    """The decompressed message set in a compressed message."""
     if message.codec not in (Codec.GZIP, Codec.SNAPPY, Codec.LZ4):
         raise BatchError(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
@@ -226,12 +226,13 @@ def from_batches(
 ) -> bytes:
     """Stored batches as a message set of `magic` 0 (Fetch 0 and 1) or 1 (Fetch 2 and 3).
 
-    It starts at `from_offset` and ends before `max_bytes` would be passed, but has one message at
-    least, if there is one. Messages are not compressed, and so have their own offsets; headers
-    are dropped, timestamps too with magic 0. Control records are left out: where the set is empty
-    though there were batches, the next offset to read is behind the last of them.
+    The set starts at `from_offset` and has at most `max_bytes`, but at least one message, if the
+    batches have one. Messages are uncompressed, and so have their own offsets. Headers are dropped,
+    with magic 0 timestamps, too. Control records are left out: if batches give an empty set, the
+    next offset to read is the one after the last batch.
 
-    What cannot be converted ends the set; the error is raised when nothing comes before it.
+    The set ends before a batch that cannot be converted. If that batch is the first, its error is
+    raised.
 
     Raises:
         BatchError: UNSUPPORTED_COMPRESSION_TYPE: zstd, which clients of that age are not given
@@ -254,7 +255,7 @@ def from_batches(
 def _convert(
     batch: Buffer, magic: int, from_offset: int, max_bytes: int, limit: int, out: bytearray
 ) -> bool:
-    """Append the batch's messages; True: the next would pass `max_bytes`."""
+    """Append the batch's messages. True: the next message would exceed `max_bytes`."""
     header = read_header(batch)
     if header.attributes & CONTROL or header.last_offset < from_offset:
         return False
@@ -276,7 +277,7 @@ def _convert(
 
 
 def encode_message(record: Record, magic: int, attributes: int = 0) -> bytes:
-    """One message; its headers, and with magic 0 its timestamp, are left out."""
+    """One message, without the record's headers and, with magic 0, without its timestamp."""
     summed = bytearray(_SUMMED.pack(magic, attributes))
     if magic == 1:
         summed += _TIMESTAMP.pack(record.timestamp)
