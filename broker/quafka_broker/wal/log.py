@@ -217,7 +217,7 @@ class Log:
         return Figures(
             len(segments),
             sum(segment.end for segment in segments),
-            self._open_writer.pending_bytes,
+            self._open_writer.queue.bytes,
             checkpoints.uncovered_bytes,
             checkpoints.taken_at,
             checkpoints.failures,
@@ -346,7 +346,7 @@ class Log:
 
         Does not suspend if there is room, so that the order of calls is the order of appends.
         """
-        await self._open_writer.wait_for_room()
+        await self._open_writer.queue.wait_for_room()
 
     def append(
         self,
@@ -366,7 +366,7 @@ class Log:
             InDoubtError: the batches may or may not be in the log.
             StorageError: they are not in the log.
         """
-        return self._open_writer.append(partition, batches, urgent=urgent, writes=writes)
+        return self._open_writer.queue.append(partition, batches, urgent=urgent, writes=writes)
 
     def _committed(self, grown: set[PartitionId]) -> None:
         self.on_commit(grown)

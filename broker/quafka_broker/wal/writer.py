@@ -1,8 +1,8 @@
 """The one writer of the log.
 
-Group commit: it takes everything that waits, gives it ids and offsets, writes it with one call and
-syncs once; what arrives meanwhile is the next group. So the first append never waits for company,
-and the more producers there are, the more share a sync.
+Group commit: the writer takes all waiting appends, gives them ids and offsets, writes them with one
+call and syncs once. Appends that arrive meanwhile form the next group. So the first append never
+waits for others, and with more producers, more appends share a sync.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ import asyncio
 import errno
 import logging
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from quafka_broker.partitions.errors import InDoubtError, StorageError
-from quafka_broker.partitions.partition import Partition, PartitionId
-from quafka_broker.wal.commit_group import Append, CommitGroup, WriteTimes
+from quafka_broker.partitions.errors import InDoubtError
+from quafka_broker.partitions.partition import PartitionId
+from quafka_broker.wal.append_queue import AppendQueue, answer_error
+from quafka_broker.wal.commit_group import Append, CommitGroup
 from quafka_broker.wal.contents import Contents
 from quafka_broker.wal.disk import Disk
 from quafka_broker.wal.errors import SyncError
@@ -27,32 +27,30 @@ from quafka_broker.wal.fsync import FsyncPolicy, sync_file
 from quafka_broker.wal.reserve import Reserve
 from quafka_broker.wal.segment import Segment
 from quafka_proto.log_format import FILE_HEADER_SIZE
-from quafka_proto.records import BatchHeader
 from quafka_telemetry.metrics import Histogram
 
 log = logging.getLogger("quafka.broker.wal")
 
-_MAX_PENDING_BYTES = 64 << 20
-_MOST_APPENDS = 512
-"""Appends that share a commit: giving them ids, and answering them, is done on the event loop."""
+_MAX_APPENDS = 512
+"""Appends that share a commit. The event loop gives them their ids and answers them."""
 
 T = TypeVar("T")
 
 
 @dataclass(slots=True)
 class WriterStats:
-    """Plain counters, since the start; `largest` is the most appends that shared a commit."""
+    """Plain counters since the start. `largest`: the most appends that shared a commit."""
 
     groups: int = 0
     appends: int = 0
     bytes: int = 0
     largest: int = 0
     fsync: Histogram = field(default_factory=Histogram)
-    """Seconds of each sync of the log, counted in the writer's thread."""
+    """Seconds of each sync of the log; observed in the writer's thread."""
 
 
 class Writer:
-    """Appends to the active segment, and begins the next one."""
+    """Appends to the active segment, and rolls to the next one."""
 
     def __init__(
         self,
@@ -68,25 +66,20 @@ class Writer:
         self._reserve = reserve
         self._fsync = fsync
         self._segment_bytes = segment_bytes
-        # Of the active segment; set in the writer's thread: where its last whole entry ends, up
-        # to where it is known fsynced, and whether there is something to sync.
+        # State of the active segment, changed in the writer's thread: the end of its last whole
+        # entry, the position up to which it is known fsynced, and whether a sync is needed.
         self._written = self._durable = self._active.end
         self._unsynced = False
-        self._pending: deque[Append] = deque()
-        self._writing: Sequence[Append] = ()  # taken from those that wait, not yet answered
-        self._pending_bytes = 0
-        self._room = asyncio.Event()
-        self._room_gate = asyncio.Lock()
-        self._room_waiters = 0
-        self._work = asyncio.Event()
+        self.queue = AppendQueue()
+        self._writing: Sequence[Append] = ()  # taken from the queue, not yet answered
         self._closing = False
         self.refusing: str | None = None
-        """Why the last write failed; None after one that did not."""
+        """Why the last write failed; None if it did not."""
         self.failure: str | None = None
         """Why there will be no more writes; None while there may be."""
         self.stats = WriterStats()
         self.on_commit: Callable[[set[PartitionId]], None] = lambda _partitions: None
-        """Called with the virtual topics that have grown."""
+        """Called with the partitions that have grown."""
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="wal-write")
         self._task: asyncio.Task[None] | None = None
         self._late_sync: asyncio.Task[None] | None = None
@@ -99,9 +92,10 @@ class Writer:
         self._task.add_done_callback(self._ended)
 
     async def close(self) -> None:
-        """Write what waits; sync it. `failure` says if that could not be."""
+        """Write all waiting appends, and sync. `failure` is set if that is impossible."""
         self._closing = True
-        self._work.set()
+        self.queue.closed = self.queue.closed or "the broker stops"
+        self.queue.work.set()
         if self._task is not None:
             await asyncio.wait([self._task])
         if self._late_sync is not None:
@@ -114,17 +108,12 @@ class Writer:
         self._thread.shutdown()
 
     @property
-    def pending_bytes(self) -> int:
-        """Of the appends that wait or are being written."""
-        return self._pending_bytes
-
-    @property
     def busy(self) -> bool:
         """Whether appends wait."""
-        return bool(self._pending)
+        return bool(self.queue.waiting)
 
     async def make_durable(self) -> tuple[int, int]:
-        """Sync the active segment and its index; its number and up to where it is durable.
+        """Sync the active segment and its index; returns its number and durable position.
 
         Raises:
             OSError: the log has failed, or does so now.
@@ -138,7 +127,7 @@ class Writer:
         return await self._syncing(sync)
 
     async def make_log_durable(self) -> None:
-        """Sync what has been written to the log, but not the index: appends hardly wait for it.
+        """Sync the written part of the log, but not the index: appends hardly wait for it.
 
         Raises:
             OSError: the log has failed, or does so now.
@@ -146,7 +135,7 @@ class Writer:
         await self._syncing(self._sync)
 
     async def run(self, job: Callable[[], T]) -> T:
-        """Do something while nothing is appended."""
+        """Run a blocking job while nothing is appended."""
         return await self._in_thread(job)
 
     async def _syncing(self, sync: Callable[[], T]) -> T:
@@ -158,71 +147,37 @@ class Writer:
             self._fail(e)
             raise
 
-    # --- append -----------------------------------------------------------------------------
-
-    async def wait_for_room(self) -> None:
-        """Wait while too many bytes are pending. Callers go on in the order in which they came.
-
-        Does not suspend when there is room: then the order of calls is that of the appends.
-        """
-        if not self._room_waiters and self._pending_bytes < _MAX_PENDING_BYTES:
-            return
-        self._room_waiters += 1
-        try:
-            async with self._room_gate:
-                while self._pending_bytes >= _MAX_PENDING_BYTES:
-                    self._room.clear()
-                    await self._room.wait()
-        finally:
-            self._room_waiters -= 1
-
-    def append(
-        self,
-        partition: Partition,
-        batches: Sequence[tuple[BatchHeader, memoryview]],
-        *,
-        urgent: bool,
-        writes: list[WriteTimes] | None = None,
-    ) -> asyncio.Future[list[int]]:
-        """See `Log.append`."""
-        done: asyncio.Future[list[int]] = asyncio.get_running_loop().create_future()
-        if self.failure is not None or self._closing:
-            done.set_exception(StorageError(self.failure or "the broker stops"))
-            done.exception()
-            return done
-        size = sum(len(batch) for _, batch in batches)
-        self._pending.append(Append(partition, batches, size, done, urgent, writes))
-        self._pending_bytes += size
-        self._work.set()
-        return done
+    # --- commit -----------------------------------------------------------------------------
 
     async def _write_groups(self) -> None:
+        queue = self.queue
         while True:
-            await self._work.wait()
-            self._work.clear()
-            while self._pending:
+            await queue.work.wait()
+            queue.work.clear()
+            while queue.waiting:
                 await self._commit_group()
             if self._closing:
                 return
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        """Nothing but a mistake of ours ends the writer early; then nobody may wait for it."""
+        """Only a bug ends the writer early; then no append may go on waiting for it."""
         error = None if task.cancelled() else task.exception()
         if error is not None:
             log.error("the log's writer failed", exc_info=error)
             self._fail(error)
             self._doubt(self._writing)
-            self._refuse([], str(error))
+            self.queue.refuse([], str(error))
 
     async def _commit_group(self) -> None:
-        """Write what waits, up to a segment's worth; answer and show it, or refuse it."""
+        """Write the waiting appends, up to the size of a segment, and answer them."""
+        queue = self.queue
         if self.failure is not None:
-            self._refuse([], self.failure)
+            queue.refuse([], self.failure)
             return
         appends: list[Append] = []
         try:
-            # Not for the sake of what may use it: that would take away its room again.
-            if not self._reserve.held and not all(append.urgent for append in self._pending):
+            # Not for urgent appends only: holding the reserve again would take away their room.
+            if not self._reserve.held and not all(append.urgent for append in queue.waiting):
                 await self._hold_reserve()
             if self._active.end >= self._segment_bytes:
                 await self._in_thread(self._roll)
@@ -231,9 +186,9 @@ class Writer:
             group = CommitGroup(
                 active.salt, contents.next_id, active.end, self._durable, contents.epochs.current
             )
-            while self._pending and group.size < self._segment_bytes:
-                group.add(self._pending.popleft())
-                if len(group.appends) == _MOST_APPENDS:
+            while queue.waiting and group.size < self._segment_bytes:
+                group.add(queue.waiting.popleft())
+                if len(group.appends) == _MAX_APPENDS:
                     break
             self._writing = appends = group.appends
             if appends:
@@ -244,18 +199,18 @@ class Writer:
         else:
             if appends:
                 self._publish(group)
-        self._room.set()
+        queue.check_room()
 
     async def _hold_reserve(self) -> None:
         """The reserve is in use: producers wait until it can be held again."""
         if not await self._in_thread(self._reserve.hold):
-            self._refuse([], "the disk is full", but_urgent=True)
+            self.queue.refuse([], "the disk is full", but_urgent=True)
 
     async def _in_thread(self, job: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, job)
 
     def _write(self, group: CommitGroup) -> None:
-        """Write a group, in the writer's thread. Raises OSError; then `cut` puts things back."""
+        """Write a group, in the writer's thread. Raises OSError; `_take_back` undoes the write."""
         self._unsynced = True
         group.began = time.time_ns()
         self._active.write(group.buffers, group.rows)
@@ -283,12 +238,12 @@ class Writer:
         self._durable = self._written
 
     def _publish(self, group: CommitGroup) -> None:
-        """The group is in the log: show it to readers, answer, wake."""
+        """The group is in the log: show it to readers, and answer its appends."""
         self._active.add_rows(group.rows)
         first_id = self._contents.next_id
         self._contents.live.added(self._active.number, first_id, group.next_id - first_id)
         self._contents.next_id = group.next_id
-        self._pending_bytes -= group.size
+        self.queue.bytes -= group.size
         self._count(group)
         group.report_times()
         grown: set[PartitionId] = set()
@@ -315,10 +270,10 @@ class Writer:
     # --- failure ----------------------------------------------------------------------------
 
     async def _take_back(self, error: OSError) -> None:
-        """Cut off what a failed write left, durably; where that cannot be, the log is over.
+        """Truncate what a failed write left, durably. If that is impossible, the log has failed.
 
-        After a failed sync it is over anyhow: then the cut only makes it likely that the next
-        start does not find what nobody was promised.
+        After a failed sync the log has failed in any case. The truncation then only makes it
+        unlikely that the next start finds batches that were never acknowledged.
         """
         if isinstance(error, SyncError):
             self._fail(error)
@@ -334,49 +289,30 @@ class Writer:
         self.refusing = f"the log cannot be written: {error.strerror or error}"
 
     def _not_written(self, error: OSError, appends: list[Append]) -> None:
-        """Refuse what waits; but on a full disk, what may use the reserve is tried with that."""
+        """Refuse all appends. On a full disk, retry the urgent ones with the reserve instead."""
+        queue = self.queue
         if self.failure is not None:
             self._doubt(appends)
-            self._refuse([], self.failure)
+            queue.refuse([], self.failure)
             return
-        urgent: list[Append] = []
-        if error.errno == errno.ENOSPC:
-            urgent = [append for append in (*appends, *self._pending) if append.urgent]
-            if urgent and not self._reserve.release():
-                urgent = []
-        waiting = [append for append in (*appends, *self._pending) if append not in urgent]
-        self._pending.clear()
-        self._refuse(waiting, error.strerror or str(error))
-        self._pending.extend(urgent)
-        self._pending_bytes = sum(append.size for append in urgent)
+        retries = error.errno == errno.ENOSPC and any(
+            append.urgent for append in (*appends, *queue.waiting)
+        )
+        retries = retries and self._reserve.release()
+        queue.refuse(appends, error.strerror or str(error), but_urgent=retries)
 
     def _fail(self, error: BaseException) -> None:
         reason = error.strerror if isinstance(error, OSError) else None
-        self.failure = f"the log takes no more writes: {reason or error}"
+        self.failure = self.queue.closed = f"the log takes no more writes: {reason or error}"
         log.critical("%s; reads go on", self.failure)
 
     def _doubt(self, appends: Sequence[Append]) -> None:
-        """The log has failed while it wrote these; nobody knows what is on the disk."""
+        """The log failed while it wrote these appends: they may or may not be on the disk."""
         for append in appends:
-            _answer_error(append, InDoubtError(self.failure or ""))
-
-    def _refuse(self, appends: list[Append], reason: str, *, but_urgent: bool = False) -> None:
-        """These are not in the log.
-
-        What waits behind them is refused too: a later batch of an idempotent producer must not
-        get into the log before the earlier one.
-        """
-        refused = [*appends, *self._pending]
-        self._pending.clear()
-        if but_urgent:
-            self._pending.extend(append for append in refused if append.urgent)
-            refused = [append for append in refused if not append.urgent]
-        self._pending_bytes = sum(append.size for append in self._pending)
-        for append in refused:
-            _answer_error(append, StorageError(reason))
+            answer_error(append, InDoubtError(self.failure or ""))
 
     async def _sync_later(self, interval: float) -> None:
-        """`wal.fsync=interval:...`: sync what has been written, so many seconds after it was."""
+        """`wal.fsync=interval:...`: sync the writes of the last `interval` seconds."""
         await asyncio.sleep(interval)
         self._late_sync = None
         await self._sync_or_fail()
@@ -390,9 +326,3 @@ class Writer:
     @property
     def _active(self) -> Segment:
         return self._contents.segments[-1]
-
-
-def _answer_error(append: Append, error: StorageError) -> None:
-    if not append.done.done():
-        append.done.set_exception(error)
-        append.done.exception()  # seen: its caller may be gone

@@ -244,7 +244,7 @@ async def test_closing_writes_what_waits_and_refuses_what_comes() -> None:
 
 
 async def test_callers_wait_for_room_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("quafka_broker.wal.writer._MAX_PENDING_BYTES", 1)
+    monkeypatch.setattr("quafka_broker.wal.append_queue._MAX_PENDING_BYTES", 1)
     async with open_log(MemoryDisk()) as log:
         partition = log.partition(topic_id("a"))
 
