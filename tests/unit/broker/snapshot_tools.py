@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,13 +15,16 @@ from quafka_broker.snapshots.cut_files import PinnedFiles
 from quafka_broker.snapshots.destination import Destination
 from quafka_broker.snapshots.folder_destination import FolderDestination
 from quafka_broker.snapshots.pins import held, pin, pinned_cut
+from quafka_broker.snapshots.verify import Verification
 from quafka_broker.state import BrokerState
 from quafka_broker.topics.topic import Topic
 from quafka_broker.wal.disk import RealDisk
 from quafka_broker.wal.rewrite_task import RewritePolicy
+from quafka_proto.snapshot_format import Manifest
 from tests.unit.broker.tools import checked, running_state
 
 SEGMENT = 4_000
+ORG = 1
 FAST = RewritePolicy(bytes_per_second=1 << 40)
 
 
@@ -77,3 +81,61 @@ async def snapshot(
         cut = pinned_cut(data, name)
         creation = Creation(store, PinnedFiles(folder), cut, org=org, lease_seconds=lease_seconds)
         return await asyncio.to_thread(creation.run, lock)
+
+
+def named(name: str, numbers: range) -> list[bytes]:
+    return [b"%s %d " % (name.encode(), n) * 8 for n in numbers]
+
+
+def faults(store: Destination, manifest: Manifest) -> list[str]:
+    """All that `quafka snapshot verify` would complain of."""
+    verification = Verification(store, manifest)
+    found = [fault for report in verification.pieces() for fault in report.faults]
+    return [*found, *verification.missing()]
+
+
+def contents(dest: Path) -> set[str]:
+    found = (path for path in dest.rglob("*") if path.is_file() and path.name != "lock")
+    return {path.relative_to(dest).as_posix() for path in found}
+
+
+class Busy:
+    """Changes a log and knows what is in it; each incarnation of a topic has values of its own."""
+
+    def __init__(self, state: BrokerState) -> None:
+        self.stop = False
+        self._state = state
+        self._turns = 0
+        self._rewriting = asyncio.Lock()
+        self._every: dict[bytes, list[bytes]] = {}  # by the topic's id
+
+    async def run(self) -> None:
+        while not self.stop:
+            await self.another_turn()
+            await asyncio.sleep(0)
+
+    async def another_turn(self) -> None:
+        self._turns += 1
+        name = random.choice("abcdef")
+        topic, _ = await self._state.topics.create(ORG, name, 1)
+        known = self._every.setdefault(topic.uuid, [])
+        some = [b"%s %d " % (topic.uuid.hex().encode(), len(known) + n) * 3 for n in range(5)]
+        known += some
+        await put(self._state, topic, *some)
+        if not self._turns % 7:
+            await delete_below(self._state, topic, random.randrange(len(known)))
+        if not self._turns % 31:
+            await self._state.topics.delete(topic)
+        if not self._turns % 23:
+            async with self._rewriting:  # a log has one rewrite task
+                await rewrite(self._state)
+
+    def at(self, manifest: Manifest) -> dict[str, tuple[int, list[bytes]]]:
+        """Log start, and all values up to the high watermark, of each topic at a cut."""
+        return {
+            topic.name: (
+                topic.partitions[0].log_start,
+                self._every[bytes.fromhex(topic.uuid)][: topic.partitions[0].high_watermark],
+            )
+            for topic in manifest.topics
+        }

@@ -29,8 +29,10 @@ from quafka_proto.snapshot_format import Manifest, decode_manifest, encode_manif
 from quafka_proto.zone_format import decode_zones
 from quafka_telemetry.startup import StartupError
 from tests.unit.broker.snapshot_tools import (
+    Busy,
     CopyingDestination,
     delete_below,
+    named,
     put,
     rewrite,
     snapshot,
@@ -38,7 +40,6 @@ from tests.unit.broker.snapshot_tools import (
 )
 from tests.unit.broker.test_offsets import commit, committed
 from tests.unit.broker.test_produce import send
-from tests.unit.broker.test_snapshots import Busy, named
 from tests.unit.broker.tools import batch_of, values_of
 
 ORG, OTHER_ORG = 1, 2
@@ -53,16 +54,6 @@ class Known(NamedTuple):
     values: dict[tuple[int, str], tuple[int, list[bytes]]]
     committed: dict[int, dict[tuple[str, int], int]]
     next_producer_id: int
-
-
-@pytest.fixture
-def dest(tmp_path: Path) -> Path:
-    return tmp_path / "dest"
-
-
-@pytest.fixture(params=["linked", "copied"])
-def store(request: pytest.FixtureRequest, dest: Path) -> Destination:
-    return FolderDestination(dest) if request.param == "linked" else CopyingDestination(dest)
 
 
 async def fill(state: BrokerState, turn: int) -> None:
