@@ -22,7 +22,7 @@ _PATIENCE = 10.0
 _CONNECTION_SHARE = 8
 
 RESPONSE_FLOOR = 64 << 10
-"""Response bytes that a fetch may always ask for."""
+"""Response bytes that a fetch may always request."""
 _RESPONSE_SHARE = 8
 
 
@@ -143,7 +143,7 @@ class RequestMemory:
         """Return the account of a new connection.
 
         `close` is called with a reason when the connection must make room, `resume` when the
-        connection waits for room and there is some.
+        connection waits for room and has it.
         """
         return HeldRequests(self, address, close, resume)
 
@@ -234,12 +234,12 @@ def _list(listed: dict[HeldRequests, None], held: HeldRequests, belongs: bool) -
 
 
 class ResponseMemory:
-    """Counts the bytes of responses that are asked for or not yet sent."""
+    """Counts the bytes of responses that are requested from brokers or not yet sent."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self.held = 0
-        """Bytes asked for and not yet here, or here and not yet handed to the system."""
+        """Bytes requested and not yet received, or received and not yet taken by the system."""
         self._when_room: list[Callable[[], None]] = []
 
     @property

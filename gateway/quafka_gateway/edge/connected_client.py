@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class ConnectedClient(NamedTuple):
-    """Who sends the requests of a connection.
+    """The address of a client and the number of its connection.
 
     Attributes:
         host: the client's address without its port; "?" before it is known.

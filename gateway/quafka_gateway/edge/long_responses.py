@@ -45,7 +45,7 @@ class LongResponses:
             yield
 
     def admit_next(self) -> None:
-        """Admit the next request, if there is one and the client has read."""
+        """Admit the next request that waits, if the client has read its responses."""
         following = self._next() if self._waiting else None
         if following is None or following.admission is None or following.admission.done():
             return

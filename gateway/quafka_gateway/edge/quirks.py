@@ -15,9 +15,9 @@ _LONG_NULL = bytes(4)
 def body_start(header: RequestHeader, frame: bytes, at: int) -> int:
     """Return where the request's body begins. By the protocol this is `at`.
 
-    librdkafka up to 2.16 asks for all topics in Metadata 9 and up with four bytes for the number of
-    topics, where a compact null has one: the body has seven bytes instead of four (up to version
-    10, eight instead of five).
+    For all topics, librdkafka up to 2.16 writes the null array of Metadata 9 and up with four bytes
+    instead of the one byte of a compact null: the body has seven bytes instead of four (up to
+    version 10, eight instead of five).
     """
     if header.api_key == _METADATA and header.api_version >= _FIRST_COMPACT:
         flags = 3 if header.api_version <= 10 else 2

@@ -65,7 +65,7 @@ class RequestServing:
             header.correlation_id,
         )
         CURRENT.set(context)
-        errors: Collection[int]
+        errors: Collection[int] = ()
         response: Message | EncodedResponse | None = None
         failure = ""
         try:

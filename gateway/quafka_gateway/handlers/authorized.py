@@ -1,7 +1,7 @@
 """Kafka's "authorized operations" fields: bits of AclOperation.
 
 There is no authorizer yet, so a resource has all operations of its kind, as Kafka answers without
-an authorizer. Where a client did not ask for them, they are AUTHORIZED_OPERATIONS_UNKNOWN.
+an authorizer. Where the request does not include them, they are AUTHORIZED_OPERATIONS_UNKNOWN.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ _CLUSTER = _bits(
 )  # fmt: skip
 
 
-def topic_operations(*, asked: bool) -> int:
+def topic_operations(*, requested: bool) -> int:
     """Return the operations allowed on a topic."""
-    return _TOPIC if asked else AUTHORIZED_OPERATIONS_UNKNOWN
+    return _TOPIC if requested else AUTHORIZED_OPERATIONS_UNKNOWN
 
 
-def group_operations(*, asked: bool) -> int:
+def group_operations(*, requested: bool) -> int:
     """Return the operations allowed on a group."""
-    return _GROUP if asked else AUTHORIZED_OPERATIONS_UNKNOWN
+    return _GROUP if requested else AUTHORIZED_OPERATIONS_UNKNOWN
 
 
-def cluster_operations(*, asked: bool) -> int:
+def cluster_operations(*, requested: bool) -> int:
     """Return the operations allowed on the cluster."""
-    return _CLUSTER if asked else AUTHORIZED_OPERATIONS_UNKNOWN
+    return _CLUSTER if requested else AUTHORIZED_OPERATIONS_UNKNOWN

@@ -19,7 +19,7 @@ from quafka_telemetry.tracing import TraceContext
 
 _OPERATIONS = set(ConfigOperation)
 _MOST_CHANGES = 1_000
-"""Changes of one resource; there are not that many configs."""
+"""Changes of one resource; more than all configs that exist."""
 
 
 class Resource(NamedTuple):

@@ -26,7 +26,7 @@ from quafka_proto.schema.topics import (
 )
 from quafka_telemetry.slices import Slices, listed
 
-_MOST_CONFIGS = 1_000  # there are not that many
+_MOST_CONFIGS = 1_000  # more than all configs that exist
 _TOPICS_PER_SLICE = 100
 
 

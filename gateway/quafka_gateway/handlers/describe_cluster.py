@@ -39,7 +39,7 @@ async def handle(
         cluster_id=answer.cluster_id,
         controller_id=context.node_id,
         brokers=[DescribeClusterBroker(broker_id=context.node_id, host=host, port=port)],
-        cluster_authorized_operations=cluster_operations(asked=asked),
+        cluster_authorized_operations=cluster_operations(requested=asked),
     )
 
 

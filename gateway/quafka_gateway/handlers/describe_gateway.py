@@ -53,7 +53,7 @@ async def _broker(link: BrokerLink, trace: TraceContext | None) -> GatewayBroker
     # A broker that has just disconnected, or is just being connected, may answer in a moment.
     patience = link.wait_among_others(_ANSWER_SECONDS)
     if patience > 0:
-        with suppress(UnavailableError):  # which is what is to be told
+        with suppress(UnavailableError):  # reported as not answered
             answer = await link.call(Probe(), trace, patience)
     seconds = time.perf_counter() - began
     counters = link.counters()

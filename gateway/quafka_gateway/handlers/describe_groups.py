@@ -26,7 +26,7 @@ from quafka_telemetry.slices import listed
 
 async def handle(request: DescribeGroupsRequest, context: RequestContext) -> DescribeGroupsResponse:
     """Describe each group of the request."""
-    operations = group_operations(asked=request.include_authorized_operations)
+    operations = group_operations(requested=request.include_authorized_operations)
     names = list(dict.fromkeys(request.groups))
     with context.child("gateway.kafka.describe_groups") as span:
         try:

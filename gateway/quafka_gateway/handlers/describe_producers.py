@@ -16,7 +16,7 @@ from quafka_proto.schema.transaction_admin import (
     TopicResponse,
 )
 
-_NO_COORDINATOR = -1  # there are no transactions
+_NO_COORDINATOR = -1  # transactions are not served
 
 
 async def handle(

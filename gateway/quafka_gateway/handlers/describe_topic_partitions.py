@@ -107,5 +107,5 @@ def _topic(
             )
             for index in partitions
         ],
-        topic_authorized_operations=topic_operations(asked=True),
+        topic_authorized_operations=topic_operations(requested=True),
     )

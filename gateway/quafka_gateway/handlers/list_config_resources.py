@@ -1,6 +1,6 @@
 """ListConfigResources (key 74), versions 0-1: the resources whose configs can be described.
 
-Version 0 lists client metrics alone, of which there are none. No group has configs.
+Version 0 lists client metrics alone, and none exist. No group has configs.
 """
 
 from __future__ import annotations

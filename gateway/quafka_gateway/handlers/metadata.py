@@ -86,14 +86,14 @@ async def _answer(
     request: MetadataRequest, found: DescribeTopicsResp, context: RequestContext
 ) -> MetadataResponse:
     host, port = context.services.advertised
-    operations = topic_operations(asked=request.include_topic_authorized_operations)
+    operations = topic_operations(requested=request.include_topic_authorized_operations)
     return MetadataResponse(
         brokers=[MetadataResponseBroker(node_id=context.node_id, host=host, port=port)],
         cluster_id=found.cluster_id or None,
         controller_id=context.node_id,
         topics=await _topics(context.node_id, found.topics, operations, context.version),
         cluster_authorized_operations=cluster_operations(
-            asked=request.include_cluster_authorized_operations
+            requested=request.include_cluster_authorized_operations
         ),
     )
 

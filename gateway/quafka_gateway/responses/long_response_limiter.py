@@ -13,7 +13,7 @@ _AT_A_TIME = 4
 
 
 class LongResponseLimiter:
-    """Admits the long responses of all connections in the order in which they are asked for."""
+    """Admits the long responses of all connections, in the order of the calls."""
 
     def __init__(self, memory: ResponseMemory) -> None:
         self._turns = Turns(_AT_A_TIME, lambda: memory.excess > 0)

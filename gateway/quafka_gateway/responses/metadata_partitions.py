@@ -19,7 +19,7 @@ _BLOCKS = 8  # kinds of partitions: four forms over all versions, and an epoch o
 
 
 class PartitionBlock:
-    """Encoded partitions from 0 on; grows to the largest number asked for."""
+    """Encoded partitions from 0 on; grows to the largest count requested."""
 
     def __init__(self, one: bytes) -> None:
         """`one` is an encoded partition with `_NUMBER` as its number."""

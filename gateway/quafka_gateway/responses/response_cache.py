@@ -1,4 +1,4 @@
-"""Long responses that many clients ask for, kept encoded."""
+"""A cache of encoded long responses that many clients request."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class ResponseCache:
     ) -> EncodedResponse:
         """Return the response under this key. Two responses with equal keys must be equal.
 
-        Callers that ask while a response is being made share it: only the first caller's `make`
+        Callers that come while a response is being made share it: only the first caller's `make`
         is called.
         """
         known = self._kept.get(key)
