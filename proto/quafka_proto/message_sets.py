@@ -126,9 +126,11 @@ def iter_messages(message_set: Buffer, limit: int = DECOMPRESSED_LIMIT) -> Itera
 
 def _produced(message: _Message) -> Record:
     if message.attributes & _APPEND_TIME:
-        raise BatchError(ErrorCode.INVALID_TIMESTAMP, "append time is not a producer's to claim")
+        raise BatchError(ErrorCode.INVALID_TIMESTAMP, "producers must not set LogAppendTime")
     if not _NO_TIMESTAMP <= message.timestamp < _LAST_TIMESTAMP:
-        raise BatchError(ErrorCode.INVALID_TIMESTAMP, f"{message.timestamp} is no timestamp")
+        raise BatchError(
+            ErrorCode.INVALID_TIMESTAMP, f"{message.timestamp} is not a valid timestamp"
+        )
     return message.record(message.offset)
 
 
@@ -167,7 +169,7 @@ def _message(offset: int, crc: int, data: memoryview) -> _Message:
     key, at = _read_bytes(data, at)
     value, at = _read_bytes(data, at)
     if at != len(data):
-        raise BatchError(ErrorCode.CORRUPT_MESSAGE, "a message is not as long as it says")
+        raise BatchError(ErrorCode.CORRUPT_MESSAGE, "a message does not match its length field")
     return _Message(offset, magic, attributes, timestamp, key, value)
 
 
@@ -236,7 +238,7 @@ def from_batches(
 
     Raises:
         BatchError: UNSUPPORTED_COMPRESSION_TYPE: zstd, which clients of that age are not given
-            (KIP-110); CORRUPT_MESSAGE: a batch whose records are not what its header says, or
+            (KIP-110); CORRUPT_MESSAGE: a batch whose records do not match its header, or
             that decompresses to more than `limit` bytes.
     """
     out = bytearray()

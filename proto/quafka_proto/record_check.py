@@ -232,7 +232,7 @@ class _Check:
         at = at + 1 if data[at] == _NULL else _skip_bytes(data, at)
         at = self._skip_headers(at, end) if data[at] else at + 1
         if at != end or at > self._end or size & 1:
-            raise Malformed("it is not as long as it says")
+            raise Malformed("it does not match its length field")
         return at
 
     def _skip_headers(self, at: int, end: int) -> int:

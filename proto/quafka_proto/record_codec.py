@@ -141,7 +141,7 @@ def iter_records(batch: Buffer, limit: int = DECOMPRESSED_LIMIT) -> Iterator[Rec
 
     Raises:
         TooLarge: the records exceed `limit` bytes.
-        Malformed: cut short, garbled, or the records are not what the header says.
+        Malformed: cut short, garbled, or other records than the header's.
     """
     header = read_header(batch)
     return _decoded(header, _body(batch, header, limit))
@@ -181,7 +181,7 @@ def _decoded(header: BatchHeader, data: bytes) -> Iterator[Record]:
             else:
                 headers, at = [], at + 1
             if at != end:
-                raise Malformed("a record is not as long as it says")
+                raise Malformed("a record does not match its length field")
             timestamp += base_timestamp
             if not (0 <= delta <= last and -_TIMESTAMP_RANGE <= timestamp < _TIMESTAMP_RANGE):
                 raise Malformed(f"a record at offset delta {delta} and time {timestamp}")

@@ -16,7 +16,7 @@ The header of a batch, 61 bytes, big-endian:
         51    2 producer epoch
         53    4 base sequence
         57    4 record count
-        61      records, compressed as the attributes say
+        61      records, compressed according to the attributes
 """
 
 from __future__ import annotations
@@ -142,10 +142,10 @@ def whole_batch(records: Buffer) -> BatchHeader:
     """
     size = len(records)
     if size < _LENGTH_AND_MAGIC.size:
-        raise BatchError(ErrorCode.INVALID_RECORD, f"{size} bytes are no record batch")
+        raise BatchError(ErrorCode.INVALID_RECORD, f"a record batch of {size} bytes")
     length, magic = _LENGTH_AND_MAGIC.unpack_from(records)
     if magic in (0, 1):
-        raise BatchError(ErrorCode.INVALID_RECORD, f"message format {magic} where 2 is asked for")
+        raise BatchError(ErrorCode.INVALID_RECORD, f"message format {magic} instead of 2")
     if magic != MAGIC or length + LENGTH_FROM < BATCH_HEADER_SIZE:
         raise BatchError(
             ErrorCode.CORRUPT_MESSAGE, f"a batch of format {magic} and length {length}"
@@ -199,7 +199,7 @@ def split_batches(records: Buffer) -> list[tuple[BatchHeader, memoryview]]:
 
 def _checked(rest: memoryview) -> BatchHeader:
     if len(rest) < _LENGTH_AND_MAGIC.size:
-        raise BatchError(ErrorCode.CORRUPT_MESSAGE, f"{len(rest)} bytes are no record batch")
+        raise BatchError(ErrorCode.CORRUPT_MESSAGE, f"a record batch of {len(rest)} bytes")
     length, magic = _LENGTH_AND_MAGIC.unpack_from(rest)
     if magic != MAGIC:
         raise BatchError(
@@ -224,11 +224,11 @@ def _check_claims(header: BatchHeader) -> None:
     if header.attributes & COMPRESSION_MASK > _LAST_COMPRESSION:
         raise BatchError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "unknown compression type")
     if header.attributes & CONTROL:
-        raise BatchError(ErrorCode.INVALID_RECORD, "control batches are not a producer's to write")
+        raise BatchError(ErrorCode.INVALID_RECORD, "producers must not write control batches")
     if header.attributes & TRANSACTIONAL:
         raise BatchError(ErrorCode.INVALID_TXN_STATE, "transactions are not served")
     if header.attributes & LOG_APPEND_TIME:
-        raise BatchError(ErrorCode.INVALID_TIMESTAMP, "append time is not a producer's to claim")
+        raise BatchError(ErrorCode.INVALID_TIMESTAMP, "producers must not set LogAppendTime")
 
 
 def rebase(batch: bytearray | memoryview, base_offset: int, leader_epoch: int) -> None:

@@ -215,7 +215,7 @@ def decode_manifest(data: bytes) -> Manifest:
     except ValueError as e:
         raise Malformed(f"the manifest is not JSON: {e}") from e
     if not isinstance(values, dict) or cast(Any, values).get("format") != FORMAT:
-        raise Malformed(f'the manifest does not say "format": "{FORMAT}"')
+        raise Malformed(f'the manifest lacks "format": "{FORMAT}"')
     fields = cast("dict[str, Any]", values)
     if fields.get("version") != VERSION:
         raise Malformed(f"the snapshot has version {fields.get('version')}; known is {VERSION}")
@@ -281,13 +281,13 @@ class _Fields:
         try:
             return [[int(first), int(end)] for first, end in found]
         except (TypeError, ValueError) as e:
-            raise Malformed(f"{self.where}: {name!r} has what is no range: {e}") from e
+            raise Malformed(f"{self.where}: {name!r} is not a list of ranges: {e}") from e
 
     def items(self, name: str) -> Iterator[_Fields]:
         for at, item in enumerate(cast("list[Any]", self._get(name, list))):
             where = f"{self.where}, {name}[{at}]"
             if not isinstance(item, dict):
-                raise Malformed(f"{where} is no object")
+                raise Malformed(f"{where} is not an object")
             yield _Fields(cast("dict[str, Any]", item), where)
 
 

@@ -19,31 +19,31 @@ _LONG_MAX = np.int64((1 << 63) - 1)
 
 def read_varints(data: Bytes, at: Longs) -> tuple[Longs, Longs]:
     """The zigzag varints at these positions, and the positions after them."""
-    raw, behind = _read_raw(data, at)
+    raw, after = _read_raw(data, at)
     # A logical shift: a tenth byte may set the sign bit.
-    return raw >> 1 & _LONG_MAX ^ -(raw & 1), behind
+    return raw >> 1 & _LONG_MAX ^ -(raw & 1), after
 
 
 def _read_raw(data: Bytes, at: Longs) -> tuple[Longs, Longs]:
     raw = data.take(at, mode="clip").astype(np.int64)
-    behind = at + 1
+    after = at + 1
     longer = np.flatnonzero(raw >= 0x80)
     if not len(longer):
-        return raw, behind
+        return raw, after
     if len(longer) == len(raw):
         # Lengths of similar size: all have a second byte, so none need to be selected.
-        second = data.take(behind, mode="clip").astype(np.int64)
+        second = data.take(after, mode="clip").astype(np.int64)
         raw = raw & 0x7F | (second & 0x7F) << 7
-        behind += 1
+        after += 1
         longer = np.flatnonzero(second >= 0x80)
         shift = 14
     else:
         raw[longer] &= 0x7F
         shift = 7
     while len(longer) and shift < 7 * _LONGEST:
-        byte = data.take(behind[longer], mode="clip").astype(np.int64)
+        byte = data.take(after[longer], mode="clip").astype(np.int64)
         raw[longer] |= (byte & 0x7F) << shift
-        behind[longer] += 1
+        after[longer] += 1
         longer = longer[byte >= 0x80]
         shift += 7
-    return raw, behind
+    return raw, after

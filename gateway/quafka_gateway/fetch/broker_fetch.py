@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Protocol
 
 from quafka_gateway.fetch.cache import FetchCache
-from quafka_gateway.fetch.lease import LeaseBroker, ReadLease
+from quafka_gateway.fetch.lease import LeaseGrantor, ReadLease
 from quafka_gateway.fetch.produce_acks import Moment, ProduceAcks
 from quafka_gateway.memory import ResponseMemory
 from quafka_mesh_ops.ops.records import FetchOp, FetchOpResp, FetchOps, FetchOpsResp
@@ -19,7 +19,7 @@ from quafka_proto.records import base_offset
 from quafka_telemetry.tracing import ProducedBy, TraceContext, parse_traceparent
 
 
-class FetchBroker(LeaseBroker, Protocol):
+class ReadableBroker(LeaseGrantor, Protocol):
     """The broker that is read from."""
 
     async def fetch(self, op: FetchOps, trace: TraceContext | None) -> FetchOpsResp:
@@ -32,7 +32,7 @@ class BrokerFetch:
 
     def __init__(
         self,
-        broker: FetchBroker,
+        broker: ReadableBroker,
         memory: ResponseMemory,
         cache: FetchCache,
         lease: ReadLease,

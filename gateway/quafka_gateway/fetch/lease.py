@@ -27,7 +27,7 @@ def boot_clock() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
-class LeaseBroker(Protocol):
+class LeaseGrantor(Protocol):
     """The broker that grants the lease."""
 
     async def hold_lease(self, op: HoldLease) -> HoldLeaseResp:
@@ -39,7 +39,7 @@ class ReadLease:
     """Holds the lease while fetches use it, and drops from the cache what the broker changes."""
 
     def __init__(
-        self, broker: LeaseBroker, cache: FetchCache, clock: Callable[[], float] = boot_clock
+        self, broker: LeaseGrantor, cache: FetchCache, clock: Callable[[], float] = boot_clock
     ) -> None:
         self.generation = 0
         """How many times the broker has changed something. A read that began in an earlier

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from quafka_gateway.fetch.backfill import Backfill
-from quafka_gateway.fetch.broker_fetch import BrokerFetch, FetchBroker
+from quafka_gateway.fetch.broker_fetch import BrokerFetch, ReadableBroker
 from quafka_gateway.fetch.cache import FetchCache
 from quafka_gateway.fetch.cache_lookup import (
     PartitionLookup,
@@ -59,7 +59,7 @@ class FetchReader:
 
     def __init__(
         self,
-        broker: FetchBroker,
+        broker: ReadableBroker,
         memory: ResponseMemory,
         cache_bytes: int,
         backfill_bytes: int,

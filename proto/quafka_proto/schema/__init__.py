@@ -1,8 +1,8 @@
-"""Our description of each Kafka API, one module per API family, imported when first asked for.
+"""The schemas of Kafka's APIs, one module per family of APIs, imported on first use.
 
-The order of a struct's fields is their order on the wire, and the names are Kafka's own. Every
-version of Kafka 4.0 to 4.3 is described, and those that Kafka 4.0 dropped (KIP-896), which
-clients before 2.1 send.
+A struct's fields are in the order of the wire, and have Kafka's names. The schemas cover every
+version of Kafka 4.0 to 4.3, and the versions that Kafka 4.0 dropped (KIP-896), which clients
+before 2.1 send.
 """
 
 from __future__ import annotations
@@ -44,19 +44,19 @@ MODULES: dict[str, tuple[int, ...]] = {
     "share_group_offsets": (90, 91, 92),
     "quafka": (20550, 20551),
 }
-"""Every module here, and the API keys that it describes."""
+"""The modules of this package, with the API keys of their schemas."""
 
 _MODULE_OF = {key: module for module, keys in MODULES.items() for key in keys}
 
 
 def request_type(key: int) -> type[Request] | None:
-    """The request of an API key; None where the API is not described."""
+    """The request of an API key; None: the API has no schema."""
     _load(key)
     return REQUESTS.get(key)
 
 
 def response_type(key: int) -> type[Response] | None:
-    """The response of an API key; None where the API is not described."""
+    """The response of an API key; None: the API has no schema."""
     _load(key)
     return RESPONSES.get(key)
 

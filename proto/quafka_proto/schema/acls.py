@@ -1,7 +1,7 @@
 """Access control lists: DescribeAcls (key 29), CreateAcls (30), DeleteAcls (31).
 
-The enumerations are Kafka's: resource and pattern types, operations and permissions are INT8
-(KIP-140, KIP-290 for the pattern type, which is 3, literal, before version 1).
+Resource types, operations and permissions are INT8 numbers of Kafka (KIP-140), and so is the
+pattern type (KIP-290), which is 3, literal, before version 1.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from quafka_proto.message import (
 )
 
 LITERAL = 3
-"""The pattern type of a resource that is named as it is."""
+"""The pattern type of a resource with an exact name."""
 
 
 class DescribeAclsRequest(Request, key=29, versions="0-3", flexible="2+"):

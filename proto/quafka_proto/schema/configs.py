@@ -1,5 +1,5 @@
 """Configuration: DescribeConfigs (key 32), AlterConfigs (33), IncrementalAlterConfigs (44),
-ListConfigResources (74, which was ListClientMetricsResources up to version 0).
+ListConfigResources (74, named ListClientMetricsResources in version 0).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The consumer group protocol of KIP-848: ConsumerGroupHeartbeat (key 68),
 ConsumerGroupDescribe (69).
 
-In a heartbeat, null means "as before" for what the member last said or was last told.
+In a heartbeat, null means that a value has not changed since the last one.
 """
 
 from __future__ import annotations

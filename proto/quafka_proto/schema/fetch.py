@@ -1,4 +1,4 @@
-"""Fetch (key 1). Versions 0 to 3, of clients before 0.11, are answered with message sets."""
+"""Fetch (key 1). Versions 0 to 3, of clients before 0.11, get message sets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What administrators ask of groups: DescribeGroups (key 15), ListGroups (16),
+"""Administration of groups: DescribeGroups (key 15), ListGroups (16),
 DeleteGroups (42).
 """
 

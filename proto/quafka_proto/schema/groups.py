@@ -1,8 +1,8 @@
 """The classic group protocol: FindCoordinator (key 10), JoinGroup (11), Heartbeat (12),
 LeaveGroup (13), SyncGroup (14).
 
-`metadata` and `assignment` are opaque here: the members of a group agree on them (KIP-62, and
-KIP-345 for `group_instance_id`). FindCoordinator asks for one key up to version 3, for many from
+`metadata` and `assignment` are opaque bytes whose format the group's protocol type defines (KIP-62;
+KIP-345 for `group_instance_id`). FindCoordinator has one key up to version 3, and many from
 version 4 (KIP-699).
 """
 

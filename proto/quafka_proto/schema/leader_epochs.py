@@ -1,4 +1,4 @@
-"""OffsetForLeaderEpoch (key 23): where an epoch ends, to find truncation (KIP-320)."""
+"""OffsetForLeaderEpoch (key 23): the end offset of an epoch, to detect truncation (KIP-320)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ListOffsets (key 2). Version 0 answers with the offsets at which segments begin (KIP-79)."""
+"""ListOffsets (key 2). Version 0 returns the first offsets of segments (KIP-79)."""
 
 from __future__ import annotations
 

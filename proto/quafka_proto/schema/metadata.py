@@ -15,7 +15,7 @@ from quafka_proto.message import (
 )
 
 AUTHORIZED_OPERATIONS_UNKNOWN = -2147483648
-"""What "not asked for" looks like in the authorized-operations fields."""
+"""The value of authorized-operations fields that the request did not include."""
 
 
 class MetadataRequestTopic(Struct):

@@ -1,7 +1,7 @@
 """Committed offsets: OffsetCommit (key 8), OffsetFetch (9), OffsetDelete (47).
 
-OffsetCommit 0 and OffsetFetch 0 mean offsets kept in ZooKeeper. OffsetFetch asks for one group
-up to version 7, for many from version 8 (KIP-709). From version 10 topics have ids (KIP-848).
+OffsetCommit 0 and OffsetFetch 0 concern offsets in ZooKeeper. OffsetFetch has one group up to
+version 7, and many from version 8 (KIP-709). From version 10 topics have ids (KIP-848).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Our own APIs, for tools that connect as any client does: DescribeGroupLag (key 20550),
+"""Our own APIs, for tools that connect as Kafka clients: DescribeGroupLag (key 20550),
 DescribeGateway (20551).
 
-Kafka's keys are far below. They are only listed for a client that calls itself `CLIENT_SOFTWARE`:
-others have no use for them, and some stumble over keys that they do not know.
+The keys are far above Kafka's. ApiVersions lists them only for a client with the software name
+`CLIENT_SOFTWARE`: other clients have no use for them, and some fail on unknown keys.
 """
 
 from __future__ import annotations
@@ -28,8 +28,11 @@ class DescribeGroupLagRequest(Request, key=20550, versions="0", flexible="0+"):
 
 
 class GroupLagPartition(Struct):
-    """-1 stands for what is not known. `lag` is in records; `behind_ms`: the age of the first one
-    that is not consumed; `catch_up_ms`: until all are, at the present pace."""
+    """The lag of a group in a partition; -1: unknown.
+
+    `lag` counts records; `behind_ms` is the age of the first unconsumed record; `catch_up_ms` the
+    time to consume all of them at the present pace.
+    """
 
     partition_index: int = int32()
     log_start_offset: int = int64()
@@ -74,11 +77,11 @@ class DescribeGatewayRequest(Request, key=20551, versions="0-1", flexible="0+"):
 
 
 class GatewayBroker(Struct):
-    """A broker as the gateway sees it. -1 stands for what is not known.
+    """A broker from the gateway's view; -1: unknown.
 
-    `away_ms`: how long ops have not reached it; `op_us`: what one took just now; `rtt_us`: the
-    smoothed round-trip time of the mesh; `problem`: what keeps the broker from its work.
-    `snapshot_interval_ms`: how often it makes snapshots by itself; 0: never.
+    `away_ms`: how long ops have not reached it; `op_us`: the duration of an op just now; `rtt_us`:
+    the smoothed round-trip time of the mesh; `problem`: the reason why the broker cannot work.
+    `snapshot_interval_ms`: the interval of its scheduled snapshots; 0: it makes none.
     """
 
     address: str = string()

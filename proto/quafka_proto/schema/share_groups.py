@@ -1,6 +1,6 @@
 """Share groups (KIP-932): ShareGroupHeartbeat (key 76), ShareGroupDescribe (77).
 
-Version 0 was an early access of Kafka 4.0 that no release serves by default; it is not described.
+Version 0, an early access of Kafka 4.0 that no release serves by default, has no schema.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Streams groups (KIP-1071): StreamsGroupHeartbeat (key 88), StreamsGroupDescribe (89).
 
-In a heartbeat, null means "as before" for what the member last said or was last told.
+In a heartbeat, null means that a value has not changed since the last one.
 """
 
 from __future__ import annotations

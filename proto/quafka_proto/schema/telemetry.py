@@ -1,6 +1,6 @@
 """Client metrics (KIP-714): GetTelemetrySubscriptions (key 71), PushTelemetry (72).
 
-`metrics` is an OTLP message, compressed as `compression_type` says.
+`metrics` is an OTLP message, compressed with `compression_type`.
 """
 
 from __future__ import annotations

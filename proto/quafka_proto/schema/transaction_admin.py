@@ -1,4 +1,4 @@
-"""What administrators ask of transactions: DescribeProducers (key 61), DescribeTransactions (65),
+"""Administration of transactions: DescribeProducers (key 61), DescribeTransactions (65),
 ListTransactions (66); KIP-664.
 """
 

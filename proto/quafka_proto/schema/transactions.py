@@ -1,8 +1,8 @@
 """Transactions (KIP-98): AddPartitionsToTxn (key 24), AddOffsetsToTxn (25), EndTxn (26),
 WriteTxnMarkers (27), TxnOffsetCommit (28).
 
-AddPartitionsToTxn is one transaction of a client up to version 3, and a batch of them between
-brokers from version 4 (KIP-890).
+AddPartitionsToTxn has one transaction of a client up to version 3, and a batch of transactions
+between brokers from version 4 (KIP-890).
 """
 
 from __future__ import annotations

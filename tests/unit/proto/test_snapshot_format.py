@@ -53,7 +53,7 @@ def test_fields_that_are_not_known_are_ignored() -> None:
         ({"version": 2}, "version 2"),
         ({"format": "parquet"}, "format"),
         ({"pieces": {}}, "pieces"),
-        ({"pieces": [7]}, "no object"),
+        ({"pieces": [7]}, "not an object"),
         ({"cut_ms": "yesterday"}, "cut_ms"),
         ({"cut_ms": True}, "cut_ms"),
         ({"topics": [{"org": 1}]}, "topics\\[0\\]"),
