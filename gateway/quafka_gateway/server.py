@@ -1,4 +1,4 @@
-"""The gateway program: a listener on one side, the way to the brokers on the other."""
+"""The gateway program: a listener for Kafka clients on one side, brokers on the other."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from quafka_gateway import status
 from quafka_gateway.api import APIS
 from quafka_gateway.cluster import routes
+from quafka_gateway.cluster.broker_clients import BrokerClients
 from quafka_gateway.cluster.routes import Route
 from quafka_gateway.config import GatewayConfig
 from quafka_gateway.context import Services
@@ -18,7 +19,6 @@ from quafka_gateway.metrics import GatewayMetrics
 from quafka_gateway.stats import GatewayStats
 from quafka_gateway.tenant import Tenant, TenantLimits, make_tenant
 from quafka_mesh_ops.allow_list import AllowList
-from quafka_mesh_ops.client import MeshClient
 from quafka_mesh_ops.counters import PeerCounters, mesh_families, mesh_page
 from quafka_mesh_ops.identity import Identity
 from quafka_mesh_ops.settings import join_address, split_address
@@ -34,13 +34,13 @@ _ANY_ADDRESS = ("0.0.0.0", "::", "")  # noqa: S104 - compared with, not bound
 
 
 class Gateway:
-    """Serves Kafka clients. Holds nothing that is lost when it is killed."""
+    """Serves Kafka clients. Holds no state that a kill could lose."""
 
     def __init__(self, config: GatewayConfig, tracer: Tracer) -> None:
         self._config = config
         self._tracer = tracer
         self._identity: Identity | None = None
-        self._clients: dict[str, MeshClient] = {}
+        self._clients: BrokerClients | None = None
         self._tenant: Tenant | None = None
         self._allowed: AllowList | None = None
         self._listener: Listener | None = None
@@ -64,27 +64,46 @@ class Gateway:
         table = _routes(config)
         self._identity = Identity.load_or_create(config.node_key)
         self._allowed = AllowList(config.mesh_allow, config.mesh_allowed_file)
+        self._clients = BrokerClients(
+            self._identity,
+            self._allowed,
+            self._tracer,
+            datagram_size=config.mesh_datagram_size,
+            batched=config.mesh_batched,
+        )
         responses = ResponseMemory(config.queued_max_response_bytes)
-        self._tenant = self._make_tenant(table, responses)
+        self._tenant = self._make_tenant(table, self._clients, responses)
         self._operations_address = await self._operations.start(*split_address(config.ops_listen))
         self._operations.add("/mesh", mesh_page(self._peers))
         self.metrics.add(lambda: mesh_families(self._peers))
-        self._allowed.watch(self._enforce)
-        limits = ConnectionLimits(
-            config.max_connections,
-            config.max_connections_per_ip,
-            config.max_connections_per_ip_overrides,
-        )
-        self._listener = Listener(limits, config.connections_max_idle_ms / 1000)
+        self._allowed.watch(self._clients.enforce)
+        self._listener = Listener(_limits(config), config.connections_max_idle_ms / 1000)
         self._address = await self._listener.bind(
             *split_address(config.listen), shared=config.listen_shared
         )
         self._advertised = _advertised(config.advertised_listener, self._address)
-        for client in self._clients.values():
-            await client.start()
-        services = Services(
+        await self._clients.start()
+        services = self._services = self._make_services(self._tenant, responses)
+        readers = self._tenant.reader.readers
+        self.metrics.add(GatewayMetrics(services, self._listener, readers).collect)
+        await self._listener.serve(services, APIS)
+
+    def _make_tenant(
+        self, table: Sequence[Route], clients: BrokerClients, memory: ResponseMemory
+    ) -> Tenant:
+        config = self._config
+        limits = TenantLimits(
+            config.max_incremental_fetch_session_cache_slots,
+            config.fetch_cache_bytes,
+            config.fetch_backfill_bytes,
+        )
+        return make_tenant(config.org_id, table, clients.client_of, limits, memory, self._tracer)
+
+    def _make_services(self, tenant: Tenant, memory: ResponseMemory) -> Services:
+        config = self._config
+        return Services(
             apis=APIS,
-            tenant=self._tenant,
+            tenant=tenant,
             advertised=self._advertised,
             tracer=self._tracer,
             request_max_bytes=config.socket_request_max_bytes,
@@ -92,15 +111,10 @@ class Gateway:
                 config.queued_max_request_bytes,
                 max(config.queued_max_request_bytes_per_ip, config.socket_request_max_bytes),
             ),
-            response_memory=responses,
+            response_memory=memory,
             config=config,
             stats=GatewayStats(config.ops_slow_ms / 1000),
         )
-        self._services = services
-        self.metrics.add(
-            GatewayMetrics(services, self._listener, self._tenant.reader.readers).collect
-        )
-        await self._listener.serve(services, APIS)
 
     async def _sections(self) -> list[Section]:
         """The sections of /statusz, which is served from the start on."""
@@ -119,40 +133,10 @@ class Gateway:
         return found
 
     def _peers(self) -> list[PeerCounters]:
-        return [client.counters() for client in self._clients.values()]
-
-    def _make_tenant(self, table: Sequence[Route], responses: ResponseMemory) -> Tenant:
-        config = self._config
-        limits = TenantLimits(
-            config.max_incremental_fetch_session_cache_slots,
-            config.fetch_cache_bytes,
-            config.fetch_backfill_bytes,
-        )
-        org_id = config.org_id
-        return make_tenant(org_id, table, self._client, limits, responses, self._tracer)
-
-    def _client(self, broker: str) -> MeshClient:
-        """The client for the broker with this address; one for all orgs."""
-        client = self._clients.get(broker)
-        if client is None:
-            assert self._identity is not None
-            assert self._allowed is not None
-            client = self._clients[broker] = MeshClient(
-                *split_address(broker),
-                self._identity,
-                self._allowed,
-                self._tracer,
-                datagram_size=self._config.mesh_datagram_size,
-                batched=self._config.mesh_batched,
-            )
-        return client
-
-    def _enforce(self) -> None:
-        for client in self._clients.values():
-            client.enforce()
+        return self._clients.counters() if self._clients is not None else []
 
     async def close(self) -> None:
-        """Answer what is under way, close every client, then the mesh."""
+        """Answer the requests in progress, close every connection, then the mesh."""
         self._draining = True
         if self._listener is not None:
             await self._listener.close(_DRAIN_SECONDS)
@@ -160,19 +144,19 @@ class Gateway:
             await self._tenant.close()
         if self._allowed is not None:
             await self._allowed.close()
-        for client in self._clients.values():
-            await client.close()
+        if self._clients is not None:
+            await self._clients.close()
         await self._operations.close()
 
     def _problems(self) -> dict[str, str]:
         if self._draining:
             return {"gateway": "draining"}
-        if not any(client.connected for client in self._clients.values()):
-            return {"broker": "there is no connection to any"}
+        if self._clients is None or not self._clients.connected:
+            return {"broker": "no broker is connected"}
         return {}
 
     def describe(self) -> dict[str, str]:
-        """What an operator is told once it runs."""
+        """The addresses and the node id, for the operator, once the gateway runs."""
         return {
             "listen": join_address(*self._address),
             "advertised": join_address(*self._advertised),
@@ -193,8 +177,16 @@ def _routes(config: GatewayConfig) -> Sequence[Route]:
     return routes.to_one(config.mesh_peers[0])
 
 
+def _limits(config: GatewayConfig) -> ConnectionLimits:
+    return ConnectionLimits(
+        config.max_connections,
+        config.max_connections_per_ip,
+        config.max_connections_per_ip_overrides,
+    )
+
+
 def _advertised(setting: str, bound: tuple[str, int]) -> tuple[str, int]:
-    """The address clients are told: the setting, or the bound one made reachable."""
+    """The address that clients connect to: the setting, or the bound one made reachable."""
     if setting:
         return split_address(setting)
     host, port = bound

@@ -1,9 +1,8 @@
-"""Asks one broker for topics, some at a time, and for all of them only if they have changed.
+"""Describes the topics of one broker in pages, and lists all of them only if they have changed.
 
-All topics of an org may be hundreds of thousands: they come in pages, so that neither program's
-event loop is held, and are kept with their version. One listing runs at a time. Whoever asks while
-it runs waits for the next one, which then is for all of them: nobody is given a list that was begun
-before the question.
+An org may have hundreds of thousands of topics. Pages keep each op short in both programs' event
+loops, and the last list is kept with its version. One listing runs at a time. Callers that come
+while a listing runs share the next one, so no caller gets a list that was begun before its call.
 """
 
 from __future__ import annotations
@@ -18,15 +17,15 @@ from quafka_telemetry.tracing import TraceContext
 PAGE = 2_000
 """Topics described by one op: some milliseconds of either event loop."""
 
-Ask = Callable[[DescribeTopics, TraceContext | None, float], Awaitable[DescribeTopicsResp]]
-"""Sends one op; raises UnavailableError or OpFailedError."""
+Call = Callable[[DescribeTopics, TraceContext | None, float], Awaitable[DescribeTopicsResp]]
+"""Sends one op; raises UnavailableError."""
 
 
 class TopicLister:
-    """What one broker's topics are. An answer's list may be shared: it is not to be changed."""
+    """Describes one broker's topics. The list in an answer may be shared: do not change it."""
 
-    def __init__(self, ask: Ask) -> None:
-        self._ask = ask
+    def __init__(self, call: Call) -> None:
+        self._call = call
         self._running: asyncio.Task[DescribeTopicsResp] | None = None
         self._next: asyncio.Task[DescribeTopicsResp] | None = None
         self._last = DescribeTopicsResp("", [])
@@ -34,30 +33,29 @@ class TopicLister:
     async def describe(
         self, op: DescribeTopics, trace: TraceContext | None, seconds: float
     ) -> DescribeTopicsResp:
-        """Answer the op as a whole. The deadline is each page's.
+        """Answer the op as a whole. The deadline `seconds` is for each page.
 
         Raises:
-            UnavailableError: the broker does not answer.
-            OpFailedError: it answers an error.
+            UnavailableError: the broker did not answer, or failed the op.
         """
         if op.topics is None and not op.topic_ids:
-            return await self._every(trace, seconds)
+            return await self._list_all(trace, seconds)
         names, ids = op.topics or [], op.topic_ids or []
         if len(names) + len(ids) <= PAGE:
-            return await self._ask(op, trace, seconds)
+            return await self._call(op, trace, seconds)
         found: list[TopicDescription] = []
         answer = self._last
         left = op.create_at_most
         for page in _pages(op, names, ids):
-            answer = await self._ask(replace(page, create_at_most=left), trace, seconds)
+            answer = await self._call(replace(page, create_at_most=left), trace, seconds)
             found += answer.topics
             left = max(0, left - answer.created) if left >= 0 else left
         return replace(answer, topics=found)
 
-    async def _every(self, trace: TraceContext | None, seconds: float) -> DescribeTopicsResp:
+    async def _list_all(self, trace: TraceContext | None, seconds: float) -> DescribeTopicsResp:
         if self._next is None:
             self._next = asyncio.create_task(self._list(self._running, trace, seconds))
-            self._next.add_done_callback(_seen)
+            self._next.add_done_callback(_retrieve_exception)
         return await asyncio.shield(self._next)
 
     async def _list(
@@ -71,15 +69,15 @@ class TopicLister:
         self._running, self._next = self._next, None
         known = self._last
         op = DescribeTopics(at_most=PAGE, known=known.version)
-        page = first = await self._ask(op, trace, seconds)
+        page = first = await self._call(op, trace, seconds)
         if first.unchanged and known.version:
             return known
         topics = list(first.topics)
         while page.more:
             following = DescribeTopics(at_most=PAGE, after=topics[-1].topic)
-            page = await self._ask(following, trace, seconds)
+            page = await self._call(following, trace, seconds)
             topics += page.topics
-        # What has changed since the first page gives the next listing another version.
+        # A change after the first page gives the next listing another version.
         self._last = DescribeTopicsResp(first.cluster_id, topics, first.version)
         return self._last
 
@@ -93,7 +91,7 @@ def _pages(op: DescribeTopics, names: Sequence[str], ids: Sequence[bytes]) -> li
     return by_name + by_id
 
 
-def _seen(task: asyncio.Task[DescribeTopicsResp]) -> None:
-    """Its callers may have gone: then nobody else looks at what it raised."""
+def _retrieve_exception(task: asyncio.Task[DescribeTopicsResp]) -> None:
+    """All callers may have been cancelled: asyncio would log the exception as never retrieved."""
     if not task.cancelled():
         task.exception()
