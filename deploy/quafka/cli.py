@@ -6,13 +6,14 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from quafka import logs, node, process, snapshot_options
+from quafka import logs, node, process
 from quafka.commands import declare
 from quafka.settings import PROGRAMS, known_to_any
+from quafka.snapshot import options as snapshot_options
 from quafka.sources import Effective, SettingError, add_flags, declared, dotted, load
+from quafka.wal import options as wal_options
 from quafka_gateway.config import GatewayConfig
 from quafka_mesh_ops.settings import CommonSettings
 from quafka_telemetry.startup import StartupError
@@ -26,11 +27,6 @@ DESCRIPTION = {
     "up": "run a broker and a gateway on this machine",
     "gateway": "run a gateway: serve Kafka clients, through one or several brokers",
     "broker": "run a broker: keep the log, for the gateways on its allow-list",
-}
-WAL_ACTIONS = {
-    "verify": "read the whole log and report damage; works while the broker runs",
-    "dump": "print the entries of the log",
-    "repair": "replace lost records by empty batches, so that consumers can continue",
 }
 
 
@@ -77,9 +73,8 @@ def _parser() -> argparse.ArgumentParser:
         add_flags(
             programs.add_parser(name, help=f"settings of quafka {name}", allow_abbrev=False), config
         )
-    what = "verify, dump or repair the log of a data folder"
-    command = commands.add_parser("wal", help=what, description=what)
-    _add_wal_actions(command)
+    what = wal_options.WHAT
+    wal_options.add_actions(commands.add_parser("wal", help=what, description=what))
     what = snapshot_options.WHAT
     snapshot_options.add_actions(commands.add_parser("snapshot", help=what, description=what))
     node.add_actions(commands.add_parser("node", help=node.WHAT, description=node.WHAT))
@@ -87,35 +82,15 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _add_wal_actions(command: argparse.ArgumentParser) -> None:
-    actions = command.add_subparsers(dest="action", required=True, metavar="ACTION")
-    for name, what in WAL_ACTIONS.items():
-        action = actions.add_parser(name, help=what, description=what, allow_abbrev=False)
-        action.add_argument("data", type=Path, help="the broker's data folder")
-        action.add_argument("--format", choices=("text", "json"), default="text")
-        if name == "dump":
-            action.add_argument("--segment", type=int, help="only this segment")
-        if name == "repair":
-            action.add_argument("--yes", action="store_true", help="do not ask")
-            action.add_argument(
-                "--name", action="append", default=[], metavar="[HASH=]NAME",
-                help="restore this name to the nameless topic that it belongs to",
-            )  # fmt: skip
-            action.add_argument(
-                "--drop", action="append", default=[], metavar="HASH",
-                help="delete the records of a nameless topic",
-            )  # fmt: skip
-
-
 def _run(options: argparse.Namespace) -> int:
     if options.command == "node":
         return node.run(options)
     if options.command == "wal":
-        from quafka import wal
+        from quafka.wal import run as wal
 
         return wal.run(options)
     if options.command == "snapshot":
-        from quafka import snapshot
+        from quafka.snapshot import run as snapshot
 
         return snapshot.run(options)
     if options.command in declare.CLIENTS:

@@ -1,18 +1,22 @@
-"""Consumer groups: their members, lag and offsets.
-
-Lag comes from the server's DescribeGroupLag. For a server without it, lag in records is computed
-here, as Kafka's own tools do.
-"""
+"""Consumer groups: list, describe and delete them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from quafka.client import offsets
 from quafka.client.cluster import Cluster
 from quafka.client.connection import Connection
-from quafka.client.errors import ClientError, RefusedError, check, sentence
+from quafka.client.errors import ClientError, check, sentence
+from quafka.client.group_lag import (
+    PartitionLag,
+    computed_lags,
+    known_number,
+    known_seconds,
+    largest_if_known,
+    reported_lags,
+    sum_of_known,
+)
 from quafka_proto.consumer_protocol import assigned_partitions
 from quafka_proto.errors import ErrorCode, Malformed
 from quafka_proto.schema import quafka
@@ -25,28 +29,8 @@ from quafka_proto.schema.group_admin import (
     ListGroupsRequest,
     ListGroupsResponse,
 )
-from quafka_proto.schema.offsets import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-    OffsetCommitResponse,
-    OffsetDeleteRequest,
-    OffsetDeleteRequestPartition,
-    OffsetDeleteRequestTopic,
-    OffsetDeleteResponse,
-    OffsetFetchRequest,
-    OffsetFetchRequestGroup,
-    OffsetFetchResponse,
-    OffsetFetchResponseTopic,
-    OffsetFetchResponseTopics,
-)
-
-Place = tuple[str, int]
-"""Topic and partition."""
 
 _GROUPS_AT_ONCE = 50
-_NAMED = 9
-"""The last version of the offset APIs in which topics have names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,27 +42,6 @@ class Member:
     client_id: str
     host: str
     partitions: dict[str, list[int]]
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionLag:
-    """A group's lag in one partition; None: unknown.
-
-    `lag`: in records. `behind_seconds`: the age of the first record not consumed.
-    `catch_up_seconds`: the time until all are consumed, at the present pace.
-    """
-
-    topic: str
-    partition: int
-    committed_offset: int | None
-    log_start_offset: int | None
-    high_watermark: int | None
-    lag: int | None
-    behind_seconds: float | None
-    catch_up_seconds: float | None
-    member_id: str | None
-    client_id: str | None
-    host: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,27 +121,9 @@ def _summary(group: quafka.GroupLag) -> Summary:
         group.group_state,
         group.protocol_type,
         len(group.members),
-        _sum(_known(each.lag) for each in partitions),
-        _worst(_seconds(each.behind_ms) for each in partitions if each.lag),
+        sum_of_known(known_number(each.lag) for each in partitions),
+        largest_if_known(known_seconds(each.behind_ms) for each in partitions if each.lag),
     )
-
-
-def _sum(lags: Iterable[int | None]) -> int | None:
-    """The sum of the known values; None if there are values but none is known."""
-    every = list(lags)
-    known = [each for each in every if each is not None]
-    return sum(known) if known or not every else None
-
-
-def _worst(seconds: Iterable[float | None]) -> float | None:
-    """The largest value; None if one is unknown; 0 without values."""
-    every = list(seconds)
-    known = [each for each in every if each is not None]
-    return max(known, default=0.0) if len(known) == len(every) else None
-
-
-def _seconds(ms: int) -> float | None:
-    return None if ms < 0 else ms / 1000
 
 
 # --- describe ---------------------------------------------------------------------------------
@@ -203,9 +148,15 @@ async def describe(cluster: Cluster, name: str) -> Description:
     ]
     timed = connection.has(quafka.DescribeGroupLagRequest)
     if timed:
-        lags = await _lags(connection, name)
+        lags = await reported_lags(connection, name)
     else:
-        lags = await _counted(cluster, connection, name, members)
+        owners = {
+            (topic, number): member.member_id
+            for member in members
+            for topic, its in member.partitions.items()
+            for number in its
+        }
+        lags = await computed_lags(cluster, connection, name, owners)
     if group.group_state == "Dead" and not lags:
         check(ErrorCode.GROUP_ID_NOT_FOUND, f"group {name!r}")
     by_id = {member.member_id: member for member in members}
@@ -218,9 +169,9 @@ async def describe(cluster: Cluster, name: str) -> Description:
         group.protocol_data,
         connection.address,
         members,
-        _sum(lag.lag for lag in lags),
-        _worst(lag.behind_seconds for lag in behind or lags),
-        _worst(lag.catch_up_seconds for lag in behind or lags),
+        sum_of_known(lag.lag for lag in lags),
+        largest_if_known(lag.behind_seconds for lag in behind or lags),
+        largest_if_known(lag.catch_up_seconds for lag in behind or lags),
         timed,
         lags,
     )
@@ -238,147 +189,7 @@ def _owned(lag: PartitionLag, members: Mapping[str, Member]) -> PartitionLag:
     return lag if member is None else replace(lag, client_id=member.client_id, host=member.host)
 
 
-async def _lags(connection: Connection, name: str) -> list[PartitionLag]:
-    """Lag as the server reports it."""
-    request = quafka.DescribeGroupLagRequest(groups=[name])
-    (group,) = (await connection.call(request, quafka.DescribeGroupLagResponse)).groups
-    check(group.error_code, f"group {name!r}")
-    return [
-        PartitionLag(
-            topic.name,
-            each.partition_index,
-            _known(each.committed_offset),
-            _known(each.log_start_offset),
-            _known(each.high_watermark),
-            _known(each.lag),
-            _seconds(each.behind_ms),
-            _seconds(each.catch_up_ms),
-            each.member_id,
-            None,
-            None,
-        )
-        for topic in group.topics
-        for each in topic.partitions
-    ]
-
-
-def _known(number: int) -> int | None:
-    return None if number < 0 else number
-
-
-async def _counted(
-    cluster: Cluster, connection: Connection, name: str, members: Sequence[Member]
-) -> list[PartitionLag]:
-    """Lag computed from committed offsets and partition bounds, which every Kafka server has."""
-    committed = await _fetch(connection, name)
-    owner = {
-        (topic, number): member.member_id
-        for member in members
-        for topic, its in member.partitions.items()
-        for number in its
-    }
-    found: list[PartitionLag] = []
-    places = sorted({*committed, *owner})
-    for name_ in sorted({topic for topic, _ in places}):
-        try:
-            topic = await cluster.topic(name_)
-            starts = await offsets.list_offsets(cluster, topic, offsets.START)
-            ends = await offsets.list_offsets(cluster, topic, offsets.END)
-        except RefusedError:  # the topic was deleted
-            starts, ends = {}, {}
-        for place in (each for each in places if each[0] == name_):
-            offset, start, end = committed.get(place), starts.get(place[1]), ends.get(place[1])
-            lag = None
-            if offset is not None and start is not None and end is not None:
-                lag = max(0, end - max(offset, start))
-            seconds = 0.0 if lag == 0 else None
-            found.append(
-                PartitionLag(
-                    *place, offset, start, end, lag, seconds, seconds, owner.get(place), None, None
-                )
-            )
-    return found
-
-
-async def committed_offsets(cluster: Cluster, name: str) -> dict[Place, int]:
-    """A group's committed offsets. Raises ClientError."""
-    return await _fetch(await cluster.coordinator(name), name)
-
-
-async def _fetch(connection: Connection, name: str) -> dict[Place, int]:
-    request = OffsetFetchRequest(
-        group_id=name,
-        topics=None,
-        groups=[OffsetFetchRequestGroup(group_id=name, topics=None)],
-        require_stable=True,
-    )
-    answer = await connection.call(request, OffsetFetchResponse, newest=_NAMED)
-    result = answer.groups[0] if answer.groups else answer
-    check(result.error_code, f"group {name!r}")
-    topics: Sequence[OffsetFetchResponseTopic | OffsetFetchResponseTopics] = result.topics
-    return {
-        (topic.name, each.partition_index): each.committed_offset
-        for topic in topics
-        for each in topic.partitions
-        if not each.error_code and each.committed_offset >= 0
-    }
-
-
-# --- change -----------------------------------------------------------------------------------
-
-
-async def commit(
-    cluster: Cluster, name: str, wanted: Mapping[Place, int]
-) -> dict[Place, str | None]:
-    """Commit offsets for a group without members; return each one's error. Raises ClientError."""
-    topics = [
-        OffsetCommitRequestTopic(
-            name=topic,
-            partitions=[
-                OffsetCommitRequestPartition(
-                    partition_index=place[1], committed_offset=offset, committed_metadata=""
-                )
-                for place, offset in wanted.items()
-                if place[0] == topic
-            ],
-        )
-        for topic in sorted({topic for topic, _ in wanted})
-    ]
-    connection = await cluster.coordinator(name)
-    request = OffsetCommitRequest(group_id=name, topics=topics)
-    answer = await connection.call(request, OffsetCommitResponse, newest=_NAMED)
-    return {
-        (topic.name, each.partition_index): sentence(each.error_code) if each.error_code else None
-        for topic in answer.topics
-        for each in topic.partitions
-    }
-
-
-async def delete_offsets(
-    cluster: Cluster, name: str, places: Iterable[Place]
-) -> dict[Place, str | None]:
-    """Delete committed offsets; return each one's error. Raises ClientError."""
-    wanted = list(places)
-    topics = [
-        OffsetDeleteRequestTopic(
-            name=topic,
-            partitions=[
-                OffsetDeleteRequestPartition(partition_index=number)
-                for its, number in wanted
-                if its == topic
-            ],
-        )
-        for topic in sorted({topic for topic, _ in wanted})
-    ]
-    connection = await cluster.coordinator(name)
-    request = OffsetDeleteRequest(group_id=name, topics=topics)
-    answer = await connection.call(request, OffsetDeleteResponse)
-    check(answer.error_code, f"group {name!r}")
-    return {
-        (topic.name, each.partition_index): sentence(each.error_code) if each.error_code else None
-        for topic in answer.topics
-        for each in topic.partitions
-    }
+# --- delete -----------------------------------------------------------------------------------
 
 
 async def delete(cluster: Cluster, names: Sequence[str]) -> dict[str, str | None]:

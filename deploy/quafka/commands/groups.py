@@ -6,10 +6,12 @@ import argparse
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from quafka.client import groups, offsets
+from quafka.client import group_offsets, groups, offsets
 from quafka.client.cluster import Cluster
 from quafka.client.errors import ClientError, RefusedError, about
-from quafka.client.groups import Place
+from quafka.client.group_lag import PartitionLag
+from quafka.client.group_offsets import Place
+from quafka.client.groups import Member
 from quafka.client.positions import Position
 from quafka.commands.options import UsageError
 from quafka.commands.output import as_json, colour, facts, plain, span, table
@@ -84,7 +86,7 @@ def _description(group: groups.Description) -> str:
     return "\n\n".join(parts)
 
 
-def _members(members: Sequence[groups.Member]) -> str:
+def _members(members: Sequence[Member]) -> str:
     headings = ("CLIENT", "HOST", "PARTITIONS", "MEMBER", "INSTANCE")
     rows = [
         (
@@ -100,7 +102,7 @@ def _members(members: Sequence[groups.Member]) -> str:
     return table(headings[:shown], [row[:shown] for row in rows])
 
 
-def _lags(lags: Sequence[groups.PartitionLag]) -> str:
+def _lags(lags: Sequence[PartitionLag]) -> str:
     rows = [
         (
             each.topic,
@@ -170,7 +172,7 @@ class _Moved:
 
 
 async def _reset(cluster: Cluster, options: argparse.Namespace) -> int:
-    before = await groups.committed_offsets(cluster, options.group)
+    before = await group_offsets.committed_offsets(cluster, options.group)
     wanted = await _wanted(cluster, options.topic, options.to, before)
     if not wanted:
         raise ClientError(
@@ -178,7 +180,7 @@ async def _reset(cluster: Cluster, options: argparse.Namespace) -> int:
         )
     errors: Mapping[Place, str | None] = {}
     if not options.dry_run:
-        errors = await groups.commit(cluster, options.group, wanted)
+        errors = await group_offsets.commit(cluster, options.group, wanted)
     found = [
         _Moved(*place, before.get(place), wanted[place], errors.get(place))
         for place in sorted(wanted)
@@ -232,7 +234,7 @@ async def _wanted(
 
 
 async def _delete_offsets(cluster: Cluster, options: argparse.Namespace) -> int:
-    before = await groups.committed_offsets(cluster, options.group)
+    before = await group_offsets.committed_offsets(cluster, options.group)
     wanted = [
         (name, number)
         for name, numbers in options.topic
@@ -243,7 +245,7 @@ async def _delete_offsets(cluster: Cluster, options: argparse.Namespace) -> int:
     if not wanted:
         names = ", ".join(repr(name) for name, _ in options.topic)
         raise ClientError(f"group {options.group!r} has no offsets in {names}")
-    errors = await groups.delete_offsets(cluster, options.group, wanted)
+    errors = await group_offsets.delete_offsets(cluster, options.group, wanted)
     found = [_Moved(*place, before.get(place), None, errors.get(place)) for place in sorted(wanted)]
     return _report(options, found, "now")
 

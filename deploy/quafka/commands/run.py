@@ -15,7 +15,7 @@ import argparse
 import asyncio
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
 from types import FrameType
 
@@ -57,8 +57,8 @@ def guarded(work: Callable[[], int]) -> int:
 
 
 @contextmanager
-def interruptible() -> Iterator[Callable[[], None]]:
-    """Yields a check for a loop around C code; it raises KeyboardInterrupt after Ctrl-C.
+def interruptible() -> Generator[Callable[[], None]]:
+    """Yield a check for a loop around C code; the check raises KeyboardInterrupt after Ctrl-C.
 
     Python raises KeyboardInterrupt wherever it is. In a callback from C, or while an object is
     freed, the exception is printed and lost, and the loop would go on. Main thread only.

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from quafka.wal_reports import EXIT_DAMAGED, EXIT_WHOLE, as_json, sentence
+from quafka.wal.reports import EXIT_DAMAGED, EXIT_WHOLE, as_json, sentence
 from quafka_broker.config import BrokerConfig
 from quafka_broker.partitions.partition import topic_hash
 from quafka_broker.server import DataFolder

@@ -12,8 +12,8 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from quafka.wal_repair import Repair
-from quafka.wal_reports import EXIT_DAMAGED, EXIT_WHOLE, EXIT_WRONG, as_json, sentence
+from quafka.wal.repair import Repair
+from quafka.wal.reports import EXIT_DAMAGED, EXIT_WHOLE, EXIT_WRONG, as_json, sentence
 from quafka_broker.partitions.errors import StorageError
 from quafka_broker.partitions.partition import PartitionId
 from quafka_broker.topics.replay import BadRegistryError

@@ -1,0 +1,1 @@
+"""`quafka snapshot`: snapshots of a broker's log."""

@@ -1,0 +1,89 @@
+"""The output that the subcommands of `quafka snapshot` share, and their exit codes."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from typing import Any
+
+from quafka_broker.snapshots.catalog import expired, load, snapshot_ids
+from quafka_broker.snapshots.destination import Destination
+from quafka_proto.snapshot_format import Manifest
+
+EXIT_DONE, EXIT_DAMAGED, EXIT_WRONG = 0, 1, 2
+_PROGRESS_SECONDS = 1.0
+
+
+class Progress:
+    """A progress line that overwrites itself; shown on a terminal only."""
+
+    def __init__(self, wanted: bool) -> None:
+        self._wanted = wanted
+        self._next = time.monotonic() + _PROGRESS_SECONDS
+        self._shown = False
+
+    def show(self, done: int, of: int) -> None:
+        """Report that `done` bytes of `of` are done."""
+        if self._wanted and time.monotonic() >= self._next:
+            self._next = time.monotonic() + _PROGRESS_SECONDS
+            self._shown = True
+            share = 100 * done // max(of, 1)
+            print(
+                f"\r{share:3d}%  {size_text(done)} of {size_text(of)}   ", end="", file=sys.stderr
+            )
+
+    def end(self) -> None:
+        """End the line."""
+        if self._shown:
+            print(file=sys.stderr)
+
+
+def manifest_of(options: argparse.Namespace, store: Destination) -> Manifest:
+    """The manifest of the snapshot that the options name; the latest by default."""
+    if options.id is not None:
+        return load(store, options.id)
+    ids = snapshot_ids(store)
+    if not ids:
+        raise FileNotFoundError("no snapshots")
+    return load(store, ids[-1])
+
+
+def summary_of(manifest: Manifest) -> dict[str, Any]:
+    """A snapshot in a few fields, for people and as JSON."""
+    partitions = [partition for topic in manifest.topics for partition in topic.partitions]
+    until = manifest.lease_until_ms
+    return {
+        "id": manifest.id,
+        "cut": time_text(manifest.cut_ms),
+        "org": manifest.org,
+        "topics": len(manifest.topics),
+        "partitions": len(partitions),
+        "records": sum(p.high_watermark - p.log_start for p in partitions),
+        "bytes": sum(piece.length for piece in manifest.pieces),
+        "groups": len(manifest.groups),
+        "kept": "until dropped" if until is None
+        else f"until {time_text(until)}" + (" (expired)" if expired(manifest) else ""),
+    }  # fmt: skip
+
+
+def reason_of(error: Exception) -> str:
+    """An error's text for the end of a sentence."""
+    if not isinstance(error, OSError) or error.strerror is None:
+        return str(error)
+    return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+
+
+def size_text(count: int) -> str:
+    """A number of bytes with its unit."""
+    size = float(count)
+    for unit in ("B", "kB", "MB", "GB"):
+        if size < 1000:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1000
+    return f"{size:.1f} TB"
+
+
+def time_text(ms: int) -> str:
+    """A time in ms, as UTC."""
+    return time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime(ms / 1000))

@@ -1,0 +1,77 @@
+"""`quafka snapshot restore`: a data folder for a new broker."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import sys
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+
+from quafka.snapshot.output import (
+    EXIT_DAMAGED,
+    EXIT_DONE,
+    Progress,
+    manifest_of,
+    size_text,
+    summary_of,
+)
+from quafka_broker.snapshots.destination import Destination
+from quafka_broker.snapshots.restore import DamagedSnapshotError, Restored, restore
+
+
+def restore_snapshot(options: argparse.Namespace, store: Destination) -> int:
+    """Restore a snapshot into a new data folder; return the exit code."""
+    begun = time.monotonic()
+    progress = Progress(sys.stderr.isatty())
+    try:
+        with _quiet_log():
+            done = restore(
+                store, manifest_of(options, store), options.data, org=options.org,
+                skip_damage=options.damaged == "skip", progress=progress.show,
+            )  # fmt: skip
+    except DamagedSnapshotError as e:
+        progress.end()
+        _complain(e.faults)
+        print(
+            f"quafka: {options.dest}: {e}; --damaged skip restores the undamaged records",
+            file=sys.stderr,
+        )
+        return EXIT_DAMAGED
+    finally:
+        progress.end()
+    _complain(done.faults)
+    _print_restored(options, done, time.monotonic() - begun)
+    return EXIT_DAMAGED if done.faults else EXIT_DONE
+
+
+@contextmanager
+def _quiet_log() -> Generator[None]:
+    """Hide the broker's log lines: a missing checkpoint or epoch file is normal in a restore."""
+    log = logging.getLogger("quafka.broker")
+    before = log.level
+    log.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        log.setLevel(before)
+
+
+def _print_restored(options: argparse.Namespace, done: Restored, took: float) -> None:
+    org = options.org or done.manifest.org
+    about = {**summary_of(done.manifest), "org": org, "bytes": done.bytes}
+    if options.format == "json":
+        print(json.dumps({**about, "faults": done.faults, "seconds": round(took, 3)}))
+        return
+    print(
+        f"snapshot {about['id']} of {about['cut']} restored into {options.data}: "
+        f"{about['topics']} topics, {about['records']} records, {about['groups']} groups, "
+        f"{size_text(done.bytes)} of log, in {took:.2f} s"
+    )
+
+
+def _complain(faults: list[str]) -> None:
+    for fault in faults:
+        print(fault, file=sys.stderr)

@@ -1,0 +1,1 @@
+"""`quafka wal`: the log of a data folder, without its broker."""
