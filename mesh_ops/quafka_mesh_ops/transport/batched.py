@@ -27,17 +27,18 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, cast
 
-import aioquic
 from aioquic import tls
 from aioquic.buffer import encode_uint_var
 from aioquic.quic.configuration import QuicConfiguration
-from aioquic.quic.connection import Limit, NetworkAddress, QuicConnectionState
+from aioquic.quic.connection import NetworkAddress, QuicConnectionState
 from aioquic.quic.stream import QuicStream
 
 from quafka_mesh_ops.transport.burst import BULK, CID_SIZE, EIGHT_BYTES, OFFSET_FIELD, Burst
+from quafka_mesh_ops.transport.chores import has_chores
 from quafka_mesh_ops.transport.ladder import DatagramLadder
+from quafka_mesh_ops.transport.mutual_tls import VerifyPeer
 from quafka_mesh_ops.transport.protection import SAMPLE_SIZE, TAG_SIZE, KeyRing, Keys
-from quafka_mesh_ops.transport.quic import MeshQuic, VerifyPeer
+from quafka_mesh_ops.transport.quic import MeshQuic
 from quafka_mesh_ops.transport.recovery import BulkPacket, BurstRecovery
 from quafka_mesh_ops.transport.send_buffer import SendBuffer
 from quafka_mesh_ops.transport.small import SmallContent, SmallPacket, ack_frame, parts_of
@@ -49,9 +50,6 @@ _PN_SIZE = 2  # as the stock path sends; enough for 32,767 packets in flight
 _SAMPLE_AT = _PN_AT + 4
 _FIXED_BIT = 0x40
 _BULK_AND_FIN = b"\x0d"
-
-KNOWN_AIOQUIC = "1.7."
-"""The releases whose private names this module was written against."""
 
 
 class BatchedQuic(MeshQuic):
@@ -85,9 +83,9 @@ class BatchedQuic(MeshQuic):
     def fill(self, now: float, room: int) -> list[tuple[bytes, NetworkAddress]]:
         """As the stock path, with bulk sealed by the burst."""
         wishing = self._wishing()
-        has_chores = self._has_chores
+        chores = has_chores(self)
         ack_at = self._space.ack_at
-        if not wishing and not has_chores and (ack_at is None or ack_at > now):
+        if not wishing and not chores and (ack_at is None or ack_at > now):
             return []  # the stock path would take twenty times as long to find that out
         keys = self._bulk_keys()
         if keys is None:
@@ -95,8 +93,8 @@ class BatchedQuic(MeshQuic):
         bulk = [stream for stream in wishing if self._is_bulk(stream)]
         small: SmallContent | None = None
         datagrams: list[tuple[bytes, NetworkAddress]] = []
-        if has_chores or ack_at is not None or len(bulk) < len(wishing):
-            if not has_chores:
+        if chores or ack_at is not None or len(bulk) < len(wishing):
+            if not chores:
                 small = self._small_content(wishing, bulk, room, now)
             if small is None:
                 # It goes first, and gets a packet whatever the bulk is.
@@ -113,33 +111,6 @@ class BatchedQuic(MeshQuic):
             # The last of a burst may be shorter than the others without another system call.
             datagrams += self._send_small(small, keys, now)
         return datagrams
-
-    @property
-    def _has_chores(self) -> bool:
-        """Whether there is anything to send but ACKs and the data of streams."""
-        path, *other_paths = self._network_paths
-        return bool(
-            not self._handshake_confirmed
-            or self._state is not QuicConnectionState.CONNECTED
-            or self._close_pending
-            or self._probe_pending
-            or self._ping_pending
-            or self._datagrams_pending
-            or self._handshake_done_pending
-            or self._retire_connection_ids
-            or self._streams_blocked_pending
-            or other_paths
-            or path.remote_challenges
-            or not path.is_validated
-            or self._remote_preferred_address is not None
-            or not self._crypto_streams[tls.Epoch.ONE_RTT].sender.buffer_is_empty
-            or not all(cid.was_sent for cid in self._host_cids)
-            or self._local_max_data.value != self._local_max_data.sent
-            or self._local_max_data.used * 2 > self._local_max_data.value
-            or _admits_streams(self._local_max_streams_bidi)
-            or _admits_streams(self._local_max_streams_uni)
-            or any(map(_raises_limit, self._streams.values()))
-        )
 
     def _bulk_keys(self) -> Keys | None:
         """The keys to seal with, while the connection is in its ordinary state."""
@@ -373,19 +344,6 @@ class BatchedQuic(MeshQuic):
         return self._receive_keys.keys(self._cryptos[tls.Epoch.ONE_RTT].recv)
 
 
-def _raises_limit(stream: QuicStream) -> bool:
-    """Whether the peer is to be told that it may send more on this stream."""
-    limit = stream.max_stream_data_local
-    return stream.max_stream_data_local_sent != limit or (
-        limit > 0 and stream.receiver.highest_offset * 2 > limit
-    )
-
-
-def _admits_streams(limit: Limit) -> bool:
-    """Whether the peer is to be told that it may open more: with many at a time only."""
-    return limit.sent - limit.used < limit.value - limit.sent
-
-
 def _protect_headers(out: bytearray, view: memoryview, bounds: list[int], keys: Keys) -> None:
     """Mask the first byte and the packet number of each packet (RFC 9001 section 5.4)."""
     samples = [view[at + _SAMPLE_AT : at + _SAMPLE_AT + SAMPLE_SIZE] for at in bounds]
@@ -396,15 +354,3 @@ def _protect_headers(out: bytearray, view: memoryview, bounds: list[int], keys: 
         out[at + _PN_AT] ^= masks[mask + 1]
         out[at + _PN_AT + 1] ^= masks[mask + 2]
         mask += SAMPLE_SIZE
-
-
-def quic_class(batched: bool) -> type[MeshQuic]:
-    """The connection class to use; the stock path where aioquic is not the one known here."""
-    if batched and not aioquic.__version__.startswith(KNOWN_AIOQUIC):
-        logger.warning(
-            "the mesh's packets are built one by one: batches need aioquic %s, this is %s",
-            KNOWN_AIOQUIC,
-            aioquic.__version__,
-        )
-        return MeshQuic
-    return BatchedQuic if batched else MeshQuic

@@ -17,7 +17,8 @@ from aioquic.quic.packet import QuicErrorCode
 
 from quafka_mesh_ops.identity import NodeId
 from quafka_mesh_ops.ops.base import Buffer
-from quafka_mesh_ops.transport.quic import BURST, MAX_DATA, MeshQuic
+from quafka_mesh_ops.transport.mutual_tls import MAX_DATA
+from quafka_mesh_ops.transport.quic import BURST, MeshQuic
 from quafka_mesh_ops.transport.udp import Address, UdpSocket
 
 logger = logging.getLogger("quafka.mesh")

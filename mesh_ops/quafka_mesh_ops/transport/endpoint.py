@@ -14,17 +14,14 @@ from cryptography import x509
 
 from quafka_mesh_ops.identity import Identity, NodeId, utc_now, verify_peer
 from quafka_mesh_ops.transport.admission import Host, Kind, host_of
-from quafka_mesh_ops.transport.batched import quic_class
 from quafka_mesh_ops.transport.connection import Connection, ConnectionUser
 from quafka_mesh_ops.transport.initial import destination_of
 from quafka_mesh_ops.transport.ladder import FLOOR, RUNGS, DatagramLadder, largest
 from quafka_mesh_ops.transport.log_limit import LimitedLog
-from quafka_mesh_ops.transport.quic import (
-    MeshQuic,
-    VerifyPeer,
-    quic_configuration,
-    stateless_reset,
-)
+from quafka_mesh_ops.transport.mutual_tls import VerifyPeer, quic_configuration
+from quafka_mesh_ops.transport.quic import MeshQuic
+from quafka_mesh_ops.transport.quic_class import quic_class
+from quafka_mesh_ops.transport.stateless_reset import stateless_reset
 from quafka_mesh_ops.transport.strangers import Strangers, Welcome
 from quafka_mesh_ops.transport.udp import Address, UdpSocket, bind_udp, route_mtu
 

@@ -18,16 +18,11 @@ private names (aioquic is pinned below 1.8 for it).
 # pyright: reportPrivateUsage=false
 from __future__ import annotations
 
-import hmac
 import logging
-import os
-import ssl
-from collections.abc import Callable, Sequence
-from datetime import datetime
+from collections.abc import Sequence
 from typing import Any
 
 from aioquic import tls
-from aioquic._buffer import Buffer
 from aioquic.quic.configuration import SMALLEST_MAX_DATAGRAM_SIZE, QuicConfiguration
 from aioquic.quic.connection import (
     END_STATES,
@@ -44,16 +39,14 @@ from aioquic.quic.stream import QuicStream
 from cryptography import x509
 
 from quafka_mesh_ops.errors import PeerRefusedError
-from quafka_mesh_ops.identity import Identity, NodeId
-from quafka_mesh_ops.transport.congestion import MESH, MeshCongestionControl
+from quafka_mesh_ops.identity import NodeId
+from quafka_mesh_ops.transport.congestion import MeshCongestionControl
 from quafka_mesh_ops.transport.ladder import DatagramLadder
+from quafka_mesh_ops.transport.mutual_tls import MutualContext, PeerRefusedAlert, VerifyPeer
 from quafka_mesh_ops.transport.recovery import CountingRecovery, SizeProbe
 from quafka_mesh_ops.transport.send_buffer import SendBuffer
+from quafka_mesh_ops.transport.stateless_reset import LONGEST_RESET, is_reset, reset_token
 
-ALPN = "quafka-mesh/1"
-IDLE_TIMEOUT = 5.0
-MAX_DATA = 64 << 20
-MAX_STREAM_DATA = 32 << 20
 BURST = 64_000
 """Bytes that one call builds: what UDP_SEGMENT takes in one system call."""
 _LEAST_PACKETS = 4
@@ -69,78 +62,9 @@ KEY_UPDATE_AFTER = 1 << 22
 SMALLEST_DATAGRAM = SMALLEST_MAX_DATAGRAM_SIZE
 
 _LONGEST_FRAME = (1 << 14) - 1
-_TOKEN_SIZE = 16
-_SHORTEST_RESET, _LONGEST_RESET = 21, 42
-_SHORT_HEADER = 0x40
-
-VerifyPeer = Callable[[x509.Certificate | None], NodeId]
 
 # aioquic warns here about everything that a stranger's packet can be; we log what matters.
 logging.getLogger("quic").setLevel(logging.ERROR)
-
-
-def quic_configuration(
-    identity: Identity, now: datetime, *, is_client: bool, datagram_size: int
-) -> QuicConfiguration:
-    """The settings of one connection; made for each, because certificates are short-lived."""
-    certificate, key = identity.certificate(now)
-    return QuicConfiguration(
-        alpn_protocols=[ALPN],
-        congestion_control_algorithm=MESH,
-        idle_timeout=IDLE_TIMEOUT,
-        is_client=is_client,
-        max_data=MAX_DATA,
-        max_stream_data=MAX_STREAM_DATA,
-        max_datagram_size=datagram_size,
-        supported_versions=[QuicProtocolVersion.VERSION_1],
-        # AES-128 first: the cheaper of the two, and both are strong enough.
-        cipher_suites=[
-            tls.CipherSuite.AES_128_GCM_SHA256,
-            tls.CipherSuite.AES_256_GCM_SHA384,
-        ],
-        certificate=certificate,
-        private_key=key,
-        # Its own check wants an authority; `_MutualContext` judges every certificate instead.
-        verify_mode=ssl.CERT_NONE,
-    )
-
-
-def reset_token(secret: bytes, cid: bytes) -> bytes:
-    """What proves that a reset of the connection with this id comes from the node itself."""
-    return hmac.digest(secret, cid, "sha256")[:_TOKEN_SIZE]
-
-
-def stateless_reset(secret: bytes, cid: bytes, size: int) -> bytes | None:
-    """The answer to a packet of `size` bytes for a connection that nobody knows.
-
-    Always smaller than that packet, so that two such nodes cannot keep a loop alive and nobody
-    gains by forging a sender; None for a packet too small to be answered so.
-    """
-    size = min(size - 1, _LONGEST_RESET)
-    if size < _SHORTEST_RESET:
-        return None
-    noise = bytearray(os.urandom(size - _TOKEN_SIZE))
-    noise[0] = noise[0] & 0x3F | _SHORT_HEADER
-    return bytes(noise) + reset_token(secret, cid)
-
-
-class _PeerRefusedAlert(tls.Alert):
-    description = tls.AlertDescription.access_denied
-
-
-class _MutualContext(tls.Context):
-    """TLS 1.3 with a certificate demanded of both sides and judged by `judge`."""
-
-    judge: Callable[[x509.Certificate | None], None]
-
-    def _server_handle_certificate(self, input_buf: Buffer) -> None:
-        super()._server_handle_certificate(input_buf)
-        if self.state != tls.State.SERVER_EXPECT_CERTIFICATE_VERIFY:
-            self.judge(None)
-
-    def _check_certificate_verify_signature(self, verify: tls.CertificateVerify) -> None:
-        super()._check_certificate_verify_signature(verify)
-        self.judge(self._peer_certificate)
 
 
 class _NoPacing(QuicPacketPacer):
@@ -278,17 +202,12 @@ class MeshQuic(QuicConnection):
     def receive_datagram(self, data: bytes, addr: NetworkAddress, now: float) -> None:
         """Take a datagram; one that resets the connection only sets `was_reset`."""
         self.bytes_received += len(data)
-        if len(data) <= _LONGEST_RESET and self._is_reset(data):
+        if len(data) <= LONGEST_RESET and is_reset(
+            data, (self._peer_cid, *self._peer_cid_available)
+        ):
             self.was_reset = True
             return
         super().receive_datagram(data, addr, now)
-
-    def _is_reset(self, data: bytes) -> bool:
-        token = data[-_TOKEN_SIZE:]
-        cids = (self._peer_cid, *self._peer_cid_available)
-        return len(token) == _TOKEN_SIZE and any(
-            hmac.compare_digest(token, cid.stateless_reset_token) for cid in cids
-        )
 
     def datagrams_to_send(self, now: float) -> list[tuple[bytes, NetworkAddress]]:
         """At most one burst; see the module's text. Call again until nothing comes."""
@@ -435,9 +354,9 @@ class MeshQuic(QuicConnection):
         super()._initialize(peer_cid)
         self._space = self._spaces[tls.Epoch.ONE_RTT]
         # aioquic makes its Context itself; the subclass adds no state but what is set here.
-        self.tls.__class__ = _MutualContext
+        self.tls.__class__ = MutualContext
         context = self.tls
-        assert isinstance(context, _MutualContext)
+        assert isinstance(context, MutualContext)
         context.judge = self._judge
         context._request_client_certificate = True
 
@@ -465,4 +384,4 @@ class MeshQuic(QuicConnection):
             self.peer = self._verify_certificate(certificate)
         except PeerRefusedError as e:
             self.refusal = e
-            raise _PeerRefusedAlert(f"this node was refused: {e}") from e
+            raise PeerRefusedAlert(f"this node was refused: {e}") from e

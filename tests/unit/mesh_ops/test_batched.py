@@ -18,10 +18,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quafka_mesh_ops.transport import quic as quic_module
-from quafka_mesh_ops.transport.batched import BatchedQuic, quic_class
+from quafka_mesh_ops.transport.batched import BatchedQuic
 from quafka_mesh_ops.transport.burst import parse_bulk
 from quafka_mesh_ops.transport.ladder import DatagramLadder
 from quafka_mesh_ops.transport.quic import MeshQuic
+from quafka_mesh_ops.transport.quic_class import quic_class
 from quafka_mesh_ops.transport.recovery import BulkPacket
 from quafka_mesh_ops.transport.small import SmallPacket, ack_frame
 from tests.unit.mesh_ops.wire import CLIENT as ADDRESS
