@@ -117,7 +117,9 @@ class BrokerMetrics:
     async def read_lags(self) -> None:
         """Find out how far behind every group is; in slices, and from memory nearly always."""
         lags = _Lags()
-        async for org, group, partitions in self.state.groups.every_lag():
+        async for org, group, partitions in self.state.groups.lags.of_every_group(
+            self.state.groups.every_group(), self.state.groups.now_ms
+        ):
             lags.add(org, group, partitions)
         self._lags = lags
 

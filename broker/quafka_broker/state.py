@@ -46,7 +46,7 @@ class BrokerState:
         )
         self.topics = TopicChanges(
             wal, self.journal, self.registry, self.configs, self.leases, self.producers,
-            self.parked_fetches, self.groups.drop_topics,
+            self.parked_fetches, self.groups.offsets.drop_topics,
         )  # fmt: skip
         self.snapshots = SchedulerStatus(config.snapshot_interval_ms)
         self.produced_by = ProducedBy()

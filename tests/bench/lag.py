@@ -29,7 +29,9 @@ async def _commit(state: BrokerState, groups: int, end: int | None = None) -> No
 async def _ask(state: BrokerState) -> tuple[float, float]:
     """Seconds of CPU for every group once, and the longest that others had to wait."""
     began, last, longest = time.process_time(), time.perf_counter(), 0.0
-    async for _ in state.groups.every_lag():
+    async for _ in state.groups.lags.of_every_group(
+        state.groups.every_group(), state.groups.now_ms
+    ):
         now = time.perf_counter()
         longest, last = max(longest, now - last), now
     return time.process_time() - began, longest

@@ -68,7 +68,7 @@ async def fill(state: BrokerState, partitions: int, groups: int) -> None:
             place: Committed(0, number % 2, -1, "", now)
             for place in names[first : first + PLACES_PER_GROUP]
         }
-        await state.groups.commit(ORG, f"a-consumer-group-{number:04}", Commit.of(offsets))
+        await state.groups.offsets.commit(ORG, f"a-consumer-group-{number:04}", Commit.of(offsets))
 
 
 async def longest_turn(until: asyncio.Task[bytes]) -> float:

@@ -292,7 +292,7 @@ async def _produce(
 
 async def _commit(state: BrokerState, world: World, group: str, topic: Topic, turn: int) -> None:
     value = Committed(topic.generation, turn, -1, "", 1_000)
-    await state.groups.commit(ORG, group, Commit.of({(topic.name, 0): value}))
+    await state.groups.offsets.commit(ORG, group, Commit.of({(topic.name, 0): value}))
     world.offsets[group, topic.name] = turn
 
 
@@ -342,7 +342,7 @@ async def serve(world: World, folder: Path) -> Served:
                 records[topic.name, partition] = read
         offsets = {
             (group, place[0]): committed.offset
-            for (_, group), kept in state.groups.every_offset()
+            for (_, group), kept in state.groups.offsets.of_every_group()
             for place, committed in kept
         }
         lost = {

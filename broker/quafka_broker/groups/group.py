@@ -1,125 +1,31 @@
-"""One consumer group of the classic protocol, as a state machine. Pure: the caller brings `now`.
+"""One consumer group of the classic protocol: the requests of its members. Pure.
 
-| state | what it waits for | then |
-| --- | --- | --- |
-| Empty | a member that joins | PreparingRebalance, for the initial delay |
-| PreparingRebalance | every member to join again, or the rebalance timeout | CompletingRebalance; Empty if nobody has |
-| CompletingRebalance | the leader's assignments to be durable, or the rebalance timeout | Stable; PreparingRebalance if members do not come for them |
-| Stable | a member that comes, goes or changes | PreparingRebalance |
-| Dead | nothing: the group was deleted | |
-
-A generation's assignments are handed out only once they are saved, so after a crash no generation
-that anybody owns partitions in is ever used again. Answers that have to wait are parked as
-functions: each is called once, when the state allows it or when the member is gone.
-
-The session of a member that is parked does not run out. Static members (KIP-345) keep their place
-when they are away, until their session ends; who comes with the same instance id takes it over.
-"""  # noqa: E501 - a table
+rebalance.py has the states that the requests meet. Static members (KIP-345) keep their place while
+they are absent, until their session ends; a member that joins with the same instance id takes the
+place over.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
-from quafka_broker.groups.deadlines import NEVER, Deadlines
-from quafka_broker.groups.limits import GroupLimits, refusal_of_any
-from quafka_broker.groups.members import JoinReply, Member, Members, SyncReply, new_member_id
-from quafka_broker.groups.org_usage import OrgUsage
-from quafka_broker.groups.states import ERRORS, NEXT, State
+from quafka_broker.groups.limits import refusal_of_any
+from quafka_broker.groups.members import JoinReply, Member, SyncReply
+from quafka_broker.groups.rebalance import RebalancingGroup
+from quafka_broker.groups.states import ERRORS, State
 from quafka_mesh_ops.ops.groups import JoinGroup, JoinGroupResp, Leaver, SyncGroup, SyncGroupResp
 from quafka_proto.errors import ErrorCode
 
-Saved = Callable[[bool, float], None]
-"""StateErrors whether what was to be saved is durable, and the time."""
-Save = Callable[["Group", dict[str, Any], Saved], None]
-"""Makes what `Group.stored` gives durable."""
-
 
 @dataclass(slots=True, eq=False)
-class Group:
+class Group(RebalancingGroup):
     """One group. Every method may call parked replies."""
-
-    name: str
-    limits: GroupLimits
-    save: Save
-    new_id: Callable[[str], str] = new_member_id
-    usage: OrgUsage = field(default_factory=OrgUsage)
-    """What its org holds; the group keeps its own part in it true."""
-    state: State = State.EMPTY
-    generation: int = 0
-    protocol_type: str = ""
-    protocol: str | None = None
-    leader: str = ""
-    since_ms: int = -1
-    """Wall clock, when it became empty or stable; the caller's to set."""
-    _all: Members = field(init=False)
-    _parked: int = 0  # joins
-    _phase_ends: float = NEVER
-    _initial_left: float | None = None  # of the time that the initial delay may yet be made longer
-    _grew: bool = False
-    _sessions: Deadlines[str] = field(default_factory=Deadlines[str])
-
-    def __post_init__(self) -> None:
-        self._all = Members(self.usage)
-
-    @property
-    def members(self) -> dict[str, Member]:
-        """Those who are in it, by id."""
-        return self._all.by_id
-
-    # --- time -------------------------------------------------------------------------------
-
-    @property
-    def wake_at(self) -> float:
-        """When `tick` has something to do, at the earliest."""
-        return min(self._phase_ends, self._sessions.earliest)
-
-    def tick(self, now: float) -> None:
-        """End the sessions and the phases whose time is over."""
-        while (member_id := self._sessions.pop(now)) is not None:
-            self._session_timer(member_id, now)
-        if self._phase_ends <= now:
-            self._phase_over(now)
-
-    def _session_timer(self, member_id: str, now: float) -> None:
-        if self._all.remove_pending(member_id):
-            self._complete_if_all_joined(now)
-            return
-        member = self.members[member_id]
-        if member.joining or member.syncing:
-            self._touch(member, now)
-        elif member.expires > now:
-            self._sessions.schedule(member_id, member.expires)
-        else:
-            self._leave(member, now)
-
-    def _touch(self, member: Member, now: float) -> None:
-        member.expires = now + member.session
-        # A heartbeat moves no timer: when it fires, it is set again.
-        self._sessions.schedule(member.id, member.expires)
-
-    def _phase_over(self, now: float) -> None:
-        if self.state in (State.COMPLETING, State.STABLE):
-            self._phase_ends = NEVER
-            late = [member for member in self.members.values() if member.awaited]
-            for member in late:
-                self._remove(member)
-            if late or self.state is State.COMPLETING:
-                self._prepare(now)
-        elif self._initial_left and self._grew:
-            self._delay(now, self._initial_left)
-        else:
-            self._complete_join(now)
-
-    def _become(self, state: State) -> None:
-        assert state in NEXT[self.state], f"{self.state} to {state}"
-        self.state = state
 
     # --- JoinGroup --------------------------------------------------------------------------
 
     def join(self, op: JoinGroup, now: float, reply: JoinReply) -> str:
-        """Join; the id of the member for which the reply is parked, "" where it was called."""
+        """Join. Returns the id of the member whose reply is parked, else ""."""
         error, member_id = self._join(op, now, reply)
         if error:
             reply(JoinGroupResp(error, member_id))
@@ -164,7 +70,7 @@ class Group:
         return len(self.members) + len(self._all.pending) >= self.limits.max_size
 
     def _join_known(self, op: JoinGroup, now: float, reply: JoinReply) -> ErrorCode:
-        """A member, or one that has been given an id and comes again."""
+        """The join of a member, or of a client that uses the member id it was given."""
         if op.member_id in self._all.pending:
             if op.instance_id:
                 return ErrorCode.UNKNOWN_MEMBER_ID
@@ -176,7 +82,7 @@ class Group:
         member = self.members[op.member_id]
         changed = member.protocols != {p.name: p.metadata for p in op.protocols}
         settled = self.state is State.COMPLETING or (
-            # A leader that joins again has seen something change that the group has not.
+            # A leader that joins again has seen a change that the group does not know of.
             self.state is State.STABLE and member.id != self.leader
         )
         if settled and not changed:
@@ -201,43 +107,10 @@ class Group:
         if len(self.members) == 1:
             self.protocol_type = op.protocol_type
 
-    def _park_join(self, member: Member, now: float, reply: JoinReply) -> None:
-        # One that asks twice has lost its connection: nobody reads the first answer.
-        self._answer_join(member, JoinGroupResp(ErrorCode.REBALANCE_IN_PROGRESS, member.id))
-        member.joining = reply
-        self._parked += 1
-        self._touch(member, now)
-
-    def _answer_join(self, member: Member, answer: JoinGroupResp) -> None:
-        reply, member.joining = member.joining, None
-        if reply is not None:
-            self._parked -= 1
-            reply(answer)
-
-    def _joined(self, member: Member) -> JoinGroupResp:
-        leads = member.id == self.leader
-        return JoinGroupResp(
-            0,
-            member.id,
-            self.generation,
-            self.protocol_type,
-            self.protocol,
-            self.leader,
-            members=self._all.for_leader(self.protocol or "") if leads else None,
-        )
-
-    def abandon_join(self, member_id: str, reply: JoinReply, now: float) -> None:
-        """Nobody waits for this reply any more. The session decides what becomes of the member."""
-        member = self.members.get(member_id)
-        if member is not None and member.joining is reply:
-            member.joining = None
-            self._parked -= 1
-            self._touch(member, now)
-
     # --- static members ---------------------------------------------------------------------
 
     def _replace_static(self, op: JoinGroup, now: float, reply: JoinReply) -> tuple[ErrorCode, str]:
-        """Somebody comes with the instance id of a member, whom he replaces."""
+        """The join of a client that replaces the static member with the same instance id."""
         old_id = self._all.static_id(op.instance_id)
         member = self.members[old_id]
         self._sessions.cancel(old_id)
@@ -253,7 +126,7 @@ class Group:
             self._park_join(member, now, reply)
             self._rebalance(now)
             return ErrorCode.NONE, member.id
-        # Its place and its assignment go on: nobody else is disturbed.
+        # The new member takes over place and assignment: no rebalance.
         answer = self._joined(member)
         if member.id == self.leader and op.knows_skip_assignment:
             answer = JoinGroupResp(
@@ -261,7 +134,7 @@ class Group:
                 True, self._all.for_leader(self.protocol or ""),
             )  # fmt: skip
         elif member.id == self.leader:
-            # StateErrors that another leads, it takes its old assignment and makes no new ones.
+            # Given another leader's id, it keeps its old assignment and makes no new ones.
             answer = JoinGroupResp(
                 0, member.id, self.generation, self.protocol_type, self.protocol, old_leader
             )
@@ -272,75 +145,10 @@ class Group:
         self.save(self, self.stored(), saved)
         return ErrorCode.NONE, member.id
 
-    # --- rebalance --------------------------------------------------------------------------
-
-    def _rebalance(self, now: float) -> None:
-        """The members have changed."""
-        if self.state is State.PREPARING:
-            self._complete_if_all_joined(now)
-        else:
-            self._prepare(now)
-
-    def _prepare(self, now: float) -> None:
-        was = self.state
-        self._become(State.PREPARING)
-        self._initial_left = None
-        for member in self.members.values():
-            member.awaited = False
-            if was is State.COMPLETING:
-                self._all.assign(member, b"")
-            self._answer_sync(member, SyncGroupResp(ErrorCode.REBALANCE_IN_PROGRESS))
-        if was is State.EMPTY and self.limits.initial_delay:
-            self._delay(now, self._rebalance_timeout())
-        else:
-            self._phase_ends = now + self._rebalance_timeout()
-            self._complete_if_all_joined(now)
-
-    def _delay(self, now: float, left: float) -> None:
-        """Wait for more members, and once more if some come, but no longer than `left`."""
-        delay = min(self.limits.initial_delay, left)
-        self._phase_ends = now + delay
-        self._initial_left = left - delay
-        self._grew = False
-
-    def _rebalance_timeout(self) -> float:
-        return max((member.rebalance for member in self.members.values()), default=0.0)
-
-    def _complete_if_all_joined(self, now: float) -> None:
-        waits = self.state is not State.PREPARING or self._initial_left is not None
-        if not waits and self._parked == len(self.members) and not self._all.pending:
-            self._complete_join(now)
-
-    def _complete_join(self, now: float) -> None:
-        for member in [m for m in self.members.values() if not m.joining and not m.instance_id]:
-            self._remove(member)
-        joined = [member for member in self.members.values() if member.joining]
-        if self.members and not joined:
-            # All are static and away: their sessions decide.
-            self._initial_left = None
-            self._phase_ends = now + self._rebalance_timeout()
-            return
-        self.generation += 1
-        self._phase_ends, self._initial_left = NEVER, None
-        if not joined:
-            self.protocol, self.leader = None, ""
-            self._become(State.EMPTY)
-            self.save(self, self.stored(), lambda _ok, _now: None)
-            return
-        if self.leader not in self.members or not self.members[self.leader].joining:
-            self.leader = joined[0].id
-        self.protocol = self._all.select()
-        self._become(State.COMPLETING)
-        self._phase_ends = now + self._rebalance_timeout()
-        for member in joined:
-            member.awaited = True
-            self._touch(member, now)
-            self._answer_join(member, self._joined(member))
-
     # --- SyncGroup --------------------------------------------------------------------------
 
     def sync(self, op: SyncGroup, now: float, reply: SyncReply) -> bool:
-        """Ask for an assignment; whether the reply is parked."""
+        """Ask for an assignment. Returns whether the reply is parked."""
         error = self._check(op.member_id, op.instance_id, op.generation) or ERRORS[self.state].sync
         if not error and (
             (op.protocol_type is not None and op.protocol_type != self.protocol_type)
@@ -389,21 +197,6 @@ class Group:
             self._answer_sync(member, SyncGroupResp(error))
         self._prepare(now)
 
-    def _synced(self, member: Member) -> SyncGroupResp:
-        return SyncGroupResp(0, member.assignment, self.protocol_type, self.protocol)
-
-    def _answer_sync(self, member: Member, answer: SyncGroupResp) -> None:
-        reply, member.syncing = member.syncing, None
-        if reply is not None:
-            reply(answer)
-
-    def abandon_sync(self, member_id: str, reply: SyncReply, now: float) -> None:
-        """Nobody waits for this reply any more."""
-        member = self.members.get(member_id)
-        if member is not None and member.syncing is reply:
-            member.syncing = None
-            self._touch(member, now)
-
     # --- Heartbeat, LeaveGroup, OffsetCommit ------------------------------------------------
 
     def _check(self, member_id: str, instance_id: str, generation: int) -> ErrorCode:
@@ -415,7 +208,7 @@ class Group:
         return error
 
     def heartbeat(self, generation: int, member_id: str, instance_id: str, now: float) -> ErrorCode:
-        """A member is alive."""
+        """Extend a member's session."""
         error = self._check(member_id, instance_id, generation)
         if error:
             return error
@@ -425,9 +218,9 @@ class Group:
     def may_commit(
         self, generation: int, member_id: str, instance_id: str, now: float
     ) -> ErrorCode:
-        """Whether offsets are taken from this member; it is alive, then.
+        """The error of a commit by this member; extends the member's session.
 
-        From outside of a group, with generation -1, they are taken while it has no members.
+        A client outside the group, with generation -1, may commit while the group has no members.
         """
         if generation < 0 and not member_id and not instance_id:
             if self.state is State.DEAD:
@@ -440,7 +233,7 @@ class Group:
         return ERRORS[self.state].commit
 
     def leave(self, leavers: Iterable[Leaver], now: float) -> list[ErrorCode]:
-        """Let members go, those of a batch in one rebalance; what each is told."""
+        """Remove members, all in one rebalance. Returns the error of each."""
         answers: list[ErrorCode] = []
         gone = False
         for leaver in leavers:
@@ -461,42 +254,10 @@ class Group:
             self._gone(now)
         return answers
 
-    def _leave(self, member: Member, now: float) -> None:
-        self._remove(member)
-        self._gone(now)
-
-    def _gone(self, now: float) -> None:
-        if self.state in (State.STABLE, State.COMPLETING):
-            self._prepare(now)
-        else:
-            self._complete_if_all_joined(now)
-
-    def _remove(self, member: Member) -> None:
-        self._all.remove(member)
-        self._sessions.cancel(member.id)
-        if self.leader == member.id:
-            self.leader = ""
-        self._answer_join(member, JoinGroupResp(ErrorCode.UNKNOWN_MEMBER_ID, member.id))
-        self._answer_sync(member, SyncGroupResp(ErrorCode.UNKNOWN_MEMBER_ID))
-
-    # --- the end of it ----------------------------------------------------------------------
-
-    def drain(self) -> None:
-        """Answer all that is parked: the coordinator goes, and another run of it will come."""
-        for member in self.members.values():
-            self._answer_join(member, JoinGroupResp(ErrorCode.NOT_COORDINATOR, member.id))
-            self._answer_sync(member, SyncGroupResp(ErrorCode.NOT_COORDINATOR))
-
-    def has_pending_members(self) -> bool:
-        """Whether somebody has been given an id and may yet come."""
-        return bool(self._all.pending)
-
-    def release(self) -> None:
-        """It is not kept any more."""
-        self._all.release()
+    # --- deletion ---------------------------------------------------------------------------
 
     def begin_deletion(self) -> ErrorCode:
-        """Begin to delete the group: from now on it takes nobody."""
+        """Begin to delete the group: it refuses members from now on."""
         if self.state is State.DEAD:
             return ErrorCode.GROUP_ID_NOT_FOUND
         if self.state is not State.EMPTY or self._all.pending:
@@ -505,34 +266,5 @@ class Group:
         return ErrorCode.NONE
 
     def undo_deletion(self) -> None:
-        """It could not be deleted."""
+        """Accept members again: the deletion failed."""
         self._become(State.EMPTY)
-
-    # --- what is kept -----------------------------------------------------------------------
-
-    def stored(
-        self, state: State | None = None, assignments: Mapping[str, bytes] | None = None
-    ) -> dict[str, Any]:
-        """What a restart must know: Stable with its assignments, or Empty."""
-        return {
-            "state": str(state or self.state),
-            "generation": self.generation,
-            "protocol_type": self.protocol_type,
-            "protocol": self.protocol,
-            "leader": self.leader,
-            "members": self._all.stored(assignments),
-        }
-
-    def restore(self, stored: Mapping[str, Any], now: float) -> None:
-        """Go on with what was stored; every member has a whole session to show itself.
-
-        Raises:
-            ValueError, KeyError, TypeError: it is not what `stored` gives.
-        """
-        self.state = State(stored["state"])
-        self.generation = stored["generation"]
-        self.protocol_type, self.protocol = stored["protocol_type"], stored["protocol"]
-        self.leader = stored["leader"]
-        self._all.restore(stored["members"])
-        for member in self.members.values():
-            self._touch(member, now)

@@ -174,23 +174,23 @@ class Table:
 
     def find_or_make(self, key: Key) -> GroupEntry:
         """The group; an empty one where there was none."""
-        kept = self.entries.get(key)
-        if kept is None:
+        entry = self.entries.get(key)
+        if entry is None:
             usage = self.usage(key[0])
             usage.groups += 1
-            kept = self.entries[key] = GroupEntry(self._new_group(key), usage)
-        return kept
+            entry = self.entries[key] = GroupEntry(self._new_group(key), usage)
+        return entry
 
     def drop(self, key: Key) -> None:
         """Forget a group and its offsets."""
-        kept = self.entries.pop(key, None)
-        if kept is None:
+        entry = self.entries.pop(key, None)
+        if entry is None:
             return
-        kept.usage.groups -= 1
-        kept.group.release()
-        held = sum([offset_cost(place[0], at.metadata) for place, at in kept.offsets.items()])
-        kept.usage.offset_bytes -= held
-        kept.offsets = {}
+        entry.usage.groups -= 1
+        entry.group.release()
+        held = sum([offset_cost(place[0], at.metadata) for place, at in entry.offsets.items()])
+        entry.usage.offset_bytes -= held
+        entry.offsets = {}
 
     # --- events -----------------------------------------------------------------------------
 
@@ -211,34 +211,34 @@ class Table:
             return [(topic, partition) for topic, _, partition, *_ in found]
         if kind == "offsets_deleted":
             return [(topic, partition) for topic, partition in event["partitions"]]
-        kept = self.entries.get((event["org"], event["group"]))
-        return (None, *(kept.offsets if kept else ()))
+        entry = self.entries.get((event["org"], event["group"]))
+        return (None, *(entry.offsets if entry else ()))
 
     def has(self, fact: Fact) -> bool:
-        """Whether it is to be kept."""
-        kept = self.entries.get(fact[0])
-        if kept is None:
+        """Whether it is to be entry."""
+        entry = self.entries.get(fact[0])
+        if entry is None:
             return False
-        return kept.stored is not None if fact[1] is None else fact[1] in kept.offsets
+        return entry.stored is not None if fact[1] is None else fact[1] in entry.offsets
 
     def weight(self, fact: Fact) -> int:
         """How much work it is to say this: an offset is 1, a member is 1, and so is each KiB."""
-        kept = self.entries[fact[0]]
+        entry = self.entries[fact[0]]
         if fact[1] is not None:
-            return 1 + len(kept.offsets[fact[1]].metadata) // _BYTES_PER_WEIGHT
-        members = kept.stored["members"] if kept.stored is not None else ()
+            return 1 + len(entry.offsets[fact[1]].metadata) // _BYTES_PER_WEIGHT
+        members = entry.stored["members"] if entry.stored is not None else ()
         return 1 + sum(1 + _bytes_of(member) // _BYTES_PER_WEIGHT for member in members)
 
     def commit(self, key: Key, commit: Commit) -> Generator[None, None, None]:
         """Make a commit's change, all of it at once; the steps that are left to do afterwards."""
-        kept = self.find_or_make(key)
+        entry = self.find_or_make(key)
         gone: set[tuple[str, int | str]] = set()
         for name, incarnation in commit.topics:
             if not isinstance(incarnation, str) and not self._is_live(key[0], name, incarnation):
                 gone.add((name, incarnation))
         if gone:  # deleted while the commit was on its way
             commit = _without(commit, gone)
-        return kept.uncount_replaced(commit, kept.put_commit(commit))
+        return entry.uncount_replaced(commit, entry.put_commit(commit))
 
     def apply(self, event: Event, *, replaying: bool) -> None:
         """Make an event's change. What a running group stores of itself, it is already.
@@ -251,22 +251,22 @@ class Table:
         kind = event["event"]
         key: Key = (event["org"], event["group"])
         if kind == "group":
-            kept = self.find_or_make(key)
-            kept.stored = event
+            entry = self.find_or_make(key)
+            entry.stored = event
             if replaying:
-                kept.group.release()
-                kept.group = self._new_group(key)
-                kept.group.restore(event, self._now())
-                kept.group.since_ms = event["since_ms"]
+                entry.group.release()
+                entry.group = self._new_group(key)
+                entry.group.restore(event, self._now())
+                entry.group.since_ms = event["since_ms"]
         elif kind == "offsets":
-            kept = self.find_or_make(key)
+            entry = self.find_or_make(key)
             for name, incarnation, partition, *rest in event["offsets"]:
                 if isinstance(incarnation, str) or self._is_live(key[0], name, incarnation):
-                    kept.put_offset((name, partition), Committed(incarnation, *rest))
+                    entry.put_offset((name, partition), Committed(incarnation, *rest))
         elif kind == "offsets_deleted":
-            kept = self.find_or_make(key)
+            entry = self.find_or_make(key)
             for topic, partition in event["partitions"]:
-                kept.remove_offset((topic, partition))
+                entry.remove_offset((topic, partition))
         elif kind == "group_deleted":
             self.drop(key)
         else:
@@ -276,25 +276,25 @@ class Table:
         """Events that say these once more."""
         events: list[Event] = []
         for key, place in facts:
-            kept = self.entries[key]
+            entry = self.entries[key]
             if place is None:
-                assert kept.stored is not None
-                events.append(kept.stored)
+                assert entry.stored is not None
+                events.append(entry.stored)
             else:
-                events.append(offsets_event(key, {place: kept.offsets[place]}))
+                events.append(offsets_event(key, {place: entry.offsets[place]}))
         return events
 
     def slices_of(self, key: Key, size: int) -> Iterator[list[Fact]]:
         """A group's facts, up to a weight, as one event may restate them."""
-        kept = self.entries.get(key)
-        if kept is None:
+        entry = self.entries.get(key)
+        if entry is None:
             return
-        if kept.stored is not None:
+        if entry.stored is not None:
             yield [(key, None)]
         some: list[Fact] = []
         weight = 0
-        for place in list(kept.offsets):
-            if place in kept.offsets:
+        for place in list(entry.offsets):
+            if place in entry.offsets:
                 some.append((key, place))
                 weight += self.weight((key, place))
             if weight >= size:
@@ -306,12 +306,12 @@ class Table:
     def restated_in_one(self, facts: Sequence[Fact]) -> Event:
         """One event that restates facts of one slice, which are there."""
         key, place = facts[0]
-        kept = self.entries[key]
+        entry = self.entries[key]
         if place is None:
-            assert kept.stored is not None
-            return kept.stored
+            assert entry.stored is not None
+            return entry.stored
         places = [place for _, place in facts if place is not None]
-        return offsets_event(key, {place: kept.offsets[place] for place in places})
+        return offsets_event(key, {place: entry.offsets[place] for place in places})
 
     # --- what has had its time --------------------------------------------------------------
 
@@ -319,25 +319,25 @@ class Table:
         """Drop the offsets in topics that were deleted; returns them."""
         deleted = {(topic.org, topic.name, topic.generation) for topic in topics}
         gone: list[Fact] = []
-        for key, kept in self.entries.items():
+        for key, entry in self.entries.items():
             org = key[0]
             for place in [
                 place
-                for place, offset in kept.offsets.items()
+                for place, offset in entry.offsets.items()
                 if (org, place[0], offset.incarnation) in deleted
             ]:
-                kept.remove_offset(place)
+                entry.remove_offset(place)
                 gone.append((key, place))
         return gone
 
-    def expired(self, kept: GroupEntry, before_ms: int) -> list[Place]:
+    def expired(self, entry: GroupEntry, before_ms: int) -> list[Place]:
         """A group's offsets that nobody has used since then.
 
         As in Kafka (KIP-211), a group of members uses its offsets for as long as it has some, but
         for those in topics that none of them is subscribed to any more.
         """
-        group = kept.group
-        old = [place for place, offset in kept.offsets.items() if offset.at_ms < before_ms]
+        group = entry.group
+        old = [place for place, offset in entry.offsets.items() if offset.at_ms < before_ms]
         if group.state is State.EMPTY:
             return [] if group.protocol_type and group.since_ms >= before_ms else old
         if not old or group.state is not State.STABLE:

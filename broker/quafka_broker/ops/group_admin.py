@@ -34,7 +34,7 @@ async def list_groups(state: BrokerState, context: OpContext, op: ListGroups) ->
     kinds = {name.lower() for name in op.kinds}
     if kinds and _CLASSIC not in kinds:
         return ListGroupsResp([])
-    groups = [kept.group for kept in state.groups.groups(context.org_id)]
+    groups = [entry.group for entry in state.groups.groups(context.org_id)]
     return ListGroupsResp(
         [
             ListedGroup(group.name, group.protocol_type, group.state, _CLASSIC)
@@ -50,9 +50,9 @@ async def describe(
     """Describe groups and their members."""
     found: list[DescribedGroup] = []
     for name in op.groups:
-        kept = state.groups.find(context.org_id, name)
-        if kept is not None:
-            found.append(_description(kept.group))
+        entry = state.groups.find(context.org_id, name)
+        if entry is not None:
+            found.append(_description(entry.group))
         else:
             error = ErrorCode.GROUP_ID_NOT_FOUND if name else ErrorCode.INVALID_GROUP_ID
             found.append(DescribedGroup(name, error, State.DEAD))
@@ -97,11 +97,11 @@ async def delete_offsets(
     state: BrokerState, context: OpContext, op: DeleteOffsets
 ) -> DeleteOffsetsResp:
     """Delete offsets. A topic that members read is left alone."""
-    kept = state.groups.find(context.org_id, op.group)
-    if kept is None or kept.group.state is State.DEAD:
+    entry = state.groups.find(context.org_id, op.group)
+    if entry is None or entry.group.state is State.DEAD:
         unknown = ErrorCode.GROUP_ID_NOT_FOUND if op.group else ErrorCode.INVALID_GROUP_ID
         return DeleteOffsetsResp(unknown, [])
-    group = kept.group
+    group = entry.group
     if group.members and group.protocol_type != CONSUMER:
         return DeleteOffsetsResp(ErrorCode.NON_EMPTY_GROUP, [])
     used = subscribed_by(group)
@@ -116,11 +116,11 @@ async def delete_offsets(
             in_range = topic is not None and topic.has(partition)
             in_range = in_range or question.elsewhere
             errors.append(error if in_range else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-            if not errors[-1] and (question.topic, partition) in kept.offsets:
+            if not errors[-1] and (question.topic, partition) in entry.offsets:
                 places.append((question.topic, partition))
     if places:
         try:
-            await state.groups.delete_offsets(context.org_id, op.group, places)
+            await state.groups.offsets.delete(context.org_id, op.group, places)
         except StorageError:
             return DeleteOffsetsResp(ErrorCode.COORDINATOR_NOT_AVAILABLE, [])
     return DeleteOffsetsResp(0, errors)

@@ -31,17 +31,21 @@ async def of_offsets(state: BrokerState, context: OpContext, op: LagOfOffsets) -
         (each.topic, each.partition): Committed("", each.committed, -1, "", each.committed_at_ms)
         for each in op.partitions
     }
-    found = await state.groups.lag_of_offsets(context.org_id, op.group, offsets)
+    found = await state.groups.lags.of_offsets(
+        (context.org_id, op.group), offsets, state.groups.now_ms()
+    )
     return LagOfOffsetsResp([_partition(each) for each in found])
 
 
 async def _of_group(state: BrokerState, org: int, name: str, elsewhere: bool) -> LagOfGroup:
-    kept = state.groups.find(org, name)
-    if kept is None:
+    entry = state.groups.find(org, name)
+    if entry is None:
         error = ErrorCode.GROUP_ID_NOT_FOUND if name else ErrorCode.INVALID_GROUP_ID
         return LagOfGroup(name, error, State.DEAD)
-    group = kept.group
-    lags = await state.groups.lag(org, kept, elsewhere=elsewhere)
+    group = entry.group
+    lags = await state.groups.lags.of_group(
+        (org, name), entry, state.groups.now_ms(), exact=True, elsewhere=elsewhere
+    )
     members = [
         LaggingMember(member.id, member.instance_id, member.client_id, member.client_host)
         for member in group.members.values()

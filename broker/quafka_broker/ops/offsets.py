@@ -42,7 +42,7 @@ async def commit(state: BrokerState, context: OpContext, op: CommitOffsets) -> C
     """Commit every partition's offset; answered when they are durable."""
     await state.log.wait_for_room()
     with context.tracer.start(semconv.COMMIT, context.trace):
-        async with state.groups.commit_turn(context.org_id, op.group):
+        async with state.groups.offsets.commit_turn(context.org_id, op.group):
             errors, pending = await _begin(state, context.org_id, op)
         if pending is not None:
             try:
@@ -65,13 +65,13 @@ async def _begin(
     errors, good = await in_slices(_checked(state, org, op))
     if good.size > state.configs.broker.offset_commit_max_bytes:
         error = ErrorCode.INVALID_COMMIT_OFFSET_SIZE
-    elif not await groups.has_room(org, op.group, good):
+    elif not await groups.offsets.has_room(org, op.group, good):
         error = ErrorCode.POLICY_VIOLATION
     else:
         error = groups.may_commit(*who)  # a rebalance may have passed while that took its time
     if error:
         return [its or error for its in errors], None
-    return errors, groups.commit(org, op.group, good) if good.offsets else None
+    return errors, groups.offsets.commit(org, op.group, good) if good.offsets else None
 
 
 def _checked(
@@ -196,7 +196,8 @@ def _answer(place: Place, topic_id: bytes, found: Committed) -> CommittedOffset:
 async def forget(state: BrokerState, context: OpContext, op: ForgetTopic) -> ForgetTopicResp:
     """A topic of another broker was deleted: so are all groups' offsets in it."""
     try:
-        await state.groups.delete_offsets_of_topic_elsewhere(context.org_id, op.topic, op.topic_id)
+        org, groups = context.org_id, state.groups
+        await groups.offsets.delete_topic_elsewhere(org, groups.groups(org), op.topic, op.topic_id)
     except StorageError:
         return ForgetTopicResp(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     return ForgetTopicResp()

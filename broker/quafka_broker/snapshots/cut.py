@@ -65,7 +65,7 @@ async def take_cut(state: BrokerState, org: int, hold: Callable[[Cut], None]) ->
             registry.producer_ids_up_to,
             state.producers.dump_evicted(),
             registry.every_topic(),
-            state.groups.every_offset(),
+            state.groups.offsets.of_every_group(),
         )
 
     def keep(cut: LogCut, found: _StateAtCut) -> None:

@@ -208,7 +208,7 @@ def _differences(state: BrokerState, manifest: Manifest) -> Iterator[str]:
 
 def _lacking(state: BrokerState, group: Group) -> list[CommittedOffset]:
     """A group's offsets that differ from the snapshot's."""
-    known = state.groups.offsets_of((group.org, group.group))
+    known = state.groups.offsets.of((group.org, group.group))
     return [
         at
         for at in group.offsets

@@ -138,7 +138,7 @@ class Repair:
         """
         from_groups = {
             (key[0], topic_hash(key[0], name)): name
-            for key, offsets in state.groups.every_offset()
+            for key, offsets in state.groups.offsets.of_every_group()
             for (name, _), _ in offsets
         }
         given = [name.rpartition("=")[2] for name in self.names]

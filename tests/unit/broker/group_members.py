@@ -6,9 +6,10 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
-from quafka_broker.groups.group import Group, Saved
+from quafka_broker.groups.group import Group
 from quafka_broker.groups.limits import GroupLimits
 from quafka_broker.groups.org_usage import OrgUsage
+from quafka_broker.groups.rebalance import RebalancingGroup, Saved
 from quafka_mesh_ops.ops.groups import (
     Assignment,
     JoinGroup,
@@ -74,7 +75,7 @@ class Clocked:
         self._waiting: list[Saved] = []
         self._save_now = save_now
 
-    def _save(self, _group: Group, stored: dict[str, Any], saved: Saved) -> None:
+    def _save(self, _group: RebalancingGroup, stored: dict[str, Any], saved: Saved) -> None:
         self.saved.append(stored)
         self._waiting.append(saved)
         if self._save_now:

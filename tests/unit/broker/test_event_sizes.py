@@ -197,7 +197,7 @@ async def test_long_events_are_written_in_turns_and_keep_their_order() -> None:
         told: list[int] = []
         pending: list[asyncio.Future[list[int]]] = []
         for number, count in enumerate((1, 2_000, 1, 1, 2_000, 1)):
-            commit = state.groups.commit(ORG, "g", Commit.of(offsets_of(count, number)))
+            commit = state.groups.offsets.commit(ORG, "g", Commit.of(offsets_of(count, number)))
             pending.append(commit)
             pending[-1].add_done_callback(partial(note, number))
         busy = asyncio.create_task(others())
@@ -223,8 +223,8 @@ async def test_a_long_event_that_the_log_refuses_is_not_there() -> None:
         disk.room = 0
         offsets = {("t", p): Committed(0, 1, -1, "x" * 4_000, 1_000) for p in range(1_000)}
         with pytest.raises(StorageError):
-            await state.groups.commit(ORG, "g", Commit.of(offsets))
+            await state.groups.offsets.commit(ORG, "g", Commit.of(offsets))
         assert state.groups.find(ORG, "g") is None
         disk.room = None
-        await state.groups.commit(ORG, "g", Commit.of(offsets))
+        await state.groups.offsets.commit(ORG, "g", Commit.of(offsets))
         assert state.groups.find(ORG, "g") is not None

@@ -200,7 +200,7 @@ async def test_the_offsets_of_an_org_are_bounded() -> None:
         assert set(await commit(state, "h", *parts[:1_000])) == {E.POLICY_VIOLATION}
         assert set(await commit(state, "g", *parts[:1_000])) == {0}
         assert set(await commit(state, "h", *parts[:1_000], org=2)) == {0}
-        await state.groups.delete_offsets(ORG, "g", [("t", number) for number in range(1_000)])
+        await state.groups.offsets.delete(ORG, "g", [("t", number) for number in range(1_000)])
         assert set(await commit(state, "h", *parts[:1_000])) == {0}
 
 

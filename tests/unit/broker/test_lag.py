@@ -222,7 +222,9 @@ async def test_all_groups_for_metrics() -> None:
         await offsets.commit(state, context(2), op)
         found = {
             (org, group.name): [(each.records, each.seconds) for each in lags]
-            async for org, group, lags in state.groups.every_lag()
+            async for org, group, lags in state.groups.lags.of_every_group(
+                state.groups.every_group(), state.groups.now_ms
+            )
         }
         # To the batch: that of its newest record.
         assert found == {(ORG, "g"): [(2, 40.0)], (2, "h"): [(1, 40.0)]}

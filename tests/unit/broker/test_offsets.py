@@ -274,7 +274,7 @@ async def test_nothing_is_lost_or_comes_back_while_the_log_is_shortened(
                     model = {key: o for key, o in model.items() if key[0] != "a"}
                 elif fate < 0.1:
                     await asyncio.gather(*under_way)
-                    await state.groups.delete_offsets(ORG, "b", [("t", 0)])
+                    await state.groups.offsets.delete(ORG, "b", [("t", 0)])
                     model.pop(("b", "t", 0), None)
                 elif fate < 0.13:
                     await asyncio.gather(*under_way)

@@ -62,7 +62,7 @@ async def fill(disk: MemoryDisk, segment_bytes: int = 700) -> list[Topic]:
 async def commit(state: BrokerState, topic: Topic, offset: int) -> None:
     place = topic.name, 0
     value = Committed(topic.generation, offset, -1, "", 0)
-    await state.groups.commit(ORG, f"of {topic.name}", Commit.of({place: value}))
+    await state.groups.offsets.commit(ORG, f"of {topic.name}", Commit.of({place: value}))
 
 
 def committed(state: BrokerState, name: str) -> int | None:
@@ -248,7 +248,7 @@ async def test_deleted_groups_stay_deleted_without_a_checkpoint() -> None:
         assert await state.groups.delete_group(ORG, "of a") == ErrorCode.NONE
         for n in range(60):
             other = {("a", 0): Committed(0, n, -1, "", 0)}
-            await state.groups.commit(ORG, f"other {n % 3}", Commit.of(other))
+            await state.groups.offsets.commit(ORG, f"other {n % 3}", Commit.of(other))
         await state.topics.delete_records({topic: {0: live.high_watermark - 1}})
         await free_everything_dead(state)
     left = disk.crashed()

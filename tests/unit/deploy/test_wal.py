@@ -230,7 +230,8 @@ def test_an_offset_of_a_group_tells_the_name(
 ) -> None:
     async def commit() -> None:
         async with running_state(RealDisk(data / "wal"), BrokerConfig(data=data)) as state:
-            await state.groups.commit(ORG, "g", Commit.of({("t", 0): Committed(0, 7, -1, "", 0)}))
+            offset = Committed(0, 7, -1, "", 0)
+            await state.groups.offsets.commit(ORG, "g", Commit.of({("t", 0): offset}))
 
     asyncio.run(commit())
     for path in (data / "wal").glob("checkpoint-*"):

@@ -1,0 +1,135 @@
+"""Committed offsets: checks, commits and deletions."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Generator, Mapping
+from weakref import WeakValueDictionary
+
+from quafka_broker.groups.journal import GroupJournal
+from quafka_broker.groups.lag import Lags
+from quafka_broker.groups.limits import GroupLimits
+from quafka_broker.groups.org_usage import offset_cost
+from quafka_broker.groups.table import Commit, Committed, GroupEntry, Key, Place, Table
+from quafka_broker.topics.topic import Topic
+from quafka_mesh_ops.transport.log_limit import LimitedLog
+from quafka_telemetry.slices import in_slices
+
+log = logging.getLogger("quafka.broker.groups")
+
+
+class GroupOffsets:
+    """The offsets of all groups of all orgs. For one event loop."""
+
+    def __init__(
+        self,
+        table: Table,
+        journal: GroupJournal,
+        lags: Lags,
+        limits: GroupLimits,
+        drop_if_empty: Callable[[Key], None],
+    ) -> None:
+        """`drop_if_empty` is called with a group after a commit of its own."""
+        self._table = table
+        self._journal = journal
+        self._lags = lags
+        self._limits = limits
+        self._drop_if_empty = drop_if_empty
+        self._turns: WeakValueDictionary[Key, asyncio.Lock] = WeakValueDictionary()
+        self._limited = LimitedLog(log)
+
+    def of(self, key: Key) -> Mapping[Place, Committed]:
+        """The committed offsets of a group; empty for an unknown group."""
+        entry = self._table.entries.get(key)
+        return entry.offsets if entry is not None else {}
+
+    def of_every_group(self) -> list[tuple[Key, list[tuple[Place, Committed]]]]:
+        """The committed offsets of all groups of all orgs."""
+        entries = self._table.entries.items()
+        return [(key, list(entry.offsets.items())) for key, entry in entries if entry.offsets]
+
+    # --- commit -----------------------------------------------------------------------------
+
+    def commit_turn(self, org: int, group: str) -> asyncio.Lock:
+        """Held by a commit until it is queued, so that long commits of a group keep their order."""
+        return self._turns.setdefault((org, group), asyncio.Lock())
+
+    async def has_room(self, org: int, group: str, commit: Commit) -> bool:
+        """Whether the org's limit allows a commit."""
+        limit, usage = self._limits.org_offset_bytes, self._table.usage(org)
+        if usage.offset_bytes + commit.cost <= limit:
+            return True
+        await self._journal.bookkeeping_done()  # until then, replaced offsets count
+        more = await in_slices(_growth(commit, self.of((org, group))))
+        used = usage.offset_bytes
+        if more <= 0 or used + more <= limit:
+            return True
+        self._limited.warning(
+            f"offsets {org}",
+            "the offsets of org %d use %d bytes: it can commit no more (offsets.max.bytes)",
+            org, used,
+        )  # fmt: skip
+        return False
+
+    def commit(self, org: int, group: str, commit: Commit) -> asyncio.Future[list[int]]:
+        """Queue a commit, in the order of the calls. A reader sees all of it or nothing.
+
+        The future is done when the commit is durable. It raises:
+            StorageError: the offsets are not committed.
+        """
+        key = (org, group)
+        pending = self._journal.append(
+            {"event": "offsets", "org": org, "group": group, "offsets": commit}
+        )
+
+        def done(appended: asyncio.Future[list[int]]) -> None:
+            if not appended.cancelled() and appended.exception() is None:
+                entry = self._table.entries.get(key)
+                steps = self._lags.observe_commit(
+                    key, entry.group if entry is not None else None, commit.offsets
+                )
+                self._journal.run_bookkeeping(steps, len(commit.offsets))
+                self._drop_if_empty(key)  # its topics may have been deleted meanwhile
+
+        pending.add_done_callback(done)
+        return pending
+
+    # --- delete -----------------------------------------------------------------------------
+
+    async def delete(self, org: int, group: str, places: list[Place]) -> None:
+        """Delete offsets, durably.
+
+        Raises:
+            StorageError: they are still there.
+        """
+        rows = [list(place) for place in places]
+        event = {"event": "offsets_deleted", "org": org, "group": group, "partitions": rows}
+        await asyncio.shield(self._journal.append(event))
+
+    def drop_topics(self, topics: Collection[Topic]) -> None:
+        """Drop the offsets in topics of this broker that were deleted."""
+        self._journal.drop_facts(self._table.drop_topics(topics))
+
+    async def delete_topic_elsewhere(
+        self, org: int, entries: Collection[GroupEntry], name: str, topic_id: bytes
+    ) -> None:
+        """Delete these groups' offsets in a deleted topic of another broker, durably.
+
+        Raises:
+            StorageError: retention deletes the rest later.
+        """
+        for entry in entries:
+            places = entry.places_in(name, topic_id.hex())
+            if places:
+                await self.delete(org, entry.group.name, places)
+
+
+def _growth(commit: Commit, known: Mapping[Place, Committed]) -> Generator[None, None, int]:
+    """By how many bytes a commit grows a group's offsets."""
+    more = commit.cost
+    for place in commit.offsets:
+        if (before := known.get(place)) is not None:
+            more -= offset_cost(place[0], before.metadata)
+        yield
+    return more
