@@ -1,11 +1,11 @@
-# Everything a person runs: `make up`, `make test`, `make check`, `make bench`, `make crash`, `make fuzz`,
-# `make hostile`, `make soak`, `make spark-versions`.
+# The commands for users and developers: up, test, test-bare, check, bench, crash, fuzz, hostile, soak,
+# spark-versions, flights, clean.
 VENV   := .venv
 BIN    := $(VENV)/bin
 PYTHON ?= python3
 ARGS   ?=
-# Most tests of processes wait, most others compute: three at a time keep two cores busy. In the order
-# of the folders, the short ones are last, and all end at the same time.
+# Tests of processes mostly wait, the others compute: three workers keep two cores busy. In the order
+# of the folders the short tests come last, so that all workers end at about the same time.
 THREE  := -n 3 --dist loadfile --no-loadscope-reorder
 KILLS  ?= 200
 SECONDS ?= 60
@@ -16,10 +16,10 @@ MINUTES ?= 30
 up: $(VENV)/.installed            ## run a broker and a gateway here, until Ctrl-C
 	@$(BIN)/quafka up $(ARGS)
 
-test: $(VENV)/.installed-dev      ## install what the tests need, and pass them
+test: $(VENV)/.installed-dev      ## install what the tests need, and run them
 	$(BIN)/python -m pytest $(THREE) $(ARGS)
 
-test-bare: $(VENV)/.installed-dev ## the same, where no optional program can be found (kcat, java, ...)
+test-bare: $(VENV)/.installed-dev ## the same with every optional program (kcat, java, ...) hidden
 	$(BIN)/python -m tests.support.bare $(BIN)/python -m pytest $(THREE) --bare $(ARGS)
 
 check: $(VENV)/.installed-dev     ## format, lint, types, layers, tests
@@ -37,7 +37,7 @@ bench: $(VENV)/.installed-dev     ## print the table of figures (a few minutes)
 crash: $(VENV)/.installed-dev     ## kill -9, power cuts and damaged files: nothing lost, nothing twice
 	$(BIN)/python -m tests.crash --kills $(KILLS) $(ARGS)
 
-fuzz: $(VENV)/.installed-fuzz     ## hostile bytes, guided by coverage: SECONDS for each target
+fuzz: $(VENV)/.installed-fuzz     ## mutated bytes, guided by coverage: SECONDS per target
 	$(BIN)/python -m tests.fuzz --seconds $(SECONDS) $(ARGS)
 
 hostile: $(VENV)/.installed-dev   ## every known attack beside a bystander that must notice nothing
@@ -46,10 +46,10 @@ hostile: $(VENV)/.installed-dev   ## every known attack beside a bystander that 
 spark-versions: $(VENV)/.installed-dev ## the Spark tests on every PySpark that is supported
 	$(BIN)/python -m tests.spark.versions $(ARGS)
 
-soak: $(VENV)/.installed-dev      ## the mesh over a link that goes from bad to worse, or ARGS=groups, for MINUTES
+soak: $(VENV)/.installed-dev      ## the mesh over an ever worse link (or ARGS=groups), for MINUTES
 	$(BIN)/python -m tests.soak --minutes $(MINUTES) $(ARGS)
 
-flights: flights.txt              ## the README's example: 336,776 flights, CARRIER:JSON a line
+flights: flights.txt              ## the README's example: 336,776 flights, one CARRIER:JSON line each
 
 flights.txt: $(VENV)/.installed-dev
 	$(BIN)/python -m tests.support.flights > $@.part && mv $@.part $@

@@ -1,13 +1,13 @@
 """Which carriers are late, and when? The flights topic in Spark, from a snapshot.
 
 A notebook: each `# %%` begins a cell. It needs `pip install 'quafka[spark]' matplotlib`, Java, and
-the flights in a broker (README), of which a snapshot is made beside it:
+a snapshot of a broker with the README's flights:
 
     quafka snapshot create ./lake --data ./quafka-data
     python docs/examples/flights.py ./lake delays.png
 """
 
-# %% Spark as ever: no jar, nothing to register.
+# %% Plain Spark: no jar, nothing to register.
 from __future__ import annotations
 
 import os

@@ -1,4 +1,4 @@
-"""The `quafka` command sets up logging for its process; tests share one."""
+"""Restores logging after each test: the `quafka` command configures it for the whole process."""
 
 from __future__ import annotations
 

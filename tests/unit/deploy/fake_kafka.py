@@ -1,4 +1,4 @@
-"""A Kafka server that answers what a test tells it to."""
+"""A Kafka server with scripted answers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SECONDS = 5.0
 
 
 class Fake:
-    """A server that answers what it is told to. `software`: what its client calls itself."""
+    """A server with scripted answers. `software`: the client's name in its ApiVersions."""
 
     def __init__(self, apis: Mapping[int, tuple[int, int]], oldest: bool = False) -> None:
         self._apis = apis

@@ -1,7 +1,7 @@
-"""A small program for `supervise` to look after: `small.py NAME HOW --journal=FILE ...`.
+"""A small program to supervise: `small.py NAME HOW --journal=FILE ...`.
 
-Writes to the journal what happens to it. HOW: `good` says that it is ready, and stops when asked;
-`refuses` ends with exit code 3 instead; `deaf` does not stop when asked; `slow` is never ready.
+Writes events to the journal. HOW: `good` reports that it is ready, and stops on a signal;
+`refuses` ends with exit code 3 instead; `deaf` ignores the signal; `slow` is never ready.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""What a person sees of the `quafka` command, without a program running."""
+"""The `quafka` command without running a program: help, settings, errors."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_a_wrong_trace_variable_exits_2(
 
 
 def test_the_parent_of_up_stays_light() -> None:
-    """It lives beside both programs all the time, so it must not load what they load."""
+    """`quafka up` runs beside both programs, so it must not load their libraries."""
     heavy = "{'aioquic', 'opentelemetry', 'importlib.metadata'}"
     code = f"import quafka.cli, quafka.up, sys; print(sorted({heavy} & set(sys.modules)))"
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -1,4 +1,4 @@
-"""The thin client, against servers that lack this or that."""
+"""The thin client, against servers that lack APIs, leaders or brokers."""
 
 from __future__ import annotations
 

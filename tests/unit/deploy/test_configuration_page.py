@@ -1,6 +1,6 @@
-"""docs/configuration.md says of every setting what the code says.
+"""The tables in docs/configuration.md agree with the declared settings.
 
-`python -m tests.unit.deploy.test_configuration_page` writes the tables again.
+`python -m tests.unit.deploy.test_configuration_page` rewrites the tables.
 """
 
 from __future__ import annotations

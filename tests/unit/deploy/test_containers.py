@@ -1,4 +1,4 @@
-"""The container and compose files: linted by their own tools, and in step with the product."""
+"""The container and compose files: linted by their own tools, and consistent with the product."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ HEALTH = DEPLOY / "container" / "health.py"
 
 
 def compose() -> Any:
-    """The compose file as docker-compose understood it."""
-    # The name of the project is younger than Debian's docker-compose.
+    """The compose file as docker-compose parsed it."""
+    # Debian's docker-compose does not know the project's `name` yet.
     text = (DEPLOY / "compose.yaml").read_text().replace("name: quafka\n", "", 1)
     done = subprocess.run(
         [program("docker-compose"), "-p", "quafka", "-f", "-", "config"],

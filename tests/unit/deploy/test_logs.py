@@ -1,4 +1,4 @@
-"""What log lines look like."""
+"""The formats of log lines."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_a_json_line_is_one_object(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 class Served:
-    """A request that is being served."""
+    """A request in progress."""
 
     def log_fields(self) -> dict[str, str]:
         return {"request_id": "7-42", **trace_fields(TraceContext(0xAB, 0xC))}

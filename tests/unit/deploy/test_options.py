@@ -1,4 +1,4 @@
-"""How a person writes addresses, partitions, positions and times."""
+"""The notations of addresses, partitions, positions and times."""
 
 from __future__ import annotations
 

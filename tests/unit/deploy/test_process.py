@@ -1,4 +1,4 @@
-"""Running one program, as a real process."""
+"""`quafka.process.run` in a real process."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SECONDS = 10.0
 
 
 class Running:
-    """tiny.py with a pipe to say that it is ready, and a lifeline."""
+    """tiny.py with a pipe for its ready report, and a lifeline."""
 
     def __init__(self, how: str = "good") -> None:
         ready, ready_end = os.pipe()

@@ -1,4 +1,4 @@
-"""Records as templates show them, and as JSON that can be read again."""
+"""Records as text by templates, and as JSON that can be read back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How client commands run."""
+"""The event loop, errors and interrupts of client commands."""
 
 from __future__ import annotations
 

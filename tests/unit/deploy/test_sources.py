@@ -1,4 +1,4 @@
-"""Settings: which source wins, and what a wrong one is told."""
+"""Settings: which source wins, and the errors for wrong ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Looking after real child processes."""
+"""Supervision of real child processes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SECONDS = 10.0
 
 
 class Family:
-    """Children that write one journal, and the supervisor above them."""
+    """Children that write one journal, and their supervisor."""
 
     def __init__(self, folder: Path) -> None:
         self.journal = folder / "journal"

@@ -1,4 +1,4 @@
-"""`quafka wal`: a log that was damaged by hand is looked at, and settled."""
+"""`quafka wal` on a log that was damaged by hand: verify, dump and repair."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def flip(data: Path, name: str, at: int) -> None:
 
 
 def consumed(data: Path, partition: int) -> tuple[dict[int, bytes], set[ErrorCode]]:
-    """What a consumer gets that goes on behind each answer, and behind an error one by one."""
+    """What a consumer gets that continues after each answer, and skips one offset per error."""
     found: dict[int, bytes] = {}
     errors: set[ErrorCode] = set()
 
@@ -130,7 +130,7 @@ def test_a_damaged_batch_is_found_and_settled(
 def test_an_unreadable_header_between_good_entries(
     data: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """And no index: whose the records were comes out by their offsets."""
+    """Without an index, the offsets show whose records are lost."""
     for name in (data / "wal").glob("checkpoint-*"):
         name.unlink()
     (data / "wal" / index_name(1)).unlink()
@@ -151,7 +151,7 @@ def test_an_unreadable_header_between_good_entries(
 def test_a_restored_segment_is_served_and_not_repaired_away(
     data: Path, capsys: pytest.CaptureFixture[str], missing: bool
 ) -> None:
-    """Restore from a copy, as the manual says: also when a checkpoint knows of the damage."""
+    """A segment restored from a copy is served again, also if a checkpoint lists its damage."""
     good = {name: (data / "wal" / name).read_bytes() for name in (log_name(1), index_name(1))}
     if missing:
         for name in good:
@@ -182,7 +182,7 @@ def test_a_bad_checkpoint_is_said_and_replaced(
 
 @pytest.fixture
 def nameless(data: Path) -> Path:
-    """The same, but the creation of topic t is damaged, and there is no checkpoint."""
+    """As above, but with the creation of topic t damaged and without a checkpoint."""
     for path in (data / "wal").glob("checkpoint-*"):
         path.unlink()
     (row,) = [

@@ -10,7 +10,7 @@ from quafka_telemetry.tracing import Tracer
 
 
 class Tiny:
-    """Prints what is done to it. HOW decides what goes wrong."""
+    """Prints each call to it. HOW decides what fails."""
 
     def __init__(self, how: str) -> None:
         self._how = how
@@ -35,7 +35,7 @@ class Tiny:
 def main(how: str, *fds: str) -> int:
     logs.configure("info", "console")
     ready, lifeline = (int(fd) if fd else None for fd in fds)
-    # So that a test of a deadline need not wait for the real one.
+    # Keeps the test of the drain deadline short.
     process._DRAIN_SECONDS = 0.3
     return process.run(Tiny(how), Tracer(), ready, lifeline)
 
