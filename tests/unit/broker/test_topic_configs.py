@@ -10,7 +10,8 @@ import pytest
 from quafka_broker.config import BrokerConfig
 from quafka_broker.ops import produce, topics
 from quafka_broker.topics import configs as topic_configs
-from quafka_broker.topics.configs import TOPIC_CONFIGS, ConfigError, TopicConfig, policy
+from quafka_broker.topics.config_table import TOPIC_CONFIGS, TopicConfig
+from quafka_broker.topics.configs import ConfigError, policy
 from quafka_mesh_ops.ops.records import ProduceOp, ProduceOps
 from quafka_mesh_ops.ops.topics import ConfigEntry, CreateTopic, CreateTopicResp
 from quafka_proto.errors import ErrorCode
