@@ -80,12 +80,12 @@ def _topics(batches: Batches, batch: Longs) -> pa.Array:
     bounds = np.cumsum([0, *map(len, topics)], dtype=np.int32)
     buffers = [None, pa.py_buffer(bounds), pa.py_buffer(b"".join(topics))]
     names = pa.Array.from_buffers(pa.string(), len(topics), buffers)
-    return names.take(_array(pa.int64(), batches.sources[batch]))
+    return names.take(_array(pa.int64(), batches.ranges[batch]))
 
 
 def _partitions(batches: Batches, batch: Longs) -> pa.Array:
     partitions = np.array([partition for _, partition in batches.names], np.int32)
-    return _array(pa.int32(), partitions[batches.sources[batch]])
+    return _array(pa.int32(), partitions[batches.ranges[batch]])
 
 
 def _timestamp_types(headers: BatchHeaders, batch: Longs) -> pa.Array:
@@ -114,7 +114,7 @@ def _gather(data: Bytes, starts: Longs, sizes: Longs) -> pa.Array:
 
 
 def _header_lists(records: Records) -> pa.Array:
-    """BatchHeaders as Spark's Kafka source gives them: null where a record has none."""
+    """Headers as Spark's Kafka source gives them: null where a record has none."""
     headers = records.headers
     assert headers is not None
     names = _names(_gather(records.data, *headers.names))

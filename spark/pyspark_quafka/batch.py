@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from pyspark_quafka.offsets import sources
+from pyspark_quafka.offsets import ranges_to_read
 from pyspark_quafka.options import Options
 from pyspark_quafka.planner import plan
 from pyspark_quafka.snapshot import open_snapshot
@@ -25,7 +25,7 @@ class BatchReader(DataSourceReader):
         options = self._options
         store = open_store(options.path, options.storage)
         snapshot = open_snapshot(store, options.as_of, options.org)
-        return [Task(scan) for scan in plan(snapshot, sources(snapshot, options), options)]
+        return [Task(scan) for scan in plan(snapshot, ranges_to_read(snapshot, options), options)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_task(partition)

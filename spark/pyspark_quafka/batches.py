@@ -29,14 +29,14 @@ BatchHeaders = NDArray[np.void]
 class Batches:
     """Record batches that lie in one buffer, and the partition of each.
 
-    `sources` are indexes into `names`, the topic and partition of everything that is read. Records
+    `ranges` are indexes into `names`, the topic and partition of everything that is read. Records
     with offsets in [`froms`, `untils`) of their batch are wanted.
     """
 
     data: Bytes
     starts: Longs
     lengths: Longs
-    sources: Longs
+    ranges: Longs
     froms: Longs
     untils: Longs
     names: Sequence[tuple[str, int]]
@@ -44,7 +44,7 @@ class Batches:
     def only(self, wanted: Flags | Longs) -> Batches:
         """Some of the batches."""
         return Batches(
-            self.data, self.starts[wanted], self.lengths[wanted], self.sources[wanted],
+            self.data, self.starts[wanted], self.lengths[wanted], self.ranges[wanted],
             self.froms[wanted], self.untils[wanted], self.names,
         )  # fmt: skip
 
@@ -85,6 +85,6 @@ def can_hold_records(headers: BatchHeaders) -> Flags:
 
 def damage_of(batches: Batches, headers: BatchHeaders, batch: int, reason: str) -> Damage:
     """The damage of one batch, at the first offset that is wanted of it."""
-    topic, partition = batches.names[int(batches.sources[batch])]
+    topic, partition = batches.names[int(batches.ranges[batch])]
     offset = max(int(headers["base_offset"][batch]), int(batches.froms[batch]))
     return Damage(topic, partition, offset, reason)

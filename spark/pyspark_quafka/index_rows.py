@@ -18,7 +18,7 @@ from quafka_proto.zone_format import ZONE
 
 _ROW = np.dtype(INDEX_ROW.columns)
 ZONES = np.dtype(ZONE.joined("key", "topic_hash", "generation").columns)
-"""Zones as columns; `key` is that of `Source.key`."""
+"""Zones as columns; `key` is that of `PartitionRange.key`."""
 _KEY_SIZE = ZONE.offset("batches")
 _HASH = slice(INDEX_ROW.offset("topic_hash"), INDEX_ROW.end("topic_hash"))
 _NUMBERS = slice(INDEX_ROW.offset("org_id"), INDEX_ROW.end("generation"))
@@ -28,7 +28,7 @@ Keys = NDArray[np.bytes_]
 
 
 @dataclass(frozen=True)
-class Source:
+class PartitionRange:
     """A partition to read, and its offsets: from `start` up to, not including, `end`."""
 
     topic: str
@@ -67,15 +67,15 @@ def read_rows(store: ObjectStore, piece: Piece, first: int, end: int) -> tuple[R
 
 
 def keys_of(rows: Rows) -> Keys:
-    """The partition of each row, as `Source.key`."""
+    """The partition of each row, as `PartitionRange.key`."""
     data: Bytes = rows.view(np.uint8).reshape(len(rows), INDEX_ROW_SIZE)
     keys = np.concatenate([data[:, _HASH], data[:, _NUMBERS]], axis=1)
     return np.ascontiguousarray(keys).view(f"S{_KEY_SIZE}")[:, 0]
 
 
-def which_source(keys: Keys, sources: Sequence[Source]) -> Longs:
-    """For each key the index of its source; -1 where it has none."""
-    wanted = np.array([source.key for source in sources], f"S{_KEY_SIZE}")
+def which_range(keys: Keys, ranges: Sequence[PartitionRange]) -> Longs:
+    """For each key the index of its range; -1 where it has none."""
+    wanted = np.array([range_.key for range_ in ranges], f"S{_KEY_SIZE}")
     order = np.argsort(wanted)
     at = np.searchsorted(wanted[order], keys)
     at[at == len(order)] = 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyspark_quafka.damage import CorruptBatchError, Damage
 from pyspark_quafka.errors import DataLossError, QuafkaOptionError
-from pyspark_quafka.index_rows import Source
+from pyspark_quafka.index_rows import PartitionRange
 from pyspark_quafka.offsets_by_time import offset_at
 from pyspark_quafka.options import (
     EARLIEST,
@@ -21,7 +21,7 @@ from pyspark_quafka.snapshot import Snapshot
 from quafka_proto.snapshot_format import Partition, Topic
 
 
-def sources(snapshot: Snapshot, options: Options) -> list[Source]:
+def ranges_to_read(snapshot: Snapshot, options: Options) -> list[PartitionRange]:
     """The partitions to read, without those that have nothing to read.
 
     Raises:
@@ -29,15 +29,15 @@ def sources(snapshot: Snapshot, options: Options) -> list[Source]:
         DataLossError: offsets that the options name are gone, or do not exist yet.
         CorruptBatchError: damage has cost some of them, and the mode is FAILFAST.
     """
-    found: list[Source] = []
-    for source, partition in resolved(snapshot, options):
-        if source.start < source.end:
-            found.append(source)
-            check_lost(source, partition, options.mode)
+    found: list[PartitionRange] = []
+    for range_, partition in resolved(snapshot, options):
+        if range_.start < range_.end:
+            found.append(range_)
+            check_lost(range_, partition, options.mode)
     return found
 
 
-def resolved(snapshot: Snapshot, options: Options) -> list[tuple[Source, Partition]]:
+def resolved(snapshot: Snapshot, options: Options) -> list[tuple[PartitionRange, Partition]]:
     """Each partition that the options name, with its first offset and its end.
 
     Raises:
@@ -53,7 +53,7 @@ def resolved(snapshot: Snapshot, options: Options) -> list[tuple[Source, Partiti
             option = f"{which}Offsets" + ("ByTimestamp" if position.timestamps else "")
             raise QuafkaOptionError(f"{option} names {topic}-{partition}, which is not read")
     resolve = _Resolver(snapshot, options)
-    return [(resolve.source(topic, partition), partition) for topic, partition in named]
+    return [(resolve.range_(topic, partition), partition) for topic, partition in named]
 
 
 def subscribed(snapshot: Snapshot, options: Options) -> list[tuple[Topic, Partition]]:
@@ -109,24 +109,24 @@ def end_of(partition: Partition, options: Options) -> int:
     return partition.high_watermark
 
 
-def source_of(topic: Topic, partition: Partition, start: int, end: int) -> Source:
+def partition_range(topic: Topic, partition: Partition, start: int, end: int) -> PartitionRange:
     """A partition, with the offsets to read."""
-    return Source(
+    return PartitionRange(
         topic.name, partition.partition, topic.org, bytes.fromhex(topic.topic_hash),
         topic.generation, start, end,
     )  # fmt: skip
 
 
-def check_lost(source: Source, partition: Partition, mode: str) -> None:
+def check_lost(range_: PartitionRange, partition: Partition, mode: str) -> None:
     """Refuse to read over offsets that damage has cost, in FAILFAST.
 
     Raises:
         CorruptBatchError: some of the lost offsets are to be read.
     """
     damages = [
-        Damage(source.topic, source.partition, max(first, source.start), f"lost up to {end}")
+        Damage(range_.topic, range_.partition, max(first, range_.start), f"lost up to {end}")
         for first, end in partition.lost
-        if first < source.end and end > source.start
+        if first < range_.end and end > range_.start
     ]
     if damages and mode == FAILFAST:
         raise CorruptBatchError(damages)
@@ -139,11 +139,11 @@ class _Resolver:
         self._snapshot = snapshot
         self._options = options
 
-    def source(self, topic: Topic, partition: Partition) -> Source:
+    def range_(self, topic: Topic, partition: Partition) -> PartitionRange:
         """A partition with its first offset and its end."""
         options = self._options
         log_start, end = partition.log_start, end_of(partition, options)
-        whole = source_of(topic, partition, log_start, end)
+        whole = partition_range(topic, partition, log_start, end)
         first = self.resolve(whole, options.starting, "starting")
         last = self.resolve(whole, options.ending, "ending")
         chosen = options.starting.bound is None and options.ending.bound is None
@@ -159,9 +159,9 @@ class _Resolver:
                 f"{self._snapshot.id}; the options name {first} to {last}. With the "
                 "option failOnDataLoss=false the offsets that exist are read."
             )
-        return source_of(topic, partition, max(first, log_start), min(last, end))
+        return partition_range(topic, partition, max(first, log_start), min(last, end))
 
-    def resolve(self, whole: Source, position: Position, which: str) -> int:
+    def resolve(self, whole: PartitionRange, position: Position, which: str) -> int:
         """The offset that a position means in a partition."""
         if position.bound is not None:
             return whole.start if position.bound == EARLIEST else whole.end
@@ -185,7 +185,7 @@ class _Resolver:
         return whole.end
 
 
-def _chosen(whole: Source, given: PerPartition, option: str) -> int:
+def _chosen(whole: PartitionRange, given: PerPartition, option: str) -> int:
     try:
         return given[whole.topic][whole.partition]
     except KeyError as e:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from pyspark_quafka.bodies import BATCH_LIMIT
-from pyspark_quafka.index_rows import Source, keys_of, read_rows
+from pyspark_quafka.index_rows import PartitionRange, keys_of, read_rows
 from pyspark_quafka.snapshot import Snapshot
 from quafka_proto.errors import Malformed
 from quafka_proto.log_format import ENTRY_HEADER_SIZE, ROW_DAMAGED
@@ -17,7 +17,7 @@ from quafka_proto.snapshot_format import Piece
 
 
 def offset_at(
-    snapshot: Snapshot, whole: Source, timestamp: int, *, at_damage: bool = False
+    snapshot: Snapshot, whole: PartitionRange, timestamp: int, *, at_damage: bool = False
 ) -> int | None:
     """The first offset whose record has this timestamp or a later one, as in Kafka's ListOffsets.
 
@@ -59,7 +59,7 @@ def _offset_in(
 
 
 def _zones_from(
-    snapshot: Snapshot, whole: Source, timestamp: int
+    snapshot: Snapshot, whole: PartitionRange, timestamp: int
 ) -> Iterator[tuple[Piece, int, int]]:
     """The rows that may have such a record, in the order of their offsets."""
     found: list[tuple[int, Piece, int, int]] = []

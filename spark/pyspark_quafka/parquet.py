@@ -24,10 +24,10 @@ import pyarrow.parquet as pq
 
 from pyspark_quafka.arrow_schema import arrow_schema
 from pyspark_quafka.columns import COLUMNS
-from pyspark_quafka.index_rows import Source
-from pyspark_quafka.offsets import sources
+from pyspark_quafka.index_rows import PartitionRange
+from pyspark_quafka.offsets import ranges_to_read
 from pyspark_quafka.options import read_options
-from pyspark_quafka.planner import Part, parts_of, scan_of
+from pyspark_quafka.planner import SizedSlice, scan_of, sized_slices
 from pyspark_quafka.scan import run
 from pyspark_quafka.snapshot import Snapshot, open_snapshot
 from pyspark_quafka.store import open_store
@@ -82,19 +82,19 @@ def export_parquet(
     options = replace(options, columns=COLUMNS)
     snapshot = open_snapshot(open_store(path, storage), as_of, org)
     into = open_store(dest, storage)
-    planned = list(_planned(snapshot, sources(snapshot, options)))
-    total = sum(part.bytes for _, parts in planned for part in parts)
+    planned = list(_planned(snapshot, ranges_to_read(snapshot, options)))
+    total = sum(sized.bytes for _, slices in planned for sized in slices)
     done = records = written = 0
     files: list[str] = []
-    for source, parts in planned:
-        scan = scan_of(parts, [source], options)
+    for range_, slices in planned:
+        scan = scan_of(slices, [range_], options)
         try:
             made, rows = _encoded(_in_order(run(scan)), compression)
         except _OutOfOrderError:
             made, rows = _encoded([_sorted(run(scan))], compression)
-        done += sum(part.bytes for part in parts)
+        done += sum(sized.bytes for sized in slices)
         if rows:
-            name = f"topic={quote(source.topic)}/{source.partition:05}-{source.start:020}.parquet"
+            name = f"topic={quote(range_.topic)}/{range_.partition:05}-{range_.start:020}.parquet"
             files.append(f"{snapshot.id}/{name}")
             into.put(files[-1], made)
             written += len(made)
@@ -104,15 +104,17 @@ def export_parquet(
     return Exported(snapshot.id, files, records, done, written)
 
 
-def _planned(snapshot: Snapshot, whole: Iterable[Source]) -> Iterator[tuple[Source, list[Part]]]:
+def _planned(
+    snapshot: Snapshot, whole: Iterable[PartitionRange]
+) -> Iterator[tuple[PartitionRange, list[SizedSlice]]]:
     """Each partition, split into ranges of offsets of about a file's size."""
-    for source in whole:
-        size = sum(part.bytes for part in parts_of(snapshot, [source]))
+    for range_ in whole:
+        size = sum(sized.bytes for sized in sized_slices(snapshot, [range_]))
         many = max(1, round(size / FILE_BYTES))
-        bounds = np.linspace(source.start, source.end, many + 1).astype(np.int64).tolist()
+        bounds = np.linspace(range_.start, range_.end, many + 1).astype(np.int64).tolist()
         for start, end in pairwise(bounds):
-            narrowed = replace(source, start=start, end=end)
-            yield narrowed, list(parts_of(snapshot, [narrowed]))
+            narrowed = replace(range_, start=start, end=end)
+            yield narrowed, list(sized_slices(snapshot, [narrowed]))
 
 
 class _OutOfOrderError(Exception):

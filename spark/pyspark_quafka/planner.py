@@ -15,7 +15,7 @@ from math import ceil
 import numpy as np
 
 from pyspark_quafka.decode import Wanted
-from pyspark_quafka.index_rows import Source, keys_of, read_rows, which_source
+from pyspark_quafka.index_rows import PartitionRange, keys_of, read_rows, which_range
 from pyspark_quafka.options import Options
 from pyspark_quafka.scan import Scan, Slice
 from pyspark_quafka.snapshot import Snapshot
@@ -26,58 +26,60 @@ TASK_BYTES = 32 << 20
 
 
 @dataclass(frozen=True)
-class Part:
-    """Rows of a piece, the bytes of the wanted batches in them, and their sources."""
+class SizedSlice:
+    """Rows of a piece, the bytes of the wanted batches in them, and the ranges they are in."""
 
     slice: Slice
     bytes: int
-    sources: tuple[int, ...]
+    ranges: tuple[int, ...]
 
 
-def plan(snapshot: Snapshot, sources: Sequence[Source], options: Options) -> list[Scan]:
+def plan(snapshot: Snapshot, ranges: Sequence[PartitionRange], options: Options) -> list[Scan]:
     """The scans that read these partitions between these offsets."""
-    if not sources:
+    if not ranges:
         return []
     if options.max_records is not None:
         limit = options.max_records
         if options.min_partitions is not None:
-            records = sum(source.end - source.start for source in sources)
+            records = sum(range_.end - range_.start for range_ in ranges)
             limit = min(limit, ceil(records / options.min_partitions))
-        pieces = [piece for source in sources for piece in _split_offsets(source, limit)]
+        pieces = [piece for range_ in ranges for piece in _split_offsets(range_, limit)]
         return [scan for piece in pieces for scan in _one_task(snapshot, piece, options)]
-    parts = list(parts_of(snapshot, sources))
-    total = sum(part.bytes for part in parts)
+    slices = list(sized_slices(snapshot, ranges))
+    total = sum(sized.bytes for sized in slices)
     size = TASK_BYTES
     if options.min_partitions is not None:
         size = max(1, min(size, total // options.min_partitions))
     return [
-        scan_of(task, sources, options)
-        for task in _pack([p for part in parts for p in _split(part, size)], size)
+        scan_of(task, ranges, options)
+        for task in _pack([p for sized in slices for p in _split(sized, size)], size)
     ]
 
 
-def _split_offsets(source: Source, limit: int) -> Iterator[Source]:
+def _split_offsets(range_: PartitionRange, limit: int) -> Iterator[PartitionRange]:
     """Equal ranges of at most `limit` offsets, as Kafka's source splits them."""
-    many = ceil((source.end - source.start) / limit)
-    step = ceil((source.end - source.start) / many)
-    for start in range(source.start, source.end, step):
-        yield replace(source, start=start, end=min(start + step, source.end))
+    many = ceil((range_.end - range_.start) / limit)
+    step = ceil((range_.end - range_.start) / many)
+    for start in range(range_.start, range_.end, step):
+        yield replace(range_, start=start, end=min(start + step, range_.end))
 
 
-def _one_task(snapshot: Snapshot, source: Source, options: Options) -> Iterator[Scan]:
-    parts = list(parts_of(snapshot, [source]))
-    if parts:
-        yield scan_of(parts, [source], options)
+def _one_task(snapshot: Snapshot, range_: PartitionRange, options: Options) -> Iterator[Scan]:
+    slices = list(sized_slices(snapshot, [range_]))
+    if slices:
+        yield scan_of(slices, [range_], options)
 
 
-def scan_of(parts: Sequence[Part], sources: Sequence[Source], options: Options) -> Scan:
-    """The scan that reads these parts."""
-    named = sorted({number for part in parts for number in part.sources})
+def scan_of(
+    slices: Sequence[SizedSlice], ranges: Sequence[PartitionRange], options: Options
+) -> Scan:
+    """The scan that reads these slices."""
+    named = sorted({number for sized in slices for number in sized.ranges})
     return Scan(
         options.path,
         options.storage,
-        tuple(part.slice for part in parts),
-        tuple(sources[number] for number in named),
+        tuple(sized.slice for sized in slices),
+        tuple(ranges[number] for number in named),
         Wanted(options.columns),
         options.mode,
     )
@@ -86,73 +88,73 @@ def scan_of(parts: Sequence[Part], sources: Sequence[Source], options: Options) 
 # --- which rows -----------------------------------------------------------------------------
 
 
-def parts_of(snapshot: Snapshot, sources: Sequence[Source]) -> Iterator[Part]:
-    """The parts of each piece that have wanted records."""
-    starts = np.array([source.start for source in sources], np.int64)
-    ends = np.array([source.end for source in sources], np.int64)
+def sized_slices(snapshot: Snapshot, ranges: Sequence[PartitionRange]) -> Iterator[SizedSlice]:
+    """The rows of each piece that have wanted records."""
+    starts = np.array([range_.start for range_ in ranges], np.int64)
+    ends = np.array([range_.end for range_ in ranges], np.int64)
     for piece, zones in zip(snapshot.manifest.pieces, snapshot.zones, strict=True):
-        of = which_source(zones["key"], sources)
+        of = which_range(zones["key"], ranges)
         first, end = zones["first_offset"].astype(np.int64), zones["end_offset"].astype(np.int64)
         wanted = (of >= 0) & (first < ends[of]) & (end > starts[of])
         if not wanted.any():
             continue
         whole = (first >= starts[of]) & (end <= ends[of])
         zones, of = zones[wanted], of[wanted]
-        part = Part(
+        sized = SizedSlice(
             Slice(piece, int(zones["first_row"].min()), int(zones["end_row"].max())),
             int(zones["bytes"].sum()),
             tuple(of.tolist()),
         )
         if not whole[wanted].all():
-            yield from _narrowed(snapshot, piece, part, sources)
+            yield from _narrowed(snapshot, piece, sized, ranges)
         else:
-            yield part
+            yield sized
 
 
 def _narrowed(
-    snapshot: Snapshot, piece: Piece, part: Part, sources: Sequence[Source]
-) -> Iterator[Part]:
-    """The part from the first to the last wanted row."""
-    first_row = part.slice.first
-    rows, wrong = read_rows(snapshot.store, piece, first_row, part.slice.end)
+    snapshot: Snapshot, piece: Piece, sized: SizedSlice, ranges: Sequence[PartitionRange]
+) -> Iterator[SizedSlice]:
+    """The slice from the first to the last wanted row."""
+    first_row = sized.slice.first
+    rows, wrong = read_rows(snapshot.store, piece, first_row, sized.slice.end)
     if wrong:  # the task reports them
-        yield part
+        yield sized
         return
-    named = [sources[number] for number in part.sources]
-    of = which_source(keys_of(rows), named)
+    named = [ranges[number] for number in sized.ranges]
+    of = which_range(keys_of(rows), named)
     base = rows["base_offset"].astype(np.int64)
     inside = of >= 0
-    inside &= base < np.array([source.end for source in named], np.int64)[of]
+    inside &= base < np.array([range_.end for range_ in named], np.int64)[of]
     after = base + rows["record_count"]
-    inside &= after > np.array([source.start for source in named], np.int64)[of]
+    inside &= after > np.array([range_.start for range_ in named], np.int64)[of]
     found = np.flatnonzero(inside)
     if len(found):
         narrowed = Slice(piece, first_row + int(found[0]), first_row + int(found[-1]) + 1)
-        yield Part(narrowed, int(rows["length"][found].sum(dtype=np.int64)), part.sources)
+        yield SizedSlice(narrowed, int(rows["length"][found].sum(dtype=np.int64)), sized.ranges)
 
 
 # --- of much the same size ------------------------------------------------------------------
 
 
-def _split(part: Part, size: int) -> Iterator[Part]:
-    """A part in ranges of rows of about `size` bytes each."""
-    first, end = part.slice.first, part.slice.end
-    many = max(1, min(end - first, round(part.bytes / size)))
+def _split(sized: SizedSlice, size: int) -> Iterator[SizedSlice]:
+    """A slice in slices of about `size` bytes each."""
+    first, end = sized.slice.first, sized.slice.end
+    many = max(1, min(end - first, round(sized.bytes / size)))
     bounds = [first + (end - first) * number // many for number in range(many + 1)]
     for low, high in pairwise(bounds):
-        rows = Slice(part.slice.piece, low, high)
-        yield Part(rows, part.bytes // many, part.sources)
+        rows = Slice(sized.slice.piece, low, high)
+        yield SizedSlice(rows, sized.bytes // many, sized.ranges)
 
 
-def _pack(parts: Sequence[Part], size: int) -> Iterator[list[Part]]:
-    """Parts grouped into tasks of about `size` bytes, in the order of the log."""
-    task: list[Part] = []
+def _pack(slices: Sequence[SizedSlice], size: int) -> Iterator[list[SizedSlice]]:
+    """Slices grouped into tasks of about `size` bytes, in the order of the log."""
+    task: list[SizedSlice] = []
     room = size
-    for part in parts:
-        if task and part.bytes > room:
+    for sized in slices:
+        if task and sized.bytes > room:
             yield task
             task, room = [], size
-        task.append(part)
-        room -= part.bytes
+        task.append(sized)
+        room -= sized.bytes
     if task:
         yield task

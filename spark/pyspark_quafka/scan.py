@@ -14,7 +14,7 @@ from pyspark_quafka.bodies import Arena
 from pyspark_quafka.damage import CorruptBatchError, Damage
 from pyspark_quafka.decode import Wanted, decode
 from pyspark_quafka.errors import QuafkaError
-from pyspark_quafka.index_rows import Rows, Source, keys_of, read_rows, which_source
+from pyspark_quafka.index_rows import PartitionRange, Rows, keys_of, read_rows, which_range
 from pyspark_quafka.options import FAILFAST
 from pyspark_quafka.store import open_store
 from quafka_objects.errors import ObjectNotFoundError
@@ -22,7 +22,7 @@ from quafka_objects.store import ObjectStore
 from quafka_proto.errors import Malformed
 from quafka_proto.log_format import ENTRY_HEADER_SIZE, ROW_DAMAGED, check_entry_header
 from quafka_proto.snapshot_format import Piece
-from quafka_proto.varints import Longs
+from quafka_proto.varints import Flags, Longs
 
 _CHUNK_BYTES = 4 << 20
 """Bytes of stored batches that are decoded together."""
@@ -49,7 +49,7 @@ class Scan:
     path: str
     storage: Mapping[str, str]
     slices: tuple[Slice, ...]
-    sources: tuple[Source, ...]
+    ranges: tuple[PartitionRange, ...]
     wanted: Wanted
     mode: str = FAILFAST
 
@@ -64,44 +64,20 @@ def run(scan: Scan) -> Iterator[pa.RecordBatch]:
     store = open_store(scan.path, scan.storage)
     arena = Arena()
     try:
-        for part in scan.slices:
-            yield from _run_slice(store, scan, part, arena)
+        for slice_ in scan.slices:
+            yield from _run_slice(store, scan, slice_, arena)
     except ObjectNotFoundError as e:
         raise QuafkaError(f"a file is missing; was its snapshot dropped? {e}") from e
 
 
 def _run_slice(
-    store: ObjectStore, scan: Scan, part: Slice, arena: Arena
+    store: ObjectStore, scan: Scan, slice_: Slice, arena: Arena
 ) -> Iterator[pa.RecordBatch]:
-    rows, wrong = read_rows(store, part.piece, part.first, part.end)
-    damages = [
-        Damage("", -1, -1, f"row {part.first + row} of {part.piece.index} does not match its CRC")
-        for row in wrong
-    ]
-    source = which_source(keys_of(rows), scan.sources)
-    source[wrong] = -1
-    mine = np.flatnonzero(source >= 0)
-    rows, source = rows[mine], source[mine]
-    starts = np.array([each.start for each in scan.sources], np.int64)[source]
-    ends = np.array([each.end for each in scan.sources], np.int64)[source]
-    base = rows["base_offset"].astype(np.int64)
-    inside = (base < ends) & (base + rows["record_count"] > starts)
-    damaged = rows["flags"] & ROW_DAMAGED != 0
-    for row in np.flatnonzero(inside & damaged):
-        found = scan.sources[int(source[row])]
-        reason = "the broker found it damaged"
-        damages.append(Damage(found.topic, found.partition, int(base[row]), reason))
+    wanted, damages = _wanted_rows(store, scan, slice_)
     _report(damages, scan.mode)
-    inside &= ~damaged
-    rows, source, starts, ends = rows[inside], source[inside], starts[inside], ends[inside]
-    names = [(each.topic, each.partition) for each in scan.sources]
-    position = rows["position"].astype(np.int64)
-    order = np.argsort(position, kind="stable") if (np.diff(position) < 0).any() else None
-    if order is not None:  # a rewritten segment, which is read from front to back
-        rows, source, starts, ends = rows[order], source[order], starts[order], ends[order]
-    for first, end in _chunks(rows, store.is_remote):
-        chunk = _Chunk(rows[first:end], source[first:end], starts[first:end], ends[first:end])
-        batches, damages = _load(store, part.piece, chunk, names)
+    names = [(each.topic, each.partition) for each in scan.ranges]
+    for first, end in _chunks(wanted.rows, store.is_remote):
+        batches, damages = _load(store, slice_.piece, wanted.only(slice(first, end)), names)
         _report(damages, scan.mode)
         for records, more in decode(batches, scan.wanted, arena):
             _report(more, scan.mode)
@@ -109,17 +85,53 @@ def _run_slice(
                 yield records
 
 
+@dataclass(frozen=True)
+class _WantedRows:
+    """Index rows, the range of each, and the range's offsets."""
+
+    rows: Rows
+    which: Longs
+    starts: Longs
+    ends: Longs
+
+    def only(self, chosen: Flags | Longs | slice) -> _WantedRows:
+        """Some of the rows."""
+        return _WantedRows(
+            self.rows[chosen], self.which[chosen], self.starts[chosen], self.ends[chosen]
+        )
+
+
+def _wanted_rows(store: ObjectStore, scan: Scan, slice_: Slice) -> tuple[_WantedRows, list[Damage]]:
+    """The rows with wanted offsets, in the order of their positions; damaged ones are left out."""
+    piece = slice_.piece
+    rows, wrong = read_rows(store, piece, slice_.first, slice_.end)
+    damages = [
+        Damage("", -1, -1, f"row {slice_.first + row} of {piece.index} does not match its CRC")
+        for row in wrong
+    ]
+    which = which_range(keys_of(rows), scan.ranges)
+    which[wrong] = -1
+    mine = np.flatnonzero(which >= 0)
+    rows, which = rows[mine], which[mine]
+    starts = np.array([each.start for each in scan.ranges], np.int64)[which]
+    ends = np.array([each.end for each in scan.ranges], np.int64)[which]
+    base = rows["base_offset"].astype(np.int64)
+    inside = (base < ends) & (base + rows["record_count"] > starts)
+    damaged = rows["flags"] & ROW_DAMAGED != 0
+    for row in np.flatnonzero(inside & damaged):
+        found = scan.ranges[int(which[row])]
+        reason = "the broker found it damaged"
+        damages.append(Damage(found.topic, found.partition, int(base[row]), reason))
+    wanted = _WantedRows(rows, which, starts, ends).only(inside & ~damaged)
+    position = wanted.rows["position"].astype(np.int64)
+    if (np.diff(position) < 0).any():  # a rewritten segment, which is read from front to back
+        wanted = wanted.only(np.argsort(position, kind="stable"))
+    return wanted, damages
+
+
 def _before(ascending: Longs, limit: int) -> int:
     """How many of the values are not above the limit."""
     return int(np.searchsorted(ascending, limit, "right"))
-
-
-@dataclass(frozen=True)
-class _Chunk:
-    rows: Rows
-    source: Longs
-    starts: Longs
-    ends: Longs
 
 
 def _chunks(rows: Rows, far: bool) -> Iterator[tuple[int, int]]:
@@ -148,7 +160,7 @@ def _chunks(rows: Rows, far: bool) -> Iterator[tuple[int, int]]:
 
 
 def _load(
-    store: ObjectStore, piece: Piece, chunk: _Chunk, names: list[tuple[str, int]]
+    store: ObjectStore, piece: Piece, chunk: _WantedRows, names: list[tuple[str, int]]
 ) -> tuple[Batches, list[Damage]]:
     """The batches of a chunk, after checking that their entries are those of the rows."""
     rows = chunk.rows
@@ -166,11 +178,11 @@ def _load(
             _check_entry(view, where, piece.salt, global_id)
         except Malformed as e:
             whole[number] = False
-            topic, partition = names[int(chunk.source[number])]
+            topic, partition = names[int(chunk.which[number])]
             damages.append(Damage(topic, partition, int(rows["base_offset"][number]), str(e)))
     data = np.frombuffer(view, np.uint8)
     batches = Batches(
-        data, at + ENTRY_HEADER_SIZE, length, chunk.source, chunk.starts, chunk.ends, names
+        data, at + ENTRY_HEADER_SIZE, length, chunk.which, chunk.starts, chunk.ends, names
     )
     return (batches.only(whole) if damages else batches), damages
 

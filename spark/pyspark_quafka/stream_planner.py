@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from pyspark_quafka.errors import DataLossError, SnapshotNotFoundError
-from pyspark_quafka.index_rows import Source
-from pyspark_quafka.offsets import check_lost, end_of, resolved, source_of, subscribed
+from pyspark_quafka.index_rows import PartitionRange
+from pyspark_quafka.offsets import check_lost, end_of, partition_range, resolved, subscribed
 from pyspark_quafka.options import Options
 from pyspark_quafka.planner import plan
 from pyspark_quafka.scan import Scan
@@ -69,7 +69,7 @@ class StreamPlanner:
         """Where a new stream begins: `startingOffsets` and the like, on the newest snapshot."""
         snapshot = open_snapshot(self._store, org=self._options.org)
         found = resolved(snapshot, self._options)
-        return _position(snapshot, [(source, source.start) for source, _ in found])
+        return _position(snapshot, [(range_, range_.start) for range_, _ in found])
 
     def latest(
         self, start: Position | None, limit: int | None = None, until: str | None = None
@@ -82,14 +82,14 @@ class StreamPlanner:
         snapshot = self._with_all(start, until or "latest")
         if start is not None and snapshot.id < start.snapshot:  # newer ones were dropped
             return start
-        ends: list[tuple[Source, int]] = []
+        ends: list[tuple[PartitionRange, int]] = []
         for topic, partition in subscribed(snapshot, self._options):
             number, log_start = partition.partition, partition.log_start
             first = _begin(start, topic.name, number, topic.generation, log_start)
             end = end_of(partition, self._options)
             if not self._options.fail_on_data_loss:
                 end = max(end, first)  # wait for offsets that do not exist yet
-            ends.append((source_of(topic, partition, first, end), end))
+            ends.append((partition_range(topic, partition, first, end), end))
         if start is None:
             return _position(snapshot, ends)
         found = _position(snapshot, _limited(ends, limit) if limit is not None else ends)
@@ -113,8 +113,7 @@ class StreamPlanner:
 
     def _has_more(self, start: Position, snapshot: Snapshot) -> bool:
         return any(
-            source.start < source.end
-            for source in self._sources(start, None, snapshot, check=False)
+            range_.start < range_.end for range_ in self._ranges(start, None, snapshot, check=False)
         )
 
     def _lost(self, start: Position, snapshot: Snapshot) -> list[str]:
@@ -181,12 +180,12 @@ class StreamPlanner:
 
     def _until(self, end: Position, snapshot: Snapshot) -> Position:
         """`end`, limited to the offsets that an older snapshot has."""
-        ends: list[tuple[Source, int]] = []
+        ends: list[tuple[PartitionRange, int]] = []
         for topic, partition in subscribed(snapshot, self._options):
             until = end_of(partition, self._options)
             if end.generations.get(topic.name) == topic.generation:
                 until = min(until, end.offsets[topic.name].get(partition.partition, until))
-            ends.append((source_of(topic, partition, partition.log_start, until), until))
+            ends.append((partition_range(topic, partition, partition.log_start, until), until))
         return _position(snapshot, ends)
 
     def _tasks(self, start: Position, end: Position, snapshot: Snapshot) -> list[Scan]:
@@ -198,12 +197,12 @@ class StreamPlanner:
                     f"snapshot {snapshot.id}: {'; '.join(lost)}. With the option "
                     "failOnDataLoss=false the stream goes on with what is there."
                 )
-        sources = [s for s in self._sources(start, end, snapshot, check=True) if s.start < s.end]
-        return plan(snapshot, sources, self._options)
+        ranges = [s for s in self._ranges(start, end, snapshot, check=True) if s.start < s.end]
+        return plan(snapshot, ranges, self._options)
 
-    def _sources(
+    def _ranges(
         self, start: Position, end: Position | None, snapshot: Snapshot, *, check: bool
-    ) -> Iterator[Source]:
+    ) -> Iterator[PartitionRange]:
         for topic, partition in subscribed(snapshot, self._options):
             number, log_start = partition.partition, partition.log_start
             until = end_of(partition, self._options)
@@ -212,10 +211,10 @@ class StreamPlanner:
                     continue
                 until = min(until, end.offsets[topic.name].get(number, log_start))
             first = _begin(start, topic.name, number, topic.generation, log_start)
-            source = source_of(topic, partition, max(first, log_start), until)
-            if check and source.start < source.end:
-                check_lost(source, partition, self._options.mode)
-            yield source
+            range_ = partition_range(topic, partition, max(first, log_start), until)
+            if check and range_.start < range_.end:
+                check_lost(range_, partition, self._options.mode)
+            yield range_
 
 
 def _begin(start: Position | None, topic: str, partition: int, generation: int, new: int) -> int:
@@ -250,25 +249,27 @@ def _left_out(start: Position, end: Position) -> list[str]:
     ]
 
 
-def _position(snapshot: Snapshot, ends: Sequence[tuple[Source, int]]) -> Position:
+def _position(snapshot: Snapshot, ends: Sequence[tuple[PartitionRange, int]]) -> Position:
     offsets: dict[str, dict[int, int]] = {}
     generations: dict[str, int] = {}
-    for source, end in ends:
-        offsets.setdefault(source.topic, {})[source.partition] = end
-        generations[source.topic] = source.generation
+    for range_, end in ends:
+        offsets.setdefault(range_.topic, {})[range_.partition] = end
+        generations[range_.topic] = range_.generation
     return Position(snapshot.id, offsets, generations)
 
 
-def _limited(ends: Sequence[tuple[Source, int]], limit: int) -> list[tuple[Source, int]]:
+def _limited(
+    ends: Sequence[tuple[PartitionRange, int]], limit: int
+) -> list[tuple[PartitionRange, int]]:
     """A share of the limit for each partition, in proportion to its offsets, as Kafka's source.
 
     A partition with any offsets gets at least one, so that none starves.
     """
-    total = sum(max(0, end - source.start) for source, end in ends)
-    limited: list[tuple[Source, int]] = []
-    for source, end in ends:
-        there = max(0, end - source.start)
+    total = sum(max(0, end - range_.start) for range_, end in ends)
+    limited: list[tuple[PartitionRange, int]] = []
+    for range_, end in ends:
+        there = max(0, end - range_.start)
         share = limit * there / total if total else 0.0
         whole = math.ceil(share) if share < 1 else math.floor(share)
-        limited.append((source, source.start + min(there, whole)))
+        limited.append((range_, range_.start + min(there, whole)))
     return limited

@@ -32,7 +32,7 @@ from pyspark.sql import functions as F  # noqa: N812 - its usual name
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from pyspark_quafka.offsets import sources
+from pyspark_quafka.offsets import ranges_to_read
 from pyspark_quafka.options import Options, read_options
 from pyspark_quafka.parquet import export_parquet
 from pyspark_quafka.planner import plan
@@ -195,7 +195,7 @@ class _PlainReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         options = self._options
         snapshot = open_snapshot(open_store(options.path))
-        return [Task(scan) for scan in plan(snapshot, sources(snapshot, options), options)]
+        return [Task(scan) for scan in plan(snapshot, ranges_to_read(snapshot, options), options)]
 
     def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
         assert isinstance(partition, Task)
@@ -205,7 +205,7 @@ class _PlainReader(DataSourceReader):
 def _plainly(task: Task) -> Iterator[tuple[Any, ...]]:
     """Row after row, as one writes a data source."""
     store = open_store(task.scan.path)
-    (source,) = task.scan.sources
+    (source,) = task.scan.ranges
     for part in task.scan.slices:
         piece = part.piece
         index = store.read(piece.index, piece.index_offset, piece.rows * INDEX_ROW_SIZE)

@@ -19,7 +19,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from pyspark_quafka.offsets import sources
+from pyspark_quafka.offsets import ranges_to_read
 from pyspark_quafka.options import read_options
 from pyspark_quafka.parquet import export_parquet
 from pyspark_quafka.planner import plan
@@ -205,6 +205,6 @@ def test_only_what_is_wanted_is_fetched(
         {"path": lake, "subscribe": "orders", **{f"s3.{k}": v for k, v in credentials.items()}}
     )
     snapshot = open_snapshot(open_store(lake, credentials))
-    scans = plan(snapshot, sources(snapshot, options), options)
+    scans = plan(snapshot, ranges_to_read(snapshot, options), options)
     assert sum(batch.num_rows for scan in scans for batch in run(scan)) == 20
     assert sum(fetched) < 80 * 20_000 / 10

@@ -17,7 +17,7 @@ from pyspark_quafka.errors import (
     QuafkaOptionError,
     SnapshotNotFoundError,
 )
-from pyspark_quafka.offsets import sources
+from pyspark_quafka.offsets import ranges_to_read
 from pyspark_quafka.options import read_options
 from pyspark_quafka.planner import plan
 from pyspark_quafka.scan import Scan, run
@@ -36,7 +36,7 @@ def scans(folder: Path, **options: str) -> list[Scan]:
         given if set(given) & {"assign", "subscribePattern"} else {"subscribe": "orders", **given}
     )
     snapshot = open_snapshot(open_store(checked.path), checked.as_of, checked.org)
-    return plan(snapshot, sources(snapshot, checked), checked)
+    return plan(snapshot, ranges_to_read(snapshot, checked), checked)
 
 
 def rows(folder: Path, **options: str) -> list[Mapping[str, Any]]:
@@ -140,7 +140,7 @@ def test_a_narrow_read_is_one_small_task(maker: SnapshotMaker) -> None:
                     endingOffsets='{"orders": {"0": 309}}')  # fmt: skip
     (part,) = scan.slices
     assert part.end - part.first == 1
-    assert len(scan.sources) == 1
+    assert len(scan.ranges) == 1
 
 
 def test_tasks_are_of_much_the_same_size(
@@ -448,5 +448,5 @@ def test_tasks_know_only_the_partitions_that_they_read(maker: SnapshotMaker) -> 
         maker.append("orders", records_of([b"x"]), partition=partition)
     maker.publish()
     found = scans(maker.folder, minPartitions="5")
-    assert [len(scan.sources) for scan in found] == [20] * 5
+    assert [len(scan.ranges) for scan in found] == [20] * 5
     assert sum(batch.num_rows for scan in found for batch in run(scan)) == 100
