@@ -126,8 +126,6 @@ ROW_CRC_AT = INDEX_ROW.offset("crc")
 """The position of an index row's CRC, which covers the bytes before it."""
 CHECKED_SIZE = ENTRY_HEADER_SIZE + PATCHED_SIZE
 """The leading bytes of an entry, which its own CRC covers."""
-ENTRY_EPOCH_AT = ENTRY_HEADER_SIZE + BATCH_HEADER.offset("leader_epoch")
-"""The position in an entry of its record batch's leader epoch."""
 
 _CRC = struct.Struct(">I")
 _FILE_FACTS = _FILE_HEADER.before("crc")
@@ -136,6 +134,7 @@ _START_AND_LENGTH = _ENTRY_HEAD.before("crc")
 _ENTRY_CRC_AT = _ENTRY_HEAD.offset("crc")
 _BODY_AT = _ENTRY_HEAD.size
 _BODY = _ENTRY_BODY.whole
+_BATCH_EPOCH = BATCH_HEADER.part("leader_epoch")
 _ROW = INDEX_ROW.before("crc")
 
 
@@ -278,6 +277,12 @@ def check_entry_header(data: bytes | memoryview, at: int, salt: int) -> Entry:
     if crc32c(data[at + _BODY_AT : at + CHECKED_SIZE], head) != crc:
         raise Malformed("an entry header does not match its CRC")
     return Entry(length, *_BODY.unpack_from(data, at + _BODY_AT))
+
+
+def entry_leader_epoch(entry: bytes | memoryview) -> int:
+    """The leader epoch in an entry's record batch, from the entry's first CHECKED_SIZE bytes."""
+    epoch: int = _BATCH_EPOCH.unpack_from(entry, ENTRY_HEADER_SIZE)[0]
+    return epoch
 
 
 def check_entry(data: bytes | memoryview, at: int, salt: int) -> Entry:

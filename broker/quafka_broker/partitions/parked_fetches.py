@@ -31,7 +31,7 @@ class ParkedFetches:
 
     def wake(self, partitions: Iterable[PartitionId]) -> None:
         """Wake the fetches of partitions that have grown, have another log start or are deleted."""
-        for fetch in self._purgatory.change(partitions):
+        for fetch in self._purgatory.mark_changed(partitions):
             fetch.wake()
 
     def drain(self) -> None:

@@ -78,7 +78,7 @@ class Purgatory(Generic[Parked]):
             if not waiting:
                 del self._parked[partition]
 
-    def change(self, partitions: Iterable[PartitionId]) -> list[Parked]:
+    def mark_changed(self, partitions: Iterable[PartitionId]) -> list[Parked]:
         """Mark partitions as changed. Returns the fetches to wake, once for each partition."""
         woken: list[Parked] = []
         for partition in partitions:

@@ -14,7 +14,6 @@ from quafka_broker.wal.disk import File
 from quafka_proto.errors import Malformed
 from quafka_proto.log_format import (
     CHECKED_SIZE,
-    ENTRY_EPOCH_AT,
     ENTRY_HEADER_SIZE,
     ENTRY_START,
     FILE_HEADER_SIZE,
@@ -23,6 +22,7 @@ from quafka_proto.log_format import (
     IndexRow,
     check_entry,
     check_entry_header,
+    entry_leader_epoch,
     row_of,
 )
 from quafka_proto.records import BATCH_HEADER_SIZE
@@ -204,5 +204,5 @@ def damaged_row(entry: Entry, position: int, checked: memoryview) -> IndexRow:
         entry.length,
         -1,
         ROW_DAMAGED,
-        int.from_bytes(checked[ENTRY_EPOCH_AT : ENTRY_EPOCH_AT + 4], "big", signed=True),
+        entry_leader_epoch(checked),
     )

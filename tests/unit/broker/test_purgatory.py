@@ -24,10 +24,10 @@ def parked(
 def test_a_change_concerns_the_fetches_of_its_partition() -> None:
     purgatory = Purgatory[ParkedFetch]()
     first, second = parked(purgatory, [A, B]), parked(purgatory, [B, C])
-    assert purgatory.change([A]) == [first]
+    assert purgatory.mark_changed([A]) == [first]
     assert not first.must_wait(0.0)
     assert second.must_wait(0.0)
-    assert set(purgatory.change([B, A])) == {first, second}
+    assert set(purgatory.mark_changed([B, A])) == {first, second}
     assert first.collect_changed() == {A, B}
     assert second.collect_changed() == {B}
     assert not first.is_over(0.0)
@@ -40,10 +40,10 @@ def test_no_change_is_missed_between_two_waits() -> None:
     purgatory = Purgatory[ParkedFetch]()
     fetch = parked(purgatory, [A])
     for _ in range(3):
-        assert purgatory.change([A]) == [fetch]
+        assert purgatory.mark_changed([A]) == [fetch]
     assert fetch.collect_changed() == {A}
     assert fetch.must_wait(0.0)
-    purgatory.change([A])
+    purgatory.mark_changed([A])
     assert fetch.collect_changed() == {A}
     assert fetch.collect_changed() == set()
 
@@ -54,7 +54,7 @@ def test_the_deadline_ends_a_wait_and_keeps_what_changed() -> None:
     assert fetch.must_wait(9.9)
     assert not fetch.must_wait(10.0)
     assert fetch.is_over(10.0)
-    purgatory.change([A])
+    purgatory.mark_changed([A])
     assert fetch.collect_changed() == {A}
 
 
@@ -72,7 +72,7 @@ def test_a_removed_fetch_leaves_nothing() -> None:
     assert (len(purgatory), purgatory.fetches) == (2, 2)
     purgatory.remove(gone)
     assert (len(purgatory), purgatory.fetches) == (2, 1)
-    assert purgatory.change([A]) == [stays]
-    assert purgatory.change([C]) == []
+    assert purgatory.mark_changed([A]) == [stays]
+    assert purgatory.mark_changed([C]) == []
     purgatory.remove(stays)
     assert (len(purgatory), purgatory.fetches) == (0, 0)

@@ -8,12 +8,12 @@ import pytest
 from quafka_proto.layout import Layout
 from quafka_proto.log_format import (
     CHECKED_SIZE,
-    ENTRY_EPOCH_AT,
     ENTRY_HEADER_SIZE,
     FILE_HEADER_SIZE,
     INDEX_ROW,
     INDEX_ROW_SIZE,
     ROW_CRC_AT,
+    entry_leader_epoch,
 )
 from quafka_proto.records import BATCH_HEADER, BATCH_HEADER_SIZE, LENGTH_FROM, PATCHED_SIZE
 from quafka_proto.zone_format import ZONE, ZONE_SIZE, ZONES_HEADER_SIZE
@@ -63,6 +63,8 @@ def test_the_layouts_of_batches_entries_rows_and_zones_are_those_documented() ->
     assert BATCH_HEADER.offset("max_timestamp") == 35
     assert INDEX_ROW.whole.format == ">QQQ16sqqiIIIIIhHi4xI"
     assert (INDEX_ROW_SIZE, ROW_CRC_AT, INDEX_ROW.offset("org_id")) == (96, 92, 60)
-    assert (FILE_HEADER_SIZE, ENTRY_HEADER_SIZE, CHECKED_SIZE, ENTRY_EPOCH_AT) == (32, 68, 89, 80)
+    assert (FILE_HEADER_SIZE, ENTRY_HEADER_SIZE, CHECKED_SIZE) == (32, 68, 89)
+    assert BATCH_HEADER.offset("leader_epoch") == 12
+    assert entry_leader_epoch(bytes(80) + b"\xff\xff\xff\xfe" + bytes(5)) == -2
     assert ZONE.whole.format == ">16sIIIIQQQQqII8x"
     assert (ZONE_SIZE, ZONES_HEADER_SIZE) == (88, 20)
