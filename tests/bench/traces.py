@@ -21,7 +21,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import NamedTuple
 
-from quafka_gateway.handlers.client_context import client_of
+from quafka_gateway.handlers.client_context import context_of_produce
 from quafka_proto.codec import encode
 from quafka_telemetry import semconv
 from quafka_telemetry.otlp import OtlpTracer, SpanQueue
@@ -212,7 +212,7 @@ def parts() -> None:
     steps: dict[str, Callable[[], object]] = {
         "off: decide": lambda: Tracer().root(semconv.CONNECT, 1),
         "1 %: decide": lambda: none.root(semconv.CONNECT, 1),
-        "look for a client's context": lambda: client_of(request, frame),
+        "look for a client's context": lambda: context_of_produce(request, frame),
         "unsampled: a later hop": lambda: none.start(semconv.REQUEST, None),
         "sampled: a span with 8 attributes": span,
     }

@@ -166,8 +166,12 @@ class KafkaConnection(asyncio.Protocol):
         return 0.0 if self._in_flight or unread else now - self.last_active
 
     def unread(self, now: float) -> tuple[int, float]:
-        """Response bytes that the client has not read, and `ResponseWriter.stuck`."""
-        return (0, 0.0) if self._writer is None else (self._writer.unread, self._writer.stuck(now))
+        """Response bytes that the client has not read, and `ResponseWriter.seconds_stuck`."""
+        return (
+            (0, 0.0)
+            if self._writer is None
+            else (self._writer.unread, self._writer.seconds_stuck(now))
+        )
 
     def drain(self) -> None:
         """Read no more requests; close when those in flight are answered."""
@@ -265,7 +269,7 @@ class KafkaConnection(asyncio.Protocol):
             order_of(api, message, len(frame)),
             message,
             len(frame),
-            self._tracing.begin(api, header, message, frame),
+            self._tracing.sample(api, header, message, frame),
             api.may_be_long(message),
         )
         self._in_flight.append(request)
@@ -304,7 +308,7 @@ class KafkaConnection(asyncio.Protocol):
         # A request that waits for this one must not run as if this one had been answered.
         self._drop(waiting for waiting in self._in_flight if not waiting.begun)
         if request.trace is not None:
-            request.trace.over()
+            request.trace.end()
         self.close(reason)
 
     def _drop(self, requests: Iterable[InFlightRequest]) -> None:
@@ -315,7 +319,7 @@ class KafkaConnection(asyncio.Protocol):
             self._long_responses.release(request)
             self._order.remove(request)
             if request.trace is not None:
-                request.trace.over()
+                request.trace.end()
             if request.task is not None and not request.done:
                 request.task.cancel()
 
@@ -367,7 +371,7 @@ class KafkaConnection(asyncio.Protocol):
         """Close the connection of a client that breaks the protocol, with one line in the log."""
         if self._transport is None:
             return
-        self._tracing.refused(reason)
+        self._tracing.trace_refusal(reason)
         log.warning("closing %s: %s", self._client, reason)
         self._services.stats.malformed += 1
         self._transport.abort()
@@ -375,5 +379,5 @@ class KafkaConnection(asyncio.Protocol):
     def _response_sent(self) -> None:
         """End the trace of the last response: the system has it whole, or the client is gone."""
         if self._writing is not None:
-            self._writing.over()
+            self._writing.end()
             self._writing = None

@@ -21,10 +21,10 @@ class Progress:
         """Expect bytes from now on."""
         self._until = now + self._base
 
-    def made(self, size: int, now: float) -> None:
+    def add(self, size: int, now: float) -> None:
         """Count bytes that have moved."""
         self._until = min(now + self._base, self._until + size / self._rate)
 
-    def late(self, now: float) -> bool:
+    def is_late(self, now: float) -> bool:
         """Whether the bytes are too slow."""
         return now > self._until

@@ -34,7 +34,7 @@ class RequestIntake:
         if is_new:
             self._progress.begin(now)
         else:
-            self._progress.made(len(data), now)
+            self._progress.add(len(data), now)
         self._held.hold_partial(self._framer.partial, now, is_new=is_new)
 
     def reading_resumed(self, now: float) -> None:
@@ -43,7 +43,7 @@ class RequestIntake:
 
     def stalled(self, now: float) -> bool:
         """Whether a request has begun to arrive, and has stopped or arrives too slowly."""
-        return bool(self._framer.partial) and self._progress.late(now)
+        return bool(self._framer.partial) and self._progress.is_late(now)
 
     def drop_frames(self, now: float) -> None:
         """Drop the requests that were not decoded."""

@@ -100,9 +100,9 @@ class RequestServing:
         """Count the request; end its trace, or begin one late if it was slow or has failed."""
         api, trace = request.api, request.trace
         if trace is None:
-            trace = self._tracing.late(api, request.header, errors, seconds, parked_seconds)
+            trace = self._tracing.trace_late(api, request.header, errors, seconds, parked_seconds)
         else:
-            trace.answered(errors, seconds, parked_seconds)
+            trace.begin_write(errors, seconds, parked_seconds)
         stats = self._services.stats
         if stats.count_request(api.name, errors, seconds, parked_seconds):
             stats.slow.append(
@@ -124,7 +124,7 @@ async def _encode(request: InFlightRequest, response: Message | EncodedResponse 
     if response is None:
         return
     correlation_id, version = request.header.correlation_id, request.header.api_version
-    with NO_SPAN if request.trace is None else request.trace.encoding():
+    with NO_SPAN if request.trace is None else request.trace.start_encoding():
         if isinstance(response, EncodedResponse):
             body, request.shared = response.body, response.shared
             request.response = frame_response(correlation_id, response.kind, version, body)

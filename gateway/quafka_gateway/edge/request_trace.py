@@ -16,7 +16,7 @@ from collections.abc import Collection
 
 from quafka_gateway.context import Services
 from quafka_gateway.edge.connected_client import ConnectedClient
-from quafka_gateway.handlers.client_context import client_of
+from quafka_gateway.handlers.client_context import context_of_produce
 from quafka_gateway.handlers.kafka_api import AnyApi
 from quafka_proto.errors import ErrorCode
 from quafka_proto.headers import RequestHeader
@@ -74,22 +74,22 @@ class RequestTrace:
         context = self.request.context
         return "" if context is None else context.trace_hex
 
-    def ended(self, errors: Collection[int], seconds: float, parked: float) -> None:
+    def end_request(self, errors: Collection[int], seconds: float, parked: float) -> None:
         """End the request's span; `seconds` do not include the `parked` seconds."""
         fail_with(self.request, errors)
         self.request.set({semconv.LATENCY_MS: seconds * 1e3, semconv.PARKED_MS: parked * 1e3})
         self.request.end()
 
-    def answered(self, errors: Collection[int], seconds: float, parked: float) -> None:
+    def begin_write(self, errors: Collection[int], seconds: float, parked: float) -> None:
         """End the request's span and begin that of writing."""
-        self.ended(errors, seconds, parked)
+        self.end_request(errors, seconds, parked)
         self._write = self._tracer.start(semconv.WRITE, self._connect.context)
 
-    def encoding(self) -> Span:
+    def start_encoding(self) -> Span:
         """Start the span of encoding the response."""
         return self._tracer.start(semconv.ENCODE, self.request.context)
 
-    def over(self) -> None:
+    def end(self) -> None:
         """End all spans: the response is sent or dropped."""
         self.request.end()
         self._write.end()
@@ -110,7 +110,7 @@ class ConnectionTracing:
             semconv.CONNECTION: client.serial,
         }
 
-    def begin(
+    def sample(
         self, api: AnyApi, header: RequestHeader, request: Message, frame: bytes
     ) -> RequestTrace | None:
         """Decide whether to sample a request. Returns None where it is not sampled."""
@@ -119,7 +119,7 @@ class ConnectionTracing:
             return None
         client = None
         if tracer.follows_clients and isinstance(request, ProduceRequest):
-            client = client_of(request, frame)
+            client = context_of_produce(request, frame)
         connect = tracer.root(semconv.CONNECT, self._org, client, self._about)
         if connect.context is None:
             return None
@@ -127,7 +127,7 @@ class ConnectionTracing:
         trace.describe(request)
         return trace
 
-    def late(
+    def trace_late(
         self,
         api: AnyApi,
         header: RequestHeader,
@@ -148,11 +148,11 @@ class ConnectionTracing:
         if connect.context is None:
             return None
         trace = RequestTrace(tracer, connect, api, header, begun)
-        trace.ended(errors, seconds, parked)
-        trace.over()
+        trace.end_request(errors, seconds, parked)
+        trace.end()
         return trace
 
-    def refused(self, reason: str) -> None:
+    def trace_refusal(self, reason: str) -> None:
         """Trace bytes that break the protocol and close the connection."""
         connect = self._tracer.root(semconv.CONNECT, self._org, None, self._about)
         if connect.context is None and self._tracer.traces_failed:

@@ -41,14 +41,14 @@ class ResponseWriter:
         self._total = 0  # bytes of all responses
         self._taken = 0  # of these, bytes that the system has taken
         self._taken_at = 0.0
-        self._is_new = True  # the unread bytes were written since the last call of `stuck`
+        self._is_new = True  # the unread bytes were written since the last call of `seconds_stuck`
 
     @property
     def unread(self) -> int:
         """Bytes that the system has not taken yet."""
         return self._size + self._transport.get_write_buffer_size()
 
-    def stuck(self, now: float) -> float:
+    def seconds_stuck(self, now: float) -> float:
         """Return for how many seconds the client has read nothing; infinite if it is too slow.
 
         Call it every few seconds: it compares with the last call.
@@ -60,10 +60,10 @@ class ResponseWriter:
             self._taken_at = now
             self._is_new = False
         elif taken > self._taken:
-            self._progress.made(taken - self._taken, now)
+            self._progress.add(taken - self._taken, now)
             self._taken_at = now
         self._taken = taken
-        return math.inf if self._progress.late(now) else now - self._taken_at
+        return math.inf if self._progress.is_late(now) else now - self._taken_at
 
     @property
     def ready(self) -> bool:

@@ -17,17 +17,17 @@ _SEARCHED = 4 << 10
 """A request up to this size is searched for the header's name before it is parsed."""
 
 
-def client_of(request: ProduceRequest, frame: bytes) -> ClientContext | None:
+def context_of_produce(request: ProduceRequest, frame: bytes) -> ClientContext | None:
     """Return the trace of a produce's first record; the other records are taken to share it."""
     if len(frame) <= _SEARCHED and b"traceparent" not in frame:
         return None
     for topic in request.topic_data:
         for partition in topic.partition_data:
-            return None if partition.records is None else client_context(partition.records)
+            return None if partition.records is None else context_of_batch(partition.records)
     return None
 
 
-def client_context(batch: bytes | bytearray | memoryview) -> ClientContext | None:
+def context_of_batch(batch: bytes | bytearray | memoryview) -> ClientContext | None:
     """Return the trace context in the headers of a batch's first record."""
     found = {name: value for name, value in first_headers(batch) if value is not None}
     with suppress(UnicodeDecodeError):

@@ -16,7 +16,7 @@ from itertools import chain, groupby, islice
 from quafka_gateway.context import RequestContext
 from quafka_gateway.fetch.requested_partitions import replica_id, requested_in_steps
 from quafka_gateway.handlers import message_sets
-from quafka_gateway.handlers.client_context import client_context
+from quafka_gateway.handlers.client_context import context_of_batch
 from quafka_gateway.handlers.kafka_api import Api
 from quafka_gateway.handlers.order import Order, State
 from quafka_mesh_ops.ops.records import FetchOp, FetchOpResp, FetchOps
@@ -165,6 +165,6 @@ def _produced_by(
         yield from known
         if not known:
             for batch in answer.records[:MAX_LINKS]:
-                found = client_context(batch)
+                found = context_of_batch(batch)
                 if found is not None:
                     yield found.context

@@ -1,4 +1,4 @@
-"""The request framer gives back what was framed, however the stream is cut."""
+"""The request framer returns the frames of a stream, however the stream is cut."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_a_partial_frame_holds_only_what_arrived() -> None:
 
 
 def test_small_pieces_are_joined_as_they_come() -> None:
-    """A piece of two bytes takes more than forty of memory."""
+    """A piece of two bytes takes more than forty bytes of memory."""
     body = bytes(range(256)) * 400
     framer = RequestFramer(1 << 30)
     stream = len(body).to_bytes(4, "big") + body

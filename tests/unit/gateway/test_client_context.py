@@ -1,10 +1,10 @@
-"""A client's trace context in what it produces."""
+"""The trace context in the records that a client produces."""
 
 from __future__ import annotations
 
 import pytest
 
-from quafka_gateway.handlers.client_context import client_context, client_of
+from quafka_gateway.handlers.client_context import context_of_batch, context_of_produce
 from quafka_proto.codec import encode
 from quafka_proto.compression import Codec
 from quafka_proto.record_codec import Record, build_batch, first_headers
@@ -27,7 +27,7 @@ def test_the_first_records_headers_are_found(value: bytes) -> None:
     assert first_headers(batch(HEADERS, value)) == HEADERS
 
 
-def test_compressed_batches_are_not_opened() -> None:
+def test_compressed_batches_are_not_decompressed() -> None:
     assert first_headers(batch(HEADERS, codec=Codec.GZIP)) == []
 
 
@@ -43,8 +43,8 @@ def test_very_long_headers_are_not_read() -> None:
     assert first_headers(batch([("traceparent", b"x" * 20_000)])) == []
 
 
-def test_a_context_is_what_both_headers_say() -> None:
-    found = client_context(batch(HEADERS))
+def test_a_context_is_read_from_both_headers() -> None:
+    found = context_of_batch(batch(HEADERS))
     assert found is not None
     assert found.sampled
     assert found.context.tracestate == "vendor=1"
@@ -53,15 +53,15 @@ def test_a_context_is_what_both_headers_say() -> None:
 
 @pytest.mark.parametrize("text", [b"", b"nonsense", b"\xff\xfe", b"00-" + b"0" * 50])
 def test_a_wrong_header_is_none(text: bytes) -> None:
-    assert client_context(batch([("traceparent", text)])) is None
+    assert context_of_batch(batch([("traceparent", text)])) is None
 
 
 @pytest.mark.parametrize("size", [10, 10_000])
-def test_small_and_large_requests_are_looked_at(size: int) -> None:
+def test_small_and_large_requests_are_searched(size: int) -> None:
     def context_of(headers: list[tuple[str, bytes | None]]) -> object:
         data = PartitionProduceData(index=0, records=batch(headers, b"v" * size))
         request = ProduceRequest(topic_data=[TopicProduceData(name="t", partition_data=[data])])
-        return client_of(request, b"".join(encode(request, 9)))
+        return context_of_produce(request, b"".join(encode(request, 9)))
 
     assert context_of(HEADERS) is not None
     assert context_of([("source", b"x")]) is None
@@ -70,4 +70,4 @@ def test_small_and_large_requests_are_looked_at(size: int) -> None:
 def test_a_request_without_records_has_no_context() -> None:
     empty = TopicProduceData(name="t", partition_data=[PartitionProduceData(records=None)])
     for topics in ([], [empty]):
-        assert client_of(ProduceRequest(topic_data=topics), b"traceparent") is None
+        assert context_of_produce(ProduceRequest(topic_data=topics), b"traceparent") is None

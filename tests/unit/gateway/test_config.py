@@ -15,6 +15,6 @@ def test_overrides_are_read_and_shown() -> None:
 
 
 @pytest.mark.parametrize("text", ["192.0.2.1", "192.0.2.1:", "192.0.2.1:-1", "host:5", ":5"])
-def test_what_is_no_override(text: str) -> None:
+def test_malformed_overrides_are_refused(text: str) -> None:
     with pytest.raises(ValueError):
         parse_address_limits(text)

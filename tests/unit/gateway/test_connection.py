@@ -44,7 +44,7 @@ from tests.support.tenants import tenant_over
 
 
 class HeldBroker:
-    """A broker that answers when the test says so."""
+    """A broker that answers when the test sets the result."""
 
     def __init__(self) -> None:
         self.produced: list[asyncio.Future[None]] = []
@@ -74,7 +74,7 @@ class HeldBroker:
 
 
 class Client:
-    """A connection under test, and its two sides."""
+    """A connection under test with its client and its broker."""
 
     def __init__(
         self, memory: RequestMemory | None = None, apis: Mapping[int, AnyApi] = APIS
@@ -125,12 +125,12 @@ async def client() -> Client:
     return Client()
 
 
-async def test_answers_leave_in_request_order(client: Client) -> None:
+async def test_responses_leave_in_request_order(client: Client) -> None:
     client.produce(1)
     client.versions(2)
     client.produce(3)
     await settle()
-    assert len(client.broker.produced) == 2  # both under way at once
+    assert len(client.broker.produced) == 2  # both in flight at once
     client.broker.produced[1].set_result(None)
     await settle()
     assert client.transport.answered() == []
@@ -140,7 +140,7 @@ async def test_answers_leave_in_request_order(client: Client) -> None:
 
 
 async def test_a_long_request_keeps_its_place(client: Client) -> None:
-    """While it is decoded others have their turn, but none of its own connection."""
+    """While it is decoded, other work has turns, but no later request of its connection."""
     parts = [PartitionProduceData(index=i, records=b"batch") for i in range(20_000)]
     topic = TopicProduceData(name="t", partition_data=parts)
     client.produce(1)
@@ -190,7 +190,7 @@ async def test_a_long_produce_is_begun_though_its_client_has_gone(
     assert client.memory.held == 0
 
 
-async def test_acks_0_leaves_no_gap_in_the_answers(client: Client) -> None:
+async def test_acks_0_leaves_no_gap_in_the_responses(client: Client) -> None:
     client.produce(1, acks=0)
     client.versions(2)
     await settle()
@@ -199,7 +199,7 @@ async def test_acks_0_leaves_no_gap_in_the_answers(client: Client) -> None:
     assert client.transport.answered() == [2]
 
 
-async def test_an_answer_that_has_no_room_costs_the_connection_and_never_hangs(
+async def test_a_response_that_cannot_be_encoded_closes_the_connection_and_never_hangs(
     client: Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def refuse(*_args: object) -> None:
@@ -213,7 +213,7 @@ async def test_an_answer_that_has_no_room_costs_the_connection_and_never_hangs(
 
 
 @pytest.mark.parametrize("kind", [ResourceType.GROUP, ResourceType.BROKER_LOGGER])
-async def test_a_refusal_that_repeats_a_long_request_is_told(
+async def test_a_refusal_that_repeats_a_long_request_is_answered(
     client: Client, kind: ResourceType
 ) -> None:
     configs = [IncrementalAlterableConfig(name=f"{n}" * 1_000, value="") for n in range(100)]
@@ -226,7 +226,7 @@ async def test_a_refusal_that_repeats_a_long_request_is_told(
 
 
 class ManyTopics:
-    """What a broker with 3,000 topics is asked."""
+    """Counts the calls of a broker with 3,000 topics."""
 
     def __init__(self) -> None:
         self.asked = 0
@@ -237,7 +237,7 @@ class ManyTopics:
         return DescribeTopicsResp("c", topics, b"1")
 
 
-async def test_others_have_their_turn_while_a_long_answer_is_encoded(
+async def test_other_work_has_turns_while_a_long_response_is_encoded(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(slices, "SLICE_SECONDS", 0.0)
@@ -251,7 +251,7 @@ async def test_others_have_their_turn_while_a_long_answer_is_encoded(
     assert client.transport.answered() == [1]
 
 
-async def test_a_long_answer_is_made_once_and_when_the_one_before_it_was_read(
+async def test_a_long_response_is_made_once_and_after_the_client_has_read_the_one_before(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topics = ManyTopics()
@@ -271,7 +271,7 @@ async def test_a_long_answer_is_made_once_and_when_the_one_before_it_was_read(
     assert client.services.response_memory.held == answers.held
 
 
-async def test_long_answers_wait_while_answers_hold_too_much(
+async def test_long_responses_wait_while_responses_hold_too_much_memory(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topics = ManyTopics()
@@ -288,7 +288,7 @@ async def test_long_answers_wait_while_answers_hold_too_much(
     assert topics.asked == 1
 
 
-async def test_a_long_answer_is_dropped_with_its_client(
+async def test_a_long_response_is_dropped_with_its_client(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(client.broker, "describe_topics", ManyTopics(), raising=False)
@@ -301,7 +301,7 @@ async def test_a_long_answer_is_dropped_with_its_client(
     assert client.memory.held == client.services.response_memory.held == 0
 
 
-async def test_a_fetch_waits_for_the_answers_before_it(client: Client) -> None:
+async def test_a_fetch_waits_for_the_responses_before_it(client: Client) -> None:
     client.produce(1)
     client.fetch(2)
     client.fetch(3)
@@ -356,7 +356,7 @@ async def test_a_parked_fetch_is_dropped_with_its_client_and_a_produce_is_not(
     assert client.transport.answered() == []
 
 
-async def test_draining_answers_what_is_under_way_and_closes(client: Client) -> None:
+async def test_draining_answers_the_requests_in_flight_and_closes(client: Client) -> None:
     client.produce(1)
     await settle()
     client.connection.drain()
@@ -378,12 +378,12 @@ async def test_malformed_bytes_close_the_connection(
     ]
 
 
-async def test_while_requests_hold_too_much_nobody_is_read_from() -> None:
+async def test_while_requests_hold_too_much_memory_no_client_is_read_from() -> None:
     memory = RequestMemory(10_000)
     big, other = Client(memory), Client(memory)
     big.produce(1, records=bytes(20_000))
     await settle()
-    other.produce(1)  # what has arrived is still served
+    other.produce(1)  # a request that has arrived is still served
     await settle()
     assert (big.transport.paused, other.transport.paused) == (1, 1)
     assert len(other.broker.produced) == 1
@@ -392,7 +392,7 @@ async def test_while_requests_hold_too_much_nobody_is_read_from() -> None:
     assert (big.transport.paused, other.transport.paused) == (0, 0)
 
 
-async def test_too_much_of_unfinished_requests_costs_who_holds_the_most() -> None:
+async def test_too_many_unfinished_bytes_close_the_connection_with_most_of_them() -> None:
     memory = RequestMemory(10_000)
     large, small, late = Client(memory), Client(memory), Client(memory)
     large.connection.data_received((1 << 19).to_bytes(4, "big") + bytes(8_000))
@@ -405,7 +405,7 @@ async def test_too_much_of_unfinished_requests_costs_who_holds_the_most() -> Non
 
 
 @pytest.mark.parametrize("fate", ["answered", "client gone", "drained"])
-async def test_all_memory_is_given_back(fate: str) -> None:
+async def test_all_memory_is_released(fate: str) -> None:
     memory = RequestMemory(1_000)
     client = Client(memory)
     client.produce(1, records=bytes(5_000))
@@ -437,7 +437,7 @@ async def test_a_request_must_go_on_arriving(client: Client) -> None:
     connection.data_received((200_000).to_bytes(4, "big") + b"x")
     assert not connection.stalled(now + 59)
     assert connection.stalled(now + 61)
-    connection.data_received(bytes(100_000))  # what comes early buys no long silence
+    connection.data_received(bytes(100_000))  # bytes that come early allow no long pause
     assert not connection.stalled(now + 59)
     assert connection.stalled(now + 61)
 

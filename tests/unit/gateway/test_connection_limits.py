@@ -1,4 +1,4 @@
-"""How many connections there may be."""
+"""The limits of connections, in all and from one address."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each API declares that it reads and writes, against the ops that its handler sends.
+"""The state that each API declares to read and write, against the ops that its handler sends.
 
 Every handler answers a request of its kind over a real broker's ops; each op is known to touch
 some state. An API that touches more than it declares could be overtaken, or overtake.
@@ -92,10 +92,10 @@ EFFECTS = {
     OpCode.GROUP_LAG: Order(reads=GROUPS | OFFSETS | RECORDS | TOPICS),
     OpCode.LAG_OF_OFFSETS: Order(reads=RECORDS | TOPICS),
 }
-"""What clients can see that an op reads and writes."""
+"""The state that an op reads and writes, as far as clients can see."""
 
 _NO_API = {code for code in OpCode if code >> 4 == 5}
-"""The ops about snapshots: no Kafka client asks for them."""
+"""The ops about snapshots: no Kafka API sends them."""
 _BETWEEN_SEVERAL_BROKERS = {OpCode.FORGET_TOPIC, OpCode.LAG_OF_OFFSETS}
 
 _TOPIC, _GROUP = "t", "g"
@@ -356,11 +356,11 @@ SAMPLES: dict[int, tuple[Message, int]] = {
     20550: (quafka.DescribeGroupLagRequest(groups=[_GROUP]), 0),
     20551: (quafka.DescribeGatewayRequest(), 0),
 }
-"""A request of each API that makes its handler do all that it can do, and the version of it."""
+"""For each API a request, with its version, that makes the handler send all its ops."""
 
 
 class DirectClient:
-    """A mesh client whose ops go straight to a broker's handlers, and are noted."""
+    """A mesh client whose ops go straight to a broker's handlers, and are recorded."""
 
     connected = True
     seconds_away = 0.0
@@ -403,12 +403,12 @@ async def _served() -> AsyncGenerator[tuple[DirectClient, RequestContext]]:
 
 
 async def _ops_of(key: int) -> list[AnyOp]:
-    """What the API's handler asks the broker."""
+    """Return the ops that the API's handler sends."""
     request, version = SAMPLES[key]
     async with _served() as (client, about):
         handling = asyncio.ensure_future(APIS[key].handle(request, replace(about, version=version)))
         with suppress(TimeoutError, NotImplementedError):
-            # A JoinGroup is parked until its group is complete: what it asks is known before.
+            # A JoinGroup is parked until its group is complete; its op is sent before.
             async with asyncio.timeout(0.1 if APIS[key].long_poll else 10.0):
                 await handling
         return client.called

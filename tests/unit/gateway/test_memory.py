@@ -1,4 +1,4 @@
-"""Who may be read from, and who loses a connection where requests hold too much."""
+"""Which connections may be read from, and which are closed when requests hold too much memory."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from quafka_gateway.memory import HeldRequests, RequestMemory
 
 
 class Clients:
-    """Connections that share a memory; what becomes of them."""
+    """Connections that share a memory, and those that it closed and resumed."""
 
     def __init__(self, limit: int, per_address: int = 0) -> None:
         self.memory = RequestMemory(limit, per_address)
@@ -19,7 +19,7 @@ class Clients:
         )
 
 
-def test_the_largest_for_the_longest_makes_room_and_not_who_comes_next() -> None:
+def test_the_most_bytes_for_the_longest_time_make_room_and_not_the_next_bytes() -> None:
     clients = Clients(1_000)
     for number, size in enumerate((300, 290, 280)):
         clients.connect(f"old {number}").hold_partial(size, 0.0, is_new=True)
@@ -62,13 +62,13 @@ def test_an_address_or_a_connection_with_too_many_whole_requests_alone_is_not_re
     assert sorted(clients.resumed) == ["first", "second"]
 
 
-def test_everybody_goes_on_when_there_is_room_again() -> None:
+def test_all_waiting_connections_are_resumed_when_they_have_room() -> None:
     clients = Clients(1_000)
     big, small = clients.connect("big"), clients.connect("small", "192.0.2.2")
     big.hold(1_500, 0.0)
-    for holder in (big, small):
-        assert holder.full
-        holder.wait_for_room()
+    for held in (big, small):
+        assert held.full
+        held.wait_for_room()
     gone = clients.connect("gone")
     gone.wait_for_room()
     gone.connection_lost()
@@ -77,13 +77,13 @@ def test_everybody_goes_on_when_there_is_room_again() -> None:
     assert clients.memory.held == 0
 
 
-def test_requests_behind_a_parked_one_do_not_stop_everybody_for_long() -> None:
+def test_requests_after_a_parked_one_do_not_stop_reading_for_long() -> None:
     clients = Clients(1_000)
     parked, busy = clients.connect("parked"), clients.connect("busy", "192.0.2.2")
     parked.hold(700, 0.0)
     busy.hold(600, 0.0)
     clients.memory.relieve(5.0)
-    busy.release(100, 14.0)  # answers leave
+    busy.release(100, 14.0)  # responses leave
     clients.memory.relieve(14.0)
     assert clients.closed == []
     clients.memory.relieve(15.0)

@@ -1,4 +1,4 @@
-"""Requests that are read as their clients mean them."""
+"""Requests of clients that deviate from the protocol are read as intended."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def read(version: int, body: bytes, head: bytes = b"head") -> MetadataRequest:
 
 
 @pytest.mark.parametrize("version", range(9, 14))
-def test_librdkafka_asks_for_all_topics_with_three_bytes_too_many(version: int) -> None:
+def test_librdkafka_requests_all_topics_with_three_bytes_too_many(version: int) -> None:
     proper = b"".join(encode(ALL, version))
     assert proper[:1] == b"\x00"
     assert read(version, b"\x00\x00\x00" + proper) == ALL
@@ -28,12 +28,12 @@ def test_librdkafka_asks_for_all_topics_with_three_bytes_too_many(version: int) 
 
 
 @pytest.mark.parametrize("version", range(9, 14))
-def test_other_requests_begin_where_they_begin(version: int) -> None:
+def test_other_bodies_begin_after_the_header(version: int) -> None:
     some = MetadataRequest(topics=[MetadataRequestTopic(name="t")])
     assert read(version, b"".join(encode(some, version))) == some
 
 
-def test_other_apis_are_left_alone() -> None:
+def test_other_apis_and_versions_are_unchanged() -> None:
     frame = b"".join(encode(FetchRequest(), 12))
     assert body_start(RequestHeader(1, 12, 1, None), frame, 0) == 0
     assert body_start(RequestHeader(3, 8, 1, None), bytes(7), 0) == 0

@@ -1,4 +1,4 @@
-"""Which requests leave a trace that were not sampled, and what is in it."""
+"""Late traces of requests that were not sampled."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ API, HEADER = APIS[1], RequestHeader(1, 12, 42, "client")
 
 
 class Org:
-    """As much of a tenant as traces need."""
+    """The part of a tenant that traces need."""
 
     org_id = 7
 
 
 class Edge:
-    """A connection's tracing that samples nothing, and the spans that come of it all the same."""
+    """A connection's tracing that samples no request, and the spans that it records late."""
 
     def __init__(self) -> None:
         self.spans: list[RecordedSpan] = []
@@ -43,7 +43,7 @@ class Edge:
         return True
 
     def late(self, errors: Collection[int], seconds: float, parked: float) -> bool:
-        return self.tracing.late(API, HEADER, errors, seconds, parked) is not None
+        return self.tracing.trace_late(API, HEADER, errors, seconds, parked) is not None
 
     def close(self) -> list[RecordedSpan]:
         self._queue.close(5.0)
@@ -83,7 +83,7 @@ def test_a_failed_request_names_its_error(edge: Edge) -> None:
 
 
 @pytest.mark.parametrize("code", [ErrorCode.MEMBER_ID_REQUIRED, ErrorCode.REBALANCE_IN_PROGRESS])
-def test_what_a_protocol_asks_for_is_not_worth_a_trace(code: ErrorCode, edge: Edge) -> None:
+def test_errors_of_the_normal_protocol_leave_no_trace(code: ErrorCode, edge: Edge) -> None:
     assert not edge.late({code}, 0.001, 0.0)
 
 
@@ -92,8 +92,8 @@ def test_a_storm_of_errors_leaves_a_bounded_number(edge: Edge) -> None:
     assert 100 <= kept < 300
 
 
-def test_what_is_no_request_leaves_the_reason(edge: Edge) -> None:
-    edge.tracing.refused("a frame of no sense")
+def test_malformed_bytes_leave_the_reason(edge: Edge) -> None:
+    edge.tracing.trace_refusal("a frame of no sense")
     request, _ = edge.close()
     assert request.events[0][0] == semconv.MALFORMED
     assert request.events[0][2] == {semconv.REASON: "a frame of no sense"}

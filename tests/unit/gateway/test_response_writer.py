@@ -1,4 +1,4 @@
-"""What of an answer is handed to a transport, and when."""
+"""When a response is handed to the transport, and which bytes of it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def writer(transport: asyncio.Transport) -> tuple[ResponseWriter, ResponseMemory
     return ResponseWriter(transport, memory, GatewayStats(), Progress(60, 1_000)), memory
 
 
-def test_an_answer_leaves_whole_and_in_order() -> None:
+def test_a_response_leaves_whole_and_in_order() -> None:
     transport = MemoryTransport()
     writing, memory = writer(transport)
     writing.write([b"head", bytes(3 * MIB), b"tail"])
@@ -39,7 +39,7 @@ def test_an_answer_leaves_whole_and_in_order() -> None:
     assert memory.held == 0
 
 
-def test_a_client_that_does_not_read_is_given_nothing_until_it_does() -> None:
+def test_a_client_that_does_not_read_receives_nothing_until_it_reads() -> None:
     transport = MemoryTransport()
     writing, memory = writer(transport)
     writing.pause()
@@ -59,34 +59,34 @@ def test_nothing_more_is_written_once_the_client_has_gone() -> None:
     assert memory.held == 0
 
 
-def test_a_client_that_reads_nothing_or_too_slowly_is_found_out() -> None:
+def test_a_client_that_reads_nothing_or_too_slowly_is_detected() -> None:
     transport = MemoryTransport()
     writing, _ = writer(transport)
     writing.pause()
     writing.write([bytes(5 * MIB)])
-    assert writing.stuck(1_000.0) == 0  # of before the first look nothing is known
-    assert writing.stuck(1_030.0) == 30
-    assert writing.stuck(1_061.0) == math.inf
+    assert writing.seconds_stuck(1_000.0) == 0  # the first call has nothing to compare with
+    assert writing.seconds_stuck(1_030.0) == 30
+    assert writing.seconds_stuck(1_061.0) == math.inf
     transport.buffered = 0
     writing.resume()
     assert writing.unread == 0
     transport.buffered = 5
     writing.write([b"later"])
-    assert writing.stuck(2_000.0) == 0
+    assert writing.seconds_stuck(2_000.0) == 0
     transport.buffered = 0
     writing.write([])
     transport.buffered = 5
-    assert writing.stuck(2_061.0) == 0
+    assert writing.seconds_stuck(2_061.0) == 0
 
 
 def test_a_client_that_goes_on_reading_has_all_the_time() -> None:
     transport = MemoryTransport()
     writing, _ = writer(transport)
-    assert writing.stuck(0.0) == 0
+    assert writing.seconds_stuck(0.0) == 0
     transport.buffered = MIB
     writing.write([bytes(MIB)])
     for second in range(5, 1_000, 5):
         transport.buffered -= 5_000
-        assert writing.stuck(float(second)) == 0
-    assert writing.stuck(1_050.0) == 55
-    assert writing.stuck(1_056.0) == math.inf
+        assert writing.seconds_stuck(float(second)) == 0
+    assert writing.seconds_stuck(1_050.0) == 55
+    assert writing.seconds_stuck(1_056.0) == math.inf

@@ -1,4 +1,4 @@
-"""Metadata made of shared blocks has the bytes that it would have without them."""
+"""Metadata made of shared blocks has the same bytes as Metadata encoded one by one."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def partition(index: int) -> MetadataResponsePartition:
 
 @pytest.mark.parametrize("version", range(14))
 @pytest.mark.parametrize("count", [0, 1, 300, 70_000])
-def test_a_block_is_the_partitions_one_by_one(version: int, count: int) -> None:
+def test_a_block_equals_the_partitions_encoded_one_by_one(version: int, count: int) -> None:
     block = block_of(partition(5), MetadataResponse, version)
     shared = cast("list[MetadataResponsePartition]", block.first(count))
     topic = MetadataResponseTopic(name="t", topic_id=b"i" * 16, partitions=shared)
@@ -49,7 +49,7 @@ def test_all_topics_and_alike_versions_share_one_block() -> None:
     assert len({id(piece.obj) for piece in pieces if isinstance(piece, memoryview)}) == 1
 
 
-async def test_answers_are_kept_within_bounds_and_counted() -> None:
+async def test_responses_are_cached_within_bounds_and_counted() -> None:
     memory = ResponseMemory(1_000)
     answers = ResponseCache(100, memory)
     made: list[str] = []

@@ -22,7 +22,7 @@ _VERSIONS, _CREATE_TOPICS, _DELETE_GROUPS = 18, 19, 42
 
 
 class Handlers:
-    """The table of APIs with handlers that note when they begin, and end when the test says so."""
+    """The table of APIs with handlers that record their beginning; the test ends them."""
 
     def __init__(self) -> None:
         self.begun: list[int] = []
@@ -43,14 +43,14 @@ class Handlers:
 
 
 class Line(Client):
-    """A connection whose requests are named by API key and end when the test says so."""
+    """A connection whose requests are named by API key and end when the test ends them."""
 
     def __init__(self) -> None:
         self.handlers = Handlers()
         super().__init__(apis=self.handlers.table())
 
-    async def ask(self, *keys: int) -> None:
-        """Send such requests at once, numbered from 0 on."""
+    async def request(self, *keys: int) -> None:
+        """Send one request of each key at once, numbered from 0 on."""
         for number, key in enumerate(keys):
             api = APIS[key]
             self.send(number, api.request(), api.versions.high)
@@ -65,8 +65,8 @@ class Line(Client):
 
 
 def _may_run_beside(first: AnyApi, second: AnyApi) -> bool:
-    """Whether nobody can tell that the second began before the first was finished, and memory
-    allows it."""
+    """Whether no client can notice that the second began before the first was finished, and
+    memory allows it."""
     if first.may_be_long(first.request()) and second.may_be_long(second.request()):
         return False
     if first.order.long_poll or second.order.long_poll:
@@ -81,7 +81,7 @@ def _may_run_beside(first: AnyApi, second: AnyApi) -> bool:
 async def test_of_every_pair_the_second_begins_when_kafka_order_allows_it(first: int) -> None:
     for second in APIS:
         line = Line()
-        await line.ask(first, second)
+        await line.request(first, second)
         beside = _may_run_beside(APIS[first], APIS[second])
         assert line.begun == ([0, 1] if beside else [0]), APIS[second].name
         await line.handlers.end(0)
@@ -98,7 +98,7 @@ def test_waiting_is_mutual_but_for_long_polls() -> None:
 
 async def test_a_request_overtakes_only_what_it_does_not_touch() -> None:
     line = Line()
-    await line.ask(_PRODUCE, _LIST_OFFSETS, _COMMIT, _PRODUCE, _VERSIONS, _CREATE_TOPICS)
+    await line.request(_PRODUCE, _LIST_OFFSETS, _COMMIT, _PRODUCE, _VERSIONS, _CREATE_TOPICS)
     # The second produce waits: the ListOffsets before it must not see its records.
     assert line.begun == [0, 2, 4]
     await line.handlers.end(0)
@@ -111,9 +111,9 @@ async def test_a_request_overtakes_only_what_it_does_not_touch() -> None:
     assert line.begun == [0, 2, 4, 1, 3, 5]
 
 
-async def test_everything_waits_behind_a_long_poll() -> None:
+async def test_all_later_requests_wait_for_a_long_poll() -> None:
     line = Line()
-    await line.ask(_VERSIONS, _FETCH, _VERSIONS, _PRODUCE, _PRODUCE, _FETCH)
+    await line.request(_VERSIONS, _FETCH, _VERSIONS, _PRODUCE, _PRODUCE, _FETCH)
     assert line.begun == [0]
     await line.handlers.end(0)
     assert line.begun == [0, 1]
@@ -127,12 +127,12 @@ async def test_everything_waits_behind_a_long_poll() -> None:
 
 async def test_writes_of_a_client_that_left_go_on_in_their_order() -> None:
     line = Line()
-    await line.ask(_PRODUCE, _LIST_OFFSETS, _CREATE_TOPICS, _FETCH, _PRODUCE)
+    await line.request(_PRODUCE, _LIST_OFFSETS, _CREATE_TOPICS, _FETCH, _PRODUCE)
     line.connection.connection_lost(None)
     await settle()
     assert line.begun == [0]
     await line.handlers.end(0)
-    assert line.begun == [0, 2]  # nobody waits for the offsets or for the records
+    assert line.begun == [0, 2]  # the reads are dropped with their client
     await line.handlers.end(2)
     assert line.begun == [0, 2, 4]
     await line.handlers.end(4)
@@ -142,7 +142,7 @@ async def test_writes_of_a_client_that_left_go_on_in_their_order() -> None:
 
 async def test_what_waits_for_a_request_that_fails_does_not_run() -> None:
     line = Line()
-    await line.ask(_PRODUCE, _LIST_OFFSETS, _DELETE_GROUPS, _CREATE_TOPICS)
+    await line.request(_PRODUCE, _LIST_OFFSETS, _DELETE_GROUPS, _CREATE_TOPICS)
     assert line.begun == [0, 2]
     line.handlers.ends[0].set_exception(UnavailableError("it left"))
     await settle()
@@ -156,13 +156,13 @@ async def test_what_waits_for_a_request_that_fails_does_not_run() -> None:
 
 async def test_a_connection_that_drains_runs_what_waits_for_its_turn() -> None:
     line = Line()
-    await line.ask(_PRODUCE, _LIST_OFFSETS, _FETCH, _PRODUCE)
+    await line.request(_PRODUCE, _LIST_OFFSETS, _FETCH, _PRODUCE)
     line.connection.drain()
     await line.handlers.end(0)
     assert line.begun == [0, 1]
     assert not line.is_closed()
     await line.handlers.end(1)
-    assert line.is_closed()  # the fetch and what is behind it never began
+    assert line.is_closed()  # the fetch and the request after it never began
     await line.connection.wait_tasks()
     line.connection.connection_lost(None)
     assert line.begun == [0, 1]
