@@ -1,1 +1,1 @@
-"""The brokers behind this gateway, as one cluster."""
+"""The brokers of one org as one cluster."""

@@ -78,7 +78,7 @@ class BrokerLink:
         return self._client.connected
 
     @property
-    def seconds_away(self) -> float:
+    def seconds_disconnected(self) -> float:
         """How long the broker has been disconnected; 0 if it is connected."""
         return self._client.seconds_away
 
@@ -88,7 +88,7 @@ class BrokerLink:
         `seconds` while the broker is connected; then until RETURN_SECONDS after it disconnected. 0
         or less: do not call.
         """
-        return seconds if self.connected else RETURN_SECONDS - self.seconds_away
+        return seconds if self.connected else RETURN_SECONDS - self.seconds_disconnected
 
     def wait_once(self, seconds: float) -> float:
         """How long to wait in a series of calls: `seconds`, or 0 if the last call waited in vain.

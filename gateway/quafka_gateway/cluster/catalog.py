@@ -52,7 +52,7 @@ class Catalog:
         self.cluster_id = ""
 
     async def describe(self, op: DescribeTopics, trace: TraceContext | None) -> DescribeTopicsResp:
-        """Ask every broker that may have one of the topics, all at once.
+        """Send the op to every broker that may have one of the topics, all at once.
 
         Raises:
             UnavailableError: the op is for all topics, no broker answers, and none ever has.
@@ -80,9 +80,9 @@ class Catalog:
     ) -> list[int]:
         """The number of each topic's broker, or UNKNOWN_BROKER.
 
-        Asks the brokers for ids that the gateway has not seen. Calls return in the order in which
-        they were made. A call that need not ask does not yield to other tasks, unless an earlier
-        call is asking.
+        Ids that the gateway has not seen are looked up at all brokers. Calls return in the order
+        in which they were made. A call without a lookup does not yield to other tasks, unless the
+        lookup of an earlier call is running.
         """
         if len(self._routes.brokers) == 1:
             return [0] * len(topics)
@@ -95,7 +95,7 @@ class Catalog:
                     all_answered = await self._find(unknown, trace)
             finally:
                 self._to_find -= 1
-        # If no broker has the id, the home broker answers so.
+        # If no broker has the id, the home broker answers the op with the error.
         otherwise = self._routes.home if all_answered else UNKNOWN_BROKER
         return [self._broker_of(name, topic_id, otherwise) for name, topic_id in topics]
 
@@ -115,7 +115,7 @@ class Catalog:
         if not ids:
             return True
         op = DescribeTopics(topics=[], topic_ids=ids)
-        return None not in await self._ask([op] * len(self._routes.brokers), trace)
+        return None not in await self._send([op] * len(self._routes.brokers), trace)
 
     async def _describe_all(self, trace: TraceContext | None) -> DescribeTopicsResp:
         brokers = range(len(self._routes.brokers))
@@ -142,7 +142,7 @@ class Catalog:
     ) -> list[TopicDescription]:
         names, ids = op.topics or [], op.topic_ids or []
         ops = [self._part_of(op, b) for b in range(len(self._routes.brokers))]
-        answers = await self._ask(ops, trace)
+        answers = await self._send(ops, trace)
         silent = {b for b, part in enumerate(ops) if part is not None and answers[b] is None}
         found = {
             topic.topic: topic
@@ -176,14 +176,14 @@ class Catalog:
         missing = ErrorCode.UNKNOWN_TOPIC_ID if all_answered else ErrorCode.LEADER_NOT_AVAILABLE
         return self._book.by_id(topic_id) or TopicDescription("", topic_id, 0, missing)
 
-    async def _ask(
+    async def _send(
         self, ops: Sequence[DescribeTopics | None], trace: TraceContext | None
     ) -> list[DescribeTopicsResp | None]:
         """Send each broker its op, if it has one, and learn from the answers."""
-        asked = [b for b, op in enumerate(ops) if op is not None]
+        numbers = [b for b, op in enumerate(ops) if op is not None]
         calls = [self._describe(b, op, trace) for b, op in enumerate(ops) if op is not None]
         answers: list[DescribeTopicsResp | None] = [None] * len(ops)
-        for b, answer in zip(asked, await asyncio.gather(*calls), strict=True):
+        for b, answer in zip(numbers, await asyncio.gather(*calls), strict=True):
             answers[b] = answer
             if answer is not None:
                 self._learn(b, answer)

@@ -4,11 +4,11 @@ An unavailable coordinator is NOT_COORDINATOR: clients look for their coordinato
 again, and go on. All of these ops are safe to retry.
 
 The home broker keeps the offsets of topics at other brokers, too, but does not know those topics.
-So the gateway asks the other brokers for each op: which id the topic has now, by which the home
-broker tells the topic from an earlier one with the same name, and how many partitions. If a topic's
-broker is unavailable, the topic is as the gateway last saw it. One that it never saw is
-COORDINATOR_LOAD_IN_PROGRESS, which clients retry: to answer that nothing is committed would make
-them start at the wrong offset.
+For each op, the gateway therefore gets from the other brokers the current id and the partition
+count of each topic. By the id, the home broker distinguishes the topic from an earlier one with the
+same name. If a topic's broker is unavailable, the gateway uses the topic as it last saw it. A topic
+that it never saw is COORDINATOR_LOAD_IN_PROGRESS, which clients retry: an answer without committed
+offsets would make them start at the wrong offset.
 """
 
 from __future__ import annotations

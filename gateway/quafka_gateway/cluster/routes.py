@@ -1,8 +1,9 @@
-"""Which broker serves which topic: a plain table, first match wins. Pure.
+"""Which broker serves which topic: a table of rules in which the first match wins. No I/O.
 
 A rule is `[org/]pattern = host:port`. The pattern is a topic name in which `*` stands for any
-characters and `?` for one; without an org it is for every org. The last rule is `* = host:port`,
-so that every topic has a broker: the *home* broker, which also answers what concerns no topic.
+characters and `?` for one; a rule without an org is for every org. The last rule is
+`* = host:port`, so that every topic has a broker. Its broker is the *home* broker, which also
+takes the ops that concern no topic.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _ALL = "*"
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """One rule. `org` None: of every org."""
+    """One rule. `org` is None in a rule for every org."""
 
     org: int | None
     pattern: str
@@ -32,10 +33,11 @@ class Route:
 
 
 def parse(text: str) -> tuple[Route, ...]:
-    """Rules, separated by commas; none at all is allowed.
+    """Read rules that are separated by commas; an empty text has none.
 
     Raises:
-        ValueError: one is not a rule, or the last is not `*=host:port`, or one before it is.
+        ValueError: a part is not a rule, or a rule other than the last is `*=host:port`, or the
+            last is not.
     """
     routes = tuple(_route(part.strip()) for part in text.split(",") if part.strip())
     if routes and (not _is_last(routes[-1]) or any(map(_is_last, routes[:-1]))):
@@ -44,7 +46,7 @@ def parse(text: str) -> tuple[Route, ...]:
 
 
 def to_one(broker: str) -> tuple[Route, ...]:
-    """The table of a gateway that has one broker."""
+    """The table of a gateway with one broker."""
     return (Route(None, _ALL, broker),)
 
 
@@ -63,9 +65,11 @@ def _is_last(route: Route) -> bool:
 
 
 class OrgRoutes:
-    """The table as one org sees it. Brokers are numbered from 0 on.
+    """The rules that apply to one org. Brokers are numbered from 0.
 
-    `brokers`: the addresses that its topics can be at; `home`: the number of the last rule's.
+    Attributes:
+        brokers: the addresses of the brokers that may serve the org's topics, by number.
+        home: the number of the home broker.
     """
 
     def __init__(self, routes: Sequence[Route], org: int) -> None:
@@ -78,28 +82,28 @@ class OrgRoutes:
                 brokers.append(route.broker)
             rules.append((_expression(route.pattern), brokers.index(route.broker)))
             if route.pattern == _ALL:
-                break  # nothing of this org comes further
+                break  # the org's topics never match a later rule
         self.brokers = tuple(brokers)
         self.home = rules[-1][1]
         self._rules = rules
-        self._known: dict[str, int] = {}
+        self._cached: dict[str, int] = {}
 
     def broker_of(self, topic: str) -> int:
         """The number of the broker that serves this topic."""
-        number = self._known.get(topic)
+        number = self._cached.get(topic)
         if number is None:
             number = next(broker for rule, broker in self._rules if rule.fullmatch(topic))
-            if len(self._known) >= _REMEMBERED:
-                self._known.clear()
-            self._known[topic] = number
+            if len(self._cached) >= _CACHED_TOPICS:
+                self._cached.clear()
+            self._cached[topic] = number
         return number
 
 
-_REMEMBERED = 100_000
-"""Topics whose broker is remembered: clients may ask for names without end."""
+_CACHED_TOPICS = 100_000
+"""Topics whose broker is cached. Bounded: clients may send any number of names."""
 
 
 def _expression(pattern: str) -> re.Pattern[str]:
     wild = {"*": ".*", "?": "."}
-    # Clients may send any text as a topic's name, line ends included.
+    # Clients may send any text as a topic's name, also one with line ends.
     return re.compile("".join(wild.get(char) or re.escape(char) for char in pattern), re.DOTALL)

@@ -60,7 +60,7 @@ async def _broker(link: BrokerLink, trace: TraceContext | None) -> GatewayBroker
     found = GatewayBroker(
         address=counters.address,
         connected=counters.connected,
-        away_ms=round(link.seconds_away * 1000),
+        away_ms=round(link.seconds_disconnected * 1000),
     )
     if answer is not None:
         found.answered = True

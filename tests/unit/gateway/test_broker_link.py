@@ -1,4 +1,4 @@
-"""What a gateway does about answers that were lost."""
+"""Ops whose answers are lost: which ones the gateway sends again, and for how long."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def link(flaky: Flaky) -> BrokerLink:
     return BrokerLink(cast(MeshClient, flaky), 1)
 
 
-async def test_what_only_reads_is_asked_again_in_the_time_that_is_left() -> None:
+async def test_an_op_that_only_reads_is_sent_again_in_the_time_that_is_left() -> None:
     flaky = Flaky(OutcomeUnknownError("lost"), OutcomeUnknownError("lost again"))
     await link(flaky).describe_topics(DescribeTopics(), None, 5.0)
     first, second, third = flaky.deadlines
     assert 5.0 >= first > second > third > 0
 
 
-async def test_nothing_is_asked_again_when_the_time_is_over() -> None:
+async def test_no_op_is_sent_again_when_its_time_is_over() -> None:
     flaky = Flaky(OutcomeUnknownError("too late"))
     with pytest.raises(UnavailableError):
         await link(flaky).describe_topics(DescribeTopics(), None, 1e-9)
@@ -49,10 +49,10 @@ async def test_nothing_is_asked_again_when_the_time_is_over() -> None:
     ("op", "failure"),
     [
         (CreateTopic("t", 1), OutcomeUnknownError("lost")),
-        (DescribeTopics(), PeerUnavailableError("away")),
+        (DescribeTopics(), PeerUnavailableError("disconnected")),
     ],
 )
-async def test_what_may_have_been_done_and_what_cannot_be_is_not(
+async def test_an_op_that_may_have_changed_something_or_was_never_sent_is_not_sent_again(
     op: AnyOp, failure: Exception
 ) -> None:
     flaky = Flaky(failure)

@@ -1,4 +1,4 @@
-"""The route table: how it is written, and which broker a topic has."""
+"""The route table: how rules are written, and which broker serves a topic."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_the_first_rule_that_matches_counts(org: int, topic: str, broker: str) -
         assert routes.brokers[routes.broker_of(topic)] == broker
 
 
-def test_an_org_needs_no_brokers_but_its_own() -> None:
+def test_an_org_has_only_the_brokers_that_its_rules_name() -> None:
     assert OrgRoutes(TABLE, 1).brokers == ("c:9192", "b:9192", "a:9192")
     assert OrgRoutes(TABLE, 2).brokers == ("b:9192",)
     assert OrgRoutes(TABLE, 2).home == 0
@@ -44,7 +44,7 @@ def test_one_broker_is_a_table_of_one_rule() -> None:
     assert (routes.brokers, routes.home, routes.broker_of("any")) == (("a:1",), 0, 0)
 
 
-def test_no_rules_are_no_table() -> None:
+def test_an_empty_text_has_no_rules() -> None:
     assert parse("") == ()
 
 
@@ -71,6 +71,6 @@ def test_a_table_is_written_as_it_is_read() -> None:
         "=a:1, *=a:1",
     ],
 )
-def test_what_is_no_table_is_refused(text: str) -> None:
+def test_a_text_that_is_not_a_table_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         parse(text)

@@ -1,4 +1,4 @@
-"""What is per org is made in one place: each org's own routes, ops, sessions and caches."""
+"""Each org has its own routes, ops, sessions and caches, all made in one place."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from quafka_telemetry.tracing import Tracer
 TABLE = parse("2/* = b:1, logs.* = b:1, * = a:1")
 _KNOW_ORGS = {
     "config.py",  # the setting
-    "server.py",  # makes the tenant of it
+    "server.py",  # makes the tenant from the setting
     "tenant.py",
     "cluster/broker_link.py",  # sends it with each op, for its tenant
-    "edge/request_trace.py",  # asks the tenant
+    "edge/request_trace.py",  # reads it from the tenant
 }
 
 
 class Client:
-    """A mesh client that notes the org of each op."""
+    """A mesh client that records the org of each op."""
 
     connected = True
 
@@ -54,7 +54,7 @@ class Gateway:
         return make_tenant(org_id, TABLE, self.client_of, limits, self.memory, Tracer())
 
 
-async def test_tenants_share_clients_but_not_what_is_theirs() -> None:
+async def test_tenants_share_mesh_clients_and_nothing_else() -> None:
     gateway = Gateway()
     one, two = gateway.tenant(1), gateway.tenant(2)
     assert (one.name, two.name) == ("1", "2")

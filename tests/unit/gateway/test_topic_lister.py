@@ -1,4 +1,4 @@
-"""All topics of a broker: in pages, again only when they have changed, and never stale."""
+"""All topics of a broker: in pages, sent again only if they have changed, and never stale."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from tests.unit.broker.tools import ORG, context, running_state
 ALL = DescribeTopics()
 
 
-class Asked:
-    """The broker's handler, and what it was asked."""
+class Broker:
+    """The broker's handler, and the ops that it was sent."""
 
     def __init__(self, state: BrokerState) -> None:
         self.state = state
         self.ops: list[DescribeTopics] = []
         self.held: asyncio.Event | None = None
-        self.away = False
+        self.available = True
 
     async def __call__(
         self, op: DescribeTopics, trace: TraceContext | None, seconds: float
     ) -> DescribeTopicsResp:
         self.ops.append(op)
-        if self.away:
-            raise UnavailableError("away")
+        if not self.available:
+            raise UnavailableError("disconnected")
         answer = await topics.describe(self.state, context(), op)
         if self.held is not None:
             await self.held.wait()
@@ -48,53 +48,53 @@ async def names(lister: TopicLister, op: DescribeTopics = ALL) -> list[str]:
 async def test_pages_and_versions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(topic_lister, "PAGE", 3)
     async with running_state(MemoryDisk()) as state:
-        asked = Asked(state)
-        lister = TopicLister(asked)
+        broker = Broker(state)
+        lister = TopicLister(broker)
         assert await names(lister) == []
         every = [f"t{number}" for number in range(8)]
         for name in every:
             await state.topics.create(ORG, name, 1)
         assert await names(lister) == every
-        assert [op.after for op in asked.ops] == ["", "", "t2", "t5"]
-        asked.ops.clear()
+        assert [op.after for op in broker.ops] == ["", "", "t2", "t5"]
+        broker.ops.clear()
         first = await lister.describe(ALL, None, 1.0)
         again = await lister.describe(ALL, None, 1.0)
         assert first.topics is again.topics
-        assert len(asked.ops) == 2
+        assert len(broker.ops) == 2
         await state.topics.create(ORG, "t25", 1)
         assert await names(lister) == sorted([*every, "t25"])
         assert (await lister.describe(ALL, None, 1.0)).version != first.version
 
 
-async def test_many_names_are_asked_for_in_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_many_names_are_sent_in_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(topic_lister, "PAGE", 3)
     async with running_state(MemoryDisk()) as state:
-        asked = Asked(state)
-        lister = TopicLister(asked)
+        broker = Broker(state)
+        lister = TopicLister(broker)
         topic, _ = await state.topics.create(ORG, "old", 1)
         new = [f"t{number}" for number in range(5)]
         op = DescribeTopics(new, [b"?" * 16, topic.uuid], auto_create=True)
         assert await names(lister, op) == [*new, "", "old"]
-        assert [len(op.topics or op.topic_ids or []) for op in asked.ops] == [3, 2, 2]
+        assert [len(op.topics or op.topic_ids or []) for op in broker.ops] == [3, 2, 2]
 
 
-async def test_the_pages_of_one_question_share_a_bound_of_creations(
+async def test_the_pages_of_one_op_share_a_bound_of_creations(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(topic_lister, "PAGE", 2)
     async with running_state(MemoryDisk()) as state:
-        lister = TopicLister(Asked(state))
+        lister = TopicLister(Broker(state))
         new = [f"t{number}" for number in range(5)]
         op = DescribeTopics(new, auto_create=True, create_at_most=3)
         found = (await lister.describe(op, None, 1.0)).topics
         assert [t.error_code for t in found] == [0, 0, 0] + [ErrorCode.POLICY_VIOLATION] * 2
 
 
-async def test_who_comes_late_is_given_a_later_list() -> None:
+async def test_a_late_caller_gets_a_later_list() -> None:
     async with running_state(MemoryDisk()) as state:
-        asked = Asked(state)
-        lister = TopicLister(asked)
-        asked.held = asyncio.Event()
+        broker = Broker(state)
+        lister = TopicLister(broker)
+        broker.held = asyncio.Event()
         early = asyncio.create_task(names(lister))
         await asyncio.sleep(0)
         await asyncio.sleep(0)
@@ -102,18 +102,18 @@ async def test_who_comes_late_is_given_a_later_list() -> None:
         late = [asyncio.create_task(names(lister)) for _ in range(5)]
         await asyncio.sleep(0)
         late[0].cancel()
-        asked.held.set()
+        broker.held.set()
         assert await early == []
         assert await asyncio.gather(*late[1:]) == [["t"]] * 4
-        assert len(asked.ops) == 2
+        assert len(broker.ops) == 2
 
 
-async def test_a_broker_that_is_away_is_asked_again() -> None:
+async def test_an_unavailable_broker_is_called_again() -> None:
     async with running_state(MemoryDisk()) as state:
-        asked = Asked(state)
-        lister = TopicLister(asked)
-        asked.away = True
+        broker = Broker(state)
+        lister = TopicLister(broker)
+        broker.available = False
         with pytest.raises(UnavailableError):
             await names(lister)
-        asked.away = False
+        broker.available = True
         assert await names(lister) == []

@@ -1,4 +1,4 @@
-"""What is asked of brokers that are away, or do not answer: nobody waits for them without end."""
+"""Calls to brokers that are disconnected, or do not answer, end within a bounded time."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ from quafka_telemetry.tracing import NO_SPAN
 ROUTES = OrgRoutes(parse("logs.*=b:1,*=a:1"), 1)
 
 
-class Away:
-    """A way to a broker that is not there; notes for how long it would have been waited for."""
+class Disconnected:
+    """A mesh client without a connection; records how long each call would have waited."""
 
     connected = False
     seconds_away = 60.0
@@ -46,8 +46,8 @@ class Away:
         raise PeerUnavailableError("there is no connection")
 
 
-class Deaf:
-    """A broker that answers nothing."""
+class Silent:
+    """A mesh client whose broker never answers."""
 
     connected = True
     seconds_away = 0.0
@@ -60,31 +60,31 @@ def cluster(*clients: object) -> Cluster:
     return Cluster([BrokerLink(cast(MeshClient, client), 1) for client in clients], ROUTES)
 
 
-async def test_administrators_wait_for_a_broker_once_in_a_row() -> None:
-    away = Away()
-    admin = Admin(cluster(away, away))
+async def test_administrators_wait_once_in_a_series_of_calls() -> None:
+    gone = Disconnected()
+    admin = Admin(cluster(gone, gone))
     for _ in range(3):
         answer = await admin.create_partitions(CreatePartitions("t", 2, False), None)
         assert answer.error_code == ErrorCode.REQUEST_TIMED_OUT
-    assert away.waits == [pytest.approx(1.0, abs=0.1)]
-    await asyncio.sleep(0.3)  # who comes later waits again, for it may be on its way
+    assert gone.waits == [pytest.approx(1.0, abs=0.1)]
+    await asyncio.sleep(0.3)  # a later call waits again: the broker may be back soon
     await admin.create_partitions(CreatePartitions("t", 2, False), None)
-    assert len(away.waits) == 2
+    assert len(gone.waits) == 2
 
 
-async def test_topics_are_made_and_deleted_without_waiting_for_each() -> None:
-    away = Away()
-    topics = Topics(cluster(away, away))
+async def test_a_series_of_topics_is_created_and_deleted_with_one_wait() -> None:
+    gone = Disconnected()
+    topics = Topics(cluster(gone, gone))
     for _ in range(2):
-        made = await topics.create(CreateTopic("t", 1), None)
-        assert made.error_code == ErrorCode.REQUEST_TIMED_OUT
-        gone = await topics.delete(DeleteTopic("t"), None)
-        assert gone.error_code == ErrorCode.REQUEST_TIMED_OUT
-    assert len(away.waits) == 1
+        created = await topics.create(CreateTopic("t", 1), None)
+        assert created.error_code == ErrorCode.REQUEST_TIMED_OUT
+        deleted = await topics.delete(DeleteTopic("t"), None)
+        assert deleted.error_code == ErrorCode.REQUEST_TIMED_OUT
+    assert len(gone.waits) == 1
 
 
 class Context:
-    """As much of a request's context as is looked at."""
+    """As much of a request context as the handler needs; its own tenant."""
 
     def __init__(self, admin: Admin) -> None:
         self.tenant = self
@@ -94,8 +94,8 @@ class Context:
         return NO_SPAN
 
 
-async def test_replicas_at_a_broker_that_is_away_are_not_said_to_be_none() -> None:
-    admin = Admin(cluster(Away(), Away()))
+async def test_replicas_at_an_unavailable_broker_are_a_storage_error() -> None:
+    admin = Admin(cluster(Disconnected(), Disconnected()))
     topic = AlterReplicaLogDirTopic(name="t", partitions=[0])
     request = AlterReplicaLogDirsRequest(dirs=[AlterReplicaLogDir(path="/x", topics=[topic])])
     context = cast(RequestContext, Context(admin))
@@ -106,11 +106,11 @@ async def test_replicas_at_a_broker_that_is_away_are_not_said_to_be_none() -> No
     )] == [ErrorCode.KAFKA_STORAGE_ERROR] * 2  # fmt: skip
 
 
-async def test_a_commit_does_not_wait_for_the_one_before_without_end(
+async def test_a_commit_waits_a_bounded_time_for_the_commit_before(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(groups, "SMALL_OP_SECONDS", 0.02)
-    coordinator = Groups(cluster(Deaf(), Deaf()))
+    coordinator = Groups(cluster(Silent(), Silent()))
     op = CommitOffsets("g", -1, "", "", [CommitOffset("t", 0, 1)])
     first = asyncio.ensure_future(coordinator.commit_offsets(op, None))
     await asyncio.sleep(0)
