@@ -26,11 +26,11 @@ class Broker:
     """Describes its topics as a broker does. `gate`: answers wait for it."""
 
     number: int
-    topics: dict[str, TopicDescription] = field(default_factory=dict)
+    topics: dict[str, TopicDescription] = field(default_factory=dict[str, TopicDescription])
     version: bytes = b""
     available: bool = True
     gate: asyncio.Event | None = None
-    asked: list[DescribeTopics] = field(default_factory=list)
+    asked: list[DescribeTopics] = field(default_factory=list[DescribeTopics])
 
     async def describe(self, op: DescribeTopics) -> DescribeTopicsResp | None:
         self.asked.append(op)

@@ -65,7 +65,7 @@ class Client:
     connected: bool = True
     seconds_away: float = 0.0
     failure: Exception | None = None
-    ops: list[AnyOp] = field(default_factory=list)
+    ops: list[AnyOp] = field(default_factory=list[AnyOp])
 
     async def call(self, op: AnyOp, **_: Any) -> WireStruct:
         self.ops.append(op)

@@ -55,7 +55,7 @@ async def test_a_broker_s_topics_are_replaced_as_a_whole(monkeypatch: pytest.Mon
     book.add(1, B)
     new = [TopicDescription(f"t{number}", b"%d" % number, 1) for number in range(5)]
     replacing = asyncio.create_task(book.replace(0, new))
-    seen = []
+    seen: list[int] = []
     while not replacing.done():
         seen.append(len(book.all_of(0)))
         await asyncio.sleep(0)
