@@ -251,7 +251,7 @@ def _clock(report: Report, whose: str, time_ms: int, local: float, doubt: float)
     skew = time_ms / 1000 - local
     if abs(skew) <= max(_SKEW_WARNING, doubt):
         within = max(abs(skew), doubt) * 1e3
-        report.ok("clock", f"the {whose}'s clock is right to within {within:.0f} ms")
+        report.ok("clock", f"the {whose}'s clock differs by at most {within:.0f} ms")
         return
     message = f"the {whose}'s clock is {abs(skew):.1f} s {'ahead' if skew > 0 else 'behind'}"
     fix = "synchronise the clocks of both machines (chrony, systemd-timesyncd)"

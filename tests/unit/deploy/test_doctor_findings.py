@@ -26,11 +26,11 @@ SNAPSHOTS = {"snapshot_interval_ms": 60_000, "snapshot_age_ms": 1_000}
 @pytest.mark.parametrize(
     ("skew", "doubt", "status", "said"),
     [
-        (0.0, 0.01, "ok", "right to within 10 ms"),
-        (0.9, 0.01, "ok", "right to within 900 ms"),
+        (0.0, 0.01, "ok", "differs by at most 10 ms"),
+        (0.9, 0.01, "ok", "differs by at most 900 ms"),
         (3.0, 0.01, "warn", "3.0 s ahead"),
         (-3.0, 0.01, "warn", "3.0 s behind"),
-        (3.0, 4.0, "ok", "right to within 4000 ms"),
+        (3.0, 4.0, "ok", "differs by at most 4000 ms"),
         (-400.0, 0.01, "fail", "400.0 s behind: timestamps, retention and lag"),
     ],
 )
