@@ -31,8 +31,8 @@ from quafka_broker.config import BrokerConfig
 from quafka_broker.groups.table import Commit, Committed
 from quafka_broker.journals.internal_topics import INTERNAL_NAMES
 from quafka_broker.partitions.errors import CorruptError
-from quafka_broker.partitions.partition import PartitionId, topic_hash
-from quafka_broker.partitions.producers import SequenceError
+from quafka_broker.partitions.partition import PartitionId, partition_of, topic_hash
+from quafka_broker.partitions.producer_state import SequenceError
 from quafka_broker.server import Broker
 from quafka_broker.snapshots.pins import pin
 from quafka_broker.snapshots.zone_cache import fill_zone_cache
@@ -196,11 +196,6 @@ class World:
             for row in rows
             for offset in range(row.base_offset, row.base_offset + row.record_count)
         }
-
-
-def partition_of(row: IndexRow) -> PartitionId:
-    """Whose an entry is."""
-    return PartitionId(row.org_id, row.topic_hash, row.partition, row.generation)
 
 
 @contextlib.asynccontextmanager

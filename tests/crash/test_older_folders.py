@@ -21,7 +21,7 @@ import pytest
 
 from quafka_broker.config import BrokerConfig
 from quafka_broker.partitions.partition import Partition
-from quafka_broker.partitions.producers import SequenceError
+from quafka_broker.partitions.producer_state import SequenceError
 from quafka_broker.state import BrokerState
 from quafka_broker.topics.topic import Topic
 from quafka_broker.wal.disk import RealDisk

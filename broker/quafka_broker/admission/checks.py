@@ -1,7 +1,7 @@
-"""What a producer sent for one partition, checked and made ready to be stored.
+"""The checks of a record batch before it is stored.
 
-The checks are those of Kafka's LogValidator, with its error codes: of sizes, the CRC, the header,
-every record (`quafka_proto.record_check`), and of timestamps as the topic's configs ask.
+They are those of Kafka's LogValidator, with its error codes: sizes, the CRC, the header, every
+record (`quafka_proto.record_check`), and timestamps by the topic's configs.
 """
 
 from __future__ import annotations
@@ -27,31 +27,31 @@ _BODY_AT = BATCH_HEADER_SIZE - PATCHED_SIZE
 _NO_TIMESTAMP = -1
 _UNLIMITED = (1 << 63) - 1
 _MOST_NAMED = 100
-"""Records that an error names: a producer needs no million of them."""
+"""The most records that an error names."""
 _KEPT = 4 << 20
 _ZEROED = 1 << 20
 _GROWTH = 4
 
 
 class Admitted(NamedTuple):
-    """A batch that may be stored, and its header."""
+    """A checked batch, ready to be stored, and its header."""
 
     header: BatchHeader
     batch: memoryview
 
 
 class Scratch:
-    """Memory to decompress into, used again: fresh memory costs as much as the decompression."""
+    """Reused memory for decompression: fresh memory costs as much as the decompression."""
 
     def __init__(self, size: int) -> None:
         self._data = _memory(size)
 
     def decompress(self, codec: int, packed: Buffer, limit: int) -> tuple[Body, int]:
-        """The records, at the front of a buffer that is good until the next call; their size.
+        """The records, at the start of a buffer that is valid until the next call; their size.
 
         Raises:
-            TooLarge: there is more than `limit`.
-            Malformed: not data of this codec.
+            TooLarge: they have more than `limit` bytes.
+            Malformed: the data is not of this codec.
         """
         data = self._data
         while True:
@@ -66,7 +66,7 @@ class Scratch:
 
 
 def _memory(size: int) -> bytearray | memoryview:
-    """Much memory is not zeroed: a bytearray of 64 MiB holds up all threads for 50 ms."""
+    """Large memory is not zeroed: a bytearray of 64 MiB blocks all threads for 50 ms."""
     if size <= _ZEROED:
         return bytearray(size)
     import numpy as np  # late: only threads come here, and it takes 150 ms
@@ -83,15 +83,15 @@ def admit(
     effort: Effort | None = None,
     at_most: int | None = None,
 ) -> Admitted:
-    """The batch as it is to be stored: with `LogAppendTime`, a copy that carries the time.
+    """Check a batch; returns the batch to store. With `LogAppendTime`, a copy with the time.
 
-    A max timestamp that is not the newest of the records is corrected, as Kafka does.
+    A max timestamp that is not the newest of the records is corrected, as in Kafka.
 
     Raises:
         BatchError: INVALID_RECORD, CORRUPT_MESSAGE, UNSUPPORTED_COMPRESSION_TYPE,
-            MESSAGE_TOO_LARGE (also where it decompresses to too much), INVALID_TIMESTAMP,
+            MESSAGE_TOO_LARGE (also for the decompressed size), INVALID_TIMESTAMP,
             INVALID_TXN_STATE.
-        TooLongError: not within this effort, or it decompresses to more than `at_most` bytes.
+        TooLongError: the checks exceed `effort`, or the records `at_most` decompressed bytes.
     """
     header = whole_batch(records)
     if header.length > policy.max_message_bytes:
@@ -116,10 +116,10 @@ def admit(
 def _body(
     policy: TopicPolicy, header: BatchHeader, part: bytes, scratch: Scratch, at_most: int | None
 ) -> tuple[Body, int, int]:
-    """The uncompressed records: a buffer, and from where to where in it."""
+    """The uncompressed records: a buffer, and where they begin and end in it."""
     if header.codec == Codec.NONE:
         return part, _BODY_AT, len(part)
-    # Whoever may send large batches may send them uncompressed, too.
+    # A topic that allows larger batches allows them uncompressed, too.
     limit = max(DECOMPRESSED_LIMIT, policy.max_message_bytes)
     packed = memoryview(part)[_BODY_AT:]
     try:
@@ -134,7 +134,7 @@ def _body(
 
 
 def _allowed(policy: TopicPolicy, now_ms: int) -> tuple[int, int]:
-    """The least and greatest timestamp that a record may have; -1, none, may be any time."""
+    """The least and the greatest timestamp of a record. No timestamp, -1, is always allowed."""
     newest = min(now_ms + policy.after_max_ms, _UNLIMITED)
     if policy.before_max_ms == _UNLIMITED:
         return -_UNLIMITED - 1, newest
@@ -142,7 +142,7 @@ def _allowed(policy: TopicPolicy, now_ms: int) -> tuple[int, int]:
 
 
 def _refuse_times(header: BatchHeader, body: Body, start: int, oldest: int, newest: int) -> None:
-    """Raise INVALID_TIMESTAMP, unless it is only that some records have no timestamp."""
+    """Raise INVALID_TIMESTAMP, unless the only such records have no timestamp."""
     named: list[tuple[int, str]] = []
     for index, timestamp in out_of_range(header, body, start, oldest, newest):
         named.append((index, f"timestamp {timestamp} is not within {oldest} to {newest}"))

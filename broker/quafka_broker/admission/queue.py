@@ -1,8 +1,8 @@
 """Where batches are checked: short ones on the event loop, long ones in a thread.
 
-One thread for all, so that checks take at most one core; orgs take turns at it, so that one's long
-batches delay only its own. What is appended to a partition keeps the order in which it came, also
-where an earlier batch takes longer to check than a later one.
+One thread checks all long batches, so checks use at most one core. Orgs take turns, so the long
+batches of an org delay only that org. Batches are appended to a partition in the order of arrival,
+even if an earlier one takes longer to check than a later one.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from quafka_proto.message import Buffer
 from quafka_proto.record_check import Effort, TooLongError, vectors_loaded
 from quafka_proto.records import BATCH_HEADER_SIZE, read_header
 
-# What is checked on the loop without a turn for others: a millisecond's worth of uncompressed and
-# of compressed bytes (before and after), of records, and of headers.
+# The most that is checked on the event loop without a pause, about a millisecond's worth:
+# uncompressed bytes, records, compressed bytes (before and after decompression), and headers.
 SHORT_BYTES = 1 << 20
 SHORT_RECORDS = 4_096
 _SHORT_COMPRESSED = 256 << 10
@@ -42,7 +42,7 @@ class _Job(NamedTuple):
 
 
 class Admissions:
-    """Checks batches; one for a broker."""
+    """Checks the batches of a broker."""
 
     def __init__(self) -> None:
         self._scratch = Scratch(_SHORT_COMPRESSED)
@@ -52,12 +52,12 @@ class Admissions:
         self._running: asyncio.Future[Verdict] | None = None
         self._last: dict[PartitionId, asyncio.Future[None]] = {}
         self.in_thread = 0
-        """Batches that were checked in the thread, since the start."""
+        """Batches that were checked in the thread since the start."""
 
     # --- checks -----------------------------------------------------------------------------
 
     def check_now(self, policy: TopicPolicy, records: Buffer, now_ms: int) -> Verdict | None:
-        """Check a short batch; None for one that takes more than about a millisecond."""
+        """Check a short batch; None for a batch that takes more than about a millisecond."""
         if not _may_be_short(records):
             return None
         effort = Effort(_SHORT_HEADERS, vectors_loaded())
@@ -73,7 +73,7 @@ class Admissions:
     def check_in_thread(
         self, org: int, policy: TopicPolicy, records: Buffer, now_ms: int
     ) -> asyncio.Future[Verdict]:
-        """Check a batch in the thread, when it is the org's turn."""
+        """Check a batch in the thread, in the org's turn."""
 
         def run() -> Verdict:
             scratch = self._threads_scratch = self._threads_scratch or Scratch(_THREADS_SCRATCH)
@@ -93,7 +93,7 @@ class Admissions:
             org, jobs = self._waiting.popitem(last=False)
             job = jobs.popleft()
             if jobs:
-                self._waiting[org] = jobs  # behind the other orgs
+                self._waiting[org] = jobs  # after the other orgs
             if job.done.cancelled():
                 continue  # its caller has gone
             loop = asyncio.get_running_loop()
@@ -113,7 +113,7 @@ class Admissions:
         self._next()
 
     def close(self) -> None:
-        """Check nothing more."""
+        """Cancel all waiting checks."""
         for jobs in self._waiting.values():
             for job in jobs:
                 job.done.cancel()
@@ -123,15 +123,15 @@ class Admissions:
     # --- order ------------------------------------------------------------------------------
 
     def is_clear(self, partitions: Iterable[PartitionId]) -> bool:
-        """Whether nothing that came earlier waits to be appended to any of these."""
+        """Whether no earlier batch waits to be appended to any of these partitions."""
         return not self._last or self._last.keys().isdisjoint(partitions)
 
     @contextmanager
     def in_order(self, partitions: Iterable[PartitionId]) -> Generator[set[asyncio.Future[None]]]:
-        """Hold a place in the line of each of these; gives what must be done before.
+        """Hold a place in the line of each partition; yields the futures of the places before it.
 
-        What comes later for one of them waits until the context ends. No places are taken between
-        an op's arrival and this, so nothing ever waits for itself.
+        Later batches for one of the partitions wait until the context ends. An op takes all its
+        places in one step on its arrival, so no op ever waits for itself.
         """
         partitions = list(partitions)
         ahead = {self._last[partition] for partition in partitions if partition in self._last}
@@ -147,20 +147,20 @@ class Admissions:
 
 
 def _bare(error: BatchError) -> BatchError:
-    """Without its traceback and cause, whose frames hold up to 64 MiB of decompressed records."""
+    """Drop the traceback and cause: their frames hold up to 64 MiB of decompressed records."""
     error.__cause__ = error.__context__ = None
     return error.with_traceback(None)
 
 
 def claimed_records(records: Buffer) -> int:
-    """How many records a batch claims to have: more are not looked at."""
+    """The number of records that a batch claims to have; no more are checked."""
     if len(records) < BATCH_HEADER_SIZE:
         return 0
     return max(0, read_header(records).record_count)
 
 
 def _may_be_short(records: Buffer) -> bool:
-    """By its header alone; one that is no batch is refused soon."""
+    """By the header alone. Bytes that are no batch are short: the check refuses them early."""
     if len(records) < BATCH_HEADER_SIZE:
         return True
     header = read_header(records)
@@ -169,5 +169,5 @@ def _may_be_short(records: Buffer) -> bool:
 
 
 def _breathe() -> None:
-    """Let the event loop have the interpreter; see Effort."""
+    """Yield the interpreter to the event loop; see `Effort`."""
     time.sleep(_BREATH)

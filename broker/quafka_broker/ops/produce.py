@@ -16,7 +16,8 @@ from quafka_broker.admission.checks import Admitted
 from quafka_broker.admission.queue import SHORT_BYTES, SHORT_RECORDS, Verdict, claimed_records
 from quafka_broker.partitions.errors import InDoubtError, StorageError
 from quafka_broker.partitions.partition import Partition, PartitionId
-from quafka_broker.partitions.producers import NO_PRODUCER, Batch, SequenceError
+from quafka_broker.partitions.producer_state import Batch, SequenceError
+from quafka_broker.partitions.producers import NO_PRODUCER
 from quafka_broker.state import BrokerState
 from quafka_broker.topics.topic import Topic, unknown_topic
 from quafka_broker.wal.commit_group import WriteTimes

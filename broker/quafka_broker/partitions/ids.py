@@ -1,8 +1,8 @@
-"""A set of global message ids: Roaring bitmaps, one for each 2^32 ids that have a member.
+"""A set of global message ids: Roaring bitmaps, one for each window of 2^32 ids with a member.
 
-There is nearly always one of them. CRoaring has bitmaps of 64 bits, too; those take almost twice
-the memory where the ids of many partitions are mixed, as they are here. What is saved is the same,
-byte for byte: CRoaring's portable format of 64 bits.
+A set nearly always has one window. CRoaring's own 64-bit bitmaps take almost twice the memory where
+the ids of many partitions are interleaved, as they are here. The serialized form is the same, byte
+for byte: CRoaring's portable 64-bit format.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ class GlobalIds:
         return sum(len(ids) for _, ids in self._windows)
 
     def __getitem__(self, n: int) -> int:
-        """The nth id, from 0 on; from the end where it is negative.
+        """The nth id, counted from 0, or from the end if n is negative.
 
         Raises:
-            IndexError: there are not so many.
+            IndexError: the set has fewer ids.
         """
         windows = self._windows
         if len(windows) == 1:
@@ -42,10 +42,10 @@ class GlobalIds:
             if n < len(ids):
                 return (high << 32) + ids[n]
             n -= len(ids)
-        raise IndexError("there are not so many ids")
+        raise IndexError("the set has fewer ids")
 
     def rank(self, global_id: int) -> int:
-        """How many ids are not above this one."""
+        """The number of ids at or below this one."""
         above, low = divmod(global_id, _WINDOW)
         count = 0
         for high, ids in self._windows:
@@ -56,7 +56,7 @@ class GlobalIds:
         return count
 
     def next_from(self, global_id: int) -> int | None:
-        """The first id that is not below this one; None where there is none."""
+        """The first id at or above this one; None if the set has none."""
         above, low = divmod(global_id, _WINDOW)
         for high, ids in self._windows:
             if high > above:
@@ -66,7 +66,7 @@ class GlobalIds:
         return None
 
     def count_between(self, first: int, end: int) -> int:
-        """How many ids are in [first, end). Costs what lies between, not what lies before."""
+        """The number of ids in [first, end). The cost grows with the range, not with the set."""
         count = 0
         for high, ids in self._windows:
             base = high << 32
@@ -84,7 +84,7 @@ class GlobalIds:
             first += count
 
     def copy_from(self, global_id: int) -> GlobalIds:
-        """Another set, of those that are not below an id."""
+        """A new set with the ids at or above this one."""
         above, low = divmod(global_id, _WINDOW)
         copied = GlobalIds()
         for high, ids in self._windows:
@@ -97,7 +97,7 @@ class GlobalIds:
         return copied
 
     def _window(self, high: int) -> BitMap:
-        for at in reversed(range(len(self._windows))):  # most often the last one is meant
+        for at in reversed(range(len(self._windows))):  # it is nearly always the last one
             if self._windows[at][0] == high:
                 return self._windows[at][1]
             if self._windows[at][0] < high:
@@ -107,7 +107,7 @@ class GlobalIds:
         return self._windows[0][1]
 
     def serialize(self) -> bytes:
-        """For a checkpoint."""
+        """The portable form, for a checkpoint."""
         parts = [_COUNT.pack(len(self._windows))]
         for high, ids in self._windows:
             parts += [_HIGH.pack(high), ids.serialize()]
@@ -115,10 +115,10 @@ class GlobalIds:
 
     @classmethod
     def deserialize(cls, data: bytes) -> GlobalIds:
-        """Read what `serialize` wrote.
+        """Read the portable form.
 
         Raises:
-            ValueError: it did not.
+            ValueError: the bytes are not a set of ids.
         """
         read = cls()
         try:

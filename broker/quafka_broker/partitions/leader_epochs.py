@@ -1,9 +1,9 @@
-"""Leader epochs (KIP-320): whether client and broker speak of the same log. Pure.
+"""Leader epochs (KIP-320): whether client and broker have seen the same log. Pure.
 
-An epoch is a stretch of the log: a broker begins one at each start that may have lost records
-which were acknowledged (`wal/epoch_file.py`). Global ids ascend in the order of the log, so one
-short list says for all virtual topics at which id each epoch begins; at which offset it begins in
-one of them is a rank among its ids. A virtual topic has nothing of its own to remember.
+A broker begins an epoch at each start that may have lost acknowledged records
+(`wal/epoch_file.py`). Global ids ascend in the order of the log, so one short list gives the first
+id of each epoch for all partitions. The offset at which an epoch begins in a partition is a rank
+among the partition's ids, so partitions keep no epochs of their own.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ UNDEFINED = EpochEnd(-1, -1)
 
 
 class LeaderEpochs:
-    """The epochs of one log. The last one is current: what is appended next belongs to it."""
+    """The epochs of one log. The last one is current: the next append belongs to it."""
 
     def __init__(self) -> None:
-        # Both ascend, and are never empty. An epoch in which nothing was appended is not kept
-        # once a later one has begun.
+        # Both ascend, and are never empty. An epoch without records is dropped when a later one
+        # begins.
         self._epochs = [0]
         self._firsts = [0]
 
     @property
     def current(self) -> int:
-        """The leader epoch of every virtual topic."""
+        """The leader epoch of every partition."""
         return self._epochs[-1]
 
     def begin_epoch(self, epoch: int, first_id: int) -> None:
-        """A new epoch begins at a global id. One that is not above the current changes nothing."""
+        """Begin an epoch at a global id. An epoch at or below the current one changes nothing."""
         if epoch <= self.current:
             return
         while self._firsts and self._firsts[-1] >= first_id:
@@ -53,19 +53,19 @@ class LeaderEpochs:
         self._firsts.append(first_id)
 
     def drop_below(self, first_id: int) -> None:
-        """No record has an id below this one any more."""
+        """Drop the epochs of which all records are gone: no id is below this one."""
         gone = max(0, bisect_right(self._firsts, first_id) - 1)
         del self._epochs[:gone], self._firsts[:gone]
 
     def dump(self) -> list[tuple[int, int]]:
-        """Every epoch and its first id, for a checkpoint."""
+        """All epochs with their first ids, for a checkpoint."""
         return list(zip(self._epochs, self._firsts, strict=True))
 
     def load(self, dumped: Iterable[tuple[int, int]]) -> None:
-        """What `dump` gave.
+        """Load the result of `dump`.
 
         Raises:
-            ValueError: it did not.
+            ValueError: the epochs are not in order, or missing.
         """
         epochs: list[int] = []
         firsts: list[int] = []
@@ -79,8 +79,10 @@ class LeaderEpochs:
         self._epochs, self._firsts = epochs, firsts
 
     def skipped_before(self, by: int) -> int:
-        """Records below this id were appended before epochs were last skipped, by so many or more:
-        the log that they are of may have gone on elsewhere. 0: none were."""
+        """The first id after the last jump of epochs by at least this number; 0 without a jump.
+
+        The log of the records before a jump may have continued elsewhere.
+        """
         for at in range(len(self._epochs) - 1, 0, -1):
             if self._epochs[at] - self._epochs[at - 1] >= by:
                 return self._firsts[at]
@@ -91,7 +93,7 @@ class LeaderEpochs:
         return self._epochs[max(0, bisect_right(self._firsts, global_id) - 1)]
 
     def epoch_at(self, partition: Partition, offset: int) -> int:
-        """The epoch of a virtual topic's record; at the high watermark, that of the next one.
+        """The epoch of a partition's record; at the high watermark, that of the next record.
 
         Raises:
             OffsetGoneError: the offset is below the log start.
@@ -101,7 +103,7 @@ class LeaderEpochs:
         return self.epoch_of(partition.global_id_at(offset))
 
     def check(self, current: int) -> ErrorCode:
-        """What a client is told that takes `current` for the leader epoch; -1: it does not say."""
+        """The answer to a client whose leader epoch is `current`; -1: the client gives none."""
         if current in (_UNKNOWN, self.current):
             return ErrorCode.NONE
         if current < self.current:
@@ -109,10 +111,10 @@ class LeaderEpochs:
         return ErrorCode.UNKNOWN_LEADER_EPOCH
 
     def end_of(self, partition: Partition, epoch: int) -> EpochEnd:
-        """The greatest epoch of a virtual topic at or below this one, and where it ends.
+        """The greatest epoch of a partition's records at or below this one, and where it ends.
 
-        Where all of them are below the log start, the answer is the epoch asked for and the log
-        start, as Kafka's is. UNDEFINED for an epoch that has not begun.
+        If all their records are below the log start, the answer is the requested epoch and the
+        log start, as in Kafka. An epoch that has not begun gives UNDEFINED.
         """
         if not 0 <= epoch <= self.current:
             return UNDEFINED

@@ -1,8 +1,8 @@
-"""Virtual topics: which global message ids belong to a partition, and at which offset each is.
+"""A partition of a virtual topic: the global ids of its records, and their offsets.
 
-A partition has no file of its own. It is the set of global ids of its records, a Roaring bitmap;
-a record's virtual offset is the log start base plus its rank in the set. Ids are handed out in
-append order, so ranks follow the order of the log.
+A partition has no file of its own. It is the set of the global ids of its records, a Roaring
+bitmap. A record's virtual offset is the log start base plus the rank of its id in the set. Ids are
+assigned in append order, so ranks follow the order of the log.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from quafka_proto.log_format import IndexRow
 def topic_hash(org_id: int, topic: str) -> bytes:
     """Blake3 of the org id (8 bytes, big-endian) and the topic's name in UTF-8, cut to 128 bits.
 
-    The org's id in front salts it: equal names of two orgs have unrelated hashes (seed 1).
+    The leading org id is a salt: equal names of two orgs have unrelated hashes.
     """
     return blake3(org_id.to_bytes(8, "big") + topic.encode()).digest()[:16]
 
@@ -31,7 +31,7 @@ def topic_hash(org_id: int, topic: str) -> bytes:
 class PartitionId(NamedTuple):
     """Names one partition of one incarnation of a topic.
 
-    `generation` tells a topic from an earlier, deleted one of the same name.
+    `generation` distinguishes a topic from deleted topics of the same name.
     """
 
     org_id: int
@@ -45,8 +45,13 @@ class PartitionId(NamedTuple):
         return f"{self.org_id}-{int.from_bytes(self.topic_hash, 'big')}-{self.partition}"
 
 
+def partition_of(row: IndexRow) -> PartitionId:
+    """The partition that an entry belongs to."""
+    return PartitionId(row.org_id, row.topic_hash, row.partition, row.generation)
+
+
 class PartitionState(NamedTuple):
-    """A virtual topic as it is kept in a checkpoint: `ids` is CRoaring's portable format."""
+    """A partition as a checkpoint keeps it. `ids`: see `GlobalIds.serialize`."""
 
     log_start: int
     high_watermark: int
@@ -57,17 +62,17 @@ class PartitionState(NamedTuple):
 class Partition:
     """One partition's durable records.
 
-    Invariant: `high_watermark == log_start + number of ids`. It moves only when records are
-    durable (or, with a laxer `wal.fsync`, written). One thread changes it; others may read
-    `log_start` and `global_id_at` meanwhile.
+    Invariant: `high_watermark == log_start + number of ids`. The high watermark moves only when
+    records are durable (or, with a laxer `wal.fsync`, written). One thread changes a partition;
+    other threads may read `log_start` and `global_id_at` meanwhile.
     """
 
     __slots__ = ("_start", "batches", "high_watermark", "id")
 
     def __init__(self, id: PartitionId, log_start: int = 0) -> None:  # noqa: A002
         self.id = id
-        # The base and the ids that count from it, replaced together: a reader in another thread
-        # sees both from before a change, or both from after it.
+        # The base, and the ids that count from it, are replaced together: a reader in another
+        # thread sees both from before a change, or both from after it.
         self._start = (log_start, GlobalIds())
         self.high_watermark = log_start
         self.batches = SparseIndex()
@@ -78,18 +83,18 @@ class Partition:
         return self._start[0]
 
     def add(self, row: IndexRow) -> None:
-        """Append a batch: its ids are dense from `row.global_id` on, and above all others."""
+        """Append a batch, whose ids are dense from `row.global_id` on and above all others."""
         self._start[1].add_range(row.global_id, row.global_id + row.record_count)
         self.batches.add(self.high_watermark, row.record_count, row.max_timestamp, row.length)
         self.high_watermark += row.record_count
 
     def add_lost(self, first_id: int, count: int) -> None:
-        """Records that cannot be read any more were here: they keep their offsets."""
+        """Append records that are lost to damage: they keep their ids and offsets."""
         self._start[1].add_range(first_id, first_id + count)
         self.high_watermark += count
 
     def add_lost_before(self, ids: Iterable[tuple[int, int]]) -> None:
-        """The same, in front of all others: ranges [first, end) of ids below them."""
+        """Add lost records before all others, by ranges [first, end) of ids below theirs."""
         base, others = self._start
         every = others.copy_from(0)
         for first, end in ids:
@@ -98,10 +103,10 @@ class Partition:
         self._start = (base, every)
 
     def advance_log_start(self, offset: int) -> None:
-        """Records below `offset` are not served any more; no other record's offset changes.
+        """Drop the records below `offset`; no other record's offset changes.
 
-        An offset at or below the log start changes nothing. One above the high watermark moves
-        that, too: the records between were here, and are gone.
+        An offset at or below the log start changes nothing. An offset above the high watermark
+        moves that, too: the records between existed, and are gone.
         """
         base, ids = self._start
         if offset <= base:
@@ -117,8 +122,8 @@ class Partition:
         """The id of the record at a virtual offset.
 
         Raises:
-            OffsetGoneError: it is below the log start.
-            IndexError: it is not below the high watermark.
+            OffsetGoneError: the offset is below the log start.
+            IndexError: the offset is not below the high watermark.
         """
         base, ids = self._start
         if offset < base:
@@ -126,49 +131,49 @@ class Partition:
         return ids[offset - base]
 
     def offsets_between(self, first_id: int, end_id: int) -> tuple[int, int]:
-        """The offsets [first, end) of its records with ids in [first_id, end_id)."""
+        """The offsets [first, end) of the records with ids in [first_id, end_id)."""
         base, ids = self._start
         below = ids.rank(first_id - 1) if first_id else 0
         return base + below, base + (ids.rank(end_id - 1) if end_id else 0)
 
     def first_offset_from(self, global_id: int) -> int:
-        """The offset of its first record with at least this id; the high watermark if none has."""
+        """The offset of the first record with at least this id, or the high watermark."""
         base, ids = self._start
         return base + (ids.rank(global_id - 1) if global_id else 0)
 
     @property
     def ids(self) -> GlobalIds:
-        """The ids of its records. Appending changes the set; moving the log start replaces it."""
+        """The ids of the records. Appending changes the set; moving the log start replaces it."""
         return self._start[1]
 
     @property
     def first_id(self) -> int | None:
-        """The id of its first record; None where there is none."""
+        """The id of the first record; None in an empty partition."""
         ids = self._start[1]
         return ids[0] if ids else None
 
     @property
     def next_id(self) -> int:
-        """The id behind that of its last record; 0 where there is none."""
+        """The id after that of the last record; 0 in an empty partition."""
         ids = self._start[1]
         return ids[-1] + 1 if ids else 0
 
     def dump(self) -> PartitionState:
-        """All that it knows, for a checkpoint."""
+        """The whole state, for a checkpoint."""
         base, ids = self._start
         return PartitionState(base, self.high_watermark, ids.serialize(), self.batches.dump())
 
     @classmethod
     def load(cls, id: PartitionId, state: PartitionState) -> Partition:  # noqa: A002
-        """What `dump` gave.
+        """Load the result of `dump`.
 
         Raises:
-            ValueError: it did not.
+            ValueError: the state is inconsistent.
         """
         partition = cls(id, state.log_start)
         partition._start = (state.log_start, GlobalIds.deserialize(state.ids))
         partition.high_watermark = state.high_watermark
         partition.batches = SparseIndex.load(state.batches)
         if partition.high_watermark != state.log_start + len(partition._start[1]):
-            raise ValueError(f"virtual topic {id.key} has other ids than its watermarks say")
+            raise ValueError(f"the ids of virtual topic {id.key} do not match its watermarks")
         return partition

@@ -1,125 +1,68 @@
 """Idempotent producers: a batch sent twice is stored once (KIP-98, KIP-360).
 
-Per partition and producer id the last five batches are remembered, those still on their way to
-the log included. What is remembered is made from the log's index rows and kept in its checkpoint,
-so it survives restarts, and retention, which removes the rows. Pure: no I/O; callers bring the
-time.
+The last five batches of each producer id are remembered in each partition, including batches that
+are still pending. This state is made from the log's index rows and kept in checkpoints, so it
+survives restarts, and retention, which removes the rows. Pure: no I/O; callers pass the time.
 
 | the producer | its batch | answer |
 | --- | --- | --- |
-| known | repeats one of the last five | the offset of the first copy, or that it is in doubt |
+| known | repeats one of the last five | the offset of the first copy, or "in doubt" |
 | known | is not the next | OUT_OF_ORDER_SEQUENCE_NUMBER |
-| known from before a restore | is later than the next | it is stored: those between are lost |
+| known from before a restore | is later than the next | stored: the batches between are lost |
 | known | has an older epoch | INVALID_PRODUCER_EPOCH |
 | known | has a newer epoch, and a sequence above 0 | OUT_OF_ORDER_SEQUENCE_NUMBER |
 | never known | has a sequence above 0 | OUT_OF_ORDER_SEQUENCE_NUMBER: an earlier one is missing |
-| from before a restore, not known | has any sequence | it is stored |
-| perhaps known once | has a sequence above 0 | UNKNOWN_PRODUCER_ID: it begins a new epoch |
-| perhaps evicted | has any sequence, also 0 | UNKNOWN_PRODUCER_ID: it begins a new epoch |
-| any | is none of these | it is stored |
+| from before a restore, not known | has any sequence | stored |
+| possibly known before | has a sequence above 0 | UNKNOWN_PRODUCER_ID: it begins a new epoch |
+| possibly evicted | has any sequence, also 0 | UNKNOWN_PRODUCER_ID: it begins a new epoch |
+| any | is none of these | stored |
 
-An org's producers are bounded. Beyond the bound, those go that have been silent for longest:
-expired ones first, then others, which are *evicted*. What an evicted producer sends again must not
-be stored twice. Which were evicted is not remembered, only below which id they all are: of a
-producer below it, the first batch in a partition is refused, and with it all its batches up to that
-epoch. Its next epoch, with which Java and librdkafka answer UNKNOWN_PRODUCER_ID at once, is stored;
-librdkafka ends with a fatal error instead if what it sent may have been stored. So the bound costs
-an honest producer a round trip, and never a record twice.
+The number of producers of an org is bounded. Above the bound, the producers that have been silent
+for longest are dropped: expired ones first, then others, which are *evicted*. A batch that an
+evicted producer repeats must not be stored twice. Only an upper bound of the evicted ids is
+remembered. The first batch of a producer below it is refused in each partition, and so are all its
+batches up to that epoch. The batches of its next epoch are stored. Java and librdkafka begin a new
+epoch at once on UNKNOWN_PRODUCER_ID; librdkafka raises a fatal error instead if a batch in flight
+may have been stored. So eviction costs an honest producer a round trip, and never duplicates a
+record.
 
-What a producer wrote between a snapshot and its restore is lost, so nothing of it can be stored
-twice. librdkafka would end with a fatal error if what comes next were refused.
+Batches written between a snapshot and its restore are lost, so none of them can be stored twice.
+If the next batch were refused, librdkafka would raise a fatal error.
 
-Kafka stores any sequence of a producer that it does not know; then, if the first batch fails, the
-second overtakes it. Here that is so only for one that is known to have been forgotten, and for
-topics that have been created again; and what fails must come again before what follows it.
+Kafka stores any sequence of a producer that it does not know; if the first batch then fails, the
+second overtakes it. Quafka does so only for producers that it knows it has dropped, and for topics
+that have been created again. A failed batch must be repeated before its successors.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass, field
 from time import time_ns
-from typing import NamedTuple
 
 from quafka_broker.partitions.errors import InDoubtError
-from quafka_broker.partitions.partition import PartitionId
+from quafka_broker.partitions.partition import PartitionId, partition_of
+from quafka_broker.partitions.producer_state import (
+    Batch,
+    OrgProducers,
+    Pending,
+    Producer,
+    ProducerKey,
+    ProducerState,
+    SequenceError,
+)
 from quafka_proto.errors import ErrorCode
 from quafka_proto.log_format import IndexRow
 from quafka_proto.records import BatchHeader
 
-_REMEMBERED = 5  # the most that a producer may have in flight (Kafka's limit)
+_REMEMBERED = 5  # Kafka's limit for batches in flight
 _SEQUENCES = 1 << 31
 NO_PRODUCER = -1
 _NO_LIMIT = 1 << 63
 
-Pending = asyncio.Future[list[int]]
-
-
-@dataclass(slots=True, eq=False)
-class Batch:
-    """A remembered batch: its sequence numbers, its greatest timestamp and, once it is in the
-    log, its first offset."""
-
-    first: int
-    last: int
-    timestamp: int
-    offset: int | None = None
-    pending: Pending | None = None
-
-
-@dataclass(slots=True)
-class _Producer:
-    epoch: int
-    used_ms: int
-    batches: list[Batch] = field(default_factory=list[Batch])
-    before: _Producer | None = None
-    """What was known of an older epoch; it counts again if nothing of this one is stored."""
-
-
-class ProducerState(NamedTuple):
-    """What is remembered of a producer in one partition, as it is kept in a checkpoint.
-
-    `batches`: first and last sequence, greatest timestamp, and offset of each; oldest first.
-    """
-
-    producer_id: int
-    epoch: int
-    used_ms: int
-    batches: tuple[tuple[int, int, int, int], ...]
-
-
-class SequenceError(Exception):
-    """The batch must not be stored; `code` is what Kafka answers."""
-
-    def __init__(self, code: ErrorCode, message: str) -> None:
-        super().__init__(message)
-        self.code = code
-
 
 def _now_ms() -> int:
     return time_ns() // 1_000_000
-
-
-_Key = tuple[PartitionId, int]
-
-
-@dataclass(slots=True)
-class _Org:
-    """The producers of an org.
-
-    Attributes:
-        known: by last use.
-        lapsed: those without a stored batch to go by, and the sequence that must come next; None:
-            any may, for the producer has expired.
-        refused: those that may have been evicted and were told so, and in which epoch.
-        evicted_below: all that were evicted have ids below.
-    """
-
-    known: dict[_Key, _Producer] = field(default_factory=dict[_Key, _Producer])
-    lapsed: dict[_Key, int | None] = field(default_factory=dict[_Key, "int | None"])
-    refused: dict[_Key, int] = field(default_factory=dict[_Key, int])
-    evicted_below: int = 0
 
 
 class Producers:
@@ -131,44 +74,45 @@ class Producers:
         now_ms: Callable[[], int] = _now_ms,
         expiration_ms: int = 86_400_000,
     ) -> None:
-        """`limit`: of an org; one producer that writes to two partitions counts twice."""
-        self._orgs: dict[int, _Org] = {}
+        """`limit`: per org; a producer that writes to two partitions counts twice."""
+        self._orgs: dict[int, OrgProducers] = {}
         self._ids: dict[PartitionId, set[int]] = {}
         self._limit = limit
         self._now_ms = now_ms
         self._expiration_ms = expiration_ms
-        self._evicted_below = 0  # in an org that nothing is known of
+        self._evicted_below = 0  # for orgs without an entry
         self.evictions_unknown = False
-        """The checkpoint that had them was lost: any producer may have been evicted."""
+        """The checkpoint with the bound was lost: any producer may have been evicted."""
         self.forgotten_below = 0
-        """Any producer with an id below may have been known once."""
+        """Any producer with an id below may have been known before."""
         self.restored_below = 0
-        """Any producer with an id below may have written what a restore has not brought back."""
+        """Any producer with an id below may have written batches that a restore lacks."""
         self.may_lack: Callable[[PartitionId, int], bool] = lambda _partition, _offset: False
-        """Whether what followed the record at an offset may be lost with the disk it was on."""
+        """Whether the records after an offset may have been lost with their disk."""
         self.ours_below = _NO_LIMIT
-        """So may any with an id from here on: another broker gave it, and nobody knows when."""
+        """Any producer with an id from here on may have been known, too: another broker
+        assigned the id at an unknown time."""
 
     def __len__(self) -> int:
-        """How many are remembered; one that writes to two partitions counts twice."""
+        """The number of remembered producers; one in two partitions counts twice."""
         return sum(len(org.known) for org in self._orgs.values())
 
-    def _org(self, partition: PartitionId) -> _Org:
+    def _org(self, partition: PartitionId) -> OrgProducers:
         org = self._orgs.get(partition.org_id)
         if org is None:
-            org = self._orgs[partition.org_id] = _Org(evicted_below=self._evicted_below)
+            org = self._orgs[partition.org_id] = OrgProducers(evicted_below=self._evicted_below)
         return org
 
-    def _find(self, key: _Key) -> _Producer | None:
+    def _find(self, key: ProducerKey) -> Producer | None:
         return self._org(key[0]).known.get(key)
 
     # --- checks -----------------------------------------------------------------------------
 
     def duplicate_of(self, partition: PartitionId, header: BatchHeader) -> Batch | None:
-        """The remembered batch that this one repeats; None for one that comes next.
+        """The remembered batch that this one repeats; None for the next batch.
 
         Raises:
-            SequenceError: it must not be stored; see above.
+            SequenceError: the batch must not be stored; see the table above.
         """
         key = (partition, header.producer_id)
         self._settle_done(key)
@@ -209,7 +153,7 @@ class Producers:
             del org.refused[next(iter(org.refused))]
         raise SequenceError(
             ErrorCode.UNKNOWN_PRODUCER_ID,
-            "the producer may have been forgotten, for max.producers.per.org was reached",
+            "the producer may have been dropped, because max.producers.per.org was reached",
         )
 
     def _check_first(self, partition: PartitionId, header: BatchHeader) -> None:
@@ -227,13 +171,13 @@ class Producers:
                 f"sequence {sequence} came where {expected}, which failed, is next",
             )
         if partition.generation:
-            return  # it may have begun with the topic that had this name before
+            return  # it may have begun with the deleted topic of this name
         if header.producer_id < self.restored_below:
             return
         if not self.forgotten_below <= header.producer_id < self.ours_below:
             raise SequenceError(
                 ErrorCode.UNKNOWN_PRODUCER_ID,
-                f"nothing is known any more of what came before sequence {sequence}",
+                f"the batches before sequence {sequence} are not known any more",
             )
         raise SequenceError(
             ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
@@ -241,7 +185,7 @@ class Producers:
         )
 
     def _next_or_repeated(
-        self, partition: PartitionId, producer: _Producer, header: BatchHeader
+        self, partition: PartitionId, producer: Producer, header: BatchHeader
     ) -> Batch | None:
         last = _last_sequence(header.base_sequence, header.record_count)
         for batch in producer.batches:
@@ -262,49 +206,49 @@ class Producers:
     # --- batches ----------------------------------------------------------------------------
 
     def begin_append(self, partition: PartitionId, header: BatchHeader, pending: Pending) -> None:
-        """A batch is on its way to the log; `pending` tells where it went, or that it did not."""
+        """Remember a batch that is being appended; `pending` gives its offset or its failure."""
         last = _last_sequence(header.base_sequence, header.record_count)
         batch = Batch(header.base_sequence, last, header.max_timestamp, pending=pending)
         self._remember(partition, header.producer_id, header.producer_epoch, batch)
         key = partition, header.producer_id
-        # Not left to whoever waits for the answer: that caller may be gone by then.
+        # Not left to the caller that awaits the answer: it may be gone by then.
         pending.add_done_callback(lambda done: self._settle(key, batch, done))
 
     def restore_row(self, row: IndexRow) -> None:
-        """Remember what the log holds."""
+        """Remember a batch by its index row."""
         if row.producer_id == NO_PRODUCER:
             return
-        partition = PartitionId(row.org_id, row.topic_hash, row.partition, row.generation)
+        partition = partition_of(row)
         last = _last_sequence(row.base_sequence, row.record_count)
         batch = Batch(row.base_sequence, last, row.max_timestamp, row.base_offset)
         self._remember(partition, row.producer_id, row.producer_epoch, batch)
 
-    def _settle_done(self, key: _Key) -> None:
-        """Callbacks that have not run yet: what was refused must not count, the rest must."""
+    def _settle_done(self, key: ProducerKey) -> None:
+        """Apply finished appends whose callbacks have not run yet."""
         producer = self._find(key)
         for batch in list(producer.batches) if producer is not None else ():
             if batch.pending is not None and batch.pending.done():
                 self._settle(key, batch, batch.pending)
 
-    def _settle(self, key: _Key, batch: Batch, done: asyncio.Future[list[int]]) -> None:
+    def _settle(self, key: ProducerKey, batch: Batch, done: asyncio.Future[list[int]]) -> None:
         owner = self._find(key)
         while owner is not None and batch not in owner.batches:
             owner = owner.before
         error = None if done.cancelled() else done.exception()
         if isinstance(error, InDoubtError):
-            return  # it may be in the log: no other batch must take its place
+            return  # it may be in the log, so no other batch may take its place
         if error is None and not done.cancelled():
             batch.offset, batch.pending = done.result()[0], None
             if owner is not None:
                 owner.before = None
             return
-        # It did not get into the log; nor did those behind it, which the log refuses with it.
+        # The batch is not in the log; nor are its successors, which the log refuses with it.
         if owner is None:
             return
         while owner.batches and owner.batches.pop() is not batch:
             pass
         org = self._org(key[0])
-        known: _Producer | None = org.known[key]
+        known: Producer | None = org.known[key]
         while known is not None and not known.batches:
             known = known.before
         if known is None:
@@ -318,15 +262,15 @@ class Producers:
         now = self._now_ms()
         producer = self._org(partition).known.pop(key, None)
         if producer is None or producer.epoch != epoch:
-            producer = _Producer(epoch, now, before=producer if batch.pending else None)
+            producer = Producer(epoch, now, before=producer if batch.pending else None)
         producer.used_ms = now
         producer.batches.append(batch)
-        # Those on their way may yet be refused, or not be in a checkpoint: they push none out.
+        # Pending batches may still be refused, or be missing from a checkpoint: they evict none.
         stored = sum(known.pending is None for known in producer.batches)
         del producer.batches[: max(0, stored - _REMEMBERED)]
         self._put(key, producer)
 
-    def _put(self, key: _Key, producer: _Producer) -> None:
+    def _put(self, key: ProducerKey, producer: Producer) -> None:
         org = self._org(key[0])
         org.lapsed.pop(key, None)
         org.refused.pop(key, None)
@@ -335,10 +279,13 @@ class Producers:
         while len(org.known) > self._limit:
             self._make_room(org)
 
-    # --- forgetting -------------------------------------------------------------------------
+    # --- dropping ---------------------------------------------------------------------------
 
     def expire(self, used_before_ms: int) -> int:
-        """Forget producers not used since then (Kafka's `producer.id.expiration.ms`); how many."""
+        """Drop producers not used since then, and count them.
+
+        The setting is Kafka's `producer.id.expiration.ms`.
+        """
         count = 0
         for org in self._orgs.values():
             while org.known:
@@ -351,19 +298,19 @@ class Producers:
         return count
 
     def drop_partitions(self, partitions: Iterable[PartitionId]) -> None:
-        """Partitions have been deleted."""
+        """Drop the producers of deleted partitions."""
         for partition in partitions:
             for producer_id in self._ids.pop(partition, ()):
                 del self._org(partition).known[partition, producer_id]
 
     def keep_partitions(self, live: Collection[PartitionId]) -> None:
-        """Forget the producers of every partition but these. Called once all are loaded."""
+        """Drop the producers of all other partitions. Called once, when all are loaded."""
         self.drop_partitions([partition for partition in self._ids if partition not in live])
         for org in self._orgs.values():
             org.known = dict(sorted(org.known.items(), key=lambda item: item[1].used_ms))
 
     def begin_ids(self, ids: range) -> None:
-        """These are handed out from now on, by this broker; nobody has one of them yet."""
+        """This broker assigns these ids from now on; none of them is in use yet."""
         # Producers from before this start may have lost batches to retention.
         self.forgotten_below, self.ours_below = ids.start, ids.stop
         if self.evictions_unknown:
@@ -371,8 +318,8 @@ class Producers:
             for org in self._orgs.values():
                 org.evicted_below = max(org.evicted_below, ids.start)
 
-    def _make_room(self, org: _Org) -> None:
-        """Forget the producer that has been silent for longest."""
+    def _make_room(self, org: OrgProducers) -> None:
+        """Drop the producer that has been silent for longest."""
         key, oldest = next(iter(org.known.items()))
         self._drop(key)
         if oldest.used_ms < self._now_ms() - self._expiration_ms:
@@ -380,7 +327,7 @@ class Producers:
         else:
             org.evicted_below = max(org.evicted_below, key[1] + 1)
 
-    def _lapse(self, key: _Key, expected: int | None) -> None:
+    def _lapse(self, key: ProducerKey, expected: int | None) -> None:
         lapsed = self._org(key[0]).lapsed
         lapsed[key] = expected
         if len(lapsed) > self._limit:
@@ -389,7 +336,7 @@ class Producers:
                 self.forgotten_below = max(self.forgotten_below, key[1] + 1)
             del lapsed[key]
 
-    def _drop(self, key: _Key) -> None:
+    def _drop(self, key: ProducerKey) -> None:
         partition, producer_id = key
         del self._org(partition).known[key]
         ids = self._ids[partition]
@@ -400,7 +347,7 @@ class Producers:
     # --- checkpoint -------------------------------------------------------------------------
 
     def dump(self, partition: PartitionId) -> list[ProducerState]:
-        """What is remembered of a partition's producers and is in the log, for a checkpoint."""
+        """The state of a partition's producers for a checkpoint; stored batches only."""
         states: list[ProducerState] = []
         for producer_id in list(self._ids.get(partition, ())):
             self._settle_done((partition, producer_id))
@@ -420,29 +367,29 @@ class Producers:
         return states
 
     def load(self, partition: PartitionId, states: Iterable[ProducerState]) -> None:
-        """Remember what `dump` gave."""
+        """Load the result of `dump`."""
         for producer_id, epoch, used_ms, batches in states:
             remembered = [Batch(*batch) for batch in batches]
-            self._put((partition, producer_id), _Producer(epoch, used_ms, remembered))
+            self._put((partition, producer_id), Producer(epoch, used_ms, remembered))
 
     def dump_evicted(self) -> list[tuple[int, int]]:
-        """Orgs in which producers were evicted, and below which id all of them are; org 0 stands
-        for those that nothing is known of."""
+        """Orgs with evicted producers, and the bound of their ids; org 0 stands for orgs without
+        an entry."""
         below = {0: self._evicted_below}
         below.update((number, org.evicted_below) for number, org in self._orgs.items())
         return [(number, id_) for number, id_ in below.items() if id_]
 
     def load_evicted(self, evicted: Iterable[tuple[int, int]]) -> None:
-        """Remember what `dump_evicted` gave."""
+        """Load the result of `dump_evicted`."""
         for number, below in evicted:
             if number == 0:
                 self._evicted_below = max(self._evicted_below, below)
                 continue
-            org = self._orgs.setdefault(number, _Org())
+            org = self._orgs.setdefault(number, OrgProducers())
             org.evicted_below = max(org.evicted_below, below)
 
     def load_unknown(self, partition: PartitionId, states: Iterable[ProducerState]) -> None:
-        """The same, of producers that the log's index does not tell of."""
+        """Load those producers of a `dump` that the log's index does not have."""
         known = self._ids.get(partition, set())
         self.load(partition, [state for state in states if state.producer_id not in known])
 

@@ -1,11 +1,11 @@
-"""What is kept in memory of a partition's batches: one sample for every 64 of them.
+"""The in-memory index of a partition's batches: one sample for every 64 batches.
 
-A block is 64 neighbouring batches of one virtual topic. Its sample says where it begins, the
-greatest timestamp in it, the greatest up to its end, and how many bytes came before it: enough to
-find a time or a size within one block, whose index rows are then read. 32 bytes a block.
+A block is 64 successive batches of one partition. Its sample holds its first offset, its greatest
+timestamp, the greatest timestamp up to its end, and the bytes before it. That is enough to narrow a
+search by time or size to one block, whose index rows are then read. A block takes 32 bytes.
 
-Timestamps need not ascend: the running maximum does, so the first block that reaches a time is
-found by bisection, and the first batch of it that does is the first of the partition.
+Timestamps need not ascend, but their running maximum does. So bisection finds the first block that
+reaches a time, and the first batch in it that reaches the time is the partition's first.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from typing import NamedTuple
 
 BATCHES_PER_BLOCK = 64
 
-_HEAD = struct.Struct(">IIQQ")  # blocks, batches in the last one, bytes ever, end offset
+_HEAD = struct.Struct(">IIQQ")  # blocks, batches in the last one, bytes ever added, end offset
 
 
 class Block(NamedTuple):
     """Batches that hold the offsets in [start, end), and the greatest timestamp in them.
 
-    Of the first block of a partition some batches may be gone already; it says nothing of that.
+    Some batches of a partition's first block may have been deleted; the block does not show it.
     """
 
     start: int
@@ -34,7 +34,7 @@ class Block(NamedTuple):
 
 
 class SparseIndex:
-    """The blocks of one virtual topic, in order of offsets. Pure."""
+    """The blocks of one partition, in order of offsets. Pure."""
 
     __slots__ = ("_before", "_bytes", "_in_last", "_maxima", "_running", "_starts", "end")
 
@@ -48,11 +48,11 @@ class SparseIndex:
         self.end = 0
 
     def __len__(self) -> int:
-        """How many blocks there are."""
+        """The number of blocks."""
         return len(self._starts)
 
     def add(self, offset: int, count: int, max_timestamp: int, length: int) -> None:
-        """A batch of `length` bytes was appended: `count` offsets from `offset` on."""
+        """Add an appended batch of `length` bytes with `count` offsets from `offset` on."""
         if not self._starts or self._in_last == BATCHES_PER_BLOCK:
             before = self._running[-1] if self._starts else max_timestamp
             self._starts.append(offset)
@@ -68,7 +68,7 @@ class SparseIndex:
         self.end = offset + count
 
     def drop_below(self, offset: int) -> None:
-        """Forget the blocks of which nothing is left when the log starts at `offset`."""
+        """Drop the blocks that end at or below the log start `offset`."""
         gone = len(self) if offset >= self.end else bisect_right(self._starts, offset) - 1
         if gone <= 0:
             return
@@ -78,18 +78,18 @@ class SparseIndex:
         for number, maximum in enumerate(self._maxima):
             greatest = maximum if greatest is None else max(greatest, maximum)
             if self._running[number] == greatest:
-                break  # from here on, what is gone was not the greatest
+                break  # from here on, the maximum is not that of a dropped block
             self._running[number] = greatest
 
     def blocks(self, first: int = 0) -> Iterator[Block]:
-        """The blocks from the one of that number on."""
+        """The blocks from number `first` on."""
         for number in range(first, len(self)):
             yield self._block(number)
 
     def first_reaching(self, timestamp: int, offset: int = 0) -> Block | None:
-        """The first block with a timestamp at or above this one, of those that end above `offset`.
+        """The first block that ends above `offset` and has a timestamp at or above this one.
 
-        O(log n), but for a search that begins behind a block that has reached it.
+        O(log n), unless a block before `offset` reaches the timestamp.
         """
         number = max(bisect_left(self._running, timestamp), self._number_of(offset))
         while number < len(self) and self._maxima[number] < timestamp:
@@ -97,9 +97,9 @@ class SparseIndex:
         return self._block(number) if number < len(self) else None
 
     def greatest(self, offset: int = 0) -> Block | None:
-        """The block with the greatest timestamp, the first of equal ones, of those that end above.
+        """The block that ends above `offset` and has the greatest timestamp; the first of equals.
 
-        O(log n) where those are all blocks.
+        O(log n) where all blocks end above `offset`.
         """
         first = self._number_of(offset)
         if first >= len(self):
@@ -110,7 +110,7 @@ class SparseIndex:
         return self._block(first + left.index(max(left)))
 
     def block_of(self, offset: int) -> Block | None:
-        """The block that holds an offset; the first one for an offset below all."""
+        """The block that holds an offset; the first block for an offset below all blocks."""
         number = self._number_of(offset)
         return self._block(number) if number < len(self) else None
 
@@ -120,12 +120,12 @@ class SparseIndex:
         return self._bytes - self._before[0] if self._before else 0
 
     def bytes_from(self, block: Block) -> int:
-        """Bytes of all batches from the first of a block on."""
+        """Bytes of all batches from the block's first batch on."""
         number = bisect_left(self._starts, block.start)
         return self._bytes - self._before[number]
 
     def _number_of(self, offset: int) -> int:
-        """Of the first block that ends above an offset."""
+        """The number of the first block that ends above an offset."""
         if offset >= self.end:
             return len(self)
         return max(0, bisect_right(self._starts, offset) - 1)
@@ -136,17 +136,17 @@ class SparseIndex:
         return Block(self._starts[number], end, self._maxima[number])
 
     def dump(self) -> bytes:
-        """Everything, for a checkpoint: a head, then 24 bytes a block, big-endian."""
+        """The whole index, for a checkpoint: a head, then 24 bytes a block, big-endian."""
         head = _HEAD.pack(len(self), self._in_last, self._bytes, self.end)
         samples = zip(self._starts, self._maxima, self._before, strict=True)
         return head + b"".join(struct.pack(">QqQ", *sample) for sample in samples)
 
     @classmethod
     def load(cls, data: bytes) -> SparseIndex:
-        """Read what `dump` wrote.
+        """Load the result of `dump`.
 
         Raises:
-            ValueError: it did not.
+            ValueError: the bytes are not a sparse index.
         """
         index = cls()
         try:

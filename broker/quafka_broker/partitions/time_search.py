@@ -1,8 +1,8 @@
-"""Which record a timestamp leads to: exact, whatever the order of timestamps and the compression.
+"""Finding records by timestamp: exact for any order of timestamps and any compression.
 
-The sparse index names a block of 64 batches, the index rows in it a batch, the batch a record. The
-header's max timestamp is the producer's word, as its CRC is; only the records of the one batch
-that it leads to are looked at, in a thread.
+The sparse index gives a block of 64 batches, the block's index rows give a batch, and the batch
+gives a record. The search trusts the max timestamp in the batch header, which the producer wrote
+under its CRC, and decodes only the records of the one batch that it leads to, in a thread.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class RecordReader(Protocol):
 
 
 class Stamp(NamedTuple):
-    """A record's place and time."""
+    """A record's offset and timestamp."""
 
     offset: int
     timestamp: int
@@ -54,7 +54,7 @@ async def first_from(source: RecordReader, partition: Partition, timestamp: int)
                 )
                 if found is not None:
                     return found
-        offset = block.end  # what reached it in this block has been removed
+        offset = block.end  # the batch that reached it has been deleted
     return None
 
 
@@ -67,7 +67,7 @@ async def latest(source: RecordReader, partition: Partition) -> Stamp | None:
     start = partition.batches.block_of(partition.log_start)
     if start is None:
         return None
-    # Of the first block, and of its first batch, a part may have been removed.
+    # A part of the first block, and of its first batch, may have been deleted.
     rest = partition.batches.greatest(start.end)
     rows = await _rows(source, partition, start)
     stamps: list[Stamp | None] = []
@@ -86,11 +86,11 @@ async def timestamp_of(
 ) -> int | None:
     """The timestamp of the record at a readable offset; None where it is lost to damage.
 
-    Unless it must be `exact`, it is the greatest of its batch, which takes the index alone.
+    Unless `exact`, it is the greatest timestamp of the batch, which needs only the index.
 
     Raises:
         StorageError, Malformed: the log cannot be read.
-        OffsetGoneError: the log start is above it.
+        OffsetGoneError: the log start is above the offset.
     """
     rows = await source.rows(partition, offset, offset + 1)
     if not rows:
@@ -107,12 +107,12 @@ async def timestamp_of(
 
 
 async def _rows(source: RecordReader, partition: Partition, block: Block) -> list[IndexRow]:
-    """The rows of what is left of a block."""
+    """The rows of a block's batches that have not been deleted."""
     while True:
         try:
             return await source.rows(partition, max(block.start, partition.log_start), block.end)
         except OffsetGoneError:
-            continue  # the log start moves while we read
+            continue  # the log start has moved during the read
 
 
 async def _in_batch(
@@ -121,7 +121,7 @@ async def _in_batch(
     row: IndexRow,
     choose: Callable[[Iterator[Stamp]], Stamp | None],
 ) -> Stamp | None:
-    """What is chosen of the batch's records that are left."""
+    """The choice among the batch's records that have not been deleted."""
     try:
         offset = max(row.base_offset, partition.log_start)
         batches = await source.read(partition, offset, 0, at_least_one=True)

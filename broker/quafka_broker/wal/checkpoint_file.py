@@ -1,26 +1,26 @@
-"""Checkpoints: what the log held up to some place, so that a start reads only what lies behind.
+"""Checkpoint files: the state of the log up to a position. A start reads only what follows it.
 
 File `checkpoint-<n>`: 12 bytes, b"QUAFKACP" and the version (4, big-endian), then blocks: length
-(4) and CRC-32C (4) of a msgpack array whose first element says what it is.
+(4) and CRC-32C (4) of a msgpack array whose first element is its kind.
 
-    "begin"     next id when it was begun
+    "begin"     next id when the checkpoint began
     "segment"   SegmentState; the last one was the active segment
     "damage"    Damage
     "epochs"    list of [leader epoch, first id in it]; not in checkpoints from before epochs
-    "topics"    list of [id, covered, PartitionState, list of ProducerState]
+    "topics"    list of [id, covered, PartitionState, list of ProducerState], one a partition
     "evicted"   list of [org, id below which its evicted producers are]; not in older checkpoints
-    "section"   name, and any values: what a part of the broker above the log keeps beside it
+    "section"   name, and any values: state of a part of the broker above the log
     "end"       durable segment, durable position, end id, number of blocks before
 
-A section's name ends with its version, as in "registry/1". Readers skip blocks and sections that
-they do not know, so a new section needs no new version of the file.
+A section's name ends with its version, as in "registry/1". Readers skip unknown blocks and
+sections, so a new section needs no new version of the file.
 
-A file without its "end", or with any other fault, is as good as none. Two are kept: the newest,
-and the one before it, which counts where the newest is damaged or missing (docs/adr/0029).
+A file without its "end", or with any other fault, is ignored. Two files are kept: the newest, and
+the one before it, which is used if the newest is damaged or missing (docs/adr/0029).
 
-It is *fuzzy*: taken in slices while the log goes on. Each virtual topic, with its producers, says
-up to which global id it is covered; a start skips what it finds below that. All that is covered is
-durable before the file gets its name.
+A checkpoint is *fuzzy*: it is taken in slices while the log goes on. Each partition, with its
+producers, has the global id up to which it is covered; a start skips entries below that id. All
+covered records are durable before the file gets its name.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from typing import Any, NamedTuple
 import msgpack as untyped_msgpack  # type: ignore[import-untyped]  # pyright: ignore[reportMissingTypeStubs]
 
 from quafka_broker.partitions.partition import PartitionId, PartitionState
-from quafka_broker.partitions.producers import ProducerState
+from quafka_broker.partitions.producer_state import ProducerState
 from quafka_broker.wal.disk import TEMPORARY, Disk, File
 from quafka_broker.wal.quarantine import Damage, Lost
 from quafka_broker.wal.segment import SegmentState
@@ -49,11 +49,11 @@ _MAGIC = struct.pack(">8sI", b"QUAFKACP", 1)
 _BLOCK = struct.Struct(">II")
 
 Sections = Mapping[str, list[list[Any]]]
-"""By name: the values of each of a section's blocks, in the order in which they were written."""
+"""By name: the values of a section's blocks, in the order in which they were written."""
 
 
 class SavedPartition(NamedTuple):
-    """A virtual topic and its producers, with every record whose global id is below `covered`."""
+    """A partition and its producers, with every record whose global id is below `covered`."""
 
     id: PartitionId
     covered: int
@@ -62,16 +62,16 @@ class SavedPartition(NamedTuple):
 
 
 class Checkpoint(NamedTuple):
-    """All that a start needs to know.
+    """The content of a checkpoint file.
 
     Attributes:
-        next_id: ids below it are covered in every virtual topic.
-        segments: oldest first; the last one goes on behind its `end`.
-        durable: segment number and position up to where the log was fsynced.
-        end_id: no virtual topic has an id from there on.
+        next_id: ids below it are covered in every partition.
+        segments: oldest first; the last one may have grown beyond its `end`.
+        durable: segment number and position up to which the log was fsynced.
+        end_id: no partition in the checkpoint has this id or a higher one.
         epochs: leader epochs and the first id in each; None where the checkpoint has none.
-        evicted: orgs that producers were evicted of, and below which id these are.
-        sections: what parts of the broker above the log have kept in it.
+        evicted: orgs with evicted producers, and the id below which those are.
+        sections: state of parts of the broker above the log.
     """
 
     next_id: int
@@ -86,13 +86,13 @@ class Checkpoint(NamedTuple):
 
 
 class CheckpointWriter:
-    """Writes one checkpoint, piece by piece. Blocks."""
+    """Writes one checkpoint file, block by block. All methods block."""
 
     def __init__(self, disk: Disk, number: int) -> None:
         """Begin the file.
 
         Raises:
-            OSError: it cannot be written; `abandon` cleans up.
+            OSError: the file cannot be written; `abandon` cleans up.
         """
         self._disk = disk
         self._name = f"{PREFIX}{number}"
@@ -109,7 +109,7 @@ class CheckpointWriter:
         damages: Iterable[Damage],
         epochs: list[tuple[int, int]],
     ) -> None:
-        """What is known before the virtual topics. Raises OSError."""
+        """Write the blocks before the partitions. Raises OSError."""
         blocks = [("begin", next_id)]
         self._write(_MAGIC, blocks)
         self._write(b"", [("segment", state) for state in segments])
@@ -117,12 +117,12 @@ class CheckpointWriter:
         self._write(b"", [("epochs", epochs)])
 
     def partitions(self, packed: bytes) -> None:
-        """Some virtual topics, as `pack_partitions` gave them. Raises OSError."""
+        """Write some partitions, packed by `pack_partitions`. Raises OSError."""
         self._append([_framed(packed)])
         self._blocks += 1
 
     def section(self, name: str, values: Iterable[Any]) -> None:
-        """One block of a section. Raises OSError."""
+        """Write one block of a section. Raises OSError."""
         self._write(b"", [("section", name, *values)])
 
     def finish(
@@ -132,7 +132,7 @@ class CheckpointWriter:
         evicted: list[tuple[int, int]],
         keep: int = 0,
     ) -> None:
-        """Make it the one that counts; all others but number `keep` are removed. Raises OSError."""
+        """Make this the newest checkpoint; remove all others but number `keep`. Raises OSError."""
         assert self._file is not None
         self._write(b"", [("evicted", evicted)])
         self._write(b"", [("end", *durable, end_id, self._blocks)])
@@ -146,7 +146,7 @@ class CheckpointWriter:
                 self._disk.remove(name)
 
     def abandon(self) -> None:
-        """It could not be written."""
+        """Remove the unfinished file."""
         if self._file is not None:
             self._file.close()
             self._disk.remove(self._name + TEMPORARY)
@@ -161,7 +161,7 @@ class CheckpointWriter:
 
 
 def pack_partitions(partitions: list[SavedPartition]) -> bytes:
-    """Virtual topics for `CheckpointWriter.topics`."""
+    """Partitions for `CheckpointWriter.partitions`."""
     packed: bytes = msgpack.packb(("topics", partitions))
     return packed
 
@@ -171,7 +171,7 @@ def _framed(block: bytes) -> bytes:
 
 
 def _names(disk: Disk) -> list[str]:
-    """The checkpoints that there are, newest first."""
+    """The names of all checkpoint files, newest first."""
     names = [name for name in disk.names() if name.removeprefix(PREFIX).isdecimal()]
     return sorted((n for n in names if n.startswith(PREFIX)), key=number_of, reverse=True)
 
@@ -185,10 +185,10 @@ class Found(NamedTuple):
     """The checkpoints of a log.
 
     Attributes:
-        newest: number of the newest file; 0 where there is none.
-        number: of the newest whole one; 0 where there is none.
-        checkpoint: what that one holds.
-        faults: the names of newer files that are not whole, and why.
+        newest: the number of the newest file; 0 if there is none.
+        number: the number of the newest whole file; 0 if there is none.
+        checkpoint: the content of that file.
+        faults: the names of newer files, which are not whole, with the reasons.
     """
 
     newest: int
@@ -198,7 +198,7 @@ class Found(NamedTuple):
 
 
 def load_newest(disk: Disk) -> Found:
-    """Read the newest checkpoint that is whole.
+    """Read the newest whole checkpoint.
 
     Raises:
         OSError: a file cannot be read.
@@ -216,7 +216,7 @@ def load_newest(disk: Disk) -> Found:
 
 
 def faults_of(disk: Disk) -> dict[str, str]:
-    """The checkpoints that are not whole, and why.
+    """The checkpoint files that are not whole, with the reasons.
 
     Raises:
         OSError: a file cannot be read.
@@ -231,7 +231,7 @@ def faults_of(disk: Disk) -> dict[str, str]:
 
 
 def _read(disk: Disk, name: str) -> Checkpoint | str:
-    """A checkpoint, or why it is not whole."""
+    """A checkpoint, or the reason why its file is not whole."""
     file = disk.open(name)
     try:
         return read_checkpoint(file)
@@ -245,7 +245,7 @@ def read_checkpoint(file: File) -> Checkpoint:
     """Read and verify a checkpoint.
 
     Raises:
-        ValueError: it is not whole, or not one of this version.
+        ValueError: the file is not whole, or of another version.
     """
     found: dict[str, list[list[Any]]] = {}
     try:
@@ -259,7 +259,7 @@ def read_checkpoint(file: File) -> Checkpoint:
 
 
 def _checkpoint(found: Mapping[str, list[list[Any]]], end: list[Any]) -> Checkpoint:
-    """Made of the blocks of each kind, and the last one."""
+    """Build a checkpoint from its blocks by kind, and its last block."""
     *durable, end_id, _ = end
     sections: dict[str, list[list[Any]]] = {}
     for name, *values in found.get("section", ()):

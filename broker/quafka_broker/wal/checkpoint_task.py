@@ -1,4 +1,4 @@
-"""Takes checkpoints while the log goes on: slices on the event loop, the file in a thread."""
+"""Taking a checkpoint while the log goes on: slices on the event loop, the file in a thread."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from quafka_broker.wal.reserve import Reserve
 log = logging.getLogger("quafka.broker.wal")
 
 _SLICE = 0.002
-"""Seconds of the event loop at a time. One virtual topic is never divided."""
+"""Seconds of the event loop at a time. A partition is never divided."""
 
 SectionSource = Callable[[], AsyncGenerator[Sequence[Any]]]
 """Makes the blocks of a checkpoint's section, one after the other: lists of msgpack values.
@@ -48,17 +48,17 @@ class CheckpointTask:
         found: Found,
         make_durable: Callable[[], Awaitable[tuple[int, int]]],
     ) -> None:
-        """`found`: the checkpoints there are. `make_durable` syncs the log; returns up to where."""
+        """`found`: the existing checkpoints. `make_durable` syncs the log; returns up to where."""
         self._disk = disk
         self._contents = contents
         self._reserve = reserve
         self._number = found.newest
         self._previous = found.number
-        # Up to which id the newest whole one covers everything, and the one before it.
+        # The ids up to which the checkpoint before the newest, and the newest, cover everything.
         newest = found.checkpoint
         self._covered = (0, newest.next_id if newest is not None else 0)
         self.loaded = dict(newest.sections) if newest is not None else {}
-        """Sections that nobody has kept since they were read: they are written as they are."""
+        """Sections without a source since they were read: they are written unchanged."""
         self._sources: dict[str, SectionSource] = {}
         self._make_durable = make_durable
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="wal-checkpoint")
@@ -68,20 +68,20 @@ class CheckpointTask:
         self._thread.shutdown()
 
     def keep_section(self, section: str, source: SectionSource) -> None:
-        """Make a section anew for each checkpoint from now on."""
+        """Make a section from this source for each checkpoint from now on."""
         self.loaded.pop(section, None)
         self._sources[section] = source
 
     @property
     def both_cover(self) -> int:
-        """Ids below this one are covered by each of the two checkpoints that are kept."""
+        """Ids below this one are covered by each of the two kept checkpoints."""
         return min(self._covered)
 
     async def take(self) -> None:
-        """Write a checkpoint. On a full disk, with the reserve.
+        """Write a checkpoint; on a full disk, with the reserve.
 
         Raises:
-            OSError: it could not be written; the older one counts.
+            OSError: the checkpoint could not be written; the older one remains valid.
         """
         try:
             await self._take()
@@ -126,7 +126,7 @@ class CheckpointTask:
                     await self._in_thread(partial(writer.section, name, values))
 
     def _slices(self, partitions: list[PartitionId]) -> Iterator[bytes]:
-        """What the virtual topics hold at the moment when they are asked for."""
+        """Packed slices; each has the state of its partitions when it is made."""
         contents = self._contents
         slice_: list[SavedPartition] = []
         until = time.perf_counter() + _SLICE

@@ -1,4 +1,4 @@
-"""What one write carries: batches with their ids, offsets and positions, and their index rows."""
+"""A commit group: the batches of one write, with their ids, offsets, positions and index rows."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from quafka_proto.records import PATCHED_SIZE, BatchHeader, rebase
 
 
 class WriteTimes(NamedTuple):
-    """One write of the log: when it began, was written, and was synced (ns since the epoch).
+    """When one write of the log began, was written and was synced (ns since the epoch).
 
-    `synced` equals `written` where `wal.fsync` does not sync each one.
+    `synced` equals `written` where `wal.fsync` does not sync each write.
     """
 
     began: int
@@ -28,10 +28,10 @@ class WriteTimes(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Append:
-    """Checked batches for one virtual topic, and who waits for their offsets.
+    """Checked batches for one partition, and the future for their offsets.
 
-    `urgent`: they may use the reserve of a full disk. `writes`: where the write is noted that
-    they were part of, for a trace.
+    `urgent`: the append may use the reserve of a full disk. `writes`: receives the times of the
+    write, for a trace.
     """
 
     partition: Partition
@@ -47,12 +47,12 @@ class CommitGroup:
     """Gives each batch its id, offset and position as it is added.
 
     Attributes:
-        salt: of the segment that it is written to.
+        salt: the salt of the active segment.
         next_id: the next global message id.
         position: where the next entry begins in the segment file.
-        durable: up to where that file is known fsynced before this write.
-        leader_epoch: what its batches are stamped with.
-        began: when it began to be written, `written` and `synced` when that was done (ns).
+        durable: the position up to which that file is known fsynced before this write.
+        leader_epoch: the leader epoch of the batches.
+        began: when the write began; `written` and `synced`: when those steps ended (ns).
     """
 
     salt: int
@@ -71,7 +71,7 @@ class CommitGroup:
     _ends: dict[PartitionId, int] = field(default_factory=dict[PartitionId, int])
 
     def add(self, append: Append) -> None:
-        """Place an append's batches behind those of its virtual topic."""
+        """Place an append's batches after those of its partition."""
         partition = append.partition
         offset = self._ends.get(partition.id, partition.high_watermark)
         offsets: list[int] = []
@@ -85,7 +85,7 @@ class CommitGroup:
         self.size += append.size
 
     def report_times(self) -> None:
-        """Tell those of its appends that want to know when they were written."""
+        """Give the times of the write to the appends that record them."""
         asking = [append.writes for append in self.appends if append.writes is not None]
         if not asking:
             return

@@ -1,6 +1,6 @@
-"""What is in the log: segments, virtual topics, producers, and what is lost.
+"""The contents of the log in memory: segments, partitions, producers, and what is lost.
 
-Recovery fills it, the log's writer extends it, readers look things up in it, checkpoints save it.
+Recovery fills the contents, the writer extends them, reads use them, checkpoints save them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from bisect import bisect_right
 from collections.abc import Mapping
 
 from quafka_broker.partitions.leader_epochs import LeaderEpochs
-from quafka_broker.partitions.partition import Partition, PartitionId
+from quafka_broker.partitions.partition import Partition, PartitionId, partition_of
 from quafka_broker.partitions.producers import Producers
 from quafka_broker.wal.checkpoint_file import Checkpoint
 from quafka_broker.wal.errors import DamagedLogError
@@ -25,30 +25,30 @@ log = logging.getLogger("quafka.broker.recovery")
 
 
 class Contents:
-    """Changed on one thread only."""
+    """The contents of one log. Only one thread changes them."""
 
     def __init__(self, producers: Producers) -> None:
         self.producers = producers
         self.segments: list[Segment] = []
-        """Never changed but by `append` and `replace`, which make another list."""
+        """Changed only by `append_segment` and `replace_segment`, which make a new list."""
         self._changing = threading.Lock()
         self.naming = asyncio.Lock()
-        """Held while a sealed segment's files get or lose their names."""
+        """Held while files of a segment get or lose their names."""
         self.partitions: dict[PartitionId, Partition] = {}
         self.live = LiveRecords()
         self.quarantine = Quarantine()
         self.epochs = LeaderEpochs()
         self.next_id = 0
-        # While recovering: up to which id each virtual topic, and all of them, are known already.
+        # During recovery: the ids up to which the checkpoint covers each partition, and all.
         self._covered: dict[PartitionId, int] = {}
         self._all_covered = 0
-        # Ids of each damage that have been given to lost records so far.
+        # The next unused id of each damage, for lost records.
         self._given: dict[int, int] = {}
 
     # --- lookup -----------------------------------------------------------------------------
 
     def segment_of(self, global_id: int) -> Segment | None:
-        """The segment that would hold a record; None where it is older than all."""
+        """The segment that would hold a record; None if the record is older than all segments."""
         segments = self.segments  # another thread may replace the list
         at = bisect_right(segments, global_id, key=_first_id) - 1
         return segments[at] if at >= 0 else None
@@ -56,12 +56,12 @@ class Contents:
     # --- segments ---------------------------------------------------------------------------
 
     def append_segment(self, segment: Segment) -> None:
-        """A new active segment."""
+        """Add a new active segment."""
         with self._changing:
             self.segments = [*self.segments, segment]
 
     def replace_segment(self, old: Segment, new: Segment | None) -> None:
-        """A sealed segment was rewritten, or freed. Who reads the old one keeps it until then."""
+        """Replace a sealed segment that was rewritten or freed. Running reads keep the old one."""
         with self._changing:
             at = self.segments.index(old)
             between = [new] if new is not None else []
@@ -69,15 +69,15 @@ class Contents:
         if new is None:
             self.live.removed(old.number)
 
-    # --- virtual topics ---------------------------------------------------------------------
+    # --- partitions -------------------------------------------------------------------------
 
     def log_start(self, partition: PartitionId) -> int | None:
-        """Where a virtual topic begins; None where there is none. In any thread."""
+        """A partition's log start; None if it does not exist. Safe in any thread."""
         found = self.partitions.get(partition)
         return None if found is None else found.log_start
 
     def advance_log_start(self, partition: Partition, offset: int) -> None:
-        """Records of a virtual topic below an offset are dead."""
+        """Drop the records of a partition below an offset: they are dead."""
         before = partition.ids
         partition.advance_log_start(offset)
         if partition.ids is not before:
@@ -86,7 +86,7 @@ class Contents:
             self.live.died(partition.id, before, end_id)
 
     def drop_partition(self, partition: PartitionId) -> None:
-        """A virtual topic was deleted: all of its records are dead."""
+        """Drop a deleted partition: all its records are dead."""
         dead = self.partitions.pop(partition, None)
         if dead is not None:
             self.live.dropped(dead)
@@ -94,10 +94,10 @@ class Contents:
     # --- recovery ---------------------------------------------------------------------------
 
     def load_checkpoint(self, checkpoint: Checkpoint) -> None:
-        """Begin with what a checkpoint says. Its damages are left to recovery, which looks again.
+        """Load a checkpoint, except its damages: recovery verifies those places again.
 
         Raises:
-            ValueError: it cannot be understood.
+            ValueError: the checkpoint cannot be understood.
         """
         for saved in checkpoint.partitions:
             self.partitions[saved.id] = Partition.load(saved.id, saved.state)
@@ -109,7 +109,7 @@ class Contents:
         self._all_covered = checkpoint.next_id
 
     def reset(self) -> None:
-        """Forget everything, and release the files."""
+        """Drop everything, and release the files."""
         for segment in self.segments:
             segment.close()
         self.segments = []
@@ -122,8 +122,8 @@ class Contents:
         self._given.clear()
 
     def agrees(self, row: IndexRow) -> bool:
-        """Whether an entry that is back is where its virtual topic expects it."""
-        id_ = PartitionId(row.org_id, row.topic_hash, row.partition, row.generation)
+        """Whether an entry that was lost and is back fits into its partition."""
+        id_ = partition_of(row)
         if row.global_id >= max(self._all_covered, self._covered.get(id_, 0)):
             return True
         partition = self.partitions.get(id_)
@@ -133,10 +133,8 @@ class Contents:
         return is_dead or self.expects(row)
 
     def expects(self, row: IndexRow) -> bool:
-        """Whether an entry's records are live, at the offsets that it has."""
-        partition = self.partitions.get(
-            PartitionId(row.org_id, row.topic_hash, row.partition, row.generation)
-        )
+        """Whether an entry's records are live, at the entry's offsets."""
+        partition = self.partitions.get(partition_of(row))
         end = row.base_offset + row.record_count
         if partition is None or not partition.log_start < end <= partition.high_watermark:
             return False
@@ -144,18 +142,18 @@ class Contents:
         return partition.global_id_at(offset) == row.global_id + offset - row.base_offset
 
     def add_damage(self, damage: Damage) -> None:
-        """Recovery found damage; whose records were in it comes out in the end."""
+        """Add damage found by recovery. `settle` finds out which records were in it."""
         if damage[:3] not in [known[:3] for known in self.quarantine.damages]:
             self.quarantine.add(damage)
 
     def restore_row(self, row: IndexRow) -> None:
-        """An entry was found. Called in the order of global ids.
+        """Add an entry that recovery has found. Called in the order of global ids.
 
         Raises:
-            DamagedLogError: its offsets contradict those of an earlier one.
+            DamagedLogError: its offsets contradict those of an earlier entry.
         """
         self.epochs.begin_epoch(row.leader_epoch, row.global_id)
-        partition = PartitionId(row.org_id, row.topic_hash, row.partition, row.generation)
+        partition = partition_of(row)
         if row.global_id < max(self._all_covered, self._covered.get(partition, 0)):
             return
         found = self.partitions.get(partition)
@@ -177,12 +175,12 @@ class Contents:
     def _ids_for(
         self, partition: Partition, end_offset: int, above: int, below: int, count: int
     ) -> list[tuple[int, int]]:
-        """Ids in [above, below) for `count` lost records of a topic, those before `end_offset`.
+        """Ids in [above, below) for the `count` lost records of a partition before `end_offset`.
 
-        They are taken from what damage has left without a record.
+        The ids are those that damage has left without a record.
 
         Raises:
-            DamagedLogError: there are not so many.
+            DamagedLogError: there are fewer such ids.
         """
         found: list[tuple[int, int]] = []
         for number, damage in enumerate(self.quarantine.damages):
@@ -193,7 +191,7 @@ class Contents:
                 found.append((first, end))
                 count -= end - first
         if count:
-            # Dropped when a segment was rewritten, so they are below the log start; or not.
+            # A rewrite of a segment may have dropped the records below the log start.
             if below - count < above:
                 raise DamagedLogError(
                     f"virtual topic {partition.id.key} lacks {count} records that never had ids"
@@ -207,12 +205,12 @@ class Contents:
         return found
 
     def settle(self, live: Mapping[PartitionId, int | None]) -> None:
-        """Keep these virtual topics only, from these log starts on (None: as it is).
+        """Keep only these partitions, from these log starts on (None: unchanged).
 
-        Then it is known what damage has cost; that is said in the log.
+        This determines which records damage has cost; they are logged.
 
         Raises:
-            DamagedLogError: see `restore`.
+            DamagedLogError: see `restore_row`.
         """
         for partition in self.partitions.keys() - live.keys():
             del self.partitions[partition]
@@ -244,6 +242,6 @@ class Contents:
 
 
 def _first_id(segment: Segment) -> int:
-    """An empty segment is the last: no id is in it."""
+    """An empty segment is the last one; every id is below its first."""
     first = segment.first_id
     return 1 << 64 if first is None else first

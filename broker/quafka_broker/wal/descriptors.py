@@ -1,8 +1,8 @@
-"""Descriptors of many files, of which only some are open at a time.
+"""File descriptors of many files, of which only some are open at a time.
 
-A log of a terabyte has two thousand files; a process may have 1,024 descriptors, and its sockets
-need some of them. So a descriptor is opened when its file is used, and the one that has not been
-used for the longest time is closed when too many are open.
+A log of a terabyte has two thousand files, but a process may have 1,024 descriptors, and needs some
+for sockets. So a descriptor is opened when its file is used, and the least recently used descriptor
+is closed when too many are open.
 """
 
 from __future__ import annotations
@@ -17,32 +17,33 @@ from pathlib import Path
 _FLAGS = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC
 _MOST = 4_096
 _LEAST = 16
-_SHARE = 4  # a pool takes one in so many of the process's descriptors
+_SHARE = 4  # a pool uses 1/4 of the process's descriptors
 
 
 class Descriptors:
     """A bounded pool of idle descriptors. Thread-safe.
 
-    Not counted against the bound: descriptors in use, and those that cannot be closed now because
-    their file has unsynced writes or no name any more.
+    The bound does not count descriptors in use, nor those that cannot be closed because their file
+    has unsynced writes or has lost its name.
     """
 
     def __init__(self, most: int | None = None) -> None:
-        """`most` is how many may be idle; by default a quarter of the process's soft limit."""
+        """`most`: the bound of idle descriptors; by default a quarter of the soft limit."""
         if most is None:
             soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
             most = _MOST if soft == resource.RLIM_INFINITY else soft // _SHARE
         self.most = min(_MOST, max(_LEAST, most))
         # Re-entrant: a garbage collection may close a descriptor while this thread holds it.
         self.lock = threading.RLock()
-        self.idle: OrderedDict[Descriptor, None] = OrderedDict()  # the longest unused first
+        self.idle: OrderedDict[Descriptor, None] = OrderedDict()  # least recently used first
 
 
 class Descriptor:
-    """One file's place in a pool.
+    """One file's descriptor in a pool.
 
-    It stands for the file that had the name when this was made. Where another file has taken the
-    name since, opening it again fails with ESTALE: no reader gets another file's bytes.
+    It refers to the file that had the name when the descriptor was made. If another file has that
+    name when the descriptor is reopened, reopening fails with ESTALE: no reader gets another file's
+    bytes.
     """
 
     def __init__(self, pool: Descriptors, path: Path, flags: int = 0) -> None:
@@ -63,7 +64,7 @@ class Descriptor:
         """The descriptor, which stays open until `release`.
 
         Raises:
-            OSError: the file cannot be opened again; nothing is to be released.
+            OSError: the file cannot be reopened; the caller must not call `release`.
         """
         with self._pool.lock:
             if self._fd < 0:
@@ -73,28 +74,29 @@ class Descriptor:
             return self._fd
 
     def acquire_open(self) -> int | None:
-        """The same without waiting for the device: None where the file is not open now."""
+        """`acquire` without waiting for the device: None if the file is not open."""
         with self._pool.lock:
             return self.acquire() if self._fd >= 0 else None
 
     def release(self) -> None:
-        """Ends what `acquire` began."""
+        """End a use that `acquire` began."""
         with self._pool.lock:
             self._uses -= 1
             self._make_idle()
 
     def set_unsynced(self, unsynced: bool) -> None:
-        """Whether the file has writes that are not synced; called while it is acquired.
+        """Set whether the file has unsynced writes. Called while the descriptor is acquired.
 
-        The kernel reports a failed write-back to descriptors that were open at the time.
+        Such a descriptor stays open, because the kernel reports a failed write-back only to
+        descriptors that were open at the time.
         """
         self._unsynced = unsynced
 
     def lose_name(self) -> None:
-        """The file's name is about to go. Whoever reads it goes on with the open descriptor.
+        """Keep the descriptor open for its readers: the file is about to lose its name.
 
         Raises:
-            OSError: it cannot be opened again.
+            OSError: the file cannot be reopened.
         """
         with self._pool.lock:
             if not self._closed:
@@ -103,11 +105,11 @@ class Descriptor:
                 self.release()
 
     def rename(self, path: Path) -> None:
-        """The file has another name."""
+        """The file has been renamed to `path`."""
         self._path = path
 
     def close(self) -> None:
-        """Close it for good; nobody uses it."""
+        """Close the descriptor for good. It must not be in use."""
         with self._pool.lock:
             self._pool.idle.pop(self, None)
             self._closed = True
@@ -132,7 +134,7 @@ class Descriptor:
         self._fd = fd
 
     def shut(self) -> None:
-        """Close it until it is used again. Called by the pool, with its lock held."""
+        """Close the descriptor until its next use. Called by the pool, with its lock held."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1

@@ -1,6 +1,6 @@
-"""The seam between the log and the file system. Tests put a disk that fails or forgets behind it.
+"""The seam between the log and the file system; tests inject disks that fail or lose writes.
 
-All methods block, but for `File.read_cached`; the log calls them from threads.
+All methods block, except `File.read_cached`; the log calls them from threads.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ class File(Protocol):
     """An open file that is only ever appended to."""
 
     def append(self, buffers: Sequence[Buffer]) -> None:
-        """Write everything at the end.
+        """Write all buffers at the end.
 
         Raises:
-            OSError: some or none of it was written; `truncate` puts the file back.
+            OSError: a part of it may have been written; `truncate` undoes that.
         """
         ...
 
     def read(self, position: int, size: int) -> bytes:
-        """Read; fewer bytes at the end of the file. May wait for the device."""
+        """Read `size` bytes, or fewer at the end of the file. May wait for the device."""
         ...
 
     def read_cached(self, position: int, size: int) -> bytearray | None:
-        """Read without waiting; None where not all of it is in memory."""
+        """Read without waiting; None if the page cache lacks any of the bytes."""
         ...
 
     def sync(self) -> None:
@@ -47,7 +47,7 @@ class File(Protocol):
         ...
 
     def truncate(self, size: int) -> None:
-        """Cut the file to `size` bytes."""
+        """Truncate the file to `size` bytes."""
         ...
 
     def size(self) -> int:
@@ -63,44 +63,44 @@ class Disk(Protocol):
     """One folder's files."""
 
     def create(self, name: str) -> File:
-        """A new, empty file."""
+        """Create an empty file."""
         ...
 
     def open(self, name: str) -> File:
-        """An existing file."""
+        """Open an existing file."""
         ...
 
     def allocate(self, name: str, size: int) -> None:
-        """A file that takes up so many bytes, whatever is in it. One that is there already is kept.
+        """Make a file occupy at least `size` bytes, with any content; an existing file is kept.
 
         Raises:
-            OSError: there is no room; then there is no such file.
+            OSError: the disk is full; then the file does not exist.
         """
         ...
 
     def names(self) -> list[str]:
-        """The files there are."""
+        """The names of all files."""
         ...
 
     def exists(self, name: str) -> bool:
-        """Whether there is a file of that name."""
+        """Whether a file of that name exists."""
         ...
 
     def remove(self, name: str) -> None:
-        """Delete a file; durable after `sync_names`."""
+        """Delete a file. Durable after `sync_names`."""
         ...
 
     def rename(self, name: str, to: str) -> None:
-        """Give a file another name, in place of one that has it; durable after `sync_names`."""
+        """Rename a file; a file of the new name is replaced. Durable after `sync_names`."""
         ...
 
     def sync_names(self) -> None:
-        """Make created and removed files durable (fsync of the folder)."""
+        """Make created, renamed and removed files durable (fsync of the folder)."""
         ...
 
 
 class RealFile:
-    """A file of the operating system, which can be read for as long as somebody has this object."""
+    """A file of the operating system; readable for as long as this object is referenced."""
 
     def __init__(self, descriptor: Descriptor) -> None:
         self._descriptor = descriptor
@@ -175,7 +175,7 @@ class RealFile:
 
 
 class RealDisk:
-    """A folder of the operating system. `open_files` bounds the descriptors that it keeps open."""
+    """A folder of the operating system. `open_files` bounds its open descriptors."""
 
     def __init__(self, folder: Path, open_files: int | None = None) -> None:
         self._folder = folder

@@ -1,16 +1,16 @@
-"""The leader epoch of a log, durable before anybody is told of it, and how its last writer ended.
+"""The file with the leader epoch, durable before any client sees it, and the last writer's end.
 
 File `leader-epoch`, 24 bytes, integers big-endian:
 
      0   8 magic b"QUAFKEPO"
      8   4 version, 1
     12   4 leader epoch
-    16   4 last writer, see `LastWriter`
+    16   4 last writer: a `LastWriter`
     20   4 CRC-32C of bytes 0-19
 
-A new epoch begins at a start that may have lost records which were acknowledged, or shown to
-consumers: their offsets will be given to other records (docs/adr/0034). The file is written anew,
-under a temporary name, whenever one of its two facts changes.
+A new epoch begins at a start that may have lost records that were acknowledged, or shown to
+consumers: other records will get their offsets (docs/adr/0034). The file is replaced, by a rename,
+whenever the epoch or the last writer's state changes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ log = logging.getLogger("quafka.broker.recovery")
 
 NAME = "leader-epoch"
 SKIPPED = 1_000
-"""How far to go on where epochs may have been used that nothing here knows of."""
+"""How many epochs to skip where unknown epochs may have been used."""
 _VERSION = 1
 _MAGIC = b"QUAFKEPO"
 _FACTS = struct.Struct(">8sIiI")
@@ -37,33 +37,33 @@ _CRC = struct.Struct(">I")
 
 
 class LastWriter(IntEnum):
-    """What may be missing from a log, for all that its last writer has said."""
+    """What a log may lack of the records that its last writer acknowledged."""
 
     SAFE = 0
-    """Nothing: it acknowledged what was durable, or was closed and had synced everything."""
+    """Nothing: the writer acknowledged durable records only, or synced everything and closed."""
     UNSYNCED = 1
-    """It acknowledges before it syncs, and was not closed."""
+    """Recent records: the writer acknowledges before it syncs, and was not closed."""
     LOST = 2
-    """Records were lost, and that was settled."""
+    """Records that a repair has given up."""
     RESTORED = 3
-    """This is a copy: the log may have gone on elsewhere, records and epochs."""
+    """Records and epochs: this is a copy, and the original may have gone on."""
 
 
 class Saved(NamedTuple):
-    """What the file says."""
+    """The content of the file."""
 
     epoch: int
     last_writer: LastWriter
 
 
 class Evidence(NamedTuple):
-    """What else a start has found.
+    """What a start has found besides the file.
 
     Attributes:
-        epoch: the greatest in the index and the checkpoint.
-        known: whether the checkpoint knows of epochs: then there was a file.
+        epoch: the greatest epoch in the index and the checkpoint.
+        known: the checkpoint has epochs, so the file existed.
         empty: no record was ever in the log.
-        damaged: there is damage of which it is not certain whose records were in it.
+        damaged: records may be lost to damage, and it is not certain which.
         torn: unfinished writes were cut off.
     """
 
@@ -75,11 +75,11 @@ class Evidence(NamedTuple):
 
 
 def epoch_of_start(saved: Saved | None, found: Evidence, *, syncs_first: bool) -> int:
-    """The epoch that a start begins or goes on with.
+    """The epoch that a start begins or continues.
 
     Args:
-        saved: what the file says; None where there is none.
-        syncs_first: whether this writer acknowledges only what is durable. A log without the file
+        saved: the content of the file; None if it does not exist.
+        syncs_first: whether this writer acknowledges durable records only. A log without the file
             was written by a version without epochs, most likely under the same setting.
     """
     if saved is None:
@@ -93,10 +93,10 @@ def epoch_of_start(saved: Saved | None, found: Evidence, *, syncs_first: bool) -
 
 
 def load(disk: Disk) -> Saved | None:
-    """What the file says; None where there is none. A damaged one says that nothing is certain.
+    """Read the file; None if it does not exist. A damaged file is read as RESTORED.
 
     Raises:
-        OSError: it cannot be read.
+        OSError: the file cannot be read.
     """
     if NAME not in disk.names():
         return None
@@ -118,7 +118,7 @@ def save(disk: Disk, facts: Saved) -> None:
     """Replace the file, durably.
 
     Raises:
-        OSError: the old one is still there.
+        OSError: the old file is still in place.
     """
     body = _FACTS.pack(_MAGIC, _VERSION, *facts)
     name = NAME + TEMPORARY
@@ -138,14 +138,14 @@ def save(disk: Disk, facts: Saved) -> None:
 
 
 def require_new_epoch(disk: Disk, *, restored: bool) -> None:
-    """The next start on this folder begins a new epoch. Blocks; for a log that nobody has open.
+    """Make the next start on this folder begin a new epoch. Blocks. The log must not be open.
 
     Args:
-        restored: this log is a copy, as one made from a snapshot: epochs above its own may have
-            been told to clients. Else records of it were given up.
+        restored: this log is a copy, such as one made from a snapshot: clients may have seen
+            epochs above its own. Otherwise records of the log were given up.
 
     Raises:
-        OSError: that could not be made durable.
+        OSError: the change could not be made durable.
     """
     saved = load(disk)
     reason = LastWriter.RESTORED if restored else LastWriter.LOST
@@ -162,13 +162,13 @@ class EpochFile:
         self._syncs_first = syncs_first
         self._saved: Saved | None = None
         self.began_new = False
-        """Whether this start has begun an epoch, above that of the last writer."""
+        """Whether this start has begun an epoch above that of the last writer."""
 
     def begin(self, found: Evidence) -> int:
-        """The epoch that counts from now on; on return it is durable. Blocks.
+        """Determine the current epoch; it is durable on return. Blocks.
 
         Raises:
-            OSError: it could not be made so.
+            OSError: the epoch could not be made durable.
         """
         saved = load(self._disk)
         epoch = epoch_of_start(saved, found, syncs_first=self._syncs_first)
@@ -183,12 +183,12 @@ class EpochFile:
         return epoch
 
     def gave_up_records(self) -> None:
-        """Records of this log are lost for good. Raises OSError."""
+        """Record that records of this log are lost for good. Raises OSError."""
         assert self._saved is not None, "not begun"
         self._save(self._saved, self._saved._replace(last_writer=LastWriter.LOST))
 
     def closed(self) -> None:
-        """Everything is durable, and nothing more will be written. Raises OSError."""
+        """Record a clean end: everything is durable. Raises OSError."""
         if self._saved is not None and self._saved.last_writer == LastWriter.UNSYNCED:
             self._save(self._saved, self._saved._replace(last_writer=LastWriter.SAFE))
 

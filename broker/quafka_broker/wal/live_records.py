@@ -1,10 +1,10 @@
-"""How many live records each segment holds: a record is live while a virtual topic has its id.
+"""The number of live records in each segment. A record is live while a partition has its id.
 
-The counts follow what is appended and what dies, so that finding a segment to free costs nothing
-for each partition. Only a start counts everything, in slices, while the log is in use.
+The counts follow appends and deletions, so finding a segment to free does not look at partitions.
+Only a start counts all records, in slices, while the log is in use.
 
-An id belongs to the segment with the greatest first id that is not above it. First ids are noted
-when a segment is first seen: rewriting a segment, which may raise its first id, changes no count.
+An id belongs to the segment with the greatest first id at or below it. A segment's first id is
+recorded once: a rewrite, which may raise the first id, changes no count.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from typing import NamedTuple
 from quafka_broker.partitions.ids import GlobalIds
 from quafka_broker.partitions.partition import Partition, PartitionId
 
-_AT_ONCE = 8  # segments; in the call that reports a death
+_AT_ONCE = 8  # segments that `died` counts itself
 _SLICE_SECONDS = 0.002
 _PAUSE_SECONDS = 0.006
 
 
 class _Dead(NamedTuple):
-    """Ids of [first_id, end_id) that have died."""
+    """Dead ids in [first_id, end_id)."""
 
     ids: GlobalIds
     first_id: int
@@ -35,25 +35,25 @@ class _Dead(NamedTuple):
 class LiveRecords:
     """Counts by segment number. All methods belong to the event loop's thread.
 
-    Invariant, once `settle` has returned: `count(n)` is the number of ids in segment n that a
-    virtual topic has.
+    Invariant, once `settle` has returned: `count(n)` is the number of ids in segment n that
+    partitions have.
     """
 
     def __init__(self) -> None:
         self._first_ids: list[int] = []
-        self._numbers: list[int] = []  # of the segments with those first ids
+        self._numbers: list[int] = []  # the segments with those first ids
         self._counts: dict[int, int] = {}
         self._partitions: dict[PartitionId, Partition] = {}  # not counted yet
-        self._counted_from = 0  # ids below are counted with their topic, the others as they come
+        self._counted_from = 0  # ids from here on are counted when they are appended
         self._dead: deque[_Dead] = deque()
         self._settling = asyncio.Lock()
 
     def begin(
         self, segments: Iterable[tuple[int, int]], partitions: Iterable[Partition], next_id: int
     ) -> None:
-        """What a start has found: (number, first id) of segments with entries, oldest first.
+        """Count from scratch: (number, first id) of segments with entries, oldest first.
 
-        All records have ids below `next_id`. What was counted before is forgotten.
+        All records have ids below `next_id`.
         """
         self._first_ids, self._numbers, self._counts = [], [], {}
         for number, first_id in segments:
@@ -62,13 +62,13 @@ class LiveRecords:
         self._counted_from = next_id
 
     def added(self, number: int, first_id: int, count: int) -> None:
-        """Records were appended to a segment, with ids from `first_id` on."""
+        """Count records appended to a segment, with ids from `first_id` on."""
         if not self._numbers or self._numbers[-1] != number:
             self._see(number, first_id)
         self._counts[number] += count
 
     def died(self, partition: PartitionId, ids: GlobalIds, end_id: int) -> None:
-        """A virtual topic has lost its ids below `end_id`; `ids` is not changed any more."""
+        """Discount a partition's ids below `end_id`. The caller must not change `ids` any more."""
         first_id = self._counted_from if partition in self._partitions else 0
         dead = _Dead(ids, first_id, end_id)
         within = self._span(dead)
@@ -80,22 +80,22 @@ class LiveRecords:
             self._dead.append(dead)
 
     def dropped(self, partition: Partition) -> None:
-        """A virtual topic is gone, with all of its ids."""
+        """Discount all ids of a deleted partition."""
         self.died(partition.id, partition.ids, partition.next_id)
         self._partitions.pop(partition.id, None)
 
     def removed(self, number: int) -> None:
-        """A segment is gone."""
+        """Drop the count of a removed segment."""
         if number in self._counts:
             at = self._numbers.index(number)
             del self._numbers[at], self._first_ids[at], self._counts[number]
 
     def count(self, number: int) -> int:
-        """The live records of a segment; exact when `settle` has just returned."""
+        """The number of live records in a segment; exact when `settle` has just returned."""
         return self._counts.get(number, 0)
 
     async def settle(self) -> None:
-        """Count what is not counted yet, at a quarter of the event loop's time."""
+        """Count everything that is not counted yet, in a quarter of the event loop's time."""
         async with self._settling:
             began = time.perf_counter()
             while self._step():
@@ -104,7 +104,7 @@ class LiveRecords:
                     began = time.perf_counter()
 
     def _step(self) -> bool:
-        """Count one topic or one death; False where there is none."""
+        """Count one partition or one deletion; False if none is left."""
         if self._partitions:
             _, partition = self._partitions.popitem()
             for number, count in self._spread(partition.ids, 0, self._counted_from):
@@ -120,19 +120,19 @@ class LiveRecords:
             self._counts[number] -= count
 
     def _span(self, dead: _Dead) -> int | None:
-        """How many segments lie between the first and the last of the ids; None: there are none."""
+        """The number of segments between the first and the last id; None if there are no ids."""
         first = dead.ids.next_from(dead.first_id)
         if first is None or first >= dead.end_id:
             return None
         return bisect_right(self._first_ids, dead.end_id - 1) - bisect_right(self._first_ids, first)
 
     def _spread(self, ids: GlobalIds, first_id: int, end_id: int) -> Iterator[tuple[int, int]]:
-        """Segments that hold some of the ids in [first_id, end_id), and how many each."""
+        """The segments that hold ids in [first_id, end_id), each with the number of them."""
         first = ids.next_from(first_id)
         while first is not None and first < end_id:
             at = bisect_right(self._first_ids, first)
             end = self._first_ids[at] if at < len(self._first_ids) else end_id
-            if at:  # else it is older than every segment
+            if at:  # else the id is older than every segment
                 yield self._numbers[at - 1], ids.count_between(first, min(end, end_id))
             first = ids.next_from(end)
 

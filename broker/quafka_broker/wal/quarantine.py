@@ -1,7 +1,7 @@
-"""What the log holds but cannot give back: damaged pieces, and the offsets that were in them.
+"""Damaged pieces of the log, and the offsets that are lost in them.
 
-Nothing shifts because of damage: lost records keep their ids and offsets, and whoever asks for
-one of them is told so (CORRUPT_MESSAGE). `quafka wal repair` settles it.
+Lost records keep their ids and offsets, so no other offset shifts. A fetch of a lost offset gets
+CORRUPT_MESSAGE. `quafka wal repair` settles damage.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from bisect import bisect_right
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
-from quafka_broker.partitions.partition import Partition, PartitionId
+from quafka_broker.partitions.partition import Partition, PartitionId, partition_of
 from quafka_proto.log_format import IndexRow
 
 
 class Lost(NamedTuple):
-    """Offsets [first, end) of one virtual topic."""
+    """Lost offsets [first, end) of one partition."""
 
     partition: PartitionId
     first: int
@@ -23,10 +23,10 @@ class Lost(NamedTuple):
 
 
 class Damage(NamedTuple):
-    """[start, end) of a segment's log file, and the ids [first_id, end_id) of what was in it.
+    """A piece [start, end) of a segment's log file, and the ids [first_id, end_id) in it.
 
-    No bytes: records are missing before that place. `lost` is empty until it is known whose they
-    are, and where nothing of it is live.
+    An empty piece means that records are missing before that position. `lost` is empty until it is
+    known which records were in the piece, and if none of them is live.
     """
 
     segment: int
@@ -49,15 +49,15 @@ class Damage(NamedTuple):
 
 
 class Quarantine:
-    """All damage that is known. One thread changes it; others may ask `first_lost`."""
+    """All known damage. One thread changes it; other threads may call `first_lost`."""
 
     def __init__(self) -> None:
         self.damages: list[Damage] = []
-        self._places: dict[tuple[object, ...], int] = {}  # of each in the list
+        self._places: dict[tuple[object, ...], int] = {}  # positions in the list
         self._lost: dict[PartitionId, list[tuple[int, int]]] = {}
 
     def add(self, damage: Damage) -> None:
-        """Its offsets are not served from now on. A place that is known is not added again."""
+        """Stop serving the damage's offsets. A known place is not added again."""
         place = damage[:3] if damage.end > damage.start else damage[:3] + damage[4:6]
         at = self._places.setdefault(place, len(self.damages))
         if at == len(self.damages):
@@ -88,9 +88,9 @@ class Quarantine:
         return {partition: list(ranges) for partition, ranges in self._lost.items()}
 
     def settle(self, partitions: Iterable[Partition]) -> None:
-        """Find out whose offsets are lost; forget what is not live any more.
+        """Determine the lost offsets; drop those of records that are not live any more.
 
-        Damage that cost nothing and has no bytes either was data freed long ago.
+        Damage without bytes and without lost offsets is data that was freed long ago.
         """
         live = {partition.id: partition for partition in partitions}
         settled = Quarantine()
@@ -104,13 +104,13 @@ class Quarantine:
             lost = tuple(part for part in found if part is not None)
             if lost or damage.end > damage.start:
                 settled.add(damage._replace(lost=lost))
-        # At once: other threads look things up.
+        # In one step: other threads read.
         self._take(settled)
 
     def drop_dead(
         self, there: Collection[int], partitions: Mapping[PartitionId, Partition]
     ) -> None:
-        """Forget damage in segments that are not `there` any more, of records that have died."""
+        """Drop damage without live records in segments that are not `there` any more."""
         left = Quarantine()
         for damage in self.damages:
             if damage.segment in there or any(_is_live(lost, partitions) for lost in damage.lost):
@@ -127,8 +127,8 @@ def _is_live(lost: Lost, partitions: Mapping[PartitionId, Partition]) -> bool:
 
 
 def damaged_entry(segment: int, row: IndexRow, reason: str) -> Damage:
-    """One entry whose row is known cannot be read."""
-    partition = PartitionId(row.org_id, row.topic_hash, row.partition, row.generation)
+    """The damage of one entry whose index row is known."""
+    partition = partition_of(row)
     return Damage(
         segment,
         row.position,
@@ -141,10 +141,10 @@ def damaged_entry(segment: int, row: IndexRow, reason: str) -> Damage:
 
 
 def lost_in(rows: Iterable[IndexRow]) -> tuple[Lost, ...]:
-    """The offsets of entries, in whole ranges."""
+    """The offsets of entries, as merged ranges."""
     ranges: dict[PartitionId, list[tuple[int, int]]] = {}
     for row in rows:
-        partition = PartitionId(row.org_id, row.topic_hash, row.partition, row.generation)
+        partition = partition_of(row)
         end = row.base_offset + row.record_count
         ranges.setdefault(partition, []).append((row.base_offset, end))
     return tuple(
@@ -155,7 +155,7 @@ def lost_in(rows: Iterable[IndexRow]) -> tuple[Lost, ...]:
 
 
 def _left_of(partition: Partition, lost: Lost) -> Lost | None:
-    """What of it has not been deleted."""
+    """The part of the lost offsets that has not been deleted."""
     first = max(lost.first, partition.log_start)
     end = min(lost.end, partition.high_watermark)
     return Lost(partition.id, first, end) if end > first else None

@@ -60,18 +60,18 @@ _MISSING = "its file is missing"
 
 
 class StaleCheckpointError(Exception):
-    """Records that were lost are back, and the checkpoint has other ids for them, or none."""
+    """Lost records are back, and the checkpoint has other ids for them, or none."""
 
 
 class Recovered(NamedTuple):
-    """What recovery has found.
+    """The result of recovery.
 
     Attributes:
-        active: the segment to append to; it is not there yet where that cannot be the last.
+        active: the number of the segment to append to; a new one if the last takes no appends.
         empty: no record was ever in the log.
         torn: unfinished writes were cut off.
-        damaged: there is damage that the checkpoint did not know, in what it does not cover:
-            whose records are lost is not certain.
+        damaged: the part of the log that the checkpoint does not cover has unknown damage, so it
+            is not certain which records are lost.
     """
 
     active: int
@@ -85,8 +85,8 @@ def recover(disk: Disk, checkpoint: Checkpoint | None, contents: Contents) -> Re
 
     Raises:
         DamagedLogError: the log contradicts itself.
-        StaleCheckpointError: records are back of which the checkpoint knows nothing.
-        OSError: a file cannot be read or put right.
+        StaleCheckpointError: records are back that the checkpoint does not have.
+        OSError: a file cannot be read, or cannot be repaired.
     """
     return _Recovery(disk, checkpoint, contents).run()
 
@@ -175,7 +175,7 @@ class _Recovery:
         if number in self._suspects or (state and not reaches(state, size, index)):
             self._read_again(number, header, file, index, last)
             return
-        segment = Segment(number, header, file, index or self._made_again(number, header))
+        segment = Segment(number, header, file, index or self._new_index(number, header))
         self._contents.append_segment(segment)
         if state is not None:
             segment.load_state(state)
@@ -190,7 +190,7 @@ class _Recovery:
             self._name_index(segment)
 
     def _name_index(self, segment: Segment) -> None:
-        """An index that was made again is durable, and gets its name."""
+        """Make a rebuilt index durable, and give it its name."""
         segment.index.sync()
         name = index_name(segment.number)
         self._disk.rename(name + TEMPORARY, name)
@@ -199,10 +199,10 @@ class _Recovery:
     def _read_again(
         self, number: int, header: FileHeader, file: File, index: File | None, last: bool
     ) -> None:
-        """A checkpoint has damage of this segment, or its files are not what the checkpoint knows:
-        verify every byte, and make the index again.
+        """Verify every byte of a segment, and rebuild its index.
 
-        The old index helps only where the log is damaged.
+        Done if the checkpoint has damage of the segment, or its files do not match the checkpoint.
+        The old index is used only for damaged pieces of the log.
         """
         size, rows, durable = file.size(), b"", 0
         state = self._known.get(number)
@@ -213,17 +213,17 @@ class _Recovery:
             durable = max(durable, self._durable_end(before, size, last))
             rows = index.read(FILE_HEADER_SIZE, index.size())
             index.close()
-        segment = Segment(number, header, file, self._made_again(number, header))
+        segment = Segment(number, header, file, self._new_index(number, header))
         durable = max(durable, self._durable_end(segment, size, last))
         self._contents.append_segment(segment)
         self._scan(segment, durable, rows)
         self._name_index(segment)
 
     def _check_returned(self, number: int, row: IndexRow) -> None:
-        """An entry that was damaged is whole again.
+        """Check an entry in a place that was damaged before.
 
         Raises:
-            StaleCheckpointError: see there.
+            StaleCheckpointError: the checkpoint lacks the entry, or has other ids for it.
         """
         for damage in self._suspects.get(number, ()):
             was_lost = damage.start <= row.position < damage.end or damage.end == 0
@@ -232,11 +232,11 @@ class _Recovery:
                     f"{log_name(number)} has records again that the checkpoint lacks"
                 )
 
-    def _made_again(self, number: int, header: FileHeader) -> File:
-        """An index file without rows. It gets its name when it has them all, and is durable.
+    def _new_index(self, number: int, header: FileHeader) -> File:
+        """An index file without rows. It gets its name once it is complete and durable.
 
-        A checkpoint's word about an index is taken by its size; one that a crash has left half
-        made must never be there.
+        A start compares an index with the checkpoint by size only, so a crash must never leave a
+        partial index under the name.
         """
         index = self._disk.create(index_name(number) + TEMPORARY)
         index.append([encode_file_header(INDEX_MAGIC, number, *header)])
@@ -271,7 +271,7 @@ class _Recovery:
         self._disk.sync_names()
 
     def _entries(self, segment: Segment, size: int, last: bool) -> None:
-        """Everything in a segment behind what is known of it; its files are put right."""
+        """Recover the entries after those that the checkpoint has, and repair the files."""
         durable = self._durable_end(segment, size, last)
         known = segment.end
         believed = min(durable, size)
@@ -296,7 +296,7 @@ class _Recovery:
             segment.sync()
 
     def _durable_end(self, segment: Segment, size: int, last: bool) -> int:
-        """Up to where a segment's log was durable, however much of it is left."""
+        """The position up to which a segment's log was durable, even if the file is shorter."""
         number, position = self._durable
         if segment.kind == REWRITTEN:
             return max(size, greatest_indexed_end(segment))
@@ -337,20 +337,20 @@ class _Recovery:
             self._ids.add_entry(segment, row)
 
     def _bad(self, segment: Segment, bad: Bad, left: bytes) -> list[IndexRow]:
-        """Damage, and the rows of entries in it that are known all the same."""
+        """Add damage; returns the known rows of entries in it."""
         rows = [bad.row] if bad.row is not None else good_rows(left, bad)
         damage = Damage(segment.number, bad.start, bad.end, bad.reason, 0, 0)
         if rows and segment.kind == APPENDED:
             first, end = rows[0].global_id, rows[-1].global_id + rows[-1].record_count
             self._contents.add_damage(damage._replace(first_id=first, end_id=end))
-        elif rows:  # ids of whole entries may lie between theirs
+        elif rows:  # ids of whole entries may be between theirs
             first, end = min(rows).global_id, max(rows).global_id + 1
             self._contents.add_damage(
                 damage._replace(first_id=first, end_id=end, lost=lost_in(rows))
             )
         elif segment.kind == APPENDED:
             self._ids.open_damage(damage)
-        else:  # its ids may be anywhere among those that are left
+        else:  # its ids may be any of the missing ones
             known = (d for d in self._suspects.get(segment.number, ()) if d.start == bad.start)
             self._contents.add_damage(damage._replace(**_ids_of(next(known, damage))))
         return [row._replace(flags=row.flags | ROW_DAMAGED) for row in rows]
@@ -370,9 +370,9 @@ class _Recovery:
     # --- missing files ------------------------------------------------------------------------
 
     def _unreadable(self, number: int, reason: str, size: int) -> None:
-        """A log file is not there, or cannot be read; its index may tell what was in it.
+        """Add the damage of a missing or unreadable log file, by its index if it has one.
 
-        It may have been freed a moment ago: then nothing of it is live.
+        If the segment was freed just before the crash, none of its records is live.
         """
         state = self._known.get(number)
         rows = self._orphan_rows(number)

@@ -1,9 +1,9 @@
-"""Settling damage: a damaged segment is written anew, with empty batches for what is lost.
+"""Repairing damage: a damaged segment is rewritten, with empty batches for lost records.
 
-Consumers go on behind an empty batch, and every offset stays what it was. Only for a log that
-nobody has open. Whatever moment a crash comes at, the old segment or the new one is there: an
-index that is not of its log is made again, and so is what a checkpoint knows of the old one, by
-the new salt. A record that can be read is never given up for an empty batch.
+Consumers continue after an empty batch, and no offset changes. The log must not be open. After a
+crash at any moment, either the old segment or the new one is in place: the next start rebuilds an
+index that does not belong to its log, and the new salt invalidates what a checkpoint has of the old
+segment. A readable record is never replaced by an empty batch.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ _CHUNK = 4 << 20
 
 
 def repair(disk: Disk, contents: Contents) -> list[int]:
-    """Write every damaged segment anew; returns their numbers. Blocks.
+    """Rewrite every damaged segment; returns their numbers. Blocks.
 
-    `contents` is what recovery made of the log, with all damage known and settled; it does not
-    describe the log afterwards.
+    `contents` comes from recovery, with all damage known and settled. It does not describe the log
+    afterwards.
 
     Raises:
-        OSError: not all of it was done; what was is whole.
+        OSError: the repair is incomplete; the finished segments are whole.
     """
     by_segment: dict[int, list[Damage]] = {}
     for damage in contents.quarantine.damages:
@@ -55,7 +55,7 @@ def repair(disk: Disk, contents: Contents) -> list[int]:
 
 
 def _fillers(partition: Partition, lost: Lost, present: BitMap64) -> Iterator[IndexRow]:
-    """Rows of empty batches, one for each run of ids that are not present."""
+    """Rows of empty batches, one for each run of absent ids."""
     start = lost.first
     while start < lost.end:
         first_id = partition.global_id_at(start)
@@ -81,7 +81,7 @@ def _goes_on(
 
 
 class _Repair:
-    """One segment."""
+    """The repair of one segment."""
 
     def __init__(
         self, disk: Disk, contents: Contents, number: int, damages: Sequence[Damage]
@@ -93,7 +93,7 @@ class _Repair:
         self._names = index_name(number), log_name(number)
 
     def run(self, segment: Segment | None) -> None:
-        """Write it anew. Raises OSError."""
+        """Rewrite the segment. Raises OSError."""
         for name in {name + TEMPORARY for name in self._names} & set(self._disk.names()):
             self._disk.remove(name)
         index, log = self._names
@@ -120,8 +120,8 @@ class _Repair:
         self._disk.sync_names()
 
     def _good_entries(self, old: Segment) -> Iterator[tuple[IndexRow, bytes]]:
-        """What is whole, verified. In a damaged piece, what the log's contents expect there: a
-        block of the file's past may be there, too."""
+        """All whole entries, verified. In a damaged piece, only entries that the contents expect:
+        the piece may also hold a block of the file's past."""
         for row in scan(old.log, old.salt, FILE_HEADER_SIZE, old.log.size(), None):
             if not isinstance(row, IndexRow):
                 continue
@@ -131,7 +131,7 @@ class _Repair:
 
 
 class _Copy:
-    """A new log file, and the rows for its index."""
+    """A new log file, and the rows of its index."""
 
     def __init__(self, number: int, header: FileHeader, file: File) -> None:
         self._header = header
@@ -155,7 +155,7 @@ class _Copy:
         self._pending, self._pending_size = [], 0
 
     def finish(self) -> None:
-        """Make it durable."""
+        """Make the file durable, and close it."""
         self._flush()
         self._file.sync()
         self._file.close()

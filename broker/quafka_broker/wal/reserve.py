@@ -1,7 +1,8 @@
-"""Room kept free on the disk, so that an operator can make room when it is full.
+"""Disk space held in reserve, so that space can be freed on a full disk.
 
-While it is held, producers' writes meet a full disk first. What frees room (deleting records and
-topics, retention, checkpoints, rewriting) may use it; then producers wait until it is held again.
+While the reserve is held, producers' writes meet a full disk first. Work that frees space (deletion
+of records and topics, retention, checkpoints, rewrites) may use the reserve. Producers are then
+refused until it is held again.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ class Reserve:
     """The file `reserve`. Methods block; any thread may call them."""
 
     def __init__(self, disk: Disk, size: int) -> None:
-        """`size` in bytes; 0: none."""
+        """`size` in bytes; 0: no reserve."""
         self._disk = disk
         self._size = size
         self._lock = threading.Lock()
@@ -36,7 +37,7 @@ class Reserve:
         return self._held or not self._size
 
     def hold(self) -> bool:
-        """Take it, if there is room; tried again at most once a second."""
+        """Hold the reserve if the disk has room; retried at most once a second."""
         with self._lock:
             if self.held:
                 return True
@@ -55,7 +56,7 @@ class Reserve:
             return True
 
     def release(self) -> bool:
-        """Give it up; False if it was not held."""
+        """Free the reserved space; False if it was not held."""
         with self._lock:
             if not self._held:
                 return False

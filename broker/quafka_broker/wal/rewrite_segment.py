@@ -1,16 +1,16 @@
-"""Rewriting a sealed segment: what is dead is dropped, what is left is grouped by virtual topic.
+"""Rewriting one sealed segment: dead entries are dropped, the others are grouped by partition.
 
-In a segment as appended the batches of a partition are scattered between everybody else's; in a
-rewritten one they lie side by side in the order of their offsets, so a catch-up reader reads
-megabytes where it had to seek from batch to batch. And what it took in dead entries is free.
+In an appended segment, the batches of a partition are scattered among those of other partitions. In
+a rewritten one they are contiguous, in the order of their offsets: a catch-up reader reads
+megabytes at a time instead of seeking from batch to batch. The space of dead entries is freed.
 
-The new files get temporary names, are synced, and then take the old ones' names: index first, then
-log. Each has the segment's new salt in its header, so whatever a crash leaves is either the old
-log, the new log, or one of them with the other's index, which is then made again. A sealed file is
-never changed: readers, and snapshots that link to it, keep what they have.
+The new files get temporary names, are synced, and then take the names of the old ones: the index
+first, then the log. Each has the segment's new salt in its header. So a crash leaves the old log,
+the new log, or one of them with the other's index, which the next start rebuilds. A sealed file is
+never changed: readers, and snapshots that link to it, keep their content.
 
-Every entry is verified before it is copied. Memory: 12 bytes for each entry of the segment, and
-one slice of entries.
+Every entry is verified before it is copied. Memory: 12 bytes for each entry of the segment, and one
+slice of entries.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from array import array
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from quafka_broker.partitions.partition import PartitionId
+from quafka_broker.partitions.partition import PartitionId, partition_of
 from quafka_broker.wal.disk import TEMPORARY, Buffer, Disk, File
 from quafka_broker.wal.segment import Segment, index_name, log_name
 from quafka_proto.errors import Malformed
@@ -43,26 +43,26 @@ _ROWS_PER_STEP = 128
 _SLICE_BYTES = 16 << 20
 _SLICE_ROWS = 8_192
 _READ_BYTES = 256 << 10
-_GAP_BYTES = 16 << 10  # cheaper to read than to skip
+_GAP_BYTES = 16 << 10  # a gap of this size is cheaper to read than to skip
 _WRITE_BYTES = 256 << 10
-_SYNC_BYTES = 8 << 20  # so that no commit waits for a gigabyte of ours
+_SYNC_BYTES = 8 << 20  # bounds the wait of a commit for the disk
 
 LogStart = Callable[[PartitionId], int | None]
-"""Where a virtual topic begins; None for one that does not exist. Called in another thread."""
+"""A partition's log start; None if it does not exist. Called in another thread."""
 
 Steps = Iterator[int]
-"""Work in small steps, each of which gives the bytes that it read or wrote: the caller paces."""
+"""Work in small steps; each yields the bytes that it read or wrote, so that the caller can pace."""
 
 
 @dataclass(slots=True)
 class Examined:
-    """What the rows of a segment say: which entries live, whose they are, how large.
+    """The live entries of a segment, according to its index.
 
     Attributes:
         lengths: bytes of each entry, by row number.
-        live: row numbers of the entries that live, in order, by virtual topic.
-        live_bytes: of all those.
-        runs: in how many pieces they lie in the log file.
+        live: row numbers of the live entries, in order, by partition.
+        live_bytes: bytes of all live entries.
+        runs: the number of contiguous runs of one partition's live entries in the log file.
     """
 
     lengths: array[int] = field(default_factory=lambda: array("I"))
@@ -72,7 +72,7 @@ class Examined:
 
     @property
     def bytes_per_run(self) -> float:
-        """How far a reader gets before it must seek, were it to read one virtual topic."""
+        """The bytes that a reader of one partition gets between two seeks, on average."""
         return self.live_bytes / self.runs if self.runs else 0.0
 
 
@@ -80,7 +80,7 @@ def examine(segment: Segment, log_start: LogStart, found: Examined) -> Steps:
     """Read a sealed segment's index into `found`.
 
     Raises:
-        OSError, Malformed: it cannot be read.
+        OSError, Malformed: the index cannot be read.
     """
     last: IndexRow | None = None
     last_topic: PartitionId | None = None
@@ -116,7 +116,7 @@ class SegmentRewrite:
         """Write and sync the new files, under temporary names.
 
         Raises:
-            OSError, Malformed: something cannot be read, verified or written; `abandon` cleans up.
+            OSError, Malformed: an entry cannot be read, verified or written; `abandon` cleans up.
         """
         log, index = (self._disk.create(name + TEMPORARY) for name in self._names)
         number = self._segment.number
@@ -128,10 +128,10 @@ class SegmentRewrite:
         self._new.sync()
 
     def publish(self) -> Segment:
-        """Let the new files take the old ones' names, durably; returns the new segment.
+        """Give the new files the names of the old ones, durably; returns the new segment.
 
         Raises:
-            OSError: the old log is still there, and good; its index may have to be made again.
+            OSError: the old log is still in place and good; its index may need a rebuild.
         """
         assert self._new is not None, "not copied"
         log, index = self._names
@@ -141,7 +141,7 @@ class SegmentRewrite:
         return self._new
 
     def abandon(self) -> None:
-        """Remove what `copy` has left."""
+        """Remove the files that `copy` has left."""
         if self._new is not None:
             self._new.close()
         for name in {name + TEMPORARY for name in self._names} & set(self._disk.names()):
@@ -182,7 +182,7 @@ class SegmentRewrite:
             yield size
 
     def _slices(self) -> Iterator[list[int]]:
-        """Row numbers in the new order, as many at a time as are held in memory."""
+        """Row numbers in the new order, in slices that fit into memory."""
         numbers: list[int] = []
         size = 0
         for live in self._contents.live.values():
@@ -196,7 +196,7 @@ class SegmentRewrite:
             yield numbers
 
     def _read_rows(self, numbers: Sequence[int], found: list[tuple[int, IndexRow]]) -> Steps:
-        """The rows of those numbers."""
+        """Read the rows with these numbers."""
         index = self._segment.index
         block, data = -1, b""
         for number in numbers:
@@ -213,7 +213,7 @@ class SegmentRewrite:
         rows: Sequence[tuple[int, IndexRow]],
         entries: dict[int, tuple[IndexRow, memoryview]],
     ) -> Steps:
-        """Read and verify entries, neighbours together."""
+        """Read and verify entries; neighbours are read with one call."""
         for some in _neighbours(rows):
             start, end = some[0][1].position, some[-1][1].end
             data = memoryview(self._segment.log.read(start, end - start))
@@ -221,17 +221,17 @@ class SegmentRewrite:
                 place = row.position - start
                 entry = check_entry(data, place, self._segment.salt)
                 if (entry.global_id, entry.base_offset) != (row.global_id, row.base_offset):
-                    raise Malformed(f"row {number} is of another entry")
+                    raise Malformed(f"row {number} belongs to another entry")
                 entries[number] = row, data[place : place + entry.size]
             yield end - start
 
     def _entry(self, row: IndexRow, data: memoryview) -> tuple[Buffer, Buffer]:
-        """The entry with its header under the new salt."""
+        """The entry, with its header under the new salt."""
         batch = data[ENTRY_HEADER_SIZE:]
         return encode_copied_header(row, batch, self._header.salt), batch
 
     def _copy_rows(self, new: Segment) -> Steps:
-        """The rows of what lives, in the order of global ids, with their new positions."""
+        """Copy the rows of live entries, in the order of global ids, with their new positions."""
         pending: list[IndexRow] = []
         for number, row in _rows(self._segment.index, self._segment.entries):
             if self._positions[number]:
@@ -246,7 +246,7 @@ class SegmentRewrite:
 
 
 def _neighbours(rows: Sequence[tuple[int, IndexRow]]) -> Iterator[list[tuple[int, IndexRow]]]:
-    """Cut what is in the order of positions into pieces that are read at once."""
+    """Group rows, which are in the order of positions, into pieces that are read at once."""
     some: list[tuple[int, IndexRow]] = []
     for item in rows:
         row = item[1]
@@ -258,11 +258,6 @@ def _neighbours(rows: Sequence[tuple[int, IndexRow]]) -> Iterator[list[tuple[int
         some.append(item)
     if some:
         yield some
-
-
-def partition_of(row: IndexRow) -> PartitionId:
-    """Whose entry it is."""
-    return PartitionId(row.org_id, row.topic_hash, row.partition, row.generation)
 
 
 def _rows(index: File, count: int) -> Iterator[tuple[int, IndexRow]]:

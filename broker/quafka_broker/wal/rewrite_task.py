@@ -1,8 +1,8 @@
-"""Gives back the space of what is dead, and groups sealed segments, in the background.
+"""Freeing dead records and grouping sealed segments, in the background.
 
-A segment with nothing live in it is removed. One that is mostly dead, or in which virtual topics
-are finely mixed, is rewritten. All that is read or written for it is held below a rate; the thread
-that does it sleeps for longer than it computes, and steps back while appends wait.
+A segment without live records is removed. A segment that is mostly dead, or in which partitions are
+finely interleaved, is rewritten. The reads and writes for it are limited to a rate. The thread
+sleeps for longer than it computes, and gives way to waiting appends.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ log = logging.getLogger("quafka.broker.wal.rewrite")
 
 _POLL_SECONDS = 10.0
 _DEAD_SHARE = 0.5
-_FINE_BYTES = 256 << 10  # a reader that finds this much side by side hardly seeks
+_FINE_BYTES = 256 << 10  # contiguous runs of this size hardly cost a reader seeks
 _CPU_SHARE = 0.25
 _STEP_BACK_SECONDS = 0.001
 _STEPS_BACK = 50
@@ -37,11 +37,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class RewritePolicy:
-    """What is done, and how fast.
+    """The settings `wal.rewrite` and `wal.rewrite.bytes.per.second`.
 
     Attributes:
-        rewrite: without it only segments with nothing live in them are removed.
-        bytes_per_second: read and written, together.
+        rewrite: if not set, segments without live records are removed, and none is rewritten.
+        bytes_per_second: the limit of bytes read and written, together.
     """
 
     rewrite: bool = True
@@ -49,7 +49,7 @@ class RewritePolicy:
 
 
 class _Seen(NamedTuple):
-    """What was found when a segment was last looked at."""
+    """The state of a segment when it was last examined."""
 
     salt: int
     live_records: int
@@ -60,7 +60,7 @@ class _StoppedError(Exception):
 
 
 class RewriteTask:
-    """One log's sealed segments, one at a time."""
+    """Works on one log's sealed segments, one at a time."""
 
     def __init__(
         self,
@@ -73,11 +73,11 @@ class RewriteTask:
         busy: Callable[[], bool],
         deletions: Callable[[], int],
     ) -> None:
-        """Needs some of the log's own methods.
+        """The callbacks belong to the log.
 
-        `save` takes a checkpoint, `make_durable` syncs the log, `both_cover` is the id below which
-        both checkpoints cover everything, `busy` is whether appends wait, `deletions` is another
-        number when something has died.
+        `save` takes a checkpoint, `make_durable` syncs the log, `both_cover` gives the id below
+        which both checkpoints cover everything, `busy` is true while appends wait, and `deletions`
+        counts deletions.
         """
         self._disk = disk
         self._contents = contents
@@ -88,12 +88,12 @@ class RewriteTask:
         self._busy = busy
         self._deletions = deletions
         self._seen: dict[int, _Seen] = {}
-        self._saved: int | None = None  # as of how many deletions a checkpoint was taken
+        self._saved: int | None = None  # the count of deletions at the last checkpoint
         self._stop = threading.Event()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="wal-rewrite")
 
     async def run(self) -> None:
-        """Look whenever something has changed; ends only when it is cancelled."""
+        """Run once whenever segments or deletions have changed, until cancelled."""
         last: tuple[int, int] | None = None
         while True:
             await asyncio.sleep(_POLL_SECONDS)
@@ -103,52 +103,52 @@ class RewriteTask:
             try:
                 await self.run_once()
                 last = now
-            except Exception:  # a mistake of ours must not let the log grow for ever
-                log.exception("segments cannot be rewritten now; the next turn tries again")
+            except Exception:  # a bug must not let the log grow for ever
+                log.exception("segments cannot be rewritten now; the next run tries again")
 
     async def close(self) -> None:
-        """Leave what is under way undone. Call it when `run` has been cancelled."""
+        """Abandon the current rewrite. Call it when `run` has been cancelled."""
         self._stop.set()
         await asyncio.to_thread(self._thread.shutdown)
 
     async def run_once(self) -> int:
-        """Do what there is to do for every sealed segment; returns how many bytes were freed."""
+        """Remove or rewrite every sealed segment that is worth it; returns the freed bytes."""
         freed = 0
         self._saved = None
         sealed = self._contents.segments[:-1]  # nothing is appended to them any more
         for segment in sealed:
             if not await self._live_records(segment):
-                freed += await self._or_left(segment, self._remove(segment))
+                freed += await self._or_skip(segment, self._remove(segment))
         known = {segment.number for segment in self._contents.segments}
         self._contents.quarantine.drop_dead(known, self._contents.partitions)
         if self._policy.rewrite:
             damaged = {damage.segment for damage in self._contents.quarantine.damages}
             for segment in sealed:
                 if segment in self._contents.segments and segment.number not in damaged:
-                    freed += await self._or_left(segment, self._consider(segment))
+                    freed += await self._or_skip(segment, self._consider(segment))
         known = {segment.number for segment in self._contents.segments}
         self._seen = {number: seen for number, seen in self._seen.items() if number in known}
         return freed
 
-    async def _or_left(self, segment: Segment, work: Coroutine[Any, Any, int]) -> int:
+    async def _or_skip(self, segment: Segment, work: Coroutine[Any, Any, int]) -> int:
         try:
             return await work
         except (OSError, Malformed) as e:
             log.warning("%s is left as it is: %s", log_name(segment.number), e)
             return 0
 
-    async def _let_go(self, segment: Segment) -> None:
-        """Make sure that nobody needs what is about to be dropped.
+    async def _make_droppable(self, segment: Segment) -> None:
+        """Make sure that no start needs the records that are about to be dropped.
 
-        A checkpoint has what is known of idempotent producers from it, and their batches may be
-        dead long before they are; so has the one before, which counts if the newest is damaged.
-        And what is dead in memory must be dead on disk, too.
+        Both checkpoints must have the idempotent producers that wrote them: a producer lives
+        longer than its batches, and the older checkpoint is used if the newest is damaged. And
+        records that are dead in memory must be dead on disk, too.
 
         Raises:
-            OSError: that cannot be.
+            OSError: a checkpoint or a sync failed.
         """
         deletions = self._deletions()
-        if self._saved != deletions:  # the registry's own log start is in no event
+        if self._saved != deletions:  # no event has the registry's own log start
             await self._save()
             self._saved = deletions
         if self._both_cover() < segment.next_id:
@@ -160,8 +160,9 @@ class RewriteTask:
         return self._contents.live.count(segment.number)
 
     async def _remove(self, segment: Segment) -> int:
-        """The index goes first: a log without one is whole, an index without a log is a loss."""
-        await self._let_go(segment)
+        """Remove a segment, index first: a log without an index is whole; an index without its log
+        would look like damage."""
+        await self._make_droppable(segment)
 
         def remove() -> int:
             size = segment.log.size() + segment.index.size()
@@ -177,7 +178,7 @@ class RewriteTask:
         return size
 
     async def _consider(self, segment: Segment) -> int:
-        """Rewrite a segment if that is worth it; returns how many bytes that has freed."""
+        """Rewrite a segment if that is worth it; returns the freed bytes."""
         live = await self._live_records(segment)
         seen = self._seen.get(segment.number)
         same = seen is not None and seen.salt == segment.salt
@@ -186,7 +187,7 @@ class RewriteTask:
         self._seen[segment.number] = _Seen(segment.salt, live)
         found = Examined()
         await self._paced(examine(segment, self._contents.log_start, found))
-        if not found.live:  # it has died meanwhile; a segment in the middle is never empty
+        if not found.live:  # its last records died meanwhile; no inner segment may be empty
             return await self._remove(segment)
         return await self._rewrite(segment, found) if _worth_it(segment, found) else 0
 
@@ -195,7 +196,7 @@ class RewriteTask:
         work = SegmentRewrite(self._disk, segment, found)
         try:
             await self._paced(work.copy())
-            await self._let_go(segment)
+            await self._make_droppable(segment)
         except Exception:
             await self._in_thread(work.abandon)
             raise
@@ -215,10 +216,10 @@ class RewriteTask:
         await self._in_thread(lambda: self._pace(steps))
 
     def _pace(self, steps: Steps) -> None:
-        """Take the steps, in the thread, with pauses.
+        """Run the steps in the thread, with pauses.
 
         Raises:
-            _StoppedError: the broker stops; the steps are not finished.
+            _StoppedError: the broker stops; the steps are incomplete.
         """
         used = time.thread_time()
         for size in steps:

@@ -1,7 +1,7 @@
-"""Reading a log file byte by byte: every entry verified, and what is bad told apart.
+"""Reading a log file byte by byte: every entry is verified, and bad places are classified.
 
-A bad place is the *torn tail* of writes that nobody was promised, or *damage* to what was durable:
-every entry says up to where the file was durable when it was written (docs/adr/0003).
+A bad place is the *torn tail* of writes that were never acknowledged, or *damage* to durable data.
+Every entry has the position up to which the file was durable when it was written (docs/adr/0003).
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ _HEAD_SIZE = CHECKED_SIZE + BATCH_HEADER_SIZE
 
 
 class Bad(NamedTuple):
-    """A damaged piece of a log file, [start, end), with nothing readable in it.
+    """A damaged piece [start, end) of a log file, without readable entries.
 
-    `row`: of the entry there, where its own header is still good.
+    `row`: the row of the entry there, if its own header is still good.
     """
 
     start: int
@@ -44,7 +44,7 @@ class Bad(NamedTuple):
 
 
 class Torn(NamedTuple):
-    """From `start` on there are only unfinished writes."""
+    """Only unfinished writes follow from `start` on."""
 
     start: int
     reason: str
@@ -53,42 +53,42 @@ class Torn(NamedTuple):
 def scan(
     log: File, salt: int, start: int, durable: int, next_id: int | None
 ) -> Iterator[IndexRow | Bad | Torn]:
-    """Everything in a log file from an entry's start on, in order of position. Blocks.
+    """All entries and bad places from an entry's start on, in the order of position. Blocks.
 
-    A row is that of an entry whose every byte is verified. What lies below `durable`, or is said
-    by a later entry to, cannot be torn. `Torn` comes last.
+    A yielded row belongs to a fully verified entry. A place below `durable`, or below the durable
+    position in a later entry, is never torn. `Torn` comes last.
 
     Args:
-        next_id: the global id that comes next; None where ids are in no order. Where a write did
-            not get to the disk, a block of the file's past may show: a good entry, out of order.
+        next_id: the next global id; None if the ids are not in order. Where a write did not reach
+            the disk, a block of the file's past may appear: a good entry with an id out of order.
 
     Raises:
         OSError: the file cannot be read.
     """
     window = _Window(log)
     position = max(start, FILE_HEADER_SIZE)
-    behind_damage = False
+    after_damage = False
     while position < window.size:
         try:
             row = _entry_at(window, salt, position)
             if next_id is not None:
-                _check_order(row, next_id, durable, behind_damage)
+                _check_order(row, next_id, durable, after_damage)
                 next_id = row.global_id + row.record_count
         except Malformed as e:
-            durable = max(durable, _said_durable(window, salt, position, durable))
+            durable = max(durable, _later_durable(window, salt, position, durable))
             if position >= durable:
                 yield Torn(position, str(e))
                 return
             bad = _bad_at(window, salt, position, str(e), next_id or 0)
             if bad.row is None and bad.end == window.size < durable:
                 bad = bad._replace(end=durable)  # one piece: an entry may lie across the file's end
-            behind_damage = bad.row is None
+            after_damage = bad.row is None
             if bad.row is not None and next_id is not None:
                 next_id = bad.row.global_id + bad.row.record_count
             yield bad
             position = bad.end if bad.row is None else bad.row.end
         else:
-            behind_damage = False
+            after_damage = False
             yield row
             position = row.end
     if position < durable:
@@ -96,10 +96,10 @@ def scan(
 
 
 def header_at(log: File, salt: int, position: int) -> Entry:
-    """The entry that begins at a position; its batch is not looked at.
+    """The entry that begins at a position, without a check of its batch.
 
     Raises:
-        Malformed: none does.
+        Malformed: no entry begins there.
     """
     return check_entry_header(log.read(position, _HEAD_SIZE), 0, salt)
 
@@ -114,7 +114,7 @@ class _Window:
         self._data = b""
 
     def at(self, position: int, count: int) -> tuple[memoryview, int]:
-        """`count` bytes from `position` on, or up to the file's end: a buffer and where in it."""
+        """`count` bytes from `position` on, or up to the file's end: a buffer, and an index."""
         count = min(count, self.size - position)
         if not self._start <= position <= position + count <= self._start + len(self._data):
             self._data = self._file.read(position, max(count, _CHUNK))
@@ -133,7 +133,7 @@ class _Window:
 
 
 def _entry_at(window: _Window, salt: int, position: int) -> IndexRow:
-    """A whole, good entry. Its length is believed, and read, only once its header is verified."""
+    """A whole, good entry. Its length is used only after its header has been verified."""
     data, at = window.at(position, _HEAD_SIZE)
     size = check_entry_header(data, at, salt).size
     data, at = window.at(position, size)
@@ -141,15 +141,15 @@ def _entry_at(window: _Window, salt: int, position: int) -> IndexRow:
     return row_of(entry, position, data[at + ENTRY_HEADER_SIZE : at + size])
 
 
-def _check_order(row: IndexRow, next_id: int, durable: int, behind_damage: bool) -> None:
-    """In what was durable, ids may be missing: damage has taken them, or they have been freed."""
-    may_jump = behind_damage or row.position < durable or row.position == FILE_HEADER_SIZE
+def _check_order(row: IndexRow, next_id: int, durable: int, after_damage: bool) -> None:
+    """Ids may be missing only in durable data: they are damaged, or have been freed."""
+    may_jump = after_damage or row.position < durable or row.position == FILE_HEADER_SIZE
     if row.global_id < next_id or (row.global_id > next_id and not may_jump):
         raise Malformed(f"an entry has the id {row.global_id} where {next_id} is next")
 
 
-def _entries_behind(window: _Window, salt: int, bad: int) -> Iterator[tuple[int, Entry]]:
-    """Where entries with a good header begin behind a bad place, and those headers."""
+def _entries_after(window: _Window, salt: int, bad: int) -> Iterator[tuple[int, Entry]]:
+    """The positions and headers of entries with a good header after a bad place."""
     position = bad + 1
     while (position := window.find(ENTRY_START, position)) >= 0:
         data, at = window.at(position, _HEAD_SIZE)
@@ -158,18 +158,18 @@ def _entries_behind(window: _Window, salt: int, bad: int) -> Iterator[tuple[int,
         position += 1
 
 
-def _said_durable(window: _Window, salt: int, bad: int, durable: int) -> int:
-    """Up to where a later entry says that the file was durable, if that is above a bad place."""
+def _later_durable(window: _Window, salt: int, bad: int, durable: int) -> int:
+    """The durable position that a later entry has, if it is above the bad place."""
     if durable > bad:
         return durable
-    for _, entry in _entries_behind(window, salt, bad):
+    for _, entry in _entries_after(window, salt, bad):
         if entry.durable_position > bad:
             return entry.durable_position
     return durable
 
 
 def _bad_at(window: _Window, salt: int, position: int, reason: str, next_id: int) -> Bad:
-    """How far the damage goes: to the end of its entry, or to the next header that is good."""
+    """The extent of damage: to the end of its entry, or to the next good header."""
     data, at = window.at(position, _HEAD_SIZE)
     try:
         row = damaged_row(
@@ -179,16 +179,14 @@ def _bad_at(window: _Window, salt: int, position: int, reason: str, next_id: int
         row = None
     if row is None or row.global_id < next_id:
         behind = (
-            at
-            for at, entry in _entries_behind(window, salt, position)
-            if entry.global_id >= next_id
+            at for at, entry in _entries_after(window, salt, position) if entry.global_id >= next_id
         )
         return Bad(position, next(behind, window.size), reason)
     return Bad(position, min(row.end, window.size), reason, row)
 
 
 def damaged_row(entry: Entry, position: int, checked: memoryview) -> IndexRow:
-    """The row of an entry whose batch cannot be believed, but for its `checked` first bytes."""
+    """The row of an entry whose batch is bad, apart from its `checked` first bytes."""
     return IndexRow(
         entry.global_id,
         entry.base_offset,

@@ -1,8 +1,8 @@
-"""One segment: a log file and the index file beside it.
+"""One segment: a log file, and its index file.
 
-The index is redundant: every row can be made again from the log (`recovery`). It is not synced
-with each commit, only when the segment is sealed and for a checkpoint. In memory there is one id
-for every 64 entries: an entry is found by reading one block of rows.
+The index is redundant: every row can be rebuilt from the log (`recovery`). The index is synced when
+the segment is sealed and for a checkpoint, not with each commit. A sample of ids, one for every 64
+entries, is in memory: a lookup reads one block of rows.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from quafka_proto.log_format import (
 ROWS_PER_SAMPLE = 64
 
 Read = Callable[[File, int, int], bytes | bytearray]
-"""How to read a file: waiting for the device, or not."""
+"""A way to read a file: it waits for the device, or fails instead."""
 
 
 def log_name(number: int) -> str:
@@ -46,7 +46,7 @@ def index_name(number: int) -> str:
 
 
 class BadIndexError(Malformed):
-    """A segment's index is not what was written. It can be made again from the log."""
+    """A segment's index is damaged. It can be rebuilt from the log."""
 
     def __init__(self, segment: Segment, reason: str) -> None:
         super().__init__(f"{index_name(segment.number)}: {reason}")
@@ -54,11 +54,11 @@ class BadIndexError(Malformed):
 
 
 class SegmentState(NamedTuple):
-    """A segment as a checkpoint has it: enough to use it without reading it.
+    """A segment's state in a checkpoint: enough to use the segment without reading its index.
 
     Attributes:
-        end: position behind the last entry.
-        next_id: behind the last record's global id.
+        end: the position after the last entry.
+        next_id: the id after the last record's global id.
         sample: the global id of every 64th entry, 8 bytes each, big-endian.
     """
 
@@ -72,12 +72,12 @@ class SegmentState(NamedTuple):
 
     @property
     def first_id(self) -> int | None:
-        """The first record's global id; None where there is none."""
+        """The first record's global id; None in an empty segment."""
         return int.from_bytes(self.sample[:8], "big") if self.sample else None
 
 
 class Segment:
-    """Entries, found by global id. `end` is the position behind the last one that is indexed."""
+    """Entries, found by global id. `end` is the position after the last indexed entry."""
 
     def __init__(self, number: int, header: FileHeader, log: File, index: File) -> None:
         self.number = number
@@ -93,10 +93,10 @@ class Segment:
 
     @classmethod
     def create(cls, disk: Disk, number: int) -> Segment:
-        """A new segment whose existence and headers are durable.
+        """Create a segment; its files and their headers are durable on return.
 
         Raises:
-            OSError: nothing of it is left behind.
+            OSError: the files could not be made; none of them is left.
         """
         header = FileHeader(int.from_bytes(os.urandom(4), "big"), APPENDED)
         log = index = None
@@ -117,7 +117,7 @@ class Segment:
         return cls(number, header, log, index)
 
     def state(self) -> SegmentState:
-        """For a checkpoint."""
+        """The state for a checkpoint."""
         if self._state is None or self._state.entries != self.entries:
             sample = struct.pack(f">{len(self._sample)}Q", *self._sample)
             self._state = SegmentState(
@@ -126,13 +126,13 @@ class Segment:
         return self._state
 
     def load_state(self, state: SegmentState) -> None:
-        """Believe a checkpoint about what the files hold."""
+        """Take the content of the files from a checkpoint."""
         self.end, self.entries, self.next_id = state.end, state.entries, state.next_id
         self._state = state
         self._sample = array("Q", struct.unpack(f">{len(state.sample) // 8}Q", state.sample))
 
     def reset(self) -> None:
-        """Believe nothing about what the files hold."""
+        """Assume empty files."""
         self.end, self.entries, self.next_id = FILE_HEADER_SIZE, 0, 0
         self._sample = array("Q")
 
@@ -147,16 +147,16 @@ class Segment:
         return FILE_HEADER_SIZE + INDEX_ROW_SIZE * self.entries
 
     def write(self, buffers: Sequence[Buffer], rows: Sequence[IndexRow]) -> None:
-        """Append entries and their rows; `note` makes them findable. Blocks.
+        """Append entries and their rows; `add_rows` makes them findable. Blocks.
 
         Raises:
-            OSError: the files may hold part of it: `cut` puts them back.
+            OSError: the files may have a part of them; `truncate` undoes that.
         """
         self.log.append(buffers)
         self.index.append([encode_row(row) for row in rows])
 
     def add_rows(self, rows: Sequence[IndexRow]) -> None:
-        """Entries have been written: find them from now on."""
+        """Make written entries findable."""
         for number, row in enumerate(rows, self.entries):
             if not number % ROWS_PER_SAMPLE:
                 self._sample.append(row.global_id)
@@ -165,23 +165,23 @@ class Segment:
         self.entries += len(rows)
 
     def truncate(self) -> None:
-        """Cut both files to what is indexed, durably. Blocks.
+        """Truncate both files to the indexed entries, durably. Blocks.
 
-        A row of the lost write that came back after a power cut could be taken for that of the
-        entry which is written in its place.
+        Otherwise a row of the lost write, if it came back after a power cut, could be taken for
+        the row of the entry that is written in its place.
         """
         self.log.truncate(self.end)
         self.index.truncate(self.index_end)
         self.sync()
 
     def find(self, global_id: int, read: Read, block: Rows | None = None) -> tuple[Rows, int]:
-        """The block of rows, and the number of the row in it, that would hold a record.
+        """The block of rows that would hold a record, and the row's number.
 
-        `block` is one that has been read already: if it is the one, it is not read again.
+        `block` has been read before; if it is the right one, it is not read again.
 
         Raises:
             BadIndexError: the index file is cut short, or a row is damaged.
-            OSError: it cannot be read.
+            OSError: the index file cannot be read.
         """
         start = max(0, bisect_right(self._sample, global_id) - 1) * ROWS_PER_SAMPLE
         end = min(start + ROWS_PER_SAMPLE, self.entries)
@@ -201,7 +201,7 @@ class Segment:
 
         Raises:
             BadIndexError: the index file is cut short.
-            OSError: it cannot be read.
+            OSError: the index file cannot be read.
         """
         count = min(ROWS_PER_SAMPLE, self.entries - start)
         size = INDEX_ROW_SIZE * count
@@ -222,7 +222,7 @@ class Segment:
 
 
 class Rows(NamedTuple):
-    """The rows [start, end) of a segment's index, decoded one by one as they are asked for."""
+    """The rows [start, end) of a segment's index; each is decoded on access."""
 
     segment: Segment
     start: int
@@ -233,7 +233,7 @@ class Rows(NamedTuple):
         """The row of that number in the segment.
 
         Raises:
-            BadIndexError: it is damaged.
+            BadIndexError: the row is damaged.
         """
         try:
             return decode_row(self.data, INDEX_ROW_SIZE * (number - self.start))

@@ -1,7 +1,7 @@
-"""Reading a log to say how it is; nothing is changed.
+"""Verifying a log, without changing it.
 
 Every byte of every segment is verified, and every index row against its entry. The log may be in
-use: what is written meanwhile is not looked at.
+use; data written meanwhile is not verified.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ _POSITION = INDEX_ROW.part_of_each("position")
 
 
 class SegmentReport(NamedTuple):
-    """One segment.
+    """The state of one segment.
 
     Attributes:
-        size: bytes of the log file; 0 where it is missing.
-        entries: good ones.
-        damages: what is damaged, and whose it was where that can be told without the rest.
+        size: bytes of the log file; 0 if it is missing.
+        entries: the number of good entries.
+        damages: the damaged pieces, with the lost offsets where the segment alone shows them.
         torn: bytes of unfinished writes at the end; the next start cuts them off.
-        index_fault: what is wrong with the index file, which can always be made again.
+        index_fault: the fault of the index file, which can always be rebuilt.
     """
 
     number: int
@@ -51,7 +51,7 @@ class SegmentReport(NamedTuple):
 
 
 def verify(disk: Disk) -> Iterator[SegmentReport]:
-    """Read all segments, oldest first. Blocks.
+    """Verify all segments, oldest first. Blocks.
 
     Raises:
         OSError: a file cannot be read.
@@ -74,11 +74,11 @@ def verify(disk: Disk) -> Iterator[SegmentReport]:
 
 
 def entries(disk: Disk, number: int) -> Iterator[IndexRow | Bad | Torn]:
-    """Everything in one segment's log file, in order of position. Blocks.
+    """All entries and bad places of one segment's log file, in the order of position. Blocks.
 
     Raises:
         Malformed: neither file's header can be read.
-        OSError: there is no such segment, or it cannot be read.
+        OSError: the segment does not exist, or cannot be read.
     """
     file = disk.open(log_name(number))
     try:
@@ -89,7 +89,7 @@ def entries(disk: Disk, number: int) -> Iterator[IndexRow | Bad | Torn]:
 
 
 def _header(disk: Disk, number: int, file: File) -> tuple[FileHeader, str | None]:
-    """A segment's header, from its index if need be, and what is wrong with its own."""
+    """A segment's header, from the index if the log's is bad, and the fault of the log's."""
     try:
         return check_file_header(file.read(0, FILE_HEADER_SIZE), LOG_MAGIC, number), None
     except Malformed as e:
@@ -130,7 +130,7 @@ def _segment(disk: Disk, number: int, durable: int, last: bool) -> SegmentReport
 
 
 def _first_id(header: FileHeader) -> int | None:
-    """Ids of a segment as appended ascend."""
+    """The ids in an appended segment ascend."""
     return 0 if header.kind == APPENDED else None
 
 
@@ -142,7 +142,7 @@ def _damages(number: int, bad: Bad, index: _Index) -> list[Damage]:
 
 
 class _Index:
-    """A segment's index file, row by row beside the log."""
+    """A segment's index file, compared with the log row by row."""
 
     def __init__(self, disk: Disk, number: int, header: FileHeader) -> None:
         self._data = b""
@@ -165,7 +165,7 @@ class _Index:
         self._at = {position: at for at, (position,) in enumerate(places)}
 
     def compare(self, row: IndexRow) -> None:
-        """An entry was found in the log."""
+        """Compare an entry of the log with its row."""
         if self._fault is not None:
             return
         at = self._at.get(row.position)
@@ -190,7 +190,7 @@ class _Index:
         return rows
 
     def fault(self, entries_found: int) -> str | None:
-        """What is wrong with it; rows of what is damaged may be there or not."""
+        """The fault of the index; rows of damaged entries may be present or missing."""
         if self._fault is None and len(self._at) < entries_found:
             return "it is cut short"
         return self._fault

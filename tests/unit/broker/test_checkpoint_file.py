@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from quafka_broker.partitions.partition import Partition
-from quafka_broker.partitions.producers import Producers, ProducerState
+from quafka_broker.partitions.producer_state import ProducerState
+from quafka_broker.partitions.producers import Producers
 from quafka_broker.wal import checkpoint_task
 from quafka_broker.wal.checkpoint_file import (
     CheckpointWriter,

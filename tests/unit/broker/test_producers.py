@@ -7,7 +7,8 @@ import asyncio
 import pytest
 
 from quafka_broker.partitions.errors import InDoubtError, StorageError
-from quafka_broker.partitions.producers import Batch, Producers, SequenceError
+from quafka_broker.partitions.producer_state import Batch, SequenceError
+from quafka_broker.partitions.producers import Producers
 from quafka_proto.errors import ErrorCode
 from quafka_proto.log_format import IndexRow
 from quafka_proto.records import BatchHeader, read_header

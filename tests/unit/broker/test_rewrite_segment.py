@@ -6,7 +6,7 @@ import errno
 
 import pytest
 
-from quafka_broker.partitions.partition import Partition, PartitionId
+from quafka_broker.partitions.partition import Partition, PartitionId, partition_of
 from quafka_broker.wal import rewrite_segment
 from quafka_broker.wal.rewrite_segment import Examined, SegmentRewrite, examine
 from quafka_broker.wal.segment import Segment, index_name, log_name
@@ -91,7 +91,7 @@ def check_contents(segment: Segment, topics: Topics) -> None:
     by_id: dict[PartitionId, list[bytes | None]] = {}
     last = None
     for row, values in entries(segment):
-        id_ = rewrite_segment.partition_of(row)
+        id_ = partition_of(row)
         assert id_ == last or id_ not in by_id, "grouped"
         last = id_
         by_id.setdefault(id_, []).extend(values)

@@ -1,0 +1,77 @@
+"""The remembered state of idempotent producers: batches, and what a checkpoint keeps of them."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from quafka_broker.partitions.partition import PartitionId
+from quafka_proto.errors import ErrorCode
+
+Pending = asyncio.Future[list[int]]
+ProducerKey = tuple[PartitionId, int]
+"""A partition and a producer id."""
+
+
+@dataclass(slots=True, eq=False)
+class Batch:
+    """A remembered batch: its sequence numbers, its greatest timestamp and its first offset.
+
+    `offset` is None, and `pending` set, until the batch is in the log.
+    """
+
+    first: int
+    last: int
+    timestamp: int
+    offset: int | None = None
+    pending: Pending | None = None
+
+
+@dataclass(slots=True)
+class Producer:
+    """A producer in one partition, in one producer epoch."""
+
+    epoch: int
+    used_ms: int
+    batches: list[Batch] = field(default_factory=list[Batch])
+    before: Producer | None = None
+    """The state in the older epoch; valid again if no batch of this epoch is stored."""
+
+
+class ProducerState(NamedTuple):
+    """A producer's state in one partition, as a checkpoint keeps it.
+
+    `batches`: first and last sequence, greatest timestamp, and offset of each; oldest first.
+    """
+
+    producer_id: int
+    epoch: int
+    used_ms: int
+    batches: tuple[tuple[int, int, int, int], ...]
+
+
+@dataclass(slots=True)
+class OrgProducers:
+    """The producers of an org.
+
+    Attributes:
+        known: by last use.
+        lapsed: producers without a stored batch to compare with, and the sequence that must come
+            next; None: any may, because the producer has expired.
+        refused: producers that may have been evicted and were refused, and in which epoch.
+        evicted_below: the ids of all evicted producers are below it.
+    """
+
+    known: dict[ProducerKey, Producer] = field(default_factory=dict[ProducerKey, Producer])
+    lapsed: dict[ProducerKey, int | None] = field(default_factory=dict[ProducerKey, "int | None"])
+    refused: dict[ProducerKey, int] = field(default_factory=dict[ProducerKey, int])
+    evicted_below: int = 0
+
+
+class SequenceError(Exception):
+    """The batch must not be stored; `code` is Kafka's error code."""
+
+    def __init__(self, code: ErrorCode, message: str) -> None:
+        super().__init__(message)
+        self.code = code
