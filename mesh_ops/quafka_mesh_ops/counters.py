@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, fields
 from quafka_mesh_ops.identity import NodeId
 from quafka_mesh_ops.transport.counters import TransportCounters
 from quafka_telemetry.metrics import Family, Kind, Sample
-from quafka_telemetry.operations import Asked, Page, Reply
+from quafka_telemetry.operations import Page, PageRequest, Reply
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class PeerCounters:
 def mesh_page(read: Callable[[], Iterable[PeerCounters]]) -> Page:
     """The operations port's `/mesh`: every peer, as JSON."""
 
-    async def page(_asked: Asked) -> Reply:
+    async def page(_asked: PageRequest) -> Reply:
         body = {"peers": [asdict(peer) for peer in read()]}
         return Reply(json.dumps(body, indent=1).encode() + b"\n", "application/json")
 

@@ -1,6 +1,6 @@
-"""Metrics as text: Prometheus' format 0.0.4, and OpenMetrics 1.0 for those who ask for it.
+"""Metrics as text: Prometheus' format 0.0.4, and OpenMetrics 1.0 for clients that ask for it.
 
-Written line by line; `metrics_page` sends the lines as they are made.
+`metrics_page` sends the lines while they are rendered.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from math import inf, isfinite, nan
 
 from quafka_telemetry.metrics import Family, Histogram, Kind, Metrics
-from quafka_telemetry.operations import Asked, Page, Reply
+from quafka_telemetry.operations import Page, PageRequest, Reply
 
 _PLAIN = "text/plain; version=0.0.4; charset=utf-8"
 _OPEN = "application/openmetrics-text; version=1.0.0; charset=utf-8"
@@ -18,9 +18,9 @@ _HELP_ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n"})
 
 
 def metrics_page(metrics: Metrics, *, detail: bool = False) -> Page:
-    """The operations port's `/metrics`, or with `detail` the page beside it."""
+    """Make the operations port's page `/metrics`, or with `detail` the page `/metrics/detail`."""
 
-    async def page(asked: Asked) -> Reply:
+    async def page(asked: PageRequest) -> Reply:
         openmetrics = prefers_openmetrics(asked.accept)
         lines = render(await metrics.read(detail=detail), openmetrics=openmetrics)
         body = (line.encode() for line in lines)
@@ -30,7 +30,7 @@ def metrics_page(metrics: Metrics, *, detail: bool = False) -> Page:
 
 
 def render(families: Iterable[Family], *, openmetrics: bool = False) -> Iterator[str]:
-    """The text, line by line."""
+    """Yield the text, line by line."""
     for family in families:
         counter = family.kind is Kind.COUNTER
         name = f"{family.name}_total" if counter else family.name
@@ -61,21 +61,21 @@ def _histogram(name: str, labels: str, histogram: Histogram) -> Iterator[str]:
 
 
 def number(value: float) -> str:
-    """A number as both formats write it."""
+    """Format a number as both formats require."""
     if isfinite(value):
         return repr(value)
     return "NaN" if value != value else "+Inf" if value == inf else "-Inf"
 
 
 def _escaped(value: str) -> str:
-    # Nearly no value has anything to escape, and looking for it is cheaper than translating.
+    # Few values need escaping, and the check is cheaper than translate().
     if '"' in value or "\\" in value or "\n" in value:
         return value.translate(_ESCAPES)
     return value
 
 
 def prefers_openmetrics(accept: str) -> bool:
-    """Whether an Accept header asks for OpenMetrics before plain text."""
+    """Whether an Accept header prefers OpenMetrics to plain text."""
     best = {"application/openmetrics-text": 0.0, "text/plain": 0.0}
     for choice in accept.split(","):
         kind, *parameters = (part.strip() for part in choice.lower().split(";"))

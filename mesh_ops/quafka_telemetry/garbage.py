@@ -92,7 +92,7 @@ def _search(garbage: Garbage, *, sets_aside: bool) -> None:
 
 @contextmanager
 def without_gc() -> Generator[None]:
-    """For making many objects none of which is garbage: to look for some takes longer than that."""
+    """Suspend automatic collection while many objects are made, none of which is garbage."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

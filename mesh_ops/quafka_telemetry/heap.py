@@ -1,7 +1,7 @@
-"""Gives memory that was freed back to the system.
+"""Returns freed memory to the system.
 
 The C library keeps freed memory for later use: after a burst of large requests a process would
-stay as large as it was at its peak.
+keep the size of its peak.
 """
 
 from __future__ import annotations
@@ -14,31 +14,31 @@ from functools import cache
 from typing import Any
 
 _WORTH_IT = 32 << 20
-"""Bytes; less than so much is not looked for."""
+"""Bytes freed since the peak from which on a trim is worth its time."""
 
 
 class Heap:
-    """Watches a figure of held bytes; gives back what was freed when it has fallen by much."""
+    """Follows the number of held bytes; trims the heap after it has fallen by much."""
 
     def __init__(self, trim: Callable[[], None] | None = None) -> None:
-        self._trim = trim or trim_heap
+        self._trim_heap = trim or trim_heap
         self._peak = 0
 
-    def note(self, held: int) -> None:
-        """So many bytes are held, or were since the last call."""
+    def record(self, held: int) -> None:
+        """Record the bytes held now, or at most since the last call."""
         self._peak = max(self._peak, held)
 
-    async def give_back(self, held: int) -> bool:
-        """Called every few seconds with what is held now; whether there was enough to give."""
+    async def trim(self, held: int) -> bool:
+        """Trim the heap if it is worth it; returns whether it was. Called every few seconds."""
         if self._peak - held < _WORTH_IT:
             return False
         self._peak = held
-        await asyncio.to_thread(self._trim)
+        await asyncio.to_thread(self._trim_heap)
         return True
 
 
 def trim_heap() -> None:
-    """Give back what the C library holds and does not use. Takes milliseconds."""
+    """Return the memory that the C library holds unused to the system. Takes milliseconds."""
     trim = _malloc_trim()
     if trim is not None:
         trim(0)

@@ -1,9 +1,9 @@
-"""How long the event loop keeps others waiting: the length of each of its turns.
+"""Measures the turns of the event loop.
 
-A turn is what the loop does between two looks at its sockets. Whatever arrives in that time
-waits for its end, so the longest turn is the worst delay that this process added to anybody's
-request. The loop itself is asyncio's; only its selector is ours. Turns below a millisecond, nearly
-all, are not counted: the probe costs about 0.3 µs a turn.
+A turn is the work of the loop between two polls of its sockets. Data that arrives during a turn
+waits for its end, so the longest turn is the worst delay that this process adds to a request. The
+loop is asyncio's; only its selector is ours. Turns below a millisecond, nearly all, are not
+counted: the probe costs about 0.3 µs a turn.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ _SHORT = 0.001
 
 
 class LoopTurns:
-    """Counts the turns of one event loop that take a millisecond or more, by their length."""
+    """Counts the turns of one event loop of a millisecond or more, by length."""
 
     def __init__(self) -> None:
         self.histogram = Histogram(_BOUNDS)
         self._longest = 0.0
 
     def new_loop(self) -> asyncio.AbstractEventLoop:
-        """An event loop whose turns are counted here."""
+        """Make an event loop whose turns are counted here."""
         return asyncio.SelectorEventLoop(_TimedSelector(self))
 
     def ended(self, seconds: float) -> None:
@@ -37,25 +37,25 @@ class LoopTurns:
             self._longest = seconds
 
     def take_longest(self) -> float:
-        """The longest turn since the last call, in seconds."""
+        """Return the longest turn since the last call, in seconds."""
         longest, self._longest = self._longest, 0.0
         return longest
 
     def collect(self) -> Iterator[Family]:
-        """The families for `/metrics`. Reading them begins a new search for the longest turn."""
+        """Yield the families for `/metrics`. Reading them resets the longest turn."""
         yield Family(
             "quafka_loop_turn_seconds", Kind.HISTOGRAM,
-            "Turns of the event loop of 1 ms or more; what arrives during one waits for its end",
+            "Turns of the event loop of 1 ms or more; data that arrives meanwhile waits",
             [((), self.histogram)],
         )  # fmt: skip
         yield gauge(
             "quafka_loop_longest_turn_seconds",
-            "Longest turn of the event loop since this was last read", self.take_longest(),
+            "Longest turn of the event loop since the last scrape", self.take_longest(),
         )  # fmt: skip
 
 
 class _TimedSelector(selectors.DefaultSelector):
-    """Reports the time between the end of one `select` and the beginning of the next."""
+    """Reports the time between the end of one `select` and the start of the next."""
 
     def __init__(self, turns: LoopTurns) -> None:
         super().__init__()

@@ -1,8 +1,8 @@
-"""What a process measures, and how it is read.
+"""The metrics of a process, and how they are collected.
 
-A hot path adds to a plain integer. Everything else happens when somebody asks: a collector walks
-what is there and gives families, whose samples are made one by one as they are written, so that a
-family of 100,000 partitions is never held and never keeps the event loop.
+A hot path adds to a plain integer. All other work happens when the metrics are read: a collector
+yields families, whose samples are made one by one while they are written, so a family of 100,000
+partitions is never held in memory and never blocks the event loop.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from typing import NamedTuple
 logger = logging.getLogger("quafka.metrics")
 
 _SLOWEST_READ, _SLOWEST_STEP = 1.0, 20.0
-"""Seconds that a page waits for figures which may block, and for what takes many turns of the
-loop; then it shows those of the last time."""
+"""Seconds that a page waits for figures read in a thread, and for those that take many turns of the
+loop. After that, the page shows the previous figures."""
 
 SECONDS = (
     0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
 )  # fmt: skip
-"""The buckets of every latency."""
+"""The bucket bounds of every latency histogram."""
 
 
 class Kind(StrEnum):
-    """What a family's numbers are, by Prometheus' names."""
+    """The type of a family, by Prometheus' names."""
 
     COUNTER = "counter"
     GAUGE = "gauge"
@@ -43,27 +43,27 @@ class Histogram:
     def __init__(self, bounds: tuple[float, ...] = SECONDS) -> None:
         self.bounds = bounds
         self.counts = [0] * (len(bounds) + 1)
-        """Of each bucket alone; the last is of what is above all bounds."""
+        """Not cumulative; the last bucket counts the values above all bounds."""
         self.sum = 0.0
 
     def observe(self, value: float) -> None:
-        """Count one."""
+        """Count a value."""
         self.counts[bisect_left(self.bounds, value)] += 1
         self.sum += value
 
     @property
     def count(self) -> int:
-        """How many there were."""
+        """The number of values."""
         return sum(self.counts)
 
     def cumulative(self) -> Iterator[int]:
-        """How many were at or below each bound, and in all."""
+        """The number of values at or below each bound, and the total."""
         return accumulate(self.counts)
 
     def quantile(self, share: float) -> float | None:
-        """Below which value so many of them lie, about: evenly spread within a bucket.
+        """Estimate a quantile, with values spread evenly within a bucket.
 
-        None where there are none; the last bound where it is above that.
+        None without values; the last bound if the quantile is above it.
         """
         rank = share * self.count
         if not rank:
@@ -78,14 +78,14 @@ class Histogram:
 
 Value = int | float | Histogram
 Sample = tuple[tuple[str, ...], Value]
-"""The values of a family's labels, and the number."""
+"""The values of a family's labels, and the sample's value."""
 
 
 class Family(NamedTuple):
     """All samples of one name.
 
-    `name` has no `_total`: a counter's is written with it. `labels` are the names for the values
-    that each sample has.
+    `name` is without `_total`, which is added when a counter is written. `labels`: the names for
+    the label values of each sample.
     """
 
     name: str
@@ -109,7 +109,7 @@ Collect = Callable[[], Iterable[Family]]
 
 
 class _Before:
-    """What is done before a collection. Several who ask at a time wait for one and the same."""
+    """A step before a collection. Concurrent collections share one run of it."""
 
     def __init__(self, step: Callable[[], Awaitable[object]], patience: float) -> None:
         self._step = step
@@ -117,7 +117,7 @@ class _Before:
         self._task: asyncio.Task[None] | None = None
 
     async def done(self) -> None:
-        """Do it, or wait for whoever does; but no longer than is bearable."""
+        """Run the step, or wait for the current run, for a bounded time."""
         if self._task is None:
             self._task = asyncio.create_task(self._run())
             self._task.add_done_callback(self._over)
@@ -129,11 +129,11 @@ class _Before:
     def _over(self, task: asyncio.Task[None]) -> None:
         self._task = None
         if not task.cancelled() and task.exception() is not None:
-            logger.error("some figures cannot be read", exc_info=task.exception())
+            logger.error("some metrics cannot be read", exc_info=task.exception())
 
 
 class Metrics:
-    """The collectors of one process: the few, and the many (`detail`)."""
+    """The collectors of one process: those of few samples, and those of many (`detail`)."""
 
     def __init__(self) -> None:
         self._few: list[Collect] = []
@@ -143,24 +143,24 @@ class Metrics:
         self._before_many: list[_Before] = []
 
     def add(self, collect: Collect, *, detail: bool = False) -> None:
-        """Read these, too. `detail`: there is one for every partition or group."""
+        """Add a collector. `detail`: it has a sample for every partition or group."""
         (self._many if detail else self._few).append(collect)
 
     def before(self, read: Callable[[], object]) -> None:
-        """Call this in a thread before each collection of the few: what it looks at may block."""
+        """Call `read`, which may block, in a thread before each collection without detail."""
         self._blocking.append(read)
 
     def before_detail(self, step: Callable[[], Awaitable[object]]) -> None:
-        """Await this before each collection of the many."""
+        """Await `step` before each collection with detail."""
         self._before_many.append(_Before(step, _SLOWEST_STEP))
 
     async def refresh(self, *, detail: bool = False) -> None:
-        """Do what is to be done before a collection."""
+        """Run the steps before a collection."""
         for step in self._before_many if detail else self._before_few:
             await step.done()
 
     async def read(self, *, detail: bool = False) -> Iterator[Family]:
-        """The families as they are now; the caller may take its time over them."""
+        """Return the current families. The caller may iterate over them slowly."""
         await self.refresh(detail=detail)
         collectors = self._many if detail else self._few
         return (family for collect in collectors for family in collect())
@@ -173,4 +173,4 @@ class Metrics:
             try:
                 read()
             except OSError as e:
-                logger.debug("a figure cannot be read: %s", e)
+                logger.debug("a metric cannot be read: %s", e)

@@ -1,13 +1,13 @@
-"""The operations port: a few HTTP pages about one process, for probes and people.
+"""The operations port: a few HTTP pages on one process, for probes and people.
 
-    /livez    200 while the event loop turns
-    /readyz   200 when the process can do its work, else 503; the body names each problem
-    /mesh     what gateway and broker count of each peer (`counters.py`)
-    /metrics  for Prometheus (`exposition.py`); /metrics/detail has what there is much of
+    /livez    200 while the event loop runs
+    /readyz   200 if the process can do its work, else 503; the body names each problem
+    /mesh     the counters of each peer of a gateway or broker (`counters.py`)
+    /metrics  for Prometheus (`exposition.py`); /metrics/detail has figures by partition and group
 
-One GET or HEAD a connection, answered and closed. Whoever connects cannot hold much: a request
-head is 8 KiB at most and must be there within five seconds, and so many may wait at a time. A
-long answer is made as it is read: a part of it at a time, for a few milliseconds of the loop.
+A connection serves one GET or HEAD request and is closed. A client can hold only little: a request
+head has 8 KiB at most and must arrive within five seconds, and the number of connections is
+bounded. A long answer is rendered while it is read: a few milliseconds of the loop at a time.
 """
 
 from __future__ import annotations
@@ -36,24 +36,24 @@ _SLICE_BYTES = 32 << 10
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What a page is told of the request. `accept`: the header, "" without one."""
+class PageRequest:
+    """A request for a page. `accept`: the Accept header, "" without one."""
 
     accept: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What a page answers: bytes, or many short pieces that are made when they are sent."""
+    """The answer of a page: bytes, or an iterator of short pieces, rendered while they are sent."""
 
     body: bytes | Iterator[bytes]
     content_type: str = "text/plain; charset=utf-8"
     status: int = 200
 
 
-Page = Callable[[Asked], Awaitable[Reply]]
+Page = Callable[[PageRequest], Awaitable[Reply]]
 Problems = Callable[[], Mapping[str, str]]
-"""What keeps the process from its work, by part: {"log": "no space left on device"}."""
+"""The problems that keep the process from its work, by part: {"log": "no space left on device"}."""
 
 
 class Operations:
@@ -66,11 +66,11 @@ class Operations:
         self._connections: set[asyncio.Task[None]] = set()
 
     def add(self, path: str, page: Page) -> None:
-        """Serve a page more."""
+        """Serve another page."""
         self._pages[path] = page
 
     async def start(self, host: str, port: int) -> tuple[str, int]:
-        """Listen; returns the address bound (port 0: any free one).
+        """Listen; returns the bound address (port 0: any free one).
 
         Raises:
             StartupError: the address cannot be bound.
@@ -86,14 +86,14 @@ class Operations:
         return bound[0], bound[1]
 
     async def close(self) -> None:
-        """Answer no more."""
+        """Stop serving and close all connections."""
         if self._server is not None:
             self._server.close()
         for connection in self._connections:
             connection.cancel()
         await asyncio.gather(*self._connections, return_exceptions=True)
 
-    async def _ready(self, _asked: Asked) -> Reply:
+    async def _ready(self, _asked: PageRequest) -> Reply:
         problems = dict(self._problems())
         body = {"ready": not problems, "problems": problems}
         status = 503 if problems else 200
@@ -107,9 +107,9 @@ class Operations:
             try:
                 await self._answer(reader, writer)
             except (OSError, TimeoutError):
-                pass  # whoever asked has gone, or never asked, or does not read
+                pass  # the client has closed, sent no request, or does not read
             except Exception:
-                logger.exception("a page broke off")
+                logger.exception("a page was not sent whole")
                 writer.transport.abort()  # half an answer must not look like a whole one
             finally:
                 self._connections.discard(task)
@@ -135,17 +135,17 @@ class Operations:
 
     async def _reply(self, request: h11.Request) -> Reply:
         if request.method not in (b"GET", b"HEAD"):
-            return Reply(b"only GET and HEAD are served here\n", status=405)
+            return Reply(b"only GET and HEAD are supported\n", status=405)
         path = request.target.partition(b"?")[0].decode("latin-1")
         page = self._pages.get(path)
         if page is None:
             known = " ".join(sorted(self._pages))
-            return Reply(f"there are: {known}\n".encode(), status=404)
+            return Reply(f"not found; the pages are: {known}\n".encode(), status=404)
         try:
-            return await page(Asked(_header(request, b"accept")))
+            return await page(PageRequest(_header(request, b"accept")))
         except Exception:
             logger.exception("the page %s failed", path)
-            return Reply(b"the page failed; the log says why\n", status=500)
+            return Reply(b"the page failed; see the log\n", status=500)
 
 
 async def _send(
@@ -169,7 +169,7 @@ async def _send(
 
 
 def _slice(body: Iterator[bytes]) -> bytes:
-    """As much of it as may be made before others have their turn; nothing at the end."""
+    """Render pieces for a few milliseconds, so that other tasks can run; b"" at the end."""
     until = time.perf_counter() + _SLICE_SECONDS
     pieces: list[bytes] = []
     size = 0
@@ -186,7 +186,7 @@ def _header(request: h11.Request, name: bytes) -> str:
 
 
 async def _request(connection: h11.Connection, reader: asyncio.StreamReader) -> h11.Request | None:
-    """The request's head; None where the client ends first. Raises h11.RemoteProtocolError."""
+    """Read a request's head; None if the client closes first. Raises h11.RemoteProtocolError."""
     while True:
         event = connection.next_event()
         if event is h11.NEED_DATA:
@@ -197,5 +197,5 @@ async def _request(connection: h11.Connection, reader: asyncio.StreamReader) -> 
             return None
 
 
-async def _live(_asked: Asked) -> Reply:
+async def _live(_asked: PageRequest) -> Reply:
     return Reply(b"ok\n")

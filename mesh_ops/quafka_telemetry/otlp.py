@@ -1,8 +1,8 @@
-"""Recorded spans, and their way out: a bounded queue, a thread, OpenTelemetry's exporters.
+"""Recorded spans and their export: a bounded queue, a thread, OpenTelemetry's exporters.
 
-On the event loop a span is a small object of our own; the SDK's objects, the names that the
-collector is to see and the encoding are the exporting thread's business. When the collector is
-away, slow or refuses, the queue fills up and spans are dropped and counted; nobody waits.
+On the event loop a span is a small object of our own. The exporting thread makes the SDK's objects,
+chooses the exported names and encodes. When the collector is unavailable, slow or refuses, the
+queue fills up and further spans are dropped and counted; no request waits.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _SAMPLED = TraceFlags(TraceFlags.SAMPLED)
 
 
 class RecordedSpan:
-    """A sampled span, as it is noted down where the work is done."""
+    """A sampled span, as it is recorded on the event loop."""
 
     __slots__ = (
         "_out", "attributes", "context", "ended", "error", "events", "kind", "links", "name",
@@ -123,7 +123,7 @@ class RecordedSpan:
         error: BaseException | None,
         tb: TracebackType | None,
     ) -> None:
-        if kind is CancelledError:  # nobody waits for it any more, which is no failure
+        if kind is CancelledError:  # the caller gave up, which is no failure
             self.event(semconv.CANCELLED)
         elif kind is not None:
             self.fail(kind.__name__)
@@ -131,7 +131,7 @@ class RecordedSpan:
 
 
 class SpanQueue:
-    """Ended spans on their way out; what does not fit is dropped and counted."""
+    """Ended spans that wait for export; spans that do not fit are dropped and counted."""
 
     def __init__(
         self,
@@ -140,7 +140,7 @@ class SpanQueue:
         batch: int,
         delay: float,
     ) -> None:
-        """`export` blocks, in this queue's thread; False: they were not taken."""
+        """`export` blocks, in the queue's thread; it returns whether the spans were accepted."""
         self._export = export
         self._limit = limit
         self._batch = min(batch, limit)
@@ -159,7 +159,7 @@ class SpanQueue:
         return len(self._spans)
 
     def put(self, span: RecordedSpan) -> None:
-        """Never waits."""
+        """Queue a span, or drop it. Never waits."""
         if len(self._spans) >= self._limit or self._closing.is_set():
             self.full += 1
             return
@@ -168,7 +168,7 @@ class SpanQueue:
             self._wake.set()
 
     def close(self, timeout: float) -> bool:
-        """Send what there is; whether that was done in time. What was not is dropped."""
+        """Send the queued spans; returns whether that ended in time. The others are dropped."""
         self._closing.set()
         self._wake.set()
         self._thread.join(timeout)
@@ -185,12 +185,12 @@ class SpanQueue:
                 if not self._send(some):
                     self.refused += len(some)
                     if self._closing.is_set():
-                        return  # the others would fare no better
+                        return  # the other batches would fail, too
 
     def _send(self, some: Sequence[RecordedSpan]) -> bool:
         try:
             return self._export(some)
-        except Exception:  # whatever an exporter does, the next batch is tried
+        except Exception:  # an exporter's bug must not keep the next batch from being tried
             logger.exception("%d spans could not be sent", len(some))
             return False
 
@@ -273,13 +273,13 @@ class OtlpTracer(Tracer):
 
     def shutdown(self) -> None:
         """See Tracer."""
-        # An exporter goes on trying a collector that is down for far longer than anybody waits.
+        # An exporter retries an unavailable collector for far longer than a shutdown may take.
         if not self._out.close(_SHUTDOWN_SECONDS):
             logger.warning("the last spans were not sent within %d s", _SHUTDOWN_SECONDS)
 
 
 class Translator:
-    """Our spans as the SDK's, with the names that were opted for."""
+    """Converts our spans to the SDK's, with the chosen attribute names."""
 
     def __init__(self, service_name: str, env: Mapping[str, str]) -> None:
         self._names, schema_url = semconv.names(env)
@@ -289,7 +289,7 @@ class Translator:
         )
 
     def readable(self, span: RecordedSpan) -> ReadableSpan:
-        """For the exporter."""
+        """Return the span as the exporter takes it."""
         assert span.context is not None
         status = Status(StatusCode.ERROR, span.error) if span.error else Status()
         return ReadableSpan(
@@ -322,7 +322,7 @@ def _otel_context(context: TraceContext, *, remote: bool) -> SpanContext:
 
 
 def otlp_tracer(service_name: str, env: Mapping[str, str], sampler: Sampler) -> Tracer:
-    """A tracer that sends to where the standard variables say.
+    """Make a tracer that sends to the endpoint of the standard variables.
 
     Raises:
         ValueError: a variable has a value that is not allowed; the message names both.

@@ -1,4 +1,4 @@
-"""Where signals are sent to, as the standard `OTEL_*` variables have it for all or for one."""
+"""The endpoint and protocol of each signal, from the standard `OTEL_*` variables."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ Signal = Literal["TRACES", "METRICS"]
 
 
 def has_collector(env: Mapping[str, str], signal: Signal) -> bool:
-    """Whether there is an endpoint for the signal, and the SDK is not disabled."""
+    """Whether the signal has an endpoint and the SDK is not disabled."""
     disabled = env.get("OTEL_SDK_DISABLED", "").lower() == "true"
     return bool(_value(env, signal, "ENDPOINT")) and not disabled
 
 
 def speaks_grpc(env: Mapping[str, str], signal: Signal) -> bool:
-    """Whether the collector takes gRPC and not HTTP.
+    """Whether the signal is sent by gRPC instead of HTTP.
 
     Raises:
         ValueError: the variable has a value that is not allowed; the message names both.

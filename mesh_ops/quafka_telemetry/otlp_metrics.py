@@ -1,8 +1,8 @@
-"""Metrics pushed by OTLP: the families of `/metrics`, handed to the SDK's exporter as they are.
+"""Metrics pushed by OTLP: the families of `/metrics`, passed to the SDK's exporter.
 
-They are read on the event loop, a family at a time, and encoded and sent in a thread. A collector
-that is slow or away costs nobody anything: there is one export at a time, and the numbers are
-cumulative, so that the next one makes up for those that were missed.
+The event loop reads one family at a time; a thread encodes and sends them. A slow or unavailable
+collector delays no request: one export runs at a time, and the numbers are cumulative, so the next
+export makes up for missed ones.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ _LAST_SECONDS = 2.0
 _MAX_INTERVAL_MS = 86_400_000
 _UNITS = {"_seconds": "s", "_bytes": "By"}
 _NOT_KEPT = cast(float, None)
-"""Left out on the wire, which the SDK's type does not say."""
+"""The exporter leaves out minimum and maximum; the SDK's type does not allow for it."""
 
 T = TypeVar("T")
 
 
 class _Exporter(Protocol):
-    """What is used of the SDK's exporters. Both block."""
+    """The methods used of the SDK's exporters. Both block."""
 
     def export(self, metrics_data: MetricsData) -> MetricExportResult: ...
 
@@ -43,7 +43,7 @@ class _Exporter(Protocol):
 
 
 def push_from_environment(service_name: str, metrics: Metrics) -> MetricsPush | None:
-    """The push that the standard `OTEL_*` variables ask for; None: none.
+    """Make the push that the standard `OTEL_*` variables ask for, if any.
 
     Without `OTEL_EXPORTER_OTLP_ENDPOINT` (or `..._METRICS_ENDPOINT`) nothing is pushed.
 
@@ -54,7 +54,7 @@ def push_from_environment(service_name: str, metrics: Metrics) -> MetricsPush | 
     wanted = env.get("OTEL_METRICS_EXPORTER") or "otlp"
     if wanted not in ("otlp", "none", "prometheus"):
         raise ValueError(f"OTEL_METRICS_EXPORTER={wanted!r}: allowed are otlp, prometheus and none")
-    if not has_collector(env, "METRICS") or wanted != "otlp":  # Prometheus is served anyhow
+    if not has_collector(env, "METRICS") or wanted != "otlp":  # Prometheus is always served
         return None
     _refuse_delta(env)
     interval = _interval(env)
@@ -64,7 +64,7 @@ def push_from_environment(service_name: str, metrics: Metrics) -> MetricsPush | 
 
 
 class MetricsPush:
-    """Sends a program's metrics every so many seconds, and once at its end."""
+    """Sends a program's metrics every `interval` seconds, and once at its end."""
 
     def __init__(
         self, exporter: _Exporter, service_name: str, metrics: Metrics, interval: float
@@ -73,7 +73,7 @@ class MetricsPush:
         from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
         self._exporter = exporter
-        # Of several gateways, or workers of one, each counts for itself.
+        # Each gateway, and each worker of a gateway, has its own counters.
         instance = Resource({SERVICE_INSTANCE_ID: str(uuid4())})
         self._resource = instance.merge(Resource.create({SERVICE_NAME: service_name}))
         self._scope = InstrumentationScope("quafka")
@@ -82,16 +82,16 @@ class MetricsPush:
         self._started = time.time_ns()
         self._failing = False
         self._task: asyncio.Task[None] | None = None
-        # The SDK says every time that a collector does not answer; once is enough.
+        # The SDK logs every failed export; one line per outage is enough.
         logging.getLogger(type(exporter).__module__).addFilter(lambda _: not self._failing)
 
     def start(self) -> None:
-        """Begin to push."""
+        """Start pushing."""
         self._task = asyncio.create_task(self._run())
         self._task.add_done_callback(_log_mistake)
 
     async def close(self) -> None:
-        """Push what there is, within a few seconds, and no more."""
+        """Push the last metrics, within a few seconds, and stop."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -117,12 +117,14 @@ class MetricsPush:
     async def _push(self) -> None:
         try:
             data = self._data(await self._read())
-        except Exception:  # whatever a collector does, the next push is tried
-            logger.exception("some metrics cannot be read, and none are pushed")
+        except Exception:  # a collector's bug must not end the pushes
+            logger.exception("no metrics are pushed: some cannot be read")
             return
         sent = await _in_thread(lambda: self._send(data))
         if not sent and not self._failing:
-            logger.warning("metrics are not taken; OTEL_METRICS_EXPORTER=none sends none")
+            logger.warning(
+                "the collector does not accept metrics; OTEL_METRICS_EXPORTER=none disables them"
+            )
         self._failing = not sent
 
     async def _read(self) -> list[Metric]:
@@ -144,14 +146,14 @@ class MetricsPush:
 
         try:
             return self._exporter.export(data) is MetricExportResult.SUCCESS
-        except Exception:  # whatever it does, the next export is tried
+        except Exception:  # an exporter's bug must not end the pushes
             if not self._failing:
                 logger.exception("metrics cannot be exported")
             return False
 
 
 def _metric(family: Family, started: int, now: int) -> Iterator[Metric]:
-    """The family as OTLP has it; nothing where it has no samples."""
+    """Yield the family in OTLP's form; nothing without samples."""
     from opentelemetry.sdk.metrics import export
 
     samples = [(dict(zip(family.labels, v, strict=True)), x) for v, x in family.samples]
@@ -189,7 +191,7 @@ def _metric(family: Family, started: int, now: int) -> Iterator[Metric]:
 
 
 async def _in_thread(job: Callable[[], T]) -> T:
-    """Run a job that may take long, in a thread that nobody has to wait for at the end."""
+    """Run a long job in a daemon thread, which does not delay the end of the process."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[T] = loop.create_future()
 
@@ -235,4 +237,4 @@ def _interval(env: Mapping[str, str]) -> float:
 
 def _log_mistake(task: asyncio.Task[None]) -> None:
     if not task.cancelled() and task.exception() is not None:
-        logger.error("no more metrics are pushed", exc_info=task.exception())
+        logger.error("the push of metrics has ended", exc_info=task.exception())

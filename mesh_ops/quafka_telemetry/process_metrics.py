@@ -1,4 +1,4 @@
-"""The process itself, by the names that Prometheus' own client libraries give, and the build."""
+"""Metrics of the process, named as in Prometheus' client libraries, and of the build."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 class ProcessFigures:
-    """Read in a thread (`read`), shown by `collect`."""
+    """The figures of a process: `read` updates them, in a thread; `collect` yields them."""
 
     def __init__(self, program: str) -> None:
         self._program = program
@@ -29,7 +29,7 @@ class ProcessFigures:
         self._started = time.time()
 
     def read(self) -> None:
-        """Look at /proc. Raises OSError."""
+        """Read /proc. Raises OSError."""
         if not self._version:
             self._version = version()
             self._started = _started()
@@ -39,7 +39,7 @@ class ProcessFigures:
         self._open_files = len(os.listdir("/proc/self/fd"))  # noqa: PTH208 - thousands
 
     def facts(self, *others: tuple[str, Cell]) -> Facts:
-        """For people, with others in front."""
+        """Return the section of the status page, with `others` first."""
         return Facts(
             "Process",
             [
@@ -55,10 +55,10 @@ class ProcessFigures:
         )
 
     def collect(self) -> Iterator[Family]:
-        """What was found last."""
+        """Yield the families of the last `read`."""
         labels = (self._program, self._version, platform.python_version())
         yield Family(
-            "quafka_build_info", Kind.GAUGE, "What runs here; always 1", [(labels, 1)],
+            "quafka_build_info", Kind.GAUGE, "The running build; always 1", [(labels, 1)],
             ("program", "version", "python"),
         )  # fmt: skip
         yield counter("process_cpu_seconds", "Processor time, user and system", time.process_time())
@@ -67,11 +67,13 @@ class ProcessFigures:
         yield gauge("process_open_fds", "Files and sockets that are open", self._open_files)
         limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         yield gauge("process_max_fds", "Files and sockets that may be open", limit)
-        yield gauge("process_start_time_seconds", "When it began, in Unix time", self._started)
+        yield gauge(
+            "process_start_time_seconds", "Start time of the process, Unix time", self._started
+        )
 
 
 def process_metrics(figures: ProcessFigures, operations: Operations) -> Metrics:
-    """The metrics of a program, with those of its process, on its operations port."""
+    """Make the metrics of a program, with those of its process, and serve them."""
     metrics = Metrics()
     metrics.before(figures.read)
     metrics.add(figures.collect)
@@ -81,8 +83,8 @@ def process_metrics(figures: ProcessFigures, operations: Operations) -> Metrics:
 
 
 def _started() -> float:
-    """When this process was started, by the kernel's clock since boot."""
-    # The fields behind the name, which may hold anything but a newline: proc(5), field 22.
+    """Return the start time of this process, from the kernel's clock since boot."""
+    # The fields after the name, which may contain any character but a newline: proc(5), field 22.
     fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
     since_boot = int(fields[19]) / _CLOCK_TICKS
     return time.time() - (time.clock_gettime(time.CLOCK_BOOTTIME) - since_boot)

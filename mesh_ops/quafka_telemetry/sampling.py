@@ -1,8 +1,8 @@
-"""Which requests are traced: decided once for each, at the edge, from next to nothing.
+"""Decides which requests are traced: once for each, at the edge, at little cost.
 
-In this order: a client's own decision where its context is followed (`parentbased_...`), the
-ratio of the org or of all; then the bound on spans a second, which also counts what the client
-has decided. What was not sampled and turns out slow or failed may still leave a trace of its
+The rules, in order: a client's own decision if its context is followed (`parentbased_...`); the
+ratio of the org, or of all orgs; the bound on spans per second, which also counts the spans of
+clients' decisions. An unsampled request that is slow or fails may still leave a trace of the
 gateway's part, within a bound of its own.
 """
 
@@ -18,18 +18,18 @@ _LATE_PER_SECOND = 100
 NEVER = float("inf")
 
 BY_RATIO, BY_CLIENT, SLOW, FAILED = "ratio", "client", "slow", "failed"
-"""Why a request is traced."""
+"""The reasons to trace a request."""
 
 
 @dataclass(frozen=True, slots=True)
 class EdgeSampling:
-    """A gateway's settings of what to trace, beside the standard variables.
+    """A gateway's sampling settings, besides the standard variables.
 
     Attributes:
-        org_ratios: instead of the ratio of all.
-        spans_per_second: most spans that this process begins; 0: no bound.
-        slow_seconds: a request that takes longer, without its waits, is traced late; 0: none is.
-        failed: whether one that is answered a Kafka error is.
+        org_ratios: ratios of single orgs, which replace the general one.
+        spans_per_second: the most spans that this process starts; 0: no bound.
+        slow_seconds: requests that take longer, waits excluded, are traced late; 0: none are.
+        failed: whether requests that are answered with a Kafka error are traced late.
     """
 
     org_ratios: Mapping[int, float] = field(default_factory=dict[int, float])
@@ -39,7 +39,7 @@ class EdgeSampling:
 
 
 class TokenBucket:
-    """So many a second, with one second's worth saved up."""
+    """A token bucket that holds the tokens of one second."""
 
     def __init__(self, per_second: int, now: Callable[[], float] = time.monotonic) -> None:
         self._rate = per_second
@@ -48,7 +48,7 @@ class TokenBucket:
         self._at = now()
 
     def has_any(self) -> bool:
-        """Whether something may be begun; what it then costs is spent, and may be owed."""
+        """Whether any token is left. `spend` may then take more than there are."""
         if not self._rate:
             return True
         now = self._now()
@@ -57,12 +57,12 @@ class TokenBucket:
         return self._tokens > 0
 
     def spend(self, tokens: int) -> None:
-        """It has cost so many."""
+        """Take tokens; the balance may become negative."""
         self._tokens -= tokens
 
 
 class Sampler:
-    """Decides for one gateway."""
+    """Takes the sampling decisions of one gateway."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class Sampler:
         self._late = TokenBucket(_LATE_PER_SECOND, now)
 
     def decide(self, org: int, client_samples: bool | None) -> str:
-        """Why a request is traced, "" if it is not. `client_samples`: None if it does not say."""
+        """Return the reason to trace a request, or "". `client_samples`: None if not stated."""
         if client_samples is not None and self.follows_clients:
             return BY_CLIENT if client_samples and self.bucket.has_any() else ""
         ratio = self._org_ratios.get(org, self._ratio) if self._org_ratios else self._ratio
@@ -89,7 +89,7 @@ class Sampler:
         return BY_RATIO if self.bucket.has_any() else ""
 
     def decide_late(self) -> bool:
-        """Whether another request may be traced that was slow or has failed."""
+        """Whether another slow or failed request may be traced late."""
         if not self._late.has_any():
             return False
         self._late.spend(1)
@@ -97,7 +97,9 @@ class Sampler:
 
 
 def ratio_from(env: Mapping[str, str]) -> tuple[float, bool] | None:
-    """The ratio of the standard variables, and whether parents are followed; None: always_off.
+    """Return the ratio of the standard variables and whether parents are followed.
+
+    None: always_off.
 
     Raises:
         ValueError: a variable has a value that is not allowed; the message names both.
@@ -125,7 +127,7 @@ def ratio_from(env: Mapping[str, str]) -> tuple[float, bool] | None:
 
 
 def parse_ratio(text: str) -> float:
-    """A number from 0.0 to 1.0. Raises ValueError."""
+    """Parse a number from 0.0 to 1.0. Raises ValueError."""
     ratio = float(text)
     if not 0.0 <= ratio <= 1.0:
         raise ValueError(text)
@@ -133,7 +135,7 @@ def parse_ratio(text: str) -> float:
 
 
 class OrgRatio(NamedTuple):
-    """One org's share, written as `org=ratio`."""
+    """The ratio of one org, written as `org=ratio`."""
 
     org: int
     ratio: float
@@ -143,6 +145,6 @@ class OrgRatio(NamedTuple):
 
 
 def parse_org_ratios(text: str) -> tuple[OrgRatio, ...]:
-    """`org=ratio`, separated by commas. Raises ValueError."""
+    """Parse `org=ratio` items, separated by commas. Raises ValueError."""
     pairs = (part.partition("=") for part in text.split(",") if part.strip())
     return tuple(OrgRatio(int(org), parse_ratio(ratio)) for org, _, ratio in pairs)

@@ -1,9 +1,9 @@
-"""Every span, event and attribute name of the product's traces: one table.
+"""The table of all span, event and attribute names of the product's traces.
 
-The messaging conventions of OpenTelemetry are still in development and rename things.
-`OTEL_SEMCONV_STABILITY_OPT_IN` chooses, as they ask: `messaging` for the names of `NEW_VERSION`,
-`messaging/dup` for both, anything else for those of `VERSION`. Renaming happens where spans are
-exported, so code knows one name of each.
+The messaging conventions of OpenTelemetry are still in development and rename attributes. As they
+require, `OTEL_SEMCONV_STABILITY_OPT_IN` chooses: `messaging` for the names of `NEW_VERSION`,
+`messaging/dup` for both, any other value for those of `VERSION`. The exporter renames, so the code
+uses one name for each attribute.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ SCHEMA_URL = "https://opentelemetry.io/schemas/"
 OPT_IN = "OTEL_SEMCONV_STABILITY_OPT_IN"
 
 # --- spans ----------------------------------------------------------------------------------
-# Those that Rafka has (seed 1) keep its names, so that dashboards carry over.
+# Spans that Rafka has, too (seed 1), keep its names, so dashboards carry over.
 
 CONNECT = "gateway.kafka.connect"
 REQUEST = "gateway.kafka.request"
@@ -102,16 +102,16 @@ ATTRIBUTES = frozenset(
         FROM_DISK, COMMIT_APPENDS, COMMIT_BYTES,
     }
 )  # fmt: skip
-"""All of them, by the names of `VERSION`."""
+"""All attributes, by the names of `VERSION`."""
 
 RENAMED = {SYSTEM: "messaging.system.name"}
-"""What has another name in `NEW_VERSION`."""
+"""The attributes with another name in `NEW_VERSION`."""
 
 
 def names(env: Mapping[str, str]) -> tuple[dict[str, tuple[str, ...]], str]:
-    """The names that renamed attributes are exported under, and the URL of their schema."""
+    """Return the exported names of renamed attributes, and the URL of the schema."""
     chosen = {word.strip() for word in env.get(OPT_IN, "").split(",")}
-    if "messaging/dup" in chosen:  # has precedence
+    if "messaging/dup" in chosen:  # takes precedence
         return {old: (old, new) for old, new in RENAMED.items()}, SCHEMA_URL + VERSION
     if "messaging" in chosen:
         return {old: (new,) for old, new in RENAMED.items()}, SCHEMA_URL + NEW_VERSION

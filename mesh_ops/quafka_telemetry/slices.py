@@ -1,7 +1,7 @@
-"""Long work on the event loop, with turns for others.
+"""Long work on the event loop, cut into slices.
 
-All long work of a loop takes turns: one slice runs in each turn of the loop, however many there
-are to do, so that others wait for one slice and not for all.
+All long work of a loop takes turns: one slice runs in each turn of the loop, so other tasks wait
+for one slice at most, however much long work is pending.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from weakref import WeakKeyDictionary
 T = TypeVar("T")
 
 SLICE_SECONDS = 0.001
-"""Work without a turn for others, where it is measured."""
+"""Longest measured work between two turns."""
 _LOOKS = 31
-"""The clock is looked at after so many items and one, a power of two."""
+"""The clock is read after this many items plus one, a power of two."""
 
 
 class _Line:
-    """Those that wait for their turn on one loop."""
+    """The slices that wait for their turn on one loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -55,7 +55,7 @@ _lines: WeakKeyDictionary[asyncio.AbstractEventLoop, _Line] = WeakKeyDictionary(
 
 
 async def turn() -> None:
-    """Let others run; return when it is this one's turn."""
+    """Let other tasks run; returns when it is this slice's turn."""
     loop = asyncio.get_running_loop()
     line = _lines.get(loop)
     if line is None:
@@ -64,14 +64,14 @@ async def turn() -> None:
 
 
 class Slices:
-    """Counts what is done, in slices of so many things: some milliseconds of work at most."""
+    """Counts work in items, and ends a slice after `size` of them: some milliseconds at most."""
 
     def __init__(self, size: int) -> None:
         self._size = size
         self._done = 0
 
     async def done(self, count: int = 1) -> None:
-        """So many more; now it may be others' turn."""
+        """Count `count` items; waits for the next turn at the end of a slice."""
         self._done += count
         if self._done >= self._size:
             self._done = 0
@@ -79,7 +79,7 @@ class Slices:
 
 
 async def listed(items: Iterable[T]) -> list[T]:
-    """The list of what an iterator makes, with turns for others while it is made."""
+    """Return the items of an iterator as a list, made in slices."""
     found: list[T] = []
     until = 0.0
     for item in items:
@@ -92,7 +92,7 @@ async def listed(items: Iterable[T]) -> list[T]:
 
 
 async def in_slices(steps: Generator[None, None, T]) -> T:
-    """Run work that yields after each short step; its result."""
+    """Run a generator that yields after each short step; returns its result."""
     until = perf_counter() + SLICE_SECONDS
     try:
         while True:

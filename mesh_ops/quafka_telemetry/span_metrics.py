@@ -1,4 +1,4 @@
-"""What a program's tracer counts, as metrics."""
+"""The counters of a program's tracer, as metrics."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from quafka_telemetry.tracing import Tracer
 
 
 def span_families(tracer: Tracer) -> Iterator[Family]:
-    """Spans begun, lost and waiting."""
-    yield counter("quafka_spans_started", "Spans that were begun", tracer.started)
-    yield counter("quafka_spans_dropped", "Spans that no collector has taken", tracer.dropped)
-    yield gauge("quafka_spans_queued", "Spans that wait to be sent", tracer.queued)
+    """Yield the numbers of started, dropped and queued spans."""
+    yield counter("quafka_spans_started", "Spans started", tracer.started)
+    yield counter("quafka_spans_dropped", "Spans not delivered to a collector", tracer.dropped)
+    yield gauge("quafka_spans_queued", "Spans waiting to be sent", tracer.queued)

@@ -1,4 +1,4 @@
-"""The one error with which a process refuses to start."""
+"""The error with which a process refuses to start."""
 
 from __future__ import annotations
 

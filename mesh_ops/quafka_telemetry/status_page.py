@@ -1,7 +1,7 @@
-"""The operations port's `/statusz`: one page for people, made here and sent as it is made.
+"""The operations port's `/statusz`: one HTML page for people, sent while it is rendered.
 
-It needs nothing else: no script, no image, no font. Everything on it is escaped, for clients and
-topics are called what somebody calls them.
+The page has no script, image or font. Every value is escaped: clients choose the names of clients
+and topics.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from quafka_telemetry.metrics import Histogram
-from quafka_telemetry.operations import Asked, Page, Reply
+from quafka_telemetry.operations import Page, PageRequest, Reply
 
 _REFRESH_SECONDS = 10
 _ROWS = 500
@@ -22,7 +22,7 @@ _TRACE_ID = "{trace_id}"
 
 
 class Cell(NamedTuple):
-    """What stands in a place: `numeric` to the right, `bad` so that it is seen, `url` as a link."""
+    """A value: `numeric` aligns it to the right, `bad` highlights it, `url` makes it a link."""
 
     text: str
     numeric: bool = False
@@ -31,7 +31,7 @@ class Cell(NamedTuple):
 
 
 class Table(NamedTuple):
-    """Rows of cells. Made as they are sent; there may be more than are shown."""
+    """Rows of cells, rendered while they are sent. The page shows a bounded number of them."""
 
     title: str
     columns: Sequence[str]
@@ -40,7 +40,7 @@ class Table(NamedTuple):
 
 
 class Facts(NamedTuple):
-    """Names and values."""
+    """A list of names and values."""
 
     title: str
     facts: Sequence[tuple[str, Cell]]
@@ -51,17 +51,17 @@ Sections = Callable[[], Awaitable[Iterable[Section]]]
 
 
 def text(value: object, *, bad: bool = False) -> Cell:
-    """Words."""
+    """A cell of text."""
     return Cell(str(value), bad=bad)
 
 
 def count(value: int, *, bad: bool = False) -> Cell:
-    """How many."""
+    """A cell with a number."""
     return Cell(f"{value:,}", numeric=True, bad=bad)
 
 
 def size(value: float) -> Cell:
-    """Bytes, in the unit that suits them."""
+    """A cell with a number of bytes, in a suitable unit."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if value < 1024:
             return Cell(f"{value:,.0f} {unit}" if unit == "B" else f"{value:,.1f} {unit}", True)
@@ -70,7 +70,7 @@ def size(value: float) -> Cell:
 
 
 def duration(seconds: float | None, *, bad: bool = False) -> Cell:
-    """How long, in the unit that suits it."""
+    """A cell with a duration, in a suitable unit."""
     if seconds is None:
         return Cell("", numeric=True)
     for limit, factor, unit in ((1e-3, 1e6, "µs"), (1.0, 1e3, "ms"), (120.0, 1.0, "s")):
@@ -83,19 +83,22 @@ def duration(seconds: float | None, *, bad: bool = False) -> Cell:
 
 
 def moment(unix: float) -> Cell:
-    """When, in UTC."""
+    """A cell with a time in UTC."""
     return Cell(time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(unix)) + "Z")
 
 
 def trace(trace_id: str, url: str) -> Cell:
-    """A trace: a link where it is known where to look at it."""
+    """A cell with a trace id; a link if the address of a tracing UI is configured."""
     return Cell(trace_id[:16], url=url.replace(_TRACE_ID, trace_id) if trace_id else "")
 
 
 def served(
     name: str, answered: int, errors: Mapping[int, int], seconds: Histogram, parked: float
 ) -> tuple[Cell, ...]:
-    """A row of what is served: how often, how well, how fast; `parked`: seconds of them all."""
+    """The cells for one kind of request: name, count, errors, latencies and mean parked time.
+
+    `parked`: seconds, the sum over all requests.
+    """
     failed = sum(errors.values())
     return (
         text(name),
@@ -109,7 +112,7 @@ def served(
 
 @dataclass(frozen=True, slots=True)
 class StatusPage:
-    """The page of one program. `problems`: why it is not ready."""
+    """The page of one program. `problems`: the reasons why it is not ready, by part."""
 
     program: str
     problems: Callable[[], Mapping[str, str]]
@@ -117,9 +120,9 @@ class StatusPage:
 
     @property
     def page(self) -> Page:
-        """For the operations port."""
+        """The page, as the operations port serves it."""
 
-        async def answer(_asked: Asked) -> Reply:
+        async def answer(_asked: PageRequest) -> Reply:
             pieces = _html(self.program, self.problems(), await self.sections())
             body = (piece.encode(errors="replace") for piece in pieces)
             return Reply(body, "text/html; charset=utf-8")
@@ -138,7 +141,7 @@ def _html(program: str, problems: Mapping[str, str], sections: Iterable[Section]
         f'<meta http-equiv=Content-Security-Policy content="{_POLICY}">'
         f"<style>{_STYLE}</style></head><body><header><h1>Quafka {escape(program)}</h1>"
         f'<p class="{"good" if not problems else "bad"}" role=status>{state}</p>'
-        f"<p>{escape(why)}</p><p class=at>{escape(moment(time.time()).text)}, again every "
+        f"<p>{escape(why)}</p><p class=at>{escape(moment(time.time()).text)}, refreshed every "
         f"{_REFRESH_SECONDS} s</p></header><main>"
     )
     for section in sections:
@@ -170,7 +173,7 @@ def _table(table: Table) -> Iterator[str]:
         yield _row(row)
     yield "</tbody></table></div>"
     if next(rows, None) is not None:
-        yield f"<p>and more: only {_ROWS} are shown</p>"
+        yield f"<p>only the first {_ROWS} rows are shown</p>"
 
 
 def _row(row: Sequence[Cell]) -> str:

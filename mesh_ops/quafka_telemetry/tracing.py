@@ -1,12 +1,12 @@
-"""Trace context and spans, at no cost when nobody looks.
+"""Trace context and spans, at next to no cost for requests that are not sampled.
 
 The sampling decision is taken once, at the edge (`sampling.py`): an unsampled request carries no
-context at all, and every later hop sees that in one comparison. The context crosses the mesh as a
-W3C `traceparent` and `tracestate` in the envelope. Names are in `semconv.py`; how spans leave the
-process is in `otlp.py`, which is imported only where there is an endpoint to send them to.
+context, and every later hop detects that in one comparison. The context crosses the mesh as a W3C
+`traceparent` and `tracestate` in the envelope. `semconv.py` has the names; `otlp.py` exports the
+spans and is imported only if an endpoint is configured (`tracer_setup.py`).
 
-Waiting is not latency: what a request waits for others, for records to come or for a group's
-members, is a span of its own.
+Waiting is not latency: the time that a request waits for records or for the members of a group is
+a span of its own.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _MEMBER = re.compile(rf"(?:{_KEY})=[ -+\--<>-~]{{0,255}}[!-+\--<>-~]", re.ASCII)
 _TRACESTATE_LIMIT = 512  # W3C Trace Context 3.3.1.5: propagate at least this much
 _REMEMBERED = 4_096
 
-# Answers that are part of a protocol's course: said in an event, but not a failure.
+# Errors that are part of a protocol's normal course: recorded as an event, not as a failure.
 _ORDINARY = {
     ErrorCode.name_of(code)
     for code in (ErrorCode.MEMBER_ID_REQUIRED, ErrorCode.REBALANCE_IN_PROGRESS)
@@ -43,7 +43,7 @@ _ORDINARY = {
 
 @dataclass(frozen=True, slots=True)
 class TraceContext:
-    """Where a span stands in a sampled trace. An unsampled one has no TraceContext."""
+    """The identity of a span in a sampled trace. An unsampled span has no TraceContext."""
 
     trace_id: int
     span_id: int
@@ -51,29 +51,29 @@ class TraceContext:
 
     @property
     def traceparent(self) -> str:
-        """The W3C header value; the sampled flag is always set."""
+        """The value of the W3C header, with the sampled flag set."""
         return f"00-{self.trace_hex}-{self.span_hex}-01"
 
     @property
     def trace_hex(self) -> str:
-        """The trace's id as W3C and the UIs write it: 32 hex digits."""
+        """The trace id as W3C and tracing UIs write it: 32 hex digits."""
         return f"{self.trace_id:032x}"
 
     @property
     def span_hex(self) -> str:
-        """The span's: 16 of them."""
+        """The span id: 16 hex digits."""
         return f"{self.span_id:016x}"
 
 
 class ClientContext(NamedTuple):
-    """What a client says of the trace that it is in."""
+    """The trace context of a client, and whether the client samples it."""
 
     context: TraceContext
     sampled: bool
 
 
 def parse_client(traceparent: str, tracestate: str = "") -> ClientContext | None:
-    """What a W3C header says, or None where it is absent or invalid."""
+    """Parse a W3C header; None if it is absent or invalid."""
     match = _TRACEPARENT.fullmatch(traceparent)
     if match is None:
         return None
@@ -85,7 +85,7 @@ def parse_client(traceparent: str, tracestate: str = "") -> ClientContext | None
 
 
 def _whole_members(tracestate: str) -> str:
-    """As many of its members as there is room for; nothing of one that is wrong (W3C 3.3.1)."""
+    """Return the leading members that fit the limit; "" if one is invalid (W3C 3.3.1)."""
     members = [member.strip(" \t") for member in tracestate.split(",")]
     kept: list[str] = []
     room = _TRACESTATE_LIMIT
@@ -100,17 +100,17 @@ def _whole_members(tracestate: str) -> str:
 
 
 def parse_traceparent(traceparent: str, tracestate: str = "") -> TraceContext | None:
-    """The context in a W3C header, or None where it is absent, invalid or not sampled."""
+    """Parse a W3C header; None if it is absent, invalid or not sampled."""
     found = parse_client(traceparent, tracestate) if traceparent else None
     return found.context if found is not None and found.sampled else None
 
 
 class Span(Protocol):
-    """One hop's piece of work. Usable as a context manager, which ends it."""
+    """The work of one hop. As a context manager, it ends with the block."""
 
     @property
     def context(self) -> TraceContext | None:
-        """None when not sampled: then there is nothing to compute attributes for."""
+        """The identity of the span; None if not sampled: then attributes need not be computed."""
         ...
 
     def set(self, attributes: Attributes) -> None:
@@ -118,15 +118,15 @@ class Span(Protocol):
         ...
 
     def event(self, name: str, attributes: Attributes | None = None) -> None:
-        """Note that something happened now."""
+        """Record an event that happens now."""
         ...
 
     def fail(self, error: str) -> None:
-        """Mark the span as failed; `error` is the Kafka error's name or a short reason."""
+        """Mark the span as failed; `error` is the name of the Kafka error or a short reason."""
         ...
 
     def link(self, contexts: Iterable[TraceContext]) -> None:
-        """Name other traces that this one has to do with, `MAX_LINKS` at most."""
+        """Link related traces, `MAX_LINKS` at most."""
         ...
 
     def end(self, at: int | None = None) -> None:
@@ -144,7 +144,7 @@ class Span(Protocol):
 
 
 class _NoSpan:
-    """The span of everything that is not sampled."""
+    """The span of all work that is not sampled."""
 
     __slots__ = ()
     context = None
@@ -180,14 +180,14 @@ NO_SPAN: Span = _NoSpan()
 
 
 def fail_with(span: Span, error_codes: Iterable[int]) -> None:
-    """Mark the span as failed by the first Kafka error among `error_codes`, if there is one."""
+    """Mark the span as failed by the first Kafka error in `error_codes`, if any."""
     code = next(filter(None, error_codes), 0)
     if code:
         span.fail(ErrorCode.name_of(code))
 
 
 def is_failure(error: str) -> bool:
-    """Whether an answer of this name is one that somebody should look at."""
+    """Whether an answer with this error is a failure, not part of a protocol's normal course."""
     return error not in _ORDINARY
 
 
@@ -195,13 +195,13 @@ class Tracer:
     """Starts spans. This base never samples; `tracer_from_environment` may return one that does.
 
     Attributes:
-        on: whether any span may ever come of this.
-        follows_clients: whether a client's own trace context is of interest.
-        slow_after: seconds after which a request is traced though it was not sampled.
-        traces_failed: whether one that has failed is.
-        started: spans begun.
-        dropped: of those that ended, how many no collector has taken, or will.
-        queued: how many wait to be sent.
+        on: whether this tracer can sample at all.
+        follows_clients: whether a client's own sampling decision applies.
+        slow_after: seconds after which an unsampled request is traced late.
+        traces_failed: whether a failed unsampled request is traced late.
+        started: the number of started spans.
+        dropped: the number of ended spans that were not delivered to a collector.
+        queued: the number of spans that wait to be sent.
     """
 
     on = False
@@ -228,11 +228,11 @@ class Tracer:
         attributes: Attributes | None = None,
         begun: int | None = None,
     ) -> Span:
-        """Start a trace here, or this product's part of a client's, if it is to be sampled."""
+        """Start a trace, or continue a client's, if the sampler decides so."""
         return NO_SPAN
 
     def late_root(self, name: str, reason: str, attributes: Attributes, begun: int) -> Span:
-        """The trace of a request that was not sampled and is over, if there is room for it."""
+        """Trace a finished request that was not sampled, within the bound on late traces."""
         return NO_SPAN
 
     def start(
@@ -245,16 +245,16 @@ class Tracer:
     ) -> Span:
         """Continue the trace of `parent`; None (not sampled) gives a span that does nothing.
 
-        `begun`: when, in ns since the epoch, if not now.
+        `begun`: the start time in ns since the epoch, if it is not now.
         """
         return NO_SPAN
 
     def shutdown(self) -> None:
-        """Export what is queued, for a few seconds at most. Blocks: call it off the event loop."""
+        """Export the queued spans, for a few seconds at most. Blocks: run it off the event loop."""
 
 
 class ProducedBy:
-    """Which sampled produces wrote batches: the newest few thousand. Empty when nobody looks."""
+    """The trace contexts of the newest few thousand sampled batches, by partition and offset."""
 
     def __init__(self, limit: int = _REMEMBERED) -> None:
         self._limit = limit
@@ -263,12 +263,12 @@ class ProducedBy:
     def __len__(self) -> int:
         return len(self._known)
 
-    def note(self, partition: Hashable, base_offset: int, context: TraceContext) -> None:
-        """The batch at `base_offset` is from there."""
+    def record(self, partition: Hashable, base_offset: int, context: TraceContext) -> None:
+        """Record the trace that wrote the batch at `base_offset`."""
         self._known[partition, base_offset] = context
         if len(self._known) > self._limit:
             self._known.popitem(last=False)
 
     def find(self, partition: Hashable, base_offset: int) -> TraceContext | None:
-        """Where the batch is from, if that is known."""
+        """Return the trace that wrote the batch, if it is known."""
         return self._known.get((partition, base_offset))

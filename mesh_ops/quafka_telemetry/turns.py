@@ -1,4 +1,4 @@
-"""Who may make a large answer now: a bounded number at a time, in the order of asking."""
+"""Bounds how many large answers of a connection are made at a time, in the order of requests."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 
 class Turns:
-    """Turns of one connection's ops, named by request id.
+    """The turns of one connection's ops, by request id.
 
-    Nobody is let in while `is_full` says so; `admit` is to be called when that may have changed.
+    No op is admitted while `is_full` returns True. Call `admit` when that may have changed.
     """
 
     def __init__(self, most: int, is_full: Callable[[], bool]) -> None:
@@ -20,11 +20,11 @@ class Turns:
         self._waiting: OrderedDict[int, asyncio.Future[None]] = OrderedDict()
 
     def __len__(self) -> int:
-        """How many have a turn or wait for one."""
+        """The number of ops that have a turn or wait for one."""
         return len(self._taken) + len(self._waiting)
 
     async def acquire(self, request_id: int) -> None:
-        """Wait for a turn; it lasts until `release`, which must follow also where this fails."""
+        """Wait for a turn. It lasts until `release`, which must follow even if this fails."""
         if not self._waiting and len(self._taken) < self._most and not self._is_full():
             self._taken.add(request_id)  # the usual case, without a future
             return
@@ -32,13 +32,13 @@ class Turns:
         await turn
 
     def release(self, request_id: int) -> None:
-        """The op is over, whether it had a turn or not."""
+        """End the turn of an op that is over, or its wait for one."""
         self._taken.discard(request_id)
         self._waiting.pop(request_id, None)
         self.admit()
 
     def admit(self) -> None:
-        """Let in as many as may."""
+        """Admit as many waiting ops as the bound allows."""
         while self._waiting and len(self._taken) < self._most and not self._is_full():
             request_id, turn = self._waiting.popitem(last=False)
             if not turn.done():

@@ -1,4 +1,4 @@
-"""Which version this is."""
+"""The version of Quafka."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from functools import cache
 
 @cache
 def version() -> str:
-    """Of the wheel that both programs are in. The first call reads files, and is for a thread."""
-    from importlib.metadata import version as version_of  # slow, and every start would pay
+    """Return the version of the wheel. The first call reads files: make it in a thread."""
+    from importlib.metadata import version as version_of  # slow: only programs that need it pay
 
     return version_of("quafka")

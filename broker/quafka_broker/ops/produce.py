@@ -304,4 +304,4 @@ def _remember(state: BrokerState, trace: TraceContext, begun: list[_Write | Prod
     written = [w for w in begun if isinstance(w, _Write) and w.offsets is not None]
     places = ((write.partition.id, offset) for write in written for offset in write.offsets or ())
     for partition, offset in islice(places, MAX_LINKS):
-        state.produced_by.note(partition, offset, trace)
+        state.produced_by.record(partition, offset, trace)

@@ -143,9 +143,9 @@ class Listener:
         """Return freed memory to the system after large requests or responses."""
         assert self._services is not None, "serve() comes first"
         requests, responses = self._services.request_memory, self._services.response_memory
-        self._heap.note(requests.peak + responses.held)
+        self._heap.record(requests.peak + responses.held)
         requests.peak = requests.held
-        await self._heap.give_back(requests.held + responses.held)
+        await self._heap.trim(requests.held + responses.held)
 
     def _relieve(self, excess: int, now: float) -> None:
         """Close connections until no excess is left: first most unread bytes times seconds."""

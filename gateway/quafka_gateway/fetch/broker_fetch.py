@@ -99,4 +99,4 @@ class BrokerFetch:
         for each in answer.produced_by or ():
             trace = parse_traceparent(each.traceparent)
             if trace is not None:
-                self._produced_by.note(partition, each.base_offset, trace)
+                self._produced_by.record(partition, each.base_offset, trace)

@@ -48,7 +48,7 @@ from quafka_telemetry import semconv
 from quafka_telemetry.tracing import TraceContext, Tracer
 
 _POLL_BYTES = 256 << 10
-"""Asked for at the tail. If there is more, the next fetch finds batches missing."""
+"""PageRequest for at the tail. If there is more, the next fetch finds batches missing."""
 _FIRST_BYTES = 1 << 20
 _FILLS = 8
 """Partitions of one fetch that the backfill reads for at a time."""

@@ -1,6 +1,6 @@
-"""The ops of administrators, 0x40 to 0x46: what topics and brokers are like, and changing it.
+"""Ops of administrators, 0x40 to 0x46: describe and change topics, configs and brokers.
 
-Configs are Kafka's: their sources, types and operations are its numbers (`config_kinds`).
+The sources, types and operations of configs are Kafka's numbers (`config_kinds`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from quafka_mesh_ops.ops.base import AnyOp, Op, OpCode, WireStruct
 
 @dataclass(frozen=True, slots=True)
 class CreatePartitionsResp(WireStruct):
-    """Whether the topic has grown."""
+    """The result."""
 
     error_code: int = 0
     error_message: str = ""
@@ -22,10 +22,10 @@ class CreatePartitionsResp(WireStruct):
 
 @dataclass(frozen=True, slots=True)
 class CreatePartitions(Op[CreatePartitionsResp]):
-    """Let a topic have `count` partitions in all. Durable when it is answered.
+    """Extend a topic to `count` partitions. Durable once it is answered.
 
-    `assigned`: how many new partitions the client has assigned by hand; -1: none, all are assigned
-    automatically.
+    `assigned`: the number of new partitions that the client assigned by hand; -1: the broker
+    assigns all.
     """
 
     code = OpCode.CREATE_PARTITIONS
@@ -40,7 +40,7 @@ class CreatePartitions(Op[CreatePartitionsResp]):
 
 @dataclass(frozen=True, slots=True)
 class ConfigSynonym(WireStruct):
-    """A place that a config's value can come from, and the value there."""
+    """A possible origin of a config's value, and the value there."""
 
     name: str
     value: str | None
@@ -49,7 +49,7 @@ class ConfigSynonym(WireStruct):
 
 @dataclass(frozen=True, slots=True)
 class ConfigDescription(WireStruct):
-    """A config and all that Kafka says of one. `synonyms`: what counts first stands first."""
+    """A config, as Kafka describes one. `synonyms`: in order of precedence."""
 
     name: str
     value: str | None
@@ -63,7 +63,7 @@ class ConfigDescription(WireStruct):
 
 @dataclass(frozen=True, slots=True)
 class NamedValue(WireStruct):
-    """A value under a name."""
+    """A named value."""
 
     name: str
     value: str
@@ -71,7 +71,7 @@ class NamedValue(WireStruct):
 
 @dataclass(frozen=True, slots=True)
 class TopicConfigs(WireStruct):
-    """How a topic differs from `defaults`: what it sets itself, and what it is, which is fixed."""
+    """The differences of a topic from `defaults`: its own configs, and the read-only ones."""
 
     error_code: int = 0
     error_message: str = ""
@@ -81,7 +81,7 @@ class TopicConfigs(WireStruct):
 
 @dataclass(frozen=True, slots=True)
 class DescribeTopicConfigsResp(WireStruct):
-    """The configs of a topic that sets none, and one answer per topic in the request's order."""
+    """The configs of a topic that sets none, and one answer per topic, in the request's order."""
 
     defaults: list[ConfigDescription]
     topics: list[TopicConfigs]
@@ -107,7 +107,7 @@ class ConfigChange(WireStruct):
 
 @dataclass(frozen=True, slots=True)
 class AlterTopicConfigsResp(WireStruct):
-    """Whether they have changed."""
+    """The result."""
 
     error_code: int = 0
     error_message: str = ""
@@ -115,9 +115,9 @@ class AlterTopicConfigsResp(WireStruct):
 
 @dataclass(frozen=True, slots=True)
 class AlterTopicConfigs(Op[AlterTopicConfigsResp]):
-    """Change a topic's configs, all or none. Durable when it is answered, and in effect.
+    """Change a topic's configs, all or none. Durable and in effect once it is answered.
 
-    `replace`: what the topic sets itself and is not named in the changes is as if deleted.
+    `replace`: configs of the topic that the changes do not name are deleted.
     """
 
     code = OpCode.ALTER_TOPIC_CONFIGS
@@ -129,7 +129,7 @@ class AlterTopicConfigs(Op[AlterTopicConfigsResp]):
 
 @dataclass(frozen=True, slots=True)
 class DescribeBrokerResp(WireStruct):
-    """The broker: its settings, where the registry of its topics begins and ends, its epoch."""
+    """The broker's settings, the offsets of its topic registry, and its leader epoch."""
 
     cluster_id: str
     settings: list[ConfigDescription]
@@ -140,7 +140,7 @@ class DescribeBrokerResp(WireStruct):
 
 @dataclass(frozen=True, slots=True)
 class DescribeBroker(Op[DescribeBrokerResp]):
-    """Describe the broker itself."""
+    """Describe the broker."""
 
     code = OpCode.DESCRIBE_BROKER
     reads = True
@@ -148,7 +148,7 @@ class DescribeBroker(Op[DescribeBrokerResp]):
 
 @dataclass(frozen=True, slots=True)
 class AlterBrokerConfigsResp(WireStruct):
-    """Whether they have changed."""
+    """The result."""
 
     error_code: int = 0
     error_message: str = ""
@@ -156,9 +156,10 @@ class AlterBrokerConfigsResp(WireStruct):
 
 @dataclass(frozen=True, slots=True)
 class AlterBrokerConfigs(Op[AlterBrokerConfigsResp]):
-    """Change the configs that topics of every org inherit, all or none. Durable when answered.
+    """Change the configs that topics of every org inherit, all or none. Durable once answered.
 
-    `this_broker`: what counts before the cluster-wide defaults; `replace` as for topics.
+    `this_broker`: change the broker's own configs, which precede the cluster-wide defaults.
+    `replace`: as for topics.
     """
 
     code = OpCode.ALTER_BROKER_CONFIGS
@@ -173,7 +174,7 @@ class AlterBrokerConfigs(Op[AlterBrokerConfigsResp]):
 
 @dataclass(frozen=True, slots=True)
 class TopicPartitions(WireStruct):
-    """Some of a topic's partitions."""
+    """Some partitions of a topic."""
 
     topic: str
     partitions: list[int]
@@ -181,7 +182,7 @@ class TopicPartitions(WireStruct):
 
 @dataclass(frozen=True, slots=True)
 class PartitionSizes(WireStruct):
-    """The bytes of record batches in each partition. `sizes` is as long as `partitions`."""
+    """The bytes of record batches in each partition. `sizes` has one item per partition."""
 
     topic: str
     partitions: list[int]
@@ -190,7 +191,7 @@ class PartitionSizes(WireStruct):
 
 @dataclass(frozen=True, slots=True)
 class DescribeLogDirResp(WireStruct):
-    """The folder of the log, the file system that it is on, and what of it is whose."""
+    """The folder of the log, its file system, and the sizes of partitions."""
 
     path: str
     total_bytes: int
@@ -201,7 +202,7 @@ class DescribeLogDirResp(WireStruct):
 
 @dataclass(frozen=True, slots=True)
 class DescribeLogDir(Op[DescribeLogDirResp]):
-    """What partitions take. `topics` None: all; those that there are not are left out."""
+    """Request the sizes of partitions. `topics` None: all; missing partitions are left out."""
 
     code = OpCode.DESCRIBE_LOG_DIR
     reads = True
@@ -218,7 +219,7 @@ class PartitionOp(WireStruct):
 
 @dataclass(frozen=True, slots=True)
 class ActiveProducer(WireStruct):
-    """An idempotent producer that a partition remembers, by its last batch."""
+    """The state of an idempotent producer in a partition, from its last batch."""
 
     producer_id: int
     producer_epoch: int

@@ -27,9 +27,9 @@ _SCALARS: dict[object, tuple[type, ...]] = {
 
 
 def to_wire(part: WireStruct, without: Container[int] = ()) -> list[Any]:
-    """The op as a fixed-order array of msgpack values. Record bytes are passed by reference.
+    """Return the op as a fixed-order array of msgpack values. Record bytes are passed by reference.
 
-    Fields in the places `without` are left as they are.
+    The fields at the positions `without` are not converted.
     """
     form = _form(type(part))
     values = list(form.get(part))
@@ -40,7 +40,7 @@ def to_wire(part: WireStruct, without: Container[int] = ()) -> list[Any]:
 
 
 def long_lists(part: WireStruct) -> dict[int, list[Any]]:
-    """The fields that list so many parts that the op is to be written in steps, by place."""
+    """Return the fields with lists so long that the op must be written in steps, by position."""
     form = _form(type(part))
     if not form.listed:
         return {}
@@ -49,7 +49,7 @@ def long_lists(part: WireStruct) -> dict[int, list[Any]]:
 
 
 def _lists_many(items: list[WireStruct] | None) -> bool:
-    """Whether there are many parts in a list, or in one of those that they list."""
+    """Whether a list, or a list in one of its items, is long."""
     if not items:
         return False
     if len(items) >= _LONG:
@@ -58,7 +58,7 @@ def _lists_many(items: list[WireStruct] | None) -> bool:
 
 
 def from_wire(part_type: type[P], values: object) -> P:
-    """Read an op from its array.
+    """Decode an op from its array.
 
     Raises:
         ProtocolError: not an array, too few values, or one of the wrong type.
@@ -76,7 +76,7 @@ def from_wire(part_type: type[P], values: object) -> P:
 
 
 def from_wire_in_steps(part_type: type[P], values: object) -> Generator[None, None, P]:
-    """Like `from_wire`, a step at a time: yields after each few parts of a list."""
+    """Decode as `from_wire`, in steps: yields after every few items of a list."""
     form = _form(part_type)
     if not isinstance(values, list):
         raise ProtocolError(f"{part_type.__name__} is not an array")
@@ -106,7 +106,7 @@ def _parts_in_steps(kind: type[P], values: list[Any]) -> Generator[None, None, l
 
 
 def weight(part: WireStruct) -> int:
-    """About how many bytes of memory the lists of an op take, beyond what they hold."""
+    """Estimate the bytes of memory that the lists of an op take, besides their contents."""
     values = _form(type(part)).get(part)
     return _BYTES_PER_ITEM * sum(len(cast("list[Any]", v)) for v in values if isinstance(v, list))
 
@@ -114,7 +114,7 @@ def weight(part: WireStruct) -> int:
 _MANY = 1_000
 _LONG = 256
 _STEP = 32  # a power of two
-_BYTES_PER_ITEM = 256  # of an object with its few numbers, and its place in the list
+_BYTES_PER_ITEM = 256  # an object with a few numbers, and its reference in the list
 
 
 def _write(value: Any) -> Any:
@@ -127,21 +127,21 @@ def _write(value: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class _Form:
-    """What is known of a part's wire order.
+    """How a type is read and written.
 
-    A fetch of a thousand partitions is a thousand parts each way: those that have nothing in
-    their lists and optional fields are read and written without a call for each field.
+    A fetch of a thousand partitions has a thousand structs each way: those with empty lists and
+    no optional fields are read and written without a call per field.
     """
 
     get: Callable[[Any], tuple[Any, ...]]
     readers: tuple[_Read, ...]
     nested: tuple[int, ...]
-    """The fields that are, or have in them, parts."""
+    """The positions of the fields that are or contain structs."""
     listed: dict[int, type[WireStruct]]
-    """The fields that are lists of parts, and of which."""
+    """The item types of the fields that are lists of structs, by position."""
     lists: tuple[int, ...]
     plain: list[type]
-    """The fields' types in the plainest case: optional ones are None."""
+    """The types of the fields of a plain struct: optional fields are None."""
 
 
 _forms: dict[type[WireStruct], _Form] = {}
@@ -178,7 +178,7 @@ def _getter(names: list[str]) -> Callable[[Any], tuple[Any, ...]]:
 
 
 def _plain_type(hint: Any) -> type:
-    """The type that a field's value mostly has; `WireStruct` where it takes a closer look."""
+    """Return the type that a field's value mostly has; `WireStruct` if it must be converted."""
     if hint is Buffer:
         return bytes
     if get_origin(hint) is list:
@@ -189,7 +189,7 @@ def _plain_type(hint: Any) -> type:
 
 
 def _listed(hint: Any) -> type[WireStruct] | None:
-    """What a list that may be missing is a list of, where that is a part."""
+    """Return the item type of a list of structs, which may be optional; None for other types."""
     if get_origin(hint) is list:
         (item,) = get_args(hint)
         return item if isinstance(item, type) and issubclass(item, WireStruct) else None
@@ -203,7 +203,7 @@ def _has_parts(hint: Any) -> bool:
 
 
 def _reader(hint: Any, name: str) -> _Read:
-    """A function that checks and converts one msgpack value to the field's declared type."""
+    """Return a function that checks one msgpack value and converts it to the declared type."""
     scalar = _SCALARS.get(hint)
     if scalar is not None:
         return _scalar_reader(scalar, name)
@@ -233,7 +233,7 @@ def _scalar_reader(allowed: tuple[type, ...], name: str) -> _Read:
 
 
 def _bytes_reader(name: str) -> _Read:
-    """Takes what Buffer takes: how a payload was read (see by_reference) is no property of it."""
+    """Accepts the same types as Buffer: they depend on how the payload was read (by_reference)."""
 
     def read(value: Any) -> bytes:
         if type(value) is bytes:
@@ -246,7 +246,7 @@ def _bytes_reader(name: str) -> _Read:
 
 
 def _plain_list_reader(kind: type, name: str) -> _Read:
-    """Of 100,000 numbers, in a millisecond."""
+    """Reads 100,000 numbers in a millisecond."""
 
     def read(value: Any) -> Any:
         if not isinstance(value, list):

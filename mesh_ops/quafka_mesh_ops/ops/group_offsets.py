@@ -9,9 +9,9 @@ from quafka_mesh_ops.ops.base import AnyOp, Op, OpCode, WireStruct
 
 @dataclass(frozen=True, slots=True)
 class CommitOffset(WireStruct):
-    """The offset that a group has come to in one partition.
+    """The offset that a group commits in one partition.
 
-    `elsewhere`: the topic is another broker's. Name and id are both there, and are right.
+    `elsewhere`: the topic is another broker's; its name and id are both set and correct.
     """
 
     topic: str
@@ -25,14 +25,14 @@ class CommitOffset(WireStruct):
 
 @dataclass(frozen=True, slots=True)
 class CommitOffsetsResp(WireStruct):
-    """One error code per offset, in the order of the request. Durable when it is answered."""
+    """One error code per offset, in the order of the request. The offsets are durable."""
 
     partitions: list[int]
 
 
 @dataclass(frozen=True, slots=True)
 class CommitOffsets(Op[CommitOffsetsResp]):
-    """Commit offsets, as a member or, with generation -1, from outside of the group."""
+    """Commit offsets, as a member or, with generation -1, from outside the group."""
 
     code = OpCode.COMMIT_OFFSETS
     group: str
@@ -44,9 +44,9 @@ class CommitOffsets(Op[CommitOffsetsResp]):
 
 @dataclass(frozen=True, slots=True)
 class CommittedQuestion(WireStruct):
-    """Partitions of one topic, by name or, where that is empty, by id.
+    """Partitions of one topic, named by name or, if that is empty, by id.
 
-    `elsewhere`: the topic is another broker's. Name and id are both there, and are right.
+    `elsewhere`: as in CommitOffset.
     """
 
     topic: str
@@ -57,7 +57,7 @@ class CommittedQuestion(WireStruct):
 
 @dataclass(frozen=True, slots=True)
 class CommittedOffset(WireStruct):
-    """What was committed last; offset -1: nothing."""
+    """The last committed offset; -1: none."""
 
     topic: str
     topic_id: bytes
@@ -70,7 +70,7 @@ class CommittedOffset(WireStruct):
 
 @dataclass(frozen=True, slots=True)
 class CommittedOffsetsResp(WireStruct):
-    """In the order of the request; all there are, by topic, where all were asked for."""
+    """The offsets in the order of the request; sorted by topic if all were requested."""
 
     offsets: list[CommittedOffset]
     error_code: int = 0
@@ -78,7 +78,7 @@ class CommittedOffsetsResp(WireStruct):
 
 @dataclass(frozen=True, slots=True)
 class CommittedOffsets(Op[CommittedOffsetsResp]):
-    """Ask for a group's committed offsets. `topics` None: all."""
+    """Request a group's committed offsets. `topics` None: all topics."""
 
     code = OpCode.COMMITTED_OFFSETS
     reads = True
@@ -96,7 +96,7 @@ class DeleteOffsetsResp(WireStruct):
 
 @dataclass(frozen=True, slots=True)
 class DeleteOffsets(Op[DeleteOffsetsResp]):
-    """Delete committed offsets of topics that no member is subscribed to. Durable."""
+    """Delete committed offsets of topics that no member subscribes to. Durable."""
 
     code = OpCode.DELETE_OFFSETS
     group: str
@@ -105,14 +105,14 @@ class DeleteOffsets(Op[DeleteOffsetsResp]):
 
 @dataclass(frozen=True, slots=True)
 class ForgetTopicResp(WireStruct):
-    """Whether it is done."""
+    """The result."""
 
     error_code: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class ForgetTopic(Op[ForgetTopicResp]):
-    """A topic of another broker was deleted: all groups' offsets in it are to go. Durable."""
+    """Delete all groups' offsets in a topic of another broker, which was deleted. Durable."""
 
     code = OpCode.FORGET_TOPIC
     topic: str

@@ -15,7 +15,7 @@ from quafka_mesh_ops.ops.base import AnyOp, CreditKind, Op, OpCode, WireStruct
 
 @dataclass(frozen=True, slots=True)
 class Protocol(WireStruct):
-    """A way of sharing partitions that a member knows, and what it says of itself for it."""
+    """An assignment protocol that a member supports, and the member's metadata for it."""
 
     name: str
     metadata: bytes
@@ -23,7 +23,7 @@ class Protocol(WireStruct):
 
 @dataclass(frozen=True, slots=True)
 class JoinedMember(WireStruct):
-    """A member as the group's leader is told of it."""
+    """A member, as the answer to the group's leader lists it."""
 
     member_id: str
     instance_id: str
@@ -32,9 +32,9 @@ class JoinedMember(WireStruct):
 
 @dataclass(frozen=True, slots=True)
 class JoinGroupResp(WireStruct):
-    """Answered when the group's new generation begins. `members` is for its leader.
+    """Sent when the group's new generation begins. `members`: for the leader only.
 
-    `parked_us`: how long it waited for that.
+    `parked_us`: time that the op waited for the generation.
     """
 
     error_code: int = 0
@@ -50,9 +50,9 @@ class JoinGroupResp(WireStruct):
 
 @dataclass(frozen=True, slots=True)
 class JoinGroup(Op[JoinGroupResp]):
-    """Join a group, or join it again for its next generation. Parked until that begins.
+    """Join a group, or rejoin it for its next generation. Parked until that begins.
 
-    `require_member_id`: a new member is given its id and told to come again (KIP-394).
+    `require_member_id`: a new member gets its id and must join again with it (KIP-394).
     `knows_skip_assignment`: the client understands that field of the answer (KIP-814).
     """
 
@@ -77,7 +77,7 @@ class JoinGroup(Op[JoinGroupResp]):
 
 @dataclass(frozen=True, slots=True)
 class Assignment(WireStruct):
-    """What the leader gives a member."""
+    """The assignment that the leader makes for a member."""
 
     member_id: str
     assignment: bytes
@@ -85,7 +85,7 @@ class Assignment(WireStruct):
 
 @dataclass(frozen=True, slots=True)
 class SyncGroupResp(WireStruct):
-    """Answered when the leader's assignments are durable. `parked_us`: how long it waited."""
+    """Sent when the leader's assignments are durable. `parked_us`: time that the op waited."""
 
     error_code: int = 0
     assignment: bytes = b""
@@ -96,7 +96,7 @@ class SyncGroupResp(WireStruct):
 
 @dataclass(frozen=True, slots=True)
 class SyncGroup(Op[SyncGroupResp]):
-    """Ask for one's assignment; the leader brings all of them. Parked until it has."""
+    """Request the member's assignment; the leader sends all of them. Parked until it has."""
 
     code = OpCode.SYNC_GROUP
     group: str
@@ -115,14 +115,14 @@ class SyncGroup(Op[SyncGroupResp]):
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatResp(WireStruct):
-    """Whether the member is one, and whether it should join again."""
+    """The state of the membership: unknown, rebalancing (the member must rejoin), or fine."""
 
     error_code: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat(Op[HeartbeatResp]):
-    """A member is alive."""
+    """Report that a member is alive."""
 
     code = OpCode.HEARTBEAT
     group: str
@@ -133,7 +133,7 @@ class Heartbeat(Op[HeartbeatResp]):
 
 @dataclass(frozen=True, slots=True)
 class Leaver(WireStruct):
-    """Who leaves: by member id, or by instance id alone."""
+    """A member that leaves, named by member id or by instance id alone."""
 
     member_id: str
     instance_id: str = ""
@@ -149,7 +149,7 @@ class LeaveGroupResp(WireStruct):
 
 @dataclass(frozen=True, slots=True)
 class LeaveGroup(Op[LeaveGroupResp]):
-    """Members leave, or are removed."""
+    """Remove members, at their own or an administrator's request."""
 
     code = OpCode.LEAVE_GROUP
     group: str
@@ -161,7 +161,7 @@ class LeaveGroup(Op[LeaveGroupResp]):
 
 @dataclass(frozen=True, slots=True)
 class ListedGroup(WireStruct):
-    """A group. `state`: by Kafka's names. `kind`: "classic"."""
+    """A group. `state`: one of Kafka's names. `kind`: "classic"."""
 
     group: str
     protocol_type: str
@@ -178,7 +178,7 @@ class ListGroupsResp(WireStruct):
 
 @dataclass(frozen=True, slots=True)
 class ListGroups(Op[ListGroupsResp]):
-    """List groups in any of these states and of these kinds; none named: all."""
+    """List the groups in any of these states and of these kinds; an empty list matches all."""
 
     code = OpCode.LIST_GROUPS
     reads = True
@@ -188,7 +188,7 @@ class ListGroups(Op[ListGroupsResp]):
 
 @dataclass(frozen=True, slots=True)
 class DescribedMember(WireStruct):
-    """A member. `metadata` is for the group's protocol."""
+    """A member. `metadata`: for the group's protocol."""
 
     member_id: str
     instance_id: str
@@ -200,7 +200,7 @@ class DescribedMember(WireStruct):
 
 @dataclass(frozen=True, slots=True)
 class DescribedGroup(WireStruct):
-    """A group, or why it is not described."""
+    """A group, or the error."""
 
     group: str
     error_code: int = 0
@@ -212,7 +212,7 @@ class DescribedGroup(WireStruct):
 
 @dataclass(frozen=True, slots=True)
 class DescribeGroupsResp(WireStruct):
-    """One for each group asked for, in that order."""
+    """One answer per group, in the order of the request."""
 
     groups: list[DescribedGroup]
 
@@ -235,7 +235,7 @@ class DeleteGroupsResp(WireStruct):
 
 @dataclass(frozen=True, slots=True)
 class DeleteGroups(Op[DeleteGroupsResp]):
-    """Delete groups without members, and their offsets. Durable when it is answered."""
+    """Delete groups without members, and their offsets. Durable once it is answered."""
 
     code = OpCode.DELETE_GROUPS
     groups: list[str]

@@ -1,4 +1,4 @@
-"""The ops about how far behind consumer groups are, 0x1A and 0x1B: from what is known now."""
+"""Ops on the lag of consumer groups, 0x1A and 0x1B."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from quafka_mesh_ops.ops.base import AnyOp, Op, OpCode, WireStruct
 
 @dataclass(frozen=True, slots=True)
 class PartitionLag(WireStruct):
-    """How far behind a group is in one partition. -1 stands for what is not known.
+    """The lag of a group in one partition. -1: unknown.
 
     Attributes:
-        records: from the committed offset, or the log start above it, to the high watermark.
-        behind_ms: the age of the first of them.
-        catch_up_ms: until there are none, at the present pace.
-        member_id: who reads the partition; empty: nobody.
-        committed_at_ms: when.
-        topic_id: which topic that was committed in, if it is another broker's.
+        records: the number of records from the committed offset, or the log start if that is
+            higher, to the high watermark.
+        behind_ms: the age of the first of these records.
+        catch_up_ms: the time until the lag is 0, at the present pace.
+        member_id: the member that reads the partition; empty: none.
+        committed_at_ms: the time of the commit.
+        topic_id: the id of the topic of the commit, if the topic is another broker's.
     """
 
     topic: str
@@ -35,7 +36,7 @@ class PartitionLag(WireStruct):
 
 @dataclass(frozen=True, slots=True)
 class LaggingMember(WireStruct):
-    """A member of a group. The instance id is empty where it is not static."""
+    """A member of a group. The instance id is empty for a dynamic member."""
 
     member_id: str
     instance_id: str
@@ -45,7 +46,7 @@ class LaggingMember(WireStruct):
 
 @dataclass(frozen=True, slots=True)
 class LagOfGroup(WireStruct):
-    """A group, or why nothing is said of it. Partitions are in order of topic and number."""
+    """A group, or the error. Partitions are ordered by topic and number."""
 
     group: str
     error_code: int = 0
@@ -58,7 +59,7 @@ class LagOfGroup(WireStruct):
 
 @dataclass(frozen=True, slots=True)
 class GroupLagResp(WireStruct):
-    """One for each group asked for, in that order, and the broker's wall clock."""
+    """One answer per group, in the order of the request, and the broker's wall clock."""
 
     now_ms: int
     groups: list[LagOfGroup]
@@ -66,9 +67,9 @@ class GroupLagResp(WireStruct):
 
 @dataclass(frozen=True, slots=True)
 class GroupLag(Op[GroupLagResp]):
-    """Ask how far behind groups are.
+    """Request the lag of groups.
 
-    `elsewhere`: name partitions of other brokers' topics, too; their log is not known.
+    `elsewhere`: include partitions of other brokers' topics, whose log figures are unknown.
     """
 
     code = OpCode.GROUP_LAG
@@ -79,14 +80,14 @@ class GroupLag(Op[GroupLagResp]):
 
 @dataclass(frozen=True, slots=True)
 class LagOfOffsetsResp(WireStruct):
-    """In the order of the request; the log of a partition that there is not is not known."""
+    """The lags in the order of the request; the log figures of a missing partition are unknown."""
 
     partitions: list[PartitionLag]
 
 
 @dataclass(frozen=True, slots=True)
 class LagOfOffsets(Op[LagOfOffsetsResp]):
-    """How far behind these offsets are, of a group that another broker coordinates."""
+    """Request the lag of offsets of a group that another broker coordinates."""
 
     code = OpCode.LAG_OF_OFFSETS
     reads = True

@@ -1,4 +1,4 @@
-"""The op with which a gateway holds the lease for answers from its memory, 0x30."""
+"""The op that holds a gateway's lease, under which it answers fetches from memory, 0x30."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from quafka_mesh_ops.ops.base import AnyOp, Op, OpCode, WireStruct
 
 @dataclass(frozen=True, slots=True)
 class Change(WireStruct):
-    """What was read of a partition is not to be served any more. `partition` -1: of all."""
+    """A partition whose cached records must no longer be served. `partition` -1: all of them."""
 
     topic: str
     topic_id: bytes
@@ -18,11 +18,14 @@ class Change(WireStruct):
 
 @dataclass(frozen=True, slots=True)
 class HoldLeaseResp(WireStruct):
-    """The lease runs for `valid_ms` from when it was asked for.
+    """The lease is valid for `valid_ms` from the moment of the request.
 
-    `changes` are those after the ones heard of, up to `serial`. `forget`: not all of them are
-    known any more; nothing that was learned before counts. `incarnation` names this run of the
-    broker: what another one said, bytes included, counts for nothing.
+    Attributes:
+        incarnation: identifies this run of the broker; data of another run is invalid, bytes
+            included.
+        serial: the serial of the last change in `changes`.
+        forget: the broker no longer knows all changes; all data read before is invalid.
+        changes: the changes after the op's `heard`.
     """
 
     incarnation: bytes
@@ -34,11 +37,11 @@ class HoldLeaseResp(WireStruct):
 
 @dataclass(frozen=True, slots=True)
 class HoldLease(Op[HoldLeaseResp]):
-    """Ask for the lease under which fetches may be answered from memory, or for a longer one.
+    """Request or extend the lease under which a gateway may answer fetches from memory.
 
-    While `holder` (random bytes) has a lease, no topic is deleted and no log start moves until it
-    has heard of the change: by asking again with that change's serial as `heard`. The op is parked
-    for a while if there is nothing to say.
+    While `holder` (random bytes) has a lease, the broker deletes no topic and moves no log start
+    until the holder has acknowledged the change: by an op with that change's serial as `heard`.
+    The broker parks the op for a while if there are no changes.
     """
 
     code = OpCode.HOLD_LEASE

@@ -11,7 +11,7 @@ from quafka_mesh_ops.ops.base import AnyOp, Op, OpCode, WireStruct
 
 @dataclass(frozen=True, slots=True)
 class ListOffsetsOp(WireStruct):
-    """The offset asked for: timestamp -2 earliest, -1 latest, or a time."""
+    """The lookup of one partition: timestamp -2 earliest, -1 latest, or a time."""
 
     topic: str
     partition: int
@@ -21,7 +21,7 @@ class ListOffsetsOp(WireStruct):
 
 @dataclass(frozen=True, slots=True)
 class ListOffsetsOpResp(WireStruct):
-    """The offset found; -1 when nothing matches."""
+    """The found offset; -1 if none matches."""
 
     offset: int
     error_code: int = 0
@@ -51,7 +51,7 @@ class ListOffsetsOps(Op[ListOffsetsOpsResp]):
 
 @dataclass(frozen=True, slots=True)
 class EpochEnd(WireStruct):
-    """The offset behind the last record of a leader epoch; -1 and -1 where it is not known."""
+    """The offset after the last record of a leader epoch; -1 and -1 if unknown."""
 
     leader_epoch: int
     end_offset: int
@@ -59,7 +59,7 @@ class EpochEnd(WireStruct):
 
 @dataclass(frozen=True, slots=True)
 class EpochEndOp(WireStruct):
-    """Where `leader_epoch` ends. `current_leader_epoch`: as in FetchOp."""
+    """The lookup of the end of `leader_epoch`. `current_leader_epoch`: as in FetchOp."""
 
     topic: str
     partition: int
@@ -69,7 +69,7 @@ class EpochEndOp(WireStruct):
 
 @dataclass(frozen=True, slots=True)
 class EpochEndOpResp(WireStruct):
-    """The greatest epoch at or below the one asked for, and its end; -1 and -1: not known."""
+    """The greatest epoch at or below the requested one, and its end; -1 and -1: unknown."""
 
     end: EpochEnd
     error_code: int = 0

@@ -1,5 +1,5 @@
-"""The op that asks a broker how it is, 0x31: for `quafka doctor`, which also wants to see how
-long an op takes.
+"""The op that probes the health of a broker, 0x31: for `quafka doctor`, which also measures the
+round trip.
 """
 
 from __future__ import annotations
@@ -11,10 +11,13 @@ from quafka_mesh_ops.ops.base import AnyOp, Op, OpCode, WireStruct
 
 @dataclass(frozen=True, slots=True)
 class ProbeResp(WireStruct):
-    """The broker's version and wall clock, and what keeps it from its work; empty: nothing.
+    """The version, the wall clock and the health of the broker.
 
-    `snapshot_interval_ms`: how often it makes a snapshot by itself; 0: never. `snapshot_problem`:
-    why the last attempt failed.
+    Attributes:
+        problem: the problem that keeps the broker from its work; empty: none.
+        snapshot_interval_ms: the interval of scheduled snapshots; 0: none are scheduled.
+        snapshot_age_ms: the age of the last one; -1: none.
+        snapshot_problem: the error of the last attempt.
     """
 
     version: str
@@ -28,7 +31,7 @@ class ProbeResp(WireStruct):
 
 @dataclass(frozen=True, slots=True)
 class Probe(Op[ProbeResp]):
-    """Ask."""
+    """Probe the broker."""
 
     code = OpCode.PROBE
 

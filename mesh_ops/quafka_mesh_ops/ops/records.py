@@ -16,7 +16,7 @@ from quafka_mesh_ops.ops.offsets import EpochEnd
 
 @dataclass(frozen=True, slots=True)
 class ProduceOp(WireStruct):
-    """The record batch for one partition, as the client sent it. The broker checks it."""
+    """The record batch for one partition, as the client sent it. The broker validates it."""
 
     topic: str
     partition: int
@@ -26,7 +26,7 @@ class ProduceOp(WireStruct):
 
 @dataclass(frozen=True, slots=True)
 class RecordError(WireStruct):
-    """What is wrong with one record of a batch, the first having index 0."""
+    """The error of one record of a batch. The first record has index 0."""
 
     index: int
     message: str
@@ -34,10 +34,10 @@ class RecordError(WireStruct):
 
 @dataclass(frozen=True, slots=True)
 class ProduceOpResp(WireStruct):
-    """Where the first record went. Answered after the group commit that holds the batch.
+    """The offset of the first record. Sent after the group commit that holds the batch.
 
-    `record_errors`: the records that are to blame for the error, where some are (KIP-467).
-    The topic's id, the watermarks and the leader epoch are those of this moment; they are missing
+    `record_errors`: the records that caused the error, if the broker knows them (KIP-467).
+    The topic id, the watermarks and the leader epoch are the current ones; they are missing
     (empty, -1) with an error, and in the answers of older brokers.
     """
 
@@ -79,16 +79,16 @@ class ProduceOps(Op[ProduceOpsResp]):
 
 
 MOST_BATCHES = 2_048
-"""Batches in one answer to a fetch, of all partitions together: each costs microseconds on every
-event loop that it passes. A fetch that could be given so many has waited long enough."""
+"""Batches in one answer to a fetch, over all partitions: each costs microseconds on every event
+loop on its way. A fetch for which this many can be read does not wait for more."""
 
 
 @dataclass(frozen=True, slots=True)
 class FetchOp(WireStruct):
-    """What to read from one partition: at most `max_bytes`, from `fetch_offset` on.
+    """A read of one partition: at most `max_bytes`, from `fetch_offset` on.
 
-    The epochs are Kafka's leader epochs, -1 where the client names none: that of the leader it
-    believes in, and that of the last record it has.
+    The epochs are Kafka's leader epochs, -1 if the client names none: that of the leader which the
+    client knows, and that of the last record which the client has.
     """
 
     topic: str
@@ -120,11 +120,12 @@ class BatchTrace(WireStruct):
 class FetchOpResp(WireStruct):
     """Stored record batches and the partition's watermarks.
 
-    `diverging_epoch`: the log has less of the client's last fetched epoch than the client, who is
-    to cut off what lies behind; then there are no records.
-    `topic_id` is set where the op named the topic by its name. `produced_by`: which traces wrote
-    some of the batches, as far as the broker knows. `leader_epoch`: the partition's current one,
-    -1 where it is not known.
+    Attributes:
+        diverging_epoch: the end of the client's last fetched epoch in this log, if the client has
+            records of it above that end, which it must truncate; then there are no records.
+        topic_id: set if the op named the topic by its name.
+        produced_by: the traces that wrote some of the batches, as far as the broker knows them.
+        leader_epoch: the partition's current one; -1 if unknown.
     """
 
     records: list[Buffer]
@@ -143,8 +144,8 @@ class FetchOpResp(WireStruct):
 class FetchOpsResp(WireStruct):
     """One answer per FetchOp, in the order of the request.
 
-    `leased`: nothing changed while it was read that holders of leases are told of (HoldLease), so
-    it may be kept and given to others. `parked_us`: how long it waited for records.
+    `leased`: no change that concerns holders of leases (HoldLease) happened during the read, so
+    the records may be cached and shared. `parked_us`: time that the op waited for records.
     """
 
     carries_records = True
@@ -158,9 +159,9 @@ class FetchOps(Op[FetchOpsResp]):
     """One Kafka fetch request.
 
     The broker parks it until `min_bytes` or MOST_BATCHES batches can be read over all partitions,
-    or `max_wait_ms` has passed, or any partition has an error. `isolation_level`: 0
+    `max_wait_ms` has passed, or a partition has an error. `isolation_level`: 0
     read_uncommitted, 1 read_committed. `replica_id`: -1 for consumers, 0 and up reads to the log
-    end. Without `at_least_one`, a batch that is larger than `max_bytes` is not returned.
+    end. Without `at_least_one`, a batch larger than `max_bytes` is not returned.
     """
 
     code = OpCode.FETCH
@@ -183,7 +184,7 @@ class FetchOps(Op[FetchOpsResp]):
 
 @dataclass(frozen=True, slots=True)
 class InitProducerIdResp(WireStruct):
-    """A producer id that no other producer of this broker has or will have."""
+    """A producer id that this broker gives to no other producer."""
 
     producer_id: int
     producer_epoch: int
@@ -192,7 +193,7 @@ class InitProducerIdResp(WireStruct):
 
 @dataclass(frozen=True, slots=True)
 class InitProducerId(Op[InitProducerIdResp]):
-    """Ask for a producer id, or (KIP-360) for the next epoch of the one given."""
+    """Request a producer id, or the next epoch of the given one (KIP-360)."""
 
     code = OpCode.INIT_PRODUCER_ID
     producer_id: int = -1
@@ -204,7 +205,7 @@ class InitProducerId(Op[InitProducerIdResp]):
 
 @dataclass(frozen=True, slots=True)
 class DeleteRecordsOp(WireStruct):
-    """Delete a partition's records below `offset`; -1: all there are."""
+    """Delete a partition's records below `offset`; -1: all records."""
 
     topic: str
     partition: int
@@ -213,7 +214,7 @@ class DeleteRecordsOp(WireStruct):
 
 @dataclass(frozen=True, slots=True)
 class DeleteRecordsOpResp(WireStruct):
-    """Where the partition begins now."""
+    """The new log start offset of the partition."""
 
     low_watermark: int
     error_code: int = 0
@@ -228,7 +229,7 @@ class DeleteRecordsOpsResp(WireStruct):
 
 @dataclass(frozen=True, slots=True)
 class DeleteRecordsOps(Op[DeleteRecordsOpsResp]):
-    """One Kafka DeleteRecords request. Durable when it is answered."""
+    """One Kafka DeleteRecords request. Durable once it is answered."""
 
     code = OpCode.DELETE_RECORDS
     partitions: list[DeleteRecordsOp]

@@ -1,11 +1,13 @@
-"""The ops with which a snapshot is made from elsewhere, 0x50 to 0x55: the broker takes a cut of its
-log and holds its files; they are read in pieces, and let go.
+"""Ops that make a snapshot from another node, 0x50 to 0x55.
 
-There are two sets. 0x50 to 0x52 are about the whole log, whatever the org in the envelope: its
-files hold every org's records side by side, so they need the right to snapshot every org. 0x53 to
-0x55 are about the org in the envelope: of its files only that org's entries are read.
+The broker takes a cut of its log and pins the files; the node reads the files in pieces and
+releases the pin.
 
-A pin belongs to the node that took it. To others it does not exist.
+0x50 to 0x52 read the whole log, whatever the org in the envelope: its files hold the records of
+all orgs side by side, so these ops need the right to snapshot every org. 0x53 to 0x55 read only
+the entries of the org in the envelope.
+
+A pin belongs to the node that took it and is invisible to others.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ MAX_READ = 4 << 20
 
 @dataclass(frozen=True, slots=True)
 class PinSnapshotResp(WireStruct):
-    """The pin's name, and what it holds, as JSON: what `pin.json` has in the data folder."""
+    """The pin's name, and its description as JSON, as in `pin.json` in the data folder."""
 
     pin: str
     about: Buffer
@@ -27,21 +29,21 @@ class PinSnapshotResp(WireStruct):
 
 @dataclass(frozen=True, slots=True)
 class PinSnapshot(Op[PinSnapshotResp]):
-    """Take a cut. The pin ends if nothing is read for `snapshot.pin.lease.ms`."""
+    """Take a cut and pin it. The pin expires `snapshot.pin.lease.ms` after the last read."""
 
     code = OpCode.PIN_SNAPSHOT
 
 
 @dataclass(frozen=True, slots=True)
 class ReadPinnedResp(WireStruct):
-    """The bytes that were asked for; fewer at the end of the file."""
+    """The requested bytes; fewer at the end of the file."""
 
     data: Buffer
 
 
 @dataclass(frozen=True, slots=True)
 class ReadPinned(Op[ReadPinnedResp]):
-    """Read a segment's log file, or its index file. `size`: at most `MAX_READ`."""
+    """Read from a segment's log or index file. `size`: at most `MAX_READ`."""
 
     code = OpCode.READ_PINNED
     pin: str
@@ -53,14 +55,14 @@ class ReadPinned(Op[ReadPinnedResp]):
 
 @dataclass(frozen=True, slots=True)
 class UnpinSnapshotResp(WireStruct):
-    """Done. `pin`: its name."""
+    """The name of the released pin."""
 
     pin: str
 
 
 @dataclass(frozen=True, slots=True)
 class UnpinSnapshot(Op[UnpinSnapshotResp]):
-    """Let go of the files."""
+    """Release the pin."""
 
     code = OpCode.UNPIN_SNAPSHOT
     pin: str
@@ -68,19 +70,21 @@ class UnpinSnapshot(Op[UnpinSnapshotResp]):
 
 @dataclass(frozen=True, slots=True)
 class PinOrg(Op[PinSnapshotResp]):
-    """Take a cut of one org: `about` lists its topics and groups alone, but every segment."""
+    """Take a cut of one org: `about` lists only its topics and groups, but every segment."""
 
     code = OpCode.PIN_ORG
 
 
 @dataclass(frozen=True, slots=True)
 class ReadOrgPinnedResp(WireStruct):
-    """Some of the org's entries, and where to go on.
+    """Some of the org's entries, and where the next read starts.
 
-    `rows`: index rows of the entries that begin in this answer, as the segment has them.
-    `entries`: their bytes, in the rows' order; the last may be cut, and goes on in the answer to
-    `next_row` and `next_skip`. `tail`: 8 bytes of SHA-256 over the row before the first one and
-    the header of its entry, whosever it is; empty where there is none.
+    Attributes:
+        rows: the index rows of the entries that begin in this answer, as in the segment.
+        entries: the bytes of these entries, in the order of the rows. The last may be cut; it
+            continues in the answer to `next_row` and `next_skip`.
+        tail: 8 bytes of SHA-256 over the row before the first one and the header of its entry,
+            of any org; empty if there is none.
     """
 
     next_row: int
@@ -94,8 +98,8 @@ class ReadOrgPinnedResp(WireStruct):
 class ReadOrgPinned(Op[ReadOrgPinnedResp]):
     """Read the org's entries of a segment, from the index rows `first_row` up to `end_row`.
 
-    `skip`: bytes to leave out of the first entry found. `size`: bytes of entries, at most
-    `MAX_READ`; 0: only the tail. Few rows are looked at in one go, so an answer may be empty.
+    `skip`: bytes to leave out of the first entry. `size`: bytes of entries, at most `MAX_READ`;
+    0: only the tail. The broker scans a bounded number of rows, so an answer may be empty.
     """
 
     code = OpCode.READ_ORG_PINNED
@@ -109,7 +113,7 @@ class ReadOrgPinned(Op[ReadOrgPinnedResp]):
 
 @dataclass(frozen=True, slots=True)
 class UnpinOrg(Op[UnpinSnapshotResp]):
-    """Let go of the files."""
+    """Release the pin."""
 
     code = OpCode.UNPIN_ORG
     pin: str

@@ -1,4 +1,4 @@
-"""The table of all ops: what an op code's body is."""
+"""The table of all ops, by op code."""
 
 from __future__ import annotations
 

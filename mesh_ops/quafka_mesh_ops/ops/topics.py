@@ -9,7 +9,7 @@ from quafka_mesh_ops.ops.base import AnyOp, Op, OpCode, WireStruct
 
 @dataclass(frozen=True, slots=True)
 class DeleteTopicResp(WireStruct):
-    """The deleted topic, named both ways."""
+    """The name and the id of the deleted topic."""
 
     topic: str
     topic_id: bytes = b""
@@ -18,7 +18,7 @@ class DeleteTopicResp(WireStruct):
 
 @dataclass(frozen=True, slots=True)
 class DeleteTopic(Op[DeleteTopicResp]):
-    """Delete one topic, by name or, where `topic` is empty, by id."""
+    """Delete one topic by name or, if `topic` is empty, by id."""
 
     code = OpCode.DELETE_TOPIC
     topic: str
@@ -27,9 +27,9 @@ class DeleteTopic(Op[DeleteTopicResp]):
 
 @dataclass(frozen=True, slots=True)
 class TopicDescription(WireStruct):
-    """A topic as Kafka's Metadata shows it, or the error for the one that was asked for.
+    """A topic as in Kafka's Metadata, or the error of the requested one.
 
-    `leader_epoch`: of all its partitions.
+    `leader_epoch`: the same for all partitions.
     """
 
     topic: str
@@ -41,14 +41,14 @@ class TopicDescription(WireStruct):
 
 @dataclass(frozen=True, slots=True)
 class DescribeTopicsResp(WireStruct):
-    """The topics asked for, in the order asked; all of them, by name, where all were asked.
+    """The requested topics, in the order of the request; all topics, by name, if none were named.
 
     Attributes:
-        version: of the org's topics, where all were asked; another one after each change. Empty
-            from brokers that do not have it.
-        unchanged: the version is the one that the op knows: no topics are listed.
-        more: topics follow behind the last one.
-        created: partitions of the topics that the op created.
+        version: the version of the org's topics, if all were requested; it differs after each
+            change. Empty from brokers that do not have it.
+        unchanged: the version is the op's `known`; no topics are listed.
+        more: further topics follow the last one.
+        created: the number of partitions of the topics that the op created.
     """
 
     cluster_id: str
@@ -63,12 +63,12 @@ class DescribeTopicsResp(WireStruct):
 class DescribeTopics(Op[DescribeTopicsResp]):
     """Describe topics by name and by id. `topics` None: all.
 
-    `auto_create` makes the named ones that are missing, where the broker's
-    `auto.create.topics.enable` allows it, with at most `create_at_most` partitions in all (-1: no
-    bound); further ones are answered POLICY_VIOLATION.
+    `auto_create` creates the missing named topics if the broker's `auto.create.topics.enable`
+    allows it, with at most `create_at_most` partitions in all (-1: no bound); further ones are
+    answered with POLICY_VIOLATION.
 
-    Where all are asked for, `at_most` of them come at a time (0: all at once), those behind the
-    name `after`; none where their version is `known`.
+    If all topics are requested, an answer has `at_most` of them (0: all), after the name `after`,
+    and none if their version is `known`.
     """
 
     code = OpCode.DESCRIBE_TOPICS
@@ -84,7 +84,7 @@ class DescribeTopics(Op[DescribeTopicsResp]):
 
 @dataclass(frozen=True, slots=True)
 class ConfigEntry(WireStruct):
-    """A config that a client wants to set. `value` None: nothing was given."""
+    """A config that a client sets. `value` None: the client gave none."""
 
     name: str
     value: str | None
@@ -92,7 +92,7 @@ class ConfigEntry(WireStruct):
 
 @dataclass(frozen=True, slots=True)
 class EffectiveConfig(WireStruct):
-    """A config of a topic. `source`: Kafka's number for where its value comes from."""
+    """A config of a topic. `source`: Kafka's number for the origin of its value."""
 
     name: str
     value: str
@@ -101,7 +101,7 @@ class EffectiveConfig(WireStruct):
 
 @dataclass(frozen=True, slots=True)
 class CreateTopicResp(WireStruct):
-    """The created topic, or why it was not."""
+    """The created topic, or the error."""
 
     topic_id: bytes
     partitions: int

@@ -17,12 +17,12 @@ def resident() -> int:
 async def test_only_after_a_peak() -> None:
     trimmed: list[int] = []
     heap = Heap(lambda: trimmed.append(1))
-    heap.note(20 * MIB)
-    assert not await heap.give_back(0)
-    heap.note(100 * MIB)
-    assert not await heap.give_back(90 * MIB)
-    assert await heap.give_back(10 * MIB)
-    assert not await heap.give_back(0)
+    heap.record(20 * MIB)
+    assert not await heap.trim(0)
+    heap.record(100 * MIB)
+    assert not await heap.trim(90 * MIB)
+    assert await heap.trim(10 * MIB)
+    assert not await heap.trim(0)
     assert len(trimmed) == 1
 
 

@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from quafka_telemetry import operations as module
-from quafka_telemetry.operations import Asked, Operations, Reply
+from quafka_telemetry.operations import Operations, PageRequest, Reply
 from quafka_telemetry.startup import StartupError
 
 Problems = dict[str, str]
@@ -62,10 +62,10 @@ async def test_ready_names_every_problem_and_live_does_not_care() -> None:
 
 
 async def test_pages_can_be_added_and_fail_alone(caplog: pytest.LogCaptureFixture) -> None:
-    async def page(_asked: Asked) -> Reply:
+    async def page(_asked: PageRequest) -> Reply:
         return Reply(b"<p>", "text/html")
 
-    async def broken(_asked: Asked) -> Reply:
+    async def broken(_asked: PageRequest) -> Reply:
         raise ValueError("a mistake")
 
     async with serving({}) as (operations, port):

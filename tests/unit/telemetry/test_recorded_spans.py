@@ -156,7 +156,7 @@ def test_every_name_in_the_code_is_of_the_table() -> None:
 def test_only_the_newest_produces_are_remembered() -> None:
     produced_by = ProducedBy(limit=3)
     for offset in range(5):
-        produced_by.note("partition", offset, TraceContext(1 + offset, 1))
+        produced_by.record("partition", offset, TraceContext(1 + offset, 1))
     assert len(produced_by) == 3
     assert produced_by.find("partition", 1) is None
     assert produced_by.find("partition", 4) == TraceContext(5, 1)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 import pytest
 
 from quafka_telemetry.metrics import Histogram
-from quafka_telemetry.operations import Asked
+from quafka_telemetry.operations import PageRequest
 from quafka_telemetry.status_page import (
     Cell,
     Facts,
@@ -29,7 +29,7 @@ async def shown(*sections: Section, problems: Mapping[str, str] | None = None) -
         return sections
 
     page = StatusPage("broker", lambda: problems or {}, every).page
-    reply = await page(Asked())
+    reply = await page(PageRequest())
     assert reply.content_type == "text/html; charset=utf-8"
     assert not isinstance(reply.body, bytes)
     return b"".join(reply.body).decode()
@@ -61,7 +61,7 @@ async def test_no_more_rows_are_made_than_are_shown() -> None:
 
     html = await shown(Table("Many", ["number"], rows()))
     assert html.count("<tr>") == 1 + 500
-    assert "only 500 are shown" in html
+    assert "only the first 500 rows are shown" in html
     assert made == 501
     html = await shown(Table("Few", ["number"], [[count(1)], [count(2)]]))
     assert "are shown" not in html
