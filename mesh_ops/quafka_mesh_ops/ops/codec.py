@@ -26,25 +26,25 @@ _SCALARS: dict[object, tuple[type, ...]] = {
 }
 
 
-def to_wire(part: WireStruct, without: Container[int] = ()) -> list[Any]:
+def to_wire(struct: WireStruct, without: Container[int] = ()) -> list[Any]:
     """Return the op as a fixed-order array of msgpack values. Record bytes are passed by reference.
 
     The fields at the positions `without` are not converted.
     """
-    form = _form(type(part))
-    values = list(form.get(part))
+    form = _form(type(struct))
+    values = list(form.get(struct))
     for place in form.nested:
         if place not in without:
             values[place] = _write(values[place])
     return values
 
 
-def long_lists(part: WireStruct) -> dict[int, list[Any]]:
+def long_lists(struct: WireStruct) -> dict[int, list[Any]]:
     """Return the fields with lists so long that the op must be written in steps, by position."""
-    form = _form(type(part))
+    form = _form(type(struct))
     if not form.listed:
         return {}
-    values = form.get(part)
+    values = form.get(struct)
     return {place: values[place] for place in form.listed if _lists_many(values[place])}
 
 
@@ -57,29 +57,29 @@ def _lists_many(items: list[WireStruct] | None) -> bool:
     return bool(_form(type(items[0])).listed) and any(map(long_lists, items))
 
 
-def from_wire(part_type: type[P], values: object) -> P:
+def from_wire(struct_type: type[P], values: object) -> P:
     """Decode an op from its array.
 
     Raises:
         ProtocolError: not an array, too few values, or one of the wrong type.
     """
-    form = _form(part_type)
+    form = _form(struct_type)
     if not isinstance(values, list):
-        raise ProtocolError(f"{part_type.__name__} is not an array")
+        raise ProtocolError(f"{struct_type.__name__} is not an array")
     items = cast("list[Any]", values)
     if list(map(type, items)) == form.plain and not any(items[place] for place in form.lists):
-        return part_type(*items)
+        return struct_type(*items)
     try:
-        return part_type(*[read(value) for read, value in zip(form.readers, items, strict=False)])
+        return struct_type(*[read(value) for read, value in zip(form.readers, items, strict=False)])
     except TypeError as e:
-        raise ProtocolError(f"{part_type.__name__}: {e}") from e
+        raise ProtocolError(f"{struct_type.__name__}: {e}") from e
 
 
-def from_wire_in_steps(part_type: type[P], values: object) -> Generator[None, None, P]:
+def from_wire_in_steps(struct_type: type[P], values: object) -> Generator[None, None, P]:
     """Decode as `from_wire`, in steps: yields after every few items of a list."""
-    form = _form(part_type)
+    form = _form(struct_type)
     if not isinstance(values, list):
-        raise ProtocolError(f"{part_type.__name__} is not an array")
+        raise ProtocolError(f"{struct_type.__name__} is not an array")
     items = cast("list[Any]", values)
     fields_read: list[Any] = []
     for place, (read, value) in enumerate(zip(form.readers, items, strict=False)):
@@ -87,27 +87,27 @@ def from_wire_in_steps(part_type: type[P], values: object) -> Generator[None, No
         if kind is None or not isinstance(value, list):
             fields_read.append(read(value))
         else:
-            fields_read.append((yield from _parts_in_steps(kind, cast("list[Any]", value))))
+            fields_read.append((yield from _items_in_steps(kind, cast("list[Any]", value))))
     try:
-        return part_type(*fields_read)
+        return struct_type(*fields_read)
     except TypeError as e:
-        raise ProtocolError(f"{part_type.__name__}: {e}") from e
+        raise ProtocolError(f"{struct_type.__name__}: {e}") from e
 
 
-def _parts_in_steps(kind: type[P], values: list[Any]) -> Generator[None, None, list[P]]:
-    parts: list[P] = []
+def _items_in_steps(kind: type[P], values: list[Any]) -> Generator[None, None, list[P]]:
+    structs: list[P] = []
     nests = bool(_form(kind).listed)
     for number, value in enumerate(values):
-        parts.append((yield from from_wire_in_steps(kind, value)) if nests
+        structs.append((yield from from_wire_in_steps(kind, value)) if nests
                      else from_wire(kind, value))  # fmt: skip
         if number & (_STEP - 1) == _STEP - 1:
             yield
-    return parts
+    return structs
 
 
-def weight(part: WireStruct) -> int:
+def weight(struct: WireStruct) -> int:
     """Estimate the bytes of memory that the lists of an op take, besides their contents."""
-    values = _form(type(part)).get(part)
+    values = _form(type(struct)).get(struct)
     return _BYTES_PER_ITEM * sum(len(cast("list[Any]", v)) for v in values if isinstance(v, list))
 
 
@@ -147,16 +147,16 @@ class _Form:
 _forms: dict[type[WireStruct], _Form] = {}
 
 
-def _form(part_type: type[WireStruct]) -> _Form:
-    form = _forms.get(part_type)
+def _form(struct_type: type[WireStruct]) -> _Form:
+    form = _forms.get(struct_type)
     if form is None:
-        hints = get_type_hints(part_type)
-        names = [field.name for field in fields(cast(Any, part_type))]
+        hints = get_type_hints(struct_type)
+        names = [field.name for field in fields(cast(Any, struct_type))]
         plain = [_plain_type(hints[name]) for name in names]
-        form = _forms[part_type] = _Form(
+        form = _forms[struct_type] = _Form(
             _getter(names),
             tuple(_reader(hints[name], name) for name in names),
-            tuple(place for place, name in enumerate(names) if _has_parts(hints[name])),
+            tuple(place for place, name in enumerate(names) if _has_structs(hints[name])),
             {
                 place: kind
                 for place, name in enumerate(names)
@@ -172,9 +172,9 @@ def _getter(names: list[str]) -> Callable[[Any], tuple[Any, ...]]:
     if len(names) > 1:
         return attrgetter(*names)
     if not names:
-        return lambda part: ()
+        return lambda struct: ()
     get = attrgetter(*names)
-    return lambda part: (get(part),)
+    return lambda struct: (get(struct),)
 
 
 def _plain_type(hint: Any) -> type:
@@ -196,10 +196,10 @@ def _listed(hint: Any) -> type[WireStruct] | None:
     return next((kind for each in get_args(hint) if (kind := _listed(each)) is not None), None)
 
 
-def _has_parts(hint: Any) -> bool:
+def _has_structs(hint: Any) -> bool:
     if isinstance(hint, type) and issubclass(hint, WireStruct):
         return True
-    return any(map(_has_parts, get_args(hint)))
+    return any(map(_has_structs, get_args(hint)))
 
 
 def _reader(hint: Any, name: str) -> _Read:
