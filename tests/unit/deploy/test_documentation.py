@@ -75,19 +75,23 @@ def test_relative_links_lead_somewhere(page: Path) -> None:
         assert not anchor or anchor in anchors(target), link
 
 
-def test_functions_that_the_architecture_names_exist() -> None:
+def test_names_in_files_exist() -> None:
+    """Names as in "`file.py:name`" and "`name` in `file.py`"."""
     sources = {
-        path: file.read_text("utf-8")
+        file.relative_to(ROOT).as_posix(): file.read_text("utf-8")
         for name in _FOLDERS
         for file in (ROOT / name).rglob("*.py")
-        for path in [file.relative_to(ROOT).as_posix()]
     }
-    named = re.findall(r"`([\w/]+\.py):(\w+)`", (ROOT / "ARCHITECTURE.md").read_text("utf-8"))
-    assert named
-    for end, function in named:
-        candidates = [text for path, text in sources.items() if f"/{path}".endswith(f"/{end}")]
-        defined = re.compile(rf"(def |class |self\.){function}\b")
-        assert any(map(defined.search, candidates)), f"{end}:{function}"
+    text = "".join(
+        (ROOT / page).read_text("utf-8") for page in ("ARCHITECTURE.md", "CONTRIBUTING.md")
+    )
+    named = re.findall(r"`([\w/]+\.py):(\w+)`", text)
+    named += [(end, name) for name, end in re.findall(r"`(\w+)` in `([\w/]+\.py)`", text)]
+    assert len(named) > 20
+    for end, name in named:
+        candidates = [source for path, source in sources.items() if f"/{path}".endswith(f"/{end}")]
+        defined = re.compile(rf"^\s*(async )?(def |class |self\.)?{name}\b", re.MULTILINE)
+        assert any(map(defined.search, candidates)), f"{end}:{name}"
 
 
 def test_every_decision_is_in_the_index_once() -> None:
