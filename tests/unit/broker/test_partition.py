@@ -45,7 +45,7 @@ def test_an_offset_keeps_its_record_whatever_is_removed() -> None:
     assert (partition.log_start, partition.high_watermark) == (400, 400)
 
 
-def test_a_checkpoint_gives_the_same_virtual_topic() -> None:
+def test_a_checkpoint_gives_the_same_partition() -> None:
     partition = Partition(TOPIC)
     for n in range(200):
         partition.add(row(n * 2, 1, n))
@@ -56,7 +56,7 @@ def test_a_checkpoint_gives_the_same_virtual_topic() -> None:
         assert (one.log_start, one.high_watermark) == (70, 201)
         assert (one.global_id_at(70), one.global_id_at(200)) == (140, 1_000)
     assert list(read.batches.blocks()) == list(partition.batches.blocks())
-    with pytest.raises(ValueError, match="other ids"):
+    with pytest.raises(ValueError, match="do not match its watermarks"):
         Partition.load(TOPIC, partition.dump()._replace(high_watermark=500))
     with pytest.raises(ValueError, match="not a sparse index"):
         Partition.load(TOPIC, partition.dump()._replace(batches=partition.dump().batches[:-1]))
