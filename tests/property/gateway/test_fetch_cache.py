@@ -1,4 +1,4 @@
-"""Whatever was put in, in whatever order: what comes out are the right bytes, and not too many."""
+"""In whatever order batches are stored, reads return the right bytes within their limits."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ looks = st.tuples(
 
 
 @given(st.lists(st.one_of(reads, looks), max_size=40), st.sampled_from([2_000, 9_000, 1 << 20]))
-def test_what_is_taken_is_a_run_of_the_log(
+def test_a_read_is_a_run_of_the_log(
     steps: list[tuple[int, int] | tuple[int, int, int, bool]], room: int
 ) -> None:
     cache = FetchCache(room)
@@ -94,7 +94,7 @@ def _read(cache: FetchCache, topic: str, numbers: range) -> int:
     return found
 
 
-def test_a_catch_up_does_not_drive_out_what_is_read_again(
+def test_a_catch_up_does_not_evict_chunks_that_are_read_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(fetch_cache, "_ROOM_AHEAD", 200_000)
@@ -108,12 +108,12 @@ def test_a_catch_up_does_not_drive_out_what_is_read_again(
         assert _read(cache, "c", range(number, number + 1)) == 1
         assert cache.size <= 1 << 20
     assert _read(cache, "h", hot) == len(hot)
-    _keep(cache, "n", range(90))  # and there is always room for what is new
+    _keep(cache, "n", range(90))  # new batches always have room
     assert _read(cache, "n", range(75, 90)) == 15
 
 
 @given(st.lists(reads, min_size=1))
-def test_what_is_forgotten_is_gone(steps: list[tuple[int, int]]) -> None:
+def test_dropped_partitions_are_gone(steps: list[tuple[int, int]]) -> None:
     cache = FetchCache(1 << 20)
     for first, count in steps:
         batches = [batch for _, batch in LOG[first : first + count]]

@@ -87,7 +87,7 @@ class Log:
         return self.start <= offset <= self.end
 
     def within(self, offset: int) -> list[Batch]:
-        """What there is to read from an offset on."""
+        """The readable records from an offset on."""
         return [batch for batch in self.batches if batch.end > offset] if self.holds(offset) else []
 
 
@@ -111,9 +111,9 @@ class Want:
 
 @dataclass
 class Session:
-    """`told`: high watermark and log start as the client knows them, None after an error.
+    """`told`: high watermark and log start of the last answer, None after an error.
 
-    `passed_over`: how often in a row there was something to read, but others came first.
+    `passed_over`: how many times in a row it had records, but other partitions came first.
     """
 
     id: int
@@ -126,7 +126,7 @@ class Session:
     passed_over: dict[Place, int] = field(default_factory=dict[Place, int])
 
 
-# A place of a log: 0 is its start, 1 its end, and what is beyond them is out of range.
+# A place of a log: 0 is its start, 1 its end; other values beyond them are out of range.
 wanted = st.dictionaries(
     st.tuples(st.sampled_from("ab"), st.integers(0, PARTITIONS - 1)),
     st.tuples(st.sampled_from([-1.0, 0, 0.3, 0.7, 1, 2]), st.sampled_from([0, 1, 200, PLENTY])),
@@ -361,7 +361,7 @@ class FetchModel(RuleBasedStateMachine):
             self.delete_topic_and_create_it_again(name)
         answer = self.run(self.client.receive(FetchResponse, VERSIONS[by_ids]))
         assert answer.error_code == 0
-        if event != "delete topic":  # that it is answered is what counts: it was deleted
+        if event != "delete topic":  # the topic was deleted: any answer will do
             self.check_full(asked, answer, PLENTY)
 
     # --- requests ---------------------------------------------------------------------------
@@ -416,7 +416,7 @@ class FetchModel(RuleBasedStateMachine):
     def check_full(
         self, wants: dict[Place, Want], answer: FetchResponse, max_bytes: int
     ) -> dict[Place, PartitionData]:
-        """All that was asked for, in its order, and as much as the limits allow."""
+        """All requested partitions, in their order, with as much as the limits allow."""
         found = by_place(answer)
         assert list(found) == list(wants)
         left, first = max_bytes, True
@@ -428,7 +428,7 @@ class FetchModel(RuleBasedStateMachine):
         return found
 
     def check_incremental(self, session: Session, answer: FetchResponse, max_bytes: int) -> None:
-        """Whatever has changed, and nothing else; somebody is always served, and all in turn."""
+        """All changes and nothing else; a partition is always served, and all have their turn."""
         found = by_place(answer)
         assert found.keys() <= session.wants.keys()
         sizes = []

@@ -24,7 +24,7 @@ _LONGEST_DELAY = 0.03
 
 
 class History:
-    """What has been true, by a count of completed changes."""
+    """The states of the topic, by a count of completed changes."""
 
     def __init__(self, edge: Edge) -> None:
         self.edge = edge
@@ -42,7 +42,7 @@ class History:
             self.ends.append((asyncio.get_running_loop().time(), edge, incarnation, end))
 
     def end_for(self, edge: Edge) -> int:
-        """What a fetch through this gateway that comes now has to show."""
+        """The offset that a fetch through this gateway must reach if it arrives now."""
         old = asyncio.get_running_loop().time() - _MAX_AGE - _LONGEST_DELAY
         return max(
             (

@@ -17,11 +17,11 @@ from tests.property.proto.messages import CASES
 
 Case = tuple[type[Message], int]
 KAFKA_PYTHON_ERRS = {"DescribeLogDirsRequest_v0"}
-"""Its older classes that are not what Kafka has: here, partitions are a number and no array."""
+"""Its older classes that differ from Kafka: here, partitions are a number instead of an array."""
 
 
 def kio_cases() -> list[Case]:
-    """What kio has: every version of Kafka 4.3."""
+    """The messages of kio: every version of Kafka 4.3."""
     schema = files("kio.schema")
     paths = {case: "/".join(_kio_module(*case).split(".")[2:]) + ".py" for case in CASES}
     return [case for case, path in paths.items() if schema.joinpath(path).is_file()]
@@ -40,7 +40,7 @@ def _kio_module(message: type[Message], version: int) -> str:
 
 
 def kafka_python_cases() -> list[Case]:
-    """What kafka-python has: Kafka 4.x as Kafka's own definitions, older versions by hand."""
+    """The messages of kafka-python: Kafka 4.x by Kafka's definitions, older ones by hand."""
     return [case for case in CASES if kafka_python_class(*case) or kafka_python_old_class(*case)]
 
 

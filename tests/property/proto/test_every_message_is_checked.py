@@ -1,4 +1,4 @@
-"""Every (message, version) agrees with somebody else's codec.
+"""Every (message, version) agrees with another implementation's codec.
 
 kio and kafka-python know nearly all. The few that neither has are compared with bytes written by
 Kafka's own Java classes (kafka-clients 3.9.1, `org.apache.kafka.common.message`, which still has

@@ -37,7 +37,7 @@ def test_agrees(ours: type[Message], version: int) -> None:
         data = b"".join(encode(message, version))
         if current:
             theirs = current.decode(data, version=version)
-            theirs._header = None  # its decoder leaves it out, its encoder asks for it
+            theirs._header = None  # its decoder leaves it out, its encoder needs it
             assert_same(message, theirs, version)
             encoded = theirs.encode(version=version)
         else:
@@ -79,7 +79,7 @@ def same(field: Field, mine: Any, other: Any, version: int) -> None:
     elif isinstance(other, set):
         assert mine & 0xFFFFFFFF == sum(1 << bit for bit in other)
     elif other is None:
-        assert mine == field.fresh_default()  # what it calls None is not sent, or all zeros
+        assert mine == field.fresh_default()  # its None is not sent, or all zeros
     elif field.kind == "array":
         for left, right in zip(mine, other, strict=True):
             same(field.element, left, right, version)

@@ -32,7 +32,7 @@ def numbered(records: list[Record], base_offset: int = 0) -> list[Record]:
     transactional=st.booleans(),
     append_time=st.none() | st.integers(0, 1 << 42),
 )
-def test_clients_read_what_we_build(
+def test_clients_read_our_batches(
     reader: Any,
     codec: Codec,
     records: list[Record],
@@ -57,7 +57,7 @@ def test_clients_read_what_we_build(
 @pytest.mark.parametrize("codec", list(Codec))
 @settings(max_examples=40, deadline=None)
 @given(records=RECORDS, transactional=st.booleans())
-def test_we_read_what_clients_build(
+def test_we_read_batches_of_clients(
     builder: Any, codec: Codec, records: list[Record], transactional: bool
 ) -> None:
     made = builder(

@@ -1,4 +1,4 @@
-"""What is encoded is decoded again; whatever else is decoded is a message or Malformed."""
+"""Encoded messages decode to themselves; any other bytes to a message or Malformed."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_damaged_bytes_give_a_message_or_malformed(message: type[Message], versi
 
 
 def outcome(read: Any, message: type[Message], version: int, data: bytes) -> bytes | None:
-    """What was read, as bytes: nan is not equal to itself; None: it is malformed."""
+    """The decoded message as bytes, as nan is not equal to itself; None: it is malformed."""
     try:
         return b"".join(encode(read(message, version, data), version))
     except Malformed:
@@ -146,7 +146,7 @@ def damaged(data: bytes, chance: random.Random) -> bytes:
 
 
 def example(owner: type[Any], version: int, chance: random.Random) -> Any:
-    """A message with something in every array, so that there is much to damage."""
+    """A message with items in every array, for much to damage."""
     flexible = version in owner.flexible if hasattr(owner, "flexible") else True
     values = {
         name: _filled(field, version, chance)

@@ -46,7 +46,7 @@ def offsets(answer: FetchOpResp) -> list[int]:
     return [read_header(batch).base_offset for batch in answer.records]
 
 
-async def test_batches_come_whole_and_from_the_one_that_holds_the_offset() -> None:
+async def test_batches_are_whole_and_start_with_the_one_that_holds_the_offset() -> None:
     async with running_state(MemoryDisk()) as state:
         topic, _ = await state.topics.create(ORG, "t", 1)
         await put(state, topic, b"0", b"1", b"2")
@@ -137,7 +137,7 @@ async def test_min_bytes_counts_over_all_partitions() -> None:
         assert [offsets(answer) for answer in answers] == [[0], [0]]
 
 
-async def test_a_parked_fetch_ends_at_its_time_with_what_there_is() -> None:
+async def test_a_parked_fetch_ends_at_its_deadline_with_the_readable_records() -> None:
     async with running_state(MemoryDisk()) as state:
         topic, _ = await state.topics.create(ORG, "t", 1)
         await put(state, topic, b"0")
@@ -171,7 +171,7 @@ async def test_draining_answers_parked_fetches_and_a_cancelled_one_leaves_nothin
         assert len(state.parked_fetches) == 0
 
 
-async def test_what_cannot_be_read_is_a_storage_error_of_its_partition() -> None:
+async def test_an_unreadable_batch_is_a_storage_error_of_its_partition() -> None:
     disk = MemoryDisk()
     async with running_state(disk) as state:
         topic, _ = await state.topics.create(ORG, "t", 2)
@@ -212,7 +212,7 @@ async def test_the_aborted_list_travels_with_read_committed() -> None:
 
 
 async def test_tiny_batches_are_answered_by_number() -> None:
-    """As many as an answer may have are enough, whatever min_bytes asks for."""
+    """As many batches as an answer may hold are enough for any min_bytes."""
     async with running_state(MemoryDisk()) as state:
         topic, _ = await state.topics.create(ORG, "t", 2)
         tiny = checked(b"")
@@ -229,7 +229,7 @@ async def test_tiny_batches_are_answered_by_number() -> None:
         assert len(few.records) == 3
 
 
-async def test_what_was_counted_is_not_counted_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_counted_bytes_are_not_counted_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """So a fetch for many bytes, of which few arrive at a time, costs no more than they do."""
     async with running_state(MemoryDisk()) as state:
         topic, _ = await state.topics.create(ORG, "t", 2)
@@ -283,7 +283,7 @@ async def test_a_partition_named_twice_is_woken_and_answered_twice() -> None:
         assert [offsets(answer) for answer in answers] == [[0], [0]]
 
 
-async def test_a_fetch_of_many_partitions_lets_others_run_and_misses_nothing() -> None:
+async def test_a_fetch_of_many_partitions_lets_other_tasks_run_and_misses_nothing() -> None:
     async with running_state(MemoryDisk()) as state:
         topic, _ = await state.topics.create(ORG, "t", 2_000)
         asked = asyncio.create_task(get(state, *map(part, range(2_000)), wait=LONG))

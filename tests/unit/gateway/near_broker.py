@@ -1,4 +1,4 @@
-"""A real broker's ops without a mesh between: what the gateway's reader is tested with."""
+"""A real broker's ops without a mesh, for tests of the gateway's reader."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.unit.broker.tools import ORG, batch_of, checked, context, running_sta
 
 
 class NearBroker:
-    """Runs the broker's handlers; counts and may delay what is asked."""
+    """Runs the broker's handlers; counts and may delay ops."""
 
     def __init__(self, state: BrokerState) -> None:
         self.state = state
@@ -63,7 +63,7 @@ class Edge:
         self.reader = FetchReader(self.broker, self.memory, cache_bytes, backfill_bytes=4 << 20)
 
     async def produce_here(self, *values: bytes, topic: str = "t") -> int:
-        """Produce through this gateway; returns the offset behind the records, -1 for an error."""
+        """Produce through this gateway; returns the offset after the records, -1: an error."""
         op = ProduceOps([ProduceOp(topic, 0, batch_of(*values))])
         answers = (await produce.handle(self.state, context(), op)).partitions
         await asyncio.sleep(self.broker.delay_ack)
@@ -71,7 +71,7 @@ class Edge:
         return -1 if answers[0].error_code else answers[0].base_offset + len(values)
 
     async def produce(self, *values: bytes, topic: str = "t", partition: int = 0) -> int:
-        """Produce through nobody's gateway; returns the first record's offset."""
+        """Produce without a gateway; returns the first record's offset."""
         found = self.state.registry.find(ORG, topic, b"")
         assert found is not None
         grown = self.state.log.partition(found.partition_id(partition))
@@ -99,7 +99,7 @@ class Edge:
         )[0]
 
     async def with_lease(self) -> None:
-        """A first fetch asks for the lease; from here on it is held."""
+        """Hold the lease: the first fetch begins to."""
         await self.fetch(0)
         await asyncio.sleep(0.01)
         await self.fetch(0)

@@ -15,11 +15,11 @@ from quafka_mesh_ops.ops.records import FetchOp, FetchOpResp, FetchOps
 
 @dataclass
 class Broker:
-    """Parks as the real one does. `size`: bytes there are to read."""
+    """Parks fetches as a real broker. `size`: the readable bytes."""
 
     size: int = 0
     error: int = 0
-    away: bool = False
+    unavailable: bool = False
     delay: float = 0.0
     asked: list[FetchOps] = field(default_factory=list)
     cancelled: int = 0
@@ -37,14 +37,17 @@ class Broker:
         except asyncio.CancelledError:
             self.cancelled += 1
             raise
-        if self.away:
+        if self.unavailable:
             return None
         return [FetchOpResp([bytes(min(self.size, op.max_bytes))], self.size, self.error)]
 
     async def _park(self, op: FetchOps) -> None:
         try:
             async with asyncio.timeout(op.max_wait_ms / 1000):
-                while self.size < min(op.min_bytes, op.max_bytes) and not self.error | self.away:
+                while (
+                    self.size < min(op.min_bytes, op.max_bytes)
+                    and not self.error | self.unavailable
+                ):
                     self.grown.clear()
                     await self.grown.wait()
         except TimeoutError:
@@ -74,7 +77,7 @@ async def fetch(
     op = FetchOps([FetchOp("t", 0, 0, 1000)], round(wait * 1000), min_bytes, max_bytes)
     answers = await (gather or FetchGather()).fetch(ask, dict.fromkeys(range(len(brokers)), op))
     sizes = {b: sum(map(len, its[0].records)) for b, its in answers.items()}
-    await asyncio.sleep(0)  # what was cancelled has heard of it
+    await asyncio.sleep(0)  # cancelled tasks run to their end
     return Result(loop.time() - began, sizes, answers)
 
 
@@ -82,7 +85,7 @@ def later(seconds: float, action: Callable[[], object]) -> None:
     asyncio.get_running_loop().call_later(seconds, action)
 
 
-async def test_what_is_there_is_answered_at_once_with_nobody_parked() -> None:
+async def test_readable_records_are_answered_at_once_and_nothing_is_parked() -> None:
     brokers = [Broker(10), Broker(20)]
     result = await fetch(brokers, min_bytes=30)
     assert result.sizes == {0: 10, 1: 20}
@@ -90,7 +93,7 @@ async def test_what_is_there_is_answered_at_once_with_nobody_parked() -> None:
     assert result.seconds < 1
 
 
-async def test_the_first_that_has_anything_ends_the_wait_and_the_others_stop() -> None:
+async def test_the_first_broker_with_records_ends_the_wait_of_all() -> None:
     brokers = [Broker(), Broker(), Broker()]
     later(0.1, lambda: brokers[1].grow(5))
     result = await fetch(brokers)
@@ -141,7 +144,7 @@ async def test_a_broker_that_counts_more_than_it_returns_does_not_make_it_spin()
     assert len(brokers[0].asked) <= 2 * 12
 
 
-async def test_an_error_is_told_at_once() -> None:
+async def test_an_error_is_answered_at_once() -> None:
     brokers = [Broker(), Broker(error=1), Broker()]
     result = await fetch(brokers)
     assert result.answers[1][0].error_code == 1
@@ -158,23 +161,23 @@ async def test_an_error_is_told_at_once() -> None:
     assert result.seconds < 1
 
 
-async def test_one_that_is_away_costs_the_others_nothing() -> None:
-    brokers = [Broker(away=True), Broker(5)]
+async def test_an_unavailable_broker_delays_no_other() -> None:
+    brokers = [Broker(unavailable=True), Broker(5)]
     result = await fetch(brokers)
     assert result.sizes == {1: 5}
     assert result.seconds < 1
-    brokers = [Broker(away=True), Broker()]
+    brokers = [Broker(unavailable=True), Broker()]
     later(0.1, lambda: brokers[1].grow(5))
     result = await fetch(brokers)
     assert result.sizes == {1: 5}
     assert 0.1 <= result.seconds < 1
 
 
-async def test_one_that_goes_away_while_parked_costs_the_others_nothing() -> None:
+async def test_a_broker_that_is_lost_while_it_parks_delays_no_other() -> None:
     brokers = [Broker(), Broker()]
 
     def leave() -> None:
-        brokers[0].away = True
+        brokers[0].unavailable = True
         brokers[0].grown.set()
 
     later(0.05, leave)
@@ -185,7 +188,7 @@ async def test_one_that_goes_away_while_parked_costs_the_others_nothing() -> Non
 
 
 async def test_without_any_broker_consumers_do_not_spin() -> None:
-    result = await fetch([Broker(away=True), Broker(away=True)], wait=0.2)
+    result = await fetch([Broker(unavailable=True), Broker(unavailable=True)], wait=0.2)
     assert result.sizes == {}
     assert result.seconds >= 0.19
 
@@ -207,12 +210,12 @@ async def test_a_slow_one_is_not_waited_for_but_comes_through(
     assert any(result.sizes == {0: 5, 1: 7} for result in results)
 
 
-async def test_a_slow_one_is_waited_for_where_nobody_else_has_enough() -> None:
+async def test_a_slow_broker_is_waited_for_if_the_others_have_too_little() -> None:
     result = await fetch([Broker(), Broker(7, delay=0.5)], wait=2.0)
     assert result.sizes == {0: 0, 1: 7}
 
 
-async def test_a_fetch_that_is_cancelled_leaves_nobody_parked() -> None:
+async def test_a_cancelled_fetch_leaves_nothing_parked() -> None:
     brokers = [Broker(), Broker()]
     task = asyncio.create_task(fetch(brokers))
     await asyncio.sleep(0.1)

@@ -1,4 +1,4 @@
-"""Shared reads: how often the broker is asked, and that nothing stale, early or wrong is served."""
+"""Shared reads: the number of ops to the broker, and no stale, early or wrong answer."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ async def test_a_second_consumer_is_answered_from_memory() -> None:
         assert edge.broker.fetched == []
 
 
-async def test_names_and_ids_share_what_was_read() -> None:
+async def test_names_and_ids_share_the_cache() -> None:
     async with running_edge() as edge:
         topic = edge.state.registry.find(ORG, "t", b"")
         assert topic is not None
@@ -68,13 +68,13 @@ async def test_idle_consumers_share_their_wait_and_none_answers_early() -> None:
         assert len(edge.broker.fetched) < 20 * max(1.0, spread / 0.1)
 
 
-async def test_one_leaving_harms_no_other_and_the_last_takes_the_op_along() -> None:
+async def test_a_cancelled_fetch_harms_no_other_and_the_last_one_cancels_the_op() -> None:
     async with running_edge() as edge:
         await edge.produce(b"a")
         await edge.with_lease()
         waiting = [asyncio.create_task(edge.fetch(1, max_wait_ms=5_000)) for _ in range(3)]
         await asyncio.sleep(0.01)
-        waiting[0].cancel()  # the one that asked
+        waiting[0].cancel()  # the fetch that sent the op
         await asyncio.sleep(0.01)
         assert edge.broker.parked == 1
         await edge.produce(b"b")
@@ -87,7 +87,7 @@ async def test_one_leaving_harms_no_other_and_the_last_takes_the_op_along() -> N
         assert edge.broker.parked == 0
 
 
-async def test_an_error_is_nobody_elses_and_is_not_kept() -> None:
+async def test_an_error_is_neither_shared_nor_kept() -> None:
     async with running_edge() as edge:
         await edge.produce(b"a")
         await edge.with_lease()
@@ -108,7 +108,7 @@ async def test_a_fetch_in_the_middle_of_a_batch_gets_the_whole_batch() -> None:
         assert edge.broker.fetched == []
 
 
-async def test_limits_hold_for_what_comes_from_memory() -> None:
+async def test_limits_hold_for_answers_from_memory() -> None:
     async with running_edge() as edge:
         for _ in range(3):
             await edge.produce(bytes(1_000))
@@ -163,7 +163,7 @@ async def test_reading_ahead_stops_with_the_reader() -> None:
         assert len(edge.broker.fetched) == before
 
 
-async def test_what_this_gateway_acknowledged_is_in_its_next_answer() -> None:
+async def test_acknowledged_records_are_in_the_gateways_next_answer() -> None:
     async with running_edge() as edge:
         await edge.produce(b"0")
         await edge.with_lease()
@@ -192,7 +192,7 @@ async def test_an_answer_that_an_acknowledgement_overtook_is_asked_for_again() -
         assert (answer.high_watermark, values(answer)) == (2, [b"a", b"b"])
 
 
-async def test_an_answer_is_not_shared_with_whom_it_shows_less_than_was_acknowledged() -> None:
+async def test_an_answer_without_acknowledged_records_is_not_shared() -> None:
     async with running_edge() as edge:
         await edge.produce(b"a")
         await edge.with_lease()
@@ -207,7 +207,7 @@ async def test_an_answer_is_not_shared_with_whom_it_shows_less_than_was_acknowle
         assert (await early).high_watermark == 2
 
 
-async def test_readers_of_what_does_not_grow_cost_few_questions(
+async def test_readers_of_an_idle_partition_cost_few_ops(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(watermark_refresh, "MAX_AGE_SECONDS", 0.08)
@@ -215,7 +215,7 @@ async def test_readers_of_what_does_not_grow_cost_few_questions(
     async with running_edge() as edge:
         await edge.produce(b"a")
         await edge.with_lease()
-        edge.broker.delay_answer = 0.02  # less than what is left when it is asked for
+        edge.broker.delay_answer = 0.02  # less than the time left when the refresh begins
         loop = asyncio.get_running_loop()
         until = loop.time() + 0.4
         while loop.time() < until:
@@ -282,7 +282,7 @@ async def test_below_a_log_start_that_moved_nothing_is_served() -> None:
         assert values(await edge.fetch(2)) == [b"c"]
 
 
-async def test_a_gateway_that_hears_nothing_serves_nothing_from_memory() -> None:
+async def test_a_gateway_without_answers_to_its_lease_serves_nothing_from_memory() -> None:
     async with running_edge(lease_seconds=0.3) as edge:
         await edge.produce(b"old")
         await edge.with_lease()
@@ -298,7 +298,7 @@ async def test_a_gateway_that_hears_nothing_serves_nothing_from_memory() -> None
         assert (await edge.fetch(0)).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-async def test_a_bad_partition_does_not_keep_the_others_from_memory() -> None:
+async def test_a_bad_partition_does_not_prevent_answers_from_memory_for_the_others() -> None:
     async with running_edge() as edge:
         await edge.produce(b"a")
         await edge.with_lease()

@@ -1,4 +1,4 @@
-"""KIP-227: every row of the request-metadata table, and what a session remembers."""
+"""KIP-227: every row of the request-metadata table, and the state of a session."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def fixed_ids() -> Iterator[int]:
 
 
 class Client:
-    """Calls as a client of one session makes them; what is read is what `log` says."""
+    """The client of one session; `log` has the answers of the broker."""
 
     def __init__(self, sessions: FetchSessions, version: int = NAMES, replica: int = -1) -> None:
         self.sessions = sessions
@@ -45,7 +45,7 @@ class Client:
         self.read: list[Place] = []
 
     def fetch(self, *wanted: str, forget: Iterable[str] = (), now: float = 0) -> Answered:
-        """Ask in the session's next epoch; partitions are written "a0"."""
+        """Fetch in the session's next epoch; partitions are written "a0"."""
         answer = self.finish(self.begin(*wanted, forget=forget, now=now), now)
         if answer.error:
             self.id = self.epoch = 0
@@ -208,10 +208,10 @@ def test_sessions_belong_to_no_connection(sessions: FetchSessions, client: Clien
     assert told(elsewhere.fetch()) == ["a0"]
 
 
-# --- what a session remembers of its client -------------------------------------------------
+# --- what a session keeps of its requests ---------------------------------------------------
 
 
-def test_what_the_request_does_not_name_is_read_as_before(client: Client) -> None:
+def test_partitions_that_a_request_does_not_name_are_read_as_before(client: Client) -> None:
     changed = client.begin("a1", max_bytes=5)
     assert [(op.topic, op.partition, op.max_bytes) for op in changed.ops] == [
         ("a", 0, 9), ("a", 1, 5), ("b", 0, 9),
@@ -221,7 +221,7 @@ def test_what_the_request_does_not_name_is_read_as_before(client: Client) -> Non
     assert [op.max_bytes for op in client.begin().ops] == [9, 5, 9]
 
 
-def test_new_partitions_are_added_and_told_once(client: Client) -> None:
+def test_new_partitions_are_added_and_answered_once(client: Client) -> None:
     assert told(client.fetch("c0", "a2")) == ["c0", "a2"]
     assert client.read == [("a", 0), ("a", 1), ("b", 0), ("c", 0), ("a", 2)]
     assert told(client.fetch()) == []
@@ -310,7 +310,7 @@ def test_a_topic_that_is_there_again_under_another_id_replaces_its_former_self(
     assert client.read == [("A", 0)]
 
 
-# --- what a session remembers of its answers ------------------------------------------------
+# --- what a session keeps of its answers ----------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -322,7 +322,7 @@ def test_a_topic_that_is_there_again_under_another_id_replaces_its_former_self(
     ],
     ids=["high watermark", "log start", "last stable offset"],
 )
-def test_what_has_moved_is_told_once(client: Client, change: FetchOpResp) -> None:
+def test_a_moved_offset_is_answered_once(client: Client, change: FetchOpResp) -> None:
     client.log["a", 1] = change
     answer = client.fetch()
     assert [pair[1] for pair in answer.partitions] == [change]
@@ -330,13 +330,13 @@ def test_what_has_moved_is_told_once(client: Client, change: FetchOpResp) -> Non
     assert told(client.fetch()) == []
 
 
-def test_records_are_always_told(client: Client) -> None:
+def test_records_are_always_answered(client: Client) -> None:
     client.log["a", 1] = data(b"batch")
     for _ in range(3):
         assert told(client.fetch()) == ["a1"]
 
 
-def test_divergence_is_always_told(client: Client) -> None:
+def test_divergence_is_always_answered(client: Client) -> None:
     client.log["b", 0] = FetchOpResp(
         [], 0, log_start_offset=0, last_stable_offset=0, diverging_epoch=EpochEnd(0, 0)
     )
@@ -344,7 +344,7 @@ def test_divergence_is_always_told(client: Client) -> None:
         assert told(client.fetch()) == ["b0"]
 
 
-def test_an_error_is_always_told_and_so_is_its_end(client: Client) -> None:
+def test_an_error_is_always_answered_and_so_is_its_end(client: Client) -> None:
     client.log["a", 0] = FetchOpResp([], 0, 1, log_start_offset=0, last_stable_offset=0)
     for _ in range(3):
         assert told(client.fetch()) == ["a0"]
@@ -353,7 +353,7 @@ def test_an_error_is_always_told_and_so_is_its_end(client: Client) -> None:
     assert told(client.fetch()) == []
 
 
-def test_the_end_of_an_error_in_the_first_answer_is_told(sessions: FetchSessions) -> None:
+def test_the_end_of_an_error_in_the_first_answer_is_answered(sessions: FetchSessions) -> None:
     client = Client(sessions)
     client.log["a", 0] = FetchOpResp([], 0, 1, log_start_offset=0, last_stable_offset=0)
     client.fetch("a0", "a1")
@@ -365,8 +365,8 @@ def test_the_end_of_an_error_in_the_first_answer_is_told(sessions: FetchSessions
 # --- turns ----------------------------------------------------------------------------------
 
 
-def test_who_returned_data_goes_to_the_back(client: Client) -> None:
-    """So a small max_bytes starves nobody: each of the partitions has its turn to be first."""
+def test_a_partition_with_data_moves_to_the_end(client: Client) -> None:
+    """A small max_bytes starves no partition: each has its turn to be first."""
     for turn in ("a0", "a1", "b0", "a0", "a1"):
         first = turn[0], int(turn[1])
         client.log = {first: data(b"batch")}
@@ -433,9 +433,9 @@ CONSUMER, REPLICA = -1, 1
 
 
 @pytest.mark.parametrize(
-    ("who", "size", "age", "idle", "comes", "of_size", "gets_a_place"),
+    ("owner", "size", "age", "idle", "comes", "of_size", "gets_a_place"),
     [
-        (CONSUMER, 2, 0, 0, CONSUMER, 9, False),  # nobody has had his two minutes
+        (CONSUMER, 2, 0, 0, CONSUMER, 9, False),  # no session is two minutes old
         (CONSUMER, 2, STALE, STALE, CONSUMER, 1, True),  # unused for two minutes
         (REPLICA, 2, STALE, STALE, CONSUMER, 1, True),
         (CONSUMER, 2, STALE, 0, CONSUMER, 3, True),  # bigger than one that had its two minutes
@@ -450,10 +450,10 @@ CONSUMER, REPLICA = -1, 1
     ],
 )
 def test_eviction(
-    who: int, size: int, age: float, idle: float, comes: int, of_size: int, gets_a_place: bool
+    owner: int, size: int, age: float, idle: float, comes: int, of_size: int, gets_a_place: bool
 ) -> None:
     sessions = FetchSessions(slots=2, max_partitions=100, session_partitions=50)
-    there = [Client(sessions, replica=who) for _ in range(2)]
+    there = [Client(sessions, replica=owner) for _ in range(2)]
     for client in there:
         client.fetch(*(f"a{n}" for n in range(size)))
     now = age
@@ -538,4 +538,4 @@ def test_where_one_address_holds_more_than_half_its_own_sessions_make_room() -> 
     assert not sessions.table._sessions.keys() & set(greedy)
     newcomers = [begin("192.0.2.2"), begin("192.0.2.3")]
     assert {honest, newcomers[0]} <= sessions.table._sessions.keys()
-    assert newcomers[1] == 0  # nobody has more than half any more
+    assert newcomers[1] == 0  # no address has more than half any more

@@ -1,4 +1,4 @@
-"""What becomes of a fetch that is parked at the broker, seen from the client's connection."""
+"""The end of a fetch that is parked at the broker, from the view of the client's connection."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batches for tests, and batches whose header or body is not what it should be."""
+"""Batches for tests, valid ones and ones with a wrong header or body."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the codec promises beyond agreeing with others: null rules, limits, hostile bytes."""
+"""The codec by itself: rules for null, limits, hostile bytes."""
 
 from __future__ import annotations
 
@@ -204,7 +204,7 @@ def test_a_struct_may_be_null(cursor: Cursor | None, text: str) -> None:
 
 
 def test_any_negative_byte_is_a_null_struct_and_any_other_is_none() -> None:
-    """As Kafka reads them; what it writes is -1 and 1."""
+    """As Kafka reads them; Kafka writes -1 and 1."""
     for byte, cursor in (("80", None), ("00 0274 00000003 00", Cursor("t", 3))):
         data = bytes.fromhex(f"01 00000009 {byte} 00")
         assert decode(DescribeTopicPartitionsRequest, 0, data).cursor == cursor

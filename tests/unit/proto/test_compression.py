@@ -50,7 +50,7 @@ DECODERS: list[tuple[int, Coder]] = [
 
 @pytest.mark.parametrize("name", ENCODERS)
 @pytest.mark.parametrize("data", SAMPLES, ids=len)
-def test_what_others_write_is_read(name: str, data: bytes) -> None:
+def test_data_of_other_libraries_are_read(name: str, data: bytes) -> None:
     codec, encode = ENCODERS[name]
     assert decompress(codec, encode(data), LIMIT) == data
     assert decompress(codec, memoryview(bytearray(encode(data))), LIMIT) == data
@@ -58,7 +58,7 @@ def test_what_others_write_is_read(name: str, data: bytes) -> None:
 
 @pytest.mark.parametrize(("codec", "decode"), DECODERS)
 @pytest.mark.parametrize("data", SAMPLES[1:], ids=len)
-def test_what_is_written_others_read(codec: int, decode: Coder, data: bytes) -> None:
+def test_other_libraries_read_our_data(codec: int, decode: Coder, data: bytes) -> None:
     assert decode(compress(codec, data)) == data
     assert decode(compress(codec, memoryview(bytearray(data)))) == data
 
@@ -112,7 +112,7 @@ def test_every_truncation_is_malformed(codec: int) -> None:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_what_follows_the_data_is_malformed(codec: int) -> None:
+def test_bytes_after_the_data_are_malformed(codec: int) -> None:
     with pytest.raises(Malformed):
         decompress(codec, compress(codec, TEXT) + b"and more", LIMIT)
 
@@ -142,7 +142,7 @@ def test_decompression_bomb(codec: int) -> None:
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_nested_decompression_bomb(codec: int) -> None:
-    """Compressed twice, the outside is small; only what is inside is too large."""
+    """Compressed twice, the outer data are small; only the inner data are too large."""
     inner = bomb(codec, 64 << 20)
     packed = compress(codec, inner)
     once = decompress(codec, packed, 16 << 20)
@@ -183,7 +183,7 @@ def test_a_zstd_content_size_that_is_forged(size: int) -> None:
 
 
 def test_a_zstd_window_that_is_too_large() -> None:
-    """Level 22 asks for 2^27; what is above is refused before it is allocated."""
+    """Level 22 needs 2^27; a larger window is refused before it is allocated."""
     assert decompress(4, ZSTD_MAGIC + b"\x00" + bytes([17 << 3]) + ZSTD_BLOCK) == b"abc"
     with pytest.raises(Malformed, match="too much memory"):
         decompress(4, ZSTD_MAGIC + b"\x00" + bytes([21 << 3]) + ZSTD_BLOCK)
@@ -212,5 +212,5 @@ def test_lz4_header_checksums_of_all_descriptors() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"\x04\x22\x4d\x18", b"garbage, and no frame"])
-def test_what_is_no_lz4_frame_is_not_mended(data: bytes) -> None:
+def test_data_that_are_no_lz4_frame_are_not_mended(data: bytes) -> None:
     assert mend_lz4(data) == data

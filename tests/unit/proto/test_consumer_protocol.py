@@ -1,4 +1,4 @@
-"""What members want and are assigned, also where somebody writes something else."""
+"""Subscriptions and assignments of members, valid and garbled."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from quafka_proto.errors import Malformed
 TWO = ConsumerProtocolMemberAssignment(0, [("a", [2, 0]), ("b-é", [7])], b"rest").encode()
 
 
-def test_what_a_client_writes_is_read() -> None:
+def test_assignments_of_a_client_are_read() -> None:
     assert assigned_partitions(TWO) == {"a": [2, 0], "b-é": [7]}
     nothing = ConsumerProtocolMemberAssignment(3, [], b"").encode()
     assert assigned_partitions(nothing) == {}
@@ -42,7 +42,7 @@ def test_other_bytes_are_refused(assignment: bytes) -> None:
 
 
 def test_a_name_that_leads_back_is_refused() -> None:
-    """Or 50 kB, which say of themselves that they go on for long, would take all memory."""
+    """Otherwise 50 kB that claim to be long would take all memory."""
     back = struct.pack(">h", -32_254)
     head = struct.pack(">hih", 0, 10_000, 32_767)
     partitions = struct.pack(">i1806i", 1_806, *[0] * 1_806)
@@ -56,7 +56,7 @@ def test_a_name_that_leads_back_is_refused() -> None:
 BOTH = b"\x00\x03\x00\x00\x00\x02\x00\x01a\x00\x03b-\x63\xff\xff\xff\xff"
 
 
-def test_subscribed_topics_are_found_and_what_follows_is_not_looked_at() -> None:
+def test_subscribed_topics_are_found_and_later_fields_ignored() -> None:
     assert subscribed_topics(BOTH) == {"a", "b-c"}
     assert subscribed_topics(b"\x00\x00" + bytes(4)) == set()
 

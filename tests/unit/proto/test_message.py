@@ -1,4 +1,4 @@
-"""What a description makes: classes that can be built, compared and shown."""
+"""Classes from descriptions: construction, comparison, repr."""
 
 from __future__ import annotations
 

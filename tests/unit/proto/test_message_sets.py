@@ -1,4 +1,4 @@
-"""Message sets: two clients' builders and readers agree with ours, both ways; what is refused."""
+"""Message sets: two clients' builders and readers agree with ours, both ways; refused sets."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def as_magic(records: list[Record], magic: int) -> list[Record]:
 )
 @settings(max_examples=30, deadline=None)
 @given(records=RECORDS)
-def test_what_old_clients_produce(
+def test_message_sets_of_old_producers(
     builder: Any, magic: int, codec: Codec, records: list[Record]
 ) -> None:
     made = builder(magic, codec, 1 << 20)
@@ -94,7 +94,7 @@ def test_what_old_clients_produce(
 @pytest.mark.parametrize("codec", CODECS)
 @settings(max_examples=30, deadline=None)
 @given(records=RECORDS, base_offset=st.integers(0, 1 << 62), skipped=st.integers(0, 7))
-def test_what_old_clients_fetch(
+def test_message_sets_for_old_consumers(
     reader: Any, magic: int, codec: Codec, records: list[Record], base_offset: int, skipped: int
 ) -> None:
     stored = build_batch(records, base_offset, codec=codec)

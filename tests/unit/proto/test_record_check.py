@@ -1,4 +1,4 @@
-"""Records in great numbers: what numpy finds is what a look at each of them finds."""
+"""Large batches: numpy's findings equal those of the check of single records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The records of a batch: compression, control records, times, holes; what is refused, and how."""
+"""The records of a batch: compression, control records, times, holes; refused batches."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def test_a_record_count_that_is_forged(count: int, codec: int) -> None:
         check_records(batch)
 
 
-def test_an_empty_batch_is_what_compaction_leaves() -> None:
+def test_an_empty_batch_is_one_that_compaction_leaves() -> None:
     assert list(iter_records(resealed(with_body(b""), record_count=0))) == []
 
 
@@ -151,7 +151,7 @@ def test_an_empty_batch_is_what_compaction_leaves() -> None:
         b"\x0c\x00\x00\x02\x01\x01\x00" + EMPTY,  # 1 before 0
     ],
 )
-def test_what_only_the_check_refuses(body: bytes) -> None:
+def test_bodies_that_only_the_check_refuses(body: bytes) -> None:
     batch = with_body(body, len(body) // len(EMPTY))
     assert list(iter_records(batch))
     with pytest.raises(BatchError) as caught:
@@ -166,7 +166,7 @@ def test_what_only_the_check_refuses(body: bytes) -> None:
         (b"\x14\x00\x00\x00\x01\x01\x02\x04\xc3\x28\x01", ["\ufffd("]),  # a name not in UTF-8
     ],
 )
-def test_what_kafka_takes_is_taken(body: bytes, names: list[str]) -> None:
+def test_bodies_that_kafka_accepts_are_accepted(body: bytes, names: list[str]) -> None:
     batch = with_body(body)
     assert check_records(batch).oldest == RECORDS[0].timestamp
     (record,) = iter_records(batch)
@@ -205,7 +205,7 @@ def test_the_hostile_bodies_begin_as_a_real_one_does() -> None:
         with_body(b"\x1e\x00" + b"\xff" * 9 + b"\x02\x00\x01\x01\x00"),  # a delta above 64 bits
     ],
 )
-def test_records_that_are_not_what_the_batch_says(batch: bytes) -> None:
+def test_records_that_do_not_match_the_batch(batch: bytes) -> None:
     with pytest.raises(Malformed):
         list(iter_records(batch))
     with pytest.raises(BatchError):

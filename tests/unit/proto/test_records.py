@@ -1,4 +1,4 @@
-"""Record batches: two clients' builders and readers agree with ours; what is refused, and how."""
+"""Record batches: two clients' builders and readers agree with ours; refused batches."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_clients_build_the_same_bytes(builder: Callable[..., Any]) -> None:
 
 
 @pytest.mark.parametrize("reader", [KafkaPythonBatch, AioBatch])
-def test_clients_read_what_we_build(reader: Callable[..., Any]) -> None:
+def test_clients_read_our_batches(reader: Callable[..., Any]) -> None:
     batch = reader(ours(base_offset=500))
     assert batch.validate_crc()
     got = [Record(r.offset, r.timestamp, r.key, r.value, list(r.headers)) for r in batch]

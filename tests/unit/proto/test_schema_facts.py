@@ -1,4 +1,4 @@
-"""Every field is what Kafka's own protocol definitions say, version by version.
+"""Every field agrees with Kafka's own protocol definitions, version by version.
 
 kafka-python ships those definitions (Kafka's JSON message files) of the APIs that it uses, in the
 versions of Kafka 4. Unlike bytes on the wire they also give the defaults of fields that a version
@@ -75,7 +75,7 @@ def kafka_default(spec: dict[str, Any]) -> Any:
 
 
 class Part(NamedTuple):
-    """One of our fields, what Kafka says of it, and the versions in which its struct occurs."""
+    """One of our fields, Kafka's definition of it, and the versions of its struct."""
 
     name: str
     field: Field
@@ -159,7 +159,7 @@ def test_every_field_in_every_version(message: type[Message]) -> None:
 
 
 def test_the_other_defaults_are_of_fields_in_every_version() -> None:
-    """They are only ever what a constructor fills in, never what a reader sees."""
+    """A constructor fills them in; a reader never sees them."""
     found = {part.name: part for message in DEFINED for part in all_parts(message)}
     for name in OTHER_DEFAULTS:
         part = found[name]

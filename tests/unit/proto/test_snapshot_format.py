@@ -1,4 +1,4 @@
-"""Manifest and zones: what was written is read; what is not whole or not known is refused."""
+"""Manifest and zones: round trips; damaged files and unknown versions are refused."""
 
 import json
 
@@ -59,7 +59,7 @@ def test_fields_that_are_not_known_are_ignored() -> None:
         ({"topics": [{"org": 1}]}, "topics\\[0\\]"),
     ],
 )
-def test_what_is_wrong_in_a_manifest_is_said(change: dict[str, object], complaint: str) -> None:
+def test_errors_in_a_manifest_have_their_reason(change: dict[str, object], complaint: str) -> None:
     values = {**json.loads(encode_manifest(MANIFEST)), **change}
     with pytest.raises(Malformed, match=complaint):
         decode_manifest(json.dumps(values).encode())
@@ -91,7 +91,7 @@ def _row(topic: bytes, offset: int, count: int, timestamp: int, position: int) -
     )
 
 
-def test_zones_say_what_the_rows_say() -> None:
+def test_zones_agree_with_their_rows() -> None:
     rows = b"".join(
         (
             _row(b"b", 0, 2, 5, 32),
