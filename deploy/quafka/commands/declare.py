@@ -27,7 +27,7 @@ def add_commands(commands: Any) -> None:
     for name, what, add_flags in (
         ("produce", "write records from stdin or files", _produce),
         ("consume", "read records, alone or as a member of a group", _consume),
-        ("doctor", "check each step of a client's way, and suggest fixes", _doctor),
+        ("doctor", "check step by step what a Kafka client needs, and suggest fixes", _doctor),
     ):
         command = commands.add_parser(name, help=what, description=what, allow_abbrev=False)
         flags.add_connection(command)
