@@ -1,11 +1,10 @@
-"""Manifest and zones: round trips; damaged files and unknown versions are refused."""
+"""The manifest: round trips; incomplete ones and unknown versions are refused."""
 
 import json
 
 import pytest
 
 from quafka_proto.errors import Malformed
-from quafka_proto.log_format import IndexRow, encode_row
 from quafka_proto.snapshot_format import (
     CommittedOffset,
     Group,
@@ -19,7 +18,6 @@ from quafka_proto.snapshot_format import (
     manifest_path,
     snapshot_ids,
 )
-from quafka_proto.zone_format import decode_zones, encode_zones, zones_of
 
 ID = "1795269300-20261121T135500Z"
 PIECE = Piece(
@@ -83,42 +81,6 @@ def test_an_entry_is_found_in_a_piece_of_the_segment() -> None:
     assert PIECE.offset_of(4100) == 4100
     copied = Piece(3, 0, 4096, 1000, "segments/x", 0, "segments/y", 0, 7, "segments/z")
     assert copied.offset_of(4100) == 4
-
-
-def _row(topic: bytes, offset: int, count: int, timestamp: int, position: int) -> bytes:
-    return encode_row(
-        IndexRow(1, offset, position, topic * 16, timestamp, -1, -1, 1, 0, 0, count, 100, -1)
-    )
-
-
-def test_zones_agree_with_their_rows() -> None:
-    rows = b"".join(
-        (
-            _row(b"b", 0, 2, 5, 32),
-            _row(b"a", 10, 3, 9, 200),
-            _row(b"a", 13, 1, 7, 400),
-            _row(b"b", 2, 1, -1, 600),
-        )
-    )
-    zones = zones_of(rows)
-    assert [(z.topic_hash[:1], z.first_offset, z.end_offset, z.max_timestamp) for z in zones] == [
-        (b"a", 10, 14, 9),
-        (b"b", 0, 3, 5),
-    ]
-    assert [(z.batches, z.records, z.bytes, z.first_row, z.end_row) for z in zones] == [
-        (2, 4, 200, 1, 3),
-        (2, 3, 200, 0, 4),
-    ]
-    assert decode_zones(encode_zones(zones)) == zones
-
-
-def test_zones_that_are_not_whole_are_refused() -> None:
-    data = encode_zones(zones_of(_row(b"a", 0, 1, 1, 32)))
-    for at in range(len(data)):
-        with pytest.raises(Malformed):
-            decode_zones(data[:at])
-        with pytest.raises(Malformed):
-            decode_zones(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
 
 
 def test_ids_sort_in_the_order_of_the_cuts() -> None:
