@@ -7,7 +7,7 @@ retry); the other parts do not wait for it. All of these ops are safe to retry.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple, TypeVar
 
@@ -26,8 +26,6 @@ from quafka_mesh_ops.ops.admin import (
     ConfigDescription,
     CreatePartitions,
     CreatePartitionsResp,
-    DescribeBroker,
-    DescribeBrokerResp,
     DescribeLogDir,
     DescribeLogDirResp,
     DescribeProducersOps,
@@ -64,10 +62,21 @@ class LogDir(NamedTuple):
 
 
 class Admin:
-    """One method per op. Answers about topics and partitions are in the order of the request."""
+    """One method per op that concerns several brokers, or whose errors are in its answer.
+
+    Answers about topics and partitions are in the order of the request.
+    """
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
+
+    def call_home(self, op: Op[R], trace: TraceContext | None) -> Awaitable[R]:
+        """Send an op to the home broker. Raises UnavailableError."""
+        return self._call(self._cluster.home, op, trace)
+
+    def call_topic(self, topic: str, op: Op[R], trace: TraceContext | None) -> Awaitable[R]:
+        """Send an op to the topic's broker. Raises UnavailableError."""
+        return self._call(self._cluster.link_of(topic), op, trace)
 
     # --- topics -----------------------------------------------------------------------------
 
@@ -76,7 +85,7 @@ class Admin:
     ) -> CreatePartitionsResp:
         """Add partitions to one topic, durably."""
         try:
-            return await self._call(self._cluster.link_of(op.topic), op, trace)
+            return await self.call_topic(op.topic, op, trace)
         except UnavailableError as e:
             return CreatePartitionsResp(e.code, str(e))
 
@@ -85,7 +94,7 @@ class Admin:
     ) -> AlterTopicConfigsResp:
         """Change one topic's configs, durably."""
         try:
-            return await self._call(self._cluster.link_of(op.topic), op, trace)
+            return await self.call_topic(op.topic, op, trace)
         except UnavailableError as e:
             return AlterTopicConfigsResp(e.code, str(e))
 
@@ -127,10 +136,6 @@ class Admin:
         return await self._cluster.spread_by_topic(partitions, lambda part: part.topic, call)
 
     # --- brokers ----------------------------------------------------------------------------
-
-    async def describe_broker(self, trace: TraceContext | None) -> DescribeBrokerResp:
-        """Describe the home broker. Raises UnavailableError."""
-        return await self._call(self._cluster.home, DescribeBroker(), trace)
 
     async def alter_broker_configs(
         self, op: AlterBrokerConfigs, trace: TraceContext | None

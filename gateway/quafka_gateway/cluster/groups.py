@@ -37,15 +37,11 @@ from quafka_mesh_ops.ops.group_offsets import (
 )
 from quafka_mesh_ops.ops.groups import (
     DeleteGroups,
-    DescribeGroups,
-    DescribeGroupsResp,
     Heartbeat,
     JoinGroup,
     JoinGroupResp,
     LeaveGroup,
     LeaveGroupResp,
-    ListGroups,
-    ListGroupsResp,
     SyncGroup,
     SyncGroupResp,
 )
@@ -66,7 +62,7 @@ Found = dict[NamedTopic, TopicDescription]
 
 
 class Groups:
-    """One method per op."""
+    """The coordinator: one method per op, but for those that the home broker answers alone."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -109,15 +105,18 @@ class Groups:
 
     # --- groups -----------------------------------------------------------------------------
 
-    async def list_groups(self, op: ListGroups, trace: TraceContext | None) -> ListGroupsResp:
-        """List all groups. Raises UnavailableError."""
-        return await self._call(op, trace)
+    async def call(
+        self, op: Op[R], trace: TraceContext | None, seconds: float = SMALL_OP_SECONDS
+    ) -> R:
+        """Send an op that needs nothing but the home broker, and return its answer.
 
-    async def describe_groups(
-        self, op: DescribeGroups, trace: TraceContext | None
-    ) -> DescribeGroupsResp:
-        """Describe groups and their members. Raises UnavailableError."""
-        return await self._call(op, trace)
+        Raises:
+            UnavailableError: with the error code that clients of a coordinator expect.
+        """
+        try:
+            return await self._home.call(op, trace, seconds)
+        except UnavailableError as e:
+            raise UnavailableError(str(e), _code(e)) from e
 
     async def delete_groups(self, op: DeleteGroups, trace: TraceContext | None) -> list[int]:
         """Delete groups, durably; one error code for each."""
@@ -134,8 +133,8 @@ class Groups:
         """
         seconds = SMALL_OP_SECONDS if self._home.connected else _LAG_SECONDS
         if self._cluster.only is not None:
-            return await self._call(op, trace, seconds)
-        answer = await self._call(replace(op, elsewhere=True), trace, seconds)
+            return await self.call(op, trace, seconds)
+        answer = await self.call(replace(op, elsewhere=True), trace, seconds)
         parts = [part for group in answer.groups for part in group.partitions or []]
         names = dict.fromkeys(part.topic for part in parts if part.high_watermark < 0)
         found = await self._elsewhere(((name, b"") for name in names), trace)
@@ -281,14 +280,6 @@ class Groups:
             return its
 
         return await self._cluster.spread_by_topic(parts, lambda part: part.topic, call)
-
-    async def _call(
-        self, op: Op[R], trace: TraceContext | None, seconds: float = SMALL_OP_SECONDS
-    ) -> R:
-        try:
-            return await self._home.call(op, trace, seconds)
-        except UnavailableError as e:
-            raise UnavailableError(str(e), _code(e)) from e
 
 
 def _code(error: UnavailableError) -> int:

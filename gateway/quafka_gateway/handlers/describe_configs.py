@@ -17,7 +17,7 @@ from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers.kafka_api import Api, ResponseLength
 from quafka_gateway.handlers.order import Order, State
 from quafka_mesh_ops import described_settings
-from quafka_mesh_ops.ops.admin import ConfigDescription, ConfigSynonym
+from quafka_mesh_ops.ops.admin import ConfigDescription, ConfigSynonym, DescribeBroker
 from quafka_mesh_ops.settings import join_address
 from quafka_proto.config_kinds import ConfigSource, ConfigType, ResourceType
 from quafka_proto.errors import ErrorCode
@@ -124,7 +124,7 @@ async def _describe(
         raise _Refused(ErrorCode.INVALID_REQUEST, message)
     if kind == ResourceType.BROKER_LOGGER:
         return _loggers()
-    broker = (await context.tenant.admin.describe_broker(trace)).settings
+    broker = (await context.tenant.admin.call_home(DescribeBroker(), trace)).settings
     if not name:
         return _cluster_wide(broker)
     config = context.services.config

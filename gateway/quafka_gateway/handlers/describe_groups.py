@@ -31,7 +31,7 @@ async def handle(request: DescribeGroupsRequest, context: RequestContext) -> Des
     with context.child("gateway.kafka.describe_groups") as span:
         try:
             op = DescribeGroups(names)
-            found = (await context.tenant.groups.describe_groups(op, span.context)).groups
+            found = (await context.tenant.groups.call(op, span.context)).groups
         except UnavailableError as e:
             found = await listed(Described(name, e.code) for name in names)
     return DescribeGroupsResponse(

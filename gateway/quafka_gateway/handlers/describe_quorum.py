@@ -12,7 +12,7 @@ from quafka_gateway.cluster.broker_link import UnavailableError
 from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers.kafka_api import Api
 from quafka_gateway.handlers.order import Order, State
-from quafka_mesh_ops.ops.admin import DescribeBrokerResp
+from quafka_mesh_ops.ops.admin import DescribeBroker, DescribeBrokerResp
 from quafka_proto.errors import ErrorCode
 from quafka_proto.message import Versions
 from quafka_proto.schema.quorum import (
@@ -32,7 +32,7 @@ async def handle(request: DescribeQuorumRequest, context: RequestContext) -> Des
     """Describe the quorum of the only topic that has one."""
     with context.child("gateway.kafka.describe_quorum") as span:
         try:
-            broker = await context.tenant.admin.describe_broker(span.context)
+            broker = await context.tenant.admin.call_home(DescribeBroker(), span.context)
         except UnavailableError as e:
             return DescribeQuorumResponse(error_code=e.code, error_message=str(e))
     node, (host, port) = context.node_id, context.services.advertised

@@ -16,7 +16,7 @@ async def handle(request: ListGroupsRequest, context: RequestContext) -> ListGro
     op = ListGroups(request.states_filter, request.types_filter)
     with context.child("gateway.kafka.list_groups") as span:
         try:
-            answer = await context.tenant.groups.list_groups(op, span.context)
+            answer = await context.tenant.groups.call(op, span.context)
         except UnavailableError as e:
             return ListGroupsResponse(error_code=e.code)
     return ListGroupsResponse(
