@@ -1,8 +1,8 @@
-"""Who may connect, and do what: the entries of the settings, and those of a file that may change.
+"""The allow-list: nodes that may connect, and their rights, from the settings and from a file.
 
-The file holds one entry a line (grants.py has the syntax); `#` begins a comment. A running program
-reads it again and again, and what it reads counts at once, also for connections that exist. A
-damaged or missing file changes nothing: the last good list stays in force.
+The file holds one entry per line (grants.py has the syntax); `#` begins a comment. A running
+program rereads it periodically and applies changes at once, also to open connections. A damaged or
+missing file changes nothing: the last valid list stays in force.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _MAX_FILE = 4 << 20
 
 
 class AllowList(Collection[NodeId]):
-    """The node ids that may connect now, and what each may do."""
+    """The node ids that may connect now, with their grants."""
 
     def __init__(self, fixed: Iterable[str], path: Path | None = None) -> None:
-        """`fixed`: entries that always count; `path`: the file with more of them.
+        """`fixed`: entries that are always in force; `path`: the file with further ones.
 
         Raises:
             StartupError: the file cannot be read, or is damaged.
-            ValueError: one of `fixed` is no entry.
+            ValueError: one of `fixed` is not an entry.
         """
         self._fixed = tuple(map(parse_entry, fixed))
         self._path = path
@@ -60,18 +60,18 @@ class AllowList(Collection[NodeId]):
         return len(self._grants)
 
     def grant(self, node_id: NodeId) -> Grant:
-        """What a node may do now; empty where it is not on the list."""
+        """Return the current grant of a node; empty if it is not on the list."""
         return self._grants.get(node_id, ())
 
     def watch(self, changed: Callable[[], None]) -> None:
-        """Follow the file from now on, and call back when the list has changed."""
+        """Follow the file from now on; `changed` is called after each change of the list."""
         self._changed = changed
         if self._path is not None:
             self._task = asyncio.get_running_loop().create_task(self._follow(self._path))
             self._task.add_done_callback(_log_failure)
 
     async def close(self) -> None:
-        """Follow it no more."""
+        """Stop following the file."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -84,13 +84,13 @@ class AllowList(Collection[NodeId]):
                 found: bytes | str = await asyncio.to_thread(_read, path)
             except (OSError, ValueError) as e:
                 found = _reason(e)
-            # An editor may be in the middle of writing: what counts has been seen twice.
+            # An editor may be writing the file: content is valid once it was read twice.
             if found == before:
-                self._take(path, found)
+                self._update(path, found)
             before = found
 
-    def _take(self, path: Path, found: bytes | str) -> None:
-        """Make this content the list; a text says why there is none."""
+    def _update(self, path: Path, found: bytes | str) -> None:
+        """Apply the content of the file, or log the reason (str) why there is none."""
         if isinstance(found, bytes):
             if found == self._content:
                 self._problem = ""
@@ -104,7 +104,7 @@ class AllowList(Collection[NodeId]):
                 return
         if found != self._problem:
             self._problem = found
-            logger.error("the allow-list %s: %s; the last good one goes on", path, found)
+            logger.error("the allow-list %s: %s; the last valid list stays in force", path, found)
 
     def _accept(self, path: Path, content: bytes, grants: dict[NodeId, Grant]) -> None:
         before = self._grants
@@ -119,7 +119,7 @@ class AllowList(Collection[NodeId]):
 
 
 def parse(content: bytes) -> tuple[Entry, ...]:
-    """The entries in a file's content.
+    """Parse a file's content.
 
     Raises:
         ValueError: a line is neither an entry, a comment nor blank.
@@ -129,10 +129,10 @@ def parse(content: bytes) -> tuple[Entry, ...]:
 
 
 def allow(path: Path, entry: Entry, *, replace: bool = True) -> bool:
-    """Put an entry on the list in this file, made if missing; False: nothing had to change.
+    """Add an entry to the list in this file, which is created if missing.
 
-    The entry takes the place of the node's others; with `replace` off, a node that has any keeps
-    them.
+    Returns whether the file changed. The entry replaces the node's other entries; with `replace`
+    off, a node with entries keeps them.
 
     Raises:
         OSError, ValueError: the file cannot be read or written, or is damaged.
@@ -152,7 +152,7 @@ def allow(path: Path, entry: Entry, *, replace: bool = True) -> bool:
 
 
 def _replaced(lines: list[tuple[str, Entry | None]], entry: Entry) -> Iterator[str]:
-    """The lines with `entry` in place of the node's first one, whose comment stays."""
+    """Yield the lines with `entry` in place of the node's first entry, whose comment stays."""
     done = False
     for line, found in lines:
         if found is None or found.node_id != entry.node_id:
@@ -164,7 +164,7 @@ def _replaced(lines: list[tuple[str, Entry | None]], entry: Entry) -> Iterator[s
 
 
 def revoke(path: Path, node_id: NodeId) -> bool:
-    """Take a node off the list in this file, with all its lines; False: it was not there.
+    """Remove a node and all its lines from the list in this file; False: it has none.
 
     Raises:
         OSError, ValueError: as `allow`, or there is no file.
@@ -179,7 +179,7 @@ def revoke(path: Path, node_id: NodeId) -> bool:
 
 
 def _lines(text: str) -> Iterator[tuple[str, Entry | None]]:
-    """Each line and its entry. Raises ValueError."""
+    """Yield each line and its entry. Raises ValueError."""
     for number, line in enumerate(text.splitlines(keepends=True), 1):
         words = line.partition("#")[0].strip()
         try:
@@ -189,12 +189,12 @@ def _lines(text: str) -> Iterator[tuple[str, Entry | None]]:
 
 
 def _read(path: Path) -> bytes:
-    """The file's content. Raises OSError, ValueError."""
+    """Read the file. Raises OSError, ValueError."""
     with path.open("rb") as file:
         mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
         content = file.read(_MAX_FILE + 1)
     if mode & stat.S_IWOTH:
-        raise ValueError(f"everybody may write it (mode {mode:04o}): run chmod o-w on it")
+        raise ValueError(f"every user may write it (mode {mode:04o}): run chmod o-w on it")
     if len(content) > _MAX_FILE:
         raise ValueError(f"it is larger than {_MAX_FILE} bytes")
     return content
@@ -207,7 +207,7 @@ def _write(path: Path, text: str) -> None:
 
 @contextmanager
 def _changing(path: Path) -> Generator[Path]:
-    """The file behind `path`, which nobody else who asks so changes meanwhile."""
+    """Resolve `path` and hold an advisory lock against concurrent changes of the file."""
     real = path.resolve()
     folder = os.open(real.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -222,6 +222,6 @@ def _reason(error: Exception) -> str:
 
 
 def _log_failure(task: asyncio.Task[None]) -> None:
-    """Nothing but a mistake of ours ends the task; then nobody is revoked any more."""
+    """Log the end of the task, which only a bug causes: revocations no longer take effect."""
     if not task.cancelled() and task.exception() is not None:
-        logger.critical("the allow-list is not followed any more", exc_info=task.exception())
+        logger.critical("the allow-list file is no longer followed", exc_info=task.exception())

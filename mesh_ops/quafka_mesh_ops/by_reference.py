@@ -1,7 +1,7 @@
-"""Reads msgpack whose bytes are mostly a few long byte strings, without copying those.
+"""Reads msgpack that consists mostly of a few long byte strings, without copying them.
 
-msgpack's own reader copies every byte string. Python's loop over the values costs more than such
-a copy where they are many and short: then this gives up early, and leaves them to msgpack.
+msgpack's own reader copies every byte string. With many short values, a Python loop over them costs
+more than the copies: then this reader gives up early and leaves the payload to msgpack.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ import struct
 from typing import Any
 
 LONG = 2048
-"""Byte strings of at least so many bytes are not copied."""
+"""Bytes from which on a byte string is passed by reference instead of being copied."""
 WORTHWHILE = 64 << 10
-"""Bytes of a payload that may be worth it."""
+"""Bytes of a payload from which on this reader may be faster."""
 _BYTES_PER_VALUE = 8 << 10
 _FEW = 64
 
@@ -29,22 +29,22 @@ _SCALARS = {
     0xD3: struct.Struct(">q"),
 }
 _CONSTANTS = {0xC0: None, 0xC2: False, 0xC3: True}
-_BINARY = {0xC4: 1, 0xC5: 2, 0xC6: 4}  # and how many bytes have the length
+_BINARY = {0xC4: 1, 0xC5: 2, 0xC6: 4}  # and the size of the length field
 _TEXT = {0xD9: 1, 0xDA: 2, 0xDB: 4}
 _ARRAYS = {0xDC: 2, 0xDD: 4}
 
 
 class TooManyValuesError(Exception):
-    """msgpack is faster with this payload."""
+    """The payload has so many values that msgpack is faster."""
 
 
 def unpack(payload: bytes | bytearray | memoryview) -> Any:
-    """The value that a payload is. Its long byte strings are memoryviews of it.
+    """Read the value of a payload. Its long byte strings are memoryviews of it.
 
     Raises:
-        TooManyValuesError: give it to msgpack.
-        ValueError: it is not msgpack, or has a map or an extension in it.
-        RecursionError: arrays in arrays in arrays.
+        TooManyValuesError: leave it to msgpack.
+        ValueError: it is not msgpack, or contains a map or an extension type.
+        RecursionError: arrays are nested too deeply.
     """
     reader = _Reader(memoryview(payload))
     try:
@@ -52,7 +52,7 @@ def unpack(payload: bytes | bytearray | memoryview) -> Any:
     except (IndexError, struct.error) as e:
         raise ValueError("cut short") from e
     if reader.at != len(payload):
-        raise ValueError("something behind the value")
+        raise ValueError("data after the value")
     return value
 
 
@@ -79,7 +79,7 @@ class _Reader:
         return self._other(tag)
 
     def _other(self, tag: int) -> Any:
-        """What has its size behind the tag, or is of one size."""
+        """Read a value with a length after its tag, or of fixed size."""
         if tag in _CONSTANTS:
             return _CONSTANTS[tag]
         if tag in _SCALARS:

@@ -1,4 +1,4 @@
-"""What a node counts of each peer: the page that shows it, and the metrics of it."""
+"""The counters of each peer, as a page and as metrics."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from quafka_telemetry.operations import Page, PageRequest, Reply
 
 @dataclass(frozen=True, slots=True)
 class PeerCounters:
-    """One peer, now.
+    """The current figures of one peer.
 
     Attributes:
-        peer: its node id; empty before it has first been connected.
-        address: where it is, "host:port".
-        connected: whether ops reach it, or can come from it.
-        reconnects: connections beyond the first, since this process began.
-        ops: sent, or received, and unanswered.
-        credit_used_bytes: of requests that are unanswered, of `credit_bytes` at most.
-        backlog_bytes: of replies that the peer has not acknowledged.
-        refused_ops: that the peer may not send by our allow-list, since this process began.
-        transport: of the present connection; None without one.
+        peer: its node id; empty before the first connection.
+        address: its address, "host:port".
+        connected: whether ops can be exchanged.
+        reconnects: connections after the first, since the start of this process.
+        ops: unanswered ops, sent or received.
+        credit_used_bytes: bytes of unanswered requests, `credit_bytes` at most.
+        backlog_bytes: bytes of replies that the peer has not acknowledged.
+        refused_ops: ops that our allow-list does not permit, since the start of this process.
+        transport: the counters of the current connection; None without one.
     """
 
     peer: NodeId
@@ -42,7 +42,7 @@ class PeerCounters:
 
 
 def mesh_page(read: Callable[[], Iterable[PeerCounters]]) -> Page:
-    """The operations port's `/mesh`: every peer, as JSON."""
+    """Make the operations port's page `/mesh`: every peer, as JSON."""
 
     async def page(_asked: PageRequest) -> Reply:
         body = {"peers": [asdict(peer) for peer in read()]}
@@ -52,28 +52,28 @@ def mesh_page(read: Callable[[], Iterable[PeerCounters]]) -> Page:
 
 
 def mesh_families(read: Callable[[], Iterable[PeerCounters]]) -> Iterator[Family]:
-    """The same as metrics: a family for each counter, by peer.
+    """Yield the same figures as metrics: a family for each counter, by peer.
 
-    A peer may have several connections (a gateway's workers are one node), so its address tells
-    which. The transport's counters begin anew with each connection.
+    A peer may have several connections (the workers of a gateway are one node), which the address
+    tells apart. The counters of the transport start at 0 with each connection.
     """
     peers = list(read())
     labels = ("peer", "address")
     for name in _OWN:
         samples = [(_labels(peer), int(getattr(peer, name))) for peer in peers]
         kind = Kind.COUNTER if name in _COUNTED else Kind.GAUGE
-        yield Family(f"quafka_mesh_{name}", kind, f"Of a peer: {_in_words(name)}", samples, labels)
+        yield Family(f"quafka_mesh_{name}", kind, f"Mesh peer: {_in_words(name)}", samples, labels)
     for name in _TRANSPORT:
         kind = Kind.COUNTER if name.startswith(("bytes_", "packets_")) else Kind.GAUGE
         base = re.sub("_us$", "_seconds", name)
-        help_ = f"Of the connection to a peer: {_in_words(base)}"
+        help_ = f"Connection to a mesh peer: {_in_words(base)}"
         yield Family(f"quafka_mesh_{base}", kind, help_, list(_of_transport(name, peers)), labels)
 
 
 def handshake_families(read: Callable[[], Mapping[str, int]]) -> Iterator[Family]:
-    """What became of the first packets of strangers (transport/strangers.py)."""
+    """Yield the numbers of first packets from unknown peers (transport/strangers.py)."""
     samples = [((outcome,), count) for outcome, count in sorted(read().items())]
-    help_ = "First packets of peers that were not connected, by what became of them"
+    help_ = "First packets of peers that were not connected, by outcome"
     yield Family("quafka_mesh_first_packets", Kind.COUNTER, help_, samples, ("outcome",))
 
 

@@ -10,7 +10,7 @@ from quafka_proto.config_kinds import ConfigSource, ConfigType
 
 
 def describe(settings: CommonSettings, of: type[CommonSettings]) -> list[ConfigDescription]:
-    """Those settings that `of` declares, but for what every program has. None is changed here."""
+    """Describe the settings that `of` declares, except the common ones. All are read-only."""
     common = {field.name for field in fields(CommonSettings)}
     found: list[ConfigDescription] = []
     for field in fields(of):

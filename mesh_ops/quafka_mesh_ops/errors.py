@@ -4,19 +4,19 @@ from __future__ import annotations
 
 
 class MeshError(Exception):
-    """Anything that went wrong between gateway and broker."""
+    """The base of all errors between gateway and broker."""
 
 
 class PeerUnavailableError(MeshError):
-    """The op never left this node: nothing happened, and a retry is safe."""
+    """The op was never sent: it was not executed, and a retry is safe."""
 
 
 class OutcomeUnknownError(MeshError):
-    """The op left, but its answer will not come (peer lost, deadline): it may have happened."""
+    """The op was sent, but its answer will not arrive (peer lost, deadline): it may have run."""
 
 
 class OpFailedError(MeshError):
-    """The peer answered the whole op with a Kafka error code."""
+    """The peer answered the op with a Kafka error code."""
 
     def __init__(self, error_code: int) -> None:
         super().__init__(f"the peer answered error {error_code}")
@@ -24,7 +24,7 @@ class OpFailedError(MeshError):
 
 
 class OpTooLargeError(OpFailedError):
-    """An op, or the answer to one, is larger than the mesh carries. It was not sent.
+    """An op or its answer is larger than the mesh carries. It was not sent.
 
     `error_code` is Kafka's MESSAGE_TOO_LARGE.
     """
@@ -35,10 +35,9 @@ class OpTooLargeError(OpFailedError):
 
 
 class ProtocolError(MeshError):
-    """The peer sent bytes that are not this protocol. Its connection is closed.
+    """The peer violated the protocol. Its connection is closed.
 
-    The exception is the body of an op or of an answer, in an envelope that can be read: then only
-    that op fails.
+    Exception: if only the body of an op or an answer cannot be decoded, only that op fails.
     """
 
 

@@ -1,13 +1,13 @@
-"""What an allow-list's entry gives a node, and how it is written.
+"""The entries of an allow-list: the rights that they grant, and their syntax.
 
     NODE_ID [orgs=ORGS] [may=RIGHTS]
 
 `ORGS` are org ids and ranges of them, separated by commas (`1,7-9`), or `*`. `RIGHTS` are serve,
-administer and snapshot, separated by commas. Without both the node may do everything in every
-org, which is what a bare node id has always meant. With only one of them, `orgs` defaults to `*`
-and `may` to serve and administer: what a gateway needs.
+administer and snapshot, separated by commas. A bare node id grants every right in every org. If
+only one of the two fields is given, `orgs` defaults to `*`, and `may` to serve and administer,
+which is what a gateway needs.
 
-A node may have several entries; it may do what any of them allows.
+A node may have several entries; each one allows what it grants.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ EVERY_ORG: Orgs = ((1, LAST_ORG),)
 EVERY_RIGHT = frozenset(Right)
 GATEWAY_RIGHTS = frozenset({Right.SERVE, Right.ADMINISTER})
 
-_LOGGED_EVERY = 60.0  # seconds: its clients will ask again
+_LOGGED_EVERY = 60.0  # seconds: the node's clients retry
 _NAMES = frozenset(right.value for right in Right)
 _ORGS = re.compile(r"([0-9]{1,10})(?:-([0-9]{1,10}))?", re.ASCII)
 ALLOWED = "NODE_ID [orgs=1,7-9] [may=serve,administer,snapshot]; a node id is 64 hex digits"
@@ -48,14 +48,14 @@ class Entry:
     rights: frozenset[Right] = EVERY_RIGHT
 
     def __str__(self) -> str:
-        """The entry as it is written; `parse_entry` reads it back."""
+        """Return the text of the entry, which `parse_entry` reads."""
         if self.orgs == EVERY_ORG and self.rights == EVERY_RIGHT:
             return self.node_id
         may = ",".join(right for right in Right if right in self.rights)
         return f"{self.node_id} orgs={show_orgs(self.orgs)} may={may}"
 
     def covers(self, need: Need, org: int) -> bool:
-        """Whether it allows an op of this org."""
+        """Whether the entry allows an op with this need in this org."""
         if need.right not in self.rights:
             return False
         if need.every_org:
@@ -67,24 +67,24 @@ class Entry:
 
 
 Grant = tuple[Entry, ...]
-"""Everything that a node may do; empty: nothing, not even connect."""
+"""The entries of a node; without any it may not even connect."""
 
 
 def permits(grant: Grant, need: Need, org: int) -> bool:
-    """Whether a node with this grant may do that in this org."""
-    for entry in grant:  # noqa: SIM110 - as above; it is asked for each op
+    """Whether a grant allows an op with this need in this org."""
+    for entry in grant:  # noqa: SIM110 - as above; called for each op
         if entry.covers(need, org):
             return True
     return False
 
 
 def everything(node_id: NodeId) -> Grant:
-    """What a bare node id grants."""
+    """Return the grant of a bare node id."""
     return (Entry(node_id),)
 
 
 def by_node(entries: Iterable[Entry]) -> dict[NodeId, Grant]:
-    """The grant of each node that has an entry."""
+    """Group entries by node."""
     found: dict[NodeId, Grant] = {}
     for entry in dict.fromkeys(entries):
         found[entry.node_id] = (*found.get(entry.node_id, ()), entry)
@@ -92,10 +92,10 @@ def by_node(entries: Iterable[Entry]) -> dict[NodeId, Grant]:
 
 
 def parse_entry(text: str) -> Entry:
-    """Read an entry.
+    """Parse an entry.
 
     Raises:
-        ValueError: the message says what is wrong with it.
+        ValueError: it is invalid; the message gives the reason.
     """
     head, *fields = text.split() or [""]
     node_id = parse_node_id(head)
@@ -105,7 +105,7 @@ def parse_entry(text: str) -> Entry:
         if key not in ("orgs", "may") or not equals:
             raise ValueError(f"{field!r} is unknown: allowed is {ALLOWED}")
         if key in found:
-            raise ValueError(f"{key}= is there twice")
+            raise ValueError(f"{key}= occurs twice")
         found[key] = value
     orgs = parse_orgs(found["orgs"]) if "orgs" in found else EVERY_ORG
     default = GATEWAY_RIGHTS if "orgs" in found else EVERY_RIGHT
@@ -113,7 +113,7 @@ def parse_entry(text: str) -> Entry:
 
 
 def parse_entries(text: str) -> tuple[Entry, ...]:
-    """Entries that are separated by commas, which also separate the values in an entry.
+    """Parse entries separated by commas, which also separate the values in an entry.
 
     Raises:
         ValueError: as `parse_entry`.
@@ -136,10 +136,10 @@ def _begins_entry(text: str) -> bool:
 
 
 def parse_orgs(text: str) -> Orgs:
-    """Read `*`, or org ids and ranges; the result is sorted and has no overlaps.
+    """Parse `*`, or org ids and ranges. The result is sorted and has no overlaps.
 
     Raises:
-        ValueError: the message says what is allowed.
+        ValueError: the text is invalid; the message names the allowed forms.
     """
     if text == "*":
         return EVERY_ORG
@@ -162,14 +162,14 @@ def parse_orgs(text: str) -> Orgs:
 
 
 def show_orgs(orgs: Orgs) -> str:
-    """The text that `parse_orgs` reads."""
+    """Return the text that `parse_orgs` reads."""
     if orgs == EVERY_ORG:
         return "*"
     return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in orgs)
 
 
 def parse_rights(text: str) -> frozenset[Right]:
-    """Read names of rights. Raises ValueError: the message says which there are."""
+    """Parse names of rights. Raises ValueError; the message names the rights."""
     names = [part.strip() for part in text.split(",")]
     for name in names:
         if name not in _NAMES:
@@ -178,7 +178,7 @@ def parse_rights(text: str) -> frozenset[Right]:
 
 
 class Gatekeeper:
-    """Decides whether a node may send an op, by what it is granted at that moment."""
+    """Decides whether a node may send an op, by its current grant."""
 
     def __init__(self, grants: Callable[[NodeId], Grant], logger: logging.Logger) -> None:
         self._grants = grants
@@ -186,9 +186,9 @@ class Gatekeeper:
         self.refused: Counter[NodeId] = Counter()
 
     def refusal(self, node_id: NodeId, op_code: int, org: int) -> int | None:
-        """The error code for an op that the node may not send, which is counted and logged.
+        """Return the error code for an op that the node may not send; counts and logs it.
 
-        None: it may, or no op has this code.
+        None: the op is allowed, or no op has this code.
         """
         need = NEEDS.get(op_code)
         if need is None or permits(self._grants(node_id), need, org):

@@ -1,8 +1,8 @@
-"""Who a node is: an Ed25519 key, known to its peers by the public half alone.
+"""The identity of a node: an Ed25519 key, of which peers know the public half.
 
-A node id is the raw public key in hex. The certificate that TLS needs is made from the key when
-it is needed, says nothing but the key and lives for a short time; no authority signs it. A peer
-is trusted because its key is on our allow-list and because TLS has proven that it holds the key.
+A node id is the raw public key in hex. The certificate for TLS is made from the key on demand. It
+is short-lived and self-signed, and binds only the key. A peer is trusted because its key is on our
+allow-list and TLS has proven that the peer holds the key.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ NodeId = str
 
 CERTIFICATE_LIFETIME = timedelta(hours=24)
 CLOCK_SKEW = timedelta(minutes=10)
-"""How far a peer's clock may be behind ours: certificates are dated back by this much."""
+"""The most that a peer's clock may lag behind ours: certificates are backdated by this much."""
 
 REVOKED = "this node was taken off the allow-list"
-"""What a peer is told whose connection ends for that."""
+"""The reason that is sent to a revoked peer when its connection is closed."""
 
 _NODE_ID = re.compile(r"[0-9a-f]{64}", re.ASCII)
 
 
 def parse_node_id(text: str) -> NodeId:
-    """Read a node id; upper-case digits and surrounding blanks are forgiven.
+    """Parse a node id; upper-case digits and surrounding blanks are accepted.
 
     Raises:
-        ValueError: the message says what a node id looks like.
+        ValueError: it is not a node id; the message describes one.
     """
     node_id = text.strip().lower()
     if _NODE_ID.fullmatch(node_id) is None:
@@ -59,7 +59,7 @@ def parse_node_id(text: str) -> NodeId:
 
 
 class Identity:
-    """This node's key. The private half never leaves the object, except into TLS."""
+    """This node's key. The private half leaves the object only into TLS."""
 
     def __init__(self, key: Ed25519PrivateKey) -> None:
         self._key = key
@@ -68,21 +68,21 @@ class Identity:
 
     @classmethod
     def create(cls, path: Path) -> Identity:
-        """A new identity, stored in this file (mode 0600).
+        """Create an identity, stored in this file (mode 0600).
 
         Raises:
-            StartupError: the file exists, or cannot be made.
+            StartupError: the file exists, or cannot be created.
         """
         try:
             if path.exists() or not _create(path):
-                raise StartupError(f"there is a node key in {path}; it was left alone")
+                raise StartupError(f"{path} already holds a node key; it was not changed")
         except OSError as e:
-            raise StartupError(f"cannot make the node key {path}: {e.strerror}") from e
+            raise StartupError(f"cannot create the node key {path}: {e.strerror}") from e
         return cls.load(path)
 
     @classmethod
     def load(cls, path: Path) -> Identity:
-        """The identity in this file.
+        """Load the identity in this file.
 
         Raises:
             StartupError: as `load_or_create`, or there is no file.
@@ -94,23 +94,23 @@ class Identity:
 
     @classmethod
     def load_or_create(cls, path: Path) -> Identity:
-        """The identity in this file (PKCS #8, PEM), made and stored (mode 0600) if there is none.
+        """Load the identity in this file (PKCS #8, PEM); create the file (mode 0600) if missing.
 
-        A crash while the file is being made leaves either no file or a whole one.
+        A crash while the file is created leaves either no file or a complete one.
 
         Raises:
-            StartupError: the file cannot be read or made, others may read it, or it is not an
-                Ed25519 key.
+            StartupError: the file cannot be read or created, other users may read it, or it is
+                not an Ed25519 key.
         """
         try:
             if not path.exists():
                 _create(path)
             return cls(_load(path))
         except OSError as e:
-            raise StartupError(f"cannot read or make the node key {path}: {e.strerror}") from e
+            raise StartupError(f"cannot read or create the node key {path}: {e.strerror}") from e
 
     def certificate(self, now: datetime) -> tuple[x509.Certificate, Ed25519PrivateKey]:
-        """A certificate that is valid for at least half of its lifetime from `now` (UTC) on."""
+        """Return a certificate that is valid for at least half of its lifetime from `now` (UTC)."""
         certificate = self._certificate
         if certificate is None or now + CERTIFICATE_LIFETIME / 2 > certificate.not_valid_after_utc:
             certificate = self._certificate = make_certificate(
@@ -119,7 +119,7 @@ class Identity:
         return certificate, self._key
 
     def secret(self, purpose: str) -> bytes:
-        """32 secret bytes, the same for the same purpose as long as the node has its key."""
+        """Derive 32 secret bytes from the key, always the same for one purpose."""
         raw = self._key.private_bytes(Encoding.Raw, PrivateFormat.Raw, NoEncryption())
         return hmac.digest(raw, purpose.encode(), "sha256")
 
@@ -127,7 +127,7 @@ class Identity:
 def make_certificate(
     key: Ed25519PrivateKey, not_before: datetime, not_after: datetime
 ) -> x509.Certificate:
-    """A self-signed certificate that binds nothing but the key."""
+    """Make a self-signed certificate that binds only the key."""
     name = x509.Name(
         [x509.NameAttribute(NameOID.COMMON_NAME, f"quafka {_node_id(key.public_key())[:16]}")]
     )
@@ -146,14 +146,14 @@ def make_certificate(
 def verify_peer(
     certificate: x509.Certificate | None, now: datetime, allowed: Collection[NodeId]
 ) -> NodeId:
-    """The node id in a peer's certificate, if that node may talk to us.
+    """Return the node id in the certificate of an allowed peer.
 
-    That the peer holds the key is TLS's part (CertificateVerify, RFC 8446 section 4.4.3).
+    TLS proves that the peer holds the key (CertificateVerify, RFC 8446 section 4.4.3).
 
     Raises:
         PeerRefusedError: no certificate; not an Ed25519 key; not signed by that key; not yet or
-            no longer valid; not on the allow-list. The text up to the first colon is the reason,
-            the same for every peer.
+            no longer valid; not on the allow-list. The text up to the first colon is the reason
+            and does not depend on the peer.
     """
     if certificate is None:
         raise PeerRefusedError("it presented no certificate")
@@ -178,7 +178,7 @@ def verify_peer(
 
 
 def utc_now() -> datetime:
-    """The wall clock, for certificates."""
+    """Return the wall-clock time, for certificates."""
     return datetime.now(UTC)
 
 
@@ -189,12 +189,12 @@ def _node_id(key: Ed25519PublicKey) -> NodeId:
 def _load(path: Path) -> Ed25519PrivateKey:
     """Read the key file. Raises OSError, StartupError."""
     with path.open("rb") as file:
-        # The mode is taken from the open file, so it is the mode of what is read.
+        # fstat of the open file: the mode belongs to the content that is read.
         mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
         pem = file.read(16_384)
     if mode & 0o077:
         raise StartupError(
-            f"others may read the node key {path} (mode {mode:04o}): "
+            f"other users may read the node key {path} (mode {mode:04o}): "
             "run chmod 600 on it, or delete it to get a new node id"
         )
     try:
@@ -207,7 +207,7 @@ def _load(path: Path) -> Ed25519PrivateKey:
 
 
 def _create(path: Path) -> bool:
-    """Write a new key; False: an existing file was left alone."""
+    """Write a new key; False: the file exists and was not changed."""
     path.parent.mkdir(parents=True, exist_ok=True)
     pem = Ed25519PrivateKey.generate().private_bytes(
         Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()
@@ -216,16 +216,16 @@ def _create(path: Path) -> bool:
         try:
             path.hardlink_to(temporary)
         except FileExistsError:
-            return False  # another process was faster; its key is the node's
+            return False  # another process was faster; the node uses its key
     _sync_directory(path.parent)
     return True
 
 
 def replace_file(path: Path, content: bytes, mode: int) -> None:
-    """Put a file in this one's place, durably and at once: no reader sees half of it.
+    """Replace a file durably and atomically: no reader sees half of it.
 
     Raises:
-        OSError: it cannot be written; what was there is still there.
+        OSError: it cannot be written; the old file is still there.
     """
     with _written_beside(path, content, mode) as temporary:
         temporary.rename(path)
@@ -234,9 +234,9 @@ def replace_file(path: Path, content: bytes, mode: int) -> None:
 
 @contextmanager
 def _written_beside(path: Path, content: bytes, mode: int) -> Generator[Path]:
-    """A synced file in the same folder, gone at the end unless it was renamed."""
+    """Write a synced file in the same folder; it is removed at the end unless it was renamed."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
-    # Never, not even for a moment, may others read what only its owner shall.
+    # The file must never be readable by other users, not even for a moment.
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         with os.fdopen(descriptor, "wb") as file:

@@ -9,18 +9,18 @@ from quafka_telemetry.status_page import Cell, Table, count, duration, size, tex
 
 
 def peer_table(read: Iterable[PeerCounters]) -> Table:
-    """What the mesh counts of each peer."""
+    """Make the table of the mesh's peers."""
     return Table(
         "Mesh",
         (
             "peer", "address", "state", "round trip", "datagram", "sent", "received",
-            "packets lost", "ops under way", "credit in use", "reconnects",
+            "packets lost", "unanswered ops", "credit used", "reconnects",
         ),
         (
             (
                 text(peer.peer[:16]),
                 text(peer.address),
-                text("connected" if peer.connected else "away", bad=not peer.connected),
+                text("connected" if peer.connected else "disconnected", bad=not peer.connected),
                 *_transport(peer),
                 count(peer.ops),
                 size(peer.credit_used_bytes),

@@ -1,7 +1,7 @@
-"""What a node may do at a broker: the rights, and which of them each op needs.
+"""The rights of a node at a broker, and the right that each op needs.
 
-`NEEDS` is the only place that decides: the mesh server looks an op up here after its envelope is
-read and before its body is. An op code that is missing from the table is refused.
+Only `NEEDS` decides: the mesh server looks up an op here after it has read the envelope and before
+it reads the body.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from quafka_proto.errors import ErrorCode
 
 
 class Right(StrEnum):
-    """What `may=` lists on an allow-list.
+    """The rights that `may=` lists on an allow-list.
 
-    - serve: what Kafka clients need every day: produce, fetch, groups, descriptions.
+    - serve: the daily work of Kafka clients: produce, fetch, groups, descriptions.
     - administer: create, change and delete topics, records, groups and their offsets.
     - snapshot: pin and read the log.
     """
@@ -27,10 +27,10 @@ class Right(StrEnum):
 
 
 class Need(NamedTuple):
-    """What an op needs: a right in the envelope's org, or in every org.
+    """The right that an op needs, in the envelope's org or in every org.
 
-    `refusal` is the Kafka error code of the answer where the node lacks it: the one that Kafka
-    gives a client without the ACL, so that clients report it and do not retry.
+    `refusal`: the Kafka error code of the answer to a node without the right. Kafka gives the same
+    code to a client without the ACL, so clients report it and do not retry.
     """
 
     right: Right
@@ -73,7 +73,7 @@ NEEDS: dict[int, Need] = {
     OpCode.DELETE_OFFSETS: Need(Right.ADMINISTER, _GROUP),
     OpCode.DELETE_GROUPS: Need(Right.ADMINISTER, _GROUP),
     OpCode.FORGET_TOPIC: Need(Right.ADMINISTER, _GROUP),
-    # Topics of every org inherit them.
+    # Topics of every org inherit these configs.
     OpCode.ALTER_BROKER_CONFIGS: Need(Right.ADMINISTER, _CLUSTER, every_org=True),
     # The log's files hold every org's records side by side.
     OpCode.PIN_SNAPSHOT: Need(Right.SNAPSHOT, _CLUSTER, every_org=True),
@@ -83,4 +83,4 @@ NEEDS: dict[int, Need] = {
     OpCode.READ_ORG_PINNED: Need(Right.SNAPSHOT, _CLUSTER),
     OpCode.UNPIN_ORG: Need(Right.SNAPSHOT, _CLUSTER),
 }
-"""What each op needs. A test compares it with the ops that there are."""
+"""The need of each op. A test compares the table with the ops."""

@@ -1,4 +1,4 @@
-"""How a program declares its settings. The `quafka` command reads them from all sources.
+"""Declarations of a program's settings. The `quafka` command reads them from all sources.
 
 A setting is a dataclass field made by `setting`: its name in TOML is the field's with dots
 (`wal_fsync` is `wal.fsync`), in the environment `QUAFKA_WAL_FSYNC`, as a flag `--wal-fsync`.
@@ -17,13 +17,13 @@ from quafka_mesh_ops.identity import NodeId, parse_node_id
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What is known of a setting beside its name.
+    """The declaration of a setting, except for its name.
 
     Attributes:
         help: one line for people.
-        parse: text to value; raises ValueError where the text is not allowed.
-        allowed: what is allowed, in words.
-        blank: how "nothing set" is written.
+        parse: text to value; raises ValueError if the text is not allowed.
+        allowed: the allowed values, in words.
+        blank: the text of a value that is not set.
     """
 
     help: str
@@ -32,7 +32,7 @@ class Setting:
     blank: str = ""
 
     def show(self, value: Any) -> str:
-        """A value as it would be written."""
+        """Return the text of a value."""
         if isinstance(value, bool):
             return str(value).lower()
         if isinstance(value, tuple):
@@ -47,7 +47,7 @@ def setting(
     allowed: str,
     blank: str = "",
 ) -> Any:
-    """A dataclass field that is a setting."""
+    """Make a dataclass field that is a setting."""
     return field(default=default, metadata={"setting": Setting(help, parse, allowed, blank)})
 
 
@@ -67,7 +67,7 @@ def split_address(text: str) -> tuple[str, int]:
 
 
 def join_address(host: str, port: int) -> str:
-    """The text that `split_address` splits, with an IPv6 host in brackets (RFC 3986, 3.2.2)."""
+    """Join what `split_address` splits, with an IPv6 host in brackets (RFC 3986, 3.2.2)."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
@@ -75,38 +75,38 @@ ADDRESS = "host:port"
 
 
 def address(text: str) -> str:
-    """A listening or remote address."""
+    """Parse a listening or remote address."""
     split_address(text)
     return text
 
 
 def optional_address(text: str) -> str:
-    """An address, or nothing."""
+    """Parse an address, or nothing."""
     return address(text) if text else ""
 
 
 def addresses(text: str) -> tuple[str, ...]:
-    """Addresses, separated by commas."""
+    """Parse addresses, separated by commas."""
     return tuple(address(part.strip()) for part in text.split(",") if part.strip())
 
 
 def node_ids(text: str) -> tuple[NodeId, ...]:
-    """Node ids, separated by commas."""
+    """Parse node ids, separated by commas."""
     return tuple(parse_node_id(part) for part in text.split(",") if part.strip())
 
 
 def allow_entries(text: str) -> tuple[str, ...]:
-    """Entries of an allow-list, separated by commas, as grants.py writes them."""
+    """Parse entries of an allow-list, separated by commas, into the form of grants.py."""
     return tuple(map(str, parse_entries(text)))
 
 
 def boolean(text: str) -> bool:
-    """true or false."""
+    """Parse true or false."""
     return {"true": True, "false": False}[text.lower()]
 
 
 def whole(low: int, high: int) -> Callable[[str], int]:
-    """A whole number from `low` to `high`."""
+    """Make a parser of whole numbers from `low` to `high`."""
 
     def parse(text: str) -> int:
         value = int(text.replace("_", ""))
@@ -118,24 +118,24 @@ def whole(low: int, high: int) -> Callable[[str], int]:
 
 
 def path(text: str) -> Path:
-    """A path. An empty one is a variable that was meant to be set, not the current folder."""
+    """Parse a path. An empty text is an unset variable, not the current folder: an error."""
     if not text or "\0" in text:
         raise ValueError(text)
     return Path(text)
 
 
 def optional_path(text: str) -> Path | None:
-    """A path, or nothing."""
+    """Parse a path, or nothing."""
     return path(text) if text else None
 
 
 def datagram_size(text: str) -> int | None:
-    """auto (None) or a number of bytes."""
+    """Parse auto (None) or a number of bytes."""
     return None if text == "auto" else whole(1_200, 60_000)(text)
 
 
 def fsync(text: str) -> str:
-    """commit, never or interval:<ms>."""
+    """Check commit, never or interval:<ms>."""
     if text in ("commit", "never"):
         return text
     kind, _, milliseconds = text.partition(":")
@@ -145,7 +145,7 @@ def fsync(text: str) -> str:
 
 
 def choice(*allowed: str) -> Callable[[str], str]:
-    """One of the given words."""
+    """Make a parser that accepts the given words."""
 
     def parse(text: str) -> str:
         if text not in allowed:
@@ -156,34 +156,34 @@ def choice(*allowed: str) -> Callable[[str], str]:
 
 
 def mesh_allowed_file_setting(what: str = "node ids") -> Any:
-    """Every program that speaks on the mesh has it, beside `mesh.allow`.
+    """Declare the setting that every program on the mesh has, besides `mesh.allow`.
 
-    It is not called mesh.allow.file: in TOML a name cannot be a list and a table at once.
+    The name mesh.allow.file is impossible: in TOML a name cannot be a list and a table at once.
     """
-    help_ = f"file of more such {what}, one a line; read again while the program runs"
+    help_ = f"file with further {what}, one per line; reread while the program runs"
     return setting(None, help_, optional_path, "a path")
 
 
 def mesh_datagram_size_setting() -> Any:
-    """Every program that speaks on the mesh has it."""
-    help_ = "size of the mesh's UDP datagrams in bytes; auto: by the path"
+    """Declare the setting that every program on the mesh has."""
+    help_ = "size of the mesh's UDP datagrams in bytes; auto: found for each path"
     return setting(None, help_, datagram_size, "auto, or 1200 to 60000", blank="auto")
 
 
 def mesh_batched_setting() -> Any:
-    """As `mesh_datagram_size_setting`."""
-    help_ = "build and read the mesh's packets by the burst; false: one by one, as stock aioquic"
+    """Declare the setting that every program on the mesh has."""
+    help_ = "build and read the mesh's packets in bursts; false: one by one, as stock aioquic"
     return setting(True, help_, boolean, "true, false")
 
 
 def ops_listen_setting(default: str, whose: str = "") -> Any:
-    """Where a program's operations port is."""
-    help_ = f"HTTP address of {whose}health, metrics and status pages; port 0 takes a free one"
+    """Declare the address of a program's operations port."""
+    help_ = f"HTTP address of {whose}health, metrics and status pages; port 0: any free one"
     return setting(default, help_, address, ADDRESS)
 
 
 def _trace_url(text: str) -> str:
-    """A template of an address; nothing else may become a link on a page."""
+    """Check a URL template, so that nothing else becomes a link on a page."""
     if text and not (text.startswith(("http://", "https://")) and "{trace_id}" in text):
         raise ValueError(text)
     return text
@@ -195,26 +195,26 @@ LOG_FORMATS = ("console", "json")
 
 @dataclass(frozen=True, kw_only=True)
 class CommonSettings:
-    """What every program has."""
+    """The settings of every program."""
 
     log_level: str = setting(
-        "info", "the least severe log lines that are shown", choice(*LOG_LEVELS),
+        "info", "lowest severity of log lines shown", choice(*LOG_LEVELS),
         ", ".join(LOG_LEVELS),
     )  # fmt: skip
     log_format: str = setting(
-        "console", "how log lines look", choice(*LOG_FORMATS), ", ".join(LOG_FORMATS)
+        "console", "format of log lines", choice(*LOG_FORMATS), ", ".join(LOG_FORMATS)
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class OpsSettings(CommonSettings):
-    """What every program has that runs for long."""
+    """The settings of every long-running program."""
 
     ops_trace_url: str = setting(
-        "", "where a trace is looked at, for links on /statusz", _trace_url,
+        "", "URL of a trace in a tracing UI, for links on /statusz", _trace_url,
         "http(s)://… with {trace_id} in it",
     )  # fmt: skip
     ops_slow_ms: int = setting(
-        500, "requests that take as long, parked time aside, are shown on /statusz",
+        500, "requests that take this long, excluding parked time, are shown on /statusz",
         whole(1, 3_600_000), "1 to 3600000",
     )  # fmt: skip

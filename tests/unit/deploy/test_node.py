@@ -24,7 +24,7 @@ def test_init_makes_a_key_once_and_id_tells_it(capsys: Output, tmp_path: Path) -
     assert stat.S_IMODE(key.stat().st_mode) == 0o600
     content = key.read_bytes()
     assert main(["node", "init", str(key)]) == 1
-    assert "it was left alone" in capsys.readouterr().err
+    assert "it was not changed" in capsys.readouterr().err
     assert key.read_bytes() == content
     assert main(["node", "id", str(key)]) == 0
     assert capsys.readouterr().out.strip() == node_id
@@ -44,7 +44,7 @@ def test_a_bad_key_file_is_one_sentence_and_exit_1(capsys: Output, tmp_path: Pat
     assert "is not an unencrypted PEM private key" in capsys.readouterr().err
     key.chmod(0o644)
     assert main(["node", "id", str(key)]) == 1
-    assert "others may read" in capsys.readouterr().err
+    assert "other users may read" in capsys.readouterr().err
 
 
 def test_allow_and_revoke_change_one_line(capsys: Output, tmp_path: Path) -> None:

@@ -72,7 +72,7 @@ async def test_a_damaged_or_missing_file_keeps_the_last_good_list(
     await until(lambda: said("line 1"))
     file.write_text(THREE)
     file.chmod(0o666)
-    await until(lambda: said("everybody may write it"))
+    await until(lambda: said("every user may write it"))
     file.unlink()
     await until(lambda: said("No such file"))
     assert set(allowed) == {ONE, TWO}
