@@ -1,8 +1,8 @@
 """Settings of the broker that Kafka clients may change while it runs.
 
-As in Kafka, a value set for this broker counts before one set for all brokers, which counts before
-the setting in file, environment or flag. Changes are events of the registry: durable when they are
-answered, and in effect.
+As in Kafka, a value set for this broker overrides one set for all brokers, which overrides the
+setting in file, environment or flag. Changes are events of the registry; a change is durable and in
+effect when it is answered.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ _CHANGEABLE = {
     "log.message.timestamp.before.max.ms", "log.message.timestamp.type", "log.retention.bytes",
     "log.retention.ms", "message.max.bytes",
 }  # fmt: skip
-"""What topics inherit: a subset of Kafka's cluster-wide dynamic configs (KIP-226)."""
+"""The settings that topics inherit: a subset of Kafka's cluster-wide dynamic configs (KIP-226)."""
 
 SETTINGS: dict[str, tuple[str, Setting]] = {
     name: (each.name, each.metadata["setting"])
     for each in fields(BrokerConfig)
     if (name := each.name.replace("_", ".")) in _CHANGEABLE
 }
-"""By the config's name: the field of BrokerConfig, and what is known of it."""
+"""By the config's name: the field of BrokerConfig, and its setting."""
 
 
 class BrokerConfigError(Exception):
-    """A change that cannot be made; the message names the config and what is allowed."""
+    """A change that is refused; the message names the config and the allowed values."""
 
 
 @dataclass(frozen=True, slots=True)
 class DynamicConfigs:
-    """The changes in effect, as text by name: for all brokers, and for this one.
+    """The configs that clients have set, as text by name: for all brokers, and for this one.
 
     `static`: the settings without them.
     """
@@ -58,12 +58,12 @@ class DynamicConfigs:
             attribute, known = SETTINGS[name]
             try:
                 values[attribute] = known.parse(text)
-            except (ValueError, KeyError):  # another version allowed it
+            except (ValueError, KeyError):  # a value that another version allowed
                 log.warning("%s: %r is not used; allowed: %s", name, text, known.allowed)
         return replace(self.static, **values)
 
     def synonyms(self, name: str) -> list[ConfigSynonym]:
-        """Where a value of that config was set, what counts first first."""
+        """The values set for a config, the one in effect first."""
         scopes = (
             (self.own, ConfigSource.DYNAMIC_BROKER),
             (self.cluster, ConfigSource.DYNAMIC_DEFAULT_BROKER),
@@ -74,13 +74,13 @@ class DynamicConfigs:
 def changed(
     present: Mapping[str, str], changes: Iterable[ConfigChange], *, replaces: bool
 ) -> dict[str, str]:
-    """What is set after these changes; with `replaces`, nothing else is.
+    """The configs after these changes; with `replaces`, of these changes only.
 
-    Deleting what is not set changes nothing, whatever its name: kafka-reassign-partitions deletes
-    throttles that nobody has set.
+    Deleting a config that is not set changes nothing, whatever its name: kafka-reassign-partitions
+    deletes throttles that were never set.
 
     Raises:
-        BrokerConfigError: the first change that cannot be made.
+        BrokerConfigError: the first change that is refused.
     """
     result: dict[str, str] = {} if replaces else dict(present)
     for change in changes:

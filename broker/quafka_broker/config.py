@@ -30,13 +30,13 @@ def _optional_rrl_part(text: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class LogSettings(OpsSettings):
-    """Where the log is and what it promises."""
+    """The settings of the log, its topics, groups and snapshots."""
 
     data: Path = setting(
         Path("./quafka-data"), "folder of the log and the keys", settings.path, "a path",
     )  # fmt: skip
     cluster_env: str = setting(
-        "default", "environment that this is, in the RRLs of topics: org/env/cluster/topics/slug",
+        "default", "environment in the RRLs of topics: org/env/cluster/topics/slug",
         _rrl_part, "1 to 64 of a-z, A-Z, 0-9, _, -",
     )  # fmt: skip
     cluster_name: str = setting(
@@ -44,11 +44,11 @@ class LogSettings(OpsSettings):
         _optional_rrl_part, "up to 64 of a-z, A-Z, 0-9, _, -",
     )  # fmt: skip
     num_partitions: int = setting(
-        1, "partitions of topics that are created without a number",
+        1, "number of partitions of topics that are created without one",
         settings.whole(1, 100_000), "1 to 100000",
     )  # fmt: skip
     max_partitions_per_topic: int = setting(
-        20_000, "most partitions that a topic may be given",
+        20_000, "most partitions of a topic",
         settings.whole(1, 100_000), "1 to 100000",
     )  # fmt: skip
     max_partitions_per_org: int = setting(
@@ -63,7 +63,7 @@ class LogSettings(OpsSettings):
         settings.whole(61, 100 << 20), "61 to 104857600",
     )  # fmt: skip
     log_message_timestamp_type: str = setting(
-        "CreateTime", "whose time records carry: the producer's, or the broker's",
+        "CreateTime", "whether records carry the producer's time or the broker's",
         settings.choice("CreateTime", "LogAppendTime"), "CreateTime, LogAppendTime",
     )  # fmt: skip
     log_message_timestamp_before_max_ms: int = setting(
@@ -87,20 +87,20 @@ class LogSettings(OpsSettings):
         None, "the same in ms; wins over hours", _optional_retention, "-1 (for ever) or more"
     )
     log_retention_bytes: int = setting(
-        -1, "how large a partition may become before its oldest records are deleted, in bytes",
+        -1, "size of a partition above which its oldest records are deleted, in bytes",
         settings.whole(-1, _MAX_LONG), "-1 (no limit) or more",
     )  # fmt: skip
     log_retention_check_interval_ms: int = setting(
-        300_000, "how often old records are looked for, in ms",
+        300_000, "interval between searches for old records, in ms",
         settings.whole(100, 86_400_000), "100 to 86400000",
     )  # fmt: skip
     max_producers_per_org: int = setting(
-        100_000, "most idempotent producers of an org that are remembered, each counted in every "
-        "partition that it writes to; beyond it those that were silent for longest begin a new "
-        "epoch", settings.whole(1, 10_000_000), "1 to 10000000",
+        100_000, "most idempotent producers that the broker remembers for an org, counted once "
+        "for each partition they write to; beyond it, those silent for longest must "
+        "begin a new epoch", settings.whole(1, 10_000_000), "1 to 10000000",
     )  # fmt: skip
     producer_id_expiration_ms: int = setting(
-        86_400_000, "how long a silent idempotent producer is remembered, in ms",
+        86_400_000, "how long the broker remembers a silent idempotent producer, in ms",
         settings.whole(1, _MAX_LONG), "1 or more",
     )  # fmt: skip
     group_min_session_timeout_ms: int = setting(
@@ -135,8 +135,8 @@ class LogSettings(OpsSettings):
     )  # fmt: skip
     offsets_retention_minutes: int = setting(
         10_080,
-        "how long the offsets of a consumer group without members, or in topics that no member is "
-        "subscribed to, are kept, in minutes",
+        "how long to keep the offsets of a consumer group without members, or in topics "
+        "that no member is subscribed to, in minutes",
         settings.whole(1, 1 << 31), "1 to 2147483648",
     )  # fmt: skip
     offset_metadata_max_bytes: int = setting(
@@ -144,7 +144,7 @@ class LogSettings(OpsSettings):
         settings.whole(0, 1 << 20), "0 to 1048576",
     )  # fmt: skip
     offset_commit_max_bytes: int = setting(
-        16 << 20, "largest OffsetCommit, its topics' names and its metadata, in bytes",
+        16 << 20, "largest OffsetCommit, counting topic names and metadata, in bytes",
         settings.whole(1 << 20, 64 << 20), "1048576 to 67108864",
     )  # fmt: skip
     offsets_max_bytes: int = setting(
@@ -152,53 +152,55 @@ class LogSettings(OpsSettings):
         "takes about 700", settings.whole(1 << 20, 1 << 40), "1048576 to 1099511627776",
     )  # fmt: skip
     wal_fsync: str = setting(
-        "commit", "when a record is durable: before it is acknowledged, at most so much later, or "
-        "when the system pleases", settings.fsync, "commit, interval:<ms> (1 to 60000), never",
+        "commit", "when a record is durable: before it is acknowledged, at most an interval "
+        "later, or when the operating system writes it",
+        settings.fsync, "commit, interval:<ms> (1 to 60000), never",
     )  # fmt: skip
     wal_segment_bytes: int = setting(
-        1 << 30, "size at which the log begins a new file, in bytes",
+        1 << 30, "size at which the log begins a new segment, in bytes",
         settings.whole(1 << 16, 16 << 30), "65536 to 17179869184",
     )  # fmt: skip
     wal_checkpoint_bytes: int = setting(
-        256 << 20, "how much is written between two checkpoints, and at most read at a start, "
-        "in bytes",
+        256 << 20, "bytes written between two checkpoints; a start reads at most as many",
         settings.whole(1 << 20, 16 << 30), "1048576 to 17179869184",
     )  # fmt: skip
     wal_reserve_bytes: int = setting(
-        64 << 20, "room kept free for making room when the disk is full, in bytes",
+        64 << 20, "space reserved for deletions when the disk is full, in bytes",
         settings.whole(0, 16 << 30), "0 (none) to 17179869184",
     )  # fmt: skip
     wal_rewrite: bool = setting(
-        True, "group the records of old files by partition and free what is deleted in them; "
-        "without it only files with nothing left in them are removed",
+        True, "rewrite old segments, to group records by partition and free deleted ones; if "
+        "false, only segments without live records are removed",
         settings.boolean, "true, false",
     )  # fmt: skip
     wal_rewrite_bytes_per_second: int = setting(
-        32 << 20, "most bytes that are read and written for that, a second",
+        32 << 20, "most bytes a second that rewriting reads and writes",
         settings.whole(1 << 20, 16 << 30), "1048576 to 17179869184",
     )  # fmt: skip
     snapshot_pins_max: int = setting(
-        8, "cuts of the log that one node, or all commands on this machine, may hold at a time to "
-        "make snapshots of", settings.whole(1, 1_000), "1 to 1000",
+        8, "most snapshot pins that one node, or all commands on this machine, may hold at "
+        "a time", settings.whole(1, 1_000), "1 to 1000",
     )  # fmt: skip
     snapshot_pin_lease_ms: int = setting(
-        600_000, "how long such a cut is held over the mesh if nobody reads it, in ms",
+        600_000, "how long a pin that is held over the mesh lasts without a read, in ms",
         settings.whole(1_000, 86_400_000), "1000 to 86400000",
     )  # fmt: skip
     snapshot_pin_max_ms: int = setting(
-        86_400_000, "how long such a cut is held at most, in ms; it keeps files that the log has "
-        "freed", settings.whole(1_000, 2_592_000_000), "1000 to 2592000000",
+        86_400_000, "longest life of a pin, in ms; a pin keeps files that the log has freed",
+        settings.whole(1_000, 2_592_000_000), "1000 to 2592000000",
     )  # fmt: skip
     snapshot_interval_ms: int = setting(
-        0, "how often the broker makes a snapshot of all orgs by itself, in ms",
+        0, "interval between the broker's own snapshots of all orgs, in ms",
         settings.whole(0, 2_592_000_000), "0 (never) to 2592000000",
     )  # fmt: skip
     snapshot_dest: str = setting(
-        "", "where it makes them: a folder, on another disk, or a URL like s3://bucket/path",
+        "", "destination of the broker's own snapshots: a folder on another disk, or a URL "
+        "like s3://bucket/path",
         str, "DEST of `quafka snapshot`",
     )  # fmt: skip
     snapshot_keep: int = setting(
-        24, "how many of them are kept; those that commands have made are left alone",
+        24, "number of the broker's own snapshots to keep; snapshots made by commands are "
+        "not removed",
         settings.whole(1, 10_000), "1 to 10000",
     )  # fmt: skip
 
@@ -212,13 +214,13 @@ class BrokerConfig(LogSettings):
         settings.address, settings.ADDRESS,
     )  # fmt: skip
     mesh_allow: tuple[str, ...] = setting(
-        (), "nodes that may connect, and what each may do, separated by commas; a bare node id "
-        "may do everything",
+        (), "nodes that may connect, with their rights, separated by commas; a bare node id "
+        "has all rights",
         settings.allow_entries, ALLOWED,
     )  # fmt: skip
     mesh_allowed_file: Path | None = settings.mesh_allowed_file_setting("entries")
     node_key: Path | None = setting(
-        None, "file of this node's key, made if missing; default: node.key in data",
+        None, "file of this node's key, created if missing; default: node.key in data",
         settings.optional_path, "a path",
     )  # fmt: skip
     mesh_datagram_size: int | None = settings.mesh_datagram_size_setting()

@@ -1,9 +1,9 @@
-"""Leases: gateways answer fetches from memory, and no change that they must know of outruns them.
+"""Leases: gateways answer fetches from memory, and changes wait until the gateways know of them.
 
-A gateway that holds a lease may serve what it has read without asking again. So before a topic is
-deleted or a log start moves, every holder in its org must have heard of it, or its lease have run
-out: the change itself waits. Of other orgs' changes a holder learns only that the serial moved.
-The proof that no stale byte is served is in docs/adr.
+A gateway that holds a lease may serve records that it has read without asking the broker again. So
+before a topic is deleted or a log start moves, every holder in its org must have confirmed the
+change, or its lease must have expired: the change itself waits. For another org's change, a holder
+learns only that the serial has moved. docs/adr has the proof that no stale byte is served.
 """
 
 from __future__ import annotations
@@ -18,17 +18,20 @@ from dataclasses import dataclass, field
 from quafka_mesh_ops.ops.leases import Change, HoldLease, HoldLeaseResp
 
 LEASE_SECONDS = 2.0
-_PARKED_PART = 4  # of a lease, so that a holder that asks again is never without
-_REMEMBERED = 1_000  # changes, for holders whose lease ran out meanwhile
+_PARKED_PART = 4  # of a lease, so that a holder that asks again always has one
+_REMEMBERED = 1_000  # changes, for holders whose lease has expired meanwhile
 
 
 Changes = Mapping[int, Collection[Change]]
-"""What changes, by org."""
+"""Changes by org."""
 
 
 @dataclass(slots=True, eq=False)
 class _Holder:
-    """Somebody who may serve from memory until `until` (loop time)."""
+    """A gateway that may serve from memory until `until` (loop time).
+
+    `heard`: the serial of the last change that it has confirmed.
+    """
 
     until: float
     heard: int
@@ -36,7 +39,7 @@ class _Holder:
 
 
 class Leases:
-    """Who holds a lease, and the changes that wait for them."""
+    """The holders of leases, and the changes that wait for them."""
 
     def __init__(self, seconds: float = LEASE_SECONDS) -> None:
         self._seconds = seconds
@@ -51,19 +54,19 @@ class Leases:
         self._draining = False
 
     def wait_for_predecessor(self) -> None:
-        """Another run of the broker may have given leases until a moment ago."""
+        """Make changes wait for a lease's length: the last run may have given leases."""
         self._others_until = asyncio.get_running_loop().time() + self._seconds
 
     # --- for holders ------------------------------------------------------------------------
 
     async def hold(self, org: int, peer: str, op: HoldLease) -> HoldLeaseResp:
-        """Give or prolong a lease. Parked until there is news or it should be asked for again."""
+        """Give or prolong a lease. Parked until there is news, or the lease needs renewal."""
         now = asyncio.get_running_loop().time()
         heard = min(op.heard, self._serial) if op.incarnation == self._incarnation else -1
         self._drop_ended(now)
         holder = self._holders.get((org, peer, op.holder))
         if holder is None:
-            # It serves nothing from memory before it has our answer, with all changes in it.
+            # It serves nothing from memory before it has this answer, which has all changes.
             holder = self._holders[org, peer, op.holder] = _Holder(
                 now + self._seconds, self._serial
             )
@@ -74,13 +77,13 @@ class Leases:
             if not self._draining:
                 await self._wait_for_news(holder)
         else:
-            # Not prolonged: one that never listens must not hold changes up.
+            # Not prolonged: a holder that never confirms must not hold up changes.
             holder.heard = heard
             return self._answer(org, heard, 0.0)
         return self._answer(org, heard, self._seconds)
 
     def drain(self) -> None:
-        """Park nobody any more."""
+        """Answer the parked requests, and park no more."""
         self._draining = True
         for holder in self._holders.values():
             holder.news.set()
@@ -116,9 +119,9 @@ class Leases:
 
     @asynccontextmanager
     async def changing(self, changes: Changes) -> AsyncGenerator[None]:
-        """The body may change these partitions: nobody serves from memory what it takes away.
+        """The body may change these partitions: no gateway serves from memory what it deletes.
 
-        Entering waits for the holders, for at most a lease's length.
+        Entering waits for the holders, at most for a lease's length.
         """
         self._serial += 1
         self._under_way += 1
@@ -152,9 +155,9 @@ class Leases:
     # --- for reads --------------------------------------------------------------------------
 
     def stamp(self) -> int | None:
-        """To be taken before a read; None while a change is under way."""
+        """A stamp for `unchanged_since`, taken before a read; None while a change is under way."""
         return None if self._under_way else self._version
 
     def unchanged_since(self, stamp: int | None) -> bool:
-        """Whether what was read since the stamp may be kept under a lease."""
+        """Whether a gateway may keep, under a lease, records read since the stamp."""
         return stamp is not None and stamp == self._version

@@ -1,7 +1,7 @@
-"""A broker's metrics, read from the numbers that it keeps anyway.
+"""A broker's metrics, read from counters that the broker keeps in any case.
 
-What there is of every partition or group has the names that kafka_exporter gave it, so that
-dashboards and alerts carry over. It is on a page of its own.
+The metrics of each partition and group have the names of kafka_exporter, so that dashboards and
+alerts carry over. They are on a page of their own.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ _GROUP_PARTITION = (*_GROUP, "topic", "partition")
 
 
 class GroupLag(NamedTuple):
-    """How far behind a group is in all of its partitions; `seconds`: in the one that is furthest.
+    """A group's lag over all of its partitions; `seconds`: the largest of a partition.
 
-    `labels`: its org and its name.
+    `labels`: the group's org and name.
     """
 
     labels: tuple[str, str]
@@ -42,10 +42,10 @@ class GroupLag(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class _Lags:
-    """Every group's, in every partition that it has committed in; side by side.
+    """The lag of every group in every partition that it has committed in, in columns.
 
-    Not an object for each: as many as there may be would soon have the garbage collector walk
-    through all that a broker holds, which keeps it for longer than anything here.
+    With an object for each, the garbage collector would soon search all objects of the broker,
+    which takes longer than anything here.
     """
 
     groups: list[GroupLag] = field(default_factory=list[GroupLag])
@@ -58,7 +58,7 @@ class _Lags:
     catch_up_seconds: list[float | None] = field(default_factory=list[float | None])
 
     def add(self, org: int, group: Group, partitions: Sequence[PartitionLag]) -> None:
-        """One group's."""
+        """Add a group's lag."""
         found = GroupLag(
             (str(org), group.name),
             group.state,
@@ -79,7 +79,7 @@ class _Lags:
                 self.catch_up_seconds.append(each.catch_up_seconds)
 
     def samples(self, values: Sequence[float | None]) -> Iterator[Sample]:
-        """One of the columns, where it is known."""
+        """The samples of a column, without unknown values."""
         places = zip(self.group, self.topic, self.partition, values, strict=True)
         for group, topic, partition, value in places:
             if value is not None:
@@ -88,19 +88,19 @@ class _Lags:
 
 @dataclass(slots=True)
 class BrokerMetrics:
-    """What there is to say of a broker whose log is open."""
+    """The metrics of a broker whose log is open."""
 
     state: BrokerState
     stats: BrokerStats
     folder: Path
     free: int = 0
-    """Bytes on the disk, when it was looked at last."""
+    """Free bytes on the disk at the last `read`."""
     _size: int = 0
     _recovered: float = field(default_factory=time.monotonic)
     _lags: _Lags = field(default_factory=_Lags)
 
     def read(self) -> None:
-        """Look at the disk, which may block. Raises OSError."""
+        """Read the disk's usage. Blocks. Raises OSError."""
         usage = shutil.disk_usage(self.folder)
         self.free, self._size = usage.free, usage.total
 
@@ -115,7 +115,7 @@ class BrokerMetrics:
         return time.monotonic() - (self.state.log.figures().checkpoint_at or self._recovered)
 
     async def read_lags(self) -> None:
-        """Find out how far behind every group is; in slices, and from memory nearly always."""
+        """Read the lag of every group, in slices, nearly always from memory."""
         lags = _Lags()
         async for org, group, partitions in self.state.groups.lags.of_every_group(
             self.state.groups.every_group(), self.state.groups.now_ms
@@ -124,7 +124,7 @@ class BrokerMetrics:
         self._lags = lags
 
     def collect(self) -> Iterator[Family]:
-        """All families but those of `detail`."""
+        """All families except those of `detail`."""
         yield from self._ops()
         yield from self._contents()
         yield from self._wal()
@@ -135,20 +135,20 @@ class BrokerMetrics:
         status = self.state.snapshots
         yield gauge(
             "quafka_snapshot_age_seconds",
-            "Since the last good snapshot by the broker itself or, where none is known, its start",
+            "Seconds since the broker's last good snapshot or, without one, since its start",
             status.age_ms / 1000,
         )  # fmt: skip
         yield gauge(
-            "quafka_snapshot_interval_seconds", "How often the broker makes a snapshot",
+            "quafka_snapshot_interval_seconds", "Interval between the broker's own snapshots",
             status.interval_ms / 1000,
         )  # fmt: skip
         yield counter("quafka_snapshots", "Snapshots that the broker made", status.made)
         yield counter(
-            "quafka_snapshot_failures", "Snapshots that it could not make", status.failures
+            "quafka_snapshot_failures", "Snapshots that the broker failed to make", status.failures
         )
 
     def detail(self) -> Iterator[Family]:
-        """Every partition and every group."""
+        """The families of each partition and group."""
         groups = self._lags.groups
         yield Family(
             "kafka_topic_partitions", Kind.GAUGE, "Partitions of a topic",
@@ -182,22 +182,22 @@ class BrokerMetrics:
             lags.samples(lags.committed), _GROUP_PARTITION,
         )  # fmt: skip
         yield Family(
-            "kafka_consumergroup_lag", Kind.GAUGE, "Records that a group has not consumed",
+            "kafka_consumergroup_lag", Kind.GAUGE, "Records that a group has not yet consumed",
             lags.samples(lags.records), _GROUP_PARTITION,
         )  # fmt: skip
         yield Family(
             "kafka_consumergroup_lag_seconds", Kind.GAUGE,
-            "Age of the first record that a group has not consumed; 0 where there is none",
+            "Age of the first record that a group has not yet consumed; 0 if none",
             lags.samples(lags.seconds), _GROUP_PARTITION,
         )  # fmt: skip
         yield Family(
             "kafka_consumergroup_catch_up_seconds", Kind.GAUGE,
-            "Until a group will have caught up at its present pace; missing where it will not",
+            "Seconds until a group has caught up at its present rate; missing if it will not",
             lags.samples(lags.catch_up_seconds), _GROUP_PARTITION,
         )  # fmt: skip
 
     def _offsets(self, which: int) -> Iterator[Sample]:
-        """Log start (0) or high watermark (1) of every partition."""
+        """The log start (0) or high watermark (1) of each partition."""
         offsets = self.state.log.offsets
         for topic in self.state.registry.every_topic():
             org, name = str(topic.org), topic.name
@@ -208,7 +208,7 @@ class BrokerMetrics:
     def _ops(self) -> Iterator[Family]:
         ops = sorted((code.name.lower(), one) for code, one in self.stats.ops.items())
         yield Family(
-            "quafka_broker_ops", Kind.COUNTER, "Ops of gateways that were answered",
+            "quafka_broker_ops", Kind.COUNTER, "Ops of gateways that the broker answered",
             [((op,), one.ops) for op, one in ops], ("op",),
         )  # fmt: skip
         yield Family(
@@ -221,12 +221,12 @@ class BrokerMetrics:
         )  # fmt: skip
         yield Family(
             "quafka_broker_op_duration_seconds", Kind.HISTOGRAM,
-            "From an op's arrival to its answer, without the time for which it was parked",
+            "Seconds from an op's arrival to its answer, without the time that it was parked",
             [((op,), one.seconds) for op, one in ops if one.ops], ("op",),
         )  # fmt: skip
         yield Family(
             "quafka_broker_op_parked_seconds", Kind.COUNTER,
-            "What ops waited for records, or for other members of their group",
+            "Seconds that ops were parked, for records or for other members of their group",
             [((op,), one.parked) for op, one in ops if one.ops], ("op",),
         )  # fmt: skip
 
@@ -237,11 +237,12 @@ class BrokerMetrics:
         partitions = sum(topic.partitions for topic in topics)
         yield gauge("quafka_broker_partitions", "Partitions of all topics", partitions)
         yield gauge(
-            "quafka_broker_producers", "Idempotent producers that are remembered, by partition",
+            "quafka_broker_producers",
+            "Idempotent producers that the broker remembers, counted once per partition",
             len(state.producers),
         )  # fmt: skip
-        yield gauge("quafka_broker_parked_fetches", "Fetches that wait", len(state.parked_fetches))
-        groups = [kept.group for _, kept in state.groups.every_group()]
+        yield gauge("quafka_broker_parked_fetches", "Parked fetches", len(state.parked_fetches))
+        groups = [entry.group for _, entry in state.groups.every_group()]
         states = Counter(group.state.value for group in groups)
         yield Family(
             "quafka_broker_groups", Kind.GAUGE, "Consumer groups",
@@ -253,25 +254,29 @@ class BrokerMetrics:
     def _wal(self) -> Iterator[Family]:
         wal = self.state.log
         stats, figures, health = wal.stats, wal.figures(), wal.health()
-        yield counter("quafka_wal_appends", "Appends that are in the log", stats.appends)
-        yield counter("quafka_wal_commits", "Writes that they shared", stats.groups)
-        yield counter("quafka_wal_appended_bytes", "Bytes of record batches", stats.bytes)
+        yield counter("quafka_wal_appends", "Appends to the log", stats.appends)
+        yield counter("quafka_wal_commits", "Writes of the log; appends share them", stats.groups)
+        yield counter(
+            "quafka_wal_appended_bytes", "Bytes of record batches appended to the log", stats.bytes
+        )
         yield Family(
-            "quafka_wal_fsync_duration_seconds", Kind.HISTOGRAM, "How long the disk takes to sync",
+            "quafka_wal_fsync_duration_seconds", Kind.HISTOGRAM,
+            "Seconds that a sync of the log takes",
             [((), stats.fsync)],
         )  # fmt: skip
         yield gauge(
-            "quafka_wal_pending_bytes", "Accepted, and not written yet", figures.pending_bytes
+            "quafka_wal_pending_bytes", "Bytes accepted and not yet written", figures.pending_bytes
         )
-        yield gauge("quafka_wal_segments", "Files of the log", figures.segments)
-        yield gauge("quafka_wal_bytes", "Bytes in them", figures.bytes)
+        yield gauge("quafka_wal_segments", "Segments of the log", figures.segments)
+        yield gauge("quafka_wal_bytes", "Bytes in the log's segments", figures.bytes)
         yield gauge(
-            "quafka_wal_leader_epoch", "Rises when acknowledged records may have been lost",
+            "quafka_wal_leader_epoch",
+            "Leader epoch; it rises when acknowledged records may have been lost",
             self.state.log.epochs.current,
         )  # fmt: skip
-        yield gauge("quafka_wal_quarantined", "Damaged pieces of the log", health.damages)
+        yield gauge("quafka_wal_quarantined", "Damaged ranges of the log", health.damages)
         yield gauge(
-            "quafka_wal_failed", "1: no more writes until the broker is started again",
+            "quafka_wal_failed", "1: the log takes no more writes until the broker restarts",
             int(health.failed is not None),
         )  # fmt: skip
         yield gauge(
@@ -279,17 +284,22 @@ class BrokerMetrics:
             int(health.refusing is not None),
         )  # fmt: skip
         yield gauge(
-            "quafka_wal_reserve_held", "0: the disk is full, and the reserve in use",
+            "quafka_wal_reserve_held", "0: the disk is full, and the reserve is in use",
             int(figures.reserve_held),
         )  # fmt: skip
-        yield gauge("quafka_wal_disk_free_bytes", "Room on the log's file system", self.free)
-        yield gauge("quafka_wal_disk_size_bytes", "Size of the log's file system", self._size)
+        yield gauge("quafka_wal_disk_free_bytes", "Free bytes on the log's file system", self.free)
         yield gauge(
-            "quafka_wal_checkpoint_age_seconds", "Since the last checkpoint, or since the start",
+            "quafka_wal_disk_size_bytes", "Size of the log's file system in bytes", self._size
+        )
+        yield gauge(
+            "quafka_wal_checkpoint_age_seconds",
+            "Seconds since the last checkpoint or, without one, since the start",
             self.checkpoint_age,
         )  # fmt: skip
         yield gauge(
-            "quafka_wal_unsaved_bytes", "Written behind the last checkpoint", figures.unsaved_bytes
+            "quafka_wal_unsaved_bytes",
+            "Bytes written after the last checkpoint",
+            figures.unsaved_bytes,
         )
         yield counter(
             "quafka_wal_checkpoint_failures", "Checkpoints that could not be written",

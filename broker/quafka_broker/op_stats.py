@@ -1,4 +1,4 @@
-"""What a broker counts of the ops that it answers."""
+"""Counters of the ops that a broker answers, and a list of slow ones."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from quafka_mesh_ops.ops.records import FetchOpsResp
 from quafka_telemetry.metrics import Histogram
 
 SLOW_OPS = 100
-"""So many are remembered."""
+"""The number of slow ops that are remembered."""
 _ALL_WAITING = OpCode.HOLD_LEASE
 
 
 class SlowOp(NamedTuple):
-    """One that took long: `at` Unix time of its end, `seconds` without `parked`."""
+    """A slow op: `at` is the Unix time of its end; `seconds` excludes `parked`."""
 
     at: float
     op: str
@@ -30,7 +30,7 @@ class SlowOp(NamedTuple):
 
 
 class OpStats:
-    """One op code's. `errors` are of ops as a whole: those of partitions are in their answers."""
+    """The counters of one op code. `errors` counts ops that failed as a whole."""
 
     def __init__(self, code: OpCode, slow_seconds: float, slow: deque[SlowOp]) -> None:
         self.ops = 0
@@ -42,7 +42,7 @@ class OpStats:
         self._slow = slow
 
     def answered(self, context: OpContext, seconds: float, answer: WireStruct) -> None:
-        """One was answered after so many seconds."""
+        """Count an op that was answered after this many seconds."""
         parked = _parked(self._code, answer, seconds)
         seconds -= parked
         self.ops += 1
@@ -63,13 +63,13 @@ class OpStats:
             )
 
     def failed(self, error: int) -> None:
-        """One was answered with an error."""
+        """Count an op that was answered with an error."""
         self.ops += 1
         self.errors[error] = self.errors.get(error, 0) + 1
 
 
 class BrokerStats:
-    """Of one broker, since its start: by op, and those that took `slow_seconds` or longer."""
+    """A broker's counters since its start, and the ops that took `slow_seconds` or longer."""
 
     def __init__(self, slow_seconds: float = 0.5) -> None:
         self.ops: dict[OpCode, OpStats] = {}
@@ -77,7 +77,7 @@ class BrokerStats:
         self.slow_seconds = slow_seconds
 
     def of(self, code: OpCode) -> OpStats:
-        """Those of an op code."""
+        """The counters of an op code."""
         stats = self.ops.get(code)
         if stats is None:
             stats = self.ops[code] = OpStats(code, self.slow_seconds, self.slow)

@@ -1,4 +1,4 @@
-"""What a broker's `/statusz` shows."""
+"""The sections of a broker's `/statusz`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def sections(
     peers: Callable[[], list[PeerCounters]],
     trace_url: str,
 ) -> Iterator[Section]:
-    """Of a broker whose log is open; `figures` have been read."""
+    """The sections for a broker whose log is open; `figures` have been read."""
     yield _log(state, figures)
     if state.snapshots.interval_ms:
         yield _snapshots(state)
@@ -53,47 +53,45 @@ def _log(state: BrokerState, figures: BrokerMetrics) -> Facts:
     return Facts(
         "Log",
         [
-            ("state", text(trouble or "takes writes", bad=trouble is not None)),
-            ("files", count(now.segments)),
-            ("in them", size(now.bytes)),
-            ("free on the disk", size(figures.free)),
+            ("state", text(trouble or "accepts writes", bad=trouble is not None)),
+            ("segments", count(now.segments)),
+            ("bytes in segments", size(now.bytes)),
+            ("free disk space", size(figures.free)),
             ("leader epoch", text(wal.epochs.current)),
             ("reserve", text("held" if now.reserve_held else "in use", bad=not now.reserve_held)),
-            ("damaged pieces", count(health.damages, bad=health.damages > 0)),
+            ("damaged ranges", count(health.damages, bad=health.damages > 0)),
             ("appends", count(stats.appends)),
-            ("writes that they shared", count(stats.groups)),
-            ("waiting", size(now.pending_bytes)),
+            ("writes", count(stats.groups)),
+            ("pending appends", size(now.pending_bytes)),
             ("fsync, median", duration(stats.fsync.quantile(0.5))),
             ("fsync, 99 %", duration(stats.fsync.quantile(0.99))),
-            ("last checkpoint", duration(figures.checkpoint_age)),
-            ("written since", size(now.unsaved_bytes)),
+            ("age of the last checkpoint", duration(figures.checkpoint_age)),
+            ("bytes since then", size(now.unsaved_bytes)),
         ],
     )
 
 
 def _snapshots(state: BrokerState) -> Facts:
     status, config = state.snapshots, state.configs.broker
-    last = (
-        text("none is known", bad=True) if status.cut_ms is None else moment(status.cut_ms / 1000)
-    )
+    last = text("none", bad=True) if status.cut_ms is None else moment(status.cut_ms / 1000)
     return Facts(
-        "Snapshots by the broker",
+        "The broker's own snapshots",
         [
-            ("in", text(config.snapshot_dest)),
-            ("every", duration(status.interval_ms / 1000)),
-            ("last good one", last),
-            ("its age", duration(status.age_ms / 1000)),
-            ("made since the start", count(status.made)),
+            ("destination", text(config.snapshot_dest)),
+            ("interval", duration(status.interval_ms / 1000)),
+            ("last good snapshot", last),
+            ("age of that snapshot", duration(status.age_ms / 1000)),
+            ("snapshots since the start", count(status.made)),
             ("failures since the start", count(status.failures, bad=status.failures > 0)),
-            ("trouble", text(status.problem or "none", bad=bool(status.problem))),
+            ("problem", text(status.problem or "none", bad=bool(status.problem))),
         ],
     )
 
 
 def _damages(damages: list[Damage]) -> Table:
     return Table(
-        "Damaged pieces of the log",
-        ("segment", "from", "to", "reason", "lost"),
+        "Damaged ranges of the log",
+        ("segment", "from", "to", "reason", "lost offsets"),
         (
             (
                 count(damage.segment),
@@ -110,7 +108,7 @@ def _damages(damages: list[Damage]) -> Table:
 def _groups(figures: BrokerMetrics) -> Table:
     furthest = sorted(figures.groups, key=attrgetter("records"), reverse=True)
     return Table(
-        f"Consumer groups: {len(furthest):,}, those with most lag first",
+        f"Consumer groups: {len(furthest):,}, largest lag first",
         ("group", "org", "state", "members", "partitions", "lag in records", "lag in time"),
         map(_of_group, furthest),
     )
@@ -133,7 +131,7 @@ def _topics(state: BrokerState) -> Table:
     every = sorted(state.registry.every_topic(), key=attrgetter("org", "name"))
     return Table(
         f"Topics: {len(every):,}",
-        ("topic", "org", "partitions", "records", "written ever", "configs"),
+        ("topic", "org", "partitions", "records", "records ever written", "configs"),
         (_of_topic(state, topic) for topic in every),
     )
 
@@ -165,7 +163,7 @@ def _ops(stats: BrokerStats) -> Table:
 
 def _slow(stats: BrokerStats, trace_url: str) -> Table:
     return Table(
-        f"Slow ops: {stats.slow_seconds:g} s or longer, parked time aside",
+        f"Slow ops: {stats.slow_seconds:g} s or longer, without parked time",
         ("ended", "op", "org", "gateway", "took", "parked", "trace"),
         (_of_slow(each, trace_url) for each in reversed(list(stats.slow))),
     )

@@ -119,8 +119,8 @@ def test_the_brokers_page(used: Cluster, browser: Browser) -> None:
     html = browser.dom(f"http://{used.broker.ready['operations']}/statusz")
     assert "<title>Quafka broker: ready</title>" in html  # no name has become a script
     page = Page(html)
-    assert page.facts["state"] == "takes writes"
-    assert page.facts["files"] == "1"
+    assert page.facts["state"] == "accepts writes"
+    assert page.facts["segments"] == "1"
     topics = {row["topic"]: row for row in page.table("Topics: 2")}
     assert (topics["orders"]["partitions"], topics["orders"]["records"]) == ("3", "40")
     (group,) = page.table("Consumer groups: 1")

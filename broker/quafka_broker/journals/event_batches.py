@@ -1,9 +1,8 @@
 """Events of the broker's own topics as record batches: bounded when written, read at any size.
 
-A reader holds a batch several times over while it decodes it, so none is written with more than
-about `BATCH_BYTES` of events, unless one event alone is larger; who makes events bounds those.
-Broker versions before this bound wrote batches of any size. A batch that is in the log is never
-refused for its size.
+Decoding a batch takes several times its size in memory. So no batch is written with more than about
+`BATCH_BYTES` of events, unless one event alone is larger; the writers of events bound those.
+Earlier broker versions wrote batches of any size. A batch in the log is never refused for its size.
 """
 
 from __future__ import annotations
@@ -36,11 +35,11 @@ def batches(
 
 
 def records_of(batch: Buffer) -> Iterator[Record]:
-    """The records of a batch of events, however large.
+    """The records of a batch of events, of any size.
 
-    Events are not compressed, so this takes no more memory than a few times the batch.
+    Events are not compressed, so decoding takes no more memory than a few times the batch.
 
     Raises:
-        Malformed: it is garbled.
+        Malformed: the batch is damaged.
     """
     return iter_records(batch, limit=max(DECOMPRESSED_LIMIT, len(batch)))

@@ -1,4 +1,4 @@
-"""Reading the internal topics, which hold the broker's own events, around what damage has taken."""
+"""Reads the events in internal topics, and reports the gaps that damage has left."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class Value(NamedTuple):
 class Gap(NamedTuple):
     """Offsets [first, end) without a readable record.
 
-    `settled`: a repair has put an empty batch there, or their segment is gone; else the same
-    offsets are read again at the next start, for damage may be undone from a copy.
+    `settled`: a repair has put an empty batch there, or their segment was freed. Otherwise each
+    start reads the offsets again, because a copy of the disk may undo the damage.
     """
 
     first: int
@@ -37,8 +37,8 @@ async def read_values(log: Log, id_: PartitionId, start: int) -> AsyncIterator[V
     """Every record from an offset on, in order, and every gap between them.
 
     Raises:
-        StorageError: the operating system cannot read a file. That is no damage: a start that
-            fails for it changes nothing.
+        StorageError: the operating system cannot read a file. That is no damage: the start fails
+            and changes nothing.
     """
     partition = log.partition(id_)
     if start < partition.log_start:
@@ -62,9 +62,9 @@ async def read_values(log: Log, id_: PartitionId, start: int) -> AsyncIterator[V
 
 
 async def verify(log: Log, id_: PartitionId, end: int) -> None:
-    """Read what lies below an offset, which a checkpoint has as well.
+    """Read the events below an offset, which the checkpoint has as well.
 
-    Damage is quarantined, so it can be mended while the other copy is whole.
+    Damaged events are quarantined, and can be restated while the checkpoint's copy is whole.
 
     Raises:
         StorageError: as `read_values`.

@@ -116,8 +116,8 @@ async def committed(
     """Answer what was committed last. Of an unknown group: nothing, which is no error."""
     if not op.group:
         return CommittedOffsetsResp([], ErrorCode.INVALID_GROUP_ID)
-    kept = state.groups.find(context.org_id, op.group)
-    offsets = kept.offsets if kept is not None else {}
+    entry = state.groups.find(context.org_id, op.group)
+    offsets = entry.offsets if entry is not None else {}
     asked = op.topics
     count = len(offsets) if asked is None else sum(len(each.partitions) for each in asked)
     if count > _MANY:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from quafka_broker.leases import Leases
@@ -15,7 +16,7 @@ from quafka_broker.topics import events
 from quafka_broker.topics.effective_configs import EffectiveConfigs
 from quafka_broker.topics.events import Event
 from quafka_broker.topics.identity import new_topic_identity
-from quafka_broker.topics.journal import RegistryJournal, retrieve_error
+from quafka_broker.topics.journal import RegistryJournal
 from quafka_broker.topics.lost_events import restored
 from quafka_broker.topics.registry import Registry
 from quafka_broker.topics.topic import Topic, Unnamed
@@ -147,25 +148,30 @@ class TopicChanges:
         """
         deletion = self._next_deletion
         if deletion is None or len(deletion.topics) >= _TOPICS_PER_DELETION:
-            deletion = self._next_deletion = _Deletion()
-            deletion.task = asyncio.create_task(self._run(deletion))
-            deletion.task.add_done_callback(retrieve_error)
+            deletion = self._next_deletion = self._begin_deletion()
         is_first = topic.uuid not in deletion.topics
         deletion.topics.setdefault(topic.uuid, topic)
         assert deletion.task is not None
         return topic.uuid in await asyncio.shield(deletion.task) and is_first
 
-    async def _run(self, deletion: _Deletion) -> set[bytes]:
+    def _begin_deletion(self) -> _Deletion:
+        deletion = _Deletion()
+        deletion.task = self._journal.start(
+            lambda: self._delete(deletion.topics.values()), self._announce(deletion)
+        )
+        return deletion
+
+    @asynccontextmanager
+    async def _announce(self, deletion: _Deletion) -> AsyncGenerator[None]:
+        """Wait for earlier deletions, take no more topics, and announce those to the gateways."""
         async with self._deleting:
             if self._next_deletion is deletion:
                 self._next_deletion = None
-            topics = list(deletion.topics.values())
             announced: dict[int, list[Change]] = {}
-            for topic in topics:
+            for topic in deletion.topics.values():
                 announced.setdefault(topic.org, []).append(Change(topic.name, topic.uuid))
-            return await self._journal.in_turn(
-                lambda: self._delete(topics), self._leases.changing(announced)
-            )
+            async with self._leases.changing(announced):
+                yield
 
     async def _delete(self, topics: Collection[Topic]) -> set[bytes]:
         """Delete these topics; the ids of those that were still there."""

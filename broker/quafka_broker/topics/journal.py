@@ -86,15 +86,15 @@ class RegistryJournal:
 
     # --- changes ----------------------------------------------------------------------------
 
-    async def in_turn(
+    def start(
         self,
         change: Callable[[], Coroutine[Any, Any, T]],
         announced: AbstractAsyncContextManager[None] | None = None,
-    ) -> T:
-        """Run a change of the registry alone, within `announced`.
+    ) -> asyncio.Task[T]:
+        """Start a change of the registry; it runs alone, within `announced`.
 
         The change runs in a task of its own, to its end: a caller that is cancelled half-way must
-        not leave the registry other than the log has it.
+        not leave the registry other than the log has it. Changes run in the order of the calls.
         """
 
         async def run() -> T:
@@ -102,8 +102,16 @@ class RegistryJournal:
                 return await change()
 
         task = asyncio.create_task(run())
-        task.add_done_callback(retrieve_error)
-        return await asyncio.shield(task)
+        task.add_done_callback(_retrieve_error)
+        return task
+
+    async def in_turn(
+        self,
+        change: Callable[[], Coroutine[Any, Any, T]],
+        announced: AbstractAsyncContextManager[None] | None = None,
+    ) -> T:
+        """Run a change of the registry; see `start`."""
+        return await asyncio.shield(self.start(change, announced))
 
     async def record(self, *events: Event) -> None:
         """Make events durable, then apply them. Only within `in_turn`, or before the broker serves.
@@ -177,7 +185,7 @@ class RegistryJournal:
                 yield block
 
 
-def retrieve_error(task: asyncio.Task[Any]) -> None:
+def _retrieve_error(task: asyncio.Task[Any]) -> None:
     """Mark a task's failure as seen: a caller that was cancelled no longer waits for it."""
     if not task.cancelled():
         task.exception()

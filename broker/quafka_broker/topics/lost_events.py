@@ -27,12 +27,12 @@ NewIdentity = Callable[[], TopicIdentity]
 
 
 class Unexplained(NamedTuple):
-    """Virtual topics that are in the log and not in the registry, though nothing deleted them.
+    """Topics with partitions in the log that are not in the registry, though nothing deleted them.
 
     Attributes:
-        grown: topics with more partitions than the registry has; as they must be.
-        restored: topics whose creation is lost, but not a later event that names them.
-        unnamed: the others, and how many partitions each has.
+        grown: topics with more partitions than the registry has, with the right number.
+        restored: topics whose creation is lost, but not a later event with their name.
+        unnamed: the others, with their number of partitions.
     """
 
     grown: list[Topic]
@@ -102,8 +102,8 @@ def unexplained(
 
 
 def _is_gone(key: Unnamed, first_id: int, topic: Topic | None, found: Replay) -> bool:
-    """Whether it was deleted: its records are older than a registry without it, than its deletion,
-    or than the topic that has its name now."""
+    """Whether the topic was deleted: its records are older than a registry without it, than its
+    deletion, or than the topic that has its name now."""
     if topic is not None and topic.generation > key.generation:
         return True
     return first_id < max(found.global_id, found.gone.get((key.org, key.hash), 0))
@@ -125,6 +125,6 @@ def restored(
     identity: TopicIdentity,
     configs: dict[str, str] | None = None,
 ) -> Topic:
-    """A topic whose name is known again. Its id is a new one: the old one is lost."""
+    """A topic whose name is known again, with a new id: the old one is lost."""
     topic = registry.plan_topic(key.org, name, partitions, identity, configs)
     return replace(topic, generation=key.generation)

@@ -1,4 +1,4 @@
-"""One org's topics: their names in order, how many partitions they have, and a version. Pure."""
+"""One org's topics: their sorted names, number of partitions, and a version. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 _RUN = os.urandom(8)
-"""Versions of another run of the broker are never equal to one of this run."""
+"""Makes versions of this run differ from those of any other run of the broker."""
 
 
 class _Topic(Protocol):
@@ -23,7 +23,7 @@ class OrgFullError(Exception):
 
 
 class OrgTopics:
-    """Counts in step with the registry. Names are sorted when they are first asked for."""
+    """Kept in step with the registry. Names are sorted on first use."""
 
     __slots__ = ("_changes", "_names", "_sorted", "partitions")
 
@@ -35,16 +35,16 @@ class OrgTopics:
         """The sum over all topics."""
 
     def __len__(self) -> int:
-        """How many topics there are."""
+        """The number of topics."""
         return len(self._names)
 
     @property
     def version(self) -> bytes:
-        """Another one after each change, and in each run of the broker."""
+        """A version that differs after each change, and in each run of the broker."""
         return _RUN + self._changes.to_bytes(8, "big")
 
     def put(self, before: _Topic | None, topic: _Topic) -> None:
-        """A topic was created, or changed from what it was `before`."""
+        """Add a topic, or replace its earlier state `before`."""
         self._changes += 1
         self.partitions += topic.partitions - (before.partitions if before else 0)
         if topic.name not in self._names:
@@ -53,7 +53,7 @@ class OrgTopics:
                 insort(self._sorted, topic.name)
 
     def remove(self, topic: _Topic) -> None:
-        """A topic was deleted."""
+        """Remove a topic."""
         self._changes += 1
         self.partitions -= topic.partitions
         self._names.discard(topic.name)
@@ -61,20 +61,20 @@ class OrgTopics:
             del self._sorted[bisect_left(self._sorted, topic.name)]
 
     def check_room(self, more: int, limit: int) -> None:
-        """Raises OrgFullError where so many more partitions would be above the limit."""
+        """Raises OrgFullError if this many more partitions would exceed the limit."""
         if self.partitions + more > limit:
             raise OrgFullError(
-                f"{more} partitions more: the org has {self.partitions} of "
+                f"{more} more partitions: the org has {self.partitions} of "
                 f"max.partitions.per.org={limit}"
             )
 
     def after(self, name: str, most: int) -> tuple[Sequence[str], bool]:
-        """Up to `most` names that follow this one, and whether there are more behind them."""
+        """Up to `most` names after this one in order, and whether more follow."""
         if self._sorted is None:
             self._sorted = sorted(self._names)
         start = bisect_right(self._sorted, name) if name else 0
         return self._sorted[start : start + most], start + most < len(self._sorted)
 
     def names(self) -> Iterable[str]:
-        """All names, in no order."""
+        """All names, unordered."""
         return self._names

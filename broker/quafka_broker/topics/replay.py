@@ -1,11 +1,10 @@
-"""Rebuilding the topic registry, also where damage has taken some of its events (docs/adr/0029).
+"""Rebuilds the topic registry, also where damage has taken some of its events (docs/adr/0029).
 
-The registry is in two places: its events are in the log, and each checkpoint has a copy. A replay
+The registry is in two places: the log has its events, and each checkpoint has a copy. A replay
 begins with the last whole snapshot in the log or with the copy, whichever is newer, and applies
-the events behind it. Damage before that place costs nothing.
+the events after it. Damage before that place costs nothing.
 
-What damage takes behind it is lost. Then nothing is deleted for want of an event: a virtual topic
-is dropped only if the registry explains why it is not live.
+Damage after that place loses events; lost_events.py finds the topics concerned.
 """
 
 from __future__ import annotations
@@ -30,16 +29,17 @@ log = logging.getLogger("quafka.broker.registry")
 SECTION = "registry/1"
 """Of a checkpoint: a block [offset, global id], then blocks [[event, …]] that restate the registry.
 
-Events below `offset` are in it; records below the global id are of topics that are in it, or gone.
+The copy includes the events below `offset`; records below the global id belong to topics in the
+copy, or to deleted ones.
 """
 
 
 class BadRegistryError(Exception):
-    """The registry's events are not what this version writes."""
+    """An event of the registry that this version does not understand."""
 
 
 class Pin(NamedTuple):
-    """Where the next replay has to begin: before a gap that may yet be closed."""
+    """Where the next replay must begin: before a gap that a copy of the disk may close."""
 
     offset: int
     global_id: int
@@ -47,15 +47,15 @@ class Pin(NamedTuple):
 
 @dataclass(slots=True)
 class Replay:
-    """What a replay found, beside the registry itself.
+    """The findings of a replay, beside the registry itself.
 
     Attributes:
-        begin: where the events that count begin in the log; None: as the log has it.
+        begin: the log start of the registry's events; None: unchanged.
         applied: events below this offset are in the registry.
         superseded: events since the last snapshot.
-        lost: how many events behind the base are lost.
+        lost: number of lost events after the base.
         pin: set while the log has a gap.
-        global_id: records below it are of topics that the base has, or that were deleted.
+        global_id: records below it belong to topics in the base, or to deleted ones.
     """
 
     begin: int | None = None
@@ -70,11 +70,11 @@ class Replay:
 
     @property
     def is_new(self) -> bool:
-        """Whether there was nothing to replay."""
+        """Whether the registry had no events."""
         return not self.applied
 
-    def note(self, event: Event, global_id: int) -> None:
-        """Remember what an event says of a topic's name."""
+    def record_name(self, event: Event, global_id: int) -> None:
+        """Record the topic name in an event, if it has one."""
         if "name" not in event or "org" not in event:
             return
         key = event["org"], topic_hash(event["org"], event["name"])
@@ -108,12 +108,12 @@ async def replay(wal: Log, registry: Registry) -> Replay:
         found.global_id = copy[0][1]
         _apply_all(registry, start, (event for (some,) in copy[1:] for event in some))
     base = start if found.begin is None else found.begin
-    behind = [gap for gap in gaps if gap.end > base]
-    found.lost = sum(gap.end - gap.first for gap in behind)
+    missing = [gap for gap in gaps if gap.end > base]
+    found.lost = sum(gap.end - gap.first for gap in missing)
     for offset, event in events:
         global_id = partition.global_id_at(offset)
         with _understood(offset):
-            found.note(event, global_id)
+            found.record_name(event, global_id)
             if offset >= base:
                 registry.apply(event)
     found.superseded = len(events) - (snapshot or 0)
@@ -121,7 +121,7 @@ async def replay(wal: Log, registry: Registry) -> Replay:
     if start > partition.high_watermark:
         wal.advance_log_start(REGISTRY, start)
     found.applied = partition.high_watermark
-    for gap in behind:
+    for gap in missing:
         log.error("events %d to %d of the topic registry are lost", gap.first, gap.end - 1)
         if not gap.settled and found.pin is None:
             found.pin = Pin(max(base, gap.first), found.global_id)
@@ -129,7 +129,7 @@ async def replay(wal: Log, registry: Registry) -> Replay:
 
 
 async def _recorded(wal: Log, start: int) -> tuple[list[tuple[int, Event]], list[Gap]]:
-    """The registry's events with their offsets, and what is missing between them."""
+    """The registry's events with their offsets, and the gaps between them."""
     events: list[tuple[int, Event]] = []
     gaps: list[Gap] = []
     async for found in read_values(wal, REGISTRY, start):
@@ -158,10 +158,10 @@ def _understood(offset: int) -> Generator[None]:
 def live_topics(
     wal: Log, registry: Registry, found: Replay
 ) -> Iterator[tuple[PartitionId, int | None]]:
-    """Every virtual topic that is to be kept, and where it begins (None: as the log has it).
+    """Every live partition, and its log start (None: as the log has it).
 
-    Where events of the registry are lost, so may be some that moved log starts: then records that
-    are missing at the front are taken to have been deleted.
+    Lost events may have moved log starts. So where events are lost, records that are missing at the
+    front of a partition count as deleted.
     """
     yield REGISTRY, found.begin
     yield (
@@ -186,7 +186,7 @@ def _start(wal: Log, id_: PartitionId, start: int | None, found: Replay) -> int 
 
 
 def copy_of(events: Iterable[Event], at: Pin, per_block: int) -> Iterator[list[Any]]:
-    """The blocks of a checkpoint's copy."""
+    """The blocks of a copy for a checkpoint."""
     yield list(at)
     some: list[Event] = []
     for event in events:
