@@ -1,7 +1,7 @@
-"""One org, as this gateway serves it: its id and name, routes and brokers, caches and limits.
+"""One org as this gateway serves it: id and name, routes and brokers, caches and limits.
 
-Only a tenant knows the org's id: everything that belongs to one org is made here. Records,
-fetch sessions and encoded responses are cached per tenant, so no cache key needs the org.
+Everything that belongs to one org is made here, so that no other module needs the org's id. Record
+batches, fetch sessions and encoded responses are kept per tenant, so no cache key has the org.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ class TenantLimits:
     """What one org may hold of a gateway's memory.
 
     Attributes:
-        fetch_sessions: the most at a time; 0: none.
-        fetch_cache_bytes: record batches kept for further consumers; 0: none.
-        fetch_backfill_bytes: read from the brokers at a time for consumers that lag.
-        session_partitions: the most in one fetch session; each holds some 400 bytes.
-        all_sessions_partitions: the most in all fetch sessions together.
+        fetch_sessions: the number of fetch sessions; 0: none.
+        fetch_cache_bytes: the bytes of record batches kept for further consumers; 0: none.
+        fetch_backfill_bytes: the bytes of concurrent reads from a broker for consumers that lag.
+        session_partitions: the partitions in one fetch session; each takes some 400 bytes.
+        all_sessions_partitions: the partitions in all fetch sessions together.
     """
 
     fetch_sessions: int
@@ -55,9 +55,9 @@ class Tenant:
         topics: ops on topics, records and producers.
         groups: ops on consumer groups and their offsets.
         admin: administrators' ops.
-        reader: reads partitions, from memory or from their broker.
-        fetch_sessions: of all clients of the org; they outlive connections.
-        response_cache: long responses that many clients of the org are given.
+        reader: reads partitions, from the cache or from their broker.
+        fetch_sessions: the fetch sessions of the org's clients; sessions outlive connections.
+        response_cache: keeps long responses that many clients of the org ask for.
     """
 
     __slots__ = (
