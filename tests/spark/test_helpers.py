@@ -36,7 +36,7 @@ def test_a_view_for_each_topic_of_one_snapshot(spark: SparkSession, dest: Path) 
     assert spark.table("payments").count() == 3
     maker.append("orders_eu", records_of([b"x"]))
     maker.publish()
-    with pytest.raises(QuafkaOptionError, match="names of their own"):
+    with pytest.raises(QuafkaOptionError, match="duplicate names"):
         views(spark, str(dest))
 
 
