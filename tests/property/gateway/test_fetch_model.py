@@ -485,10 +485,15 @@ class FetchModel(RuleBasedStateMachine):
     def ask(self, session: Session, changed: dict[Place, Want], forgotten: list[Place]) -> None:
         session.epoch += 1
         session.wants.update(changed)
+        known = len(session.wants)
         for place in forgotten:
             session.wants.pop(place, None)
             session.told.pop(place, None)
             session.passed_over.pop(place, None)
+        fewer = known - len(session.wants)
+        for place, times in session.passed_over.items():
+            # The bound falls with the partitions; those that came first may be the forgotten ones.
+            session.passed_over[place] = max(0, times - fewer)
         for place in session.wants:
             session.told.setdefault(place, None)
 
