@@ -10,7 +10,7 @@ import asyncio
 from contextlib import AsyncExitStack
 from typing import Any, TypeVar, cast
 
-from quafka_broker.server import OPS as HANDLERS
+from quafka_broker.ops.table import OPS as HANDLERS
 from quafka_broker.state import BrokerState
 from quafka_gateway.api import APIS
 from quafka_gateway.cluster.broker_link import BrokerLink

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from quafka_broker.config import BrokerConfig
-from quafka_broker.server import DataFolder
+from quafka_broker.data_folder import DataFolder
 from quafka_broker.snapshots.control_socket import NoBrokerError, request_pin
 from quafka_broker.snapshots.cut import Cut
 from quafka_broker.snapshots.cut_files import CutFiles, PinnedFiles

@@ -19,8 +19,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
 
+from quafka_broker.data_folder import DataFolder
 from quafka_broker.partitions.errors import StorageError
-from quafka_broker.server import DataFolder
 from quafka_broker.snapshots.restored_files import RestoredFiles
 from quafka_broker.snapshots.restored_state import make_startable
 from quafka_broker.snapshots.verify import Verification

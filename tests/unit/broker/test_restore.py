@@ -13,8 +13,8 @@ from unittest.mock import patch
 
 import pytest
 
+from quafka_broker.data_folder import DataFolder
 from quafka_broker.partitions.errors import StorageError
-from quafka_broker.server import DataFolder
 from quafka_broker.snapshots.destination import Destination
 from quafka_broker.snapshots.folder_destination import FolderDestination
 from quafka_broker.snapshots.restore import DamagedSnapshotError, Restored, RestoreError, restore

@@ -12,8 +12,9 @@ import pytest
 
 from quafka_broker import server
 from quafka_broker.config import BrokerConfig
+from quafka_broker.ops.table import OPS, serve
 from quafka_broker.partitions.producers import Producers
-from quafka_broker.server import OPS, Broker, _serve, fsync_policy
+from quafka_broker.server import Broker, fsync_policy
 from quafka_broker.wal.disk import RealDisk
 from quafka_broker.wal.epoch_file import require_new_epoch
 from quafka_broker.wal.fsync import FsyncPolicy
@@ -195,7 +196,7 @@ async def test_no_gateway_may_speak_for_the_brokers_own_org(org: int) -> None:
     async with running_state(MemoryDisk()) as state:
         handler = OPS[OpCode.CREATE_TOPIC]
         with pytest.raises(OpFailedError) as caught:
-            await _serve(handler, state, context(org), CreateTopic("__quafka_registry"))
+            await serve(handler, state, context(org), CreateTopic("__quafka_registry"))
         assert caught.value.error_code == ErrorCode.INVALID_REQUEST
         await asyncio.sleep(0)
         assert state.registry.every_topic() == []

@@ -15,8 +15,8 @@ from unittest.mock import patch
 import pytest
 
 from quafka_broker.config import BrokerConfig
+from quafka_broker.data_folder import DataFolder
 from quafka_broker.ops import snapshots as ops
-from quafka_broker.server import DataFolder
 from quafka_broker.snapshots import local_cut as local_cut_module
 from quafka_broker.snapshots import pins
 from quafka_broker.snapshots.create import Creation

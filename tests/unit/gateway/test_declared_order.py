@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from typing import Any, cast
 
-from quafka_broker.server import OPS
+from quafka_broker.ops.table import OPS
 from quafka_broker.state import BrokerState
 from quafka_gateway.api import APIS
 from quafka_gateway.cluster.broker_link import BrokerLink

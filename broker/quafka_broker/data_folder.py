@@ -1,0 +1,85 @@
+"""The broker's data folder: one process holds it at a time."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+from pathlib import Path
+
+from quafka_broker.wal.disk import sync_folder
+from quafka_telemetry.startup import StartupError
+
+
+class DataFolder:
+    """A broker's data folder."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lock: int | None = None
+
+    @property
+    def wal(self) -> Path:
+        """The folder of the log."""
+        return self._path / "wal"
+
+    @property
+    def restoring(self) -> Path:
+        """The folder into which a snapshot is restored; it becomes `wal` when it is complete."""
+        return self._path / "restoring"
+
+    @property
+    def size(self) -> int:
+        """Size of its file system in bytes."""
+        return shutil.disk_usage(self._path).total
+
+    def hold(self) -> None:
+        """Lock the folder, and create the log's folder in it.
+
+        Raises:
+            StartupError: the folder cannot be written, another broker holds it, or a snapshot is
+                being restored into it.
+        """
+        self.lock()
+        if self.restoring.exists():
+            self.release()
+            raise StartupError(
+                f"a restore into the data folder {self._path} did not finish: repeat `quafka "
+                f"snapshot restore`, or remove {self.restoring}"
+            )
+        try:
+            self.wal.mkdir(exist_ok=True)
+            # The log syncs its own folder; the entry of that folder must be durable, too.
+            sync_folder(self._path)
+        except OSError as e:
+            self.release()
+            raise StartupError(f"cannot use the data folder {self._path}: {e.strerror}") from e
+
+    def lock(self) -> None:
+        """Lock the folder; its contents stay as they are.
+
+        Raises:
+            StartupError: the folder cannot be written, or another broker holds it.
+        """
+        try:
+            is_new = not self._path.exists()
+            self._path.mkdir(parents=True, exist_ok=True)
+            self._lock = os.open(
+                self._path / "broker.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640
+            )
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            sync_folder(self._path)
+            if is_new:
+                sync_folder(self._path.resolve().parent)
+        except BlockingIOError as e:
+            self.release()
+            raise StartupError(f"the data folder {self._path} is held by another broker") from e
+        except OSError as e:
+            self.release()
+            raise StartupError(f"cannot use the data folder {self._path}: {e.strerror}") from e
+
+    def release(self) -> None:
+        """Unlock the folder."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None

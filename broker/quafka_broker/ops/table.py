@@ -1,0 +1,154 @@
+"""The table of ops: the handler of each op code.
+
+A handler takes the broker's state, the op's context and the op; it returns the answer, or raises
+OpFailedError.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any
+
+from quafka_broker.journals.internal_topics import INTERNAL_ORG
+from quafka_broker.op_stats import BrokerStats, OpStats
+from quafka_broker.ops import (
+    configs,
+    delete_records,
+    describe_producers,
+    epoch_ends,
+    fetch,
+    group_admin,
+    group_lag,
+    groups,
+    leases,
+    list_offsets,
+    log_dirs,
+    offsets,
+    partitions,
+    probe,
+    produce,
+    producer_ids,
+    snapshots,
+    topics,
+)
+from quafka_broker.state import BrokerState
+from quafka_mesh_ops.errors import OpFailedError
+from quafka_mesh_ops.grants import LAST_ORG
+from quafka_mesh_ops.handlers import OpContext
+from quafka_mesh_ops.ops.admin import (
+    AlterBrokerConfigs,
+    AlterTopicConfigs,
+    CreatePartitions,
+    DescribeBroker,
+    DescribeLogDir,
+    DescribeProducersOps,
+    DescribeTopicConfigs,
+)
+from quafka_mesh_ops.ops.base import OpCode, WireStruct
+from quafka_mesh_ops.ops.group_offsets import (
+    CommitOffsets,
+    CommittedOffsets,
+    DeleteOffsets,
+    ForgetTopic,
+)
+from quafka_mesh_ops.ops.groups import (
+    DeleteGroups,
+    DescribeGroups,
+    Heartbeat,
+    JoinGroup,
+    LeaveGroup,
+    ListGroups,
+    SyncGroup,
+)
+from quafka_mesh_ops.ops.lag import GroupLag, LagOfOffsets
+from quafka_mesh_ops.ops.leases import HoldLease
+from quafka_mesh_ops.ops.offsets import EpochEndOps, ListOffsetsOps
+from quafka_mesh_ops.ops.probe import Probe
+from quafka_mesh_ops.ops.records import DeleteRecordsOps, FetchOps, InitProducerId, ProduceOps
+from quafka_mesh_ops.ops.snapshots import (
+    PinOrg,
+    PinSnapshot,
+    ReadOrgPinned,
+    ReadPinned,
+    UnpinOrg,
+    UnpinSnapshot,
+)
+from quafka_mesh_ops.ops.topics import CreateTopic, DeleteTopic, DescribeTopics
+from quafka_proto.errors import ErrorCode
+
+_UNKNOWN_ERROR = ErrorCode.UNKNOWN_SERVER_ERROR
+
+Handler = Callable[[BrokerState, OpContext, Any], Awaitable[WireStruct]]
+
+OPS: dict[OpCode, Handler] = dict(
+    (
+        ProduceOps.handled_by(produce.handle),
+        FetchOps.handled_by(fetch.handle),
+        ListOffsetsOps.handled_by(list_offsets.handle),
+        DeleteTopic.handled_by(topics.delete),
+        DescribeTopics.handled_by(topics.describe),
+        CreateTopic.handled_by(topics.create),
+        InitProducerId.handled_by(producer_ids.handle),
+        DeleteRecordsOps.handled_by(delete_records.handle),
+        EpochEndOps.handled_by(epoch_ends.handle),
+        HoldLease.handled_by(leases.handle),
+        JoinGroup.handled_by(groups.join),
+        SyncGroup.handled_by(groups.sync),
+        Heartbeat.handled_by(groups.heartbeat),
+        LeaveGroup.handled_by(groups.leave),
+        CommitOffsets.handled_by(offsets.commit),
+        CommittedOffsets.handled_by(offsets.committed),
+        DeleteOffsets.handled_by(group_admin.delete_offsets),
+        ListGroups.handled_by(group_admin.list_groups),
+        DescribeGroups.handled_by(group_admin.describe),
+        DeleteGroups.handled_by(group_admin.delete),
+        Probe.handled_by(probe.handle),
+        CreatePartitions.handled_by(partitions.create),
+        DescribeTopicConfigs.handled_by(configs.describe),
+        AlterTopicConfigs.handled_by(configs.alter),
+        DescribeBroker.handled_by(configs.describe_broker),
+        AlterBrokerConfigs.handled_by(configs.alter_broker),
+        DescribeLogDir.handled_by(log_dirs.describe),
+        DescribeProducersOps.handled_by(describe_producers.handle),
+        ForgetTopic.handled_by(offsets.forget),
+        GroupLag.handled_by(group_lag.handle),
+        LagOfOffsets.handled_by(group_lag.of_offsets),
+        PinSnapshot.handled_by(snapshots.pin),
+        ReadPinned.handled_by(snapshots.read),
+        UnpinSnapshot.handled_by(snapshots.unpin),
+        PinOrg.handled_by(snapshots.pin_org),
+        ReadOrgPinned.handled_by(snapshots.read_org_pinned),
+        UnpinOrg.handled_by(snapshots.unpin_org),
+    )
+)
+"""The handler of each op code."""
+
+
+def handlers(
+    state: BrokerState, stats: BrokerStats
+) -> dict[OpCode, Callable[[OpContext, Any], Awaitable[WireStruct]]]:
+    """The handlers for a mesh server: bound to the broker's state, and counted."""
+    return {code: partial(_count, handler, state, stats.of(code)) for code, handler in OPS.items()}
+
+
+async def serve(handler: Handler, state: BrokerState, context: OpContext, op: Any) -> WireStruct:
+    """Run a handler for an org. Org 0 is the broker's own: no gateway may name it."""
+    if not INTERNAL_ORG < context.org_id <= LAST_ORG:
+        raise OpFailedError(ErrorCode.INVALID_REQUEST)
+    return await handler(state, context, op)
+
+
+async def _count(
+    handler: Handler, state: BrokerState, stats: OpStats, context: OpContext, op: Any
+) -> WireStruct:
+    """Serve and count an op."""
+    began = time.perf_counter()
+    try:
+        answer = await serve(handler, state, context, op)
+    except Exception as e:
+        stats.failed(e.error_code if isinstance(e, OpFailedError) else _UNKNOWN_ERROR)
+        raise
+    stats.answered(context, time.perf_counter() - began, answer)
+    return answer
