@@ -1,5 +1,4 @@
-"""`make crash`: hundreds of cuts, of processes and of power, damage to each kind of file, and what
-came of them."""
+"""`make crash`: hundreds of kills and power cuts, and damage to each kind of file, with results."""
 
 from __future__ import annotations
 
@@ -77,7 +76,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--folder", type=Path, help="on the file system to test; default: /tmp")
     options = parser.parse_args()
-    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # it tells of every retry
+    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # it logs every retry
     say(f"seed {options.seed}")
     broken = False
     with tempfile.TemporaryDirectory(dir=options.folder) as scratch:

@@ -1,4 +1,4 @@
-"""The damage sweep: each kind of file of a data folder, damaged in each way, and what comes of it.
+"""The damage sweep: damages each kind of file of a data folder in each way, and checks the result.
 
 `FILES` is the table. A data folder is made with topics, deleted ones, groups, idempotent producers,
 retention, rewritten and freed segments, two checkpoints, a pin and zones. Each case copies it,
@@ -103,7 +103,7 @@ def kind_of(path: str) -> Kind:
 
 
 class Damage(NamedTuple):
-    """What was done to a file: bytes [start, end) are not what they were; None: it has gone."""
+    """A damage to a file: bytes [start, end) have changed."""
 
     what: str
     start: int
@@ -115,7 +115,7 @@ class Damage(NamedTuple):
 
 
 def flip(at: int) -> Damage:
-    """One bit."""
+    """Flip one bit."""
 
     def apply(path: Path) -> None:
         data = bytearray(path.read_bytes())
@@ -126,7 +126,7 @@ def flip(at: int) -> Damage:
 
 
 def zero(at: int, size: int) -> Damage:
-    """A page of zeros."""
+    """Zero a page."""
     end = min(size, at + PAGE)
 
     def apply(path: Path) -> None:
@@ -138,12 +138,12 @@ def zero(at: int, size: int) -> Damage:
 
 
 def cut(at: int, size: int) -> Damage:
-    """The end is missing."""
+    """Truncate the file."""
     return Damage("a cut end", at, size, lambda path: os.truncate(path, at))
 
 
 def remove(size: int) -> Damage:
-    """No file at all."""
+    """Remove the file."""
     return Damage("a missing file", 0, size, Path.unlink)
 
 
@@ -164,7 +164,7 @@ def damages(path: Path, flips: list[int]) -> Iterator[Damage]:
 
 @dataclass
 class World:
-    """A data folder, and what was acknowledged in it.
+    """A data folder, and the acknowledged content.
 
     Attributes:
         records: by topic and partition, values by offset; deleted ones are not in it.
@@ -261,7 +261,7 @@ async def _fill(state: BrokerState, world: World) -> None:
 
 
 async def _retain(state: BrokerState, world: World, topic: Topic, start: int) -> None:
-    """Delete the front of a topic, and free what is dead."""
+    """Delete the first records of a topic, and free dead records."""
     await state.topics.delete_records({topic: {0: start}})
     key = (topic.name, 0)
     world.records[key] = {o: v for o, v in world.records[key].items() if o >= start}
@@ -310,7 +310,7 @@ async def started(folder: Path) -> None:
 
 
 class Served(NamedTuple):
-    """What a start serves.
+    """The records and state that a start serves.
 
     Attributes:
         records: as in `World`; None where it is reported as lost.
@@ -328,7 +328,7 @@ class Served(NamedTuple):
 
 
 async def serve(world: World, folder: Path) -> Served:
-    """Start on a folder, and ask for everything."""
+    """Start on a folder, and read everything."""
     async with opened(folder) as state:
         records: dict[tuple[str, int], dict[int, bytes | None]] = {}
         for topic in state.registry.every_topic():
@@ -358,7 +358,7 @@ async def serve(world: World, folder: Path) -> Served:
 
 
 async def _read(state: BrokerState, id_: PartitionId) -> dict[int, bytes | None]:
-    """Every offset of a partition, as a consumer that skips what is lost."""
+    """Every offset of a partition, read like a consumer that skips lost records."""
     partition = state.log.partition(id_)
     found: dict[int, bytes | None] = {}
     offset = partition.log_start
@@ -379,7 +379,7 @@ async def _read(state: BrokerState, id_: PartitionId) -> dict[int, bytes | None]
 
 
 def _forgotten(world: World, state: BrokerState) -> list[tuple[str, int]]:
-    """Where the idempotent producer's last batch would be stored a second time."""
+    """The partitions where the idempotent producer's last batch would be stored twice."""
     forgotten: list[tuple[str, int]] = []
     for (name, partition), (sequence, offset) in world.last_sequence.items():
         topic = state.registry.by_name(ORG, name)
@@ -400,7 +400,7 @@ def _forgotten(world: World, state: BrokerState) -> list[tuple[str, int]]:
 
 
 class BrokenPromiseError(AssertionError):
-    """What the manual promises does not hold."""
+    """A promise of the manual does not hold."""
 
 
 @dataclass(frozen=True)
@@ -455,7 +455,7 @@ class Case:
         except StartupError as e:
             self._expect(Path(self.path).name in str(e), f"the refusal names no file: {e}")
         else:
-            # A flipped byte may make another key, or a cut take only the last line's end.
+            # A flipped byte may give another valid key, and a cut may take only the final newline.
             harmless = self.damage.end - self.damage.start <= 1
             missing = self.damage.what == "a missing file"
             self._expect(missing or harmless or not changed, "the broker has started")
@@ -513,7 +513,7 @@ class Case:
 
 
 def command(*arguments: str) -> tuple[int, str]:
-    """Run `quafka`; its exit code, and what it has printed."""
+    """Run `quafka`; returns its exit code and output."""
     said = io.StringIO()
     with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
         code = main(arguments)
@@ -524,7 +524,7 @@ def command(*arguments: str) -> tuple[int, str]:
 
 
 def cases(world: World, flips: int, seed: int = 0) -> Iterator[Case]:
-    """Every file in every way. `flips`: bytes of each file that are flipped, one at a time.
+    """Every file, damaged in every way. `flips`: bytes flipped in each file, one at a time.
 
     Of a segment, one byte of each entry of each internal topic is among them.
     """
@@ -549,7 +549,7 @@ def _internal(world: World, name: str, rng: random.Random) -> Iterator[int]:
 
 
 def thinned(world: World, count: int, seed: int = 0) -> list[Case]:
-    """Some cases, of every kind of file and of damage, chosen anew for each seed."""
+    """Some cases of every kind of file and of damage, chosen by the seed."""
     rng = random.Random(seed)
     groups: dict[tuple[str, str], list[Case]] = {}
     for case in cases(world, flips=2, seed=seed):
@@ -560,7 +560,7 @@ def thinned(world: World, count: int, seed: int = 0) -> list[Case]:
 
 
 def sweep(scratch: Path, flips: int, seed: int, said: Callable[[object], None]) -> int:
-    """Run everything; how many promises were broken."""
+    """Run all cases; returns the number of broken promises."""
     (scratch / "original").mkdir()
     world = asyncio.run(build(scratch / "original"))
     broken = count = 0

@@ -1,4 +1,4 @@
-"""Cuts the power at every operation of a random workload and checks what recovers."""
+"""Cuts the power at every operation of a random workload, and checks the recovered state."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ EVENTS_KEPT = 5
 
 @dataclass(frozen=True)
 class Recipe:
-    """What one exploration does; the same recipe explores (nearly) the same states again.
+    """The parameters of one exploration; the same recipe explores (nearly) the same states again.
 
     Attributes:
         turns: of the workload.
@@ -51,7 +51,7 @@ async def record(recipe: Recipe, disk: RecordedDisk) -> History:
 
 
 async def explore(recipe: Recipe, disk: RecordedDisk | None = None) -> int:
-    """Run the workload on a disk, check what every cut leaves, and say how many states that was.
+    """Run the workload on a disk, check the state after every cut; returns the number of states.
 
     Raises:
         AssertionError: a promise was broken; the notes say after which cut.
@@ -61,7 +61,7 @@ async def explore(recipe: Recipe, disk: RecordedDisk | None = None) -> int:
     rng = random.Random(recipe.seed + 1)
     checked = 0
     for moment in moments(disk):
-        # The last one with every fate: a log that has failed says no more after its last answers.
+        # The last cut with every fate: a failed log gives no answers after its last ones.
         last = moment.operations == len(disk.operations)
         for turn in range(len(KINDS) if last else recipe.fates):
             kind = KINDS[(moment.operations * recipe.fates + turn) % len(KINDS)]

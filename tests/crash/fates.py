@@ -1,4 +1,4 @@
-"""What a power cut may leave of what was not synced.
+"""The possible states of unsynced data after a power cut.
 
 A fate is asked about each unsynced change. It may drop it, keep it, tear it, keep its size and
 lose its bytes, lose some sectors, flip bits, or leave there what lay elsewhere in the file.
@@ -12,7 +12,7 @@ from collections.abc import Callable
 from tests.crash.recorded_disk import Change, Cut, Moment, RecordedDisk, Write, put, rename
 
 Damage = Callable[[random.Random, bytes, bytearray], tuple[bytes, int]]
-"""Given what was written and the file so far: the bytes found there, and how many count."""
+"""From the write and the file so far: the bytes found there, and how many of them count."""
 
 
 def _keep(_rng: random.Random, data: bytes, _file: bytearray) -> tuple[bytes, int]:
@@ -28,7 +28,7 @@ def _zero(_rng: random.Random, data: bytes, _file: bytearray) -> tuple[bytes, in
 
 
 def _sectors(rng: random.Random, data: bytes, _file: bytearray) -> tuple[bytes, int]:
-    """Some sectors arrived and some did not; a sector is small here, to be worse than disks are."""
+    """Some sectors arrived, others did not. Sectors are smaller than real ones: a worse case."""
     sector = rng.choice((16, 64, 512))
     left = bytearray(data)
     for start in range(0, len(left), sector):
@@ -51,7 +51,7 @@ def _garbage(rng: random.Random, data: bytes, _file: bytearray) -> tuple[bytes, 
 
 
 def _stale(rng: random.Random, data: bytes, file: bytearray) -> tuple[bytes, int]:
-    """Blocks of the same file, from somewhere else: whole, valid, old entries among them."""
+    """Blocks from another place of the same file, which may hold valid old entries."""
     start = rng.randrange(len(file) + 1)
     old = bytes(file[start : start + len(data)])
     return old + data[len(old) :], len(data)
@@ -69,20 +69,20 @@ DAMAGES: dict[str, Damage] = {
 
 
 class Fate:
-    """One way in which things may come out. `kind` names it, `rng` settles the rest."""
+    """One possible outcome. `kind` names it, `rng` decides the details."""
 
     def __init__(self, kind: str, rng: random.Random) -> None:
         self.kind = kind
         self._rng = rng
 
     def name_survives(self) -> bool:
-        """Whether a change of the folder that was not synced is there."""
+        """Whether an unsynced change of the folder survives."""
         if self.kind in ("lost", "names lost"):
             return False
         return self.kind != "mixed" or self._rng.random() < 0.5
 
     def damage(self, name: str, change: Change) -> Damage | None:
-        """What becomes of a change; None: it never happened."""
+        """The surviving form of a change; None: it never happened."""
         kind = self.kind
         if kind == "mixed":
             kind = self._rng.choice(("lost", *DAMAGES))
@@ -120,7 +120,7 @@ KINDS = (
 
 
 def after_power_cut(moment: Moment, fate: Fate, rng: random.Random) -> RecordedDisk:
-    """The disk as it is found when the power is back."""
+    """The disk after the power cut."""
     names = dict(moment.names)
     for _, renamed in moment.pending_names:
         if fate.name_survives():

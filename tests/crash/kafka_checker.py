@@ -1,4 +1,4 @@
-"""Judges what Kafka clients saw, as Jepsen's Kafka workload does (jepsen.tests.kafka).
+"""Checks the observations of Kafka clients, as Jepsen's Kafka workload does (jepsen.tests.kafka).
 
 Every value is unique and says who sent it as which of its records. Producers report what they
 send and what is acknowledged, consumers each poll; at the end everything is read once from the
@@ -33,7 +33,7 @@ class _Partition:
 
 
 class Checker:
-    """Takes reports from any thread. `problems` counts what must not be, by Jepsen's names."""
+    """Takes reports from any thread. `problems` counts anomalies by Jepsen's names."""
 
     def __init__(self) -> None:
         self.problems: Counter[str] = Counter()
@@ -53,7 +53,7 @@ class Checker:
             self._known.add(value)
 
     def ack(self, producer: str, partition: int, offset: int, value: bytes) -> None:
-        """A value was acknowledged at an offset. A producer's are reported in their order."""
+        """A value was acknowledged at an offset. A producer reports its values in order."""
         with self._lock:
             self.acked += 1
             self._place(partition, offset, value, f"{producer}'s acknowledgement")
@@ -64,19 +64,19 @@ class Checker:
             self._acked_up_to[producer, partition] = offset
 
     def ack_somewhere(self, partition: int, value: bytes) -> None:
-        """Acknowledged, but not where: librdkafka says so of a batch whose answer was lost, when
-        the next one of its sequence has been taken."""
+        """A value was acknowledged without an offset: librdkafka does so if the answer was lost and
+        the next batch in the sequence was accepted."""
         with self._lock:
             self.acked += 1
             self._of(partition).acked.add(value)
 
     def give_up(self, producer: str, reason: object) -> None:
-        """A producer gave a value up: it may be there or not, but not twice."""
+        """A producer gave a value up: it may be stored or not, but not twice."""
         with self._lock:
             self.given_up[f"{producer}: {reason}"] += 1
 
     def poll(self, consumer: str, records: Sequence[Seen]) -> None:
-        """What one poll returned. A consumer that is not set to a place goes on where it was."""
+        """A poll returned records. A consumer without a seek continues at its position."""
         within: set[int] = set()
         with self._lock:
             self.polled += len(records)

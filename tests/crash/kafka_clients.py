@@ -1,4 +1,4 @@
-"""Real clients that number what they send and report to a checker: one thread each."""
+"""Real clients that number their values and report to a checker; one thread each."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Client:
         self._thread.join(GIVE_UP_SECONDS + 30)
 
     def raise_error(self) -> None:
-        """What went wrong in the thread."""
+        """The error of the thread."""
         assert not self._thread.is_alive(), f"{self.name} hangs"
         if self._error is not None:
             raise self._error
@@ -55,11 +55,11 @@ class Client:
             self.run()
         except BaseException as e:
             self._error = e
-            self.ready.set()  # nobody need wait for it
+            self.ready.set()  # no caller need wait for it
 
 
 class Sender(Client):
-    """A producer: so many records a second, in bursts, over all partitions."""
+    """A producer: a number of records per second, in bursts, over all partitions."""
 
     def __init__(self, *args: Any, per_second: int, acked: Callable[[], None], seed: int) -> None:
         super().__init__(*args)

@@ -1,4 +1,4 @@
-"""kill -9 of real processes, again and again, under real clients; then everything is read back."""
+"""Repeated kill -9 of real processes under real clients; then everything is read back."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def kill_both(cluster: Cluster, _rng: random.Random) -> None:
 
 
 def stop_broker(cluster: Cluster, _rng: random.Random) -> None:
-    """A clean stop, so that kills meet what clean stops leave."""
+    """A clean stop, so that kills also hit the state that clean stops leave."""
     cluster.broker.stop()
     cluster.start_broker()
 
@@ -107,7 +107,7 @@ class Availability:
         """Seconds, and the last cut that was begun before they were over."""
         self._since: float | None = None
         self.outages: list[float] = []
-        """For each cut: seconds from its beginning to the next acknowledgement after its end."""
+        """For each cut: seconds from its start to the first acknowledgement after its end."""
 
     def acked(self) -> None:
         """An acknowledgement arrived."""
@@ -133,7 +133,7 @@ class Availability:
 
 @dataclass
 class Figures:
-    """What a run gives."""
+    """The result of a run."""
 
     cuts: int
     seconds: float
@@ -200,7 +200,7 @@ def clients(
 
 @contextmanager
 def _running(every: list[Client]) -> Iterator[None]:
-    """Start clients, wait until each has got somewhere; stop them all, and raise what they met."""
+    """Start clients, wait until each has made progress; stop them all, and raise their errors."""
     for client in every:
         client.start()
     try:
@@ -226,7 +226,7 @@ def run(
     seed: int = 0,
     said: Callable[[str], None] = lambda _: None,
 ) -> Figures:
-    """Cut so many times, then read everything. `between`: seconds of peace, from and to."""
+    """Cut `cuts` times, then read everything. `between`: the range of seconds between cuts."""
     rng = random.Random(seed)
     checker = Checker()
     available = Availability()

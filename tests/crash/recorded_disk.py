@@ -1,4 +1,4 @@
-"""A disk in memory that remembers every operation, so that the power can be cut at each of them.
+"""A disk in memory that records every operation, so that the power can be cut at each of them.
 
 What it takes for granted is only what POSIX does: bytes, size and cuts of a file are durable once
 a sync of that file that began after them has returned; a created, renamed or removed name once a
@@ -41,13 +41,13 @@ class Sync(NamedTuple):
 
 
 class FailedSync(NamedTuple):
-    """The kernel gave up on a file's changes so far: no later sync makes them durable."""
+    """The kernel dropped a file's changes so far: no later sync makes them durable."""
 
     file: int
 
 
 class Names(NamedTuple):
-    """Names changed in one step: the file that each stands for now, None for a removed one."""
+    """Names that changed in one step: the file that each refers to now; None: it was removed."""
 
     changed: dict[str, int | None]
 
@@ -65,7 +65,7 @@ Operation = Write | Cut | Sync | FailedSync | Names | SyncNames
 
 @dataclass(eq=False)
 class Inode:
-    """A file, whatever it is called."""
+    """A file, independent of its name."""
 
     number: int
     data: bytearray = field(default_factory=bytearray)
@@ -184,7 +184,7 @@ class RecordedDisk:
             self.operations.append(SyncNames(len(self.operations)))
 
     def write(self, inode: Inode, data: bytes) -> None:
-        """Append to a file; all of it, or what still fits."""
+        """Append to a file: everything, or the part that still fits."""
         with self._lock:
             fits = self.faults.written(len(data)) if self.faults is not None else None
             self.operations.append(Write(inode.number, len(inode.data), data[:fits]))
@@ -199,7 +199,7 @@ class RecordedDisk:
             del inode.data[size:]
 
     def sync(self, inode: Inode) -> None:
-        """Make a file durable; or fail, after which nobody knows."""
+        """Make a file durable; or fail, which leaves its state unknown."""
         if self.faults is not None and self.faults.sync_fails():
             with self._lock:
                 self.operations.append(FailedSync(inode.number))
@@ -208,7 +208,7 @@ class RecordedDisk:
             self.operations.append(Sync(inode.number, len(self.operations)))
 
     def files(self) -> dict[str, bytes]:
-        """What is there now."""
+        """The current files."""
         with self._lock:
             return {name: bytes(inode.data) for name, inode in self._names.items()}
 
@@ -225,7 +225,7 @@ class RecordedDisk:
 
 @dataclass
 class Moment:
-    """What is known of the disk after some operations: what is durable, and what may be."""
+    """The state of the disk after some operations: durable changes, and possible ones."""
 
     operations: int
     durable: dict[int, bytes]
@@ -235,7 +235,7 @@ class Moment:
 
 
 def moments(disk: RecordedDisk) -> Iterator[Moment]:
-    """The disk after each operation, beginning with none. The same object, moved on."""
+    """The disk after each operation, from none on. It is one object, which advances."""
     start = disk.begun_with
     now = Moment(
         0,
@@ -276,14 +276,14 @@ def _apply(now: Moment, at: int, operation: Operation) -> None:
 
 
 def _undoes(cut: Change, given_up: Change) -> bool:
-    """Whether a durable cut leaves nothing of a change that the kernel has given up."""
+    """Whether a durable truncation removes all of a change that the kernel has dropped."""
     if not isinstance(cut, Cut):
         return False
     return isinstance(given_up, Cut) or given_up.position >= cut.size
 
 
 def put(data: bytearray, change: Change) -> None:
-    """Make a change to a file's bytes; what a lost earlier change leaves open is zeros."""
+    """Apply a change to a file's bytes; a gap that a lost earlier change leaves is zeros."""
     if isinstance(change, Cut):
         data.extend(bytes(max(0, change.size - len(data))))
         del data[change.size :]
@@ -293,7 +293,7 @@ def put(data: bytearray, change: Change) -> None:
 
 
 def rename(names: dict[str, int], change: Names) -> None:
-    """Make a change to a folder."""
+    """Apply a change to a folder."""
     for name, inode in change.changed.items():
         if inode is None:
             names.pop(name, None)

@@ -1,4 +1,4 @@
-"""What a command does to a folder, call by call, so that the power can be cut behind each of them.
+"""Records a command's calls on a folder, so that the power can be cut after each of them.
 
 Like `recorded_disk`, for code that uses the operating system's files itself, and folders in
 folders. What it takes for granted is only what POSIX does: a file's bytes are durable once a sync
@@ -21,16 +21,16 @@ from unittest.mock import patch
 
 @dataclass(eq=False)
 class File:
-    """A file; or a file elsewhere, of that path."""
+    """A file; or a file elsewhere, with its path."""
 
     elsewhere: Path | None = None
     last: bytes = b""
-    """What was in it when it was last synced."""
+    """The content at the last sync."""
 
 
 @dataclass(eq=False)
 class Folder:
-    """A folder, with the names that it has now."""
+    """A folder, with its current names."""
 
     names: dict[str, File | Folder] = field(default_factory=dict)
 
@@ -39,7 +39,7 @@ Node = File | Folder
 
 
 class Names(NamedTuple):
-    """Names of a folder changed in one step; None: they are gone."""
+    """Names of a folder that changed in one step; None: removed."""
 
     folder: Folder
     changed: dict[str, Node | None]
@@ -62,10 +62,10 @@ Operation = Names | Sync | SyncNames
 
 
 class Recorder:
-    """The operations on what is below a folder, which is durable when they begin."""
+    """The operations below a folder, which is durable at the start."""
 
     def __init__(self, root: Path, elsewhere: Path) -> None:
-        """`elsewhere`: a folder in which are files that may be linked to; it may be in the root."""
+        """`elsewhere`: a folder with files that may be linked to; it may be in the root."""
         self.root = root
         self._outside = elsewhere
         self.operations: list[Operation] = []
@@ -97,7 +97,7 @@ class Recorder:
 
     @contextmanager
     def recording(self, without_links: Path | None = None) -> Iterator[None]:
-        """Record what this process does; in one folder the system may be without hard links."""
+        """Record the calls of this process; one folder may lack support for hard links."""
         self._without_links = without_links
         with ExitStack() as patches:
             for where, name, around in (
@@ -172,7 +172,7 @@ class Recorder:
             self._change(place[0], {place[1]: File()})
 
     def _place(self, path: Any) -> tuple[Folder, str] | None:
-        """The folder that a path is in, and its name there; None: it is not below the root."""
+        """The folder of a path, and its name there; None: the path is not below the root."""
         if not isinstance(path, str | Path) or not Path(path).is_relative_to(self.root):
             return None
         if Path(path).is_relative_to(self._outside):
@@ -205,11 +205,11 @@ def _rename(names: dict[str, Node], changed: dict[str, Node | None]) -> None:
 # --- power cuts -------------------------------------------------------------------------------
 
 FATES = ("lost", "kept", "mixed")
-"""What becomes of names that were not synced; what of bytes is always left to chance."""
+"""The fate of unsynced names; the fate of unsynced bytes is always random."""
 
 
 class Moment:
-    """What is durable behind so many operations, and what may be."""
+    """The durable and the possible state after a number of operations."""
 
     def __init__(self, recorder: Recorder, operations: int) -> None:
         self._top = recorder.top
@@ -232,7 +232,7 @@ class Moment:
                         _rename(self._names.setdefault(folder, {}), changed)
 
     def leave(self, root: Path, elsewhere: Path, fate: str, rng: random.Random) -> None:
-        """Make a folder as it is found when the power is back."""
+        """Make the folder as it is after the power cut."""
         self._leave(self._top, root, elsewhere, fate, rng)
 
     def _leave(
@@ -252,7 +252,7 @@ class Moment:
                 (path / name).write_bytes(self._bytes(node, rng))
 
     def _bytes(self, file: File, rng: random.Random) -> bytes:
-        """What was synced; of a file that never was, anything."""
+        """The synced content; any content for a file that was never synced."""
         if file in self._data:
             return self._data[file]
         size = rng.randrange(len(file.last) + 1)

@@ -1,4 +1,4 @@
-"""Thousands of power cuts, each at another operation or with another fate: every promise holds."""
+"""Thousands of power cuts, each at another operation or with another outcome: all promises hold."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ async def test_every_promise_survives(recipe: Recipe) -> None:
 
 
 class ForgetsSyncs(RecordedDisk):
-    """Says that it has synced files, and has not."""
+    """A disk that reports file syncs as done without doing them."""
 
     def sync(self, inode: Inode) -> None:
         pass
 
 
 class ForgetsNames(RecordedDisk):
-    """Says that it has synced the folder, and has not."""
+    """A disk that reports folder syncs as done without doing them."""
 
     def sync_names(self) -> None:
         pass
@@ -39,14 +39,14 @@ class ForgetsNames(RecordedDisk):
 
 @pytest.mark.parametrize("disk", [ForgetsSyncs, ForgetsNames])
 async def test_a_disk_that_lies_is_found_out(disk: type[RecordedDisk]) -> None:
-    """The tests above are worth what their disk and their checks are worth."""
+    """The disk and the checks of the tests above find known faults."""
     with pytest.raises(Exception, match=r".") as found:
         await explore(Recipe(0, fates=len(KINDS)), disk())
     assert any("operations" in note for note in found.value.__notes__)
 
 
 def left_by(disk: RecordedDisk, kind: str, operations: int | None = None) -> dict[str, bytes]:
-    """The files after a cut behind so many operations, or behind all."""
+    """The files after a cut after a number of operations, or after all."""
     for moment in moments(disk):
         if moment.operations == (len(disk.operations) if operations is None else operations):
             rng = random.Random(1)

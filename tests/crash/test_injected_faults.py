@@ -1,4 +1,4 @@
-"""A real broker whose disk is full or whose system calls fail: refused is refused, kept is kept."""
+"""A real broker with a full disk or failing system calls: answers match the stored records."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def try_to_produce(client: RawClient, *records: bytes) -> ErrorCode:
 
 
 def everything(client: RawClient) -> list[bytes]:
-    """All values of the topic, over as many fetches as it takes."""
+    """All values of the topic, by as many fetches as needed."""
     found: list[bytes] = []
     until = time.monotonic() + 20
     while time.monotonic() < until:
@@ -87,7 +87,7 @@ def test_after_a_failing_sync_nothing_is_ever_acknowledged_and_reads_go_on(
 
 
 def test_what_a_failed_sync_refused_is_not_found_later(faulty: Cluster, faults: Faults) -> None:
-    """Real clients send what is in doubt again as it is, so nothing is there twice."""
+    """Real clients repeat batches in doubt unchanged, so nothing is stored twice."""
 
     def failing_syncs(cluster: Cluster, _rng: random.Random) -> None:
         with faults.failing(cluster.broker.pid, "sync/fdatasync", errno.EIO):
@@ -144,7 +144,7 @@ def test_a_full_disk_refuses_writes_serves_reads_and_takes_writes_when_there_is_
 
 
 def fill(client: RawClient) -> list[bytes]:
-    """Produce until it is refused; what was taken."""
+    """Produce until a refusal; returns the accepted values."""
     taken: list[bytes] = []
     while True:
         value = b"%d-" % len(taken) * 5_000
@@ -157,7 +157,7 @@ def fill(client: RawClient) -> list[bytes]:
 
 
 def first_taken(client: RawClient, number: int) -> bytes:
-    """Try until a write is taken: nobody has to restart anything."""
+    """Retry until a write is accepted: no restart is needed."""
     value = b"room again %d" % number
     until = time.monotonic() + 20
     while code := try_to_produce(client, value):

@@ -1,4 +1,4 @@
-"""The judge of `make crash` condemns each anomaly by its name, and nothing else."""
+"""The checker of `make crash` reports each anomaly by its name, and nothing else."""
 
 from __future__ import annotations
 

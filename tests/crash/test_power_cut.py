@@ -1,4 +1,4 @@
-"""A power cut at every moment of a workload: nothing acknowledged is lost, nothing is made up."""
+"""A power cut at every moment of a workload: no acknowledged record is lost, none is invented."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SEGMENT = 1_500
 
 Sent = dict[str, list[bytes]]
 Acked = list[tuple[int, str, int]]
-"""How many operations the disk had done at the time of an answer; topic; records up to it."""
+"""The number of disk operations at the time of an answer; topic; records up to it."""
 
 SURVIVORS: dict[str, Survives] = {
     "nothing": lambda _name, _sector: False,
@@ -58,14 +58,14 @@ async def workload(
 
 @asynccontextmanager
 async def recovered(disk: MemoryDisk, segment_bytes: int = 1 << 20) -> AsyncIterator[Log]:
-    """The log of a disk after a cut, many times: what matters is what was on the disk."""
+    """The log of a disk after a cut, opened many times: only the disk's content matters."""
     with no_threads():
         async with open_log(disk, segment_bytes=segment_bytes) as log:
             yield log
 
 
 async def check(disk: MemoryDisk, sent: Sent, least: dict[str, int]) -> None:
-    """What is found is a prefix of what was sent, at least what was acknowledged, and stays."""
+    """The found records are a prefix of the sent ones, include all acknowledged ones, and stay."""
     found: Sent = {}
     async with recovered(disk, SEGMENT) as log:
         assert not log.damages
@@ -140,7 +140,7 @@ async def test_a_second_power_cut_during_recovery() -> None:
 
 
 async def grouped() -> tuple[MemoryDisk, int]:
-    """One segment: three acknowledged groups, then one of three batches; where that begins."""
+    """One segment: three acknowledged groups, then one of three batches, and its position."""
     disk = MemoryDisk()
     async with open_log(disk) as log:
         for n in range(3):
@@ -217,7 +217,7 @@ async def test_damage_of_acknowledged_data_is_never_cut_off(length: int) -> None
 
 
 def test_the_model_of_the_disk_forgets() -> None:
-    """The tests above are worth what their disk is worth."""
+    """The disk of the tests above finds known faults."""
     snapshot = Snapshot({"x": (b"a" * 100 + b"b" * 100, b"a" * 100)}, frozenset({"x"}))
 
     def left(survives: Survives, size_survives: bool) -> bytes:

@@ -1,4 +1,4 @@
-"""Power cuts of real file systems: ext4 and XFS lose all that was not synced, and are remounted."""
+"""Power cuts of real file systems: ext4 and XFS lose unsynced data, and are remounted."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_nothing_acknowledged_is_lost(tmp_path: Path, kind: str) -> None:
 
 @pytest.mark.needs("mkfs.ext4")
 def test_what_was_not_synced_is_really_lost(tmp_path: Path) -> None:
-    """The test above is worth what its power cuts are worth."""
+    """The power cuts of the test above really lose data."""
     with mountable(), LoopFilesystem(tmp_path, "ext4") as disk:
         (disk.path / "unsynced").write_bytes(b"x" * 10_000)
         disk.cut_power()

@@ -1,4 +1,4 @@
-"""The power is cut behind each call of `quafka snapshot create` and `drop`.
+"""The power is cut after each call of `quafka snapshot create` and `drop`.
 
 No half snapshot is ever visible, nor half a Parquet export; none that there was is lost, the log
 that it was made of is unhurt, and the next command works and removes what was left. Once the
@@ -35,7 +35,7 @@ from tests.unit.broker.snapshot_tools import CopyingDestination, put, snapshot, 
 ORG = 1
 DATA = "quafka-data"
 AGAIN = 0.15
-"""After so many cuts the log is opened, and another snapshot made."""
+"""The number of cuts between two checks that open the log and make another snapshot."""
 
 
 def numbered(numbers: range) -> list[bytes]:
@@ -44,16 +44,16 @@ def numbered(numbers: range) -> list[bytes]:
 
 @dataclass
 class Recorded:
-    """A command, and what each snapshot holds that there was before or is behind it."""
+    """A command, and the content of each snapshot that exists before or after it."""
 
     recorder: Recorder
     dest: str
     wal: dict[str, bytes]
     records: dict[str, int]
     stay: set[str]
-    """Those that must be there after any cut."""
+    """Snapshots that must exist after any cut."""
     done: set[str]
-    """Those that must be there, and no others, when the command has ended."""
+    """The only snapshots that may exist when the command has ended."""
 
 
 async def creation(folder: Path, *, links: bool, org: int | None = None) -> Recorded:
@@ -81,7 +81,7 @@ async def creation(folder: Path, *, links: bool, org: int | None = None) -> Reco
 
 
 async def first_creation(folder: Path) -> Recorded:
-    """The first snapshot, in folders that are not there yet."""
+    """The first snapshot, in folders that do not exist yet."""
     disk = folder / "disk"
     data = disk / DATA
     async with state_in(data) as state:
@@ -95,7 +95,7 @@ async def first_creation(folder: Path) -> Recorded:
 
 
 async def dropping(folder: Path) -> Recorded:
-    """One of two snapshots is dropped, whose files are partly the other's, too."""
+    """One of two snapshots that share files is dropped."""
     disk = folder / "disk"
     data, store = disk / DATA, FolderDestination(disk / "lake")
     async with state_in(data) as state:
@@ -130,7 +130,7 @@ async def test_no_half_snapshot_is_visible(tmp_path: Path, command: str) -> None
 
 
 async def explore(recorded: Recorded, folder: Path) -> int:
-    """Cut the power behind each operation, in each way; how many states that were."""
+    """Cut the power after each operation, with each outcome; returns the number of states."""
     rng = random.Random(1)
     operations = recorded.recorder.operations
     checked = 0
@@ -155,7 +155,7 @@ async def _cut(
     wal.mkdir(parents=True)
     active = max(name for name in recorded.wal if name.endswith(".log"))
     for name, content in recorded.wal.items():
-        # What was written behind the cut may be torn, and of the last index all of it.
+        # Data written after the cut may be torn, and so may all of the last index.
         torn = rng.randbytes(rng.randrange(200)) if name == active else b""
         if name == active.replace(".log", ".oidx"):
             content = content[: rng.randrange(len(content) + 1)]
@@ -182,7 +182,7 @@ async def _cut(
 
 
 def _check(dest: Path, records: dict[str, int]) -> set[str]:
-    """Each snapshot that is visible must be whole; gives their ids."""
+    """Check that each visible snapshot is whole; returns their ids."""
     store = FolderDestination(dest)
     found = catalog.load_all(store)
     for manifest in found:
@@ -257,7 +257,7 @@ async def _append(data: Path, numbers: range) -> None:
 
 
 def _made_or_cut(disk: LoopFilesystem, store: Destination, data: Path, steps: int) -> str | None:
-    """Make a snapshot in a child, for which the power fails before one of its steps."""
+    """Make a snapshot in a child process, whose power fails before one of the steps."""
     reader, writer = os.pipe()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # of Python 3.12: there are threads
@@ -265,7 +265,7 @@ def _made_or_cut(disk: LoopFilesystem, store: Destination, data: Path, steps: in
     if not child:
         try:
             made = asyncio.run(_make(disk, store, data, steps))
-            disk.cut_power()  # it was said to be done
+            disk.cut_power()  # it was reported as done
             os.write(writer, made.encode())
         finally:
             os._exit(0)
@@ -307,7 +307,7 @@ def _named(operation: Operation) -> str:
 
 @pytest.mark.parametrize("kind", [Sync, SyncNames])
 async def test_a_disk_that_lies_is_found_out(tmp_path: Path, kind: type[Operation]) -> None:
-    """The tests above are worth what their power cuts and their checks are worth."""
+    """The power cuts and the checks of the tests above find known faults."""
     recorded = await creation(tmp_path, links=False)
     recorded.recorder.operations = [
         operation for operation in recorded.recorder.operations if not isinstance(operation, kind)

@@ -1,4 +1,4 @@
-"""Power cuts under every `wal.fsync`: a consumer can tell whether what it has read is still there.
+"""Power cuts under every `wal.fsync`: a consumer can detect which of its records are gone.
 
 A consumer remembers the leader epoch of the last record that it has read, and asks where that
 epoch ends (KIP-320). If that is before its position, its records are not in the log any more.
@@ -25,7 +25,7 @@ POLICIES = {"commit": FsyncPolicy(), "never": FsyncPolicy(0.0), "interval": Fsyn
 
 
 class Seen(NamedTuple):
-    """A record that a consumer could read once the disk had done so many operations."""
+    """A record that a consumer could read after a number of disk operations."""
 
     operations: int
     name: str
@@ -35,7 +35,7 @@ class Seen(NamedTuple):
 
 
 async def run(disk: RecordedDisk, fsync: FsyncPolicy, label: str) -> list[Seen]:
-    """A broker's log from its start to its end; what consumers could read."""
+    """A broker's log from start to end, and the records that consumers could read."""
     seen: list[Seen] = []
     async with open_log(disk, fsync, SEGMENT_BYTES, CHECKPOINT_BYTES) as log:
         for turn in range(TURNS):
@@ -50,7 +50,7 @@ async def run(disk: RecordedDisk, fsync: FsyncPolicy, label: str) -> list[Seen]:
 
 
 async def check(log: Log, seen: list[Seen]) -> int:
-    """Whoever has read these can tell which of them are still there; how many are not."""
+    """A consumer of these records can tell which still exist; returns the number of lost ones."""
     there = {name: await values_of(log, name) for name in NAMES}
     lost = 0
     for record in seen:
@@ -65,7 +65,7 @@ async def check(log: Log, seen: list[Seen]) -> int:
 
 
 def cuts(disk: RecordedDisk, rng: random.Random, share: float) -> list[tuple[int, RecordedDisk]]:
-    """Disks after power cuts, and how many operations came before each."""
+    """Disks after power cuts, with the number of operations before each."""
     some = (moment for moment in moments(disk) if rng.random() < share)
     return [(moment.operations, _cut(moment, rng)) for moment in some]
 

@@ -18,20 +18,20 @@ from quafka_proto.record_codec import iter_records
 from tests.crash.workload import NO_PRODUCER, TOPICS, Batch, History, TopicPartition, send
 from tests.unit.broker.tools import EVERYTHING, ORG, context
 
-_PARTITIONS_THAT_GO_ON = 3  # one in three, others after the next cut: writing is most of the time
-_REMEMBERED = 5  # batches of a producer that can be told from new ones (Kafka's limit)
+_PARTITIONS_THAT_GO_ON = 3  # one in three, in turn: writing takes most of the time
+_REMEMBERED = 5  # batches of a producer that are recognised as repeats (Kafka's limit)
 
 
 @dataclass(frozen=True)
 class Found:
-    """One partition as a consumer reads it."""
+    """The content of one partition, as a consumer reads it."""
 
     log_start: int
     high_watermark: int
     values: list[bytes]
 
     def at(self, batch: Batch) -> int | None:
-        """The offset of a batch; None where nothing of it is. Its beginning may be deleted."""
+        """The offset of a batch; None if it is not there. Its first records may be deleted."""
         for place, value in enumerate(self.values):
             if value in batch.values:
                 skipped = batch.values.index(value)
@@ -42,7 +42,7 @@ class Found:
         return None
 
     def has_lost(self, batch: Batch) -> bool:
-        """Whether it was answered, and all of it is below the log start."""
+        """Whether the batch was answered and is below the log start."""
         end = None if batch.offset is None else batch.offset + len(batch.values)
         return end is not None and end <= self.log_start
 
@@ -63,7 +63,7 @@ async def read(state: BrokerState, partition: TopicPartition) -> Found:
 
 
 async def verify(state: BrokerState, history: History, operations: int) -> None:
-    """A cut after so many operations: all that was answered by then holds."""
+    """Check a cut after a number of operations: all answers before it hold."""
     _check_topics(state, history, operations)
     for place, (partition, producers) in enumerate(history.batches.items()):
         if state.registry.by_id(ORG, partition.uuid) is None:
@@ -86,8 +86,8 @@ async def verify(state: BrokerState, history: History, operations: int) -> None:
 def _check_topics(state: BrokerState, history: History, operations: int) -> None:
     existing = {topic.uuid: topic for topic in state.registry.topics(ORG)}
     for topic in existing.values():
-        # One that is not in the history was asked for, refused on a full disk, and asked for again:
-        # like every refused write it may have reached the disk all the same.
+        # A topic that is not in the history was refused on a full disk, and requested again. Like
+        # every refused write, the first request may still have reached the disk.
         assert topic.uuid in history.lives or topic.name in TOPICS, "a topic was made up"
     for uuid, life in history.lives.items():
         if life.must_exist(operations):
@@ -111,7 +111,7 @@ def _check_log_start(
 
 
 def _check_batches(found: Found, batches: list[Batch], operations: int) -> None:
-    """Answered batches are at their offsets, refused ones nowhere, and none have changed places."""
+    """Answered batches are at their offsets, refused ones nowhere, and the order is right."""
     last = -1
     for batch in batches:
         offset = found.at(batch)
@@ -125,7 +125,7 @@ def _check_batches(found: Found, batches: list[Batch], operations: int) -> None:
 
 
 def _check_prefix(found: Found, batches: list[Batch]) -> None:
-    """Of an idempotent producer nothing is missing before something that is there."""
+    """No batch of an idempotent producer is missing before a stored one."""
     there = [found.at(batch) is not None for batch in batches]
     while found.log_start and there and not there[0]:
         del there[0]  # deleted; or the first of those that never arrived
@@ -139,7 +139,7 @@ async def _go_on(
     producers: list[list[Batch]],
     operations: int,
 ) -> None:
-    """Every idempotent producer sends its last batches again, then the ones that did not arrive."""
+    """Every idempotent producer repeats its last batches, then sends the missing ones."""
     expected = list(found.values)
     for batches in producers[1:]:
         arrived = [batch for batch in batches if found.at(batch) is not None]
@@ -163,7 +163,7 @@ async def _go_on(
 
 
 def _stored(found: Found, batches: list[Batch], operations: int) -> int:
-    """How many of a producer's batches are known to have arrived."""
+    """The number of a producer's batches that are known to have arrived."""
     known = [
         number
         for number, batch in enumerate(batches, 1)

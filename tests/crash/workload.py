@@ -49,20 +49,20 @@ class TopicPartition(NamedTuple):
 
 @dataclass
 class Batch:
-    """One batch of a producer, and what became of it."""
+    """One batch of a producer, and its answer."""
 
     producer: int
     sequence: int
     values: list[bytes]
     offset: int | None = None
-    """Where it is; None while nobody has been told."""
+    """Its offset; None before the answer."""
     answered: int = 0
-    """How many operations the disk had done when the answer was given."""
+    """The number of disk operations at the time of the answer."""
     refusals: list[tuple[int, int]] = field(default_factory=list)
-    """From which operation on, and up to which, it was said not to be in the log."""
+    """The range of operations in which it was reported as not stored."""
 
     def encode(self) -> bytes:
-        """The bytes, the same each time it is sent."""
+        """The bytes, the same for each repeat."""
         epoch, sequence = (0, self.sequence) if self.producer != NO_PRODUCER else (-1, -1)
         return bytes(
             build_batch(
@@ -75,7 +75,7 @@ class Batch:
 
 
 class Seen(NamedTuple):
-    """After so many operations a consumer was shown this high watermark."""
+    """A high watermark that a consumer saw after a number of operations."""
 
     operations: int
     partition: TopicPartition
@@ -84,7 +84,7 @@ class Seen(NamedTuple):
 
 @dataclass
 class Deletion:
-    """Records below an offset were asked to go, and gone, after so many operations."""
+    """A deletion below an offset, and the operations at its request and its answer."""
 
     partition: TopicPartition
     offset: int
@@ -94,7 +94,7 @@ class Deletion:
 
 @dataclass
 class Life:
-    """After how many operations a topic was there, asked to go, and gone."""
+    """A topic, and the operations at its creation, its deletion's request and answer."""
 
     topic: Topic
     created: int
@@ -102,7 +102,7 @@ class Life:
     deleted: int | None = None
 
     def must_exist(self, operations: int) -> bool:
-        """Its creation has been answered, its deletion not asked for."""
+        """Its creation has been answered, and its deletion not requested."""
         doomed = self.delete_asked is not None and self.delete_asked <= operations
         return self.created <= operations and not doomed
 
@@ -113,7 +113,7 @@ class Life:
 
 @dataclass
 class History:
-    """What was asked and what was answered."""
+    """The requests and the answers."""
 
     batches: dict[TopicPartition, list[list[Batch]]] = field(default_factory=dict)
     """By partition, then by producer, in the order in which they were sent; the first producer is
@@ -122,10 +122,10 @@ class History:
     deletions: list[Deletion] = field(default_factory=list)
     lives: dict[bytes, Life] = field(default_factory=dict)
     producer_ids: list[tuple[int, int]] = field(default_factory=list)
-    """After so many operations this id was handed out."""
+    """A producer id, and the number of operations when it was assigned."""
 
 
-_ANYTHING = 1 << 62  # records that arrive while it is under way may go, too
+_ANYTHING = 1 << 62  # records that arrive during the deletion may be deleted, too
 
 
 class Workload:
@@ -138,7 +138,7 @@ class Workload:
         self.history = History()
 
     async def run(self, state: BrokerState, turns: int) -> None:
-        """Do so many random things, several at a time. Ends early if the log is over."""
+        """Do a number of random steps, several at a time. Ends early if the log has failed."""
         await self._unless_over(state, self._begin(state))
         for _ in range(turns):
             if state.log.failure is not None:
@@ -155,7 +155,7 @@ class Workload:
             await self._unless_over(state, *jobs)
 
     async def _unless_over(self, state: BrokerState, *jobs: Coroutine[Any, Any, None]) -> None:
-        """Run them to their ends. A log that has failed for good may fail them."""
+        """Run the steps to their ends. They may fail if the log has failed for good."""
         for error in await asyncio.gather(*jobs, return_exceptions=True):
             over = isinstance(error, StorageError) and state.log.failure is not None
             if error is not None and not over:
@@ -193,7 +193,7 @@ class Workload:
         await self._create(state, life.topic.name)
 
     async def _delete_some(self, state: BrokerState) -> None:
-        """Delete the first records of a partition, up to any that there are."""
+        """Delete the first records of a partition, up to a random one."""
         topic = self._rng.choice(self._living).topic
         number = self._rng.randrange(topic.partitions)
         partition = state.log.partition(topic.partition_id(number))
@@ -205,7 +205,7 @@ class Workload:
             deletion.answered = self._now
 
     async def _rewrite(self, state: BrokerState) -> None:
-        """Free and group what can be. No two at a time."""
+        """Run the rewrite task once. Only one runs at a time."""
         work = state.log.rewrite_task(
             RewritePolicy(bytes_per_second=1 << 40), lambda: state.journal.deletions
         )
@@ -213,7 +213,7 @@ class Workload:
         await work.close()
 
     async def _sweep(self, state: BrokerState) -> None:
-        """Retention: it may delete anything, until it is known what it has deleted."""
+        """Run retention: it may delete any record until the result is known."""
 
         async def attempt() -> None:
             mine: dict[Partition, Deletion] = {}
@@ -248,7 +248,7 @@ class Workload:
             mine.append(begun[-1])
         while begun and state.log.failure is None and not self._doomed(topic):
             await asyncio.gather(*[self._send(state, topic, partition, b) for b in begun])
-            # One that is not idempotent is not sent again: nobody knows if it is there.
+            # A batch of a non-idempotent producer is not repeated: it may have been stored.
             begun = [b for b in begun if b.offset is None and b.producer != NO_PRODUCER]
 
     def _doomed(self, topic: Topic) -> bool:
@@ -280,7 +280,7 @@ class Workload:
             batch.refusals.append((self._now, 1 << 62))
             assert answer.error_code in (
                 ErrorCode.KAFKA_STORAGE_ERROR,
-                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,  # behind one that was refused
+                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,  # after a refused batch
                 ErrorCode.UNKNOWN_TOPIC_ID,  # deleted meanwhile
             ), ErrorCode(answer.error_code).name
 
@@ -292,7 +292,7 @@ async def send(state: BrokerState, partition: TopicPartition, batch: Batch) -> P
 
 
 async def _until_taken(state: BrokerState, change: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """Ask for a change again while the disk is full.
+    """Repeat a change while the disk is full.
 
     Raises:
         StorageError: the log is over.

@@ -175,5 +175,5 @@ class Partition:
         partition.high_watermark = state.high_watermark
         partition.batches = SparseIndex.load(state.batches)
         if partition.high_watermark != state.log_start + len(partition._start[1]):
-            raise ValueError(f"the ids of virtual topic {id.key} do not match its watermarks")
+            raise ValueError(f"the ids of partition {id.key} do not match its watermarks")
         return partition

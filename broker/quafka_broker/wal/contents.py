@@ -162,7 +162,7 @@ class Contents:
         missing = row.base_offset - found.high_watermark
         if missing < 0:
             raise DamagedLogError(
-                f"virtual topic {partition.key} goes on at offset {row.base_offset} where "
+                f"partition {partition.key} goes on at offset {row.base_offset} where "
                 f"{found.high_watermark} is next"
             )
         if missing:
@@ -194,7 +194,7 @@ class Contents:
             # A rewrite of a segment may have dropped the records below the log start.
             if below - count < above:
                 raise DamagedLogError(
-                    f"virtual topic {partition.id.key} lacks {count} records that never had ids"
+                    f"partition {partition.id.key} lacks {count} records that never had ids"
                 )
             found.append((below - count, below))
             lost = Lost(partition.id, end_offset - count, end_offset)

@@ -39,7 +39,7 @@ class Damage(NamedTuple):
 
     def __str__(self) -> str:
         whose = ", ".join(
-            f"virtual topic {lost.partition.key} offsets {lost.first} to {lost.end - 1}"
+            f"partition {lost.partition.key} offsets {lost.first} to {lost.end - 1}"
             for lost in self.lost
         )
         return (

@@ -103,9 +103,7 @@ class Reader:
                     raise
                 return await self._batches(partition, offset, room, times)
         except (OSError, Malformed) as e:
-            log.warning(
-                "virtual topic %s cannot be read at offset %d: %s", partition.id.key, offset, e
-            )
+            log.warning("partition %s cannot be read at offset %d: %s", partition.id.key, offset, e)
             raise StorageError(str(e)) from e
 
     async def _batches(

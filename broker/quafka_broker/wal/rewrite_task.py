@@ -207,7 +207,7 @@ class RewriteTask:
         freed = segment.end + segment.index_end - new.end - new.index_end
         took = time.monotonic() - begun
         log.info(
-            "%s rewritten in %.1f s: %d virtual topics, %d bytes freed",
+            "%s rewritten in %.1f s: %d partitions, %d bytes freed",
             log_name(segment.number), took, len(found.live), freed,
         )  # fmt: skip
         return freed

@@ -178,10 +178,10 @@ def _bad_at(window: _Window, salt: int, position: int, reason: str, next_id: int
     except Malformed:
         row = None
     if row is None or row.global_id < next_id:
-        behind = (
+        after = (
             at for at, entry in _entries_after(window, salt, position) if entry.global_id >= next_id
         )
-        return Bad(position, next(behind, window.size), reason)
+        return Bad(position, next(after, window.size), reason)
     return Bad(position, min(row.end, window.size), reason, row)
 
 

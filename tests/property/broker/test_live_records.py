@@ -1,4 +1,4 @@
-"""Live records are counted by what happens to them; here against counting every id."""
+"""The counts of live records, which follow events, against a count of every id."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ STEPS = st.lists(
 
 
 class Model:
-    """Virtual topics over segments, as the log has them; `live` is told what happens."""
+    """Partitions over segments, as the log has them; `live` receives the events."""
 
     def __init__(self) -> None:
         self.live = LiveRecords()

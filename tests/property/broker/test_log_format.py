@@ -1,4 +1,4 @@
-"""The log's bytes: what is written reads back, and no changed byte goes unnoticed."""
+"""The log's bytes: they read back as written, and every changed byte is detected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The log against the simplest model there is: one list of values per partition."""
+"""The log against the simplest model: one list of values per partition."""
 
 from __future__ import annotations
 
@@ -106,14 +106,14 @@ class LogModel(RuleBasedStateMachine):
 
     @rule(name=names, place=st.floats(0, 1, exclude_max=True))
     def damage(self, name: str, place: float) -> None:
-        """A byte of a batch rots; a later entry says that it had been durable."""
+        """A byte of a batch rots; a later entry shows that it had been durable."""
         self.restart(checkpoint=True, index=True)
         offset = int(place * len(self.model[name]))
         partition = self.log.partition(topic_id(name))
         rows = self.run(self.log.reader.rows(partition, offset, offset + 1))
         self.append([("d", [b"later"])])
         if not rows or offset in self.lost[name]:
-            return  # nothing there, or nothing left to spoil
+            return  # the partition is empty, or all of it is damaged
         (row,) = rows
         segment = self.log._contents.segment_of(row.global_id)
         assert segment is not None
@@ -146,7 +146,7 @@ class LogModel(RuleBasedStateMachine):
         self.loop.close()
 
     def read_all(self, name: str, expected: list[bytes]) -> None:
-        """As a consumer does that steps over what is lost."""
+        """Read like a consumer that skips lost records."""
         partition = self.log.partition(topic_id(name))
         found: dict[int, bytes | None] = {}
         offset = 0

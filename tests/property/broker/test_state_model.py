@@ -66,7 +66,7 @@ class Batch:
 
 @dataclass
 class Model:
-    """One topic, of which one partition is used."""
+    """One topic, with one used partition."""
 
     retention_ms: int
     retention_bytes: int
@@ -80,7 +80,7 @@ class Model:
 
     @property
     def records(self) -> list[tuple[int, bytes, int]]:
-        """Offset, value and timestamp of those that are left."""
+        """Offset, value and timestamp of the remaining records."""
         every = [
             (batch.base + n, value, at)
             for batch in self.batches
@@ -99,7 +99,7 @@ class Model:
 
 
 class StateModel(RuleBasedStateMachine):
-    """Everything that deletes, in any order, with restarts."""
+    """All kinds of deletion, in any order, with restarts."""
 
     @initialize(segment_bytes=st.sampled_from([500, 1 << 20]))
     def begin(self, segment_bytes: int) -> None:

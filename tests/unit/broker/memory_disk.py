@@ -1,4 +1,4 @@
-"""A disk in memory that can fail, and forget what was not synced, as a power cut would make it."""
+"""A disk in memory that can fail, and can lose unsynced data as in a power cut."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from quafka_broker.wal.disk import Buffer
 
 SECTOR = 64
-"""What reaches the disk whole or not at all."""
+"""The unit that reaches the disk as a whole or not at all."""
 
 
 @dataclass(eq=False)
 class MemoryFile:
-    """A file: what was written, and what is known to survive."""
+    """A file: its data, and the part that is known to survive."""
 
     disk: MemoryDisk
     name: str
@@ -63,18 +63,18 @@ class MemoryFile:
 
 
 Survives = Callable[[str, int], bool]
-"""Whether an unsynced sector of a file got to the disk."""
+"""Whether an unsynced sector of a file reached the disk."""
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """All files after one operation: data, what of it was synced, which names were synced."""
+    """All files after one operation: data, the synced part of it, and the synced names."""
 
     files: dict[str, tuple[bytes, bytes]]
     synced_names: frozenset[str]
 
     def after_power_cut(self, survives: Survives, size_survives: bool) -> MemoryDisk:
-        """The disk as it is found afterwards."""
+        """The disk after the power cut."""
         disk = MemoryDisk()
         for name, (data, durable) in self.files.items():
             if name not in self.synced_names and not size_survives:
@@ -124,7 +124,7 @@ class MemoryDisk:
         return other
 
     def crashed(self) -> MemoryDisk:
-        """Another disk with the same content, but for checkpoints: the log was never closed."""
+        """Another disk with the same content, except checkpoints: the log was never closed."""
         other = self.copy()
         for name in [name for name in other.files if name.startswith("checkpoint")]:
             del other.files[name]

@@ -1,4 +1,4 @@
-"""What producers send is checked before it is stored; long checks delay neither loop nor order."""
+"""Batches are checked before they are stored; long checks delay neither the loop nor the order."""
 
 from __future__ import annotations
 

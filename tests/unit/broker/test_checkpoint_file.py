@@ -1,4 +1,4 @@
-"""Checkpoint files: read back as written, refused when damaged; taken while the log goes on."""
+"""Checkpoints: files read back as written, damage is detected; taken while the log goes on."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_one_that_could_not_be_written_leaves_nothing() -> None:
 
 
 async def test_the_log_goes_on_while_one_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every slice is one virtual topic, and records are appended between any two of them."""
+    """Every slice is one partition, and records are appended between any two of them."""
     monkeypatch.setattr(checkpoint_task, "_SLICE", 0.0)
     disk = MemoryDisk()
     names = [f"t{n}" for n in range(30)]
@@ -140,7 +140,7 @@ async def test_the_log_goes_on_while_one_is_taken(monkeypatch: pytest.MonkeyPatc
             assert await values_of(again, topic) == [b"%d" % turn for turn in range(20)]
 
 
-async def test_producers_are_as_covered_as_their_virtual_topic() -> None:
+async def test_producers_are_as_covered_as_their_partition() -> None:
     disk = MemoryDisk()
     async with open_log(disk) as log:
         await append(log, "a", b"1")

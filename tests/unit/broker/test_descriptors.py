@@ -1,4 +1,4 @@
-"""A folder of many files takes few descriptors, and nobody who uses a file notices."""
+"""A folder of many files takes few descriptors, without effect on users of the files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a new leader epoch begins, and that it is durable before it is used."""
+"""When a new leader epoch begins; it is durable before it is used."""
 
 from __future__ import annotations
 
@@ -38,21 +38,21 @@ BEFORE_EPOCHS = Path(__file__).parent / "before_epochs.json"
         # A new log, whatever its writer promises.
         (None, Evidence(empty=True), True, 0),
         (None, Evidence(empty=True), False, 0),
-        # A log from before epochs: its last writer is taken to have run as this one does.
+        # A log from before epochs: its last writer is assumed to have had this setting.
         (None, Evidence(), True, 0),
         (None, Evidence(), False, 1),
         (None, Evidence(torn=True), True, 1),
         (None, Evidence(damaged=True), True, 1),
-        # Nothing can be missing.
+        # No record can be missing.
         (Saved(4, SAFE), Evidence(4), True, 4),
         (Saved(4, SAFE), Evidence(2), False, 4),
         (Saved(4, SAFE), Evidence(4, torn=True), True, 4),
-        # Something may be.
+        # Records may be missing.
         (Saved(4, UNSYNCED), Evidence(4), True, 5),
         (Saved(4, UNSYNCED), Evidence(3), False, 5),
         (Saved(4, SAFE), Evidence(4, damaged=True), True, 5),
         (Saved(4, LOST), Evidence(2), True, 5),
-        # Epochs may have been used that are not known here.
+        # Unknown epochs may have been used.
         (Saved(4, RESTORED), Evidence(2), True, 4 + SKIPPED),
         (Saved(0, RESTORED), Evidence(7), True, 7 + SKIPPED),
         (Saved(3, SAFE), Evidence(7), True, 7 + SKIPPED),
@@ -237,7 +237,7 @@ async def test_a_lost_tail_begins_a_new_epoch() -> None:
         left = disk.copy()
     log_data, index = (left.files[f"000000000000.{kind}"].data for kind in ("log", "oidx"))
     row = decode_row(index, FILE_HEADER_SIZE + INDEX_ROW_SIZE)
-    log_data[row.position] ^= 1  # durable, as the entry behind it says
+    log_data[row.position] ^= 1  # durable, according to the next entry
     del index[FILE_HEADER_SIZE + INDEX_ROW_SIZE :]
     async with open_log(left) as log:
         assert log.damages

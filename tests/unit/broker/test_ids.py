@@ -1,4 +1,4 @@
-"""A set of global ids does what a plain sorted list does, and saves what CRoaring would."""
+"""A set of global ids behaves like a sorted list, and is saved in CRoaring's format."""
 
 from __future__ import annotations
 

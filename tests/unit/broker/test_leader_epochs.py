@@ -1,4 +1,4 @@
-"""Leader epochs: what clients are told agrees with Kafka's cache, kept for each partition."""
+"""Leader epochs: the answers agree with Kafka's cache, kept for each partition."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def row(partition: Partition, global_id: int, count: int) -> IndexRow:
 
 
 class KafkasCache:
-    """What LeaderEpochFileCache does for one partition: entries of an epoch and where it begins."""
+    """LeaderEpochFileCache for one partition: entries of an epoch and its start offset."""
 
     def __init__(self) -> None:
         self.entries: list[tuple[int, int]] = [(0, 0)]

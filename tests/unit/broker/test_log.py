@@ -1,4 +1,4 @@
-"""The log: appends, group commit, reads, and what happens when the disk does not do its part."""
+"""The log: appends, group commit, reads, and faults of the disk."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.unit.broker.memory_disk import MemoryDisk
 from tests.unit.broker.tools import EVERYTHING, append, checked, open_log, topic_id, values_of
 
 
-async def test_offsets_are_dense_per_virtual_topic() -> None:
+async def test_offsets_are_dense_per_partition() -> None:
     async with open_log(MemoryDisk()) as log:
         assert await append(log, "a", b"1", b"2") == 0
         assert await append(log, "b", b"x") == 0

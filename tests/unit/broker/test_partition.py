@@ -1,4 +1,4 @@
-"""Virtual topics and their sparse index: offsets never shift, times are found."""
+"""Partitions and their sparse index: offsets never shift, times are found."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Idempotent producers: what is a repeat, what is a gap, what is next."""
+"""Idempotent producers: repeats, gaps, and the next batch."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ async def test_a_failed_batch_may_come_again_and_nothing_overtakes_it() -> None:
     first, second = begin(producers, 0), begin(producers, 1)
     fail(first)
     fail(second)
-    # The very next call, before any callback has run: the third must not take the first's place.
+    # The next call, before any callback has run: the third must not take the first's place.
     assert refused(producers, 2) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert refused(producers, 1) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert producers.duplicate_of(TOPIC, header(0)) is None
@@ -173,7 +173,7 @@ async def test_who_may_have_been_forgotten_is_unknown() -> None:
 
 
 async def test_who_has_an_id_of_another_broker_may_have_been_forgotten() -> None:
-    """Nobody here knows when that id was given, so an honest producer must be able to go on."""
+    """The time of the id's assignment is unknown, so an honest producer must be able to go on."""
     producers = Producers()
     producers.ours_below = PRODUCER
     assert refused(producers, 5) is ErrorCode.UNKNOWN_PRODUCER_ID
@@ -206,7 +206,7 @@ def code_of(producers: Producers, partition: int, sequence: int, epoch: int = 0)
 
 
 def with_an_eviction(limit: int = 2) -> Producers:
-    """Of the producer in partition 1, by partitions 0 and 2."""
+    """Partitions 0 and 2 evict the producer in partition 1."""
     producers = Producers(limit)
     for partition in (0, 1, 0, 2):
         sequence = 1 if partition == 0 else 0

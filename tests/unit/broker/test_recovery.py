@@ -93,7 +93,7 @@ async def test_an_index_is_made_again(how: str) -> None:
     assert last > 2
     for checkpoint in (True, False):
         if checkpoint and how == "row":
-            continue  # a start does not read what the checkpoint knows
+            continue  # a start does not read what the checkpoint covers
         for number in range(last + 1):
             left = disk.copy() if checkpoint else disk.crashed()
             spoil_index(left, number, how)
@@ -125,7 +125,7 @@ async def test_a_missing_segment_is_noticed(checkpoint: bool, index: bool) -> No
     disk, last = await written()
     for number in range(last + 1):
         if number == last and not (checkpoint or index):
-            continue  # nothing is left to tell that it was there
+            continue  # no trace of it is left
         left = disk.copy() if checkpoint else disk.crashed()
         lost = offsets_in(left, number)
         del left.files[log_name(number)]
@@ -187,7 +187,7 @@ async def test_a_damaged_file_header(index: bool) -> None:
 
 
 async def test_what_a_checkpoint_has_seen_may_not_be_missing() -> None:
-    """Whatever is left of the last segment: what was acknowledged is lost, and its offsets kept."""
+    """Whatever is left of the last segment: lost acknowledged records keep their offsets."""
     disk, _ = await written(1 << 20)
     size = disk.files[log_name(0)].size()
     entry = (size - FILE_HEADER_SIZE) // len(VALUES)
@@ -204,7 +204,7 @@ async def test_what_a_checkpoint_has_seen_may_not_be_missing() -> None:
                 assert await values_of(log, "a", 12) == [b"after"]
 
 
-async def test_damage_names_segment_position_and_virtual_topic(
+async def test_damage_names_segment_position_and_partition(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     disk, _ = await written()
@@ -223,7 +223,7 @@ async def opens_with_damage(disk: MemoryDisk) -> None:
 
 @pytest.mark.parametrize("cached", [True, False])
 async def test_a_wrong_byte_is_never_handed_out(cached: bool) -> None:
-    """At every byte of an entry's batch, found when it is read; the others are served."""
+    """At every byte of an entry's batch: the read finds it; the others are served."""
     disk, _ = await written(1 << 20)
     size = disk.files[log_name(0)].size()
     entry = (size - FILE_HEADER_SIZE) // len(VALUES)
@@ -327,7 +327,7 @@ async def test_with_a_checkpoint_only_what_lies_behind_it_is_read() -> None:
 
 
 async def test_a_sealed_segment_cut_between_entries_before_an_empty_one() -> None:
-    """No later entry tells; the index does."""
+    """No later entry shows it, but the index does."""
     disk, last = await written()
     sealed = disk.files[log_name(last - 1)].data
     entries = (disk.files[index_name(last - 1)].size() - FILE_HEADER_SIZE) // INDEX_ROW_SIZE
@@ -341,7 +341,7 @@ async def test_a_sealed_segment_cut_between_entries_before_an_empty_one() -> Non
 
 
 async def test_what_is_served_after_a_crash_is_durable_first() -> None:
-    """kill -9 leaves in memory what was not synced; a power cut must not take it back later."""
+    """kill -9 leaves unsynced data in the page cache; a later power cut must not take it back."""
     disk = MemoryDisk()
     async with open_log(disk, FsyncPolicy(0.0)) as log:
         await append(log, "a", b"1")
@@ -362,7 +362,7 @@ async def test_a_sealed_segment_and_its_index_are_durable() -> None:
 
 
 async def test_a_block_of_the_files_past_in_the_torn_tail_is_cut_off() -> None:
-    """A valid entry that lies where it was not written, behind all that was acknowledged."""
+    """A valid entry in a place where it was not written, after all acknowledged entries."""
     disk, _ = await written(1 << 20)
     data = disk.files[log_name(0)].data
     first = bytes(data[FILE_HEADER_SIZE : FILE_HEADER_SIZE + len(data[FILE_HEADER_SIZE:]) // 12])
@@ -372,7 +372,7 @@ async def test_a_block_of_the_files_past_in_the_torn_tail_is_cut_off() -> None:
 
 
 async def test_segments_of_another_log_contradict_it() -> None:
-    """Whoever copies files about gets no guesses."""
+    """Files of another log are refused, not guessed at."""
     disk = (await written())[0].crashed()
     other, _ = await written(1 << 20)
     for name in (log_name, index_name):

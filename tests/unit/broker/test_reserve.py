@@ -1,4 +1,4 @@
-"""A full disk: producers are refused, what makes room is not, and writing resumes by itself."""
+"""A full disk: producers are refused, work that frees space is not, and writes resume."""
 
 from __future__ import annotations
 

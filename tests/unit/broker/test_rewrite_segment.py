@@ -1,4 +1,4 @@
-"""Rewritten segments: what is dead is gone, what lives is found, whatever a crash leaves."""
+"""Rewritten segments: dead entries are gone, live ones are found, also after any crash."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Topics = dict[PartitionId, Partition]
 
 
 def written(disk: MemoryDisk, count: int = 300) -> tuple[Segment, Topics]:
-    """A segment in which the batches of three virtual topics take turns; values are offsets."""
+    """A segment in which the batches of three partitions alternate; values are offsets."""
     segment = Segment.create(disk, 0)
     partitions = {partition: Partition(partition) for partition in TOPICS}
     for n in range(count):
@@ -87,7 +87,7 @@ def entries(segment: Segment) -> list[tuple[IndexRow, list[bytes | None]]]:
 
 
 def check_contents(segment: Segment, topics: Topics) -> None:
-    """All that lives is there, each virtual topic's entries side by side and in order."""
+    """All live entries are there, contiguous and in order for each partition."""
     by_id: dict[PartitionId, list[bytes | None]] = {}
     last = None
     for row, values in entries(segment):

@@ -1,4 +1,4 @@
-"""What is freed and grouped while a broker runs: nobody notices but the disk."""
+"""Freeing and grouping while a broker runs, without effect on its clients."""
 
 from __future__ import annotations
 
@@ -285,7 +285,7 @@ async def test_it_looks_again_when_something_has_died(monkeypatch: pytest.Monkey
 
 
 async def test_what_dies_at_the_last_moment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After its live records were counted, before its index was read."""
+    """Its last records die after they were counted and before its index is read."""
     disk = MemoryDisk()
     async with open_log(disk, segment_bytes=SEGMENT) as log:
         await fill(log)

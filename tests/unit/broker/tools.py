@@ -1,4 +1,4 @@
-"""What the broker's tests share: batches, logs, and a broker's state without a mesh in front."""
+"""Shared by the broker's tests: batches, logs, and a broker's state without a mesh."""
 
 from __future__ import annotations
 
