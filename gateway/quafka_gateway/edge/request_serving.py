@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Collection
+from typing import TypeGuard
 
 from quafka_gateway.cluster.broker_link import UnavailableError
 from quafka_gateway.cluster.parked_time import begin_request
@@ -86,7 +87,10 @@ class RequestServing:
         finally:
             self._release(request)
         if not failure:
-            errors = await _errors(request, response)
+            if _takes_slices(response, request):
+                errors = await in_slices(error_codes_in_steps(response))
+            else:
+                errors = error_codes(response)
         self._count(request, errors, time.perf_counter() - began - waited.seconds, waited.seconds)
         return failure
 
@@ -128,16 +132,15 @@ async def _encode(request: InFlightRequest, response: Message | EncodedResponse 
         if isinstance(response, EncodedResponse):
             body, request.shared = response.body, response.shared
             request.response = frame_response(correlation_id, response.kind, version, body)
-        elif request.checks_length and is_long(response):
+        elif _takes_slices(response, request):
             body = await in_slices(encode_in_steps(response, version))
             request.response = frame_response(correlation_id, type(response), version, body)
         else:
             request.response = encode_response(correlation_id, response, version)
 
 
-async def _errors(
-    request: InFlightRequest, response: Message | EncodedResponse | None
-) -> Collection[int]:
-    if isinstance(response, Message) and request.checks_length and is_long(response):
-        return await in_slices(error_codes_in_steps(response))
-    return error_codes(response)
+def _takes_slices(
+    response: Message | EncodedResponse | None, request: InFlightRequest
+) -> TypeGuard[Message]:
+    """Whether a response is so long that work on it takes slices of the event loop."""
+    return isinstance(response, Message) and request.checks_length and is_long(response)

@@ -77,9 +77,8 @@ async def _one_group(request: OffsetFetchRequest, context: RequestContext) -> Of
     )
     answer = await _ask(CommittedOffsets(request.group_id, questions), context)
     offsets = answer.offsets
-    if (
-        answer.error_code and context.version < 2
-    ):  # the response has no error of the group, only of partitions
+    if answer.error_code and context.version < 2:
+        # The response has no error of the group: each partition carries it.
         offsets = [
             CommittedOffset(topic.name, b"", partition, error_code=answer.error_code)
             for topic in topics or []
