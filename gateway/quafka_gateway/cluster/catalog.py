@@ -59,7 +59,8 @@ class Catalog:
         """
         if op.topics is None and not op.topic_ids:
             return await self._describe_all(trace)
-        return DescribeTopicsResp(self.cluster_id, await self._describe_some(op, trace))
+        found = await self._describe_some(op, trace)  # the home broker's answer has the cluster id
+        return DescribeTopicsResp(self.cluster_id, found)
 
     async def describe_elsewhere(
         self, topics: Sequence[NamedTopic], trace: TraceContext | None

@@ -97,7 +97,8 @@ async def test_each_broker_describes_its_own_topics(two: Two) -> None:
 
 
 async def test_a_broker_without_any_of_the_topics_is_not_asked(two: Two) -> None:
-    assert await two.describe(DescribeTopics(["logs.web"], [])) == [WEB]
+    first = await two.catalog.describe(DescribeTopics(["logs.web"], []), None)
+    assert (first.cluster_id, first.topics) == ("cluster 1", [WEB])
     logs = DescribeTopics(["logs.web"], [])
     assert two.asked_now() == [[logs], [DescribeTopics([], [])]]  # home, for the cluster's id
     assert two.catalog.cluster_id == "cluster 1"

@@ -199,19 +199,23 @@ async def test_an_empty_answer_before_the_end_of_the_wait_serves_its_own_fetch_o
 
 
 async def test_an_empty_answer_at_the_end_serves_all_that_waited_to_their_own_ends(
-    shared: Shared,
+    shared: Shared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    short = replace(POLL, max_wait_ms=30)
     loop = asyncio.get_running_loop()
+    now = loop.time()
+    monkeypatch.setattr(loop, "time", lambda: now)
+    short = replace(POLL, max_wait_ms=30)
     first = await shared.poll(short)
-    await asyncio.sleep(0.01)
-    began = loop.time()
+    now += 0.010
     joined = await shared.poll(short)
-    await asyncio.sleep(0.025)
+    now += 0.025
     shared.answer(0, EMPTY)
     assert await first == EMPTY
+    while len(shared.asked) < 2:
+        await asyncio.sleep(0)
+    assert not joined.done(), "its own wait is not over"
+    now += 0.010
     assert await joined == EMPTY
-    assert loop.time() - began >= 0.03
     assert [op.max_wait_ms for op, _ in shared.asked] == [30, 30], "both with the whole wait"
 
 
