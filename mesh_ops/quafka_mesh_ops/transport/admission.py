@@ -1,15 +1,15 @@
-"""Which strangers may begin a handshake, and how many at a time. Pure.
+"""Admits handshakes of unknown peers, a bounded number at a time. Pure.
 
-A handshake costs milliseconds and memory, and anybody can forge the sender of a first packet. So
-there are three kinds of slots, none of which can be taken by what fills another:
+A handshake costs milliseconds and memory, and the sender of a first packet is easily forged. So
+admission has three kinds of slots, and traffic that fills one kind cannot take another:
 
-- for senders that have not proven their address: few, and so many a second. Where there is none,
-  a sender gets a Retry (retry.py), which costs microseconds and no memory.
-- for senders that have: a bounded number at a time from each address.
-- for senders that have, at an address from which an allowed node was connected lately. Only a node
-  at the same address can take these.
+- for senders with an unproven address: few at a time and per second. Without a free slot the sender
+  gets a Retry (retry.py), which costs microseconds and no memory.
+- for senders with a proven address: a bounded number at a time from each address.
+- for senders with a proven address from which an allowed node connected recently. Only nodes at the
+  same address can take these.
 
-Answers that need no slot (Retry, version negotiation, resets) are bounded by the second.
+Answers that need no slot (Retry, version negotiation, resets) are bounded per second.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ _MAX_KNOWN_ADDRESSES = 1_024
 _MAPPED = bytes(10) + b"\xff\xff"  # an IPv4 address on an IPv6 socket (RFC 4291 section 2.5.5.2)
 
 Host = bytes
-"""An IPv4 address, or the 64 bits of an IPv6 address that one host or site has to itself."""
+"""An IPv4 address, or the first 64 bits of an IPv6 address, which belong to one host or site."""
 
 
 def host_of(address: Address) -> Host:
-    """What an address counts as."""
+    """Return the host that an address counts for."""
     if len(address) == 2:
         return socket.inet_pton(socket.AF_INET, address[0])
     packed = socket.inet_pton(socket.AF_INET6, str(address[0]).partition("%")[0])
@@ -43,7 +43,7 @@ def host_of(address: Address) -> Host:
 
 
 class Kind(Enum):
-    """Which slots a handshake counts in."""
+    """The kinds of slots."""
 
     UNPROVEN = "unproven"
     PROVEN = "proven"
@@ -51,7 +51,7 @@ class Kind(Enum):
 
 
 class Bucket:
-    """So many a second on average, and so many at once."""
+    """A token bucket: an average rate per second, and a burst."""
 
     def __init__(self, a_second: float, at_once: float) -> None:
         self._a_second = a_second
@@ -59,8 +59,8 @@ class Bucket:
         self._left = at_once
         self._at = 0.0
 
-    def take(self, now: float) -> bool:
-        """Whether there is one left, which is taken."""
+    def spend(self, now: float) -> bool:
+        """Spend a token; False if none is left."""
         self._left = min(self._at_once, self._left + (now - self._at) * self._a_second)
         self._at = now
         if self._left < 1.0:
@@ -70,7 +70,7 @@ class Bucket:
 
 
 class Admission:
-    """The slots of one listener. Times are any clock's that does not go back, in seconds."""
+    """The slots of one listener. Times are in seconds, of any monotonic clock."""
 
     def __init__(self) -> None:
         self._used: Counter[Kind] = Counter()
@@ -81,16 +81,16 @@ class Admission:
 
     @property
     def handshakes(self) -> int:
-        """How many slots are taken."""
+        """The number of slots in use."""
         return self._used.total()
 
     def admit(self, host: Host, *, proven: bool, now: float) -> Kind | None:
-        """Take a slot for a handshake; None: there is none.
+        """Take a slot for a handshake; None if none is free.
 
-        A sender that is not proven may then be sent a Retry.
+        An unproven sender may then be sent a Retry.
         """
         if not proven:
-            free = self._used[Kind.UNPROVEN] < MAX_UNPROVEN and self._unproven.take(now)
+            free = self._used[Kind.UNPROVEN] < MAX_UNPROVEN and self._unproven.spend(now)
             return self._take(Kind.UNPROVEN, host) if free else None
         if self._is_known(host, now) and self._used[Kind.KNOWN] < MAX_KNOWN:
             return self._take(Kind.KNOWN, host)
@@ -99,7 +99,7 @@ class Admission:
         return None
 
     def release(self, kind: Kind, host: Host) -> None:
-        """Give a slot back."""
+        """Release a slot."""
         self._used[kind] -= 1
         if kind is Kind.PROVEN:
             self._by_host[host] -= 1
@@ -107,11 +107,11 @@ class Admission:
                 del self._by_host[host]
 
     def may_answer(self, host: Host, now: float) -> bool:
-        """Whether a packet may be answered that needs no slot. Known addresses always may."""
-        return self._is_known(host, now) or self._answers.take(now)
+        """Whether a packet may be answered without a slot; always for known addresses."""
+        return self._is_known(host, now) or self._answers.spend(now)
 
     def remember(self, host: Host, now: float) -> None:
-        """An allowed node is connected from there."""
+        """Record that an allowed node has connected from this host."""
         self._known[host] = now + KNOWN_SECONDS
         self._known.move_to_end(host)
         if len(self._known) > _MAX_KNOWN_ADDRESSES:

@@ -1,10 +1,11 @@
-"""A model of a long path: what it delivers and how long it takes (after BBR, draft-cardwell-iccrg-
-bbr-congestion-control-00).
+"""A model of the bandwidth and delay of a long path.
 
-Random loss on a long path is no sign of a full one, and a window that halves with every loss
-leaves such a path empty. So the sending rate follows what has been delivered: the best rate of
-the last ten round trips, probed upward now and then; and what is in flight stays below twice the
-product of that rate and the shortest round trip, so that queues stay short. Pure.
+It follows BBR (draft-cardwell-iccrg-bbr-congestion-control-00).
+
+Random loss on a long path does not mean that the path is full, and a window that halves with every
+loss leaves it empty. So the sending rate follows the delivery rate: the best one of the last ten
+round trips, probed upward from time to time. Bytes in flight stay below twice the product of that
+rate and the shortest round trip, which keeps queues short. Pure.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ _RATE_ROUNDS = 10
 _RTT_SECONDS = 10.0
 _PROBE_RTT_SECONDS = 0.2
 _FIRST_BYTES = 64 << 10
-_QUANTUM_SECONDS = 0.002  # what a timer of the event loop may be late by
+_QUANTUM_SECONDS = 0.002  # the possible delay of an event-loop timer
 
 
 class _Sent(NamedTuple):
-    """The state when a burst left. `number`: of its first packet."""
+    """The state when a burst was sent. `number`: of its first packet."""
 
     number: int
     delivered: int
@@ -35,13 +36,13 @@ class _Sent(NamedTuple):
 
 
 class BandwidthModel:
-    """Says how much may be in flight (`window`) and how fast it may leave (`room`).
+    """Bounds the bytes in flight (`window`) and the sending rate (`room`).
 
     Attributes:
         datagram_size: bytes of a full datagram.
-        window: bytes.
-        rate: delivered bytes a second, as far as known; 0 at first.
-        round_trip: the shortest of the last ten seconds.
+        window: bytes that may be in flight.
+        rate: delivered bytes per second; 0 until the first measurement.
+        round_trip: the shortest one of the last ten seconds.
     """
 
     def __init__(self, datagram_size: int, now: float, round_trip: float) -> None:
@@ -71,7 +72,7 @@ class BandwidthModel:
     # --- sending ----------------------------------------------------------------------------
 
     def room(self, now: float) -> int:
-        """Bytes that may leave now; 0: not before `next_at`."""
+        """Return the bytes that may be sent now; 0: none before `next_at`."""
         pace = self._pace()
         if now < self._next_at:
             return 0
@@ -80,12 +81,12 @@ class BandwidthModel:
 
     @property
     def next_at(self) -> float:
-        """When there is room again."""
+        """The time at which bytes may be sent again."""
         return self._next_at
 
     def sent(self, number: int, size: int, now: float, in_flight: int, *, limited: bool) -> None:
-        """A burst has left, from packet `number` on; `limited`: there was no more to send."""
-        if in_flight <= size:  # after a pause the clock of deliveries begins anew
+        """Record a burst, from packet `number` on; `limited`: there was no more data to send."""
+        if in_flight <= size:  # after a pause the delivery clock restarts
             self._delivered_at = now
         if limited:
             self._limited_until = self._delivered + in_flight
@@ -93,20 +94,20 @@ class BandwidthModel:
         self._sent.append(snapshot)
         self._next_at += size / self._pace()
 
-    # --- hearing ----------------------------------------------------------------------------
+    # --- acknowledgements -------------------------------------------------------------------
 
     def stalled(self) -> None:
-        """Nothing has arrived for long: begin with little until something does."""
+        """Shrink the window to the minimum: nothing was delivered for long."""
         self.window = MIN_PACKETS * self.datagram_size
 
     def acked(self, number: int, size: int, now: float) -> None:
-        """One packet has arrived."""
+        """Record the delivery of a packet."""
         self._delivered += size
         self._delivered_at = now
         self._last_acked = max(self._last_acked, number)
 
     def acks_done(self, now: float, round_trip: float, in_flight: int) -> None:
-        """The last of an ACK's packets was told; judge what it says of the path."""
+        """Update the model after the last packet of an ACK."""
         if round_trip <= self.round_trip or now - self._round_trip_at > _RTT_SECONDS:
             if round_trip > self.round_trip and not self._probing_until:
                 self._probing_until = now + _PROBE_RTT_SECONDS
@@ -122,7 +123,7 @@ class BandwidthModel:
         while self._sent and self._sent[0].number <= number:
             found = self._sent.popleft()
         if found is not None:
-            self._sent.appendleft(found)  # its later packets are still to come
+            self._sent.appendleft(found)  # later packets of the burst are still in flight
         return found
 
     def _judge(self, snapshot: _Sent, now: float) -> None:
@@ -132,7 +133,7 @@ class BandwidthModel:
             self._round_over()
         took = now - snapshot.delivered_at
         if took < self.round_trip / 2:
-            return  # too short to tell anything
+            return  # too short for a measurement
         rate = (self._delivered - snapshot.delivered) / took
         if snapshot.limited and rate <= self.rate:
             return
@@ -144,7 +145,7 @@ class BandwidthModel:
         self.rate = self._rates[0][1]
 
     def _round_over(self) -> None:
-        """While filling: the pipe is full when three rounds have brought no more."""
+        """End the filling phase once three rounds have brought no higher rate."""
         if not self._filling or self._is_limited:
             return
         if self.rate >= self._best * _GROWTH:
@@ -183,8 +184,8 @@ class BandwidthModel:
         return self._delivered < self._limited_until
 
     def _pace(self) -> float:
-        """Bytes a second; never less than a few packets a round trip."""
+        """Bytes per second; never less than a few packets per round trip."""
         round_trip = max(self.round_trip, 0.001)
-        if self._filling:  # what little was asked for so far is not what the path can do
+        if self._filling:  # little data so far is no measure of the path
             return self._gain * max(self.rate, self.window / round_trip)
         return max(self._gain * self.rate, MIN_PACKETS * self.datagram_size / round_trip)

@@ -1,21 +1,21 @@
-"""Packets built and read a burst at a time.
+"""Builds and reads packets in bursts.
 
-The stock path costs some 60 to 90 microseconds of Python a packet, several times what its
-encryption costs. Here one call works for a whole burst of equal packets:
+The stock path of aioquic costs 60 to 90 microseconds of Python per packet, several times the cost
+of its encryption. Here one call handles a burst of equal packets:
 
 - **Sending.** Stream data that fills packets is cut into STREAM frames without a length (they end
-  with their packet), sealed straight into the buffer that one system call sends. Everything else
-  - limits, the odd rest - is left to the stock path, which goes first.
-- **Small packets** with an ACK and the data of small ops are put together here, too (small.py);
-  one goes with each burst, so small answers overtake bulk.
-- **Receiving.** Packets that hold one STREAM frame are opened side by side and what is contiguous
-  is handed on as one piece. Any other packet takes the stock path.
+  with their packet) and sealed directly into the buffer that one system call sends. The stock path
+  sends everything else (limits, remainders), before the burst.
+- **Small packets** with an ACK and the data of small ops are built here, too (small.py). One goes
+  with each burst, so small answers overtake bulk.
+- **Receiving.** Packets with a single STREAM frame are opened together, and contiguous data is
+  passed on as one piece. All other packets take the stock path.
 - **ACKs.** Packets of one stream that are acknowledged together are accounted for once
   (recovery.py).
 
-What is on the wire is plain QUIC: either end may be stock. State is aioquic's own throughout, so
-the two paths can alternate packet by packet, and loss, retransmission, key updates and limits
-are decided in one place.
+The wire format is plain QUIC: either end may be stock. All state is aioquic's, so the two paths can
+alternate packet by packet, and aioquic alone decides on loss, retransmission, key updates and
+limits.
 """
 
 # ruff: noqa: SLF001
@@ -46,14 +46,14 @@ from quafka_mesh_ops.transport.small import SmallContent, SmallPacket, ack_frame
 logger = logging.getLogger("quafka.mesh")
 
 _PN_AT = 1 + CID_SIZE
-_PN_SIZE = 2  # as the stock path sends; enough for 32,767 packets in flight
+_PN_SIZE = 2  # as the stock path; enough for 32,767 packets in flight
 _SAMPLE_AT = _PN_AT + 4
 _FIXED_BIT = 0x40
 _BULK_AND_FIN = b"\x0d"
 
 
 class BatchedQuic(MeshQuic):
-    """A mesh connection that works by the burst where it can."""
+    """A mesh connection that works in bursts where possible."""
 
     _remote_max_data_used: int
 
@@ -81,12 +81,12 @@ class BatchedQuic(MeshQuic):
     # --- sending ----------------------------------------------------------------------------
 
     def fill(self, now: float, room: int) -> list[tuple[bytes, NetworkAddress]]:
-        """As the stock path, with bulk sealed by the burst."""
+        """See MeshQuic; bulk is sealed in bursts."""
         wishing = self._wishing()
         chores = has_chores(self)
         ack_at = self._space.ack_at
         if not wishing and not chores and (ack_at is None or ack_at > now):
-            return []  # the stock path would take twenty times as long to find that out
+            return []  # the stock path takes twenty times as long for this check
         keys = self._bulk_keys()
         if keys is None:
             return self.build(now, room)
@@ -97,7 +97,7 @@ class BatchedQuic(MeshQuic):
             if not chores:
                 small = self._small_content(wishing, bulk, room, now)
             if small is None:
-                # It goes first, and gets a packet whatever the bulk is.
+                # The stock path goes first and gets a packet, however much bulk there is.
                 self._streams_queue.sort(key=self._is_bulk)
                 datagrams = self.build(now, min(room, self._max_datagram_size) if bulk else room)
                 room -= sum([len(data) for data, _ in datagrams])
@@ -108,12 +108,12 @@ class BatchedQuic(MeshQuic):
             room -= sum([len(data) for data, _ in sealed])
             datagrams += sealed
         if small is not None:
-            # The last of a burst may be shorter than the others without another system call.
+            # The last packet of a burst may be shorter without another system call.
             datagrams += self._send_small(small, keys, now)
         return datagrams
 
     def _bulk_keys(self) -> Keys | None:
-        """The keys to seal with, while the connection is in its ordinary state."""
+        """Return the keys to seal with; None unless the connection is in its ordinary state."""
         if (
             not self._handshake_confirmed
             or self._state is not QuicConnectionState.CONNECTED
@@ -126,11 +126,11 @@ class BatchedQuic(MeshQuic):
             return None
         pair = self._cryptos[tls.Epoch.ONE_RTT]
         if pair._update_key_requested:
-            return None  # the stock path makes the next keys when it seals its next packet
+            return None  # the stock path makes the next keys with its next packet
         return self._send_keys.keys(pair.send)
 
     def _is_bulk(self, stream: QuicStream) -> bool:
-        """Whether the stream has a datagram's worth of contiguous data to send."""
+        """Whether the stream has contiguous data for a full datagram."""
         sender = stream.sender
         if sender.buffer_is_empty or sender.reset_pending or stream.is_blocked:
             return False
@@ -142,7 +142,7 @@ class BatchedQuic(MeshQuic):
         return stop - start >= self._max_datagram_size
 
     def _wishing(self) -> list[QuicStream]:
-        """The streams that have anything to send, or must be looked at by the stock path."""
+        """Return the streams that have data to send or need the stock path."""
         return [
             stream
             for stream in self._streams_queue
@@ -153,7 +153,7 @@ class BatchedQuic(MeshQuic):
         ]
 
     def _flow_limit(self, stream: QuicStream) -> int:
-        """The offset that flow control lets the stream reach."""
+        """Return the offset up to which flow control allows the stream to send."""
         sender = stream.sender
         connection = sender.highest_offset + self._remote_max_data - self._remote_max_data_used
         return min(connection, stream.max_stream_data_remote)
@@ -161,7 +161,7 @@ class BatchedQuic(MeshQuic):
     def _small_content(
         self, wishing: list[QuicStream], bulk: list[QuicStream], room: int, now: float
     ) -> SmallContent | None:
-        """An ACK, if one is due, and all that is not bulk; None if it is not so simple."""
+        """Return a due ACK and all data that is not bulk; None if the stock path must send it."""
         space = self._space
         ack = b""
         if space.ack_at is not None:
@@ -177,7 +177,7 @@ class BatchedQuic(MeshQuic):
     def _send_small(
         self, content: SmallContent, keys: Keys, now: float
     ) -> list[tuple[bytes, NetworkAddress]]:
-        """One packet with this content, as far as flow control lets it."""
+        """Make one packet with this content, as far as flow control allows."""
         space, path = self._space, self._network_paths[0]
         frames: list[bytes] = []
         handlers: list[tuple[Any, Any]] = []
@@ -190,7 +190,7 @@ class BatchedQuic(MeshQuic):
                 continue
             frames.append(frame)
             handlers.append((stream.sender.on_data_delivery, (start, stop, False)))
-            self._note_sent(stream, start, stop, now)
+            self._record_sent(stream, start, stop, now)
             stream.sender.buffer_is_empty = True
         if not frames:
             return []
@@ -207,7 +207,7 @@ class BatchedQuic(MeshQuic):
         return [(packet, path.addr)]
 
     def _seal_one(self, payload: bytes, keys: Keys) -> bytes:
-        """The next packet, with this content."""
+        """Seal the next packet with this payload."""
         number = self._packet_number
         first = _FIXED_BIT | self._spin_bit << 5 | keys.phase << 2 | (_PN_SIZE - 1)
         header = bytes((first,)) + self._peer_cid.cid + (number & 0xFFFF).to_bytes(2, "big")
@@ -223,7 +223,7 @@ class BatchedQuic(MeshQuic):
     def _send_bulk(
         self, stream: QuicStream, count: int, keys: Keys, now: float
     ) -> list[tuple[bytes, NetworkAddress]]:
-        """Up to `count` packets of one stream's next contiguous data."""
+        """Make up to `count` packets of one stream's next contiguous data."""
         sender = stream.sender
         pending = sender._pending[0]
         start, end = pending.start, min(pending.stop, self._flow_limit(stream))
@@ -232,10 +232,10 @@ class BatchedQuic(MeshQuic):
         capacity = self._max_datagram_size - _PN_AT - _PN_SIZE - frame_header - TAG_SIZE
         end = min(end, start + count * capacity)
         if end < pending.stop:
-            # Not the last of this data: whole packets only, so that a burst is one system call.
+            # Before the last of this data: full packets only, so that a burst is one system call.
             end -= (end - start) % capacity
         packets = self._seal(stream, start, end, capacity, stream_id, keys, now)
-        self._note_sent(stream, start, end, now)
+        self._record_sent(stream, start, end, now)
         path = self._network_paths[0]
         path.bytes_sent += sum(map(len, packets))
         return [(packet, path.addr) for packet in packets]
@@ -250,7 +250,7 @@ class BatchedQuic(MeshQuic):
         keys: Keys,
         now: float,
     ) -> list[bytes]:
-        """Packets with the stream's bytes from `start` to `end`, `capacity` in each, protected."""
+        """Seal the stream's bytes from `start` to `end` into packets of `capacity` bytes."""
         sender = stream.sender
         count = -(-(end - start) // capacity)
         overhead = _PN_AT + _PN_SIZE + 1 + len(stream_id) + OFFSET_FIELD.size + TAG_SIZE
@@ -288,8 +288,8 @@ class BatchedQuic(MeshQuic):
         self._congestion.bytes_in_flight += at
         return [cast(bytes, view[a:b]) for a, b in pairwise(bounds)]
 
-    def _note_sent(self, stream: QuicStream, start: int, end: int, now: float) -> None:
-        """What the stock path would have noted, once for all packets."""
+    def _record_sent(self, stream: QuicStream, start: int, end: int, now: float) -> None:
+        """Update the state as the stock path does, once for all packets."""
         sender = stream.sender
         sender._pending.subtract(start, end)
         if end > sender.highest_offset:
@@ -320,8 +320,8 @@ class BatchedQuic(MeshQuic):
             return
         burst = Burst(self, keys, keys.masks(samples), now)
         for index, data in enumerate(datagrams):
-            if not burst.take(data, index * SAMPLE_SIZE):
-                # In the order of arrival: what it holds may build upon what came before.
+            if not burst.open(data, index * SAMPLE_SIZE):
+                # In the order of arrival: its frames may depend on earlier ones.
                 burst.finish()
                 self.receive_datagram(data, addr, now)
             if self.is_closed:
@@ -329,7 +329,7 @@ class BatchedQuic(MeshQuic):
         burst.finish()
 
     def _open_keys(self, addr: NetworkAddress) -> Keys | None:
-        """The keys to open with, while the connection is in its ordinary state."""
+        """Return the keys to open with; None unless the connection is in its ordinary state."""
         path = self._network_paths[0] if self._network_paths else None
         if (
             path is None

@@ -1,7 +1,7 @@
-"""Reading a burst: packets that one system call received, opened side by side.
+"""Reads a burst: the packets that one system call received.
 
-The usual packet of a bulk reply holds one STREAM frame that fills it. Data that is contiguous
-over such packets is handed on as one piece, and what aioquic notes of every packet is noted once.
+Most packets of a bulk reply hold a single STREAM frame. Contiguous data of such packets is passed
+on as one piece, and aioquic's state is updated once for all of them.
 """
 
 # ruff: noqa: SLF001
@@ -22,19 +22,19 @@ from quafka_mesh_ops.transport.protection import Keys
 from quafka_mesh_ops.transport.quic import MeshQuic
 
 CID_SIZE = 8
-"""Connection ids of the mesh, both sides': aioquic's own choice."""
+"""Bytes of the connection ids of both sides; aioquic's choice."""
 
 BULK = b"\x0c"
-"""The type of the STREAM frame that bulk is sent in: with an offset and without a length."""
+"""The type of the STREAM frame for bulk: with an offset and without a length."""
 OFFSET_FIELD = struct.Struct(">Q")
 EIGHT_BYTES = 0xC000_0000_0000_0000
-"""How a variable-length integer of eight bytes begins: the size that bulk's offsets have."""
+"""The prefix of a variable-length integer of eight bytes, the size of offsets of bulk."""
 
 _PN_AT = 1 + CID_SIZE
 _LOOKED_AT = 0x80 | 0x18 | 0x04  # long header, reserved bits, key phase
 _ACK_AT_ONCE = 512 << 10
-"""Bytes that are acknowledged without the usual delay, a timer's: the sender of so much of its
-window must not come to wait for it. An ACK costs both ends as much as a packet of bulk."""
+"""Received bytes after which an ACK is sent without the usual delay: a sender that has used this
+much of its window must not wait for a timer. An ACK costs both ends as much as a packet of bulk."""
 # STREAM frame types (RFC 9000 section 19.8): 0x08, with these bits.
 _STREAM, _STREAM_MASK = 0x08, 0xF8
 _FIN, _LENGTH, _OFFSET = 1, 2, 4
@@ -57,7 +57,7 @@ class Piece:
         self._header = BULK + encode_uint_var(stream_id)
 
     def continued_by(self, other: Piece) -> bool:
-        """Take the other piece in, if it goes on where this one ends."""
+        """Append the other piece if it continues this one; returns whether it does."""
         if other.stream_id != self.stream_id or other.offset != self.end or self.fin:
             return False
         self.data += other.data
@@ -66,14 +66,14 @@ class Piece:
         return True
 
     def next_header(self) -> bytes | None:
-        """The STREAM header with which `BatchedQuic` would go on; None behind the end."""
+        """Return the STREAM header with which `BatchedQuic` continues; None after the end."""
         if self.fin:
             return None
         return self._header + OFFSET_FIELD.pack(self.end | EIGHT_BYTES)
 
 
 def parse_bulk(plain: bytes) -> Piece | None:
-    """The STREAM frame that fills a packet; None for any other content."""
+    """Parse a STREAM frame that fills a packet; None for any other content."""
     kind = plain[0] if plain else 0
     if kind & _STREAM_MASK != _STREAM:
         return None
@@ -90,7 +90,7 @@ def parse_bulk(plain: bytes) -> Piece | None:
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """A variable-length integer (RFC 9000 section 16). Raises IndexError: it is cut short."""
+    """Read a variable-length integer (RFC 9000 section 16). Raises IndexError if it is cut."""
     size = 1 << (data[at] >> 6)
     after = at + size
     if after > len(data):
@@ -99,7 +99,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 class Burst:
-    """Packets of one connection, in the order in which they arrived."""
+    """Packets of one connection, in the order of their arrival."""
 
     def __init__(self, quic: MeshQuic, keys: Keys, masks: bytes, now: float) -> None:
         self._quic = quic
@@ -112,16 +112,18 @@ class Burst:
         self._next = self._space.largest_received_packet + 1
         self._first_byte = 0
         self._piece: Piece | None = None
-        self._goes_on: bytes | None = None  # how a packet begins that continues the piece
+        self._next_header: bytes | None = (
+            None  # the first bytes of a packet that continues the piece
+        )
         self._start = self._stop = -1
         self._elicits_ack = False
         self._bytes = 0
 
-    def take(self, data: bytes, mask: int) -> bool:
-        """Take one datagram, whose header mask is at `mask`; False: the stock path must."""
+    def open(self, data: bytes, mask: int) -> bool:
+        """Open one datagram, whose header mask is at `mask`; False: the stock path must."""
         masks = self._masks
         first = data[0] ^ (masks[mask] & 0x1F)
-        # Another key phase is a key update, if it is genuine.
+        # Another key phase means a key update, if the packet is genuine.
         if first & _LOOKED_AT != self._usual or data[1:_PN_AT] != self._cid:
             return False
         self._bytes += len(data)
@@ -139,31 +141,35 @@ class Burst:
         try:
             plain = self._keys.aead.decrypt(nonce, memoryview(data)[after:], header)
         except InvalidTag:
-            return True  # garbage, or of a key phase that is over
-        self._note(number, first)
+            return True  # garbage, or of an old key phase
+        self._add_number(number, first)
         piece = self._piece
-        if piece is not None and self._goes_on is not None and plain.startswith(self._goes_on):
-            rest = memoryview(plain)[len(self._goes_on) :]
+        if (
+            piece is not None
+            and self._next_header is not None
+            and plain.startswith(self._next_header)
+        ):
+            rest = memoryview(plain)[len(self._next_header) :]
             piece.data.append(rest)
             piece.end += len(rest)
-            self._goes_on = piece.next_header()
+            self._next_header = piece.next_header()
         else:
             self._opened(plain)
         return True
 
     def _out_of_order(self, truncated: int, size: int) -> int:
-        """The number of a packet that is not the next one; -1 if it was received before."""
+        """Decode the number of a packet that is not the next one; -1 if it was received before."""
         number = decode_packet_number(truncated, 8 * size, self._next)
         if number < self._next:
-            self._note_received()
+            self._record_received()
             if number in self._space.received_packets:
                 return -1
         return number
 
     def finish(self) -> None:
-        """Hand on what was collected, and note the packets as received."""
-        self._hand_on()
-        self._note_received()
+        """Pass on the collected data, and record the packets as received."""
+        self._pass_on()
+        self._record_received()
         self._quic.bytes_received += self._bytes
         received, self._bytes = self._bytes, 0
         if not self._elicits_ack or self._quic.is_closed:
@@ -177,18 +183,18 @@ class Burst:
         if quic.unacknowledged >= _ACK_AT_ONCE:
             space.ack_at = self._now
 
-    def _note(self, number: int, first: int) -> None:
+    def _add_number(self, number: int, first: int) -> None:
         if number == self._stop:
             self._stop += 1
         else:
-            self._note_received()
+            self._record_received()
             self._start, self._stop = number, number + 1
         if number >= self._next:
             self._next = number + 1
             self._first_byte = first
 
-    def _note_received(self) -> None:
-        """Note a run of packets, as aioquic does with each one."""
+    def _record_received(self) -> None:
+        """Record a run of packets as received, as aioquic does for each one."""
         start, stop = self._start, self._stop
         if start == stop:
             return
@@ -211,20 +217,20 @@ class Burst:
         quic._ack_eliciting_sent_since_receipt = False
 
     def _opened(self, plain: bytes) -> None:
-        """Take a packet's content that does not just continue the piece at hand."""
+        """Process the content of a packet that does not continue the current piece."""
         piece = parse_bulk(plain)
         if piece is None:
-            self._hand_on()
+            self._pass_on()
             self._other(plain)
             return
         self._elicits_ack = True
         if self._piece is None or not self._piece.continued_by(piece):
-            self._hand_on()
+            self._pass_on()
             self._piece = piece
-        self._goes_on = self._piece.next_header()
+        self._next_header = self._piece.next_header()
 
     def _other(self, plain: bytes) -> None:
-        """Frames of other kinds, or several: aioquic reads them."""
+        """Pass frames of other types, or several of them, to aioquic."""
         quic = self._quic
         context = QuicReceiveContext(
             epoch=tls.Epoch.ONE_RTT,
@@ -241,22 +247,22 @@ class Burst:
         else:
             self._elicits_ack |= elicits_ack
 
-    def _hand_on(self) -> None:
-        piece, self._piece, self._goes_on = self._piece, None, None
+    def _pass_on(self) -> None:
+        piece, self._piece, self._next_header = self._piece, None, None
         if piece is None or self._quic.is_closed:
             return
         try:
             self._receive(piece)
         except StreamFinishedError:
-            pass  # late data of a stream that is over
+            pass  # late data of a finished stream
         except QuicConnectionError as e:
             self._quic.close(e.error_code, e.frame_type, e.reason_phrase)
 
     def _receive(self, piece: Piece) -> None:
-        """As aioquic does with every STREAM frame.
+        """Process a piece as aioquic does each STREAM frame.
 
         Raises:
-            StreamFinishedError, QuicConnectionError: see there.
+            StreamFinishedError, QuicConnectionError: as aioquic.
         """
         quic, kind = self._quic, piece.frame_type
         quic._assert_stream_can_receive(kind, piece.stream_id)

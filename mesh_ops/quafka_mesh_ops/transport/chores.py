@@ -1,4 +1,4 @@
-"""What a QUIC connection may have to send besides ACKs and stream data."""
+"""The frames that a QUIC connection may have to send besides ACKs and stream data."""
 
 # ruff: noqa: SLF001
 # pyright: reportPrivateUsage=false
@@ -39,7 +39,7 @@ def has_chores(quic: MeshQuic) -> bool:
 
 
 def _raises_limit(stream: QuicStream) -> bool:
-    """Whether the peer is to be told that it may send more on this stream."""
+    """Whether a MAX_STREAM_DATA frame is due."""
     limit = stream.max_stream_data_local
     return stream.max_stream_data_local_sent != limit or (
         limit > 0 and stream.receiver.highest_offset * 2 > limit
@@ -47,5 +47,5 @@ def _raises_limit(stream: QuicStream) -> bool:
 
 
 def _admits_streams(limit: Limit) -> bool:
-    """Whether the peer is to be told that it may open more: with many at a time only."""
+    """Whether a MAX_STREAMS frame is due: only for many new streams at a time."""
     return limit.sent - limit.used < limit.value - limit.sent

@@ -1,11 +1,11 @@
-"""Congestion control for the mesh: one data centre or one machine, and long paths.
+"""Congestion control for the mesh, in one machine or data centre and over long paths.
 
-RFC 9002's NewReno starts at ten packets and needs many round trips to fill a fast path. On a
-LAN the round trip is mostly our own processing time, so the window starts at 2 MiB, and does not
-grow beyond: what is in flight queues in the peer's socket buffer, where small answers wait behind
-it, and where a LAN loses packets.
+RFC 9002's NewReno starts at ten packets and needs many round trips to fill a fast path. On a LAN
+the round trip is mostly our own processing time, so the window starts at 2 MiB. It does not grow
+beyond: bytes in flight queue in the peer's socket buffer, where they delay small answers and where
+a LAN loses packets.
 
-Where the shortest round trip shows a long path, `BandwidthModel` takes over, and bursts are paced.
+If the shortest round trip shows a long path, `BandwidthModel` takes over, and bursts are paced.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from quafka_mesh_ops.transport.recovery import SizeProbe
 
 MESH = "quafka"
 WINDOW = 2 << 20
-"""Bytes in flight on a short path, at first and at most: on one machine, some four milliseconds'
-work of the peer. A larger window brings no more there."""
+"""Bytes in flight on a short path, initially and at most: on one machine, about four milliseconds
+of the peer's work. A larger window brings no gain there."""
 _MINIMUM_PACKETS = 4
 _LOSS_FACTOR = 0.7
 LONG_PATH = 0.004
-"""Seconds. A round trip that is never shorter is not a LAN's."""
+"""Seconds. A path whose round trips are never shorter is not a LAN."""
 _SWALLOWED_SECONDS = 0.5
 _SWALLOWED_PACKETS = 4
 
 
 class MeshCongestionControl(QuicCongestionControl):
-    """On a short path NewReno with another start, a cap, and a milder reaction to loss (RFC 9438's
-    0.7); on a long one the bandwidth model.
+    """NewReno on a short path, with another start, a cap, and a milder reaction to loss (RFC 9438's
+    0.7); the bandwidth model on a long one.
 
-    `window` is the window proper; the connection lowers `congestion_window` for one call to cut
-    what it sends into bursts.
+    `window` is the real window; the connection lowers `congestion_window` for single calls, to send
+    in bursts.
     """
 
     def __init__(self, *, max_datagram_size: int) -> None:
@@ -61,12 +61,12 @@ class MeshCongestionControl(QuicCongestionControl):
         return self._window if self.model is None else self.model.window
 
     def burst_sent(self, number: int, size: int, now: float, *, limited: bool) -> None:
-        """A burst has left; see `BandwidthModel.sent`."""
+        """Record a burst; see `BandwidthModel.sent`."""
         if self.model is not None and size:
             self.model.sent(number, size, now, self.bytes_in_flight, limited=limited)
 
     def resize(self, datagram_size: int, now: float) -> None:
-        """Datagrams have another size from now on."""
+        """Set the size of datagrams."""
         self._datagram_size = datagram_size
         self._resized_at = now
         self._large_lost = 0
@@ -87,7 +87,7 @@ class MeshCongestionControl(QuicCongestionControl):
     # --- QuicCongestionControl --------------------------------------------------------------
 
     def on_packet_acked(self, *, now: float, packet: QuicSentPacket) -> None:
-        """Grow again: after a stall with every ACK, after a loss by one datagram per window."""
+        """Grow the window: after a stall with every ACK, after a loss by a datagram per window."""
         self.bytes_in_flight -= packet.sent_bytes
         if packet.sent_bytes < self._lost_size:
             self._smaller_acked_at = now
@@ -108,16 +108,16 @@ class MeshCongestionControl(QuicCongestionControl):
             self._set_window(self._window + self._datagram_size)
 
     def on_packet_sent(self, *, packet: QuicSentPacket) -> None:
-        """Count it as in flight."""
+        """Count the packet as in flight."""
         self.bytes_in_flight += packet.sent_bytes
 
     def on_packets_expired(self, *, packets: Iterable[QuicSentPacket]) -> None:
-        """Their data is sent again for another reason than loss."""
+        """Stop counting packets whose data is sent again for another reason than loss."""
         for packet in packets:
             self._gone(packet)
 
     def on_packets_lost(self, *, now: float, packets: Iterable[QuicSentPacket]) -> None:
-        """Shrink once per round trip, however many packets it lost."""
+        """Shrink the window once per round trip, however many packets it lost."""
         last_sent = 0.0
         for packet in packets:
             self._gone(packet)
@@ -128,7 +128,7 @@ class MeshCongestionControl(QuicCongestionControl):
             self.ssthresh = self._window
 
     def on_persistent_congestion(self) -> None:
-        """Start again from the smallest window (RFC 9002 section 7.6)."""
+        """Restart from the smallest window (RFC 9002 section 7.6)."""
         self._recovery_start = 0.0
         if self.model is not None:
             self.model.stalled()

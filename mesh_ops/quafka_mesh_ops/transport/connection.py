@@ -1,7 +1,7 @@
 """The asyncio shell around one QUIC connection: feed, handle events, transmit.
 
-Everything above this seam speaks of streams and frames, everything below of datagrams. A packet
-codec of another kind would replace `MeshQuic` and nothing else.
+Code above this seam handles streams and frames, code below it datagrams. Another packet codec would
+replace only `MeshQuic`.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from quafka_mesh_ops.transport.udp import Address, UdpSocket
 logger = logging.getLogger("quafka.mesh")
 
 _DOUBT_TIMEOUTS = 2
-"""Probe timeouts that a peer has to show that it lives: one is a round trip and its delays."""
+"""Probe timeouts within which a doubted peer must be heard; one covers a round trip."""
 _TOP_UP_BELOW = 256 << 10
 _TOP_UP_TO = 512 << 10
-"""How much of a stream's data QUIC is given ahead of what it has sent: it copies what it gets."""
+"""Bounds of the bytes of a stream that QUIC holds unsent: they are topped up below the first."""
 
 
 class ConnectionUser(Protocol):
-    """Who is told what happens on a connection. Nothing is called after `connection_closed`."""
+    """Receives the events of a connection. Nothing is called after `connection_closed`."""
 
     def connection_ready(self, peer: NodeId) -> None:
-        """The handshake is done; the peer is proven and allowed."""
+        """The handshake is done; the peer is authenticated and allowed."""
         ...
 
     def stream_data(self, stream_id: int, data: bytes, end_stream: bool) -> None:
@@ -42,35 +42,35 @@ class ConnectionUser(Protocol):
         ...
 
     def stream_reset(self, stream_id: int) -> None:
-        """The peer gave up sending on this stream, or (STOP_SENDING) wants no more of it."""
+        """The peer stopped sending on this stream, or (STOP_SENDING) refuses further data of it."""
         ...
 
     def connection_closed(self, reason: str) -> None:
-        """It is over; called once, as soon as it is known."""
+        """The connection has ended; called once, as early as possible."""
         ...
 
 
 class CidRouter(Protocol):
-    """Who owns the socket: it must know which connection ids lead here."""
+    """The owner of the socket, which routes datagrams by connection id."""
 
     def cid_issued(self, cid: bytes, connection: Connection) -> None:
-        """Datagrams with this connection id are ours from now on."""
+        """Route datagrams with this connection id to the connection from now on."""
         ...
 
     def cid_retired(self, cid: bytes) -> None:
-        """And no longer."""
+        """Stop routing this connection id."""
         ...
 
     def terminated(self, connection: Connection) -> None:
-        """Nothing needs to reach this connection any more."""
+        """The connection needs no more datagrams."""
         ...
 
 
 class Connection:
     """One QUIC connection on a socket. All methods are for the loop's thread.
 
-    Writing never blocks and never fails: after the end it does nothing. Data written is kept by
-    reference until it is sent, so it must not change.
+    Writing never blocks and never fails; after the end it does nothing. Written data is held by
+    reference until it is acknowledged, so it must not change.
     """
 
     def __init__(
@@ -107,24 +107,24 @@ class Connection:
 
     @property
     def quic(self) -> MeshQuic:
-        """The connection proper."""
+        """The QUIC connection."""
         return self._quic
 
-    # --- what the user does -----------------------------------------------------------------
+    # --- for the user -----------------------------------------------------------------------
 
     def connect(self, address: Address) -> None:
-        """Begin the handshake (client)."""
+        """Start the handshake (client)."""
         self._quic.connect(address, self._loop.time())
         self._transmit()
 
     def open_stream(self, *, unidirectional: bool = False) -> int:
-        """Open a stream and return its id. The peer hears of it with the first data."""
+        """Open a stream and return its id. The peer learns of it from the first data."""
         stream_id = self._quic.get_next_available_stream_id(is_unidirectional=unidirectional)
         self._quic.send_stream_data(stream_id, b"")
         return stream_id
 
     def write(self, stream_id: int, pieces: list[Buffer], *, end_stream: bool = False) -> None:
-        """Queue bytes on a stream; sent with everything else written in this turn of the loop."""
+        """Queue bytes on a stream. They are sent with all other writes of this turn of the loop."""
         if self._over or self._quic.is_closed:
             return
         waiting = self._waiting.setdefault(stream_id, deque())
@@ -134,7 +134,7 @@ class Connection:
         self._transmit_soon()
 
     def reset_stream(self, stream_id: int) -> None:
-        """Stop sending on a stream; what is queued on it is dropped."""
+        """Stop sending on a stream; its queued data is dropped."""
         if self._over or self._quic.is_closed:
             return
         self._waiting.pop(stream_id, None)
@@ -143,19 +143,19 @@ class Connection:
         self._transmit_soon()
 
     def is_sent(self, stream_id: int) -> bool:
-        """Whether everything written to the stream has been sent once."""
+        """Whether all data written to the stream has been sent once."""
         return stream_id not in self._waiting and not self._quic.unsent(stream_id)
 
     def is_delivered(self, stream_id: int) -> bool:
-        """Whether everything written to the stream was acknowledged by the peer."""
+        """Whether the peer has acknowledged all data written to the stream."""
         return stream_id not in self._waiting and self._quic.is_delivered(stream_id)
 
     def when_progress(self, callback: Callable[[], None]) -> None:
-        """Call back after every burst: `is_sent` and `is_delivered` may have changed."""
+        """Call `callback` after every burst, when `is_sent` and `is_delivered` may have changed."""
         self._on_progress = callback
 
     def close(self, reason: str, error_code: int = QuicErrorCode.NO_ERROR) -> None:
-        """Tell the peer and end. `reason` is sent to it."""
+        """Close the connection; `reason` is sent to the peer."""
         if not self._over:
             # RFC 9000 section 12.4: the frame must fit a packet together with its header.
             self._quic.close(error_code=error_code, reason_phrase=reason[:200])
@@ -164,21 +164,21 @@ class Connection:
             self._end(reason)
 
     def too_large(self) -> None:
-        """The kernel says that the path does not take datagrams of this size."""
+        """React to EMSGSIZE: the path does not take datagrams of this size."""
         size = self._quic.datagram_size
         if not self._quic.too_large(self._loop.time()):
             self.abort(f"the path does not take datagrams of {size} bytes")
 
     def nudge(self) -> None:
-        """Have the peer say something, if it can hear us."""
+        """Send a PING, which a live peer acknowledges."""
         if not self._over:
             self._quic.send_ping(0)
             self._transmit_soon()
 
     def doubt(self, reason: str) -> None:
-        """End for this reason, unless the peer shows at once that it lives.
+        """End for this reason, unless the peer is heard at once.
 
-        What a stranger may have forged does not end a connection.
+        Used for errors that an attacker may have forged: they alone end no connection.
         """
         if self._over or self._doubt is not None:
             return
@@ -187,8 +187,8 @@ class Connection:
         self._look_again(_DOUBT_TIMEOUTS, since, reason)
 
     def _look_again(self, looks: int, since: float, reason: str) -> None:
-        # A probe timeout for each look: a stall of our own, after which several timers are due at
-        # once, takes one of them. The socket is read before the next.
+        # One probe timeout per look: a stall of our own, after which several timers are due at
+        # once, uses up one look. The socket is read before the next one.
         patience = self._quic.probe_timeout
         self._doubt = self._loop.call_later(patience, self._end_doubt, looks - 1, since, reason)
 
@@ -202,33 +202,33 @@ class Connection:
             self.abort(reason)
 
     def abort(self, reason: str) -> None:
-        """End without a word to the peer, which cannot hear us."""
+        """End without a close frame: the peer cannot receive it."""
         self._end(reason)
         self._terminate()
 
-    # --- what the socket does ---------------------------------------------------------------
+    # --- for the socket ---------------------------------------------------------------------
 
     def receive(self, datagrams: list[bytes], address: Address) -> None:
-        """Feed what one system call received, then act on it and answer."""
+        """Process the datagrams of one system call, and answer."""
         now = self.last_received = self._loop.time()
         try:
             self._quic.receive_datagrams(datagrams, address, now)
         except Exception:
-            # The packet parser is not ours; whatever a packet makes it raise must stay here.
+            # The packet parser is aioquic's: a bug in it must end no more than this connection.
             logger.exception("a packet from %s could not be handled", address)
             self.abort("a packet could not be handled")
             return
         if self._quic.was_reset:
-            self.abort("the peer has started anew")
+            self.abort("the peer has restarted")
             return
         self._handle_events()
         if self._quic.unordered > MAX_DATA:
             self.close("too much data out of order", QuicErrorCode.PROTOCOL_VIOLATION)
-        # Not now: what is woken by this writes in the same turn, and one packet carries all.
+        # Not at once: woken tasks write in the same turn, and one packet carries all of it.
         self._transmit_soon()
 
     def resume(self) -> None:
-        """The socket takes datagrams again."""
+        """Continue to send: the socket accepts datagrams again."""
         self._transmit()
 
     # --- inside -----------------------------------------------------------------------------
@@ -252,7 +252,7 @@ class Connection:
             else:
                 self._handle_cid_event(event)
         if quic.is_closed:
-            # aioquic's own event comes only when its closing period is over.
+            # aioquic reports the end only after its closing period.
             self._end(quic.close_reason)
 
     def _handle_cid_event(self, event: events.QuicEvent) -> None:
@@ -266,7 +266,7 @@ class Connection:
     def _handshake_completed(self) -> None:
         peer = self._quic.peer
         if peer is None:
-            # Cannot be: the TLS context judges the peer before it completes the handshake.
+            # Impossible: the TLS context judges the peer before it completes the handshake.
             self.close("no peer identity")
             return
         self._ready = True
@@ -298,7 +298,7 @@ class Connection:
             self._transmit_handle.cancel()
             self._transmit_handle = None
         if not self._socket.blocked and self._send_now() >= BURST // 2:
-            # Let the loop read before the next burst is built: that is where the ACKs are.
+            # Let the loop read the socket, which may hold ACKs, before the next burst is built.
             self._transmit_soon()
         if self._on_progress is not None and not self._over:
             self._on_progress()
@@ -338,7 +338,7 @@ class Connection:
         when = self._quic.get_timer()
         if when is None:
             return
-        # A timer that fires too early only looks again: cheaper than a new one per packet.
+        # A timer that fires too early is rearmed, which is cheaper than a new one per packet.
         if self._timer is not None:
             if self._timer.when() <= when:
                 return

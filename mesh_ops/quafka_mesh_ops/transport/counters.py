@@ -1,4 +1,4 @@
-"""What a QUIC connection counts, read when somebody asks."""
+"""The counters of a QUIC connection, read on demand."""
 
 # ruff: noqa: SLF001
 # pyright: reportPrivateUsage=false, reportUnknownMemberType=false
@@ -13,11 +13,11 @@ from quafka_mesh_ops.transport.recovery import CountingRecovery
 
 @dataclass(frozen=True, slots=True)
 class TransportCounters:
-    """Of one connection, since its first packet; bytes are of UDP payloads.
+    """Counters of one connection since its first packet; bytes are UDP payload.
 
-    `rtt_us`: smoothed round-trip time; `rtt_min_us`: the shortest; both 0 before the first.
-    `packets_lost`: found missing by their successors. `packets_retransmitted`: these, and those
-    whose data was sent again only because no acknowledgement came in time.
+    `rtt_us`: smoothed round-trip time; `rtt_min_us`: the shortest; both 0 before a measurement.
+    `packets_lost`: declared lost after later packets were acknowledged. `packets_retransmitted`:
+    these, and packets whose data was sent again because no acknowledgement came in time.
     """
 
     rtt_us: int
@@ -34,7 +34,7 @@ class TransportCounters:
 
 
 def read(quic: MeshQuic) -> TransportCounters:
-    """The counters of a connection as they are now."""
+    """Return the current counters of a connection."""
     loss = quic._loss
     assert isinstance(loss, CountingRecovery)
     measured = loss._rtt_initialized

@@ -1,4 +1,4 @@
-"""Where connections come from: `dial` makes one, a `Listener` takes many on one socket."""
+"""Opens connections: `dial` makes one, a `Listener` accepts many on one socket."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _LONG_HEADER = 0x80
 
 
 def checker(allowed: Collection[NodeId]) -> VerifyPeer:
-    """Judge certificates against an allow-list, at the time that they are shown."""
+    """Return a check of certificates against the current content of an allow-list."""
 
     def verify(certificate: x509.Certificate | None) -> NodeId:
         return verify_peer(certificate, utc_now(), allowed)
@@ -54,17 +54,17 @@ async def dial(
     datagram_size: int | None = None,
     batched: bool = True,
 ) -> Connection:
-    """Begin connecting; the user hears how it went. The socket lives as long as the connection.
+    """Start to connect; the user receives the result. The socket lives as long as the connection.
 
-    Without a `datagram_size` it is found out what the path takes. Raises OSError where the name or
-    the address cannot be used at all.
+    Without a `datagram_size` the path is probed for the largest size. Raises OSError
+    if the name cannot be resolved or the address cannot be used.
     """
     loop = asyncio.get_running_loop()
     found = await loop.getaddrinfo(host, port, type=socket.SOCK_DGRAM)
     family, _, _, _, address = found[0]
     sock = socket.socket(family, socket.SOCK_DGRAM)
     try:
-        # A connected socket hears of a closed port (ECONNREFUSED), and of nobody else's packets.
+        # A connected socket reports a closed port (ECONNREFUSED) and receives from its peer only.
         sock.connect(address)
     except OSError:
         sock.close()
@@ -92,7 +92,7 @@ class _Dialled:
         self.connection.connect(address)
 
     def cid_issued(self, cid: bytes, connection: Connection) -> None:
-        """Everything on this socket is for the one connection."""
+        """Does nothing: all datagrams on this socket are the connection's."""
 
     def cid_retired(self, cid: bytes) -> None:
         """See `cid_issued`."""
@@ -115,7 +115,7 @@ class _Dialled:
 
 
 class _Handshake(NamedTuple):
-    """A connection that has not proven who it is."""
+    """The handshake of a connection whose peer is not authenticated yet."""
 
     timer: asyncio.TimerHandle
     kind: Kind
@@ -123,10 +123,10 @@ class _Handshake(NamedTuple):
 
 
 class Listener:
-    """Takes connections from allowed peers on one UDP socket.
+    """Accepts connections from allowed peers on one UDP socket.
 
-    `make_user(connection, address)` gives the user of a new connection, which hears nothing but
-    `connection_closed` until its peer is proven and allowed.
+    `make_user(connection, address)` makes the user of a new connection. Until the peer is
+    authenticated and allowed, only `connection_closed` is called on it.
     """
 
     def __init__(
@@ -157,22 +157,22 @@ class Listener:
         self._accepting = True
 
     def start(self, host: str, port: int) -> tuple[str, int]:
-        """Bind and listen; returns the address bound. Raises OSError."""
+        """Bind and listen; returns the bound address. Raises OSError."""
         self._udp = UdpSocket(bind_udp(host, port), self._received, self._writable, self._failed)
         address = self._udp.address
         return address[0], address[1]
 
     @property
     def outcomes(self) -> Mapping[str, int]:
-        """What became of the first packets of strangers, by outcome."""
+        """The number of first packets from unknown peers, by outcome."""
         return self._strangers.outcomes
 
     def stop_accepting(self) -> None:
-        """Ignore new connections from now on; those that exist live on."""
+        """Ignore new connections from now on; open ones continue."""
         self._accepting = False
 
     def close(self) -> None:
-        """Close the socket; connections that are still open end without a word."""
+        """Close the socket; open connections end without a close frame."""
         for connection in list(self._connections):
             connection.abort("the listener was closed")
         if self._udp is not None:
@@ -181,18 +181,18 @@ class Listener:
     # --- CidRouter --------------------------------------------------------------------------
 
     def cid_issued(self, cid: bytes, connection: Connection) -> None:
-        """Datagrams with this connection id are the connection's from now on."""
+        """See CidRouter."""
         self._cids[cid] = connection
         self._connections[connection].add(cid)
 
     def cid_retired(self, cid: bytes) -> None:
-        """And no longer."""
+        """See CidRouter."""
         connection = self._cids.pop(cid, None)
         if connection is not None:
             self._connections[connection].discard(cid)
 
     def terminated(self, connection: Connection) -> None:
-        """Forget the connection."""
+        """Remove the connection and its ids."""
         for cid in self._connections.pop(connection, ()):
             del self._cids[cid]
         self._handshake_over(connection)
@@ -200,7 +200,7 @@ class Listener:
     # --- the socket -------------------------------------------------------------------------
 
     def _received(self, datagrams: list[bytes], address: Address) -> None:
-        # One system call's datagrams come from one peer, but maybe from two of its connections.
+        # The datagrams of one system call have one sender, but may belong to two connections.
         start = 0
         while start < len(datagrams):
             first = datagrams[start]
@@ -219,7 +219,7 @@ class Listener:
             start = end
 
     def _unknown_connection(self, cid: bytes, size: int, address: Address) -> None:
-        """Tell a peer of our past life that it is over (RFC 9000 section 10.3)."""
+        """Reset a connection of a past run of this node (RFC 9000 section 10.3)."""
         assert self._udp is not None
         if self._strangers.admission.may_answer(host_of(address), self._loop.time()):
             reset = stateless_reset(self._reset_secret, cid, size)
@@ -227,7 +227,7 @@ class Listener:
                 self._udp.send_or_drop(reset, address)
 
     def _received_long_header(self, data: bytes, address: Address) -> None:
-        """A handshake packet, or the first one of a stranger (RFC 9000 section 5.2.2)."""
+        """Process a handshake packet, or the first one of an unknown peer (RFC 9000, 5.2.2)."""
         connection = self._cids.get(destination_of(data))
         if connection is not None:
             self._feed(connection, data, address)
@@ -243,7 +243,7 @@ class Listener:
         if refusal is not None:
             reason = str(refusal).partition(":")[0]
             self._limited.warning(reason, "refused %s: %s", address[0], refusal)
-            connection.quic.refusal = None  # said once, however often it sends again
+            connection.quic.refusal = None  # logged once, however often the peer sends again
 
     def _stranger(self, data: bytes, address: Address) -> None:
         assert self._udp is not None
@@ -258,8 +258,8 @@ class Listener:
             if self._strangers.outcomes["retried"]:
                 self._pressure.warning(
                     "retry",
-                    "many connections begin at once: senders have to prove their addresses (%d so "
-                    "far were asked to), which costs a gateway one round trip",
+                    "many connections start at once: senders must prove their addresses (%d so "
+                    "far had to), which costs a gateway one round trip",
                     self._strangers.outcomes["retried"],
                 )
             return
@@ -271,7 +271,7 @@ class Listener:
 
     def _new_connection(self, welcome: Welcome, size: int, address: Address) -> Connection:
         assert self._udp is not None
-        # A client pads its first datagram to its full size. Above the least, that was configured.
+        # A client pads its first datagram to its full size. A size above the floor was configured.
         fixed = self._datagram_size or (min(size, RUNGS[0]) if size > FLOOR else None)
         ladder = _ladder(fixed, lambda: _largest_to(address))
         configuration = quic_configuration(
@@ -298,7 +298,7 @@ class Listener:
         return connection
 
     def _handshake_over(self, connection: Connection) -> None:
-        """Give its slot back. A refused peer keeps it until its connection is forgotten."""
+        """Release the slot of a handshake. A refused peer holds it until its connection ends."""
         handshake = self._handshakes.pop(connection, None)
         if handshake is not None:
             handshake.timer.cancel()
@@ -311,7 +311,7 @@ class Listener:
     def _failed(self, error: OSError, address: Address) -> None:
         concerned = [c for c in self._connections if c.quic.get_peer_address() == address]
         if not concerned or error.errno not in (errno.ECONNREFUSED, errno.EMSGSIZE):
-            self._limited.warning(str(error.errno), "the mesh socket: %s", error.strerror)
+            self._limited.warning(str(error.errno), "mesh socket error: %s", error.strerror)
             return
         for connection in concerned:
             if error.errno == errno.EMSGSIZE:
@@ -325,7 +325,7 @@ def _ladder(fixed: int | None, route: Callable[[], int]) -> DatagramLadder:
 
 
 def _largest(connected: socket.socket) -> int:
-    """The largest size that the route of a connected socket takes, as far as the kernel knows."""
+    """Return the largest size that the kernel allows on the route of a connected socket."""
     try:
         return largest(route_mtu(connected), 6 if connected.family == socket.AF_INET6 else 4)
     except OSError:
@@ -333,7 +333,7 @@ def _largest(connected: socket.socket) -> int:
 
 
 def _largest_to(address: Address) -> int:
-    """The same of the route to an address."""
+    """Return the same for the route to an address."""
     family = socket.AF_INET6 if len(address) == 4 else socket.AF_INET
     with socket.socket(family, socket.SOCK_DGRAM) as asked:
         try:

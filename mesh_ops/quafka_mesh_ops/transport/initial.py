@@ -1,6 +1,6 @@
-"""The header of a client's first packet, read by hand: a flood of them must cost little.
+"""Parses the header of a client's first packet by hand: a flood of them must cost little.
 
-RFC 9000 sections 14.1 and 17.2. What is read here is in the clear and proves nothing.
+RFC 9000 sections 14.1 and 17.2. The header is not encrypted and proves nothing.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from typing import NamedTuple
 QUIC_1 = b"\x00\x00\x00\x01"
 _NEGOTIATION = b"\x00\x00\x00\x00"
 SMALLEST = 1200
-"""Bytes of a datagram with an Initial packet, at least."""
+"""Least bytes of a datagram with an Initial packet."""
 _KIND, _FIXED_INITIAL = 0xF0, 0xC0
 _LEAST_CID, _LONGEST_CID = 8, 20
 _LEAST_PAYLOAD = 20  # a packet number and a sample to take the mask from
 
 
 class Initial(NamedTuple):
-    """What a stranger's first packet says."""
+    """The header of an unknown peer's first packet."""
 
     destination: bytes
     source: bytes
@@ -25,19 +25,19 @@ class Initial(NamedTuple):
 
 
 class OtherVersion(NamedTuple):
-    """A first packet of a version of QUIC that we do not speak."""
+    """A first packet of an unsupported version of QUIC."""
 
     destination: bytes
     source: bytes
 
 
 def destination_of(data: bytes) -> bytes:
-    """The destination connection id of a packet with a long header; too short at its end."""
+    """Return the destination connection id of a long header; shorter if the packet is cut."""
     return data[6 : 6 + data[5]] if len(data) > 5 else b""
 
 
 def read_initial(data: bytes) -> Initial | OtherVersion | None:
-    """Read a datagram of a stranger; None: nothing that may be answered."""
+    """Parse an unknown peer's datagram; None: it must not be answered."""
     if len(data) < SMALLEST:
         return None
     version = data[1:5]
@@ -63,7 +63,7 @@ def read_initial(data: bytes) -> Initial | OtherVersion | None:
 
 
 def _number(data: bytes, at: int) -> tuple[int, int]:
-    """A variable-length integer (RFC 9000 section 16) and where it ends; it must be there."""
+    """Read a variable-length integer (RFC 9000 section 16), which must be complete; and its end."""
     size = 1 << (data[at] >> 6)
     value = int.from_bytes(data[at : at + size], "big")
     return value & ~(3 << (8 * size - 2)), at + size

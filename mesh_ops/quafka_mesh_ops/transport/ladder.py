@@ -1,10 +1,10 @@
-"""Which datagram size a path takes, found while a connection lives (after RFC 8899). Pure.
+"""Finds the datagram size of a path while a connection lives (after RFC 8899). Pure.
 
-Large datagrams cost less, too large ones vanish. The kernel knows the MTU of the first hop; what
-lies behind it shows only by trying. So a connection begins with what every path takes, and asks
-with a probe, a packet that has nothing in it but its size, whether the path takes more. A probe
-that is lost costs nothing else. The sizes are tried from the largest down; later again from time
-to time, for paths change. When packets of the size in use vanish, it begins anew from the floor.
+Large datagrams cost less, too large ones vanish. The kernel knows the MTU of the first hop; the
+MTU of the path must be probed. So a connection starts with the size that every path takes, and
+sends probes: packets that consist of padding. The loss of a probe costs nothing else. Sizes are
+tried from the largest down, and again from time to time, because paths change. When packets of the
+size in use vanish, the search restarts from the floor.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from __future__ import annotations
 from collections.abc import Callable
 
 RUNGS = (60_000, 8_900, 1_452, 1_200)
-"""One host; jumbo frames; Ethernet; the least that QUIC may count on (RFC 9000 section 14)."""
+"""One host; jumbo frames; Ethernet; the least that QUIC requires (RFC 9000 section 14)."""
 FLOOR = RUNGS[-1]
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0
-"""Seconds between rounds of probes; it doubles with each that brought nothing."""
+"""Seconds between rounds of probes; the pause doubles after each round without a gain."""
 _HEADERS = {4: 20 + 8, 6: 40 + 8}  # IP and UDP
 
 
 def largest(mtu: int, ip_version: int) -> int:
-    """The highest rung that a route with this MTU takes."""
+    """Return the highest rung that a route with this MTU takes."""
     room = mtu - _HEADERS[ip_version]
     return next((rung for rung in RUNGS if rung <= room), FLOOR)
 
@@ -28,12 +28,12 @@ def largest(mtu: int, ip_version: int) -> int:
 class DatagramLadder:
     """The size of one direction of a connection's datagrams.
 
-    `route` says what the route takes at most, as far as is known; it is asked before each round.
+    `route` returns the largest size of the route, as far as known; called before each round.
 
     Attributes:
         size: bytes of UDP payload of a full datagram.
-        is_fixed: whether it was configured, and stays whatever happens.
-        next_at: when to send a probe; infinite while one is under way, and for a fixed size.
+        is_fixed: whether the size is configured and never changes.
+        next_at: the time of the next probe; infinite while one is in flight, and for a fixed size.
     """
 
     def __init__(self, route: Callable[[], int]) -> None:
@@ -46,7 +46,7 @@ class DatagramLadder:
 
     @classmethod
     def fixed(cls, size: int) -> DatagramLadder:
-        """One that stays where it is."""
+        """Make a ladder with a fixed size."""
         ladder = cls(lambda: size)
         ladder.size = size
         ladder.is_fixed = True
@@ -54,7 +54,7 @@ class DatagramLadder:
         return ladder
 
     def probe(self, now: float) -> int:
-        """The size of the probe that is due; 0 if there is none, and the next is set."""
+        """Return the size of the probe that is due; 0: none is, and `next_at` is set."""
         if not self._untried:
             top = self._route()
             self.size = min(self.size, top)
@@ -66,7 +66,7 @@ class DatagramLadder:
         return self._untried[-1]
 
     def arrived(self, size: int, now: float) -> None:
-        """The path takes probes of this size."""
+        """A probe of this size was acknowledged."""
         if size in self._untried:
             self.size = size
             self._untried = []
@@ -74,7 +74,7 @@ class DatagramLadder:
             self._rest(now)
 
     def lost(self, size: int, now: float) -> None:
-        """It does not, or has lost one for another reason."""
+        """A probe of this size was lost, because of its size or for another reason."""
         if size not in self._untried:
             return
         self._untried = [rung for rung in self._untried if rung < size]
@@ -84,7 +84,7 @@ class DatagramLadder:
             self._rest(now)
 
     def swallowed(self, now: float) -> None:
-        """The path has ceased to take the size in use: find the largest that it does."""
+        """The path no longer takes the size in use: restart the search from the floor."""
         if self.is_fixed or self.size == FLOOR:
             return
         self._untried = [rung for rung in RUNGS[::-1] if FLOOR < rung < self.size]
@@ -93,7 +93,7 @@ class DatagramLadder:
         self.next_at = now + (0.0 if self._untried else FIRST_PAUSE)
 
     def moved(self, now: float) -> None:
-        """It is another path now."""
+        """The connection has moved to another path."""
         if self.is_fixed:
             return
         self.size = FLOOR

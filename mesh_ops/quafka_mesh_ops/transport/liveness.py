@@ -1,7 +1,7 @@
-"""Whether a gateway still lives, as the broker sees it: gateways send something every second.
+"""Detects dead gateways at the broker: a live gateway sends something every second.
 
-A gateway pings when it has nothing else to send (broker_session.py). One that has been silent for
-as long as two pings is frozen, or cut off. A silent gateway whose ops are waiting is asked much
+A gateway pings when it has nothing else to send (broker_session.py). A gateway that has been silent
+for the time of two pings is frozen or cut off. A silent gateway with unanswered ops is probed much
 sooner: if its process was killed, its host answers at once (ECONNREFUSED).
 """
 
@@ -15,13 +15,13 @@ from quafka_mesh_ops.transport.silence import Silence
 
 SILENT_SECONDS = 2.0
 NUDGE_SECONDS = 0.12
-"""A little more than a gateway with ops in flight lets pass between two pings."""
+"""A little more than the interval of pings of a gateway with ops in flight."""
 
 
 class Liveness:
-    """Watches one connection until `stop`; ends it when its peer has fallen silent.
+    """Watches one connection until `stop`; closes it when its peer is silent.
 
-    `is_busy`: whether ops of the peer are unanswered.
+    `is_busy`: returns whether ops of the peer are unanswered.
     """
 
     def __init__(self, connection: Connection, is_busy: Callable[[], bool]) -> None:
@@ -33,7 +33,7 @@ class Liveness:
         self._timer = self._loop.call_later(NUDGE_SECONDS, self._look)
 
     def stop(self) -> None:
-        """The connection is over."""
+        """Stop watching."""
         self._timer.cancel()
 
     def _look(self) -> None:
@@ -44,8 +44,8 @@ class Liveness:
         if not silent:
             self._nudged = False
         elif not self._nudged and self._is_busy():
-            self._nudged = True  # once: QUIC repeats a PING that is lost
+            self._nudged = True  # once: QUIC retransmits a lost PING
             self._connection.nudge()
         elif silent >= SILENT_SECONDS:
-            # The path may be broken in one direction only, so the peer is told.
+            # The path may be broken in one direction only, so the close is sent, too.
             self._connection.close(f"no sign of life for {SILENT_SECONDS:g} s")

@@ -1,4 +1,4 @@
-"""Log lines that a peer can cause at will, at most one a second for each reason."""
+"""Limits log lines that a peer can cause at will: one per second and reason."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _MAX_REASONS = 64
 
 
 class LimitedLog:
-    """Warns at most once per `interval` seconds and reason; says how many it left out."""
+    """Warns at most once per `interval` seconds and reason, with the number of omitted lines."""
 
     def __init__(
         self,

@@ -1,8 +1,8 @@
-"""QUIC packet protection for bursts (RFC 9001 section 5): AES-GCM one packet at a time, and the
-header masks of all of them in one AES call.
+"""QUIC packet protection for bursts (RFC 9001 section 5).
 
-The keys are derived from the connection's own secret, so what is sealed here can be opened by
-any QUIC implementation and the other way round.
+AES-GCM is applied packet by packet; one AES call makes the header masks of a whole burst. The keys
+are derived from the connection's secret, so every QUIC implementation can open these packets, and
+vice versa.
 """
 
 # ruff: noqa: SLF001
@@ -18,17 +18,17 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 TAG_SIZE = 16
 SAMPLE_SIZE = 16
 Masks = Callable[[bytes], bytes]
-"""Samples side by side -> as many masks."""
+"""Makes the masks of concatenated samples."""
 _SUITES = (CipherSuite.AES_128_GCM_SHA256, CipherSuite.AES_256_GCM_SHA384)
 
 
 class Keys:
-    """One direction's keys, for one key phase.
+    """The keys of one direction, for one key phase.
 
     Attributes:
-        secret: what they were derived from; another secret means other keys.
+        secret: the secret that the keys are derived from.
         phase: the key phase bit, 0 or 1.
-        iv: as a number: a packet's nonce is this, XOR its packet number.
+        iv: the IV as a number; a packet's nonce is this XOR its packet number.
     """
 
     __slots__ = ("aead", "iv", "masks", "phase", "secret")
@@ -43,20 +43,20 @@ class Keys:
         self.phase = context.key_phase
         self.aead = AESGCM(key)
         self.iv = int.from_bytes(iv, "big")
-        # The header key stays the first secret's over key updates (RFC 9001 section 6), so it is
-        # not derived from this one. aioquic has the cipher: single blocks, so it can be shared.
+        # Key updates keep the header key of the first secret (RFC 9001 section 6), so it is not
+        # derived from this one. aioquic's cipher works on single blocks, so it can be shared.
         assert context.hp is not None
         self.masks: Masks = context.hp._encryptor.update
 
 
 class KeyRing:
-    """The keys of one direction of a connection, derived anew only after a key update."""
+    """The keys of one direction of a connection, derived again only after a key update."""
 
     def __init__(self) -> None:
         self._keys: Keys | None = None
 
     def keys(self, context: CryptoContext) -> Keys | None:
-        """The current keys; None while there are none, or for a cipher that is not AES-GCM."""
+        """Return the current keys; None before the handshake and for ciphers other than AES-GCM."""
         secret = context.secret
         if secret is None or context.cipher_suite not in _SUITES:
             return None

@@ -1,17 +1,17 @@
-"""aioquic's QuicConnection with what the mesh needs changed. The only module that knows its
-private names (aioquic is pinned below 1.8 for it).
+"""aioquic's QuicConnection with the changes that the mesh needs.
 
-- **Mutual TLS.** As shipped, aioquic accepts clients with no certificate and with anybody's. Here
-  both sides demand one, and refuse the peer inside the handshake, right after TLS has proven that
-  it holds its key: a refused peer never gets as far as a stream.
-- **Bursts.** `datagrams_to_send` builds a whole congestion window before anything leaves. Here one
-  call builds at most one burst, so that both ends work at the same time, and never a packet
-  smaller than need be because the window ends inside it.
-- **Stateless resets** (RFC 9000 section 10.3). A node that was killed and runs again answers for
-  connections that it knows nothing of, and its peers need not wait for silence to tell.
-- **By reference.** A stream's data is kept where it is until it is acknowledged.
-- **The size of datagrams** changes on the way, as the path's (ladder.py).
-- **Pacing** on long paths only, and by the burst: the event loop's timers are no finer.
+It uses private names of aioquic, as do batched.py, burst.py, chores.py, mutual_tls.py, small.py,
+protection.py, recovery.py and counters.py; aioquic is pinned below 1.8 for that.
+
+- **Mutual TLS** (mutual_tls.py): both sides demand and verify a certificate.
+- **Bursts.** aioquic's `datagrams_to_send` builds a whole congestion window before the first packet
+  is sent. Here one call builds at most one burst, so that both ends work at the same time, and no
+  packet is cut short because the window ends inside it.
+- **Stateless resets** (stateless_reset.py).
+- **By reference.** A stream's data is held by reference until it is acknowledged (send_buffer.py).
+- **Datagram size.** It follows the path (ladder.py).
+- **Pacing** only on long paths, and by the burst: the event loop's timers are not precise enough
+  for single packets.
 """
 
 # ruff: noqa: SLF001
@@ -48,22 +48,22 @@ from quafka_mesh_ops.transport.send_buffer import SendBuffer
 from quafka_mesh_ops.transport.stateless_reset import LONGEST_RESET, is_reset, reset_token
 
 BURST = 64_000
-"""Bytes that one call builds: what UDP_SEGMENT takes in one system call."""
+"""Bytes that one call builds: the most that UDP_SEGMENT sends in one system call."""
 _LEAST_PACKETS = 4
-"""Where packets are as large as that, a burst is a few of them: what it costs beside them is
-shared, and it is still a fraction of a window, so that both ends work at the same time."""
+"""With packets as large as BURST, a burst is a few packets, which share its fixed cost. It is still
+a fraction of a window, so that both ends work at the same time."""
 
 _LARGE_PROBES = 2
 """Probe timeouts in a row after which data is tried in small packets."""
 
 KEY_UPDATE_AFTER = 1 << 22
-"""Packets protected with one key. AES-GCM bears 2^23 (RFC 9001 section 6.6)."""
+"""Packets protected with one key. The limit of AES-GCM is 2^23 (RFC 9001 section 6.6)."""
 
 SMALLEST_DATAGRAM = SMALLEST_MAX_DATAGRAM_SIZE
 
 _LONGEST_FRAME = (1 << 14) - 1
 
-# aioquic warns here about everything that a stranger's packet can be; we log what matters.
+# aioquic logs a warning for each malformed packet of any sender; the mesh logs what matters.
 logging.getLogger("quic").setLevel(logging.ERROR)
 
 
@@ -73,11 +73,13 @@ class _NoPacing(QuicPacketPacer):
 
 
 class MeshQuic(QuicConnection):
-    """One QUIC connection of the mesh, still without I/O.
+    """One QUIC connection of the mesh, without I/O.
 
-    `peer` is the other side's node id once it is proven and allowed, `refusal` why it was not.
-    `was_reset`: the peer has said that it knows nothing of this connection. `unacknowledged`:
-    bytes of bulk received for which an ACK is due.
+    Attributes:
+        peer: the node id of the peer, once authenticated and allowed.
+        refusal: the reason if the peer was refused.
+        was_reset: whether the peer has reset the connection statelessly.
+        unacknowledged: received bytes of bulk for which an ACK is due.
     """
 
     _space: QuicPacketSpace  # of everything but the handshake
@@ -91,10 +93,10 @@ class MeshQuic(QuicConnection):
         ladder: DatagramLadder | None = None,
         retry_cid: bytes | None = None,
     ) -> None:
-        """Server side: `reset_secret` is what `reset_token` is made from; `retry_cid` the
-        connection id of the Retry that the client was sent.
+        """For servers: `reset_secret` is the key of reset tokens; `retry_cid` is the connection id
+        of the Retry that the client answers.
 
-        Without a `ladder`, datagrams keep the size that is configured.
+        Without a `ladder`, datagrams have the configured size.
         """
         super().__init__(
             configuration=configuration,
@@ -130,22 +132,22 @@ class MeshQuic(QuicConnection):
 
     @property
     def probe_timeout(self) -> float:
-        """Seconds within which a peer that lives has acknowledged (RFC 9002 section 6.2.1)."""
+        """Seconds within which a live peer acknowledges (RFC 9002 section 6.2.1)."""
         return self._loss.get_probe_timeout()
 
     @property
     def is_closed(self) -> bool:
-        """No more data will be sent or received; said as soon as either side has closed."""
+        """Whether either side has closed: no more data will be sent or received."""
         return self._close_pending or self._state in END_STATES
 
     @property
     def is_open(self) -> bool:
-        """Server side: whether the client's first packet could be opened."""
+        """For servers: whether the client's first packet was decrypted."""
         return self._state is not QuicConnectionState.FIRSTFLIGHT
 
     @property
     def close_reason(self) -> str:
-        """Why it is closed, in the words of the side that did it."""
+        """The reason of the close, as the closing side gave it."""
         event = self._close_event
         if event is None:
             return "closed"
@@ -153,15 +155,15 @@ class MeshQuic(QuicConnection):
 
     @property
     def unordered(self) -> int:
-        """Bytes of memory that hold stream data with a gap before it.
+        """Bytes of memory that hold stream data after a gap.
 
-        aioquic doubles its windows with the highest offset seen, so a few packets far apart
-        would have it allocate without end: the caller must bound this.
+        aioquic doubles its windows with the highest offset seen, so a few packets far apart would
+        make it allocate without bound: the caller must limit this.
         """
         return sum([len(stream.receiver._buffer) for stream in self._streams.values()])
 
     def too_large(self, now: float) -> bool:
-        """The path does not take datagrams of this size. False: nor may they be smaller."""
+        """Reduce the datagram size after EMSGSIZE; False: it is fixed, or too early to change."""
         if self._ladder.is_fixed or not self._handshake_confirmed:
             return False
         self._ladder.swallowed(now)
@@ -172,11 +174,11 @@ class MeshQuic(QuicConnection):
         stream = super()._get_or_create_stream_for_send(stream_id)
         sender: Any = stream.sender
         if type(sender._buffer) is bytearray:
-            sender._buffer = SendBuffer()  # new: nothing was written to it yet
+            sender._buffer = SendBuffer()  # a new stream: its buffer is empty
         return stream
 
     def unsent(self, stream_id: int) -> int:
-        """Bytes given to this stream that have not been sent for the first time."""
+        """Return the bytes written to this stream that were never sent."""
         stream = self._streams.get(stream_id)
         if stream is None:
             return 0
@@ -184,7 +186,7 @@ class MeshQuic(QuicConnection):
         return sender._buffer_stop - sender.highest_offset
 
     def is_delivered(self, stream_id: int) -> bool:
-        """Whether all data of this stream, and its end if it has one, was acknowledged."""
+        """Whether all data of this stream, and its end if set, is acknowledged."""
         stream = self._streams.get(stream_id)
         if stream is None or stream.sender.is_finished:
             return True
@@ -195,12 +197,12 @@ class MeshQuic(QuicConnection):
     def receive_datagrams(
         self, datagrams: Sequence[bytes], addr: NetworkAddress, now: float
     ) -> None:
-        """Take what one system call received."""
+        """Process the datagrams of one system call."""
         for data in datagrams:
             self.receive_datagram(data, addr, now)
 
     def receive_datagram(self, data: bytes, addr: NetworkAddress, now: float) -> None:
-        """Take a datagram; one that resets the connection only sets `was_reset`."""
+        """Process a datagram; one that resets the connection only sets `was_reset`."""
         self.bytes_received += len(data)
         if len(data) <= LONGEST_RESET and is_reset(
             data, (self._peer_cid, *self._peer_cid_available)
@@ -210,7 +212,7 @@ class MeshQuic(QuicConnection):
         super().receive_datagram(data, addr, now)
 
     def datagrams_to_send(self, now: float) -> list[tuple[bytes, NetworkAddress]]:
-        """At most one burst; see the module's text. Call again until nothing comes."""
+        """Build at most one burst. Call again until the result is empty."""
         congestion = self._congestion
         if self._path is not self._network_paths[0]:
             self._use_path(now)
@@ -227,7 +229,7 @@ class MeshQuic(QuicConnection):
         return datagrams
 
     def get_timer(self) -> float | None:
-        """When to call `handle_timer`, or `datagrams_to_send` again."""
+        """Return when to call `handle_timer`, or `datagrams_to_send` again."""
         timer = super().get_timer()
         if timer is None:
             return None
@@ -237,14 +239,14 @@ class MeshQuic(QuicConnection):
         return paced if paced is not None and paced < timer else timer
 
     def handle_timer(self, now: float) -> None:
-        """A deadline has come."""
+        """Handle a passed deadline."""
         super().handle_timer(now)
         if self._congestion.swallows(now):
             self.too_large(now)
 
     @property
     def _is_usual(self) -> bool:
-        """Whether the handshake is done and the connection neither closing nor moving."""
+        """Whether the handshake is done and the connection neither closes nor migrates."""
         return (
             self._handshake_confirmed
             and self._state is QuicConnectionState.CONNECTED
@@ -253,7 +255,7 @@ class MeshQuic(QuicConnection):
         )
 
     def _burst_room(self, now: float) -> int:
-        """Bytes that may be sent now: whole datagrams, and one burst at most."""
+        """Return the bytes that may be sent now: full datagrams, and one burst at most."""
         congestion, size = self._congestion, self._max_datagram_size
         room = min(max(0, congestion.window - congestion.bytes_in_flight), self._burst)
         self._paced_until = None
@@ -271,22 +273,22 @@ class MeshQuic(QuicConnection):
 
     @property
     def _has_data(self) -> bool:
-        """Whether a packet with stream data is likely to leave."""
+        """Whether a packet with stream data is likely to be sent."""
         return not all(stream.sender.buffer_is_empty for stream in self._streams_queue)
 
     def fill(self, now: float, room: int) -> list[tuple[bytes, NetworkAddress]]:
-        """Datagrams for what is to be sent, with at most `room` bytes that count as in flight."""
+        """Build datagrams of pending data; at most `room` of their bytes count as in flight."""
         return self.build(now, room)
 
     def build(self, now: float, room: int) -> list[tuple[bytes, NetworkAddress]]:
-        """As `fill`, packet by packet."""
+        """Build as `fill`, packet by packet."""
         congestion, space = self._congestion, self._space
         if space.ack_at is not None and space.ack_at > now and self._has_data:
-            space.ack_at = now  # it costs nothing in a packet that leaves anyway
+            space.ack_at = now  # an ACK is free in a packet that is sent anyway
         congestion.congestion_window = congestion.bytes_in_flight + room
         size = self._max_datagram_size
         if self._probe_pending and self._loss._pto_count >= _LARGE_PROBES:
-            self._max_datagram_size = SMALLEST_DATAGRAM  # it may be the size that is in the way
+            self._max_datagram_size = SMALLEST_DATAGRAM  # the size may be the cause
         try:
             return super().datagrams_to_send(now)
         finally:
@@ -296,14 +298,14 @@ class MeshQuic(QuicConnection):
     # --- the size of datagrams ----------------------------------------------------------------
 
     def _use_path(self, now: float) -> None:
-        """The first path, or the one to which the peer has moved."""
+        """Switch to the first path, or to the one to which the peer has migrated."""
         if self._path is not None:
             self._ladder.moved(now)
             self._resize(now)
         self._path = self._network_paths[0]
 
     def _size_probe(self, now: float) -> list[tuple[bytes, NetworkAddress]]:
-        """A packet that is as large as the path is hoped to take, and says nothing."""
+        """Make a packet of padding, of the size that is probed."""
         path = self._network_paths[0]
         self._probed_at = now
         size = self._ladder.probe(now)
@@ -340,7 +342,7 @@ class MeshQuic(QuicConnection):
         self._resize(now)
 
     def _resize(self, now: float) -> None:
-        """Follow the ladder."""
+        """Apply the datagram size of the ladder."""
         size = self._ladder.size
         if size != self._max_datagram_size or not self._burst:
             self._max_datagram_size = size
@@ -349,11 +351,11 @@ class MeshQuic(QuicConnection):
 
     def _initialize(self, peer_cid: bytes) -> None:
         for space in self._spaces.values():
-            # After a Retry: what was sent before it will not be acknowledged.
+            # After a Retry: packets sent before it will not be acknowledged.
             self._loss.discard_space(space)
         super()._initialize(peer_cid)
         self._space = self._spaces[tls.Epoch.ONE_RTT]
-        # aioquic makes its Context itself; the subclass adds no state but what is set here.
+        # aioquic makes its Context itself; the subclass adds only the state set here.
         self.tls.__class__ = MutualContext
         context = self.tls
         assert isinstance(context, MutualContext)
@@ -367,7 +369,7 @@ class MeshQuic(QuicConnection):
         stream: QuicStream,
         max_offset: int,
     ) -> int:
-        # aioquic writes the length into two bytes, of which two bits are taken.
+        # aioquic writes the length into two bytes, which hold 14 bits of it.
         end = stream.sender.next_offset + _LONGEST_FRAME
         return super()._write_stream_frame(builder, space, stream, min(max_offset, end))
 

@@ -16,10 +16,10 @@ KNOWN_AIOQUIC = "1.7."
 
 
 def quic_class(batched: bool) -> type[MeshQuic]:
-    """The connection class to use; the stock path where aioquic is not the one known here."""
+    """Return the connection class to use; the stock path with an unknown aioquic."""
     if batched and not aioquic.__version__.startswith(KNOWN_AIOQUIC):
         logger.warning(
-            "the mesh's packets are built one by one: batches need aioquic %s, this is %s",
+            "the mesh builds packets one by one: bursts need aioquic %sx, installed is %s",
             KNOWN_AIOQUIC,
             aioquic.__version__,
         )

@@ -1,4 +1,4 @@
-"""Loss recovery that counts, and that accounts for neighbouring packets together."""
+"""Loss recovery with counters, which accounts for adjacent packets together."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from aioquic.quic.stream import QuicStream
 
 
 class BulkPacket:
-    """What the loss recovery knows of a sent packet that holds one STREAM frame and nothing else.
+    """The record of a sent packet that holds only one STREAM frame.
 
-    Stands in for aioquic's QuicSentPacket, at a third of its cost.
+    It replaces aioquic's QuicSentPacket at a third of the cost.
     """
 
     __slots__ = ("fin", "packet_number", "sent_bytes", "sent_time", "start", "stop", "stream")
@@ -47,19 +47,19 @@ class BulkPacket:
 
     @property
     def delivery_handlers(self) -> list[tuple[Any, Any]]:
-        """Who is told that it was acknowledged or lost."""
+        """The callbacks for an acknowledgement or a loss."""
         return [(self.stream.sender.on_data_delivery, (self.start, self.stop, self.fin))]
 
 
 class SizeProbe(QuicSentPacket):
-    """A packet that was sent to see whether the path takes its size (ladder.py).
+    """A packet that probes whether the path takes its size (ladder.py).
 
-    That it was lost says nothing of how full the path is (RFC 8899 section 3).
+    Its loss is no sign of congestion (RFC 8899 section 3).
     """
 
 
 class CountingRecovery(QuicPacketRecovery):
-    """Counts what was lost, and what was sent again. Adds no state but these two."""
+    """Counts lost and retransmitted packets, and adds no other state."""
 
     lost = 0
     retransmitted = 0
@@ -91,25 +91,25 @@ class CountingRecovery(QuicPacketRecovery):
 
 
 class BurstRecovery(CountingRecovery):
-    """Tells a stream once of neighbouring packets that are acknowledged together."""
+    """Notifies a stream once of adjacent packets that are acknowledged together."""
 
     def on_ack_received(
         self, *, ack_rangeset: RangeSet, ack_delay: float, now: float, space: QuicPacketSpace
     ) -> None:
-        self._take_bulk(ack_rangeset, now, space)
+        self._settle_bulk(ack_rangeset, now, space)
         super().on_ack_received(
             ack_rangeset=ack_rangeset, ack_delay=ack_delay, now=now, space=space
         )
 
-    def _take_bulk(self, acked: RangeSet, now: float, space: QuicPacketSpace) -> None:
-        """Settle acknowledged bulk packets, but for the newest.
+    def _settle_bulk(self, acked: RangeSet, now: float, space: QuicPacketSpace) -> None:
+        """Settle all acknowledged bulk packets but the newest.
 
-        From that one the stock path measures the round trip and detects what was lost.
+        From the newest, the stock path measures the round trip and detects losses.
         """
         sent: dict[int, Any] = space.sent_packets
         if not sent:
             return
-        # Only numbers that are under way are looked at, whatever the peer claims to have got.
+        # Only numbers in flight are visited, whatever ranges the peer acknowledges.
         first, last = next(iter(sent)), next(reversed(sent))
         newest: BulkPacket | None = None
         run: BulkPacket | None = None
@@ -119,15 +119,15 @@ class BurstRecovery(CountingRecovery):
                 if type(packet) is not BulkPacket:
                     continue
                 if newest is not None:
-                    run = self._take(newest, run, now, space)
+                    run = self._add_to_run(newest, run, now, space)
                 newest = packet
         if run is not None:
             _settle(run)
 
-    def _take(
+    def _add_to_run(
         self, packet: BulkPacket, run: BulkPacket | None, now: float, space: QuicPacketSpace
     ) -> BulkPacket:
-        """Account for one packet; `run` grows by its data, or is settled and begins anew."""
+        """Account for one packet; `run` grows by its data, or is settled and starts again."""
         del space.sent_packets[packet.packet_number]
         space.ack_eliciting_in_flight -= 1
         self._cc.on_packet_acked(packet=_as_sent(packet), now=now)
@@ -145,4 +145,4 @@ def _settle(run: BulkPacket) -> None:
 
 
 def _as_sent(packet: BulkPacket) -> QuicSentPacket:
-    return packet  # type: ignore[return-value] # it has all that recovery and congestion read
+    return packet  # type: ignore[return-value] # it has all attributes that recovery and congestion control read

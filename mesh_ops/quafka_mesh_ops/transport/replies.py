@@ -1,8 +1,8 @@
-"""Bulk replies: each on a unidirectional stream of its own, a bounded amount at once.
+"""Bulk replies: each on a unidirectional stream of its own, a bounded number at a time.
 
-A bulk reply never stands in the way of the control stream, nor for long in that of other replies.
-QUIC itself has no back-pressure that its user sees, so the bound is here: the next reply is begun
-when one of those before it has been sent, which the peer's acknowledgements set the pace for.
+A bulk reply never blocks the control stream, and never blocks other replies for long. aioquic
+offers no back-pressure, so the bound is here: the next reply starts when an earlier one has been
+sent, at the pace of the peer's acknowledgements.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from quafka_mesh_ops.ops.base import Buffer
 from quafka_mesh_ops.transport.connection import Connection
 
 _SENDING = 3
-"""Replies whose bytes are being sent. aioquic tries every such stream for every packet."""
+"""Replies that are being sent at a time. aioquic tries every such stream for every packet."""
 _OPEN = 32
-"""Replies that are not acknowledged in full."""
+"""Replies that are not fully acknowledged, at a time."""
 
 
 class BulkReplies:
-    """The bulk replies of one connection, begun in the order in which they were added."""
+    """The bulk replies of one connection, started in the order of `add`."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -27,17 +27,17 @@ class BulkReplies:
         self._open: dict[int, tuple[int, int]] = {}  # stream id -> (request id, bytes)
         self._sending: set[int] = set()
         self.backlog = 0
-        """Bytes of replies that the peer has not acknowledged in full."""
+        """Bytes of replies that are not fully acknowledged."""
 
     def add(self, request_id: int, frame: list[Buffer]) -> None:
-        """Send a frame, now or when it is its turn."""
+        """Send a frame, now or after earlier ones."""
         size = sum(map(len, frame))
         self._queued[request_id] = (frame, size)
         self.backlog += size
         self._begin()
 
     def drop(self, request_id: int) -> None:
-        """The peer does not want this reply any more."""
+        """Drop a reply that the peer no longer wants."""
         queued = self._queued.pop(request_id, None)
         if queued is not None:
             self.backlog -= queued[1]
@@ -49,7 +49,7 @@ class BulkReplies:
                 return
 
     def progress(self) -> None:
-        """Begin replies in place of those that have been sent."""
+        """Start replies in place of those that have been sent."""
         connection = self._connection
         self._sending.difference_update([s for s in self._sending if connection.is_sent(s)])
         for stream_id in [s for s in self._open if connection.is_delivered(s)]:
@@ -57,7 +57,7 @@ class BulkReplies:
         self._begin()
 
     def stream_over(self, stream_id: int) -> None:
-        """Nothing more will be sent on this stream."""
+        """Stop counting the reply on this stream: nothing more will be sent on it."""
         over = self._open.pop(stream_id, None)
         if over is not None:
             self.backlog -= over[1]

@@ -1,8 +1,8 @@
-"""What a stream has yet to send or to hear acknowledged, by reference. Pure.
+"""The unsent and unacknowledged data of a stream, by reference. Pure.
 
-Stands in for the bytearray of aioquic's stream senders, which copies whatever is written: record
-batches are sent from where the log was read into, and are copied for the first time where a
-packet is put together for encryption.
+It replaces the bytearray of aioquic's stream senders, which copies all data that is written. Record
+batches are sent from the buffer that the log was read into, and are first copied when a packet is
+assembled for encryption.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from typing import Self
 
 
 class SendBuffer:
-    """The part of a bytearray that a sender uses: add at the end, slice, delete from the front.
+    """The operations of a bytearray that a sender uses: append, slice, delete from the front.
 
-    Positions count from the front. What is added must not change until it is deleted.
+    Positions count from the front. Appended data must not change until it is deleted.
     """
 
     __slots__ = ("_base", "_ends", "_pieces")
 
     def __init__(self) -> None:
         self._pieces: list[memoryview] = []
-        self._ends: list[int] = []  # of the pieces, counted from the stream's start
-        self._base = 0  # what was deleted
+        self._ends: list[int] = []  # offsets in the stream
+        self._base = 0  # bytes deleted so far
 
     def __len__(self) -> int:
         return self._ends[-1] - self._base if self._ends else 0
@@ -40,13 +40,13 @@ class SendBuffer:
     def __delitem__(self, part: slice) -> None:
         start, stop, _ = part.indices(len(self))
         if start:
-            raise ValueError("only the front is ever deleted")
+            raise ValueError("only the front can be deleted")
         self._base += stop
         gone = bisect_right(self._ends, self._base)
         del self._pieces[:gone], self._ends[:gone]
 
     def pieces(self, start: int, stop: int) -> list[memoryview]:
-        """The bytes from `start` to `stop`, where they lie."""
+        """Return views of the bytes from `start` to `stop`."""
         start, stop = start + self._base, stop + self._base
         found: list[memoryview] = []
         at = bisect_right(self._ends, start)

@@ -1,35 +1,34 @@
-"""How long a peer has been silent, by the looks of a process that may itself stand still. Pure.
+"""Measures how long a peer has been silent, in a process that may stall itself. Pure.
 
-While this process stands still (a long turn of its loop, no CPU, SIGSTOP) it hears nothing, and
-its peer may wait for its words in vain. So a look counts for the time since the one before it,
-but for no more than two intervals: a stall of any length is one look, and a peer that is alive
-has been heard before the next.
+A stalled process (a long turn of its loop, no CPU, SIGSTOP) receives nothing, and its peer may wait
+for it. So an observation counts for the time since the previous one, but for two intervals at most:
+a stall of any length is one observation, and a live peer has been heard before the next.
 """
 
 from __future__ import annotations
 
 
 class Silence:
-    """Counts the seconds without a sign of life between regular looks.
+    """Counts the seconds without a sign of life over regular observations.
 
     Attributes:
-        counted: seconds that the last look counts for.
-        seconds: silence that was listened to since the last sign of life; 0 if there was one
-            since the look before.
+        counted: the seconds that the last observation counts for.
+        seconds: the observed silence since the last sign of life; 0 if there was one since the
+            previous observation.
     """
 
-    __slots__ = ("_heard", "_interval", "_looked", "counted", "seconds")
+    __slots__ = ("_heard", "_interval", "_observed", "counted", "seconds")
 
     def __init__(self, interval: float, now: float) -> None:
-        """`interval`: seconds between two looks when nothing holds them up."""
+        """`interval`: seconds between two observations without a stall."""
         self._interval = interval
-        self._heard = self._looked = now
+        self._heard = self._observed = now
         self.counted = self.seconds = 0.0
 
     def observe(self, now: float, heard: float) -> float:
-        """Look once more. `heard`: when the last sign of life came. Returns `seconds`."""
-        self.counted = min(now - self._looked, 2 * self._interval)
-        self._looked = now
+        """Observe once more. `heard`: the time of the last sign of life. Returns `seconds`."""
+        self.counted = min(now - self._observed, 2 * self._interval)
+        self._observed = now
         if heard > self._heard:
             self._heard = heard
             self.seconds = 0.0

@@ -1,8 +1,8 @@
-"""The packet that a small op is: an ACK and a little data of one or a few streams.
+"""Small packets: an ACK and a little data of one or a few streams, as for a small op.
 
-Such packets are most of all where nobody reads bulk, and the stock path takes longer to build one
-than everything else that an op needs. What does not fit in one packet, or has to do with loss,
-resets or the end of a stream, is left to it.
+Without bulk most packets are such, and the stock path takes longer to build one than all the other
+work of an op. The stock path still builds packets for data that does not fit in one packet, and
+after losses, resets and ends of streams.
 """
 
 # ruff: noqa: SLF001
@@ -25,7 +25,7 @@ _NO_MORE_RANGES = b"\x00"
 
 
 class SmallPacket:
-    """What the loss recovery knows of such a packet; see `recovery.BulkPacket`."""
+    """The record of a sent small packet; see `recovery.BulkPacket`."""
 
     __slots__ = (
         "delivery_handlers",
@@ -56,7 +56,7 @@ class SmallPacket:
 
 
 class StreamPart(NamedTuple):
-    """All that one stream has to send, and the STREAM frame that carries it."""
+    """All data that one stream has to send, and the STREAM frame that carries it."""
 
     stream: QuicStream
     start: int
@@ -65,14 +65,14 @@ class StreamPart(NamedTuple):
 
 
 class SmallContent(NamedTuple):
-    """What a small packet is to hold; `ack` is empty where none is due."""
+    """The content of a small packet. `ack`: empty if none is due."""
 
     ack: bytes
     parts: list[StreamPart]
 
 
 def ack_frame(received: RangeSet, delay: int) -> bytes:
-    """An ACK of one contiguous range; empty for more, which are a sign of loss."""
+    """Encode an ACK of one contiguous range; b"" for several ranges, a sign of loss."""
     if len(received) != 1:
         return b""
     numbers = received[0]
@@ -83,9 +83,9 @@ def ack_frame(received: RangeSet, delay: int) -> bytes:
 
 
 def parts_of(streams: Sequence[QuicStream], room: int) -> list[StreamPart] | None:
-    """What these streams have to send; None if it is no case for one small packet.
+    """Return the data that these streams have to send; None if one small packet cannot hold it.
 
-    `room`: bytes for the frames. Flow control is not looked at, but for blocked streams.
+    `room`: bytes for the frames. Flow control is not checked, except for blocked streams.
     """
     parts: list[StreamPart] = []
     for stream in streams:
@@ -122,7 +122,7 @@ def parts_of(streams: Sequence[QuicStream], room: int) -> list[StreamPart] | Non
 
 
 def varint(value: int) -> bytes:
-    """A variable-length integer (RFC 9000 section 16)."""
+    """Encode a variable-length integer (RFC 9000 section 16)."""
     if value < 0x40:
         return value.to_bytes(1, "big")
     if value < 0x4000:

@@ -1,7 +1,7 @@
-"""What to do with the first packet of a stranger: open a connection, answer it, or drop it. Pure.
+"""Handles first packets of unknown peers (strangers): connect, answer or drop. Pure.
 
-Whatever a stranger sends costs no memory until it has a slot (admission.py), and no cryptography
-beyond a Retry.
+A stranger's packets cost no memory until it has a slot (admission.py), and no cryptography beyond
+a Retry.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from quafka_mesh_ops.transport.udp import Address
 
 
 class Welcome(NamedTuple):
-    """A connection may be opened for a packet to `cid`.
+    """Permission to open a connection for a packet to `cid`.
 
-    `original_cid` is the client's first destination connection id; `retry_cid` is set where the
-    client has come back with the token of a Retry.
+    `original_cid`: the client's first destination connection id. `retry_cid`: set if the client
+    has returned the token of a Retry.
     """
 
     cid: bytes
@@ -31,10 +31,10 @@ class Welcome(NamedTuple):
 
 
 class Strangers:
-    """Judges first packets. `outcomes` counts what became of them."""
+    """Judges first packets. `outcomes`: their number by outcome."""
 
     def __init__(self, secret: bytes) -> None:
-        """`secret`: what the tokens of Retry packets are made from."""
+        """`secret`: the tokens of Retry packets are derived from it."""
         self.admission = Admission()
         self.outcomes: Counter[str] = Counter()
         self._tokens = RetryTokens(secret)
@@ -42,9 +42,9 @@ class Strangers:
     def arrived(
         self, data: bytes, address: Address, now: float, wall: float
     ) -> Welcome | bytes | None:
-        """A slot for its sender, an answer to it, or neither.
+        """Return a slot for the sender, an answer to the packet, or None to drop it.
 
-        `now`: any clock that does not go back; `wall`: Unix time; both in seconds.
+        `now`: any monotonic clock; `wall`: Unix time; both in seconds.
         """
         found = read_initial(data)
         if isinstance(found, Initial):
@@ -63,7 +63,7 @@ class Strangers:
         if is_ours(token):
             known = self._tokens.original_cid(token, address, destination, wall)
             if known is None:
-                # RFC 9000 section 8.1.3 lets us drop it: only a forged or stale token is like this.
+                # RFC 9000 section 8.1.3 allows to drop it: such a token is forged or stale.
                 self.outcomes["bad_token"] += 1
                 return None
             proven, original = True, known
@@ -82,7 +82,7 @@ class Strangers:
 
 
 def _negotiation(packet: OtherVersion) -> bytes:
-    """RFC 9000 section 6.1."""
+    """Encode a Version Negotiation packet (RFC 9000 section 6.1)."""
     return encode_quic_version_negotiation(
         source_cid=packet.destination,
         destination_cid=packet.source,

@@ -1,8 +1,8 @@
-"""A UDP socket that moves datagrams in bursts.
+"""A UDP socket that sends and receives datagrams in bursts.
 
-UDP_SEGMENT sends up to 64 equal datagrams with one system call, UDP_GRO receives them so; both
-fall back by themselves where the kernel or the device does not have them. Fragmentation is off
-(RFC 9000 section 14): a datagram above the path's MTU is refused with EMSGSIZE.
+UDP_SEGMENT sends up to 64 equal datagrams in one system call, UDP_GRO receives as many; the socket
+falls back to single datagrams where the kernel or the device lacks them. Fragmentation is off (RFC
+9000 section 14): a datagram above the path's MTU is refused with EMSGSIZE.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from typing import Any
 logger = logging.getLogger("quafka.mesh.udp")
 
 Address = Any
-"""What the socket module calls an address: (host, port) or (host, port, flow, scope)."""
+"""An address of the socket module: (host, port) or (host, port, flow, scope)."""
 Datagram = tuple[bytes, Address]
 
 SOCKET_BUFFER = 4 << 20
 _DATAGRAMS_PER_WAKE_UP = 512
 _BYTES_PER_WAKE_UP = 256 << 10
-"""What is received before it is acted on: enough to share the cost of acting, little enough for
-the peer to hear of it while it still sends."""
+"""Data that is received before it is processed: enough to share the cost of processing, and little
+enough that the peer gets ACKs while it still sends."""
 _SEGMENTS = 64
 _BYTES_PER_SEND = 65_000
 _RECEIVE_SIZE = 65_536
@@ -51,10 +51,10 @@ _NO_SEGMENTATION = frozenset((errno.EIO, errno.EINVAL, errno.ENOPROTOOPT))
 class UdpSocket:
     """A non-blocking UDP socket on the running loop.
 
-    `on_datagrams(datagrams, address)` gets what has arrived from one peer, as far as a few system
-    calls received it, `on_writable()` follows after `send` had to keep datagrams back,
-    `on_error(error, address)` gets what the kernel reports about the path to a peer (ECONNREFUSED,
-    EMSGSIZE); the address is None where it does not say which.
+    `on_datagrams(datagrams, address)` receives the datagrams of one peer from a few system calls.
+    `on_writable()` is called once datagrams that `send` had to hold back are sent.
+    `on_error(error, address)` receives what the kernel reports on the path to a peer
+    (ECONNREFUSED, EMSGSIZE); the address is None if the kernel does not name it.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class UdpSocket:
         sock.setblocking(False)
         _set_buffers(sock)
         _set_no_fragments(sock)
-        # An error on a shared socket is nobody's, unless it comes with an address.
+        # On a shared socket, an error without an address cannot be assigned to a peer.
         self._names_errors = peer is None and _set_errors_with_address(sock)
         self._gro = _try_option(sock, socket.SOL_UDP, _UDP_GRO, 1)
         self._gso = _try_option(sock, socket.SOL_UDP, _UDP_SEGMENT, 0)
@@ -84,16 +84,16 @@ class UdpSocket:
 
     @property
     def address(self) -> Address:
-        """Where this socket is bound."""
+        """The bound address."""
         return self._sock.getsockname()
 
     @property
     def blocked(self) -> bool:
-        """Whether datagrams are kept back; `on_writable` will be called."""
+        """Whether datagrams are held back; `on_writable` will be called."""
         return bool(self._kept)
 
     def close(self) -> None:
-        """Stop at once. What was kept back is lost, as datagrams may be."""
+        """Close at once. Datagrams that are held back are lost."""
         if self._sock.fileno() >= 0:
             self._loop.remove_reader(self._sock.fileno())
             self._loop.remove_writer(self._sock.fileno())
@@ -101,7 +101,7 @@ class UdpSocket:
         self._kept.clear()
 
     def send(self, datagrams: list[Datagram]) -> None:
-        """Send, in order, as bursts. What the kernel does not take now is sent later."""
+        """Send datagrams in order, in bursts. Those that the kernel refuses now are sent later."""
         if self._sock.fileno() < 0:
             return
         was_blocked = self.blocked
@@ -124,14 +124,14 @@ class UdpSocket:
                 self._loop.add_writer(self._sock.fileno(), self._resume)
 
     def send_or_drop(self, data: bytes, address: Address) -> None:
-        """Send one datagram that nobody misses, if the kernel takes it now."""
+        """Send one expendable datagram, if the kernel takes it now."""
         if self.blocked or self._sock.fileno() < 0:
             return
         try:
             self._sock.sendto(data, address)
         except OSError as e:
             if e.errno not in _RETRY:
-                self._tell_errors()  # of datagrams sent before, most likely
+                self._report_errors()  # of earlier datagrams, most likely
 
     def _resume(self) -> None:
         self._flush()
@@ -151,8 +151,8 @@ class UdpSocket:
                     logger.info("UDP_SEGMENT does not work here: %s", e.strerror)
                     self._gso = False
                     continue
-                if self._tell_errors():
-                    continue  # it was about what had been sent before; this has not left yet
+                if self._report_errors():
+                    continue  # the error concerned earlier datagrams; this burst has not been sent
                 self._kept.popleft()
                 self._on_error(e, address)
                 continue
@@ -168,11 +168,11 @@ class UdpSocket:
         else:
             while len(burst) > 1:
                 self._sock.sendmsg(burst[:1], [], 0, *target)
-                del burst[0]  # what has left must not leave again after EAGAIN
+                del burst[0]  # a sent datagram must not be sent again after EAGAIN
             self._sock.sendmsg(burst, [], 0, *target)
 
     def _read(self) -> None:
-        """Receive what is there, up to a bound, and hand it on by peer."""
+        """Receive pending datagrams, up to a bound, and pass them on by peer."""
         arrived: list[bytes] = []
         sender: Address = None
         error: OSError | None = None
@@ -195,14 +195,14 @@ class UdpSocket:
             arrived += _cut(data, control)
         if arrived:
             self._on_datagrams(arrived, self._peer or sender)
-        # An error may be told in the queue alone, and while it is there, the socket is readable.
-        told = not arrived and self._tell_errors()
-        if error is not None and not told and self._sock.fileno() >= 0:
+        # An error may be in the error queue only; while it is there, the socket is readable.
+        reported = not arrived and self._report_errors()
+        if error is not None and not reported and self._sock.fileno() >= 0:
             self._on_error(error, self._peer)
 
-    def _tell_errors(self) -> bool:
-        """Tell what hosts and routers on the way have said; whether there was anything."""
-        told: list[tuple[int, Address]] = []
+    def _report_errors(self) -> bool:
+        """Pass on the ICMP errors of hosts and routers; returns whether there were any."""
+        errors: list[tuple[int, Address]] = []
         if not self._names_errors:
             return False
         for _ in range(_ERRORS_AT_ONCE):
@@ -214,14 +214,14 @@ class UdpSocket:
                 if kind in (_IP_RECVERR, _IPV6_RECVERR):
                     code, origin = _EXTENDED_ERROR.unpack_from(value)
                     if origin in _FROM_THE_PATH:
-                        told.append((code, address))
-        for code, address in told:
+                        errors.append((code, address))
+        for code, address in errors:
             self._on_error(OSError(code, os.strerror(code)), address)
-        return bool(told)
+        return bool(errors)
 
 
 def bind_udp(host: str, port: int) -> socket.socket:
-    """A UDP socket bound to this address. Raises OSError."""
+    """Make a UDP socket bound to this address. Raises OSError."""
     family, _, _, _, address = socket.getaddrinfo(
         host, port, type=socket.SOCK_DGRAM, flags=socket.AI_PASSIVE
     )[0]
@@ -235,14 +235,14 @@ def bind_udp(host: str, port: int) -> socket.socket:
 
 
 def route_mtu(sock: socket.socket) -> int:
-    """The MTU that the kernel knows of the route of a connected socket, in bytes."""
+    """Return the kernel's MTU of the route of a connected socket, in bytes."""
     if sock.family == socket.AF_INET6:
         return sock.getsockopt(socket.IPPROTO_IPV6, _IPV6_MTU)
     return sock.getsockopt(socket.IPPROTO_IP, _IP_MTU)
 
 
 def _cut(data: bytes, control: list[tuple[int, int, bytes]]) -> list[bytes]:
-    """The datagrams that one system call received side by side."""
+    """Cut the data of one system call into its datagrams."""
     segment = len(data)
     for level, kind, value in control:
         if level == socket.SOL_UDP and kind == _UDP_GRO:

@@ -201,7 +201,7 @@ async def test_a_broker_that_was_restarted_on_its_port_says_so() -> None:
         ours, theirs = m.client_identity, m.server_identity
         successor = MeshServer(theirs, {ours.node_id}, m.broker.handlers(), Tracer())
         await successor.start("127.0.0.1", m.port)
-        with pytest.raises(OutcomeUnknownError, match="started anew"):
+        with pytest.raises(OutcomeUnknownError, match="has restarted"):
             await call
         assert await m.client.call(DescribeTopics(), org_id=1, deadline=3)
         assert time.monotonic() - killed < broker_session.SILENT_SECONDS

@@ -157,9 +157,9 @@ def test_what_may_not_be_answered() -> None:
 
 def test_a_bucket_gives_so_many_at_once_and_so_many_a_second() -> None:
     bucket = Bucket(2.0, 5.0)
-    assert [bucket.take(10.0) for _ in range(6)] == [True] * 5 + [False]
-    assert [bucket.take(11.0) for _ in range(3)] == [True, True, False]
-    assert [bucket.take(99.0) for _ in range(6)] == [True] * 5 + [False]
+    assert [bucket.spend(10.0) for _ in range(6)] == [True] * 5 + [False]
+    assert [bucket.spend(11.0) for _ in range(3)] == [True, True, False]
+    assert [bucket.spend(99.0) for _ in range(6)] == [True] * 5 + [False]
 
 
 def test_senders_that_prove_nothing_have_few_slots_and_so_many_a_second() -> None:
