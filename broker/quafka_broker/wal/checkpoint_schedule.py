@@ -130,7 +130,7 @@ class CheckpointSchedule:
     async def _take(self) -> None:
         written, began = self._writer.stats.bytes, time.monotonic()
         try:
-            await self._task.take()
+            await self._task.take_checkpoint()
         except OSError:
             self._failures += 1
             raise

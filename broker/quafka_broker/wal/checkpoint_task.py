@@ -77,7 +77,7 @@ class CheckpointTask:
         """Ids below this one are covered by each of the two kept checkpoints."""
         return min(self._covered)
 
-    async def take(self) -> None:
+    async def take_checkpoint(self) -> None:
         """Write a checkpoint; on a full disk, with the reserve.
 
         Raises:
