@@ -18,10 +18,10 @@ def open_store(address: str, options: Mapping[str, str] | None = None) -> Object
     """The store at a path or URL.
 
     Args:
-        options: of an object store: what the environment does not say.
+        options: settings of an object store that take precedence over the environment.
 
     Raises:
-        StoreAddressError: the address is of no known kind, or needs what is not installed.
+        StoreAddressError: the address has an unknown scheme, is not a folder, or needs obstore.
         ObjectStoreError: the URL names no bucket, or an option is not known.
     """
     place = parse_address(address)

@@ -50,7 +50,7 @@ class BucketStore(ObjectStore):
     """The objects below one URL."""
 
     def __init__(self, url: str, options: Mapping[str, str] | None = None) -> None:
-        """`options`: what the environment does not say, named as obstore names it.
+        """`options`: settings, by obstore's names, that take precedence over the environment.
 
         Raises:
             ObjectStoreError: the URL names no bucket, or an option is not known.

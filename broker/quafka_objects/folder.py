@@ -144,7 +144,7 @@ class FolderStore(ObjectStore):
         sync_folder(target.parent)
 
     def write_unsynced(self, path: str, data: Buffer | Iterable[Buffer]) -> None:
-        """Put an object whose bytes are durable, but whose name is not before `sync_folder`."""
+        """Put an object with durable bytes. Its name is durable after `sync_folder`."""
         self._write_part(path, data).replace(self.root / path)
 
     def make_parents(self, path: str = "") -> list[Path]:

@@ -195,7 +195,7 @@ class StreamPlanner:
             if lost:
                 raise DataLossError(
                     f"snapshot {snapshot.id}: {'; '.join(lost)}. With the option "
-                    "failOnDataLoss=false the stream goes on with what is there."
+                    "failOnDataLoss=false the stream continues with the offsets that exist."
                 )
         ranges = [s for s in self._ranges(start, end, snapshot, check=True) if s.start < s.end]
         return plan(snapshot, ranges, self._options)

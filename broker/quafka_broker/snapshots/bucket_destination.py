@@ -26,7 +26,7 @@ _POLL_SECONDS = 0.5
 
 
 class BucketDestination(BucketStore, Destination):
-    """A bucket, or what is below a prefix of one."""
+    """A bucket, or a prefix in one."""
 
     def __init__(self, url: str, dead_seconds: float = DEAD_SECONDS) -> None:
         super().__init__(url)

@@ -71,7 +71,7 @@ class Creation:
     def __init__(
         self,
         store: Destination,
-        source: CutFiles,
+        files: CutFiles,
         cut: Cut,
         *,
         org: int | None = None,
@@ -82,7 +82,7 @@ class Creation:
     ) -> None:
         """`step` is called before each change of DEST, with a description of it."""
         self._store = store
-        self._source = source
+        self._files = files
         self._cut = cut
         self._org = org
         self._lease_seconds = lease_seconds
@@ -92,7 +92,7 @@ class Creation:
         self._written = self._linked = self._reused = 0
         self._done = self._done_in_segment = 0
         self._all = sum(segment.end for segment in cut.segments)
-        self._there: dict[str, int] = {}
+        self._present: dict[str, int] = {}
 
     def run(self, lock: Lock) -> Created:
         """Make the snapshot. The caller holds the lock of DEST.
@@ -108,7 +108,7 @@ class Creation:
                     f"it has snapshots of another log, {manifest.cluster_id}: "
                     "each log needs a DEST of its own"
                 )
-        self._there = dict(self._store.list_objects(SEGMENTS))
+        self._present = dict(self._store.list_objects(SEGMENTS))
         segments: list[Segment] = []
         pieces: list[Piece] = []
         for cut in self._cut.segments:
@@ -191,27 +191,27 @@ class Creation:
         if known.position < cut.end and len(pieces) >= _MAX_PIECES:
             return False
         files = {path for piece in pieces for path in (piece.log, piece.index, piece.zones)}
-        return files <= self._there.keys() and self._tail(cut, known.rows) == known.tail
+        return files <= self._present.keys() and self._tail(cut, known.rows) == known.tail
 
     def _tail(self, cut: SegmentCut, rows: int) -> str:
-        return self._source.tail(cut.number, rows).hex()
+        return self._files.tail(cut.number, rows).hex()
 
     def _raw(self, part: _Range) -> Piece:
         cut = part.segment
         stem = f"{self._stem(cut)}-{part.position}-{cut.end}"
         log, log_offset = f"{self._stem(cut)}.log", part.position
-        if not self._link(self._source.log_path(cut.number), log):
+        if not self._link(self._files.log_path(cut.number), log):
             log, log_offset = f"{stem}.log", 0
             size = cut.end - part.position
-            self._put(log, size, self._source.log_chunks(cut.number, part.position, size))
+            self._put(log, size, self._files.log_chunks(cut.number, part.position, size))
         index, index_offset = f"{self._stem(cut)}.oidx", part.rows_at
-        linked = cut.sealed and self._link(self._source.index_path(cut.number), index)
+        linked = cut.sealed and self._link(self._files.index_path(cut.number), index)
         if not linked:
             index, index_offset = f"{stem}.oidx", 0
             self._put(index, INDEX_ROW_SIZE * part.rows, self._rows(part))
         zones = f"{stem}.zones"
-        ready = self._source.zones(cut) if cut.sealed and not part.first_row else None
-        if ready is None or not self._link(self._source.zones_path(cut), zones):
+        ready = self._files.zones(cut) if cut.sealed and not part.first_row else None
+        if ready is None or not self._link(self._files.zones_path(cut), zones):
             self._zones(zones, self._rows(part), part.rows, ready)
         return Piece(
             cut.number, cut.salt, part.position, cut.end - part.position, log, log_offset,
@@ -219,11 +219,11 @@ class Creation:
         )  # fmt: skip
 
     def _repacked(self, part: _Range, org: int) -> list[Piece]:
-        cut, source = part.segment, self._source
-        if isinstance(source, OrgCutFiles):
-            found: OrgEntries = source.of_org(cut, part.first_row)
+        cut, files = part.segment, self._files
+        if isinstance(files, OrgCutFiles):
+            found: OrgEntries = files.org_entries(cut, part.first_row)
         else:
-            found = Repack(source, cut, org, part.first_row)
+            found = Repack(files, cut, org, part.first_row)
         with closing(found):
             return [] if found.is_empty else [self._put_repacked(part, org, found)]
 
@@ -249,23 +249,23 @@ class Creation:
         at, end = part.rows_at, part.rows_at + INDEX_ROW_SIZE * part.rows
         while at < end:
             size = min(_ROWS_PER_READ * INDEX_ROW_SIZE, end - at)
-            yield self._source.index(part.segment.number, at, size)
+            yield self._files.index(part.segment.number, at, size)
             at += size
 
     # --- files --------------------------------------------------------------------------------
 
-    def _link(self, source: Path | None, path: str) -> bool:
-        if source is None:
+    def _link(self, file: Path | None, path: str) -> bool:
+        if file is None:
             return False
         self._step(f"link {path}")
-        if not self._store.link(source, path):
+        if not self._store.link(file, path):
             return False
         self._linked += 1
         return True
 
     def _put(self, path: str, size: int | None, data: Iterable[bytes]) -> None:
         """Write a file, unless an interrupted command has written it, as its size shows."""
-        if size is not None and self._there.get(path) == size:
+        if size is not None and self._present.get(path) == size:
             return
         self._step(f"write {path}")
         self._store.write(path, self._counted(data))
@@ -274,7 +274,7 @@ class Creation:
         self, path: str, rows: Iterable[bytes], count: int, ready: bytes | None = None
     ) -> None:
         """Write a zones file: the `ready` one, or the zones of the rows."""
-        if path in self._there:
+        if path in self._present:
             return
         if ready is None:
             builder = ZoneBuilder()

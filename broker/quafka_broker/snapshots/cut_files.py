@@ -55,7 +55,7 @@ class CutFiles(Protocol):
 class OrgCutFiles(CutFiles, Protocol):
     """Files of a remote broker that gives only one org's entries, not whole files."""
 
-    def of_org(self, segment: SegmentCut, first_row: int) -> OrgEntries:
+    def org_entries(self, segment: SegmentCut, first_row: int) -> OrgEntries:
         """The org's entries of a segment, from an index row on. Raises OSError, Malformed."""
         ...
 
@@ -135,7 +135,7 @@ class PinnedFiles:
         return tail_of(self, number, rows)
 
 
-def tail_of(source: CutFiles, number: int, rows: int) -> bytes:
+def tail_of(files: CutFiles, number: int, rows: int) -> bytes:
     """8 bytes by which the first `rows` rows of a segment are recognized.
 
     They are a digest of the last row and of the header of its entry, which has the batch's CRC.
@@ -144,8 +144,8 @@ def tail_of(source: CutFiles, number: int, rows: int) -> bytes:
         OSError, Malformed: the files do not have these rows.
     """
     at = FILE_HEADER_SIZE + INDEX_ROW_SIZE * (rows - 1)
-    data = source.index(number, at, INDEX_ROW_SIZE)
-    entry = source.log(number, decode_row(data).position, CHECKED_SIZE)
+    data = files.index(number, at, INDEX_ROW_SIZE)
+    entry = files.log(number, decode_row(data).position, CHECKED_SIZE)
     return hashlib.sha256(data + entry).digest()[:8]
 
 

@@ -65,8 +65,8 @@ def make_due(
     whole = [m for m in load_all(store) if m.org is None and m.cluster_id == cluster_id]
     if whole and 0 <= now_ms - whole[-1].cut_ms < interval_ms:
         return False, whole[-1]
-    with store.locked() as lock, local_cut(data) as (cut, source):
-        made = Creation(store, source, cut, scheduled=True).run(lock).manifest
+    with store.locked() as lock, local_cut(data) as (cut, files):
+        made = Creation(store, files, cut, scheduled=True).run(lock).manifest
         drop_oldest(store, lock, keep)
     return True, made
 

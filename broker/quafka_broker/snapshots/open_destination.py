@@ -14,7 +14,7 @@ def open_destination(dest: str) -> Destination:
     """The destination at a path, or at a URL such as s3://bucket/prefix.
 
     Raises:
-        StoreAddressError: the address is of no known kind, or needs what is not installed.
+        StoreAddressError: the address has an unknown scheme, is not a folder, or needs obstore.
         ObjectStoreError: the URL names no bucket.
     """
     place = parse_address(dest)

@@ -35,19 +35,19 @@ class _Range:
         self.size = size
 
 
-def read_org(source: CutFiles, org: int, op: ReadOrgPinned) -> ReadOrgPinnedResp:
+def read_org(files: CutFiles, org: int, op: ReadOrgPinned) -> ReadOrgPinnedResp:
     """Answer the op. Blocks.
 
     Raises:
         OSError: the files do not have these rows, or cannot be read.
         Malformed: a row of the org is damaged.
     """
-    tail = tail_of(source, op.segment, op.first_row) if op.first_row else b""
+    tail = tail_of(files, op.segment, op.first_row) if op.first_row else b""
     end = min(op.end_row, op.first_row + ROWS_AT_ONCE)
     if op.size == 0 or end <= op.first_row:
         return ReadOrgPinnedResp(op.first_row, op.skip, b"", b"", tail)
     at, count = FILE_HEADER_SIZE + INDEX_ROW_SIZE * op.first_row, end - op.first_row
-    data = source.index(op.segment, at, INDEX_ROW_SIZE * count)
+    data = files.index(op.segment, at, INDEX_ROW_SIZE * count)
     rows: list[bytes] = []
     ranges: list[_Range] = []
     room, skip, next_row, next_skip = op.size, op.skip, end, 0
@@ -69,20 +69,20 @@ def read_org(source: CutFiles, org: int, op: ReadOrgPinned) -> ReadOrgPinnedResp
             next_row, next_skip = op.first_row + number, skip + some
             break
         skip = 0
-    entries = b"".join(_read(source, op.segment, ranges))
+    entries = b"".join(_read(files, op.segment, ranges))
     return ReadOrgPinnedResp(next_row, next_skip, b"".join(rows), entries, tail)
 
 
-def _read(source: CutFiles, segment: int, ranges: list[_Range]) -> Iterator[bytes]:
+def _read(files: CutFiles, segment: int, ranges: list[_Range]) -> Iterator[bytes]:
     """The bytes of the ranges in their order; ranges close together are read at once."""
     run: list[_Range] = []
     for range_ in ranges:
         if run and not _near(run, range_):
-            yield from _read_run(source, segment, run)
+            yield from _read_run(files, segment, run)
             run = []
         run.append(range_)
     if run:
-        yield from _read_run(source, segment, run)
+        yield from _read_run(files, segment, run)
 
 
 def _near(run: list[_Range], range_: _Range) -> bool:
@@ -91,8 +91,8 @@ def _near(run: list[_Range], range_: _Range) -> bool:
     return 0 <= gap <= _GAP_BYTES and range_.at + range_.size - first.at <= _RUN_BYTES
 
 
-def _read_run(source: CutFiles, segment: int, run: list[_Range]) -> Iterator[bytes]:
+def _read_run(files: CutFiles, segment: int, run: list[_Range]) -> Iterator[bytes]:
     start, end = run[0].at, run[-1].at + run[-1].size
-    data = source.log(segment, start, end - start) if end > start else b""
+    data = files.log(segment, start, end - start) if end > start else b""
     for range_ in run:
         yield data[range_.at - start : range_.at - start + range_.size]

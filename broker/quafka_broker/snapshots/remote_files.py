@@ -106,7 +106,7 @@ class RemoteOrgFiles(_RemotePin):
     def tail(self, number: int, rows: int) -> bytes:
         return bytes(self._read(ReadOrgPinned(self._pin, number, rows, rows, 0, 0)).tail)
 
-    def of_org(self, segment: SegmentCut, first_row: int) -> _RemoteOrgEntries:
+    def org_entries(self, segment: SegmentCut, first_row: int) -> _RemoteOrgEntries:
         return _RemoteOrgEntries(segment, self._answers(segment, first_row))
 
     def _answers(self, segment: SegmentCut, first_row: int) -> Iterator[ReadOrgPinnedResp]:

@@ -29,9 +29,9 @@ _GAP_BYTES = 16 << 10  # cheaper to read than to skip
 class Repack:
     """One org's entries, from files that have every org's. Memory: 12 bytes for each entry."""
 
-    def __init__(self, source: CutFiles, segment: SegmentCut, org: int, first_row: int) -> None:
+    def __init__(self, files: CutFiles, segment: SegmentCut, org: int, first_row: int) -> None:
         """Read the index rows from `first_row` on. Raises OSError, Malformed."""
-        self._source = source
+        self._files = files
         self._segment = segment
         self._org = org
         self._first_row = first_row
@@ -103,7 +103,7 @@ class Repack:
         while row < end:
             some = min(_ROWS_PER_READ, end - row)
             at = FILE_HEADER_SIZE + INDEX_ROW_SIZE * row
-            yield self._source.index(self._segment.number, at, INDEX_ROW_SIZE * some)
+            yield self._files.index(self._segment.number, at, INDEX_ROW_SIZE * some)
             row += some
 
     def _in_order(self) -> Iterable[int]:
@@ -121,7 +121,7 @@ class Repack:
     def _read(self, group: list[int]) -> bytes:
         start = self._places[group[0]]
         size = self._places[group[-1]] + self._sizes[group[-1]] - start
-        data = self._source.log(self._segment.number, start, size)
+        data = self._files.log(self._segment.number, start, size)
         if size == sum(self._sizes[number] for number in group):
             return data
         return b"".join(

@@ -144,8 +144,8 @@ def _segment(
     files: RestoredFiles, pieces: list[Piece], of_org: int | None, org: int | None
 ) -> Piece | None:
     if of_org is not None:
-        return files.merged(pieces)
-    return files.whole(pieces) if org is None else files.of_org(pieces, org)
+        return files.write_merged(pieces)
+    return files.write_raw(pieces) if org is None else files.write_org(pieces, org)
 
 
 def _verify(folder: Path, manifest: Manifest, faults: list[str]) -> None:

@@ -62,11 +62,11 @@ class RestoredFiles:
         self._faults = faults
         self._copied = copied
 
-    def whole(self, pieces: list[Piece]) -> Piece:
+    def write_raw(self, pieces: list[Piece]) -> Piece:
         """Write a segment from its raw pieces, in the order of their positions."""
         return self._raw(self._folder, pieces)
 
-    def merged(self, pieces: list[Piece]) -> Piece:
+    def write_merged(self, pieces: list[Piece]) -> Piece:
         """Write a segment from one org's pieces, each of which is a log file of its own."""
         number, salt = pieces[0].number, pieces[0].salt
         end, rows = FILE_HEADER_SIZE, 0
@@ -88,15 +88,15 @@ class RestoredFiles:
             log.truncate(end)
         return _local(number, salt, end, rows)
 
-    def of_org(self, pieces: list[Piece], org: int) -> Piece | None:
+    def write_org(self, pieces: list[Piece], org: int) -> Piece | None:
         """Write one org's entries of a segment's raw pieces; None if the org has none."""
         raw = self._folder / RAW
         raw.mkdir()
-        whole = self._raw(raw, pieces)
-        number, salt = whole.number, whole.salt
+        segment = self._raw(raw, pieces)
+        number, salt = segment.number, segment.salt
         with (raw / index_name(number)).open("rb") as index:
             kind = check_file_header(index.read(FILE_HEADER_SIZE), INDEX_MAGIC, number).kind
-        cut = SegmentCut(number, salt, kind, whole.length, whole.rows, sealed=True)
+        cut = SegmentCut(number, salt, kind, segment.length, segment.rows, sealed=True)
         found = self._repack(PinnedFiles(raw), cut, org)
         if not found.is_empty:
             with _new(self._folder / log_name(number)) as log:
