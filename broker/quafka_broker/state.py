@@ -13,7 +13,7 @@ from quafka_broker.leases import Leases
 from quafka_broker.partitions.parked_fetches import ParkedFetches
 from quafka_broker.partitions.producers import Producers
 from quafka_broker.producer_ids import ProducerIds
-from quafka_broker.snapshots.scheduler_status import SchedulerStatus
+from quafka_broker.snapshot_status import SchedulerStatus
 from quafka_broker.topics.changes import TopicChanges
 from quafka_broker.topics.effective_configs import EffectiveConfigs
 from quafka_broker.topics.identity import new_topic_identity

@@ -104,7 +104,7 @@ def test_tools_fail_only_where_something_is_refused(said: dict[str, Outcome]) ->
 
 def test_what_is_refused_is_said(said: dict[str, Outcome]) -> None:
     assert "a partition has one replica, on 0, the only broker" in said["elsewhere"].output
-    assert f"topic '{TOPIC}' has 3 partitions; 2 would be no more" in said["shrink"].output
+    assert f"topic '{TOPIC}' has 3 partitions; 2 is not more" in said["shrink"].output
     assert "cleanup.policy cannot be 'keep'" in said["keep"].output
     assert "num.partitions cannot be changed while the broker runs" in said["alter broker"].output
     assert "SecurityDisabledException" in said["acls"].output

@@ -1,14 +1,14 @@
-"""Lag done right: how far behind a group is in each partition, in records and in seconds.
+"""Consumer lag: how far a group is behind in each partition, in records and in seconds.
 
-| what | how |
+| value | definition |
 | --- | --- |
-| records | from the committed offset, or the log start if that is above, to the high watermark |
-| seconds | the age of the first of them, by its timestamp; 0 where there is none |
-| to catch up | the records, over how much faster the group reads than the partition grows |
+| records | from the committed offset, or the log start if that is higher, to the high watermark |
+| seconds | the age of the first of these records, by its timestamp; 0 without any |
+| time to catch up | the records, divided by the read rate minus the growth rate |
 
-All of it comes from what the broker has in memory, but for a timestamp, which one index row tells
-(or, exactly, one batch); it is remembered, for it never changes. So it costs the same for a group
-that has stopped as for one that runs, and what no group asks costs nothing.
+All values come from memory, except a timestamp, which comes from one index row or, if it must be
+exact, from one batch. Timestamps never change, so they are cached. So lag costs the same for a
+stopped group as for a running one, and nothing for a group that is not asked about.
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ from quafka_proto.consumer_protocol import CONSUMER, assigned_partitions
 from quafka_proto.errors import Malformed
 from quafka_telemetry.slices import Slices, in_slices
 
-_PER_SLICE = 100  # partitions looked at before others have their turn
+_PER_SLICE = 100  # partitions examined without a turn for others
 _STAMPS = 50_000
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionLag:
-    """How far behind a group is in one partition.
+    """The lag of a group in one partition.
 
     Attributes:
-        committed: what it committed last; None where it has not. Then the rest is not known.
-        records: not yet consumed.
-        seconds: the age of the first of those; None where its timestamp is not known.
-        catch_up_seconds: until none is left, at the present pace; None where that is not known,
-            or never will be.
+        committed: the last committed offset; None if there is none. Then the rest is unknown.
+        records: the number not yet consumed.
+        seconds: the age of the first of those; None if its timestamp is unknown.
+        catch_up_seconds: until none is left, at the present rates; None if that is unknown, or
+            never.
         owner: the member that reads the partition.
-        committed_at_ms, topic_id: of what was committed in another broker's topic.
+        committed_at_ms, topic_id: set for an offset in another broker's topic.
     """
 
     topic: str
@@ -70,7 +70,7 @@ class _Stamp(NamedTuple):
 
 
 class Lags:
-    """Knows every group's lag. For one event loop."""
+    """Computes the lag of groups. For one event loop."""
 
     def __init__(self, wal: Log, find_topic: Callable[[int, str], Topic | None]) -> None:
         self._wal = wal
@@ -78,16 +78,16 @@ class Lags:
         self._rates = ReadRates()
         self._stamps: OrderedDict[tuple[object, int], _Stamp] = OrderedDict()
 
-    # --- the pace ---------------------------------------------------------------------------
+    # --- read rates -------------------------------------------------------------------------
 
     def observe_commit(
         self, key: Key, group: Group | None, offsets: Mapping[Place, Committed]
     ) -> Generator[None, None, None]:
-        """A group has committed these; a step for each."""
-        by_hand = group is not None and _is_away(group)
+        """Record a group's commit for its read rates; one step for each offset."""
+        by_hand = group is not None and _has_no_reader(group)
         for place, committed in offsets.items():
             yield
-            if by_hand:  # its offsets were moved while it was not running
+            if by_hand:  # its offsets were reset while it was not running
                 self._rates.restart((key, place))
             elif self._rates.is_due((key, place), committed.at_ms, committed.offset):
                 partition = self._partition(key, place)
@@ -95,15 +95,15 @@ class Lags:
                     mark = RateMark(committed.at_ms, committed.offset, partition.high_watermark)
                     self._rates.record((key, place), mark)
 
-    # --- asking -----------------------------------------------------------------------------
+    # --- lag --------------------------------------------------------------------------------
 
     async def of_group(
         self, key: Key, entry: GroupEntry, now_ms: int, *, exact: bool, elsewhere: bool = False
     ) -> list[PartitionLag]:
         """The lag in every partition that the group has committed in or reads, by topic.
 
-        Seconds are `exact` to the record, or else to its batch, which costs much less. Partitions
-        of other brokers are named if they are asked for (`elsewhere`).
+        Seconds are `exact` to the record, or else to its batch, which costs much less. With
+        `elsewhere`, partitions of other brokers are included.
         """
         owners = owners_of(entry.group)
         found: list[PartitionLag] = []
@@ -123,7 +123,7 @@ class Lags:
                 )
             else:
                 lag = await self._lag(key, place, partition, committed, now_ms, exact=exact)
-                if lag.records and _is_away(entry.group):
+                if lag.records and _has_no_reader(entry.group):
                     lag = replace(lag, catch_up_seconds=None)
                 found.append(replace(lag, owner=owner))
         return found
@@ -131,9 +131,9 @@ class Lags:
     async def of_offsets(
         self, key: Key, offsets: dict[Place, Committed], now_ms: int
     ) -> list[PartitionLag]:
-        """The lag of what a group has committed that another broker coordinates.
+        """The lag of a group that another broker coordinates, from its committed offsets.
 
-        Its pace is seen by those who ask again and again.
+        Its read rate is known only if it is asked about repeatedly.
         """
         await in_slices(self.observe_commit(key, None, offsets))
         found: list[PartitionLag] = []
@@ -186,7 +186,7 @@ class Lags:
         )  # fmt: skip
 
     def _partition(self, key: Key, place: Place) -> Partition | None:
-        """The partition; None where there is none, or none any more."""
+        """The partition; None where it does not exist."""
         topic = self._find_topic(key[0], place[0])
         if topic is None or not topic.has(place[1]):
             return None
@@ -221,13 +221,13 @@ def _elsewhere(place: Place, committed: Committed | None, owner: Member | None) 
     )
 
 
-def _is_away(group: Group) -> bool:
-    """Whether nobody reads; a group that only commits has no members, but also no type."""
+def _has_no_reader(group: Group) -> bool:
+    """Whether a consumer group has no members; a group that only commits has no type."""
     return group.protocol_type == CONSUMER and not group.members
 
 
 def owners_of(group: Group) -> dict[Place, Member]:
-    """Who reads each partition; nobody's while the group is between two assignments."""
+    """The member that reads each partition; empty during a rebalance."""
     if group.state is not State.STABLE or group.protocol_type != CONSUMER:
         return {}
     owners: dict[Place, Member] = {}
@@ -235,7 +235,7 @@ def owners_of(group: Group) -> dict[Place, Member]:
         try:
             assigned = assigned_partitions(member.assignment)
         except Malformed:
-            continue  # what the members say to each other is their own affair
+            continue  # assignments are opaque to the broker
         for topic, partitions in assigned.items():
             for partition in partitions:
                 owners[topic, partition] = member

@@ -1,7 +1,7 @@
-"""The members of one group: who they are, by which ids they are known, what they can agree on.
+"""The members of one group: their ids, the protocols that they support, and their memory.
 
-Static members (KIP-345) bring an instance id of their own, by which they keep their place; who
-comes with the same one takes it over.
+Static members (KIP-345) have an instance id, with which they keep their place; a member that joins
+with the same instance id takes the place over.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SyncReply = Callable[[SyncGroupResp], None]
 
 @dataclass(slots=True, eq=False)
 class Member:
-    """One member. `expires`: when its session ends, unless it is parked."""
+    """One member. `expires`: when its session ends, unless a request of it is parked."""
 
     id: str
     instance_id: str
@@ -38,27 +38,27 @@ class Member:
     joining: JoinReply | None = None
     syncing: SyncReply | None = None
     awaited: bool = False
-    """Whether it has joined the generation that begins, and not yet asked for its assignment."""
+    """Whether it has joined the new generation, and has not yet fetched its assignment."""
     cost: int = 0
-    """The bytes that it counts for; `Members` keeps it true."""
+    """The bytes that are counted for it; `Members` keeps this up to date."""
 
     def cost_now(self) -> int:
-        """The bytes that it should count for."""
+        """The bytes of its present state."""
         names = (self.id, self.instance_id, self.client_id, self.client_host)
         return member_cost(names, self.protocols.items(), len(self.assignment))
 
 
 def new_member_id(prefix: str) -> str:
-    """As Kafka's: who it is, and a UUID."""
+    """A member id in Kafka's form: a prefix and a UUID."""
     text = os.urandom(16).hex()
     return f"{prefix}-{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
 
 @dataclass(slots=True, eq=False)
 class Members:
-    """All of one group. `pending`: ids that were handed out, and not yet used.
+    """All members of one group. `pending`: member ids that were given out and not used yet.
 
-    `held`: the bytes that all of them count for. `usage`, the org's, follows every change.
+    `held`: the bytes of all of them. Every change updates `usage`, the org's.
     """
 
     usage: OrgUsage = field(default_factory=OrgUsage)
@@ -68,14 +68,14 @@ class Members:
     _static: dict[str, str] = field(default_factory=dict[str, str])
     _supported: Counter[str] = field(default_factory=Counter[str])  # members by protocol
 
-    # --- who it is --------------------------------------------------------------------------
+    # --- ids --------------------------------------------------------------------------------
 
     def static_id(self, instance_id: str) -> str:
-        """The id of the member with this instance id; "" where there is none."""
+        """The id of the member with this instance id, or ""."""
         return self._static.get(instance_id, "")
 
     def check_member(self, member_id: str, instance_id: str) -> ErrorCode:
-        """Whether these name a member."""
+        """The error of a request with these ids: whether they name a member."""
         if instance_id:
             known = self._static.get(instance_id)
             if known is None:
@@ -84,10 +84,10 @@ class Members:
                 return ErrorCode.FENCED_INSTANCE_ID
         return ErrorCode.NONE if member_id in self.by_id else ErrorCode.UNKNOWN_MEMBER_ID
 
-    # --- who comes and goes -----------------------------------------------------------------
+    # --- joining and leaving ----------------------------------------------------------------
 
     def add(self, op: JoinGroup, member_id: str, longest: float) -> Member:
-        """Somebody new."""
+        """Add a member. Its rebalance timeout is at most `longest`."""
         self.remove_pending(member_id)
         member = Member(member_id, op.instance_id, op.client_id, op.client_host, 0, 0, {})
         self._put(member)
@@ -101,12 +101,12 @@ class Members:
             self._static[member.instance_id] = member.id
 
     def add_pending(self, member_id: str) -> None:
-        """Hand out an id."""
+        """Add a pending member id."""
         self.pending.add(member_id)
         self._count(1, pending_cost(member_id))
 
     def remove_pending(self, member_id: str) -> bool:
-        """An id that was handed out is used, or nobody's any more; whether it was one."""
+        """Remove a pending member id; returns whether it was pending."""
         if member_id not in self.pending:
             return False
         self.pending.discard(member_id)
@@ -114,12 +114,12 @@ class Members:
         return True
 
     def assign(self, member: Member, assignment: bytes) -> None:
-        """Give a member what the leader has for it."""
+        """Set a member's assignment."""
         member.assignment = assignment
         self._weigh(member)
 
     def release(self) -> None:
-        """The group is not kept any more: its org holds nothing of it."""
+        """Subtract all members from the org's usage: the group is dropped."""
         self._count(-len(self.by_id) - len(self.pending), -self.held)
 
     def _weigh(self, member: Member) -> None:
@@ -132,11 +132,11 @@ class Members:
         self.usage.member_bytes += held
 
     def update(self, member: Member, op: JoinGroup, longest: float) -> None:
-        """What it says of itself when it joins; it may take no more than `longest` to."""
+        """Update a member from a join; its rebalance timeout is at most `longest`."""
         self._supported.subtract(member.protocols.keys())
         member.protocols = {p.name: p.metadata for p in op.protocols}
         self._supported.update(member.protocols.keys())
-        self._supported += Counter()  # those that nobody supports are not kept
+        self._supported += Counter()  # drops the protocols without members
         member.session = op.session_timeout_ms / 1000
         asked = op.rebalance_timeout_ms if op.rebalance_timeout_ms > 0 else op.session_timeout_ms
         member.rebalance = min(asked / 1000, longest)
@@ -144,13 +144,13 @@ class Members:
         self._weigh(member)
 
     def rename(self, member: Member, new_id: str) -> None:
-        """Its place is another's, who has the same instance id."""
+        """Give a static member's place to its successor's member id."""
         del self.by_id[member.id]
         member.id = new_id
         self._put(member)
 
     def remove(self, member: Member) -> None:
-        """It is gone."""
+        """Remove a member."""
         del self.by_id[member.id]
         self._count(-1, -member.cost)
         self._supported.subtract(member.protocols.keys())
@@ -158,11 +158,10 @@ class Members:
         if member.instance_id:
             del self._static[member.instance_id]
 
-    # --- how much they are ------------------------------------------------------------------
+    # --- limits -----------------------------------------------------------------------------
 
     def has_room(self, op: JoinGroup, me: Member | None, limits: GroupLimits) -> bool:
-        """Whether a member may join, or be what it brings now, within the limits of bytes and of
-        the org's members."""
+        """Whether the limits of bytes and of the org's members allow a join."""
         names = (op.member_id or op.client_id, op.instance_id, op.client_id, op.client_host)
         if me is None:
             known = op.member_id in self.pending
@@ -174,7 +173,7 @@ class Members:
         return self._may_add(more, limits)
 
     def has_room_to_assign(self, assignments: Mapping[str, bytes], limits: GroupLimits) -> bool:
-        """Whether these may take the place of the present assignments."""
+        """Whether the limits allow these assignments in place of the present ones."""
         assigned = sum(len(member.assignment) for member in self.by_id.values())
         return self._may_add(sum(map(len, assignments.values())) - assigned, limits)
 
@@ -184,16 +183,16 @@ class Members:
             and self.usage.member_bytes + more <= limits.org_bytes
         )
 
-    # --- what they agree on -----------------------------------------------------------------
+    # --- protocols --------------------------------------------------------------------------
 
     def agrees(self, op: JoinGroup, me: Member | None) -> bool:
-        """Whether one of the protocols that are brought is known to everybody else."""
+        """Whether all other members support one of the join's protocols."""
         known = me.protocols if me is not None else {}
         others = len(self.by_id) - (me is not None)
         return any(self._supported[p.name] - (p.name in known) == others for p in op.protocols)
 
     def select(self) -> str:
-        """Of the protocols that all know, the one that most prefer."""
+        """The protocol that most members prefer, of those that all support."""
         common = {name for name, count in self._supported.items() if count == len(self.by_id)}
         votes = Counter(
             next(name for name in member.protocols if name in common)
@@ -202,16 +201,16 @@ class Members:
         return votes.most_common(1)[0][0]
 
     def for_leader(self, protocol: str) -> list[JoinedMember]:
-        """What the group's leader is told of all."""
+        """All members with their metadata, for the leader."""
         return [
             JoinedMember(member.id, member.instance_id, member.protocols.get(protocol, b""))
             for member in self.by_id.values()
         ]
 
-    # --- what is kept -----------------------------------------------------------------------
+    # --- stored state -----------------------------------------------------------------------
 
     def stored(self, assignments: Mapping[str, bytes] | None) -> list[dict[str, Any]]:
-        """What a restart must know of each, with these assignments or, None, their own."""
+        """What a restart needs of each member; with these assignments, or (None) their own."""
         return [
             {
                 "id": member.id,
@@ -229,10 +228,10 @@ class Members:
         ]
 
     def restore(self, stored: Iterable[Mapping[str, Any]]) -> None:
-        """Take up what `stored` gave.
+        """Add the members of a stored state.
 
         Raises:
-            ValueError, KeyError, TypeError: it is something else.
+            ValueError, KeyError, TypeError: it is not a state that `stored` gave.
         """
         for kept in stored:
             member = Member(

@@ -1,16 +1,16 @@
-"""All groups and their committed offsets, as the journal's events make them. Pure, but for `save`.
+"""The table of groups and their committed offsets, made by the journal's events. Pure.
 
-A fact is what one event can replace: a group's own state, or its offset in one partition.
+A fact is the unit that one event can replace: a group's own state, or its offset in one partition.
 
     {"event": "offsets", "org": 1, "group": …, "offsets":
         [[topic, its incarnation, partition, offset, leader epoch, metadata, committed at ms], …]}
-    {"event": "group", "org": 1, "group": …, "since_ms": …, and what `Group.stored` gives}
+    {"event": "group", "org": 1, "group": …, "since_ms": …, and the fields of `Group.stored`}
     {"event": "offsets_deleted", "org": 1, "group": …, "partitions": [[topic, partition], …]}
     {"event": "group_deleted", "org": 1, "group": …}
 
-A topic's incarnation is what tells it from an earlier one of its name: its generation where it is
-this broker's, or its id in hex where it is another's. Offsets of a topic of this broker that was
-deleted are nobody's: no event says so.
+A topic's incarnation distinguishes it from earlier topics of its name: the generation of a topic of
+this broker, or the id in hex of another broker's topic. The offsets in a deleted topic of this
+broker are dropped; no event records this.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Key = tuple[int, str]
 Place = tuple[str, int]
 """Topic and partition."""
 Fact = tuple[Key, Place | None]
-"""What is known of a group in a partition, or (None) of the group itself."""
+"""A group's offset in a partition, or (None) the group's own state."""
 
 
 class Committed(NamedTuple):
@@ -51,12 +51,12 @@ class Committed(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Commit:
-    """The offsets of one commit: the "offsets" of an event that is being made.
+    """The offsets of one commit: the "offsets" of a new event.
 
     Attributes:
         topics: their names and incarnations.
-        size: about how many bytes they take in the log.
-        cost: the bytes that they count for (usage.py).
+        size: their approximate bytes in the log.
+        cost: the bytes that the org's usage counts for them (org_usage.py).
     """
 
     offsets: dict[Place, Committed] = field(default_factory=dict[Place, Committed])
@@ -66,14 +66,14 @@ class Commit:
 
     @classmethod
     def of(cls, offsets: Mapping[Place, Committed]) -> Commit:
-        """The commit of these."""
+        """A commit of these offsets."""
         made = cls()
         for place, offset in offsets.items():
             made.add(place, offset)
         return made
 
     def add(self, place: Place, offset: Committed) -> None:
-        """Add an offset. One more for a place replaces the earlier one."""
+        """Add an offset. A second one for a place replaces the first."""
         before = self.offsets.get(place)
         if before is not None:
             self.cost -= offset_cost(place[0], before.metadata)
@@ -85,37 +85,37 @@ class Commit:
         self.cost += offset_cost(place[0], offset.metadata)
 
     def rows(self) -> Iterator[list[Any]]:
-        """The offsets as an event has them."""
+        """The offsets as rows of an event."""
         for place, found in self.offsets.items():
             yield [place[0], found[0], place[1], *found[1:]]
 
 
 @dataclass(slots=True, eq=False)
 class GroupEntry:
-    """A group, its offsets, and what of the group itself is in the log."""
+    """A group, its offsets, and its state in the log."""
 
     group: Group
     usage: OrgUsage
-    """What its org holds: `put` and `take` keep it true."""
+    """The org's usage; the methods here keep its offset bytes up to date."""
     offsets: dict[Place, Committed] = field(default_factory=dict[Place, Committed])
     stored: Event | None = None
 
     @property
     def is_empty(self) -> bool:
-        """Whether nobody would miss it: no members, no offsets, nothing in the log."""
+        """Whether the group can be dropped: no members, no offsets, nothing in the log."""
         empty = self.group.state is State.EMPTY and not self.group.has_pending_members()
         return empty and not self.offsets and self.stored is None
 
     @property
     def has_only_pending_members(self) -> bool:
-        """Whether there is nothing of it but ids that were handed out."""
+        """Whether the group has nothing but pending member ids."""
         return self.group.state is State.EMPTY and not self.offsets and self.stored is None
 
     def put_commit(self, commit: Commit) -> Iterable[Committed | None]:
-        """Remember all of a commit at once; what it replaces still counts (`replaced`).
+        """Set all offsets of a commit at once; returns the replaced ones, which still count.
 
-        However many they are, a reader finds all of them or none. So this has no step in Python
-        for each: some 15 ms for 100,000.
+        A reader finds all offsets of a commit or none, however many. So this has no Python step for
+        each offset: some 15 ms for 100,000. `uncount_replaced` does the rest.
         """
         before = list(map(self.offsets.get, commit.offsets))
         self.offsets.update(commit.offsets)
@@ -125,26 +125,26 @@ class GroupEntry:
     def uncount_replaced(
         self, commit: Commit, before: Iterable[Committed | None]
     ) -> Generator[None, None, None]:
-        """Count no longer what `put_commit` gave: it was replaced."""
+        """Stop counting the offsets that `put_commit` replaced."""
         for place, offset in zip(commit.offsets, before, strict=True):
             if offset is not None:
                 self.usage.offset_bytes -= offset_cost(place[0], offset.metadata)
                 yield
 
     def put_offset(self, place: Place, offset: Committed) -> None:
-        """Remember what was committed."""
+        """Set a committed offset."""
         self.remove_offset(place)
         self.offsets[place] = offset
         self.usage.offset_bytes += offset_cost(place[0], offset.metadata)
 
     def remove_offset(self, place: Place) -> None:
-        """Forget what was committed, if anything was."""
+        """Remove a committed offset, if there is one."""
         offset = self.offsets.pop(place, None)
         if offset is not None:
             self.usage.offset_bytes -= offset_cost(place[0], offset.metadata)
 
     def places_in(self, topic: str, incarnation: int | str) -> list[Place]:
-        """Where there are offsets in this topic."""
+        """The places of the offsets in this topic."""
         return [
             place
             for place, offset in self.offsets.items()
@@ -161,7 +161,7 @@ class Table:
         is_live: Callable[[int, str, int], bool],
         now: Callable[[], float],
     ) -> None:
-        """`is_live`: whether there is a topic of this org, name and generation."""
+        """`is_live`: whether a topic of this org, name and generation exists."""
         self._new_group = new_group
         self._is_live = is_live
         self._now = now
@@ -169,11 +169,11 @@ class Table:
         self._usage: defaultdict[int, OrgUsage] = defaultdict(OrgUsage)
 
     def usage(self, org: int) -> OrgUsage:
-        """What an org's groups hold."""
+        """The usage of an org's groups."""
         return self._usage[org]
 
     def find_or_make(self, key: Key) -> GroupEntry:
-        """The group; an empty one where there was none."""
+        """The group, created empty if it is unknown."""
         entry = self.entries.get(key)
         if entry is None:
             usage = self.usage(key[0])
@@ -182,7 +182,7 @@ class Table:
         return entry
 
     def drop(self, key: Key) -> None:
-        """Forget a group and its offsets."""
+        """Drop a group and its offsets."""
         entry = self.entries.pop(key, None)
         if entry is None:
             return
@@ -195,12 +195,12 @@ class Table:
     # --- events -----------------------------------------------------------------------------
 
     def facts(self, event: Event) -> list[Fact]:
-        """What an event is about."""
+        """The facts that an event changes."""
         key: Key = (event["org"], event["group"])
         return [(key, place) for place in self.places(event)]
 
     def places(self, event: Event) -> Sequence[Place | None] | Mapping[Place, Committed]:
-        """The same, without the group. Of a group that is to be deleted: what there is of it."""
+        """The same, without the group. For a deletion of a group: all of its facts."""
         kind = event["event"]
         if kind == "group":
             return (None,)
@@ -222,7 +222,7 @@ class Table:
         return entry.stored is not None if fact[1] is None else fact[1] in entry.offsets
 
     def weight(self, fact: Fact) -> int:
-        """How much work it is to say this: an offset is 1, a member is 1, and so is each KiB."""
+        """The work of restating a fact: 1 for an offset, 1 for a member, and 1 for each KiB."""
         entry = self.entries[fact[0]]
         if fact[1] is not None:
             return 1 + len(entry.offsets[fact[1]].metadata) // _BYTES_PER_WEIGHT
@@ -230,7 +230,7 @@ class Table:
         return 1 + sum(1 + _bytes_of(member) // _BYTES_PER_WEIGHT for member in members)
 
     def commit(self, key: Key, commit: Commit) -> Generator[None, None, None]:
-        """Make a commit's change, all of it at once; the steps that are left to do afterwards."""
+        """Apply a commit, all at once; returns the steps of its bookkeeping."""
         entry = self.find_or_make(key)
         gone: set[tuple[str, int | str]] = set()
         for name, incarnation in commit.topics:
@@ -241,9 +241,9 @@ class Table:
         return entry.uncount_replaced(commit, entry.put_commit(commit))
 
     def apply(self, event: Event, *, replaying: bool) -> None:
-        """Make an event's change. What a running group stores of itself, it is already.
+        """Apply an event. A running group has the state of its own event already.
 
-        A commit that is new has a method of its own.
+        `commit` applies new commits.
 
         Raises:
             ValueError, KeyError, TypeError: it is not an event that this version knows.
@@ -273,7 +273,7 @@ class Table:
             raise ValueError(f"the event {kind!r} is not known")
 
     def restated(self, facts: Iterable[Fact]) -> list[Event]:
-        """Events that say these once more."""
+        """Events that restate these facts."""
         events: list[Event] = []
         for key, place in facts:
             entry = self.entries[key]
@@ -285,7 +285,7 @@ class Table:
         return events
 
     def slices_of(self, key: Key, size: int) -> Iterator[list[Fact]]:
-        """A group's facts, up to a weight, as one event may restate them."""
+        """A group's facts in slices of up to `size` in weight, each for one event."""
         entry = self.entries.get(key)
         if entry is None:
             return
@@ -304,7 +304,7 @@ class Table:
             yield some
 
     def restated_in_one(self, facts: Sequence[Fact]) -> Event:
-        """One event that restates facts of one slice, which are there."""
+        """One event that restates the facts of one slice; the table must have them."""
         key, place = facts[0]
         entry = self.entries[key]
         if place is None:
@@ -313,7 +313,7 @@ class Table:
         places = [place for _, place in facts if place is not None]
         return offsets_event(key, {place: entry.offsets[place] for place in places})
 
-    # --- what has had its time --------------------------------------------------------------
+    # --- expiry -----------------------------------------------------------------------------
 
     def drop_topics(self, topics: Collection[Topic]) -> list[Fact]:
         """Drop the offsets in topics that were deleted; returns them."""
@@ -331,10 +331,10 @@ class Table:
         return gone
 
     def expired(self, entry: GroupEntry, before_ms: int) -> list[Place]:
-        """A group's offsets that nobody has used since then.
+        """A group's offsets that have expired: unused since then.
 
-        As in Kafka (KIP-211), a group of members uses its offsets for as long as it has some, but
-        for those in topics that none of them is subscribed to any more.
+        As in Kafka (KIP-211), a group with members uses its offsets, except those in topics that no
+        member is subscribed to.
         """
         group = entry.group
         old = [place for place, offset in entry.offsets.items() if offset.at_ms < before_ms]
@@ -347,7 +347,7 @@ class Table:
 
 
 def _without(commit: Commit, gone: set[tuple[str, int | str]]) -> Commit:
-    """A commit without what it has of these topics."""
+    """A commit without its offsets in these topics."""
     found = Commit()
     for place, offset in commit.offsets.items():
         if (place[0], offset.incarnation) not in gone:
@@ -356,7 +356,7 @@ def _without(commit: Commit, gone: set[tuple[str, int | str]]) -> Commit:
 
 
 def size_of(event: Event) -> int:
-    """About how many bytes an event is."""
+    """The approximate bytes of an event."""
     offsets: Commit | list[list[Any]] = event.get("offsets", [])
     if isinstance(offsets, Commit):
         return offsets.size
@@ -370,6 +370,6 @@ def _bytes_of(member: Mapping[str, Any]) -> int:
 
 
 def offsets_event(key: Key, offsets: dict[Place, Committed]) -> Event:
-    """The event that commits these."""
+    """The event that commits these offsets."""
     rows = [[place[0], found[0], place[1], *found[1:]] for place, found in offsets.items()]
     return {"event": "offsets", "org": key[0], "group": key[1], "offsets": rows}

@@ -1,4 +1,4 @@
-"""Ops 0x41 to 0x43 and 0x46: what topics and the broker are set to, and changing it."""
+"""Ops 0x41 to 0x43 and 0x46: describe and alter the configs of topics and of the broker."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from quafka_telemetry.slices import listed
 async def describe(
     state: BrokerState, context: OpContext, op: DescribeTopicConfigs
 ) -> DescribeTopicConfigsResp:
-    """What a topic has that sets nothing, and what each of these topics has instead."""
+    """Describe the configs of a topic that sets none, and the values that each topic sets."""
     found = await listed(_describe(state, context.org_id, name) for name in op.topics)
     return DescribeTopicConfigsResp(
         topic_configs.describe(state.configs.broker, state.configs.dynamic), found
@@ -63,14 +63,14 @@ def _named_values(values: Mapping[str, str]) -> list[NamedValue]:
 
 def _missing(name: str) -> tuple[ErrorCode, str]:
     if not legal_name(name):
-        return ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name!r} is no topic's name"
-    return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}"
+        return ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name!r} is not a legal topic name"
+    return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name!r} does not exist"
 
 
 async def alter(
     state: BrokerState, context: OpContext, op: AlterTopicConfigs
 ) -> AlterTopicConfigsResp:
-    """Change one topic's configs, all that is asked for or nothing."""
+    """Make all of an op's changes to one topic's configs, or none."""
     topic = state.registry.by_name(context.org_id, op.topic)
     if topic is None:
         return AlterTopicConfigsResp(*_missing(op.topic))
@@ -96,7 +96,7 @@ async def alter(
 async def describe_broker(
     state: BrokerState, context: OpContext, op: DescribeBroker
 ) -> DescribeBrokerResp:
-    """What concerns no topic."""
+    """Describe the broker: its cluster, settings, registry offsets and leader epoch."""
     registry = state.log.partition(REGISTRY)
     settings = [
         _changeable(state.configs.dynamic, each) if each.name in SETTINGS else each
@@ -112,7 +112,7 @@ async def describe_broker(
 
 
 def _changeable(dynamic: DynamicConfigs, static: ConfigDescription) -> ConfigDescription:
-    """A setting that can be changed, as it is now."""
+    """A changeable setting with its present value."""
     set_now = dynamic.synonyms(static.name)
     first = set_now[0] if set_now else static
     return replace(
@@ -127,7 +127,7 @@ def _changeable(dynamic: DynamicConfigs, static: ConfigDescription) -> ConfigDes
 async def alter_broker(
     state: BrokerState, context: OpContext, op: AlterBrokerConfigs
 ) -> AlterBrokerConfigsResp:
-    """Change the broker's configs, all that is asked for or nothing."""
+    """Make all of an op's changes to the broker's configs, or none."""
 
     def change(present: Mapping[str, str]) -> dict[str, str]:
         return broker_configs.changed(present, op.changes, replaces=op.replace)

@@ -1,7 +1,7 @@
-"""Op 0x09, delete records: what is below an offset is not served any more.
+"""Op 0x09, delete records: records below an offset are no longer served.
 
-The new log starts are durable before the answer. Offset -1 means all records there are; one at or
-below the log start changes nothing; one above the high watermark is OFFSET_OUT_OF_RANGE.
+The new log starts are durable before the answer. Offset -1 means all records. An offset at or below
+the log start changes nothing; one above the high watermark is OFFSET_OUT_OF_RANGE.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ async def handle(
 
 
 def _target(state: BrokerState, org: int, part: DeleteRecordsOp) -> tuple[Topic, int] | ErrorCode:
-    """The topic, and where it is to begin; or why not."""
+    """The topic and the partition's new log start, or the error."""
     topic = state.registry.by_name(org, part.topic)
     if topic is None or not topic.has(part.partition):
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

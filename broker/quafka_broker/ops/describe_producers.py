@@ -1,4 +1,4 @@
-"""Op 0x45, describe producers: who has written to a partition lately, and how far it has come."""
+"""Op 0x45, describe producers: a partition's recent idempotent producers and last sequences."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from quafka_telemetry.slices import listed
 async def handle(
     state: BrokerState, context: OpContext, op: DescribeProducersOps
 ) -> DescribeProducersOpsResp:
-    """What is remembered of the idempotent producers of each partition."""
+    """Describe the remembered idempotent producers of each partition."""
     found = await listed(_describe(state, context.org_id, part) for part in op.partitions)
     return DescribeProducersOpsResp(found)
 

@@ -1,4 +1,4 @@
-"""Op 0x20, epoch ends: where leader epochs end, for clients that look for truncation."""
+"""Op 0x20, epoch ends: where leader epochs end, for clients that detect truncation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ops 0x16 to 0x19: what administrators ask of consumer groups, and do to them."""
+"""Ops 0x16 to 0x19: list, describe and delete consumer groups, and delete their offsets."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ async def describe(
 
 
 def _description(group: Group) -> DescribedGroup:
-    """As in Kafka, metadata and assignments are only shown of a protocol that is agreed on."""
+    """Shows metadata and assignments of the selected protocol only, as Kafka does."""
     protocol = (group.protocol or "") if group.state in _BETWEEN else ""
     return DescribedGroup(
         group.name,
@@ -96,7 +96,7 @@ async def delete(state: BrokerState, context: OpContext, op: DeleteGroups) -> De
 async def delete_offsets(
     state: BrokerState, context: OpContext, op: DeleteOffsets
 ) -> DeleteOffsetsResp:
-    """Delete offsets. A topic that members read is left alone."""
+    """Delete offsets, except in topics that members are subscribed to."""
     entry = state.groups.find(context.org_id, op.group)
     if entry is None or entry.group.state is State.DEAD:
         unknown = ErrorCode.GROUP_ID_NOT_FOUND if op.group else ErrorCode.INVALID_GROUP_ID

@@ -1,4 +1,4 @@
-"""Ops 0x1A and 0x1B: how far behind groups are; see groups/lag.py for what that is."""
+"""Ops 0x1A and 0x1B: the lag of groups, as groups/lag.py defines it."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from quafka_proto.errors import ErrorCode
 
 
 async def handle(state: BrokerState, context: OpContext, op: GroupLag) -> GroupLagResp:
-    """Answer for each group."""
+    """Compute the lag of each group."""
     found = [await _of_group(state, context.org_id, name, op.elsewhere) for name in op.groups]
     return GroupLagResp(state.groups.now_ms(), found)
 
 
 async def of_offsets(state: BrokerState, context: OpContext, op: LagOfOffsets) -> LagOfOffsetsResp:
-    """Answer for each offset."""
+    """Compute the lag of each offset."""
     offsets = {
         (each.topic, each.partition): Committed("", each.committed, -1, "", each.committed_at_ms)
         for each in op.partitions

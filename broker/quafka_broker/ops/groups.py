@@ -1,4 +1,4 @@
-"""Ops 0x10 to 0x13: members join, sync, show that they are alive, and leave."""
+"""Ops 0x10 to 0x13: members join, sync, send heartbeats, and leave."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from quafka_telemetry import semconv
 
 
 async def join(state: BrokerState, context: OpContext, op: JoinGroup) -> JoinGroupResp:
-    """Join; parked until the generation begins."""
+    """Join a group; parked until the generation begins."""
     with context.tracer.start(semconv.GROUP_PARK, context.trace) as span:
         began = perf_counter()
         answer = await state.groups.join(context.org_id, op)
@@ -37,7 +37,7 @@ async def join(state: BrokerState, context: OpContext, op: JoinGroup) -> JoinGro
 
 
 async def sync(state: BrokerState, context: OpContext, op: SyncGroup) -> SyncGroupResp:
-    """Get an assignment; parked until there is one."""
+    """Get an assignment; parked until the leader has sent it."""
     with context.tracer.start(semconv.GROUP_PARK, context.trace) as span:
         span.set({semconv.GROUP: op.group, semconv.GENERATION: op.generation})
         began = perf_counter()
@@ -46,12 +46,12 @@ async def sync(state: BrokerState, context: OpContext, op: SyncGroup) -> SyncGro
 
 
 async def heartbeat(state: BrokerState, context: OpContext, op: Heartbeat) -> HeartbeatResp:
-    """A member is alive."""
+    """Extend a member's session."""
     return HeartbeatResp(state.groups.heartbeat(context.org_id, op))
 
 
 async def leave(state: BrokerState, context: OpContext, op: LeaveGroup) -> LeaveGroupResp:
-    """Members leave."""
+    """Remove members."""
     error, leavers = state.groups.leave(context.org_id, op)
     return LeaveGroupResp(error, [int(code) for code in leavers])
 

@@ -1,14 +1,14 @@
-"""Op 0x04, list offsets: the offset of a time, or of one of Kafka's names for a place.
+"""Op 0x04, list offsets: the offset for a timestamp, or for one of Kafka's special timestamps.
 
 | timestamp | answer |
 | --- | --- |
-| -1 latest | the high watermark; what is not committed is never shown, at any isolation level |
+| -1 latest | the high watermark, at any isolation level |
 | -2 earliest, -4 earliest local | the log start: all of the log is local |
 | -3 max timestamp | the record with the greatest timestamp, and that timestamp |
 | -5 latest tiered, -6 earliest pending upload | -1: nothing is tiered |
 | 0 and above | the first record with a timestamp at or above it, and its timestamp |
 
-Where there is no such record the offset is -1, with no error (Kafka).
+Without such a record the offset is -1, and no error, as in Kafka.
 """
 
 from __future__ import annotations
@@ -83,6 +83,6 @@ async def _search(state: BrokerState, partition: Partition, timestamp: int) -> L
         return ListOffsetsOpResp(-1)
     try:
         epoch = state.log.epochs.epoch_at(partition, found.offset)
-    except OffsetGoneError:  # while it was looked for: a fetch there will say so
+    except OffsetGoneError:  # deleted meanwhile: a fetch at this offset reports it
         epoch = -1
     return ListOffsetsOpResp(found.offset, timestamp=found.timestamp, leader_epoch=epoch)

@@ -1,7 +1,7 @@
-"""Op 0x44, describe the log's folder: the bytes of each partition, and room for more.
+"""Op 0x44, describe the log's folder: the bytes of each partition, and free disk space.
 
-All partitions share one log. What is said of a partition are its record batches, as they are
-stored; of those that were deleted some of the last 64 may still be counted.
+All partitions share one log. The size of a partition is that of its record batches as stored; it
+may include up to 64 deleted batches.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _PARTITIONS_PER_SLICE = 1_000
 async def describe(
     state: BrokerState, context: OpContext, op: DescribeLogDir
 ) -> DescribeLogDirResp:
-    """Look at the partitions and the file system."""
+    """Sum up the partitions, and read the file system's usage."""
     found: list[PartitionSizes] = []
     slices = Slices(_PARTITIONS_PER_SLICE)
     for topic, partitions in _wanted(state, context.org_id, op):

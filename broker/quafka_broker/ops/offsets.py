@@ -1,11 +1,11 @@
-"""Ops 0x14, 0x15 and 0x1f: commit offsets, ask for those committed, forget those of a topic.
+"""Ops 0x14, 0x15 and 0x1f: commit offsets, fetch committed offsets, drop a topic's offsets.
 
-A group's offsets are all kept here, also those in topics of other brokers: what such a topic is,
-and whether it has that partition, the gateway has asked its broker.
+A group's coordinator keeps all of its offsets, also those in topics of other brokers. For such a
+topic the gateway has checked with the topic's broker that the partition exists.
 
-One partition's error never spoils the others, unless the whole request is too large; the offsets
-that are committed are so together, whatever crashes. A long commit is checked in slices; those of a
-group reach the log in the order in which they arrived.
+A partition's error does not affect the others, unless the whole request is too large. All offsets
+of a commit become durable together. Long commits are checked in slices; the commits of a group
+reach the log in the order in which they arrived.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from quafka_telemetry import semconv
 from quafka_telemetry.slices import in_slices
 
 _MANY = 1_000
-"""Offsets that are asked for; reading more of them takes turns with others."""
+"""Offsets in one answer above which it is made in slices."""
 
 
 async def commit(state: BrokerState, context: OpContext, op: CommitOffsets) -> CommitOffsetsResp:
@@ -48,7 +48,7 @@ async def commit(state: BrokerState, context: OpContext, op: CommitOffsets) -> C
             try:
                 await asyncio.shield(pending)
             except StorageError:
-                failed = ErrorCode.COORDINATOR_NOT_AVAILABLE  # retriable, and may end well
+                failed = ErrorCode.COORDINATOR_NOT_AVAILABLE  # retriable, and the retry may succeed
                 errors = [error or failed for error in errors]
     return CommitOffsetsResp([int(error) for error in errors])
 
@@ -56,7 +56,7 @@ async def commit(state: BrokerState, context: OpContext, op: CommitOffsets) -> C
 async def _begin(
     state: BrokerState, org: int, op: CommitOffsets
 ) -> tuple[list[ErrorCode], asyncio.Future[list[int]] | None]:
-    """Check a commit and queue what is good of it; an error for each partition."""
+    """Check a commit and queue its valid offsets; returns the error of each partition."""
     groups = state.groups
     who = org, op.group, op.generation, op.member_id, op.instance_id
     error = groups.may_commit(*who)
@@ -68,7 +68,7 @@ async def _begin(
     elif not await groups.offsets.has_room(org, op.group, good):
         error = ErrorCode.POLICY_VIOLATION
     else:
-        error = groups.may_commit(*who)  # a rebalance may have passed while that took its time
+        error = groups.may_commit(*who)  # a rebalance may have happened meanwhile
     if error:
         return [its or error for its in errors], None
     return errors, groups.offsets.commit(org, op.group, good) if good.offsets else None
@@ -77,7 +77,7 @@ async def _begin(
 def _checked(
     state: BrokerState, org: int, op: CommitOffsets
 ) -> Generator[None, None, tuple[list[ErrorCode], Commit]]:
-    """An error for each partition, and what is to be committed; a step for each."""
+    """The error of each partition, and the valid offsets; one step for each partition."""
     now_ms = state.groups.now_ms()
     longest = state.configs.broker.offset_metadata_max_bytes
     errors: list[ErrorCode] = []
@@ -99,7 +99,7 @@ def _checked(
 
 
 def _place(state: BrokerState, org: int, part: CommitOffset) -> tuple[str, int | str, ErrorCode]:
-    """The topic's name and incarnation, or why there is none."""
+    """The topic's name and incarnation, or the error."""
     if part.elsewhere:
         return part.topic, part.topic_id.hex(), ErrorCode.NONE
     topic = state.registry.find(org, part.topic, part.topic_id)
@@ -113,7 +113,7 @@ def _place(state: BrokerState, org: int, part: CommitOffset) -> tuple[str, int |
 async def committed(
     state: BrokerState, context: OpContext, op: CommittedOffsets
 ) -> CommittedOffsetsResp:
-    """Answer what was committed last. Of an unknown group: nothing, which is no error."""
+    """The last committed offsets. An unknown group has none, which is no error."""
     if not op.group:
         return CommittedOffsetsResp([], ErrorCode.INVALID_GROUP_ID)
     entry = state.groups.find(context.org_id, op.group)
@@ -121,7 +121,7 @@ async def committed(
     asked = op.topics
     count = len(offsets) if asked is None else sum(len(each.partitions) for each in asked)
     if count > _MANY:
-        offsets = offsets.copy()  # commits go on meanwhile, and a reader sees all of one or nothing
+        offsets = offsets.copy()  # commits go on meanwhile; an answer must not mix two of them
     if asked is None:
         answers = _every(state, context.org_id, offsets)
     else:
@@ -194,7 +194,7 @@ def _answer(place: Place, topic_id: bytes, found: Committed) -> CommittedOffset:
 
 
 async def forget(state: BrokerState, context: OpContext, op: ForgetTopic) -> ForgetTopicResp:
-    """A topic of another broker was deleted: so are all groups' offsets in it."""
+    """Delete all groups' offsets in a deleted topic of another broker."""
     try:
         org, groups = context.org_id, state.groups
         await groups.offsets.delete_topic_elsewhere(org, groups.groups(org), op.topic, op.topic_id)

@@ -1,4 +1,4 @@
-"""Op 0x40, create partitions: a topic grows. It never shrinks: records would be lost."""
+"""Op 0x40, create partitions. A topic never shrinks: records would be lost."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from quafka_proto.errors import ErrorCode
 
 
 class _RefusedError(Exception):
-    """The topic cannot have that many partitions, or not so assigned."""
+    """The number of partitions, or their assignment, is refused."""
 
     def __init__(self, message: str, code: ErrorCode = ErrorCode.INVALID_PARTITIONS) -> None:
         super().__init__(message)
@@ -24,9 +24,9 @@ class _RefusedError(Exception):
 async def create(
     state: BrokerState, context: OpContext, op: CreatePartitions
 ) -> CreatePartitionsResp:
-    """Let one topic grow."""
+    """Add partitions to one topic."""
     unknown = CreatePartitionsResp(
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {op.topic!r}"
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {op.topic!r} does not exist"
     )
     topic = state.registry.by_name(context.org_id, op.topic)
     if topic is None:
@@ -53,12 +53,12 @@ def _grown(state: BrokerState, present: Topic, op: CreatePartitions) -> Topic:
     """The topic with its new partitions. Raises _RefusedError or OrgFullError."""
     if op.count <= present.partitions:
         raise _RefusedError(
-            f"topic {op.topic!r} has {present.partitions} partitions; {op.count} would be no more"
+            f"topic {op.topic!r} has {present.partitions} partitions; {op.count} is not more"
         )
     added = op.count - present.partitions
     if op.assigned not in (-1, added):
         raise _RefusedError(
-            f"{added} partitions are to be added, and {op.assigned} are assigned",
+            f"{added} partitions would be added, but {op.assigned} are assigned",
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
         )
     most = state.configs.broker.max_partitions_per_topic

@@ -1,4 +1,4 @@
-"""Op 0x31: how this broker is."""
+"""Op 0x31, probe: the broker's version, cluster and health."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from quafka_telemetry.version import version
 
 
 async def handle(state: BrokerState, _context: OpContext, _op: Probe) -> ProbeResp:
-    """Answer at once."""
+    """Answer without parking."""
     runs = await asyncio.to_thread(version)
     health, snapshots = state.log.health(), state.snapshots
     return ProbeResp(

@@ -1,7 +1,7 @@
 """Op 0x02, produce: check each partition's batch, append it, answer when it is durable.
 
-A failing partition never spoils the others. Batches of one partition reach the log in the order in
-which their ops arrived, also where checking them takes long.
+A partition's error does not affect the others. Batches of one partition reach the log in the order
+in which their ops arrived, even if some take long to check.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from quafka_telemetry.tracing import MAX_LINKS, Span, TraceContext, Tracer, fail
 
 _WRITES_TRACED = 4
 _APPENDS_A_SLICE, _ANSWERS_A_SLICE = 64, 512
-_PER_BATCH = 16  # what a batch costs beside its records, in records
+_PER_BATCH = 16  # the cost of a batch besides its records, in records
 
 
 @dataclass(slots=True)
 class _RefusedError(Exception):
-    """This partition's records are not stored."""
+    """This partition's records are refused."""
 
     code: ErrorCode
     message: str = ""
@@ -49,7 +49,7 @@ class _RefusedError(Exception):
 
 @dataclass(slots=True, eq=False)
 class _Write:
-    """One partition's batch on its way: a new one, or the repeat of an earlier one."""
+    """One partition's batch on its way to the log: a new batch, or a repeat of an earlier one."""
 
     partition: Partition
     records: int
@@ -93,9 +93,9 @@ class _Request:
         self._now_ms = time_ns() // 1_000_000
 
     async def begin(self) -> list[_Write | ProduceOpResp]:
-        """Check the batches and give them to the log.
+        """Check the batches and append them to the log.
 
-        Up to the first await no other op comes between; then the places in the order keep it.
+        No other op runs before the first await; from then on, `in_order` keeps the order of ops.
         """
         parts, admissions = self._op.partitions, self._state.admissions
         verdicts: list[Verdict | ProduceOpResp | None] = [None] * len(parts)
@@ -115,21 +115,21 @@ class _Request:
         return begun
 
     def _is_short(self) -> bool:
-        """Whether all of it can be checked without a turn for others."""
+        """Whether the whole op can be checked without a turn for others."""
         parts = self._op.partitions
         if len(parts) > _APPENDS_A_SLICE or sum(len(p.records) for p in parts) > SHORT_BYTES:
             return False
         return sum(claimed_records(part.records) for part in parts) <= SHORT_RECORDS
 
     def _topics(self) -> Iterator[PartitionId]:
-        """The partitions of the op, as far as they exist."""
+        """The partitions of the op that exist."""
         for part in self._op.partitions:
             topic = self._state.registry.find(self._org, part.topic, part.topic_id)
             if topic is not None:
                 yield topic.partition_id(part.partition)
 
     def _check(self, part: ProduceOp) -> Verdict | ProduceOpResp | None:
-        """The verdict on a partition's batch; None: that takes long."""
+        """The verdict on a partition's batch; None where the check takes long."""
         try:
             topic = _find(self._state, self._org, part)
         except _RefusedError as e:
@@ -138,7 +138,7 @@ class _Request:
         return self._state.admissions.check_now(policy, part.records, self._now_ms)
 
     async def _check_rest(self, verdicts: list[Verdict | ProduceOpResp | None]) -> None:
-        """Check what is not checked yet: the short batches here, with turns for others."""
+        """Check the unchecked batches: short ones here, in slices, long ones in a thread."""
         later: list[tuple[int, asyncio.Future[Verdict]]] = []
         slices = Slices(SHORT_RECORDS)
         try:
@@ -169,7 +169,7 @@ class _Request:
         try:
             if isinstance(verdict, BatchError):
                 raise verdict
-            topic = _find(state, self._org, part)  # it may have gone meanwhile
+            topic = _find(state, self._org, part)  # it may have been deleted meanwhile
         except (BatchError, _RefusedError) as e:
             return _refusal(e)
         try:
@@ -240,7 +240,7 @@ async def _finish(state: BrokerState, write: _Write | ProduceOpResp) -> ProduceO
 
 
 async def _offset_of(batch: Batch) -> int:
-    """Where the first copy went; it may still be on its way."""
+    """The offset of the first copy, which may still be on its way to the log."""
     if batch.offset is not None:
         return batch.offset
     assert batch.pending is not None
@@ -285,10 +285,10 @@ def _describe(
 
 
 def _trace_writes(tracer: Tracer, commit: TraceContext | None, writes: list[WriteTimes]) -> None:
-    """The log's own writes, which other produces shared: each trace has spans of its own of them.
+    """Trace the log's writes; other produce ops share them, and each trace has its own spans.
 
-    What lies between the beginning of the commit and that of the write was spent in the queue,
-    behind the write before.
+    The time between the beginning of the commit and of the write was spent in the queue, until
+    the write before had ended.
     """
     for write in writes[:_WRITES_TRACED]:
         shared = {semconv.COMMIT_APPENDS: write.appends, semconv.COMMIT_BYTES: write.bytes}
@@ -300,7 +300,7 @@ def _trace_writes(tracer: Tracer, commit: TraceContext | None, writes: list[Writ
 
 
 def _remember(state: BrokerState, trace: TraceContext, begun: list[_Write | ProduceOpResp]) -> None:
-    """Who fetches these batches is told which trace wrote them."""
+    """Record which trace wrote these batches, for the traces that fetch them."""
     written = [w for w in begun if isinstance(w, _Write) and w.offsets is not None]
     places = ((write.partition.id, offset) for write in written for offset in write.offsets or ())
     for partition, offset in islice(places, MAX_LINKS):

@@ -1,4 +1,4 @@
-"""Op 0x08, init producer id: an id of one's own, or the next epoch of it (KIP-360)."""
+"""Op 0x08, init producer id: a new id, or the next epoch of an id (KIP-360)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _LAST_EPOCH = 0x7FFF
 
 
 async def handle(state: BrokerState, context: OpContext, op: InitProducerId) -> InitProducerIdResp:
-    """Hand out an id that no other producer has or will have."""
+    """Allocate an id that no other producer gets, or advance the epoch."""
     ours = state.producer_ids.is_allocated(op.producer_id)
     if ours and 0 <= op.producer_epoch < _LAST_EPOCH - 1:
         return InitProducerIdResp(op.producer_id, op.producer_epoch + 1)

@@ -1,7 +1,7 @@
 """Ops 0x50 to 0x55: see quafka_mesh_ops.ops.snapshots and quafka_broker.snapshots.pins.
 
-The mesh has checked that the node may snapshot every org (0x50 to 0x52), or that of the envelope
-(0x53 to 0x55). What is checked here is that a pin is the node's own, and of that org.
+The mesh server has checked that the node may snapshot every org (0x50 to 0x52), or the org of the
+envelope (0x53 to 0x55). The handlers check that a pin belongs to the node, and is of that org.
 """
 
 from __future__ import annotations

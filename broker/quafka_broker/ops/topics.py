@@ -27,7 +27,7 @@ _TOPICS_PER_SLICE = 500
 
 
 async def delete(state: BrokerState, context: OpContext, op: DeleteTopic) -> DeleteTopicResp:
-    """Delete one topic; its records are not served any more."""
+    """Delete one topic. Its records are no longer served."""
     topic = state.registry.find(context.org_id, op.topic, op.topic_id)
     if topic is None:
         return DeleteTopicResp(op.topic, op.topic_id, unknown_topic(op.topic, op.topic_id))
@@ -43,7 +43,7 @@ async def delete(state: BrokerState, context: OpContext, op: DeleteTopic) -> Del
 async def describe(
     state: BrokerState, context: OpContext, op: DescribeTopics
 ) -> DescribeTopicsResp:
-    """Describe topics; create the named ones that are missing, where asked and allowed."""
+    """Describe topics; create missing topics by name if the op and the settings allow it."""
     org = context.org_id
     cluster = state.registry.cluster_id
     if op.topics is None and not op.topic_ids:
@@ -79,7 +79,7 @@ def _every(state: BrokerState, org: int, op: DescribeTopics) -> DescribeTopicsRe
 
 
 async def create(state: BrokerState, context: OpContext, op: CreateTopic) -> CreateTopicResp:
-    """Create one topic, and say how it is configured."""
+    """Create one topic; the answer has its configs."""
     partitions = state.configs.broker.num_partitions if op.partitions == -1 else op.partitions
     refusal = _refusal(state, context.org_id, op.topic, partitions)
     if refusal is not None:
@@ -110,7 +110,7 @@ def _configs(entries: list[ConfigEntry]) -> dict[str, str]:
     given: dict[str, str | None] = {}
     for entry in entries:
         if entry.name in given:
-            raise topic_configs.ConfigError(f"{entry.name} is given twice")
+            raise topic_configs.ConfigError(f"{entry.name} is set twice")
         given[entry.name] = entry.value
     return topic_configs.check(given)
 
@@ -143,7 +143,7 @@ def _exists(name: str) -> CreateTopicResp:
 async def _named(
     state: BrokerState, org: int, name: str, create: bool, at_most: int | None
 ) -> tuple[TopicDescription, int]:
-    """A topic, and the number of partitions that were created for it."""
+    """A topic's description, and the number of partitions that were created for it."""
     missing = _missing(state, org, name, create, at_most)
     if missing is not None:
         return missing, 0
@@ -160,7 +160,7 @@ async def _named(
 def _missing(
     state: BrokerState, org: int, name: str, create: bool, at_most: int | None
 ) -> TopicDescription | None:
-    """What is answered about a topic that is not to be created; None: create it."""
+    """The answer for a topic that exists or cannot be created; None: create it."""
     topic = state.registry.by_name(org, name)
     if topic is not None:
         return _description(state, topic)

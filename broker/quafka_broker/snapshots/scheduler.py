@@ -13,8 +13,8 @@ import logging
 import random
 import sys
 
+from quafka_broker.snapshot_status import SchedulerStatus
 from quafka_broker.snapshots.open_destination import open_destination
-from quafka_broker.snapshots.scheduler_status import SchedulerStatus
 from quafka_broker.state import BrokerState
 from quafka_telemetry.startup import StartupError
 
