@@ -1,1 +1,1 @@
-"""What gateway and broker say to each other, and how it travels."""
+"""The mesh: the ops between gateway and broker, and their transport over QUIC."""

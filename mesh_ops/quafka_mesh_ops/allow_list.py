@@ -90,7 +90,7 @@ class AllowList(Collection[NodeId]):
             before = found
 
     def _update(self, path: Path, found: bytes | str) -> None:
-        """Apply the content of the file, or log the reason (str) why there is none."""
+        """Apply the content of the file, or log the reason (str) for its absence."""
         if isinstance(found, bytes):
             if found == self._content:
                 self._problem = ""
@@ -167,7 +167,7 @@ def revoke(path: Path, node_id: NodeId) -> bool:
     """Remove a node and all its lines from the list in this file; False: it has none.
 
     Raises:
-        OSError, ValueError: as `allow`, or there is no file.
+        OSError, ValueError: as `allow`, or the file is missing.
     """
     with _changing(path) as real:
         lines = list(_lines(_read(real).decode()))

@@ -35,7 +35,7 @@ _ARRAYS = {0xDC: 2, 0xDD: 4}
 
 
 class TooManyValuesError(Exception):
-    """The payload has so many values that msgpack is faster."""
+    """msgpack is faster for this payload: it has many values."""
 
 
 def unpack(payload: bytes | bytearray | memoryview) -> Any:

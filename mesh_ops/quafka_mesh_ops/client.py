@@ -42,7 +42,7 @@ class MeshClient:
     Each connection attempt reads `allowed`; `enforce` applies its changes to an open connection.
 
     All methods are for one event loop. An op is sent at most once: whether to retry is the
-    caller's decision, for which the errors of `call` say whether the op may have been executed.
+    caller's decision; the errors of `call` tell whether the op may have been executed.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class MeshClient:
 
     @property
     def seconds_away(self) -> float:
-        """Seconds without a connection, counted from the start; 0 while there is one."""
+        """Seconds without a connection, counted from the start; 0 while connected."""
         return self._connector.seconds_disconnected
 
     async def start(self) -> None:
@@ -88,7 +88,7 @@ class MeshClient:
         self._connector.start()
 
     async def wait_connected(self, timeout: float) -> bool:
-        """Wait for a connection for up to `timeout` seconds; returns whether there is one."""
+        """Wait for a connection for up to `timeout` seconds; returns `connected`."""
         return await self._connector.wait_connected(timeout)
 
     async def close(self) -> None:

@@ -73,7 +73,7 @@ class BrokerConnector:
         self._task.add_done_callback(_log_failure)
 
     async def wait_connected(self, timeout: float) -> bool:
-        """Wait for a session for up to `timeout` seconds; returns whether there is one."""
+        """Wait for a session for up to `timeout` seconds; returns whether one is ready."""
         try:
             async with asyncio.timeout(timeout):
                 await self._connected.wait()

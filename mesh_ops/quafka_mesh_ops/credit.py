@@ -14,7 +14,7 @@ from quafka_mesh_ops.broker_session import Call
 from quafka_mesh_ops.errors import OpTooLargeError
 
 MAX_OPS = (2_048, 12_288, 2_048, 10_240)
-"""By CreditKind, as the tables below."""
+"""Indexed by CreditKind, as are the tables below."""
 BUDGETS = (16 << 20, 96 << 20, 64 << 20, 96 << 20)
 """Bytes of ops that are sent and unanswered, with the memory that they take once decoded
 (`weight`). A single op above the budget is sent alone."""

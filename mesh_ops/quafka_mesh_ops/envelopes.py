@@ -1,4 +1,4 @@
-"""The envelopes of ops and responses: what an OP or RESPONSE frame carries around the body."""
+"""The envelopes of ops and responses: the payloads of OP and RESPONSE frames."""
 
 from __future__ import annotations
 

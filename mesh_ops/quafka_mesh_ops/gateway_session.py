@@ -53,7 +53,7 @@ _MAX_DEADLINE_MS = 3_600_000
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ServerParts:
-    """What the sessions of one server share. `connections`: by node, of those allowed."""
+    """The objects that the sessions of a server share. `connections`: their number by node."""
 
     allowed: Collection[NodeId]
     handlers: Mapping[OpCode, Handler]

@@ -1,4 +1,4 @@
-"""What the mesh server calls for each op: a handler, with the context of the op."""
+"""Handlers of ops, which the mesh server calls with the context of the op."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ async def _at_once() -> None:
 
 @dataclass(slots=True)
 class OpContext:
-    """What a handler knows besides the op.
+    """The context of an op, for its handler.
 
     Attributes:
         org_id: the org of the op.

@@ -85,7 +85,7 @@ class Identity:
         """Load the identity in this file.
 
         Raises:
-            StartupError: as `load_or_create`, or there is no file.
+            StartupError: as `load_or_create`, or the file is missing.
         """
         try:
             return cls(_load(path))

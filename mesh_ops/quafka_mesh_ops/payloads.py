@@ -1,4 +1,4 @@
-"""msgpack as the mesh uses it: record bytes by reference, and a bound on what a payload costs."""
+"""msgpack payloads: record bytes by reference, and a bound on the cost of reading."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ def split_address(text: str) -> tuple[str, int]:
 
 
 def join_address(host: str, port: int) -> str:
-    """Join what `split_address` splits, with an IPv6 host in brackets (RFC 3986, 3.2.2)."""
+    """Return the text that `split_address` splits; brackets an IPv6 host (RFC 3986, 3.2.2)."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 

@@ -1,1 +1,1 @@
-"""Traces, metrics, logs and the operations port of a Quafka process; not the mesh itself."""
+"""Traces, metrics, log context, the operations port and event-loop helpers of a process."""

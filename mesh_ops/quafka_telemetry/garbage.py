@@ -1,12 +1,12 @@
-"""When a process searches its objects for garbage: cycles that reference counts do not free.
+"""Schedules the search for garbage: cycles that reference counts do not free.
 
-Python searches all objects whenever enough new ones were made. While a request about 100,000
-partitions is decoded, such a search stops the event loop for up to 200 ms. Reference counts free
-nearly everything that a request leaves. So Python goes on to search young objects, and this module
-searches all of them, once the work that made many of them is over.
+Python searches all objects whenever enough new ones were made. While a request for 100,000
+partitions is decoded, such a search stops the event loop for up to 200 ms, although reference
+counts free nearly all objects of a request. So Python searches young objects only, and this module
+searches all objects after the work that made many of them.
 
 A broker keeps state for as long as it runs: 110,000 producers take 300 ms to search. So a process
-may set aside what survives a search; the next search then looks at newer objects only. Set-aside
+may set aside the survivors of a search; the next search then covers newer objects only. Set-aside
 objects are searched every ten minutes, and earlier where the other searches find garbage.
 """
 
@@ -26,7 +26,7 @@ _WORTH_IT = 10
 _OVERDUE = 30
 """Seconds after which a search of all objects no longer waits for the end of the work."""
 _OVERDUE_ASIDE = 3
-"""The same where survivors are set aside: a search takes longer the more objects are new."""
+"""The same if survivors are set aside: a search takes longer with more new objects."""
 _BLOCKS = 200_000
 _COMPLETE_SECONDS = 600
 _COMPLETE_FOUND = 10_000
@@ -34,7 +34,7 @@ _COMPLETE_FOUND = 10_000
 
 
 class Garbage:
-    """Decides when to search. Counts memory in blocks, which are about one an object."""
+    """Decides when to search. Memory is counted in blocks, about one per object."""
 
     def __init__(self, *, sets_aside: bool = False) -> None:
         self._low = sys.getallocatedblocks()
@@ -54,7 +54,7 @@ class Garbage:
         return self._waited >= self._overdue or blocks <= self._low + self._low // 4 + _BLOCKS
 
     def is_complete_due(self) -> bool:
-        """Whether the next search must include what was set aside."""
+        """Whether the next search must include the set-aside objects."""
         return self._found >= _COMPLETE_FOUND or self._since_complete >= _COMPLETE_SECONDS
 
     def searched(self, blocks: int, found: int = 0, *, complete: bool = False) -> None:

@@ -48,7 +48,7 @@ class TokenBucket:
         self._at = now()
 
     def has_any(self) -> bool:
-        """Whether any token is left. `spend` may then take more than there are."""
+        """Whether any token is left. `spend` may then overdraw the bucket."""
         if not self._rate:
             return True
         now = self._now()

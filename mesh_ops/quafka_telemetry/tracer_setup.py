@@ -15,7 +15,7 @@ def tracer_from_environment(service_name: str, edge: EdgeSampling | None = None)
     Without `OTEL_EXPORTER_OTLP_ENDPOINT` (or `..._TRACES_ENDPOINT`) nothing is sampled.
     `OTEL_EXPORTER_OTLP_PROTOCOL` is `http/protobuf` unless set to `grpc`;
     `OTEL_TRACES_SAMPLER` may be any of the standard six; `OTEL_SERVICE_NAME` overrides the
-    service's name. `edge`: what a gateway's settings add.
+    service's name. `edge`: the sampling settings of a gateway.
 
     Raises:
         ValueError: a variable has a value that is not allowed; the message names both.

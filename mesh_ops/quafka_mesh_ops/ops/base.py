@@ -1,4 +1,4 @@
-"""The base types of ops: op codes, and what every op and every part of one is."""
+"""The base types of ops: op codes, `Op`, and `WireStruct`, the base of all encoded types."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class OpCode(IntEnum):
 
 
 class CreditKind(IntEnum):
-    """The kinds of ops between which a gateway divides what it has unanswered (credit.py)."""
+    """The kinds of ops; a gateway bounds the unanswered ops of each kind (credit.py)."""
 
     SMALL_OPS = 0
     FETCHES = 1
@@ -102,7 +102,7 @@ class Op(WireStruct, Generic[R]):
 
     @property
     def credit_kind(self) -> CreditKind:
-        """The kind of op whose bounds on the unanswered this one counts for."""
+        """The kind whose bounds this op counts for."""
         return CreditKind.SMALL_OPS
 
     @overload

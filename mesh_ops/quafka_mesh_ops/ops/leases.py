@@ -41,7 +41,7 @@ class HoldLease(Op[HoldLeaseResp]):
 
     While `holder` (random bytes) has a lease, the broker deletes no topic and moves no log start
     until the holder has acknowledged the change: by an op with that change's serial as `heard`.
-    The broker parks the op for a while if there are no changes.
+    The broker parks the op for a while without changes.
     """
 
     code = OpCode.HOLD_LEASE

@@ -122,7 +122,7 @@ class FetchOpResp(WireStruct):
 
     Attributes:
         diverging_epoch: the end of the client's last fetched epoch in this log, if the client has
-            records of it above that end, which it must truncate; then there are no records.
+            records of it above that end, which it must truncate; then no records are returned.
         topic_id: set if the op named the topic by its name.
         produced_by: the traces that wrote some of the batches, as far as the broker knows them.
         leader_epoch: the partition's current one; -1 if unknown.

@@ -84,7 +84,7 @@ class ReadOrgPinnedResp(WireStruct):
         entries: the bytes of these entries, in the order of the rows. The last may be cut; it
             continues in the answer to `next_row` and `next_skip`.
         tail: 8 bytes of SHA-256 over the row before the first one and the header of its entry,
-            of any org; empty if there is none.
+            of any org; empty without such a row.
     """
 
     next_row: int

@@ -1,1 +1,1 @@
-"""How mesh bytes travel: sockets, datagram batching, path MTU, congestion settings."""
+"""The QUIC transport of the mesh: sockets, bursts, path MTU, congestion control."""

@@ -97,7 +97,7 @@ class BatchedQuic(MeshQuic):
             if not chores:
                 small = self._small_content(wishing, bulk, room, now)
             if small is None:
-                # The stock path goes first and gets a packet, however much bulk there is.
+                # The stock path goes first and gets a packet, however much bulk waits.
                 self._streams_queue.sort(key=self._is_bulk)
                 datagrams = self.build(now, min(room, self._max_datagram_size) if bulk else room)
                 room -= sum([len(data) for data, _ in datagrams])
@@ -309,7 +309,7 @@ class BatchedQuic(MeshQuic):
     def receive_datagrams(
         self, datagrams: Sequence[bytes], addr: NetworkAddress, now: float
     ) -> None:
-        """Take what one system call received."""
+        """See MeshQuic; packets are opened in bursts."""
         keys = self._open_keys(addr)
         if keys is None:
             super().receive_datagrams(datagrams, addr, now)

@@ -63,7 +63,7 @@ SMALLEST_DATAGRAM = SMALLEST_MAX_DATAGRAM_SIZE
 
 _LONGEST_FRAME = (1 << 14) - 1
 
-# aioquic logs a warning for each malformed packet of any sender; the mesh logs what matters.
+# aioquic logs a warning for each malformed packet of any sender; the mesh logs the relevant ones.
 logging.getLogger("quic").setLevel(logging.ERROR)
 
 

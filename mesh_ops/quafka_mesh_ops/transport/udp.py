@@ -53,7 +53,7 @@ class UdpSocket:
 
     `on_datagrams(datagrams, address)` receives the datagrams of one peer from a few system calls.
     `on_writable()` is called once datagrams that `send` had to hold back are sent.
-    `on_error(error, address)` receives what the kernel reports on the path to a peer
+    `on_error(error, address)` receives the kernel's errors on the path to a peer
     (ECONNREFUSED, EMSGSIZE); the address is None if the kernel does not name it.
     """
 
