@@ -2,7 +2,8 @@
 
 A write goes to a temporary file, which is fsynced and then renamed or linked to its path; so no
 reader sees half an object, and a power cut leaves the old object or the new one. Temporary names
-are random, because several processes may write the same path at a time.
+are random, because several processes may write the same path at a time, and begin with a dot, so
+that readers of a folder of Parquet files ignore them.
 """
 
 from __future__ import annotations
@@ -11,12 +12,15 @@ import fcntl
 import hashlib
 import mmap
 import os
+import re
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from quafka_objects.errors import ObjectChangedError, ObjectExistsError, ObjectNotFoundError
-from quafka_objects.store import PART, Buffer, ETag, ObjectInfo, ObjectStore, StoredObject
+from quafka_objects.store import Buffer, ETag, ObjectInfo, ObjectStore, StoredObject
+
+_PART = re.compile(r"\.(.+)\.[0-9a-f]{8}\.part")
 
 
 class FolderStore(ObjectStore):
@@ -164,7 +168,8 @@ class FolderStore(ObjectStore):
                 sync_folder(folder.parent)
 
     def _write_part(self, path: str, data: Buffer | Iterable[Buffer]) -> Path:
-        part = self.root / f"{path}.{os.urandom(4).hex()}{PART}"
+        target = self.root / path
+        part = target.with_name(f".{target.name}.{os.urandom(4).hex()}.part")
         part.parent.mkdir(parents=True, exist_ok=True)
         chunks = [data] if isinstance(data, Buffer) else data
         try:
@@ -187,6 +192,13 @@ class FolderStore(ObjectStore):
             yield
         finally:
             os.close(fd)
+
+
+def final_path(path: str) -> str | None:
+    """The path that an interrupted write was for; None if this is not the path of one."""
+    folder, slash, name = path.rpartition("/")
+    found = _PART.fullmatch(name)
+    return None if found is None else f"{folder}{slash}{found[1]}"
 
 
 def sync_folder(folder: Path) -> None:

@@ -84,8 +84,9 @@ class ObjectStore(ABC):
     def list_objects(self, folder: str = "", after: str = "") -> Iterator[ObjectInfo]:
         """The objects below a folder, in the order of their paths, from the one after `after` on.
 
-        A missing folder is an empty one. Interrupted writes to a local folder leave files that end
-        in `PART`, which are listed, so that they can be deleted.
+        A missing folder is an empty one. An interrupted write to a local folder leaves a file
+        `.<name>.<number>.part`, which is listed, so that it can be deleted: see
+        `folder.final_path`.
         """
 
     @abstractmethod
@@ -122,7 +123,3 @@ class ObjectStore(ABC):
     @abstractmethod
     def delete(self, path: str) -> None:
         """Delete an object. A missing one is no error."""
-
-
-PART = ".part"
-"""How the name of a file ends that is still being written to a local folder."""

@@ -7,7 +7,8 @@ import time
 from collections.abc import Iterable
 
 from quafka_broker.snapshots.destination import Destination, Lock
-from quafka_objects.store import PART, ObjectStore
+from quafka_objects.folder import final_path
+from quafka_objects.store import ObjectStore
 from quafka_proto.errors import Malformed
 from quafka_proto.snapshot_format import (
     SEGMENTS,
@@ -21,8 +22,8 @@ from quafka_proto.snapshot_format import (
 _CHECK_SECONDS = 1.0
 _SEGMENT_FILE = re.compile(rf"{SEGMENTS}/\d{{12,}}-[0-9a-f]{{16}}(-[-\w]+)?\.(log|oidx|zones)")
 """As `Creation` names them."""
-_PART = re.compile(rf"(\.[0-9a-f]{{8}})?{re.escape(PART)}$")
-"""How the name of an interrupted write ends; without the number in older versions."""
+_OLD_PART = ".part"
+"""The end of the names of interrupted writes by older versions."""
 
 
 def load_all(store: ObjectStore, but: str = "") -> list[Manifest]:
@@ -119,7 +120,7 @@ def collect_garbage(store: Destination, lock: Lock, manifests: Iterable[Manifest
 
 
 def _may_be_garbage(path: str) -> bool:
-    path = _PART.sub("", path)
+    path = final_path(path) or path.removesuffix(_OLD_PART)
     return _is_manifest(path) or _SEGMENT_FILE.fullmatch(path) is not None
 
 

@@ -24,8 +24,8 @@ from quafka_objects.errors import (
     ObjectStoreError,
     StoreAddressError,
 )
-from quafka_objects.folder import FolderStore
-from quafka_objects.store import PART, ObjectStore
+from quafka_objects.folder import FolderStore, final_path
+from quafka_objects.store import ObjectStore
 from tests.support.s3 import S3, s3_server
 
 CREATORS = 20
@@ -198,10 +198,11 @@ def test_an_interrupted_write_is_listed(tmp_path: Path) -> None:
         raise KeyboardInterrupt  # as a kill: nothing is cleaned up
 
     with pytest.raises(KeyboardInterrupt):
-        store.put("a", chunks())
+        store.put("b/a", chunks())
     (left,) = paths(store)
-    assert left.startswith("a.")
-    assert left.endswith(PART)
+    assert final_path(left) == "b/a"
+    assert final_path("b/a") is None
+    assert left.startswith("b/."), "hidden from readers of a folder of Parquet files"
 
 
 def test_without_hard_links(tmp_path: Path) -> None:
