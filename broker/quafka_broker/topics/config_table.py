@@ -73,9 +73,9 @@ def _retention_ms(config: BrokerConfig) -> int:
 
 
 _FILES = "nothing: all partitions share one log"
-_CLEANER = "nothing: there is no compaction"
-_REPLICAS = "nothing: there is one replica"
-_TIERED = "nothing: all of the log is local"
+_CLEANER = "nothing: the log is not compacted"
+_REPLICAS = "nothing: partitions have one replica"
+_TIERED = "nothing: the whole log is local"
 _AS_SENT = "nothing: batches are stored as they were sent"
 _Values = tuple[ConfigType, Check, str]
 
@@ -104,8 +104,8 @@ TOPIC_CONFIGS: dict[str, TopicConfig] = {
         TopicConfig(
             "cleanup.policy", "", ConfigType.LIST, _policies,
             "delete, compact, both, or nothing",
-            "with delete, old records are deleted; without, none are. Of compacted topics every "
-            "record is kept, also those that a later one of the same key supersedes",
+            "delete: old records are deleted; without it, none are. Compaction keeps every record, "
+            "even if a later record has the same key",
             lambda c: c.log_cleanup_policy, ("log_cleanup_policy",),
         ),
         TopicConfig(
@@ -151,7 +151,8 @@ TOPIC_CONFIGS: dict[str, TopicConfig] = {
             lambda c: c.log_retention_bytes, ("log_retention_bytes",),
         ),
         TopicConfig(
-            "min.insync.replicas", "1", ConfigType.INT, _one_of("1"), "1: there is one replica",
+            "min.insync.replicas", "1", ConfigType.INT, _one_of("1"),
+            "1: partitions have one replica",
             "nothing",
         ),
         TopicConfig(
