@@ -305,7 +305,7 @@ def _offsets(text: str, bounds: tuple[str, ...]) -> Position:
     for topic, partitions in offsets.items():
         for partition, offset in partitions.items():
             if offset < 0 and offset not in allowed:
-                raise _DetailError(f"{offset} for {topic}-{partition} is no offset here")
+                raise _DetailError(f"{offset} for {topic}-{partition} is not an offset here")
     return Position(offsets=offsets)
 
 
@@ -321,7 +321,7 @@ def _timestamps(text: str) -> PerPartition:
     for topic, partitions in found.items():
         for partition, timestamp in partitions.items():
             if timestamp < 0:
-                raise _DetailError(f"{timestamp} for {topic}-{partition} is no time")
+                raise _DetailError(f"{timestamp} for {topic}-{partition} is not a time")
     return found
 
 
@@ -341,7 +341,7 @@ def _object(text: str) -> dict[str, object]:
     def once(pairs: list[tuple[str, object]]) -> dict[str, object]:
         found = dict(pairs)
         if len(found) < len(pairs):
-            raise _DetailError("it names something twice")
+            raise _DetailError("it has a duplicate name")
         return found
 
     return _dict(json.loads(text, object_pairs_hook=once))
@@ -349,17 +349,17 @@ def _object(text: str) -> dict[str, object]:
 
 def _dict(value: object) -> dict[str, object]:
     if not isinstance(value, dict):
-        raise _DetailError(f"{json.dumps(value)} is no object")
+        raise _DetailError(f"{json.dumps(value)} is not an object")
     return cast("dict[str, object]", value)
 
 
 def _list(value: object) -> list[object]:
     if not isinstance(value, list):
-        raise _DetailError(f"{json.dumps(value)} is no list")
+        raise _DetailError(f"{json.dumps(value)} is not a list")
     return cast("list[object]", value)
 
 
 def _whole(value: object) -> int:
     if type(value) is not int:
-        raise _DetailError(f"{json.dumps(value)} is no whole number")
+        raise _DetailError(f"{json.dumps(value)} is not a whole number")
     return value

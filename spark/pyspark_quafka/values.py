@@ -118,7 +118,7 @@ def _decoder(reader: Any, writers: dict[int, Any]) -> Callable[[bytes | None], A
             number = int.from_bytes(head[1:], "big")
             if len(head) < _CONFLUENT_SIZE or head[0] != _CONFLUENT_MAGIC or number not in writers:
                 raise ValueError(
-                    f"the value begins with {head!r}, which is no schema id in {writers}"
+                    f"the value begins with {head!r}, which is not a schema id in {writers}"
                 )
             writer = writers[number]
         return cast("Any", fastavro).schemaless_reader(data, writer, reader)
