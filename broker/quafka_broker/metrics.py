@@ -253,7 +253,7 @@ class BrokerMetrics:
 
     def _wal(self) -> Iterator[Family]:
         wal = self.state.log
-        stats, figures, health = wal.stats, wal.figures(), wal.health()
+        stats, figures = wal.stats, wal.figures()
         yield counter("quafka_wal_appends", "Appends to the log", stats.appends)
         yield counter("quafka_wal_commits", "Writes of the log; appends share them", stats.groups)
         yield counter(
@@ -269,10 +269,29 @@ class BrokerMetrics:
         )
         yield gauge("quafka_wal_segments", "Segments of the log", figures.segments)
         yield gauge("quafka_wal_bytes", "Bytes in the log's segments", figures.bytes)
+        yield from self._wal_health()
+        yield gauge(
+            "quafka_wal_checkpoint_age_seconds",
+            "Seconds since the last checkpoint or, without one, since the start",
+            self.checkpoint_age,
+        )  # fmt: skip
+        yield gauge(
+            "quafka_wal_unsaved_bytes",
+            "Bytes written after the last checkpoint",
+            figures.unsaved_bytes,
+        )
+        yield counter(
+            "quafka_wal_checkpoint_failures", "Checkpoints that could not be written",
+            figures.checkpoint_failures,
+        )  # fmt: skip
+
+    def _wal_health(self) -> Iterator[Family]:
+        wal = self.state.log
+        figures, health = wal.figures(), wal.health()
         yield gauge(
             "quafka_wal_leader_epoch",
             "Leader epoch; it rises when acknowledged records may have been lost",
-            self.state.log.epochs.current,
+            wal.epochs.current,
         )  # fmt: skip
         yield gauge("quafka_wal_quarantined", "Damaged ranges of the log", health.damages)
         yield gauge(
@@ -291,17 +310,3 @@ class BrokerMetrics:
         yield gauge(
             "quafka_wal_disk_size_bytes", "Size of the log's file system in bytes", self._size
         )
-        yield gauge(
-            "quafka_wal_checkpoint_age_seconds",
-            "Seconds since the last checkpoint or, without one, since the start",
-            self.checkpoint_age,
-        )  # fmt: skip
-        yield gauge(
-            "quafka_wal_unsaved_bytes",
-            "Bytes written after the last checkpoint",
-            figures.unsaved_bytes,
-        )
-        yield counter(
-            "quafka_wal_checkpoint_failures", "Checkpoints that could not be written",
-            figures.checkpoint_failures,
-        )  # fmt: skip

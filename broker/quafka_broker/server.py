@@ -78,17 +78,29 @@ class Broker:
         held = asyncio.get_running_loop().time()
         # Started first, to distinguish a long recovery from a broker that hangs.
         self._operations_address = await self._operations.start(*split_address(config.ops_listen))
-        self._identity = Identity.load_or_create(config.node_key or config.data / "node.key")
-        wal = Log(
+        identity = self._identity = Identity.load_or_create(
+            config.node_key or config.data / "node.key"
+        )
+        allowed = self._allowed = AllowList(config.mesh_allow, config.mesh_allowed_file)
+        state = self._state = BrokerState(config, self._new_log())
+        scheduler = SnapshotScheduler(state) if config.snapshot_interval_ms else None
+        await self._recover(state, held)
+        await self._listen(state, identity, allowed)
+        await self._start_background(state, scheduler)
+        self._busy_with = ""
+
+    def _new_log(self) -> Log:
+        config = self._config
+        return Log(
             RealDisk(self._folder.wal),
             fsync_policy(config.wal_fsync),
             config.wal_segment_bytes,
             config.wal_checkpoint_bytes,
             min(config.wal_reserve_bytes, self._folder.size // _RESERVE_SHARE),
         )
-        allowed = self._allowed = AllowList(config.mesh_allow, config.mesh_allowed_file)
-        state = self._state = BrokerState(config, wal)
-        scheduler = SnapshotScheduler(state) if config.snapshot_interval_ms else None
+
+    async def _recover(self, state: BrokerState, held: float) -> None:
+        wal = state.log
         try:
             with without_gc():
                 await asyncio.to_thread(wal.open, state.producers)
@@ -100,8 +112,11 @@ class Broker:
                 await self._outlive_leases(held)
         except (DamagedLogError, StorageError, OSError, BadRegistryError) as e:
             raise StartupError(f"cannot open the log in {self._folder.wal}: {e}") from e
-        self._mesh = MeshServer(
-            self._identity,
+
+    async def _listen(self, state: BrokerState, identity: Identity, allowed: AllowList) -> None:
+        config = self._config
+        mesh = self._mesh = MeshServer(
+            identity,
             allowed,
             handlers(state, self._stats),
             self._tracer,
@@ -110,15 +125,20 @@ class Broker:
             batched=config.mesh_batched,
         )
         try:
-            self._address = await self._mesh.start(*split_address(config.mesh_listen))
+            self._address = await mesh.start(*split_address(config.mesh_listen))
         except OSError as e:
             reason = e.strerror or e
             raise StartupError(f"cannot listen on {config.mesh_listen} (UDP): {reason}") from e
-        self._operations.add("/mesh", mesh_page(self._mesh.counters))
-        self._add_metrics(state, self._mesh)
-        allowed.watch(self._mesh.enforce)
+        self._operations.add("/mesh", mesh_page(mesh.counters))
+        self._add_metrics(state, mesh)
+        allowed.watch(mesh.enforce)
+
+    async def _start_background(
+        self, state: BrokerState, scheduler: SnapshotScheduler | None
+    ) -> None:
+        config = self._config
         policy = RewritePolicy(config.wal_rewrite, config.wal_rewrite_bytes_per_second)
-        self._rewriting = wal.rewrite_task(policy, lambda: state.journal.deletions)
+        self._rewriting = state.log.rewrite_task(policy, lambda: state.journal.deletions)
         self._background = [
             asyncio.create_task(state.retention().run()),
             asyncio.create_task(self._rewriting.run()),
@@ -131,7 +151,6 @@ class Broker:
             raise StartupError(f"cannot listen in {config.data}: {e.strerror or e}") from e
         if scheduler is not None:
             self._background.append(asyncio.create_task(scheduler.run()))
-        self._busy_with = ""
 
     async def _outlive_leases(self, held: float) -> None:
         """Wait until no gateway serves from memory records of the log before this start.

@@ -193,7 +193,9 @@ def _answer(place: Place, topic_id: bytes, found: Committed) -> CommittedOffset:
     )
 
 
-async def forget(state: BrokerState, context: OpContext, op: ForgetTopic) -> ForgetTopicResp:
+async def delete_topic_offsets(
+    state: BrokerState, context: OpContext, op: ForgetTopic
+) -> ForgetTopicResp:
     """Delete all groups' offsets in a deleted topic of another broker."""
     try:
         org, groups = context.org_id, state.groups

@@ -112,7 +112,7 @@ OPS: dict[OpCode, Handler] = dict(
         AlterBrokerConfigs.handled_by(configs.alter_broker),
         DescribeLogDir.handled_by(log_dirs.describe),
         DescribeProducersOps.handled_by(describe_producers.handle),
-        ForgetTopic.handled_by(offsets.forget),
+        ForgetTopic.handled_by(offsets.delete_topic_offsets),
         GroupLag.handled_by(group_lag.handle),
         LagOfOffsets.handled_by(group_lag.of_offsets),
         PinSnapshot.handled_by(snapshots.pin),

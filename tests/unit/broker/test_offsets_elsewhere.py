@@ -63,7 +63,7 @@ async def test_a_topic_that_is_gone_takes_every_groups_offsets_with_it() -> None
         for group in ("a", "b"):
             await commit(state, group, CommitOffset("t", 0, 1, topic_id=OLD, elsewhere=True))
         await commit(state, "c", CommitOffset("t", 0, 2, topic_id=NEW, elsewhere=True))
-        answer = await offsets.forget(state, context(), ForgetTopic("t", OLD))
+        answer = await offsets.delete_topic_offsets(state, context(), ForgetTopic("t", OLD))
         assert answer.error_code == 0
     async with running_state(disk, lease_seconds=0) as state:
         assert [await committed(state, group) for group in "abc"] == [[], [], [("t", NEW, 2)]]
