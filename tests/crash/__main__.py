@@ -33,10 +33,10 @@ def kill_processes(folder: Path, options: argparse.Namespace) -> Figures:
 
 
 def cut_power(folder: Path, kind: str, options: argparse.Namespace) -> Figures:
-    """Power cuts of a file system of its own.
+    """Power cuts of a separate file system.
 
     Raises:
-        CannotMountError: it cannot be mounted here, or mkfs is not there.
+        CannotMountError: this machine cannot mount it, or lacks mkfs.
     """
     with (
         LoopFilesystem(folder, kind) as disk,

@@ -2,12 +2,12 @@
 
 `FILES` is the table. A data folder is made with topics, deleted ones, groups, idempotent producers,
 retention, rewritten and freed segments, two checkpoints, a pin and zones. Each case copies it,
-damages one file, and checks what docs/wal.md says:
+damages one file, and checks the promises of docs/wal.md:
 
-- the broker starts (or refuses, with the file's name), serves all that the damage did not touch,
-  and reports the rest as lost, and nothing else;
+- the broker starts (or refuses to, naming the file), serves all records outside the damage, and
+  reports exactly the others as lost;
 - with the good file back, everything is served, and nothing is reported;
-- without it, `wal verify` sees the damage, `wal repair` settles it, and nothing intact is dropped.
+- without it, `wal verify` reports the damage, `wal repair` settles it and drops nothing intact.
 """
 
 from __future__ import annotations
@@ -60,11 +60,11 @@ class Kind(NamedTuple):
     """A kind of file.
 
     Attributes:
-        name: of the kind.
-        files: where they are in the data folder.
-        loses: whether damage may cost records: those that it hits, and no others.
-        verified: whether `wal verify` reports damage to it, and a missing one.
-        refuses: whether the broker refuses to start with a damaged one.
+        name: the name of the kind.
+        files: the pattern of their paths in the data folder.
+        loses: whether damage may cost the records that it hits.
+        verified: whether `wal verify` reports a damaged file, and a missing one.
+        refuses: whether the broker refuses to start with a damaged file.
     """
 
     name: str
@@ -167,8 +167,8 @@ class World:
     """A data folder, and the acknowledged content.
 
     Attributes:
-        records: by topic and partition, values by offset; deleted ones are not in it.
-        offsets: of groups, by group and topic.
+        records: by topic and partition, values by offset, without deleted records.
+        offsets: committed offsets, by group and topic.
         places: every entry of every segment file.
         gone: names of deleted topics.
     """
@@ -313,9 +313,9 @@ class Served(NamedTuple):
     """The records and state that a start serves.
 
     Attributes:
-        records: as in `World`; None where it is reported as lost.
-        lost: what the log reports as lost.
-        damages: how many places are quarantined.
+        records: as in `World`; None for a record that is reported as lost.
+        lost: the records that the log reports as lost.
+        damages: the number of quarantined places.
     """
 
     records: dict[tuple[str, int], dict[int, bytes | None]]
@@ -526,7 +526,7 @@ def command(*arguments: str) -> tuple[int, str]:
 def cases(world: World, flips: int, seed: int = 0) -> Iterator[Case]:
     """Every file, damaged in every way. `flips`: bytes flipped in each file, one at a time.
 
-    Of a segment, one byte of each entry of each internal topic is among them.
+    In a segment, they include one byte of each entry of each internal topic.
     """
     rng = random.Random(seed)
     for path in sorted(world.folder.rglob("*")):

@@ -22,11 +22,11 @@ class Recipe:
     """The parameters of one exploration; the same recipe explores (nearly) the same states again.
 
     Attributes:
-        turns: of the workload.
-        fates: ways to come out, per moment.
-        full: of so many writes one finds the disk full.
-        sync: of so many syncs one fails, which ends the log.
-        second_cuts: of so many states one has its recovery cut, too.
+        turns: the steps of the workload.
+        fates: the outcomes tried at each moment.
+        full: one in this number of writes finds the disk full.
+        sync: one in this number of syncs fails, which ends the log.
+        second_cuts: one in this number of states has its recovery cut, too.
     """
 
     seed: int
@@ -54,7 +54,7 @@ async def explore(recipe: Recipe, disk: RecordedDisk | None = None) -> int:
     """Run the workload on a disk, check the state after every cut; returns the number of states.
 
     Raises:
-        AssertionError: a promise was broken; the notes say after which cut.
+        AssertionError: a promise was broken; the notes have the cut.
     """
     disk = disk or RecordedDisk()
     history = await record(recipe, disk)

@@ -1,7 +1,8 @@
 """The possible states of unsynced data after a power cut.
 
-A fate is asked about each unsynced change. It may drop it, keep it, tear it, keep its size and
-lose its bytes, lose some sectors, flip bits, or leave there what lay elsewhere in the file.
+A fate decides about each unsynced change: the change may be dropped, kept or torn, may keep its
+size and lose its bytes, may lose some sectors, may have flipped bits, or may be replaced by data
+from another place of the file.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Checks the observations of Kafka clients, as Jepsen's Kafka workload does (jepsen.tests.kafka).
 
-Every value is unique and says who sent it as which of its records. Producers report what they
-send and what is acknowledged, consumers each poll; at the end everything is read once from the
-start. Partitions are dense here (no compaction, no transactions), so any missing offset is a skip.
+Every value is unique: it has its producer and number. Producers report the values that they
+send and the acknowledgements, consumers report each poll. At the end everything is read once from
+the start. Partitions are dense (no compaction, no transactions): any missing offset is a skip.
 """
 
 from __future__ import annotations

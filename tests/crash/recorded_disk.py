@@ -1,9 +1,9 @@
 """A disk in memory that records every operation, so that the power can be cut at each of them.
 
-What it takes for granted is only what POSIX does: bytes, size and cuts of a file are durable once
-a sync of that file that began after them has returned; a created, renamed or removed name once a
-sync of the folder has. Whatever else was asked for may have happened or not, in any combination,
-and bytes may have come out wrong: see `fates`.
+It assumes only what POSIX guarantees. Bytes, size and truncations of a file are durable once a sync
+of that file that began after them has returned; a created, renamed or removed name is durable once
+a sync of the folder has. Any other operation may have happened or not, in any combination, and may
+have left wrong bytes: see `fates`.
 """
 
 from __future__ import annotations
@@ -72,9 +72,9 @@ class Inode:
 
 
 class Faults:
-    """Errors to come: of so many operations one fails, as a full or a failing disk's would.
+    """Injected errors: one in a number of operations fails, as on a full or failing disk.
 
-    Once a sync has failed, half of those that follow do.
+    After a failed sync, half of the later syncs fail, too.
     """
 
     def __init__(self, rng: random.Random, full: float = 0.0, sync: float = 0.0) -> None:

@@ -1,9 +1,9 @@
 """Records a command's calls on a folder, so that the power can be cut after each of them.
 
 Like `recorded_disk`, for code that uses the operating system's files itself, and folders in
-folders. What it takes for granted is only what POSIX does: a file's bytes are durable once a sync
-of that file has returned, a name once a sync of its folder has. Names may be those of files that
-lie elsewhere (hard links); nothing is recorded of those files themselves.
+folders. It assumes only what POSIX guarantees: a file's bytes are durable once a sync of that file
+has returned, a name once a sync of its folder has. Names may refer to files elsewhere (hard links);
+changes of those files are not recorded.
 """
 
 from __future__ import annotations

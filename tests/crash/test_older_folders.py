@@ -1,11 +1,11 @@
-"""A data folder that an earlier version wrote: today's broker serves all of it, byte for byte.
+"""Data folders that earlier versions wrote: today's broker serves all of them, byte for byte.
 
 `folders/<commit>.zip` was written by the code of that commit and copied while the broker ran, so a
 start recovers it as after a kill under `wal.fsync=never`. It holds topics of two orgs (one deleted,
 one with more partitions than at first, one whose log start has moved), all codecs, keys, headers
 and nulls, idempotent producers (one whose batches are gone), groups with commits and a member, two
-checkpoints, rewritten segments, and two leader epochs. `answers.json` in it is what that commit
-answered about it.
+checkpoints, rewritten segments, and two leader epochs. `answers.json` in the archive has the
+answers of that commit.
 """
 
 from __future__ import annotations

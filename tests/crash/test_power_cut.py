@@ -188,9 +188,9 @@ async def test_a_torn_tail_is_cut_off_at_every_byte(spoil: Spoil, index_survives
 
 @pytest.mark.parametrize("length", [1, 40])
 async def test_damage_of_acknowledged_data_is_never_cut_off(length: int) -> None:
-    """At each byte of the acknowledged groups: later entries say that they were durable.
+    """At each byte of the acknowledged groups: later entries show that they were durable.
 
-    What was there is lost, and said to be; nothing else is, and no offset shifts.
+    Exactly the damaged records are lost and reported, and no offset shifts.
     """
     disk, start = await grouped()
     first_end = 32 + (start - 32) // 3

@@ -1,8 +1,8 @@
 """The power is cut after each call of `quafka snapshot create` and `drop`.
 
-No half snapshot is ever visible, nor half a Parquet export; none that there was is lost, the log
-that it was made of is unhurt, and the next command works and removes what was left. Once the
-command has said that it is done, the snapshot stays.
+No partial snapshot or Parquet export is ever visible. No existing snapshot is lost, the log is not
+affected, and the next command works and removes leftovers. Once the command has reported success,
+the snapshot stays.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Recorded:
 async def creation(folder: Path, *, links: bool, org: int | None = None) -> Recorded:
     """A second snapshot, in place of one whose lease is over; the last segment has grown.
 
-    Zones are made ahead of it while all is recorded: they are linked to.
+    Zones are made before it, also under recording: the snapshot links to them.
     """
     disk = folder / "disk"
     data, store = disk / DATA, FolderDestination(disk / "lake")

@@ -1,7 +1,7 @@
 """Power cuts under every `wal.fsync`: a consumer can detect which of its records are gone.
 
-A consumer remembers the leader epoch of the last record that it has read, and asks where that
-epoch ends (KIP-320). If that is before its position, its records are not in the log any more.
+A consumer keeps the leader epoch of the last record that it has read, and requests the end of that
+epoch (KIP-320). If the end is below its position, its records are not in the log any more.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Checks a recovered broker against the history of the one whose power was cut.
 
-What was acknowledged is there, once, in order, at its offset, but for what was deleted; that does
-not come back; nothing is made up; what was refused is not there; no high watermark is below what a
-consumer saw; topics are as answered; idempotent producers can go on, and what they
-send again is not stored twice.
+Every acknowledged record is there, once, in order, at its offset, unless it was deleted. Deleted
+records do not come back, refused records are not there, and no record is invented. No high
+watermark is below one that a consumer saw. Topics match the answers. Idempotent producers can go
+on, and their repeats are not stored twice.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
-"""A random workload on a broker's state, and the history of what it was promised.
+"""A random workload on a broker's state, and the history of its requests and answers.
 
 Each producer sends numbered values to every partition of every topic, several batches in flight,
-as a Kafka client does: what is refused is sent again, unchanged, in order. Meanwhile records are
+as a Kafka client does: refused batches are repeated, unchanged, in order. Meanwhile records are
 deleted, topics are created and deleted (and created again), and segments are rewritten. The history
-says at which operation of the disk each answer was given: a power cut after that must not take it
-back.
+has the number of disk operations at each answer: a later power cut must not take the answer back.
 """
 
 from __future__ import annotations
@@ -295,7 +294,7 @@ async def _until_taken(state: BrokerState, change: Callable[[], Coroutine[Any, A
     """Repeat a change while the disk is full.
 
     Raises:
-        StorageError: the log is over.
+        StorageError: the log has failed.
     """
     while True:
         try:

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 from quafka_broker.wal.checkpoint_file import Checkpoint
 from quafka_broker.wal.contents import Contents
-from quafka_broker.wal.disk import TEMPORARY, Disk, File
+from quafka_broker.wal.disk import Disk, File
 from quafka_broker.wal.index_rows import (
     contiguous_rows,
     covers_log,
@@ -38,18 +38,24 @@ from quafka_broker.wal.quarantine import Damage, lost_in
 from quafka_broker.wal.recovery_ids import IdSequence
 from quafka_broker.wal.scan import Bad, Torn, scan
 from quafka_broker.wal.segment import Segment, index_name, log_name
+from quafka_broker.wal.segment_files import (
+    is_unborn,
+    name_index,
+    new_index,
+    numbered,
+    orphan_rows,
+    remove_leftovers,
+    remove_unborn,
+    segment_header,
+)
 from quafka_proto.errors import Malformed
 from quafka_proto.log_format import (
     APPENDED,
     FILE_HEADER_SIZE,
-    INDEX_MAGIC,
-    LOG_MAGIC,
     REWRITTEN,
     ROW_DAMAGED,
     FileHeader,
     IndexRow,
-    check_file_header,
-    encode_file_header,
     encode_row,
 )
 
@@ -109,10 +115,9 @@ class _Recovery:
         self._torn = False
 
     def run(self) -> Recovered:
-        self._remove_leftovers()
+        remove_leftovers(self._disk)
         names = self._disk.names()
-        logs = {int(name[:-4]) for name in names if _is_numbered(name, ".log")}
-        indexes = {int(name[:-5]) for name in names if _is_numbered(name, ".oidx")}
+        logs, indexes = numbered(names, ".log"), numbered(names, ".oidx")
         numbers = sorted(logs | indexes | self._known.keys())
         for number in self._suspects.keys() - logs:
             for damage in self._suspects[number]:
@@ -149,11 +154,6 @@ class _Recovery:
         damaged = any(d.segment == numbers[-1] and d.end > d.start for d in damages)
         return numbers[-1] + damaged
 
-    def _remove_leftovers(self) -> None:
-        for name in self._disk.names():
-            if name.endswith(TEMPORARY):
-                self._disk.remove(name)
-
     # --- a segment ----------------------------------------------------------------------------
 
     def _segment(self, number: int, last: bool) -> None:
@@ -161,10 +161,12 @@ class _Recovery:
         size = file.size()
         header = self._header(number, file)
         if header is None:
-            is_unborn = _is_unborn(file)
+            unborn = is_unborn(file)
             file.close()
-            if last and is_unborn and number > self._durable[0]:
-                self._remove_unborn(number)
+            if last and unborn and number > self._durable[0]:
+                self._unborn = number
+                self._torn = True
+                remove_unborn(self._disk, number)
             else:
                 self._unreadable(number, "its file header is damaged", size)
             return
@@ -175,7 +177,7 @@ class _Recovery:
         if number in self._suspects or (state and not reaches(state, size, index)):
             self._read_again(number, header, file, index, last)
             return
-        segment = Segment(number, header, file, index or self._new_index(number, header))
+        segment = Segment(number, header, file, index or new_index(self._disk, number, header))
         self._contents.append_segment(segment)
         if state is not None:
             segment.load_state(state)
@@ -187,14 +189,7 @@ class _Recovery:
                 return
         self._entries(segment, size, last)
         if index is None:
-            self._name_index(segment)
-
-    def _name_index(self, segment: Segment) -> None:
-        """Make a rebuilt index durable, and give it its name."""
-        segment.index.sync()
-        name = index_name(segment.number)
-        self._disk.rename(name + TEMPORARY, name)
-        self._disk.sync_names()
+            name_index(self._disk, segment)
 
     def _read_again(
         self, number: int, header: FileHeader, file: File, index: File | None, last: bool
@@ -213,11 +208,11 @@ class _Recovery:
             durable = max(durable, self._durable_end(before, size, last))
             rows = index.read(FILE_HEADER_SIZE, index.size())
             index.close()
-        segment = Segment(number, header, file, self._new_index(number, header))
+        segment = Segment(number, header, file, new_index(self._disk, number, header))
         durable = max(durable, self._durable_end(segment, size, last))
         self._contents.append_segment(segment)
         self._scan(segment, durable, rows)
-        self._name_index(segment)
+        name_index(self._disk, segment)
 
     def _check_returned(self, number: int, row: IndexRow) -> None:
         """Check an entry in a place that was damaged before.
@@ -232,43 +227,17 @@ class _Recovery:
                     f"{log_name(number)} has records again that the checkpoint lacks"
                 )
 
-    def _new_index(self, number: int, header: FileHeader) -> File:
-        """An index file without rows. It gets its name once it is complete and durable.
-
-        A start compares an index with the checkpoint by size only, so a crash must never leave a
-        partial index under the name.
-        """
-        index = self._disk.create(index_name(number) + TEMPORARY)
-        index.append([encode_file_header(INDEX_MAGIC, number, *header)])
-        return index
-
     def _header(self, number: int, file: File) -> FileHeader | None:
         try:
-            return check_file_header(file.read(0, FILE_HEADER_SIZE), LOG_MAGIC, number)
-        except Malformed as e:
-            reason = str(e)
-        name = index_name(number)
-        if _is_unborn(file) or not self._disk.exists(name):
-            return None
-        index = self._disk.open(name)
-        try:
-            header = check_file_header(index.read(0, FILE_HEADER_SIZE), INDEX_MAGIC, number)
+            header, fault = segment_header(self._disk, number, file)
         except Malformed:
             return None
-        finally:
-            index.close()
-        self._contents.add_damage(
-            Damage(number, 0, FILE_HEADER_SIZE, reason, self._ids.next_id, self._ids.next_id)
-        )
+        if fault is not None:
+            if is_unborn(file):
+                return None
+            next_id = self._ids.next_id
+            self._contents.add_damage(Damage(number, 0, FILE_HEADER_SIZE, fault, next_id, next_id))
         return header
-
-    def _remove_unborn(self, number: int) -> None:
-        self._unborn = number
-        self._torn = True
-        log.warning("removing %s: a crash left it without a header", log_name(number))
-        for name in {log_name(number), index_name(number)} & set(self._disk.names()):
-            self._disk.remove(name)
-        self._disk.sync_names()
 
     def _entries(self, segment: Segment, size: int, last: bool) -> None:
         """Recover the entries after those that the checkpoint has, and repair the files."""
@@ -375,7 +344,7 @@ class _Recovery:
         If the segment was freed just before the crash, none of its records is live.
         """
         state = self._known.get(number)
-        rows = self._orphan_rows(number)
+        rows = orphan_rows(self._disk, number)
         damage = Damage(number, 0, size, reason, 0, 0)
         if state is not None and state.first_id is not None:
             first: int | None = state.first_id
@@ -394,24 +363,6 @@ class _Recovery:
             self._ids.reach(state.next_id)
         self._contents.add_damage(damage._replace(first_id=first, end_id=self._ids.next_id))
 
-    def _orphan_rows(self, number: int) -> list[IndexRow]:
-        if not self._disk.exists(index_name(number)):
-            return []
-        index = self._disk.open(index_name(number))
-        try:
-            return good_rows(index.read(FILE_HEADER_SIZE, index.size()))
-        finally:
-            index.close()
-
 
 def _ids_of(damage: Damage) -> dict[str, Any]:
     return {"first_id": damage.first_id, "end_id": damage.end_id, "lost": damage.lost}
-
-
-def _is_unborn(file: File) -> bool:
-    """Whether a log file is too short to hold an entry."""
-    return file.size() <= FILE_HEADER_SIZE
-
-
-def _is_numbered(name: str, suffix: str) -> bool:
-    return name.endswith(suffix) and name[: -len(suffix)].isdecimal()

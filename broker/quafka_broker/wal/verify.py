@@ -10,10 +10,11 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from quafka_broker.wal.checkpoint_file import load_newest
-from quafka_broker.wal.disk import Disk, File
+from quafka_broker.wal.disk import Disk
 from quafka_broker.wal.quarantine import Damage, damaged_entry
 from quafka_broker.wal.scan import Bad, Torn, scan
 from quafka_broker.wal.segment import index_name, log_name
+from quafka_broker.wal.segment_files import numbered, segment_header
 from quafka_proto.errors import Malformed
 from quafka_proto.log_format import (
     APPENDED,
@@ -21,7 +22,6 @@ from quafka_proto.log_format import (
     INDEX_MAGIC,
     INDEX_ROW,
     INDEX_ROW_SIZE,
-    LOG_MAGIC,
     FileHeader,
     IndexRow,
     check_file_header,
@@ -60,7 +60,7 @@ def verify(disk: Disk) -> Iterator[SegmentReport]:
     known = {state.number: state for state in checkpoint.segments} if checkpoint else {}
     durable = checkpoint.durable if checkpoint else (-1, 0)
     names = disk.names()
-    logs = {int(name[:-4]) for name in names if name.endswith(".log") and name[:-4].isdecimal()}
+    logs = numbered(names, ".log")
     numbers = sorted(logs | known.keys())
     for number in numbers:
         if number not in logs:
@@ -82,24 +82,10 @@ def entries(disk: Disk, number: int) -> Iterator[IndexRow | Bad | Torn]:
     """
     file = disk.open(log_name(number))
     try:
-        header, _ = _header(disk, number, file)
+        header, _ = segment_header(disk, number, file)
         yield from scan(file, header.salt, FILE_HEADER_SIZE, 0, None)
     finally:
         file.close()
-
-
-def _header(disk: Disk, number: int, file: File) -> tuple[FileHeader, str | None]:
-    """A segment's header, from the index if the log's is bad, and the fault of the log's."""
-    try:
-        return check_file_header(file.read(0, FILE_HEADER_SIZE), LOG_MAGIC, number), None
-    except Malformed as e:
-        if not disk.exists(index_name(number)):
-            raise
-        index = disk.open(index_name(number))
-        try:
-            return check_file_header(index.read(0, FILE_HEADER_SIZE), INDEX_MAGIC, number), str(e)
-        finally:
-            index.close()
 
 
 def _segment(disk: Disk, number: int, durable: int, last: bool) -> SegmentReport:
@@ -107,7 +93,7 @@ def _segment(disk: Disk, number: int, durable: int, last: bool) -> SegmentReport
     try:
         size = file.size()
         try:
-            header, fault = _header(disk, number, file)
+            header, fault = segment_header(disk, number, file)
         except Malformed as e:
             if last and size <= FILE_HEADER_SIZE:
                 return SegmentReport(number, size, 0, [], torn=size)
