@@ -1,4 +1,4 @@
-"""Reading msgpack by reference gives what msgpack gives, and refuses what msgpack refuses."""
+"""Reading msgpack by reference returns and refuses the same as msgpack."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A send buffer does what a bytearray does, and copies nothing."""
+"""A send buffer behaves as a bytearray, without copies."""
 
 from __future__ import annotations
 

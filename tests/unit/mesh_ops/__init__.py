@@ -1,1 +1,1 @@
-"""Tests of the mesh: what gateway and broker say to each other, and how it travels."""
+"""Tests of the mesh: ops, frames, connections and their transport."""

@@ -1,4 +1,4 @@
-"""A bound on what a piece of a test may allocate."""
+"""A bound on the memory that a part of a test may allocate."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A client and a server on 127.0.0.1, and what the tests make them do."""
+"""A client and a server on 127.0.0.1, with handlers and ops for tests."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def produce_of(records: bytes, topic: str = "orders") -> ProduceOps:
 
 @dataclass
 class Broker:
-    """Handlers that note what reached them."""
+    """Handlers that record the ops that they receive."""
 
     started: list[str] = field(default_factory=list)
     cancelled: list[str] = field(default_factory=list)
@@ -61,13 +61,13 @@ class Broker:
         return DescribeTopicsResp("cluster", [])
 
     async def fetch(self, context: OpContext, op: FetchOps) -> FetchOpsResp:
-        """Answers `max_bytes` bytes per partition."""
+        """Answers with `max_bytes` bytes per partition."""
         return FetchOpsResp(
             [FetchOpResp([bytes(p.max_bytes)], high_watermark=1) for p in op.partitions]
         )
 
     async def produce(self, context: OpContext, op: ProduceOps) -> ProduceOpsResp:
-        """Answers the length of the records."""
+        """Answers with the length of the records."""
         self.started += [p.topic for p in op.partitions]
         await asyncio.sleep(0)
         return ProduceOpsResp([ProduceOpResp(len(p.records)) for p in op.partitions])
@@ -101,7 +101,7 @@ async def mesh(
     batched: bool = True,
     by: Callable[[int], tuple[str, int]] = lambda port: ("127.0.0.1", port),
 ) -> AsyncIterator[Mesh]:
-    """A connected pair. `by` says where the server with this port is to be dialled."""
+    """A connected pair. `by` returns the address to dial for a server's port."""
     broker = Broker()
     ours, theirs = new_identity(), new_identity()
     tracer = tracer or Tracer()

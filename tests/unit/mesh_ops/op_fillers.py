@@ -1,4 +1,4 @@
-"""Ops of any type and any size, made from the types alone: a new op is covered by being there."""
+"""Makes ops of any type and size from the types alone, so new ops are covered."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from quafka_mesh_ops.ops.codec import to_wire
 
 
 class Filled(NamedTuple):
-    """A part with one of its fields made large. `many`: by its number of items."""
+    """A struct with one large field. `many`: large by its number of items."""
 
     field: str
     part: Any
@@ -21,7 +21,7 @@ class Filled(NamedTuple):
 
 
 def least(hint: Any) -> Any:
-    """The smallest value of a type. Optional fields are there."""
+    """Return the smallest value of a type, with its optional fields set."""
     if isinstance(hint, type) and issubclass(hint, WireStruct):
         return _least_part(hint)
     if get_origin(hint) is list:
@@ -49,9 +49,9 @@ def _present(hint: Any) -> Any:
 def filled(
     hint: Any, size: int, *, many: bool = True, items: int | None = None
 ) -> Iterator[Filled]:
-    """One value for each place where a type can grow: about `size` bytes of it are there.
+    """Yield one value for each field of a type that can grow, with about `size` bytes in it.
 
-    `many`: also of lists that become long, by their size or to so many `items`.
+    `many`: include lists that are long, by their size or by the number of `items`.
     """
     if hint in (bytes, Buffer):
         yield Filled("", bytes(size), many=False)
@@ -86,7 +86,7 @@ def _packed_size(value: Any) -> int:
 
 
 def check_types(hint: Any, value: Any) -> None:
-    """Fields are exactly of their types: what is declared `bytes` is no view of a frame."""
+    """Assert that fields have exactly their types: a field of type `bytes` is no view."""
     if isinstance(hint, type) and issubclass(hint, WireStruct):
         for name, its in get_type_hints(hint).items():
             if name in {each.name for each in fields(hint)}:  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""QUIC peers that are not ours: stock aioquic with whatever certificate and bytes a test wants."""
+"""Stock aioquic peers, with any certificate and bytes that a test chooses."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Credentials = tuple[x509.Certificate, PrivateKeyTypes]
 
 
 class RawClient(QuicConnectionProtocol):
-    """Notes what the server does."""
+    """Records the events of the server."""
 
     def __init__(self, *args: object, **kwargs: object) -> None:
         super().__init__(*args, **kwargs)  # type: ignore[arg-type]
@@ -61,7 +61,7 @@ def credentials(identity: Identity) -> Credentials:
 async def raw_client(
     port: int, shown: Credentials | None, alpn: str = "quafka-mesh/1"
 ) -> AsyncIterator[RawClient]:
-    """A stock client that has done its side of the handshake with 127.0.0.1:port."""
+    """A stock client that has completed its side of the handshake with 127.0.0.1:port."""
     configuration = QuicConfiguration(
         alpn_protocols=[alpn], verify_mode=ssl.CERT_NONE, is_client=True, idle_timeout=5
     )

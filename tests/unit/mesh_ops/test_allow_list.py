@@ -1,4 +1,4 @@
-"""The allow-list's file is followed while a node runs; revoking ends live connections."""
+"""A running node follows the allow-list's file; revocation ends open connections."""
 
 from __future__ import annotations
 
@@ -63,21 +63,21 @@ async def test_a_damaged_or_missing_file_keeps_the_last_good_list(
 ) -> None:
     allowed, file, calls = followed
 
-    def said(what: str) -> bool:
-        return any(what in r.getMessage() for r in caplog.records if r.levelno >= logging.ERROR)
+    def logged(text: str) -> bool:
+        return any(text in r.getMessage() for r in caplog.records if r.levelno >= logging.ERROR)
 
     file.write_text(f"{THREE}\n{TWO[:-1]}\n")
-    await until(lambda: said("line 2"))
+    await until(lambda: logged("line 2"))
     file.write_bytes(b"\xff\xfe\x00")
-    await until(lambda: said("line 1"))
+    await until(lambda: logged("line 1"))
     file.write_text(THREE)
     file.chmod(0o666)
-    await until(lambda: said("every user may write it"))
+    await until(lambda: logged("every user may write it"))
     file.unlink()
-    await until(lambda: said("No such file"))
+    await until(lambda: logged("No such file"))
     assert set(allowed) == {ONE, TWO}
     assert calls == []
-    assert len(caplog.records) == 4  # each is said once
+    assert len(caplog.records) == 4  # each problem is logged once
     file.write_text(THREE)
     await until(lambda: set(allowed) == {ONE, THREE})
 
@@ -185,7 +185,7 @@ async def test_a_gateway_drops_a_broker_that_was_revoked() -> None:
 
 
 class AllowedOnce(set[str]):
-    """A list that every node is taken off after the first look."""
+    """A list that contains every node at the first lookup only."""
 
     looks = 0
 

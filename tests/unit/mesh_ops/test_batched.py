@@ -1,4 +1,4 @@
-"""Packets by the burst are plain QUIC: either end may be stock, over any path."""
+"""Packets in bursts are plain QUIC: either end may be stock, over any path."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def blob(size: int, seed: int) -> bytes:
 
 
 def exchange(wire: Wire, sizes: list[int]) -> None:
-    """Send each size on a stream of its own from both ends at once; all must arrive whole."""
+    """Send each size on its own stream from both ends at once; all must arrive whole."""
     sent: list[tuple[End, int, bytes]] = []
     for one, other in ((wire.client, wire.server), (wire.server, wire.client)):
         for number, size in enumerate(sizes):
@@ -100,7 +100,7 @@ def test_keys_are_updated_on_the_way(client: type[MeshQuic], server: type[MeshQu
 
 
 class Doubted(BatchedQuic):
-    """Whenever it takes itself for idle, the stock path is asked, too."""
+    """A connection that checks each idle decision against the stock path."""
 
     idle = 0
 
@@ -142,7 +142,7 @@ def test_keys_are_updated_before_they_wear_out(
 
 
 def test_bulk_leaves_in_bursts_and_arrives_in_pieces() -> None:
-    """That the fast path is taken at all: else everything above would test the stock one."""
+    """The fast path is really taken; otherwise the tests above would test the stock path."""
     wire = Wire(BatchedQuic, BatchedQuic, 1452)
     stream = wire.server.quic.get_next_available_stream_id(is_unidirectional=True)
     wire.server.quic.send_stream_data(stream, bytes(500_000), end_stream=True)
@@ -166,7 +166,7 @@ def test_a_small_op_is_one_small_packet_each_way() -> None:
             sender.send_stream_data(stream, b"%d" % turn * 10)
             datagrams = sender.datagrams_to_send(wire.now)
             assert len(datagrams) == 1
-            if turn:  # the first ones carry what is left of the handshake
+            if turn:  # the first packets carry the rest of the handshake
                 kinds = {n: type(packet) for n, packet in sender._space.sent_packets.items()}
                 assert kinds[sender._packet_number - 1].__name__ == SmallPacket.__name__
                 assert sender._space.ack_at is None

@@ -176,9 +176,9 @@ async def test_a_killed_broker_is_noticed_at_once_and_its_successor_found() -> N
     async with mesh() as m:
         call = asyncio.ensure_future(m.client.call(PARK, org_id=1, deadline=5))
         await asyncio.wait_for(m.broker.parked.wait(), 2)
-        await asyncio.sleep(0.3)  # until nothing but the parked op is under way
+        await asyncio.sleep(0.3)  # until only the parked op is in flight
         killed = time.monotonic()
-        m.server._listener.close()  # the socket is gone, and no farewell was sent
+        m.server._listener.close()  # the socket is closed without a close frame
         with pytest.raises(OutcomeUnknownError, match="connection was lost"):
             await call
         assert time.monotonic() - killed < 0.2
@@ -191,8 +191,8 @@ async def test_a_killed_broker_is_noticed_at_once_and_its_successor_found() -> N
 
 
 async def test_a_broker_that_was_restarted_on_its_port_says_so() -> None:
-    """The port refuses nothing, and the successor is deaf to the old connection: without its
-    stateless reset only the silence would tell."""
+    """The port is open, and the successor does not know the old connection: without a stateless
+    reset only the silence would reveal the restart."""
     async with mesh() as m:
         call = asyncio.ensure_future(m.client.call(PARK, org_id=1, deadline=5))
         await asyncio.wait_for(m.broker.parked.wait(), 2)
@@ -215,7 +215,7 @@ async def test_a_silent_broker_is_given_up(monkeypatch: pytest.MonkeyPatch) -> N
         await asyncio.wait_for(m.broker.parked.wait(), 2)
         udp = m.server._listener._udp
         assert udp is not None
-        udp._loop.remove_reader(udp._sock.fileno())  # alive, but deaf
+        udp._loop.remove_reader(udp._sock.fileno())  # alive, but receives nothing
         with pytest.raises(OutcomeUnknownError, match="no sign of life"):
             await call
 
@@ -289,7 +289,7 @@ async def test_small_ops_pass_fetches_that_wait_for_the_budget(
         async with asyncio.timeout(5):
             while not arrived:
                 await asyncio.sleep(0)
-        assert arrived == [9]  # one alone, however large
+        assert arrived == [9]  # a single op, however large
         release.set()
         await asyncio.gather(*calls)
         assert arrived == [9, 1, 2, 1]
@@ -354,7 +354,7 @@ async def test_cancelled_bulk_replies_are_not_sent() -> None:
         for call in calls:
             call.cancel()
         await asyncio.gather(*calls, return_exceptions=True)
-        # All of them would take a second.
+        # Cancelling all of them would take a second.
         await until(lambda: not session.busy, 0.3)
         assert await m.client.call(fetch_of(100_000), org_id=1, deadline=2)
 
@@ -376,7 +376,7 @@ async def test_fetches_wait_for_a_peer_that_is_behind(monkeypatch: pytest.Monkey
 
 
 async def until(condition: Callable[[], bool], seconds: float = 2.0) -> None:
-    """Wait for something that happens soon."""
+    """Wait until the condition holds."""
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "it did not happen"
@@ -386,7 +386,7 @@ async def until(condition: Callable[[], bool], seconds: float = 2.0) -> None:
 async def test_attempts_to_connect_become_fewer_and_are_not_in_step(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Also where each connection is made and ends at once."""
+    """Delays grow even if each connection succeeds and ends at once."""
     monkeypatch.setattr(connector, "_FIRST_DELAY", 0.002)
     monkeypatch.setattr(connector, "_LONGEST_DELAY", 0.1)
     attempts: list[list[float]] = [[], []]
@@ -408,7 +408,7 @@ async def test_attempts_to_connect_become_fewer_and_are_not_in_step(
         await client.close()
     for made in attempts:
         gaps = [after - before for before, after in pairwise(made)]
-        assert gaps[0] < 0.05  # the first comes at once
+        assert gaps[0] < 0.05  # the first retry comes at once
         late = gaps[8:]
         assert all(gap >= 0.05 for gap in late)
         assert max(late) - min(late) > 0.005
@@ -416,7 +416,7 @@ async def test_attempts_to_connect_become_fewer_and_are_not_in_step(
 
 @pytest.mark.parametrize("large", [False, True])
 async def test_an_op_that_is_cancelled_at_once_leaves_nothing_behind(large: bool) -> None:
-    """Its CANCEL reaches the broker together with it, before its task has begun."""
+    """Its CANCEL reaches the broker together with the op, before the task has begun."""
     op = ProduceOps([ProduceOp("t" * 20, 0, b"x")] * 20_000) if large else PARK
     lane = 3 if large else None
     async with mesh() as m:

@@ -1,4 +1,4 @@
-"""What both ends count of each other, over paths that lose nothing and paths that do."""
+"""The counters of both ends, over paths with and without loss."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def test_both_ends_count_the_same_bytes(batched: bool) -> None:
             assert counters.congestion_window_bytes > 0
         assert 4 * MB < transport(here).bytes_received < 5 * MB
         assert 2 * MB < transport(here).bytes_sent < 3 * MB
-        # What one sends the other has got, but for what a full socket dropped.
+        # Sent packets have arrived, except for those that a full socket dropped.
         for sender, receiver in ((here, there), (there, here)):
             sent, lost = transport(sender).bytes_sent, transport(sender).packets_lost
             assert sent - 1452 * (lost + 8) <= transport(receiver).bytes_received <= sent

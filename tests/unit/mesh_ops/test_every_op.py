@@ -31,11 +31,11 @@ from tests.unit.mesh_ops.op_fillers import check_types, filled, least
 SIZES = {"1 B": 1, "2 KiB": 2 << 10, "64 KiB": 64 << 10, "1 MiB": 1 << 20}
 TOO_LARGE = 10
 FIRST_ID = 1 << 20
-"""So that the ids of all requests take as many bytes."""
+"""Makes the ids of all requests take the same number of bytes."""
 
 
 class Echo:
-    """Handlers that take any op and answer what they are told to, and the calls to them."""
+    """Handlers that accept any op and return a given answer, and the calls to them."""
 
     def __init__(self) -> None:
         self.received: list[WireStruct] = []
@@ -43,19 +43,19 @@ class Echo:
         self.client: MeshClient
 
     async def handle(self, context: OpContext, op: AnyOp) -> WireStruct:
-        """Every op's handler."""
+        """The handler of every op."""
         self.received.append(op)
         return self.answer or least(op.response)
 
     async def send(self, op: AnyOp) -> None:
-        """The op reaches the handler as it was sent."""
+        """Assert that the op reaches the handler unchanged."""
         self.received.clear()
         await self.call(op)
         assert self.received == [op]
         check_types(type(op), self.received[0])
 
     async def fetch(self, op: AnyOp, answer: WireStruct) -> None:
-        """The answer reaches the caller as it was given."""
+        """Assert that the answer reaches the caller unchanged."""
         self.answer = answer
         try:
             found = await self.call(op)
@@ -65,14 +65,14 @@ class Echo:
         check_types(type(answer), found)
 
     async def call(self, op: AnyOp) -> Any:
-        """What is answered to it."""
+        """Send the op; returns its answer."""
         lane = 0 if isinstance(op, ProduceOps) else None
         return await self.client.call(op, org_id=1, deadline=20, lane=lane)
 
 
 @asynccontextmanager
 async def echo() -> AsyncIterator[Echo]:
-    """A pair that keeps its first connection, whatever happens to ops."""
+    """A pair that must keep its first connection, whatever happens to ops."""
     echo = Echo()
     async with mesh({op.code: echo.handle for op in OPS.values()}) as m:
         echo.client = m.client
@@ -98,7 +98,7 @@ LIMIT = 80_000
 async def test_what_fills_a_frame_arrives_and_one_byte_more_fails_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """With frames of 80,000 bytes, so that every field of every op can be tried."""
+    """Frames of 80,000 bytes, so that every field of every op can be tried."""
     monkeypatch.setattr(frames, "MAX_FRAME", LIMIT)
     async with echo() as e:
         for op_type in OPS.values():
@@ -117,7 +117,7 @@ async def test_what_fills_a_frame_arrives_and_one_byte_more_fails_alone(
 
 
 def _shorter(part_type: type[WireStruct], place: str, refused: OpTooLargeError) -> Any:
-    """What was refused, shorter by as many bytes as it was too long."""
+    """Return the refused value, shortened to the largest allowed size."""
     (size,) = re.findall(r"an op of (\d+) bytes; a frame carries at most 80000", str(refused))
     return _filled_at(part_type, place, LIMIT - (int(size) - LIMIT))
 
@@ -147,7 +147,7 @@ async def test_as_many_values_as_a_reader_takes_arrive_and_more_fail_alone(
 
 
 def _longer_and_longer(part_type: type[WireStruct]) -> Iterator[tuple[Any, Any]]:
-    """For each list in a type: the longest that is sent, and one item more."""
+    """Yield, for each list in a type, the longest allowed one and one with another item."""
     for place in [f.field for f in filled(part_type, 1) if f.many]:
 
         def of(items: int, place: str = place) -> Any:
@@ -167,7 +167,7 @@ def _longer_and_longer(part_type: type[WireStruct]) -> Iterator[tuple[Any, Any]]
 
 
 async def test_the_real_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As many bytes and as many values as Kafka's own limits make of one request."""
+    """The most bytes and values that Kafka's own limits allow in one request."""
     for module in (broker_session, liveness):  # both ends share a loop that is busy for long
         monkeypatch.setattr(module, "SILENT_SECONDS", 60.0)
     row = [CommitOffset("a-topic", i, 1 << 40, 1, "", bytes(16)) for i in range(100_000)]

@@ -1,4 +1,4 @@
-"""First packets from everywhere at once: gateways connect beside them, and work goes on."""
+"""Floods of first packets: gateways connect in spite of them, and ops continue."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def stranger(address: str = "127.0.0.1") -> Iterator[socket.socket]:
 
 
 async def test_gateways_connect_and_work_during_a_flood() -> None:
-    """It locked every gateway out for as long as it lasted."""
+    """Once, such a flood locked out every gateway for as long as it lasted."""
     loop = asyncio.get_running_loop()
     async with served() as s, s.gateway() as existing:
         arguments = ("127.0.0.1", str(s.port), str(RATE), str(SECONDS))
@@ -81,7 +81,7 @@ async def test_gateways_connect_and_work_during_a_flood() -> None:
         assert flood.stdout is not None
         await flood.stdout.readline()
         end = loop.time() + SECONDS
-        await asyncio.sleep(0.2)  # it holds every slot that needs no proof
+        await asyncio.sleep(0.2)  # the flood holds every slot for unproven senders
         connected: list[float] = []
         slow = 0
         while loop.time() < end - 0.5:
@@ -96,7 +96,7 @@ async def test_gateways_connect_and_work_during_a_flood() -> None:
         await flood.wait()
         outcomes = s.server.first_packets()
         assert len(connected) >= 2
-        assert sorted(connected)[len(connected) // 2] < 2.0  # 0.2 s, on a machine at rest
+        assert sorted(connected)[len(connected) // 2] < 2.0  # 0.2 s on an idle machine
         assert not slow
         assert existing.counters().reconnects == 0
         # Most proved their address; some found a slot free between two packets of the flood.
@@ -161,7 +161,7 @@ async def test_a_sender_that_proves_nothing_gets_three_times_its_bytes_at_most()
             async with asyncio.timeout(5):
                 while not s.connections:
                     await asyncio.sleep(0.01)
-                while s.connections:  # it is sent again and again until then
+                while s.connections:  # the packet is repeated until then
                     await asyncio.sleep(0.01)
             received = 0
             while True:

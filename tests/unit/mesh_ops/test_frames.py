@@ -1,4 +1,4 @@
-"""Carrier frames and envelopes: what is refused, and what is not copied."""
+"""Carrier frames and envelopes: refused input, and bytes passed by reference."""
 
 from __future__ import annotations
 
@@ -196,7 +196,7 @@ def test_an_op_with_a_wrong_value_cannot_be_encoded() -> None:
 
 
 def test_what_a_reader_would_refuse_is_not_sent() -> None:
-    """The connection, and everybody's ops on it, must not end for one client's request."""
+    """One client's request must not end the connection with the ops of all clients."""
     largest = FetchOps([FetchOp("a-topic", i, 1 << 40, 1 << 20, bytes(16)) for i in range(100_000)])
     body = encode_body(largest)
     frame = b"".join(encode_request(1, largest.code, 1, "", "", 1, body))

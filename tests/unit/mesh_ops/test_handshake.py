@@ -1,4 +1,4 @@
-"""Who gets a connection, in both directions."""
+"""Peers that get a connection and peers that are refused, in both directions."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ async def test_a_certificate_without_its_key_is_refused(server_port: int) -> Non
 
 
 async def test_there_is_no_resumption_and_so_no_0_rtt(server_port: int) -> None:
-    """What is sent before the handshake ends could be sent again by anybody who saw it."""
+    """Data sent before the end of the handshake could be replayed by an observer."""
     tickets: list[SessionTicket] = []
     configuration = QuicConfiguration(
         alpn_protocols=["quafka-mesh/1"], verify_mode=ssl.CERT_NONE, is_client=True

@@ -1,4 +1,4 @@
-"""Bytes that no well-behaved peer sends. Only that peer's connection may suffer."""
+"""Bytes of hostile peers: only the connection of that peer may suffer."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ async def test_data_with_gaps_is_bounded(pair: Mesh, monkeypatch: pytest.MonkeyP
     async with raw_client(pair.port, credentials(pair.client_identity)) as client:
         client._quic.send_stream_data(4, b"")
         sender = client._quic._streams[4].sender
-        sender._buffer_start = sender._buffer_stop = 2 << 20  # the first two MiB never come
+        sender._buffer_start = sender._buffer_stop = 2 << 20  # the first two MiB are never sent
         client.send(4, b"x")
         await asyncio.wait_for(client.end.wait(), 10)
         assert "out of order" in getattr(client.closed_with, "reason_phrase", "")
@@ -145,7 +145,7 @@ async def test_noise_on_the_socket_is_ignored(pair: Mesh) -> None:
 
 @pytest.mark.parametrize("size", [0, 1, 9, 21, 22, 30, 60, 1500, 9000])
 async def test_packets_of_no_connection_are_answered_with_less(pair: Mesh, size: int) -> None:
-    """So nobody can make the broker send more than they do, or keep two nodes answering."""
+    """A forger gains no amplification and cannot keep two nodes answering each other."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         sock.setblocking(False)
         sock.sendto(b"\x40" + os.urandom(size), ("127.0.0.1", pair.port))
@@ -220,7 +220,7 @@ async def test_ops_of_many_small_parts_count_for_what_they_take(
 
 
 async def test_a_frame_that_never_ends_is_held_and_nothing_more(pair: Mesh) -> None:
-    """Its bytes count; a length is not memory before its bytes have come."""
+    """Received bytes count; an announced length takes no memory before its bytes arrive."""
     async with raw_client(pair.port, credentials(pair.client_identity)) as client:
         with at_most(8 * MB):
             for lane in range(5):

@@ -1,4 +1,4 @@
-"""Node keys on disk, certificates, and who may connect."""
+"""Node keys on disk, certificates, and the check of peers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Peers that are killed, frozen or cut off: who notices, and how soon."""
+"""Detection of peers that are killed, frozen or cut off, and its delay."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PARK = DescribeTopics(["park"])
 
 @pytest.fixture
 async def parked() -> AsyncIterator[Mesh]:
-    """A pair with one op in flight, and nothing else under way."""
+    """A pair with one op in flight and no other traffic."""
     async with mesh() as m:
         call = asyncio.ensure_future(m.client.call(PARK, org_id=1, deadline=20))
         await asyncio.wait_for(m.broker.parked.wait(), 2)
@@ -38,7 +38,7 @@ def gateway_end(m: Mesh) -> Connection:
 
 
 async def seconds_until(condition: Callable[[], bool], at_most: float) -> float:
-    """Seconds of this process: what other processes of a busy machine take of them is not counted.
+    """Seconds of this process, without the time that other processes of a busy machine take.
 
     Each look, every 2 ms, counts for the time since the last one, but for at most 5 ms.
     """
@@ -52,14 +52,14 @@ async def seconds_until(condition: Callable[[], bool], at_most: float) -> float:
 
 
 def freeze(m: Mesh) -> None:
-    """Neither read nor send at the gateway's end."""
+    """Stop reading and sending at the gateway's end."""
     udp = gateway_end(m)._socket
     udp._loop.remove_reader(udp._sock.fileno())
     udp.send = lambda datagrams: None  # type: ignore[method-assign]
 
 
 async def test_a_killed_gateway_is_noticed_at_once(parked: Mesh) -> None:
-    gateway_end(parked)._socket.close()  # no farewell
+    gateway_end(parked)._socket.close()  # without a close frame
     (session,) = parked.server.sessions
     assert await seconds_until(lambda: session not in parked.server.sessions, 2) < 0.25
     await seconds_until(lambda: parked.broker.cancelled == ["park"], 1)
@@ -97,15 +97,15 @@ async def test_a_broker_that_stood_still_itself_blames_nobody(
 async def test_a_gateway_that_stood_still_itself_blames_nobody(
     parked: Mesh, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its ping is unanswered for as long as it does not look."""
+    """A stalled process sees its ping unanswered until it reads its socket."""
     monkeypatch.setattr(broker_session, "SILENT_SECONDS", 0.5)
     session = parked.client._connector.session
     assert session is not None
     for _ in range(3):
         session._ping()
-        time.sleep(0.8)  # both ends: nobody answers before the first look
+        time.sleep(0.8)  # stalls both ends: no answer before the first observation
         session._tick_timer.cancel()
-        session._tick()  # the first thing that it does: before it reads its socket
+        session._tick()  # runs before the socket is read
         await asyncio.sleep(0.15)
     assert parked.client._connector.session is session
     assert parked.client.counters().reconnects == 0
@@ -137,7 +137,7 @@ async def test_a_forged_refusal_does_not_end_a_connection(parked: Mesh) -> None:
 def test_silence_is_what_was_listened_to() -> None:
     silence = Silence(0.1, 10.0)
     assert silence.observe(10.1, 9.0) == pytest.approx(0.1)
-    assert silence.observe(10.25, 9.0) == pytest.approx(0.25)  # a little late: all of it counts
-    assert silence.observe(20.0, 9.0) == pytest.approx(0.45)  # a stall is one look
+    assert silence.observe(10.25, 9.0) == pytest.approx(0.25)  # slightly late: counts in full
+    assert silence.observe(20.0, 9.0) == pytest.approx(0.45)  # a stall is one observation
     assert silence.observe(20.1, 20.05) == 0.0
     assert silence.observe(20.2, 20.05) == pytest.approx(0.1)

@@ -1,4 +1,4 @@
-"""Long payloads are written and read in steps as they are at once."""
+"""Long payloads have the same bytes and values in steps as at once."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def run(steps: Generator[None, None, T]) -> tuple[T, int]:
 
 
 def payload(frame: list[Buffer]) -> bytes:
-    """Without the header."""
+    """Strip the frame header."""
     whole = b"".join(frame)
     for size in range(2, 7):
         if whole.startswith(frame_header(Tag(whole[0]), len(whole) - size)):

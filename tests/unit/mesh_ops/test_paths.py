@@ -32,7 +32,7 @@ def test_the_route_says_what_may_be_tried(mtu: int, version: int, size: int) -> 
 
 
 def climb(ladder: DatagramLadder, now: float, takes: int) -> list[int]:
-    """The probes of one round over a path that takes datagrams of so many bytes."""
+    """Run one round of probes over a path that takes datagrams of `takes` bytes."""
     probes = []
     while ladder.next_at <= now and (size := ladder.probe(now)):
         probes.append(size)
@@ -98,7 +98,7 @@ def test_a_configured_size_is_kept() -> None:
 
 
 def climbing(quic: type[MeshQuic], mtu: int, latency: int = 0) -> Wire:
-    """A path whose ends look for its size."""
+    """A path whose ends probe its datagram size."""
     ladders = DatagramLadder(lambda: 60_000), DatagramLadder(lambda: 60_000)
     return Wire(quic, quic, 1_200, Faults(mtu=mtu, latency=latency), ladders=ladders)
 
@@ -164,7 +164,7 @@ def test_a_dead_path_is_not_taken_for_a_narrow_one(quic: type[MeshQuic]) -> None
 
 
 def seconds(wire: Wire, size: int = BYTES) -> float:
-    """How long the server's stream of so many bytes takes."""
+    """Measure the transfer of a stream from the server."""
     began = wire.now
     stream = wire.server.quic.get_next_available_stream_id(is_unidirectional=True)
     wire.server.quic.send_stream_data(stream, bytes(size), end_stream=True)

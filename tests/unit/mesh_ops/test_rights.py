@@ -1,4 +1,4 @@
-"""Who may do what: every op, before its body is read, by what the allow-list gives its node."""
+"""Rights: every op is checked against its node's grant before its body is read."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ SNAPSHOT_ALL = Need(Right.SNAPSHOT, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ever
 
 
 class Peer:
-    """A gateway whose grant a test sets, and which sends ops whose bodies cannot be read."""
+    """A gateway with a grant that the test sets, which sends ops with unreadable bodies."""
 
     def __init__(self, server: MeshServer, client: RawClient, node_id: NodeId) -> None:
         self.server = server
@@ -48,7 +48,7 @@ class Peer:
         self._last = 0
 
     async def ask(self, code: int, org: int = 1, body: AnyOp | None = None) -> int:
-        """The error code of the answer to an op; the connection lives on."""
+        """Send an op; returns the error code. The connection must stay open."""
         self._last += 1
         unreadable: list[Any] = [msgpack.packb(["no op has a body like this"])]
         sent = unreadable if body is None else encode_body(body)
@@ -102,7 +102,7 @@ async def test_a_fetch_that_had_to_wait_needs_the_right_when_it_begins(
 ) -> None:
     asked, grants = peer
     grants[asked.node_id] = (Entry(asked.node_id),)
-    monkeypatch.setattr(op_runner, "_REPLY_BACKLOG", -1)  # as if replies were unread
+    monkeypatch.setattr(op_runner, "_REPLY_BACKLOG", -1)  # as with unread replies
     fetch = asyncio.create_task(asked.ask(OpCode.FETCH, body=fetch_of(10)))
     (session,) = asked.server.sessions
     async with asyncio.timeout(5):

@@ -1,4 +1,4 @@
-"""A peer that never reads: the other side holds its bound and no more, and serves others."""
+"""A peer that never reads: the other side stays within its bounds and serves other peers."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from tests.unit.mesh_ops.raw_quic import RawClient, credentials, raw_client
 
 
 async def read_in_turn(context: OpContext, op: FetchOps) -> WireStruct:
-    """As the broker's fetch: what was parked wakes, and reads when it may."""
+    """Like the broker's fetch: parked, then reads once `may_read` allows it."""
     await context.may_read()
     await asyncio.sleep(0)
     return FetchOpsResp([FetchOpResp([bytes(p.max_bytes)], 1) for p in op.partitions])
 
 
 def deaf(client: RawClient) -> None:
-    """From now on it hears nothing, and so acknowledges nothing."""
+    """From now on the client receives nothing, so it acknowledges nothing."""
     client.datagram_received = lambda data, addr: None  # type: ignore[method-assign]
 
 
 async def test_a_gateway_that_never_reads_costs_the_broker_a_bounded_amount() -> None:
-    """A thousand fetches of 4 MiB at once; 4 GiB if each were read when it could be."""
+    """A thousand fetches of 4 MiB at once: 4 GiB if all were read at once."""
     async with (
         mesh({OpCode.FETCH: read_in_turn}) as m,
         raw_client(m.port, credentials(m.client_identity)) as client,
@@ -50,7 +50,7 @@ async def test_a_gateway_that_never_reads_costs_the_broker_a_bounded_amount() ->
                 while sum(counters.backlog_bytes for counters in m.server.counters()) <= 30 * MB:
                     await asyncio.sleep(0.01)
             await asyncio.sleep(1)
-            # Others are served as ever.
+            # Other peers are served as usual.
             answer = await m.client.call(fetch_of(MB), org_id=1, deadline=10)
             assert len(answer.partitions[0].records[0]) == MB
 
@@ -84,7 +84,7 @@ async def test_a_turn_that_is_cancelled_is_the_next_ones() -> None:
 async def test_a_broker_that_never_answers_costs_the_gateway_a_bounded_amount(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """What is not sent is the callers' own; what is sent is bounded in bytes."""
+    """The bytes of sent ops are bounded; unsent ops belong to their callers."""
     monkeypatch.setattr(client_module, "BUDGETS", (MB, MB, 8 * MB, MB))
 
     async def never(context: OpContext, op: ProduceOps) -> WireStruct:
@@ -118,7 +118,7 @@ async def test_a_closing_broker_does_not_wait_for_the_dead(
     ):
         client.send(0, encode_number(Tag.PING, 1))
         await asyncio.wait_for(client.data.wait(), 2)
-        deaf(client)  # the farewell will never be acknowledged
+        deaf(client)  # the GOAWAY will never be acknowledged
         began = time.monotonic()
         await m.server.close(drain=10)
         assert 0.2 <= time.monotonic() - began < 2

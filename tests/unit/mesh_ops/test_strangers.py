@@ -1,4 +1,4 @@
-"""First packets of strangers: what they may cost, and how a sender proves its address."""
+"""First packets of unknown peers: their cost, and the proof of a sender's address."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ ORIGINAL, SOURCE = b"original", b"source--"
 
 @dataclass(frozen=True)
 class Retried:
-    """What a client has of a Retry."""
+    """The fields of a Retry that a client reads."""
 
     cid: bytes
     token: bytes
@@ -192,7 +192,7 @@ def test_no_kind_of_sender_takes_the_slots_of_another() -> None:
     assert slots.handshakes == MAX_UNPROVEN + MAX_PROVEN + MAX_KNOWN
     slots.release(Kind.PROVEN, b"one")
     assert slots.admit(b"one", proven=True, now=0.0) is Kind.PROVEN
-    assert slots.admit(b"gateway", proven=False, now=0.0) is None  # forged, for all we know
+    assert slots.admit(b"gateway", proven=False, now=0.0) is None  # possibly forged
 
 
 def test_a_sender_has_not_as_many_addresses_as_its_network_has() -> None:
@@ -231,7 +231,7 @@ def test_under_pressure_a_sender_gets_a_retry_and_then_a_slot() -> None:
         pass
     retry = arrive(initial(ORIGINAL, SOURCE, b""))
     assert isinstance(retry, bytes)
-    assert len(retry) < 200  # of 1,200: nobody gains by forging a sender
+    assert len(retry) < 200  # of 1,200 received: a forged sender gains no amplification
     got = read_retry(retry)
     again = initial(got.cid, SOURCE, got.token)
     assert arrive(again) == Welcome(got.cid, ORIGINAL, got.cid, Kind.PROVEN)
@@ -241,7 +241,7 @@ def test_under_pressure_a_sender_gets_a_retry_and_then_a_slot() -> None:
     assert arrive(again, now=TOKEN_SECONDS + 2) is None
     assert strangers.outcomes["bad_token"] == 2
     from_elsewhere = initial(ORIGINAL, SOURCE, b"\xff" * 40)
-    assert isinstance(arrive(from_elsewhere), bytes)  # as if there were none
+    assert isinstance(arrive(from_elsewhere), bytes)  # as without a token
 
 
 def test_answers_are_bounded_but_for_known_addresses() -> None:

@@ -25,7 +25,7 @@ from quafka_mesh_ops.transport.udp import UdpSocket, bind_udp
 
 
 class Ends:
-    """Two UDP sockets; `got` is what arrived at the second."""
+    """Two UDP sockets; `got`: the datagrams that arrived at the second."""
 
     def __init__(self) -> None:
         self.got: list[bytes] = []
@@ -200,12 +200,12 @@ def test_bulk_replies_take_turns() -> None:
     streams.delivered.add(3)
     replies.progress()
     assert replies.backlog == 3900
-    replies.drop(1)  # under way
+    replies.drop(1)  # being sent
     replies.drop(30)  # still queued
     replies.drop(30)
     assert streams.reset == [7]
     assert replies.backlog == 3700
-    for _ in range(50):  # everything is sent, nothing more acknowledged
+    for _ in range(50):  # all is sent, nothing further acknowledged
         streams.sent.update(streams.written)
         replies.progress()
     assert len(streams.written) == 32 + 2

@@ -21,9 +21,9 @@ _STEP = 0.0005
 
 @dataclass(frozen=True)
 class Faults:
-    """How often a datagram suffers, 0 to 1.
+    """The shares of lost, repeated, reordered and damaged datagrams, 0 to 1.
 
-    `latency`: steps that each takes; `delay`: up to so many more. `mtu`: larger ones vanish.
+    `latency`: steps that each takes; `delay`: further steps at most. `mtu`: larger ones vanish.
     """
 
     loss: float = 0.0
@@ -36,7 +36,7 @@ class Faults:
 
 @dataclass
 class End:
-    """One side: what it has received, by stream, and which streams have ended."""
+    """One end: its received data by stream, and its ended streams."""
 
     quic: MeshQuic
     received: dict[int, bytearray] = field(default_factory=lambda: defaultdict(bytearray))
@@ -69,7 +69,7 @@ class Wire:
         seed: int = 0,
         ladders: tuple[DatagramLadder, DatagramLadder] | None = None,
     ) -> None:
-        """Both ends keep datagrams of `size`, unless the `ladders` say something else."""
+        """Both ends use datagrams of `size`, unless `ladders` are given."""
         keys = [Identity(Ed25519PrivateKey.generate()) for _ in range(2)]
         ours, theirs = keys
         self.now = 100.0
@@ -96,7 +96,7 @@ class Wire:
         self.faults = faults
 
     def run(self, until: object, steps: int = 40_000) -> None:
-        """Let time pass until it is so, for 20 seconds at most."""
+        """Let time pass until the condition holds, for 20 seconds at most."""
         assert callable(until)
         for _ in range(steps):
             if until():

@@ -1,1 +1,1 @@
-"""Tests of the mesh: what gateway and broker say to each other, and how it travels."""
+"""Tests of traces, metrics, the operations port and the event-loop helpers."""

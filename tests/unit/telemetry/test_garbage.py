@@ -1,4 +1,4 @@
-"""When all objects are searched for garbage."""
+"""The schedule of searches for garbage."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from quafka_telemetry.garbage import Garbage, _search, collect_when_idle
 def test_it_waits_for_the_end_of_work_that_makes_many_objects() -> None:
     garbage = Garbage()
     garbage.searched(1_000_000)
-    assert not garbage.is_due(1_000_000, 9)  # hardly anything has happened
+    assert not garbage.is_due(1_000_000, 9)  # little work was done
     assert not garbage.is_due(2_000_000, 50)
     assert garbage.is_due(1_010_000, 50)
 

@@ -1,4 +1,4 @@
-"""Freed memory goes back to the system when there is enough of it."""
+"""The heap is trimmed after enough memory was freed."""
 
 from __future__ import annotations
 

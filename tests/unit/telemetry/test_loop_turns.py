@@ -1,4 +1,4 @@
-"""The turns of the event loop are measured where they happen."""
+"""The lengths of the event loop's turns."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from quafka_telemetry.loop_turns import LoopTurns
 
 
 def run(turns: LoopTurns, *blocking: float) -> None:
-    """A loop that does nothing but block for so long, a turn each."""
+    """Run a loop whose turns block for the given seconds."""
 
     async def block() -> None:
         for seconds in blocking:

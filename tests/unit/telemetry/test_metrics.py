@@ -1,4 +1,4 @@
-"""Metrics as text, judged by Prometheus' own parsers; and what reading them may cost others."""
+"""Metrics as text, checked by Prometheus' own parsers, and the cost of reading them."""
 
 from __future__ import annotations
 
@@ -127,13 +127,13 @@ async def test_many_samples_are_made_a_few_at_a_time_and_as_they_are_read() -> N
         reader, writer = await asyncio.open_connection(host, int(port), limit=1 << 16)
         writer.write(b"GET /metrics/detail HTTP/1.0\r\n\r\n")
         await reader.readuntil(b"\r\n\r\n")
-        # Nobody reads: the system's buffers fill, and then no more is made.
+        # The client does not read: the system's buffers fill, and rendering stops.
         before = -1
         while made != before:
             before = made
             await asyncio.sleep(0.1)
         assert 0 < made < count
-        # Others have their turns meanwhile.
+        # Other tasks run meanwhile.
         turns = 0
 
         async def others() -> None:

@@ -1,4 +1,4 @@
-"""Metrics pushed by OTLP, where something is wrong on this side."""
+"""Metrics pushed by OTLP: errors on the sending side."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from quafka_telemetry.otlp_metrics import MetricsPush
 
 
 class Exporter:
-    """Takes everything, and says so."""
+    """Accepts every export."""
 
     def __init__(self) -> None:
         self.loop = asyncio.get_running_loop()

@@ -1,4 +1,4 @@
-"""The operations port: what probes and people are told, and what it bears."""
+"""The operations port: its pages, and its limits."""
 
 from __future__ import annotations
 

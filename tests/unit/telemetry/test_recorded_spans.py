@@ -1,4 +1,4 @@
-"""Spans that are recorded: what the SDK's exporters are given of them, and under which names."""
+"""Recorded spans: the data and the names that the SDK's exporters receive."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[3]
 
 
 class Out:
-    """A tracer, and what has come of its spans."""
+    """A tracer and its ended spans."""
 
     def __init__(self, env: Mapping[str, str] | None = None) -> None:
         self.ended: list[RecordedSpan] = []
@@ -144,12 +144,12 @@ def test_names_follow_what_was_opted_for(opted: str, names: set[str], schema: st
 
 
 def test_every_name_in_the_code_is_of_the_table() -> None:
-    """No attribute is named elsewhere: `span.set({"..."` would be seen here."""
+    """All attribute names are in the table: a literal in `span.set` fails this test."""
     named = re.compile(r'(?:\.set\(|\.event\(|\.start\(|\.child\()\s*\{?\s*f?"([^"]+)"')
     found: set[str] = set()
     for path in ROOT.glob("*/quafka*/**/*.py"):
         found |= set(named.findall(path.read_text()))
-    # What an API's handler does is named after the API.
+    # The span of an API's handler is named after the API.
     assert {name for name in found if not name.startswith("gateway.kafka.")} == set()
 
 

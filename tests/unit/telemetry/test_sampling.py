@@ -1,4 +1,4 @@
-"""What is traced and what is not, decided by clocks and dice that the test holds."""
+"""Sampling decisions, with clocks and random numbers of the test."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_spans_are_bounded_and_what_was_begun_is_owed() -> None:
     clock = Clock()
     sampler = Sampler(1.0, True, EdgeSampling(spans_per_second=10), clock)
     assert sampler.decide(1, None)
-    sampler.bucket.spend(25)  # one trace, whole
+    sampler.bucket.spend(25)  # the spans of one trace
     assert not sampler.decide(1, None)
     assert not sampler.decide(1, True), "nor may clients ask for more"
     clock.now += 1.4

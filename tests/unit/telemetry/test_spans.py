@@ -1,4 +1,4 @@
-"""The mesh's spans, seen through a tracer that only notes them."""
+"""The mesh's spans, recorded by a tracer of the test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page for people: whatever is on it is text, and there is never too much."""
+"""The status page: its values are escaped, and its rows are bounded."""
 
 from __future__ import annotations
 
