@@ -54,7 +54,7 @@ def left_by(disk: RecordedDisk, kind: str, operations: int | None = None) -> dic
     raise AssertionError("there were fewer operations")
 
 
-def test_what_is_synced_stays_and_the_rest_may_be_gone_or_wrong() -> None:
+def test_synced_data_stays_and_other_data_may_be_lost_or_wrong() -> None:
     disk = RecordedDisk()
     file = disk.create("a.log")
     file.append([b"synced"])

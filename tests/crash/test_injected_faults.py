@@ -86,7 +86,9 @@ def test_after_a_failing_sync_nothing_is_ever_acknowledged_and_reads_go_on(
         assert produce(client, "t", b"after") == len(found)
 
 
-def test_what_a_failed_sync_refused_is_not_found_later(faulty: Cluster, faults: Faults) -> None:
+def test_batches_refused_by_a_failed_sync_are_not_found_later(
+    faulty: Cluster, faults: Faults
+) -> None:
     """Real clients repeat batches in doubt unchanged, so nothing is stored twice."""
 
     def failing_syncs(cluster: Cluster, _rng: random.Random) -> None:

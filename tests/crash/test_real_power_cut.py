@@ -23,7 +23,7 @@ def test_nothing_acknowledged_is_lost(tmp_path: Path, kind: str) -> None:
 
 
 @pytest.mark.needs("mkfs.ext4")
-def test_what_was_not_synced_is_really_lost(tmp_path: Path) -> None:
+def test_unsynced_data_is_really_lost(tmp_path: Path) -> None:
     """The power cuts of the test above really lose data."""
     with mountable(), LoopFilesystem(tmp_path, "ext4") as disk:
         (disk.path / "unsynced").write_bytes(b"x" * 10_000)

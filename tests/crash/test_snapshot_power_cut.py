@@ -225,9 +225,7 @@ async def test_no_half_export_is_taken_for_whole(tmp_path: Path) -> None:
         pytest.param("xfs", False, marks=pytest.mark.needs("mkfs.xfs")),
     ],
 )
-def test_on_file_systems_that_lose_what_was_not_synced(
-    tmp_path: Path, kind: str, linked: bool
-) -> None:
+def test_on_file_systems_that_lose_unsynced_data(tmp_path: Path, kind: str, linked: bool) -> None:
     with mountable(), LoopFilesystem(tmp_path, kind) as disk:
         data, dest = disk.path / "data", disk.path / "new" / "lake"
         store = FolderDestination(dest) if linked else CopyingDestination(dest)

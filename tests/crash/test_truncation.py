@@ -76,7 +76,9 @@ def _cut(moment: Moment, rng: random.Random) -> RecordedDisk:
 
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("seed", range(2))
-async def test_a_consumer_can_tell_what_a_power_cut_has_taken(policy: str, seed: int) -> None:
+async def test_a_consumer_can_tell_which_records_a_power_cut_has_taken(
+    policy: str, seed: int
+) -> None:
     fsync, rng = POLICIES[policy], random.Random(seed)
     lost = 0
     with no_threads():

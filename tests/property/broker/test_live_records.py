@@ -110,5 +110,5 @@ async def play(steps: list[tuple[str, int, int]]) -> None:
 
 
 @given(STEPS)
-def test_counts_follow_what_is_appended_and_what_dies(steps: list[tuple[str, int, int]]) -> None:
+def test_counts_follow_appends_and_deletions(steps: list[tuple[str, int, int]]) -> None:
     asyncio.run(play(steps))

@@ -53,7 +53,7 @@ def write(disk: MemoryDisk, number: int, keep: int = 0) -> None:
     writer.finish((4, 500), 99, EVICTED, keep)
 
 
-def test_it_is_read_back() -> None:
+def test_a_checkpoint_is_read_back() -> None:
     disk = MemoryDisk()
     write(disk, 4)
     found = load_newest(disk)
@@ -75,7 +75,7 @@ def test_it_is_read_back() -> None:
     assert disk.names() == ["checkpoint-11", "checkpoint-12"]
 
 
-def test_one_from_before_evictions_were_noted_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_checkpoint_from_before_evictions_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     disk = MemoryDisk()
     written = CheckpointWriter._write
 
@@ -89,7 +89,7 @@ def test_one_from_before_evictions_were_noted_is_read(monkeypatch: pytest.Monkey
     assert found == (90, SEGMENTS, DAMAGES, TOPICS, (4, 500), 99, EPOCHS, [], SECTIONS)
 
 
-def test_any_damage_makes_it_void() -> None:
+def test_any_damage_invalidates_a_checkpoint() -> None:
     disk = MemoryDisk()
     write(disk, 1)
     good = bytes(disk.files["checkpoint-1"].data)
@@ -102,7 +102,7 @@ def test_any_damage_makes_it_void() -> None:
             read_checkpoint(disk.open("checkpoint-1"))
 
 
-def test_the_newest_whole_one_counts() -> None:
+def test_the_newest_whole_checkpoint_is_used() -> None:
     disk = MemoryDisk()
     write(disk, 9)
     disk.put("checkpoint-10", b"torn")
@@ -113,7 +113,7 @@ def test_the_newest_whole_one_counts() -> None:
     assert list(found.faults) == list(faults_of(disk)) == ["checkpoint-10"]
 
 
-def test_one_that_could_not_be_written_leaves_nothing() -> None:
+def test_a_checkpoint_that_could_not_be_written_leaves_no_file() -> None:
     disk = MemoryDisk()
     disk.room = 20
     writer = CheckpointWriter(disk, 1)
@@ -123,7 +123,7 @@ def test_one_that_could_not_be_written_leaves_nothing() -> None:
     assert disk.names() == []
 
 
-async def test_the_log_goes_on_while_one_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_log_goes_on_during_a_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every slice is one partition, and records are appended between any two of them."""
     monkeypatch.setattr(checkpoint_task, "_SLICE", 0.0)
     disk = MemoryDisk()

@@ -48,7 +48,7 @@ def test_few_descriptors_are_open(tmp_path: Path) -> None:
     assert open_here(tmp_path) == 0
 
 
-def test_what_is_not_synced_stays_open(tmp_path: Path) -> None:
+def test_a_file_with_unsynced_writes_stays_open(tmp_path: Path) -> None:
     disk = RealDisk(tmp_path, MOST)
     written = disk.create("written")
     written.append([b"x"])

@@ -49,7 +49,7 @@ def test_a_write_that_writes_nothing_is_an_error(
 
 
 @pytest.mark.parametrize("number", [errno.EAGAIN, errno.EOPNOTSUPP])
-def test_what_is_not_cached_is_not_waited_for(
+def test_uncached_data_is_not_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     def not_cached(*_: object) -> int:

@@ -148,7 +148,7 @@ async def test_an_epoch_is_durable_before_it_is_used() -> None:
         assert await epoch_after(nothing, NEVER) == 2
 
 
-async def test_after_a_failed_sync_of_what_was_acknowledged() -> None:
+async def test_after_a_failed_sync_of_acknowledged_records() -> None:
     disk = MemoryDisk()
     async with open_log(disk, INTERVAL) as log:
         await append(log, "a", b"1")
@@ -202,7 +202,7 @@ async def test_a_repair_that_gives_up_records() -> None:
 
 
 @pytest.mark.parametrize("restored", [False, True])
-async def test_a_folder_that_must_begin_anew(restored: bool) -> None:
+async def test_a_folder_that_must_begin_a_new_epoch(restored: bool) -> None:
     disk = MemoryDisk()
     async with open_log(disk) as log:
         await append(log, "a", b"1")

@@ -51,7 +51,7 @@ def test_saved_as_the_bitmap_of_64_bits(every: list[tuple[int, int]]) -> None:
     assert list(BitMap64.deserialize(BitMap64(plain).serialize())) == plain
 
 
-def test_what_is_cut_short_is_refused() -> None:
+def test_a_truncated_set_is_refused() -> None:
     ids, _ = built([(5, 10), (WINDOW, 10)])
     data = ids.serialize()
     for size in (0, 7, 10, len(data) - 1):

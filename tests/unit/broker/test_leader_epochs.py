@@ -109,7 +109,7 @@ def test_where_epochs_end() -> None:
     assert epochs.end_of(partition, 1) == EpochEnd(1, 12), "all of it is gone"
 
 
-def test_what_a_client_with_another_epoch_is_told() -> None:
+def test_answers_to_a_client_with_another_epoch() -> None:
     epochs = LeaderEpochs()
     epochs.begin_epoch(2, 0)
     assert epochs.check(-1) == epochs.check(2) == ErrorCode.NONE
@@ -130,6 +130,6 @@ def test_an_epoch_without_records_is_not_kept() -> None:
 
 
 @pytest.mark.parametrize("dumped", [[], [(0, 0), (0, 5)], [(0, 5), (1, 5)], [(3, 0), (2, 9)]])
-def test_what_no_dump_gave_is_refused(dumped: list[tuple[int, int]]) -> None:
+def test_an_invalid_dump_is_refused(dumped: list[tuple[int, int]]) -> None:
     with pytest.raises(ValueError, match="leader epochs"):
         LeaderEpochs().load(dumped)

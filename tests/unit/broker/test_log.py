@@ -29,7 +29,7 @@ async def test_offsets_are_dense_per_partition() -> None:
         assert await values_of(log, "a", 3) == [], "at the high watermark"
 
 
-async def test_what_waits_shares_one_sync() -> None:
+async def test_waiting_appends_share_one_sync() -> None:
     disk = MemoryDisk()
     async with open_log(disk) as log:
         before = disk.syncs()
@@ -39,7 +39,7 @@ async def test_what_waits_shares_one_sync() -> None:
         assert await values_of(log, "a") == [b"%d" % n for n in range(50)]
 
 
-async def test_nothing_is_shown_before_it_is_synced() -> None:
+async def test_records_are_readable_only_after_the_sync() -> None:
     disk = MemoryDisk()
     async with open_log(disk) as log:
         partition = log.partition(topic_id("a"))
@@ -85,7 +85,7 @@ async def test_max_bytes_counts_whole_batches() -> None:
         assert log.reader.readable(partition, 0, 0, 99) == (0, 0)
 
 
-async def test_batches_come_back_as_they_came_but_for_offset_and_epoch(tmp_path: Path) -> None:
+async def test_batches_are_returned_unchanged_except_offset_and_epoch(tmp_path: Path) -> None:
     batches = checked(b"x" * 5_000)
     async with open_log(RealDisk(tmp_path)) as log:
         partition = log.partition(topic_id("a"))
@@ -131,7 +131,7 @@ async def test_a_full_disk_refuses_and_later_writes_work() -> None:
         assert await values_of(log, "a") == [b"1", b"3"]
 
 
-async def test_a_failed_write_refuses_what_waits_behind_it() -> None:
+async def test_a_failed_write_refuses_the_waiting_appends() -> None:
     disk = MemoryDisk()
     async with open_log(disk) as log:
         partition = log.partition(topic_id("a"))
@@ -174,7 +174,7 @@ async def test_a_failed_sync_ends_writing_but_not_reading() -> None:
         assert not [name for name in disk.names() if name.startswith("checkpoint")]
 
 
-async def test_a_write_that_cannot_be_taken_back_ends_writing() -> None:
+async def test_a_write_that_cannot_be_truncated_ends_writing() -> None:
     disk = MemoryDisk()
     async with open_log(disk) as log:
         await append(log, "a", b"1")
@@ -231,7 +231,7 @@ async def test_never_leaves_syncing_to_the_system() -> None:
         assert disk.syncs() == before
 
 
-async def test_closing_writes_what_waits_and_refuses_what_comes() -> None:
+async def test_closing_writes_waiting_appends_and_refuses_new_ones() -> None:
     disk = MemoryDisk()
     async with open_log(disk) as log:
         partition = log.partition(topic_id("a"))
@@ -256,7 +256,7 @@ async def test_callers_wait_for_room_in_order(monkeypatch: pytest.MonkeyPatch) -
         assert await values_of(log, "a") == [b"%d" % n for n in range(20)]
 
 
-async def test_only_what_is_asked_for_is_read() -> None:
+async def test_only_requested_bytes_are_read() -> None:
     disk = MemoryDisk()
     async with open_log(disk) as log:
         for _ in range(3):
@@ -286,7 +286,7 @@ async def test_only_what_is_asked_for_is_read() -> None:
         ([], False),
     ],
 )
-def test_missing_ids_say_whether_records_were_freed(
+def test_missing_ids_show_that_records_were_freed(
     segments: list[tuple[int, int, int | None, int]], freed: bool
 ) -> None:
     made = []

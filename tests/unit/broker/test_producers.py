@@ -97,7 +97,7 @@ async def test_epochs_replace_each_other() -> None:
     assert refused(producers, 1, epoch=0) is ErrorCode.INVALID_PRODUCER_EPOCH
 
 
-async def test_a_failed_batch_may_come_again_and_nothing_overtakes_it() -> None:
+async def test_a_failed_batch_may_be_repeated_and_none_overtakes_it() -> None:
     producers = Producers()
     first, second = begin(producers, 0), begin(producers, 1)
     fail(first)
@@ -147,7 +147,7 @@ async def test_a_failed_new_epoch_leaves_the_old_one_known() -> None:
     assert refused(producers, 1, epoch=1) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
-async def test_a_stored_new_epoch_stays_though_the_one_after_it_fails() -> None:
+async def test_a_stored_new_epoch_stays_if_the_next_one_fails() -> None:
     producers = Producers()
     producers.restore_row(row(0, 0))
     begin(producers, 0, epoch=1).set_result([1])
@@ -157,13 +157,13 @@ async def test_a_stored_new_epoch_stays_though_the_one_after_it_fails() -> None:
     assert producers.duplicate_of(TOPIC, header(1, epoch=1)) is None
 
 
-async def test_who_was_never_known_has_left_something_out() -> None:
+async def test_a_new_producer_must_begin_with_sequence_0() -> None:
     producers = Producers()
     assert refused(producers, 5) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert producers.duplicate_of(TOPIC, header(0)) is None
 
 
-async def test_who_may_have_been_forgotten_is_unknown() -> None:
+async def test_a_producer_that_may_have_been_dropped_is_unknown() -> None:
     producers = Producers()
     producers.forgotten_below = PRODUCER
     assert refused(producers, 5) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
@@ -172,7 +172,7 @@ async def test_who_may_have_been_forgotten_is_unknown() -> None:
     assert producers.duplicate_of(TOPIC, header(0, epoch=1)) is None, "the epoch it then begins"
 
 
-async def test_who_has_an_id_of_another_broker_may_have_been_forgotten() -> None:
+async def test_a_producer_with_an_id_of_another_broker_may_have_been_dropped() -> None:
     """The time of the id's assignment is unknown, so an honest producer must be able to go on."""
     producers = Producers()
     producers.ours_below = PRODUCER
@@ -182,7 +182,7 @@ async def test_who_has_an_id_of_another_broker_may_have_been_forgotten() -> None
     assert refused(producers, 5) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
-async def test_a_topic_created_again_takes_up_with_any_sequence() -> None:
+async def test_a_topic_created_again_accepts_any_sequence() -> None:
     created_again = TOPIC._replace(generation=1)
     producers = Producers()
     assert producers.duplicate_of(created_again, header(5)) is None
@@ -215,7 +215,7 @@ def with_an_eviction(limit: int = 2) -> Producers:
     return producers
 
 
-async def test_what_an_evicted_producer_sends_again_is_not_stored() -> None:
+async def test_repeats_of_an_evicted_producer_are_not_stored() -> None:
     producers = with_an_eviction()
     for sequence in (0, 5, 0):
         assert code_of(producers, 1, sequence) is ErrorCode.UNKNOWN_PRODUCER_ID
@@ -247,7 +247,7 @@ async def test_an_org_evicts_only_its_own() -> None:
     assert found.offset == 0
 
 
-async def test_what_has_expired_goes_before_what_would_be_evicted() -> None:
+async def test_expired_producers_are_dropped_before_others_are_evicted() -> None:
     now = 1_000
     producers = Producers(2, lambda: now, expiration_ms=500)
     producers.restore_row(row(0, 0))
@@ -258,7 +258,7 @@ async def test_what_has_expired_goes_before_what_would_be_evicted() -> None:
     assert producers.duplicate_of(TOPIC, header(9)) is None, "any may come next, as in Kafka"
 
 
-async def test_evictions_survive_in_a_checkpoint_and_are_feared_without_one() -> None:
+async def test_evictions_survive_in_a_checkpoint_and_are_assumed_without_one() -> None:
     read = Producers()
     read.load_evicted(with_an_eviction().dump_evicted())
     assert code_of(read, 1, 0) is ErrorCode.UNKNOWN_PRODUCER_ID
@@ -293,7 +293,7 @@ async def test_silent_producers_expire() -> None:
     assert producers.duplicate_of(TOPIC, header(10)) is None
 
 
-async def test_what_is_remembered_survives_in_a_checkpoint() -> None:
+async def test_remembered_batches_survive_in_a_checkpoint() -> None:
     now = 1_000
     producers = Producers(now_ms=lambda: now)
     for n in range(7):
@@ -312,7 +312,7 @@ async def test_what_is_remembered_survives_in_a_checkpoint() -> None:
     assert read.dump(TOPIC) == []
 
 
-async def test_deleted_partitions_are_forgotten() -> None:
+async def test_producers_of_deleted_partitions_are_dropped() -> None:
     producers = Producers()
     producers.restore_row(row(0, 0))
     producers.restore_row(row(0, 0)._replace(partition=1))

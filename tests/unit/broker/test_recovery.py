@@ -87,7 +87,7 @@ def spoil_index(disk: MemoryDisk, number: int, how: str) -> None:
 
 
 @pytest.mark.parametrize("how", ["missing", "empty", "short", "header", "row", "other", "longer"])
-async def test_an_index_is_made_again(how: str) -> None:
+async def test_an_index_is_rebuilt(how: str) -> None:
     disk, last = await written()
     good = files(disk)
     assert last > 2
@@ -102,7 +102,7 @@ async def test_an_index_is_made_again(how: str) -> None:
 
 
 @pytest.mark.parametrize("segment", [1, -1])
-async def test_a_damaged_row_is_never_believed_and_made_again(segment: int) -> None:
+async def test_a_damaged_row_is_never_used_and_is_rebuilt(segment: int) -> None:
     """While the log is in use, also in the segment that is appended to."""
     disk, _ = await written()
     name = [name for name in disk.names() if name.endswith(".oidx")][segment]
@@ -138,7 +138,7 @@ async def test_a_missing_segment_is_noticed(checkpoint: bool, index: bool) -> No
             assert await append(log, "a", b"after") == len(VALUES)
 
 
-async def test_an_index_that_a_crash_left_alone_is_not_in_the_way() -> None:
+async def test_an_index_without_its_log_after_a_crash_does_no_harm() -> None:
     disk, last = await written()
     for content in (b"", bytes(FILE_HEADER_SIZE)):
         left = disk.copy()
@@ -168,7 +168,7 @@ async def test_a_sealed_segment_is_never_cut(checkpoint: bool, index: bool) -> N
         await loses(left, lost)
 
 
-async def test_bytes_behind_a_sealed_segment_cost_nothing() -> None:
+async def test_bytes_after_a_sealed_segment_cost_nothing() -> None:
     disk, _ = await written()
     disk.files[log_name(1)].data.extend(b"?")
     await loses(disk, set())
@@ -186,7 +186,7 @@ async def test_a_damaged_file_header(index: bool) -> None:
         await loses(disk, lost)
 
 
-async def test_what_a_checkpoint_has_seen_may_not_be_missing() -> None:
+async def test_records_that_a_checkpoint_covers_may_not_be_missing() -> None:
     """Whatever is left of the last segment: lost acknowledged records keep their offsets."""
     disk, _ = await written(1 << 20)
     size = disk.files[log_name(0)].size()
@@ -222,7 +222,7 @@ async def opens_with_damage(disk: MemoryDisk) -> None:
 
 
 @pytest.mark.parametrize("cached", [True, False])
-async def test_a_wrong_byte_is_never_handed_out(cached: bool) -> None:
+async def test_a_wrong_byte_is_never_returned(cached: bool) -> None:
     """At every byte of an entry's batch: the read finds it; the others are served."""
     disk, _ = await written(1 << 20)
     size = disk.files[log_name(0)].size()
@@ -292,7 +292,7 @@ def count_reads(disk: MemoryDisk, name: str) -> list[int]:
     return read
 
 
-async def test_without_a_checkpoint_only_what_may_be_torn_is_read_again() -> None:
+async def test_without_a_checkpoint_only_the_possibly_torn_tail_is_verified() -> None:
     disk = MemoryDisk()
     async with open_log(disk) as log:
         for _ in range(50):
@@ -305,7 +305,7 @@ async def test_without_a_checkpoint_only_what_may_be_torn_is_read_again() -> Non
     assert min(position for position in read if position) > disk.files[log_name(0)].size() - 2_000
 
 
-async def test_with_a_checkpoint_only_what_lies_behind_it_is_read() -> None:
+async def test_with_a_checkpoint_only_the_log_after_it_is_read() -> None:
     disk, last = await written()
     async with open_log(disk) as log:
         before = disk.files[log_name(last)].size(), disk.files[index_name(last)].size()
@@ -340,7 +340,7 @@ async def test_a_sealed_segment_cut_between_entries_before_an_empty_one() -> Non
         assert [(of.first, of.end) for of in damage.lost] == [(lost, lost + 1)]
 
 
-async def test_what_is_served_after_a_crash_is_durable_first() -> None:
+async def test_records_are_durable_before_they_are_served_after_a_crash() -> None:
     """kill -9 leaves unsynced data in the page cache; a later power cut must not take it back."""
     disk = MemoryDisk()
     async with open_log(disk, FsyncPolicy(0.0)) as log:

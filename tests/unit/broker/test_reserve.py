@@ -39,7 +39,7 @@ async def urgently(log: Log, *values: bytes) -> int:
 
 
 @pytest.mark.parametrize("segment_bytes", [1 << 20, 300])
-async def test_what_makes_room_is_written_on_a_full_disk(
+async def test_urgent_appends_are_written_on_a_full_disk(
     monkeypatch: pytest.MonkeyPatch, segment_bytes: int
 ) -> None:
     monkeypatch.setattr("quafka_broker.wal.reserve._RETRY_SECONDS", 0.0)
@@ -66,7 +66,7 @@ async def test_what_makes_room_is_written_on_a_full_disk(
         assert log.health() == (None, None, 0)
 
 
-async def test_what_waits_with_it_is_refused_and_it_is_not() -> None:
+async def test_only_appends_that_are_not_urgent_are_refused() -> None:
     disk = MemoryDisk()
     async with open_log(disk) as log:
         disk.room = 0
@@ -82,7 +82,7 @@ async def test_what_waits_with_it_is_refused_and_it_is_not() -> None:
         await log.wait_for_room()
 
 
-async def test_with_the_reserve_used_up_it_is_refused_too() -> None:
+async def test_without_the_reserve_urgent_appends_are_refused_too() -> None:
     disk = MemoryDisk()
     async with open_log(disk) as log:
         disk.room = 0
@@ -92,7 +92,7 @@ async def test_with_the_reserve_used_up_it_is_refused_too() -> None:
         disk.room = None
 
 
-async def test_a_checkpoint_may_use_it() -> None:
+async def test_a_checkpoint_may_use_the_reserve() -> None:
     disk = MemoryDisk()
     async with open_log(disk) as log:
         await append(log, "a", b"1")

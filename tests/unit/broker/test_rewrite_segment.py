@@ -106,7 +106,7 @@ def check_contents(segment: Segment, topics: Topics) -> None:
 
 @pytest.mark.parametrize("slice_bytes", [1, 5_000, 1 << 20])
 @pytest.mark.parametrize("start", [0, 100, 101, 1_000])
-def test_what_lives_is_grouped(
+def test_live_entries_are_grouped(
     monkeypatch: pytest.MonkeyPatch, slice_bytes: int, start: int
 ) -> None:
     monkeypatch.setattr(rewrite_segment, "_SLICE_BYTES", slice_bytes)
@@ -137,7 +137,7 @@ def test_what_lives_is_grouped(
     assert again.salt != new.salt
 
 
-def test_what_the_index_says_of_a_segment() -> None:
+def test_a_segment_is_examined_by_its_index() -> None:
     disk = MemoryDisk()
     segment, topics = written(disk)
     contents = examined(segment, topics)
@@ -153,7 +153,7 @@ def test_what_the_index_says_of_a_segment() -> None:
 
 
 @pytest.mark.parametrize("place", [50, 120, 5_000])
-def test_what_cannot_be_verified_is_not_copied(place: int) -> None:
+def test_an_unverified_entry_is_not_copied(place: int) -> None:
     disk = MemoryDisk()
     segment, topics = written(disk)
     disk.files[log_name(0)].data[place] ^= 1

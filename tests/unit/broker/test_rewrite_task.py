@@ -89,7 +89,7 @@ async def test_mixed_segments_are_grouped(cached: bool) -> None:
             await check(log, {"b": 0, "c": 0})
 
 
-async def test_what_is_dead_is_freed() -> None:
+async def test_dead_records_are_freed() -> None:
     disk = MemoryDisk()
     async with open_log(disk, segment_bytes=SEGMENT) as log:
         await fill(log)
@@ -105,7 +105,7 @@ async def test_what_is_dead_is_freed() -> None:
         await check(log, {"b": 55, "c": 50})
 
 
-async def test_segments_without_anything_live_go_also_where_nothing_is_rewritten() -> None:
+async def test_dead_segments_are_removed_also_without_rewriting() -> None:
     disk = MemoryDisk()
     async with open_log(disk, segment_bytes=SEGMENT) as log:
         await fill(log)
@@ -153,7 +153,7 @@ async def delete(state: BrokerState, name: str, offset: int) -> None:
     state.log.partition(topic.partition_id(0))
 
 
-async def test_who_reads_keeps_the_old_files(tmp_path: Path) -> None:
+async def test_running_reads_keep_the_old_files(tmp_path: Path) -> None:
     log = Log(RealDisk(tmp_path), FsyncPolicy(0.0), SEGMENT)
     log.open(Producers())
     log.start()
@@ -257,7 +257,7 @@ async def test_a_stop_in_the_middle_leaves_the_old_segments() -> None:
         await check(log, dict.fromkeys(NAMES, 0))
 
 
-async def test_it_looks_again_when_something_has_died(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_it_runs_again_after_deletions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rewrite_task, "_POLL_SECONDS", 0.01)
     disk = MemoryDisk()
     deletions = 0
@@ -284,7 +284,7 @@ async def test_it_looks_again_when_something_has_died(monkeypatch: pytest.Monkey
         assert [record for batch in batches for record in iter_records(batch)] == []
 
 
-async def test_what_dies_at_the_last_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_records_that_die_at_the_last_moment(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its last records die after they were counted and before its index is read."""
     disk = MemoryDisk()
     async with open_log(disk, segment_bytes=SEGMENT) as log:
