@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from quafka_mesh_ops.errors import ProtocolError
-from quafka_mesh_ops.ops.base import OpCode
+from quafka_mesh_ops.ops.base import CreditKind, OpCode
 from quafka_mesh_ops.ops.codec import from_wire, to_wire
-from quafka_mesh_ops.ops.probe import Probe
-from quafka_mesh_ops.ops.records import FetchOp, FetchOpResp, FetchOps, FetchOpsResp
+from quafka_mesh_ops.ops.groups import Assignment, JoinGroup, SyncGroup
+from quafka_mesh_ops.ops.probe import Probe, ProbeResp
+from quafka_mesh_ops.ops.records import FetchOp, FetchOpResp, FetchOps, FetchOpsResp, ProduceOps
 from quafka_mesh_ops.ops.table import OPS
 from quafka_mesh_ops.ops.topics import CreateTopic, DescribeTopics
 from quafka_telemetry.tracer_setup import tracer_from_environment
@@ -25,6 +26,26 @@ TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 def test_every_code_has_an_op_and_rafkas_are_kept() -> None:
     assert set(OPS) == set(OpCode)
     assert [OpCode.PRODUCE, OpCode.FETCH, OpCode.LIST_OFFSETS, OpCode.DELETE_TOPIC] == [2, 3, 4, 5]
+
+
+async def test_an_op_type_names_its_answer_and_makes_the_item_of_a_handler_table() -> None:
+    async def probe(_context: object, _op: Probe) -> ProbeResp:
+        return ProbeResp("1", 2)
+
+    assert Probe().response is ProbeResp
+    code, handler = Probe.handled_by(probe)
+    assert code is OpCode.PROBE
+    assert await handler(None, Probe()) == ProbeResp("1", 2)
+
+
+def test_only_ops_that_wait_or_carry_much_have_credit_of_their_own() -> None:
+    leader = SyncGroup("g", 1, "m", "", [Assignment("m", b"")])
+    follower = SyncGroup("g", 1, "m", "", [])
+    join = JoinGroup("g", "m", "", "consumer", [], 10_000, 10_000)
+    assert [op.credit_kind for op in (ProduceOps([]), FetchOps([]), join, follower)] == [
+        CreditKind.RECORDS, CreditKind.FETCHES, CreditKind.GROUP_WAITS, CreditKind.GROUP_WAITS,
+    ]  # fmt: skip
+    assert leader.credit_kind is Probe().credit_kind is CreditKind.SMALL_OPS
 
 
 def test_fields_travel_in_the_order_of_their_declaration() -> None:
