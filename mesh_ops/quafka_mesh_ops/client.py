@@ -79,7 +79,7 @@ class MeshClient:
         return self._connector.session is not None
 
     @property
-    def seconds_away(self) -> float:
+    def seconds_disconnected(self) -> float:
         """Seconds without a connection, counted from the start; 0 while connected."""
         return self._connector.seconds_disconnected
 

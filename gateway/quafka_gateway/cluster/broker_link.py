@@ -80,7 +80,7 @@ class BrokerLink:
     @property
     def seconds_disconnected(self) -> float:
         """How long the broker has been disconnected; 0 if it is connected."""
-        return self._client.seconds_away
+        return self._client.seconds_disconnected
 
     def wait_among_others(self, seconds: float) -> float:
         """How long to wait for an answer that other brokers may give, too.

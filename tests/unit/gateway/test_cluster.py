@@ -63,7 +63,7 @@ class Client:
 
     number: int
     connected: bool = True
-    seconds_away: float = 0.0
+    seconds_disconnected: float = 0.0
     failure: Exception | None = None
     ops: list[AnyOp] = field(default_factory=list[AnyOp])
 
@@ -98,7 +98,7 @@ class Client:
         return DescribeTopicsResp("", [TopicDescription(n, n.encode(), 2) for n in names])
 
     def leave(self) -> None:
-        self.connected, self.seconds_away = False, 60.0
+        self.connected, self.seconds_disconnected = False, 60.0
 
 
 def cluster(*clients: Client) -> Cluster:

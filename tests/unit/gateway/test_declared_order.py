@@ -363,7 +363,7 @@ class DirectClient:
     """A mesh client whose ops go straight to a broker's handlers, and are recorded."""
 
     connected = True
-    seconds_away = 0.0
+    seconds_disconnected = 0.0
 
     def __init__(self, state: BrokerState) -> None:
         self._state = state

@@ -36,7 +36,7 @@ class Disconnected:
     """A mesh client without a connection; records how long each call would have waited."""
 
     connected = False
-    seconds_away = 60.0
+    seconds_disconnected = 60.0
 
     def __init__(self) -> None:
         self.waits: list[float] = []
@@ -50,7 +50,7 @@ class Silent:
     """A mesh client whose broker never answers."""
 
     connected = True
-    seconds_away = 0.0
+    seconds_disconnected = 0.0
 
     async def call(self, *_args: object, **_more: object) -> object:
         return await asyncio.get_running_loop().create_future()
