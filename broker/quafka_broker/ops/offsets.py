@@ -58,8 +58,8 @@ async def _begin(
 ) -> tuple[list[ErrorCode], asyncio.Future[list[int]] | None]:
     """Check a commit and queue its valid offsets; returns the error of each partition."""
     groups = state.groups
-    who = org, op.group, op.generation, op.member_id, op.instance_id
-    error = groups.may_commit(*who)
+    member = org, op.group, op.generation, op.member_id, op.instance_id
+    error = groups.may_commit(*member)
     if error:
         return [error] * len(op.offsets), None
     errors, good = await in_slices(_checked(state, org, op))
@@ -68,7 +68,7 @@ async def _begin(
     elif not await groups.offsets.has_room(org, op.group, good):
         error = ErrorCode.POLICY_VIOLATION
     else:
-        error = groups.may_commit(*who)  # a rebalance may have happened meanwhile
+        error = groups.may_commit(*member)  # a rebalance may have happened meanwhile
     if error:
         return [its or error for its in errors], None
     return errors, groups.offsets.commit(org, op.group, good) if good.offsets else None
