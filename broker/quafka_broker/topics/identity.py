@@ -6,17 +6,10 @@ import base64
 import os
 from collections.abc import Callable
 from time import time_ns
-from typing import NamedTuple
+
+from quafka_broker.topics.topic import TopicIdentity
 
 _CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
-
-
-class TopicIdentity(NamedTuple):
-    """What tells a new topic from every other: its creation time, Kafka's id, and Quafka's."""
-
-    created_ms: int
-    uuid: bytes
-    ulid: str
 
 
 def new_topic_identity(

@@ -15,10 +15,9 @@ from quafka_broker.journals.internal_topics import INTERNAL_NAMES
 from quafka_broker.partitions.partition import PartitionId, topic_hash
 from quafka_broker.topics import events
 from quafka_broker.topics.events import Event
-from quafka_broker.topics.identity import TopicIdentity
 from quafka_broker.topics.registry import Registry
 from quafka_broker.topics.replay import Replay
-from quafka_broker.topics.topic import Topic, Unnamed
+from quafka_broker.topics.topic import Topic, TopicIdentity, Unnamed
 from quafka_broker.wal.log import Log
 
 log = logging.getLogger("quafka.broker.registry")

@@ -15,10 +15,9 @@ from dataclasses import replace
 from quafka_broker.partitions.partition import topic_hash
 from quafka_broker.topics import events
 from quafka_broker.topics.events import Event
-from quafka_broker.topics.identity import TopicIdentity
 from quafka_broker.topics.org_topics import OrgTopics
 from quafka_broker.topics.slugs import Slugs, slug_of
-from quafka_broker.topics.topic import Topic, Unnamed
+from quafka_broker.topics.topic import Topic, TopicIdentity, Unnamed
 
 _NOTHING = OrgTopics()
 

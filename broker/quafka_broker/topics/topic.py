@@ -17,6 +17,14 @@ def legal_name(name: str) -> bool:
     return _LEGAL_NAME.fullmatch(name) is not None and name not in (".", "..")
 
 
+class TopicIdentity(NamedTuple):
+    """What tells a new topic from every other: its creation time, Kafka's id, and Quafka's."""
+
+    created_ms: int
+    uuid: bytes
+    ulid: str
+
+
 @dataclass(frozen=True, slots=True)
 class Topic:
     """One topic.
