@@ -123,3 +123,15 @@ async def test_what_an_org_holds_is_exact_after_all() -> None:
 def _many_are_few(monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything follows in slices, so that it is not done when the commit is answered."""
     monkeypatch.setattr(journal, "_AT_ONCE", 0)
+
+
+async def test_a_short_answer_has_no_turn_for_commits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process without a core may take longer than a slice for two offsets."""
+    monkeypatch.setattr("quafka_telemetry.slices.SLICE_SECONDS", -1.0)
+    async with running_state(MemoryDisk(), lease_seconds=0) as state:
+        await state.topics.create(ORG, "t", 2)
+        await commit(state, 1, 2)
+        reading = asyncio.create_task(values(state, 0, 1))
+        await asyncio.sleep(0)
+        assert reading.done()
+        assert await reading == [1, 1]
