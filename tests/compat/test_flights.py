@@ -15,6 +15,8 @@ from tests.support.confluent import consume
 from tests.support.flights import COUNT, Flight, flights
 
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
+SOME = 50_000
+"""Flights of each codec but the last, which gets all."""
 
 
 @pytest.fixture(scope="module")
@@ -62,26 +64,26 @@ def check(bootstrap: str, topic: str, expected: list[Flight]) -> None:
             raise AssertionError(f"{topic}: {seen} is not {flight}, at {offset}")
 
 
-@pytest.mark.timeout(400)  # eight times all flights: minutes where the machine is busy
 def test_flights_survive_every_codec_restart_and_kill(
     cluster: Cluster, all_flights: list[Flight]
 ) -> None:
-    topics = [f"flights-{codec}" for codec in CODECS]
-    for topic, codec in zip(topics, CODECS, strict=True):
-        produce(cluster.bootstrap, topic, all_flights, codec)
-    check(cluster.bootstrap, topics[0], all_flights)
+    topics = {f"flights-{codec}": all_flights[:SOME] for codec in CODECS}
+    topics["flights-zstd"] = all_flights
+    for codec, rows in zip(CODECS, topics.values(), strict=True):
+        produce(cluster.bootstrap, f"flights-{codec}", rows, codec)
+    check(cluster.bootstrap, "flights-none", topics["flights-none"])
 
     cluster.restart()
-    for topic in topics:
-        check(cluster.bootstrap, topic, all_flights)
+    for topic, rows in topics.items():
+        check(cluster.bootstrap, topic, rows)
 
     cluster.broker.kill()
     cluster.start_broker()
-    check(cluster.bootstrap, topics[0], all_flights)
+    check(cluster.bootstrap, "flights-none", topics["flights-none"])
 
     cluster.gateway.kill()
     cluster.start_gateway()
-    check(cluster.bootstrap, topics[4], all_flights)
+    check(cluster.bootstrap, "flights-zstd", all_flights)
 
 
 def test_kcat_reads_back_the_file_it_produced(
