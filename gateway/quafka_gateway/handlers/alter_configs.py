@@ -11,18 +11,19 @@ from quafka_mesh_ops.ops.admin import ConfigChange
 from quafka_proto.config_kinds import ConfigOperation
 from quafka_proto.message import Versions
 from quafka_proto.schema.configs import AlterConfigsRequest, AlterConfigsResponse
+from quafka_telemetry.slices import listed
 
 
 async def handle(request: AlterConfigsRequest, context: RequestContext) -> AlterConfigsResponse:
     """Replace the configs of each resource, durably."""
-    resources = [
+    resources = await listed(
         Resource(
             each.resource_type,
             each.resource_name,
             [ConfigChange(c.name, ConfigOperation.SET, c.value) for c in each.configs],
         )
         for each in request.resources
-    ]
+    )
     with context.child("gateway.kafka.alter_configs") as span:
         done = await config_changes.apply(
             resources, context, span.context, replace=True, validate_only=request.validate_only

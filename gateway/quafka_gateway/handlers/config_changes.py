@@ -15,11 +15,13 @@ from quafka_mesh_ops.ops.admin import AlterBrokerConfigs, AlterTopicConfigs, Con
 from quafka_proto.config_kinds import ConfigOperation, ResourceType
 from quafka_proto.errors import ErrorCode
 from quafka_proto.schema.configs import AlterConfigsResourceResponse
+from quafka_telemetry.slices import Slices
 from quafka_telemetry.tracing import TraceContext
 
 _OPERATIONS = set(ConfigOperation)
 _MOST_CHANGES = 1_000
 """Changes of one resource; more than all configs that exist."""
+_CHANGES_PER_SLICE = 500
 
 
 class Resource(NamedTuple):
@@ -39,9 +41,14 @@ async def apply(
     validate_only: bool,
 ) -> list[AlterConfigsResourceResponse]:
     """Apply the changes of each resource, durably."""
-    times = Counter((resource.kind, resource.name) for resource in resources)
+    slices = Slices(_CHANGES_PER_SLICE)
+    times: Counter[tuple[int, str]] = Counter()
+    for resource in resources:
+        times[resource.kind, resource.name] += 1
+        await slices.done()
     done: list[AlterConfigsResourceResponse] = []
     for resource in resources:
+        await slices.done(1 + len(resource.changes))
         code, message = _refusal(resource, times, context.node_id)
         if not code and resource.kind == ResourceType.TOPIC:
             op = AlterTopicConfigs(resource.name, resource.changes, replace, validate_only)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Iterator
 
 from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers.kafka_api import Api
@@ -16,6 +17,7 @@ from quafka_proto.schema.topics import (
     DeleteTopicsRequest,
     DeleteTopicsResponse,
 )
+from quafka_telemetry.slices import listed
 from quafka_telemetry.tracing import TraceContext
 
 _NO_ID = bytes(16)
@@ -25,8 +27,8 @@ _AT_ONCE = 200
 
 async def handle(request: DeleteTopicsRequest, context: RequestContext) -> DeleteTopicsResponse:
     """Delete each topic, durably."""
-    ops = _ops(request, context.version)
-    times = Counter((op.topic, op.topic_id) for op in ops)
+    times: Counter[tuple[str, bytes]] = Counter()
+    ops = await listed(_ops(request, context.version, times))
     results: list[DeletableTopicResult] = []
     with context.child("gateway.kafka.delete_topics") as span:
         for first in range(0, len(ops), _AT_ONCE):
@@ -63,13 +65,18 @@ API = Api(
 )
 
 
-def _ops(request: DeleteTopicsRequest, version: int) -> list[DeleteTopic]:
-    if version < 6:
-        return [DeleteTopic(name) for name in request.topic_names]
-    return [
-        DeleteTopic(topic.name or "", b"" if topic.topic_id == _NO_ID else topic.topic_id)
-        for topic in request.topics
-    ]
+def _ops(
+    request: DeleteTopicsRequest, version: int, times: Counter[tuple[str, bytes]]
+) -> Iterator[DeleteTopic]:
+    """The ops of a request. `times` counts how often the request names each topic."""
+    named = (
+        ((name, b"") for name in request.topic_names)
+        if version < 6
+        else ((t.name or "", b"" if t.topic_id == _NO_ID else t.topic_id) for t in request.topics)
+    )
+    for topic in named:
+        times[topic] += 1
+        yield DeleteTopic(*topic)
 
 
 def _fault(op: DeleteTopic, times: Counter[tuple[str, bytes]]) -> str:

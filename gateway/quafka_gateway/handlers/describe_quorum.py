@@ -6,6 +6,7 @@ which clients know as this gateway, and no observers.
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from time import time_ns
 
 from quafka_gateway.cluster.broker_link import UnavailableError
@@ -24,6 +25,7 @@ from quafka_proto.schema.quorum import (
     Node,
     ReplicaState,
 )
+from quafka_telemetry.slices import in_slices
 
 _TOPIC = "__cluster_metadata"
 
@@ -37,16 +39,7 @@ async def handle(request: DescribeQuorumRequest, context: RequestContext) -> Des
             return DescribeQuorumResponse(error_code=e.code, error_message=str(e))
     node, (host, port) = context.node_id, context.services.advertised
     return DescribeQuorumResponse(
-        topics=[
-            DescribeQuorumTopicData(
-                topic_name=topic.topic_name,
-                partitions=[
-                    _partition(node, topic.topic_name, partition.partition_index, broker)
-                    for partition in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ],
+        topics=await in_slices(_topics(request, node, broker)),
         nodes=[Node(node_id=node, listeners=[Listener(name="PLAINTEXT", host=host, port=port)])],
     )
 
@@ -58,6 +51,21 @@ API = Api(
     handle=handle,
     order=Order(reads=State.TOPICS | State.CONFIGS),
 )
+
+
+def _topics(
+    request: DescribeQuorumRequest, node: int, broker: DescribeBrokerResp
+) -> Generator[None, None, list[DescribeQuorumTopicData]]:
+    topics: list[DescribeQuorumTopicData] = []
+    for topic in request.topics:
+        partitions: list[DescribeQuorumPartitionData] = []
+        for partition in topic.partitions:
+            index = partition.partition_index
+            partitions.append(_partition(node, topic.topic_name, index, broker))
+            yield
+        topics.append(DescribeQuorumTopicData(topic_name=topic.topic_name, partitions=partitions))
+        yield
+    return topics
 
 
 def _partition(

@@ -13,20 +13,21 @@ from quafka_proto.schema.configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
+from quafka_telemetry.slices import listed
 
 
 async def handle(
     request: IncrementalAlterConfigsRequest, context: RequestContext
 ) -> IncrementalAlterConfigsResponse:
     """Change the configs of each resource, durably."""
-    resources = [
+    resources = await listed(
         Resource(
             each.resource_type,
             each.resource_name,
             [ConfigChange(c.name, c.config_operation, c.value) for c in each.configs],
         )
         for each in request.resources
-    ]
+    )
     with context.child("gateway.kafka.incremental_alter_configs") as span:
         done = await config_changes.apply(
             resources, context, span.context, replace=False, validate_only=request.validate_only
