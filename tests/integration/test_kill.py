@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import threading
 import time
@@ -25,6 +26,7 @@ from tests.support.kafka_calls import (
     produce_request,
     values,
 )
+from tests.support.prometheus import get
 from tests.support.raw_client import RawClient
 
 SECONDS_BETWEEN_KILLS = 0.7
@@ -126,11 +128,19 @@ def test_nothing_behind_an_idempotent_batch_that_was_not_answered_is_answered(
             assert produce_batch(client, "t", batch) == sequence
 
 
+def _unanswered_ops(cluster: Cluster) -> int:
+    (broker,) = json.loads(get(cluster.gateway.ready["operations"], "/mesh")[2])["peers"]
+    unanswered: int = broker["ops"]
+    return unanswered
+
+
 def test_who_is_not_idempotent_is_told_that_the_outcome_is_unknown(cluster: Cluster) -> None:
     with RawClient(cluster.address) as client:
         metadata(client, "t")
         cluster.broker.popen.send_signal(signal.SIGSTOP)
         client.send(produce_request("t", b"x"), VERSION["produce"])
+        while not _unanswered_ops(cluster):
+            time.sleep(0.01)
         cluster.broker.kill()
         _, answer = client.receive(ProduceResponse, VERSION["produce"])
         code = answer.responses[0].partition_responses[0].error_code
