@@ -18,7 +18,7 @@ from quafka_proto.record_codec import iter_records
 from tests.crash.workload import NO_PRODUCER, TOPICS, Batch, History, TopicPartition, send
 from tests.unit.broker.tools import EVERYTHING, ORG, context
 
-_PARTITIONS_THAT_GO_ON = 3  # one in three, in turn: writing takes most of the time
+_GO_ON_IN_EACH = 3  # one partition in three, others after the next cut: writing takes longest
 _REMEMBERED = 5  # batches of a producer that are recognised as repeats (Kafka's limit)
 
 
@@ -77,7 +77,7 @@ async def verify(state: BrokerState, history: History, operations: int) -> None:
         sent = {value for batches in producers for batch in batches for value in batch.values}
         assert len(set(found.values)) == len(found.values), "a record is there twice"
         assert sent.issuperset(found.values), "a record was made up"
-        if (place + operations) % _PARTITIONS_THAT_GO_ON == 0:
+        if (place + operations) % _GO_ON_IN_EACH == 0:
             await _go_on(state, partition, found, producers, operations)
     handed_out = {number for when, number in history.producer_ids if when <= operations}
     assert await state.producer_ids.allocate() not in handed_out

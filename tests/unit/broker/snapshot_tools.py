@@ -24,7 +24,7 @@ from quafka_proto.snapshot_format import Manifest
 from tests.unit.broker.tools import checked, running_state
 
 SEGMENT = 4_000
-ORG = 1
+ORG, OTHER_ORG = 1, 2
 FAST = RewritePolicy(bytes_per_second=1 << 40)
 
 

@@ -11,18 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from quafka_broker.config import BrokerConfig
-from quafka_broker.snapshots import pins
 from quafka_broker.snapshots.create import Creation, SnapshotError
 from quafka_broker.snapshots.cut_files import PinnedFiles
 from quafka_broker.snapshots.destination import Destination
 from quafka_broker.snapshots.folder_destination import FolderDestination
 from quafka_broker.snapshots.open_destination import open_destination
 from quafka_broker.snapshots.pins import pin, pinned_cut
-from quafka_proto.errors import ErrorCode
 from quafka_proto.snapshot_format import Manifest, manifest_path
 from tests.support.snapshot_reader import in_folder, manifests, values
 from tests.unit.broker.snapshot_tools import (
+    ORG,
+    OTHER_ORG,
     Busy,
     contents,
     delete_below,
@@ -34,11 +33,6 @@ from tests.unit.broker.snapshot_tools import (
     state_in,
 )
 from tests.unit.broker.test_offsets import commit, committed
-
-E = ErrorCode
-ORG, OTHER_ORG = 1, 2
-ONE, TWO = "1" * 64, "2" * 64
-LIMITS = pins.PinLimits.of(BrokerConfig())
 
 
 async def test_a_snapshot_is_what_was_there_at_the_cut(

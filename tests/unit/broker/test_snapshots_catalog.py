@@ -11,14 +11,14 @@ from unittest.mock import patch
 
 import pytest
 
-from quafka_broker.config import BrokerConfig
-from quafka_broker.snapshots import catalog, pins
+from quafka_broker.snapshots import catalog
 from quafka_broker.snapshots.destination import Destination
 from quafka_broker.snapshots.folder_destination import FolderDestination
-from quafka_proto.errors import ErrorCode, Malformed
+from quafka_proto.errors import Malformed
 from quafka_proto.snapshot_format import Manifest, manifest_path
 from tests.support.snapshot_reader import in_folder, manifests, values
 from tests.unit.broker.snapshot_tools import (
+    ORG,
     CopyingDestination,
     contents,
     faults,
@@ -27,11 +27,6 @@ from tests.unit.broker.snapshot_tools import (
     snapshot,
     state_in,
 )
-
-E = ErrorCode
-ORG, OTHER_ORG = 1, 2
-ONE, TWO = "1" * 64, "2" * 64
-LIMITS = pins.PinLimits.of(BrokerConfig())
 
 
 async def test_what_is_dropped_goes_but_for_what_others_need(

@@ -24,10 +24,9 @@ from quafka_objects.store import ObjectStore
 from quafka_proto.snapshot_format import Manifest
 from tests.support.s3 import S3, s3_server
 from tests.support.snapshot_reader import values
-from tests.unit.broker.snapshot_tools import named, put, snapshot, state_in
+from tests.unit.broker.snapshot_tools import ORG, named, put, snapshot, state_in
 from tests.unit.broker.tools import values_of
 
-ORG = 1
 DEAD_SECONDS = 1.0
 
 

@@ -41,6 +41,8 @@ from quafka_proto.log_format import FILE_HEADER_SIZE, INDEX_ROW_SIZE, IndexRow, 
 from quafka_telemetry.startup import StartupError
 from tests.support.snapshot_reader import in_folder, values
 from tests.unit.broker.snapshot_tools import (
+    ORG,
+    OTHER_ORG,
     delete_below,
     named,
     put,
@@ -50,7 +52,6 @@ from tests.unit.broker.snapshot_tools import (
 from tests.unit.broker.tools import context
 
 E = ErrorCode
-ORG, OTHER_ORG = 1, 2
 ONE, TWO = "1" * 64, "2" * 64
 LIMITS = pins.PinLimits.of(BrokerConfig())
 

@@ -6,13 +6,11 @@ import threading
 from pathlib import Path
 from unittest.mock import patch
 
-from quafka_broker.config import BrokerConfig
-from quafka_broker.snapshots import pins
 from quafka_broker.snapshots.folder_destination import FolderDestination
 from quafka_broker.snapshots.zone_cache import fill_zone_cache, zones_name
-from quafka_proto.errors import ErrorCode
 from quafka_proto.zone_format import ZoneBuilder, decode_zones, encode_zones
 from tests.unit.broker.snapshot_tools import (
+    ORG,
     delete_below,
     faults,
     named,
@@ -21,11 +19,6 @@ from tests.unit.broker.snapshot_tools import (
     snapshot,
     state_in,
 )
-
-E = ErrorCode
-ORG, OTHER_ORG = 1, 2
-ONE, TWO = "1" * 64, "2" * 64
-LIMITS = pins.PinLimits.of(BrokerConfig())
 
 
 async def test_zones_are_made_ahead_and_are_those_of_the_rows(tmp_path: Path, dest: Path) -> None:
