@@ -215,11 +215,13 @@ class Workload:
         """Run retention: it may delete any record until the result is known."""
 
         async def attempt() -> None:
+            # All that a sweep finds, also topics whose deletion has been requested, or whose
+            # creation has not been answered.
             mine: dict[Partition, Deletion] = {}
-            for life in self._living:
-                for number in range(life.topic.partitions):
-                    partition = state.log.partition(life.topic.partition_id(number))
-                    name = TopicPartition(life.topic.uuid, number)
+            for topic in state.registry.every_topic():
+                for number in range(topic.partitions):
+                    partition = state.log.partition(topic.partition_id(number))
+                    name = TopicPartition(topic.uuid, number)
                     mine[partition] = Deletion(name, _ANYTHING, self._now)
             self.history.deletions += mine.values()
             try:
