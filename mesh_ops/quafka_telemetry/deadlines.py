@@ -1,0 +1,83 @@
+"""Deadlines of many operations on one timer of the event loop.
+
+A timer for each operation costs more than many operations: the loop keeps cancelled timers in its
+heap. Here a deadline is an entry in a bucket, and the loop has one timer, for the next bucket.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+_TICK = 0.05
+"""Seconds: a deadline passes up to this much late, never early."""
+
+
+class Deadline:
+    """One operation's deadline."""
+
+    __slots__ = ("_bucket", "_callback")
+
+    def __init__(self, bucket: set[Deadline], callback: Callable[[], object]) -> None:
+        self._bucket = bucket
+        self._callback = callback
+
+    def cancel(self) -> None:
+        """Forget it. A deadline that has passed, or was cancelled, may be cancelled again."""
+        self._bucket.discard(self)
+
+    def expire(self) -> None:
+        """Call back."""
+        self._callback()
+
+
+class Deadlines:
+    """The deadlines of one event loop.
+
+    The callbacks of one bucket run in one turn of the loop.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._buckets: dict[int, set[Deadline]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._next = 0  # the bucket of the timer
+
+    def add(self, when: float, callback: Callable[[], object]) -> Deadline:
+        """Call back at this loop time, or up to a twentieth of a second later."""
+        tick = int(when / _TICK) + 1
+        bucket = self._buckets.get(tick)
+        if bucket is None:
+            bucket = self._buckets[tick] = set()
+            if self._timer is None or tick < self._next:
+                self._arm(tick)
+        deadline = Deadline(bucket, callback)
+        bucket.add(deadline)
+        return deadline
+
+    def close(self) -> None:
+        """Forget all deadlines."""
+        for bucket in self._buckets.values():
+            bucket.clear()
+        self._buckets.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _arm(self, tick: int) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._next = tick
+        self._timer = self._loop.call_at(tick * _TICK, self._expire)
+
+    def _expire(self) -> None:
+        self._timer = None
+        now = int(self._loop.time() / _TICK)
+        for tick in sorted(tick for tick in self._buckets if tick <= now):
+            bucket = self._buckets.pop(tick)
+            while bucket:
+                bucket.pop().expire()
+        for tick in [tick for tick, bucket in self._buckets.items() if not bucket]:
+            del self._buckets[tick]
+        if self._buckets:
+            self._arm(min(self._buckets))

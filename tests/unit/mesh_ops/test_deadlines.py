@@ -1,0 +1,61 @@
+"""Deadlines share one timer, pass in order, and never early."""
+
+from __future__ import annotations
+
+import asyncio
+
+from quafka_telemetry.deadlines import Deadlines
+
+
+async def test_they_pass_in_order_and_not_early() -> None:
+    loop = asyncio.get_running_loop()
+    deadlines = Deadlines(loop)
+    begun = loop.time()
+    passed: list[tuple[float, float]] = []
+    done = asyncio.Event()
+    for delay in (0.3, 0.02, 0.11, 0.2):
+        deadlines.add(begun + delay, lambda d=delay: passed.append((d, loop.time() - begun)))  # type: ignore[misc]
+    deadlines.add(begun + 0.4, done.set)
+    await asyncio.wait_for(done.wait(), 10)
+    assert [delay for delay, _ in passed] == [0.02, 0.11, 0.2, 0.3]
+    assert all(after >= delay for delay, after in passed)
+
+
+async def test_a_cancelled_deadline_does_not_pass() -> None:
+    loop = asyncio.get_running_loop()
+    deadlines = Deadlines(loop)
+    passed: list[str] = []
+    done = asyncio.Event()
+    first = deadlines.add(loop.time(), lambda: passed.append("first"))
+    deadlines.add(loop.time() + 0.1, done.set)
+    first.cancel()
+    first.cancel()
+    await asyncio.wait_for(done.wait(), 10)
+    assert passed == []
+
+
+async def test_a_callback_may_cancel_and_add_others() -> None:
+    loop = asyncio.get_running_loop()
+    deadlines = Deadlines(loop)
+    done = asyncio.Event()
+    when = loop.time()
+    passed: list[int] = []
+    both = [deadlines.add(when, lambda n=n: stop(n)) for n in range(2)]  # type: ignore[misc]
+
+    def stop(number: int) -> None:
+        passed.append(number)
+        both[1 - number].cancel()
+        deadlines.add(loop.time(), done.set)
+
+    await asyncio.wait_for(done.wait(), 10)
+    assert len(passed) == 1
+
+
+async def test_closing_cancels_all() -> None:
+    loop = asyncio.get_running_loop()
+    deadlines = Deadlines(loop)
+    passed: list[int] = []
+    deadlines.add(loop.time(), lambda: passed.append(1))
+    deadlines.close()
+    await asyncio.sleep(0.15)
+    assert passed == []
