@@ -17,6 +17,7 @@ from quafka_mesh_ops.long_payloads import LongPayload, response_of
 from quafka_mesh_ops.ops.base import AnyOp, Buffer, CreditKind
 from quafka_mesh_ops.transport.connection import Connection
 from quafka_mesh_ops.transport.silence import Silence
+from quafka_telemetry.eager_task import DirectFuture
 from quafka_telemetry.tracing import NO_SPAN, Span, TraceContext
 
 MAX_UNFINISHED = 4 * MAX_FRAME
@@ -48,8 +49,8 @@ class Call:
     stream_index: int
     kind: CreditKind
     deadline: float
-    trace: TraceContext | None
-    future: asyncio.Future[Response | UnreadResponse]
+    future: DirectFuture[Response | UnreadResponse]
+    trace: TraceContext | None = None
     session: BrokerSession | None = None
     queued: Span = NO_SPAN
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Collection
+from functools import partial
 from typing import TypeVar
 
 from quafka_mesh_ops.broker_session import BrokerSession, Call, UnreadResponse
@@ -28,6 +29,8 @@ from quafka_mesh_ops.settings import join_address
 from quafka_mesh_ops.transport.counters import read as transport_counters
 from quafka_mesh_ops.transport.log_limit import LimitedLog
 from quafka_telemetry import semconv
+from quafka_telemetry.deadlines import Deadlines
+from quafka_telemetry.eager_task import DirectFuture
 from quafka_telemetry.slices import in_slices
 from quafka_telemetry.tracing import CLIENT, TraceContext, Tracer, fail_with, parse_traceparent
 
@@ -56,11 +59,13 @@ class MeshClient:
         datagram_size: int | None = None,
         batched: bool = True,
     ) -> None:
+        self._loop: asyncio.AbstractEventLoop
+        self._deadlines: Deadlines | None = None
+        """None before the start and after the end."""
         self._tracer = tracer
-        self._closed = False
         self._limited = LimitedLog(logger)
         self._last_id = 0
-        self._encoding = [asyncio.Lock() for _ in range(LANES)]
+        self._encoding = [_LaneEncoding() for _ in range(LANES)]
         self._credits = [Credit(*each) for each in zip(MAX_OPS, BUDGETS, LARGEST, strict=True)]
         self._connector = BrokerConnector(
             host,
@@ -84,7 +89,9 @@ class MeshClient:
         return self._connector.seconds_disconnected
 
     async def start(self) -> None:
-        """Begin to connect, in the background."""
+        """Begin to connect, in the background. Comes before the first call."""
+        self._loop = asyncio.get_running_loop()
+        self._deadlines = Deadlines(self._loop)
         self._connector.start()
 
     async def wait_connected(self, timeout: float) -> bool:
@@ -93,12 +100,15 @@ class MeshClient:
 
     async def close(self) -> None:
         """Close the connection and fail the unanswered calls."""
-        self._closed = True
+        if self._deadlines is not None:
+            self._deadlines.close()
+            self._deadlines = None
         await self._connector.close()
         for credit in self._credits:
-            for call in credit.waiting.values():
-                call.fail(PeerUnavailableError("the mesh client was closed"))
+            waiting = list(credit.waiting.values())
             credit.waiting.clear()
+            for call in waiting:
+                call.fail(PeerUnavailableError("the mesh client was closed"))
 
     def counters(self) -> PeerCounters:
         """Return the current figures of the broker and the connection to it."""
@@ -144,65 +154,77 @@ class MeshClient:
             OpTooLargeError: the op was not sent and never can be.
             TypeError, ValueError, OverflowError: the op cannot be encoded.
         """
-        if self._closed:
-            raise PeerUnavailableError("the mesh client was closed")
-        loop = asyncio.get_running_loop()
-        until = loop.time() + deadline
-        if lane is None:
-            body = await _encoded(op)
+        deadlines = self._deadlines
+        if deadlines is None:
+            raise PeerUnavailableError("the mesh client is closed")
+        until = self._loop.time() + deadline
+        encoding = None if lane is None else self._encoding[lane % LANES]
+        if long_lists(op) or (encoding is not None and encoding.busy):
+            body = await _encoded(op, encoding)
         else:
-            async with self._encoding[lane % LANES]:  # else a short op would pass a long one
-                body = await _encoded(op)
+            body = encode_body(op)
         self._last_id += 1
+        call = Call(
+            self._last_id,
+            op,
+            org_id,
+            body,
+            sum(map(len, body)) + weight(op),
+            0 if lane is None else 1 + lane % LANES,
+            # The ops of a lane are ordered, so they must be of one kind.
+            op.credit_kind if lane is None else CreditKind.RECORDS,
+            until,
+            DirectFuture(loop=self._loop),
+        )
+        if trace is None:
+            return await self._answer_to(op, call, deadlines)
         with self._tracer.start(semconv.SENT, trace, kind=CLIENT) as span:
+            call.trace = span.context
             if span.context is not None:
                 span.set({semconv.OP: type(op).__name__, semconv.ORG: org_id})
-            call = Call(
-                self._last_id,
-                op,
-                org_id,
-                body,
-                sum(map(len, body)) + weight(op),
-                0 if lane is None else 1 + lane % LANES,
-                # The ops of a lane are ordered, so they must be of one kind.
-                op.credit_kind if lane is None else CreditKind.RECORDS,
-                until,
-                span.context,
-                loop.create_future(),
-            )
-            self._credits[call.kind].check(call)
-            timer = loop.call_at(call.deadline, self._expire, call)
-            self._credits[call.kind].waiting[call.request_id] = call
-            self._flush()
-            if call.session is None:  # for credit, or for a connection
-                call.queued = self._tracer.start(semconv.QUEUED, span.context)
             try:
-                answer = await call.future
-                if isinstance(answer, Response):
-                    return self._read(op, answer)
-                return await self._read_long(op, call, answer)
+                return await self._answer_to(op, call, deadlines)
             except OpFailedError as e:
                 fail_with(span, [e.error_code])
                 raise
-            finally:
-                timer.cancel()
-                call.queued.end()
-                self._finish(call)
+
+    async def _answer_to(self, op: Op[R], call: Call, deadlines: Deadlines) -> R:
+        """Send a call, now or as soon as it may be sent, and wait for its answer."""
+        credit = self._credits[call.kind]
+        credit.check(call)
+        session = self._connector.session
+        if session is not None and credit.admits(call):
+            self._send(session, call)
+        else:
+            credit.waiting[call.request_id] = call
+            call.queued = self._tracer.start(semconv.QUEUED, call.trace)
+        due = deadlines.add(call.deadline, partial(self._expire, call))
+        try:
+            answer = await call.future
+            if isinstance(answer, Response):
+                return self._read(op, answer)
+            return await self._read_long(op, call, answer)
+        finally:
+            due.cancel()
+            call.queued.end()
+            self._finish(call)
 
     # --- sending ----------------------------------------------------------------------------
 
     def _flush(self) -> None:
         """Send the waiting calls that may be sent now, in the order of the calls."""
-        session = self._connector.session
-        if session is None:
-            return
         for credit in self._credits:
-            while (call := credit.pop_next()) is not None:
-                self._send(session, call)
+            self._send_waiting(credit)
+
+    def _send_waiting(self, credit: Credit) -> None:
+        session = self._connector.session
+        while session is not None and (call := credit.pop_next()) is not None:
+            self._send(session, call)
+            session = self._connector.session
 
     def _send(self, session: BrokerSession, call: Call) -> None:
         trace = call.trace
-        left = call.deadline - asyncio.get_running_loop().time()
+        left = call.deadline - self._loop.time()
         try:
             frame = encode_request(
                 call.request_id,
@@ -237,7 +259,8 @@ class MeshClient:
             return
         call.session.cancel(call)
         credit.release(call)
-        self._flush()
+        if credit.waiting:
+            self._send_waiting(credit)
 
     # --- responses --------------------------------------------------------------------------
 
@@ -292,7 +315,29 @@ class MeshClient:
         self._tracer.start(semconv.ACK_RECEIVED, parent).end()
 
 
-async def _encoded(op: AnyOp) -> list[Buffer]:
-    if long_lists(op):
+class _LaneEncoding:
+    """The encoding of one lane's ops, in the order of the calls.
+
+    Attributes:
+        busy: the ops that are being encoded or wait for that.
+    """
+
+    __slots__ = ("busy", "lock")
+
+    def __init__(self) -> None:
+        self.busy = 0
+        self.lock = asyncio.Lock()
+
+
+async def _encoded(op: AnyOp, encoding: _LaneEncoding | None) -> list[Buffer]:
+    """Encode a long op in slices, or a short one that must not pass the long ones of its lane."""
+    if encoding is None:
         return await in_slices(encode_body_in_steps(op))
-    return encode_body(op)
+    encoding.busy += 1
+    try:
+        async with encoding.lock:
+            if long_lists(op):
+                return await in_slices(encode_body_in_steps(op))
+            return encode_body(op)
+    finally:
+        encoding.busy -= 1

@@ -39,15 +39,24 @@ class Credit:
         if call.size > self._largest:
             raise OpTooLargeError(f"an op of {call.size} bytes; at most {self._largest} are sent")
 
+    def admits(self, call: Call) -> bool:
+        """Whether a call may be sent now: no earlier one waits, and it fits the bounds."""
+        return not self.waiting and self._fits(call)
+
     def pop_next(self) -> Call | None:
         """Remove and return the first waiting call, if it may be sent now."""
-        if not self.waiting or self.unanswered >= self._most:
+        if not self.waiting:
             return None
         head = next(iter(self.waiting.values()))
-        if self.used and self.used + head.size > self.budget:
+        if not self._fits(head):
             return None
         del self.waiting[head.request_id]
         return head
+
+    def _fits(self, call: Call) -> bool:
+        if self.unanswered >= self._most:
+            return False
+        return not self.used or self.used + call.size <= self.budget
 
     def reserve(self, call: Call) -> None:
         """Count a call that is being sent."""

@@ -27,10 +27,11 @@ from quafka_mesh_ops.grants import Gatekeeper
 from quafka_mesh_ops.handlers import Handler
 from quafka_mesh_ops.identity import REVOKED, NodeId
 from quafka_mesh_ops.long_payloads import LongPayload, request_of
-from quafka_mesh_ops.op_runner import UNSUPPORTED_VERSION, OpRunner, Received
+from quafka_mesh_ops.op_runner import UNSUPPORTED_VERSION, OpRunner
 from quafka_mesh_ops.ops.base import Buffer, OpCode
-from quafka_mesh_ops.ops.codec import from_wire
+from quafka_mesh_ops.ops.codec import from_wire, weight
 from quafka_mesh_ops.ops.table import OPS
+from quafka_mesh_ops.running_op import RunningOp
 from quafka_mesh_ops.settings import join_address
 from quafka_mesh_ops.transport.connection import Connection
 from quafka_mesh_ops.transport.counters import read as transport_counters
@@ -82,9 +83,9 @@ class GatewaySession:
         self._loop = asyncio.get_running_loop()
 
     @property
-    def tasks(self) -> Mapping[int, asyncio.Task[None]]:
+    def running(self) -> Mapping[int, RunningOp]:
         """The running ops, by request id."""
-        return self._ops.tasks
+        return self._ops.running
 
     @property
     def busy(self) -> bool:
@@ -127,7 +128,7 @@ class GatewaySession:
         self._server.sessions.add(self)
         self._server.connections[peer] += 1
         self.connection.when_progress(self._ops.progress)
-        self._liveness = Liveness(self.connection, lambda: bool(self._ops.tasks))
+        self._liveness = Liveness(self.connection, lambda: bool(self._ops.running))
         logger.info("node %s connected from %s", peer[:16], self._address[0])
         self.enforce()  # the node may have been revoked during the handshake
 
@@ -141,6 +142,8 @@ class GatewaySession:
         try:
             for tag, payload in self._frames.feed(stream_id, data, end_stream):
                 blocked = self._blocked.get(stream_id)
+                if self.connection.is_over:  # an op before this one has closed it
+                    return
                 if blocked is None:
                     self._act(stream_id, tag, payload)
                 else:
@@ -150,7 +153,7 @@ class GatewaySession:
             self._refuse(str(e))
             return
         if self._received_bytes > MAX_REQUEST_BYTES:
-            self._refuse(f"more than {MAX_REQUEST_BYTES} bytes of requests at once")
+            self._refuse(_too_many_bytes())
 
     def stream_reset(self, stream_id: int) -> None:
         """See ConnectionUser. The peer may refuse a bulk reply; long-lived streams stay open."""
@@ -199,25 +202,28 @@ class GatewaySession:
             ops.answer_error(stream_id, request.request_id, UNSUPPORTED_VERSION)
             return
         deadline = self._loop.time() + min(request.deadline_ms, _MAX_DEADLINE_MS) / 1000
-        received = Received(stream_id, request, op_type, handler, deadline, size)
+        running = ops.receive(stream_id, request, op_type, handler, deadline, size)
         if long is not None:
             if stream_id:  # a lane: the frames after this one must wait
                 self._blocked[stream_id] = deque()
-            ops.read_long(received, long, self._unblock, self._refuse)
+            ops.read_long(running, long, self._unblock, self._refuse)
             return
         try:
             op = from_wire(op_type, request.body)
         except ProtocolError as e:
-            ops.refuse_body(received, e)
+            ops.refuse_body(running, e)
             return
         request.body = []
-        ops.begin(received, op)
+        running.size += weight(op)
+        if self._received_bytes + running.size > MAX_REQUEST_BYTES:
+            raise ProtocolError(_too_many_bytes())
+        ops.begin(running, op)
 
     def _unblock(self, stream_id: int) -> None:
         """Act on the frames of a lane that waited for a long op."""
         blocked = self._blocked.pop(stream_id, None)
         try:
-            while blocked:
+            while blocked and not self.connection.is_over:
                 tag, payload = blocked.popleft()
                 self._blocked_bytes -= len(payload)
                 self._act(stream_id, tag, payload)
@@ -232,3 +238,7 @@ class GatewaySession:
             reason, "closed node %s at %s: %s", self._peer[:16], self._address[0], reason
         )
         self.connection.close(reason, QuicErrorCode.PROTOCOL_VIOLATION)
+
+
+def _too_many_bytes() -> str:
+    return f"more than {MAX_REQUEST_BYTES} bytes of requests at once"

@@ -12,11 +12,7 @@ from quafka_telemetry.log_context import trace_fields
 from quafka_telemetry.tracing import TraceContext, Tracer
 
 
-async def _at_once() -> None:
-    """Return without a wait."""
-
-
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class OpContext:
     """The context of an op, for its handler.
 
@@ -26,11 +22,9 @@ class OpContext:
         deadline: the loop time at which the handler is cancelled.
         peer: the node that sent the op.
         tracer: starts the handler's own spans.
+        request_id: identifies the op on its connection.
         ack_parent: set by a handler to have a span "kafkaop.ack" cover the hand-over of the
             response, as a child of this context. The caller's "kafkaop.ack_received" continues it.
-        may_read: awaited by a handler before it reads data for a large answer. It admits a
-            bounded number of ops at a time, and none while the peer has not read earlier answers.
-        request_id: identifies the op on its connection.
     """
 
     org_id: int
@@ -38,9 +32,15 @@ class OpContext:
     deadline: float
     peer: NodeId
     tracer: Tracer
-    ack_parent: TraceContext | None = None
-    may_read: Callable[[], Awaitable[None]] = _at_once
     request_id: int = 0
+    ack_parent: TraceContext | None = None
+
+    async def may_read(self) -> None:
+        """Wait until the handler may read data for a large answer.
+
+        A connection admits a bounded number of ops at a time, and none while its peer has not read
+        earlier answers. Without a connection, as here, there is nothing to wait for.
+        """
 
     def log_fields(self) -> dict[str, str]:
         """See LogSource."""

@@ -1,4 +1,4 @@
-"""The ops of one connection at the broker: started, run in tasks, answered, cancelled."""
+"""The ops of one connection at the broker: started, run, answered, cancelled."""
 
 from __future__ import annotations
 
@@ -7,28 +7,29 @@ import logging
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from functools import partial
 from typing import cast
 
 from quafka_mesh_ops.envelopes import Request, encode_body, encode_response
 from quafka_mesh_ops.errors import OpFailedError, OpTooLargeError, ProtocolError
 from quafka_mesh_ops.grants import Gatekeeper
-from quafka_mesh_ops.handlers import Handler, OpContext
+from quafka_mesh_ops.handlers import Handler
 from quafka_mesh_ops.identity import NodeId
 from quafka_mesh_ops.long_payloads import LongPayload, encode_body_in_steps
 from quafka_mesh_ops.ops.base import AnyOp, Buffer, OpCode, WireStruct
 from quafka_mesh_ops.ops.codec import from_wire_in_steps, long_lists, weight
+from quafka_mesh_ops.running_op import RunningOp
 from quafka_mesh_ops.transport.connection import Connection
 from quafka_mesh_ops.transport.log_limit import LimitedLog
 from quafka_mesh_ops.transport.replies import BulkReplies
 from quafka_telemetry import semconv
+from quafka_telemetry.deadlines import Deadlines
+from quafka_telemetry.eager_task import EagerTask
 from quafka_telemetry.log_context import CURRENT
 from quafka_telemetry.slices import in_slices
 from quafka_telemetry.tracing import (
+    NO_SPAN,
     SERVER,
     Span,
-    TraceContext,
     Tracer,
     fail_with,
     parse_traceparent,
@@ -41,7 +42,7 @@ SMALL_REPLY = 16 << 10
 """Bytes of a response that is still sent on the stream of its request."""
 
 # Kafka error codes that the mesh itself answers.
-UNKNOWN_SERVER_ERROR, REQUEST_TIMED_OUT, UNSUPPORTED_VERSION, INVALID_REQUEST = -1, 7, 35, 42
+UNKNOWN_SERVER_ERROR, UNSUPPORTED_VERSION, INVALID_REQUEST = -1, 35, 42
 
 _REPLY_BACKLOG = 32 << 20
 """Above this many bytes of unread replies, further fetches wait before they read anything."""
@@ -49,24 +50,12 @@ _READING = 8
 """Ops that make large answers at a time: a thousand parked ones may wake at once."""
 
 
-@dataclass(slots=True, eq=False)
-class Received:
-    """An op as it was received. `size`: the bytes of its payload."""
-
-    stream_id: int
-    request: Request
-    op_type: type[AnyOp]
-    handler: Handler
-    deadline: float
-    size: int
-
-
 class OpRunner:
     """Runs the ops of one connection.
 
     Attributes:
         peer: the node at the other end; set when the connection is ready.
-        tasks: the running ops, by request id.
+        running: the ops that are being read or handled, by request id.
         request_bytes: the bytes of running ops, with the memory that they take once decoded.
     """
 
@@ -74,7 +63,7 @@ class OpRunner:
         self, connection: Connection, gatekeeper: Gatekeeper, tracer: Tracer, limited: LimitedLog
     ) -> None:
         self.peer: NodeId = ""
-        self.tasks: dict[int, asyncio.Task[None]] = {}
+        self.running: dict[int, RunningOp] = {}
         self.request_bytes = 0
         self._connection = connection
         self._gatekeeper = gatekeeper
@@ -82,20 +71,17 @@ class OpRunner:
         self._limited = limited
         self._replies = BulkReplies(connection)
         self._turns = Turns(_READING, lambda: self._replies.backlog > _REPLY_BACKLOG)
-        self._waiting: OrderedDict[int, Callable[[], None]] = OrderedDict()
+        self._waiting: OrderedDict[int, tuple[RunningOp, AnyOp]] = OrderedDict()
         """Fetches that wait until the peer has read earlier replies, by request id."""
-        self._op_and_org: dict[int, tuple[int, int]] = {}
-        """Op code and org of each running op."""
-        self._stopped: dict[int, int] = {}
-        """The error codes of running ops that have lost their right."""
         self._loop = asyncio.get_running_loop()
+        self._deadlines = Deadlines(self._loop)
 
     def __len__(self) -> int:
         """The number of unanswered ops."""
-        return len(self.tasks) + len(self._waiting)
+        return len(self.running) + len(self._waiting)
 
     def __contains__(self, request_id: int) -> bool:
-        return request_id in self.tasks or request_id in self._waiting
+        return request_id in self.running or request_id in self._waiting
 
     @property
     def backlog(self) -> int:
@@ -105,35 +91,46 @@ class OpRunner:
     @property
     def busy(self) -> bool:
         """Whether an op is unanswered or a bulk reply not yet acknowledged."""
-        return bool(self.tasks or self._waiting or self._replies.backlog)
+        return bool(self.running or self._waiting or self._replies.backlog)
 
     # --- starting and ending ----------------------------------------------------------------
 
-    def begin(self, received: Received, op: AnyOp) -> None:
-        """Run an op now, or once the peer has read the answers to earlier ones."""
-        request = received.request
-        request_id = request.request_id
-        size = received.size + weight(op)
+    def receive(
+        self,
+        stream_id: int,
+        request: Request,
+        op_type: type[AnyOp],
+        handler: Handler,
+        deadline: float,
+        size: int,
+    ) -> RunningOp:
+        """Make the record of an op whose payload has `size` bytes."""
+        return RunningOp(
+            stream_id, request, op_type, handler, deadline, size, self.peer, self._tracer,
+            self._turns.acquire,
+        )  # fmt: skip
 
-        def start() -> None:
-            self.request_bytes += size
-            self._op_and_org[request_id] = request.op_code, request.org_id
-            self.tasks[request_id] = self._loop.create_task(self._run(received, op, size))
+    def begin(self, running: RunningOp, op: AnyOp) -> None:
+        """Run an op now, or once the peer has read the answers to earlier ones.
 
-        def start_late() -> None:
-            # The right may have been lost in the meantime.
-            if not self.is_refused(received.stream_id, request):
-                start()
-
+        Its handler runs in this call, up to its first wait.
+        """
         if op.code is OpCode.FETCH and self._must_wait():
-            request.queued_at = time.time_ns()
-            self._waiting[request_id] = start_late
+            running.request.queued_at = time.time_ns()
+            self._waiting[running.request_id] = running, op
         else:
-            start()
+            self._start(running, op)
+
+    def _start(self, running: RunningOp, op: AnyOp) -> None:
+        self.request_bytes += running.size
+        self.running[running.request_id] = running
+        task = running.task = EagerTask(self._run(running, op), self._loop)
+        if not task.done():
+            running.due = self._deadlines.add(running.deadline, running.expire)
 
     def read_long(
         self,
-        received: Received,
+        running: RunningOp,
         long: LongPayload,
         done: Callable[[int], None],
         refuse: Callable[[str], None],
@@ -143,50 +140,47 @@ class OpRunner:
         `done` is called with the stream id once the op has begun, before any op that follows it on
         a lane; `refuse` with the reason where the payload violates the protocol.
         """
-        request = received.request
-        self.request_bytes += received.size
-        self._op_and_org[request.request_id] = request.op_code, request.org_id
-        self.tasks[request.request_id] = self._loop.create_task(
-            self._read_long(received, long, done, refuse)
-        )
+        self.request_bytes += running.size
+        self.running[running.request_id] = running
+        running.task = self._loop.create_task(self._read_long(running, long, done, refuse))
 
     async def _read_long(
         self,
-        received: Received,
+        running: RunningOp,
         long: LongPayload,
         done: Callable[[int], None],
         refuse: Callable[[str], None],
     ) -> None:
-        stream_id, request_id = received.stream_id, received.request.request_id
+        stream_id, request_id = running.stream_id, running.request_id
         op: AnyOp | None = None
         try:
             body = await in_slices(long.body())
             try:
-                op = await in_slices(from_wire_in_steps(received.op_type, body))
+                op = await in_slices(from_wire_in_steps(running.op_type, body))
             except ProtocolError as e:
-                self.refuse_body(received, e)
+                self.refuse_body(running, e)
         except ProtocolError as e:
             refuse(str(e))
         except asyncio.CancelledError:
-            stopped = self._stopped.pop(request_id, None)
-            if stopped is None:
+            if running.stopped is None:
                 raise
-            self.answer_error(stream_id, request_id, stopped)
+            self.answer_error(stream_id, request_id, running.stopped)
         finally:
-            self.request_bytes -= received.size
-            del self.tasks[request_id], self._op_and_org[request_id]
+            self.request_bytes -= running.size
+            del self.running[request_id]
             # In the next turn of the loop: this op begins first.
             self._loop.call_soon(done, stream_id)
-        if op is not None and not self.is_refused(stream_id, received.request):
-            self.begin(received, op)
+        if op is not None and not self.is_refused(stream_id, running.request):
+            running.size += weight(op)
+            self.begin(running, op)
 
-    def refuse_body(self, received: Received, error: ProtocolError) -> None:
+    def refuse_body(self, running: RunningOp, error: ProtocolError) -> None:
         """Answer an op whose body cannot be decoded. The stream after it is intact."""
-        name = received.op_type.__name__
+        name = running.op_type.__name__
         self._limited.warning(
             name, "%s of node %s could not be read: %s", name, self.peer[:16], error
         )
-        self.answer_error(received.stream_id, received.request.request_id, INVALID_REQUEST)
+        self.answer_error(running.stream_id, running.request_id, INVALID_REQUEST)
 
     def is_refused(self, stream_id: int, request: Request) -> bool:
         """Whether the peer may not send this op, which is then answered with an error."""
@@ -198,29 +192,27 @@ class OpRunner:
 
     def enforce(self) -> None:
         """End the running ops that the peer may no longer send."""
-        for request_id, task in self.tasks.items():
-            refusal = self._gatekeeper.refusal(self.peer, *self._op_and_org[request_id])
-            if refusal is not None and request_id not in self._stopped:
-                self._stopped[request_id] = refusal
-                self._cancel_soon(task)
+        for running in self.running.values():
+            if running.stopped is None:
+                request = running.request
+                refusal = self._gatekeeper.refusal(self.peer, request.op_code, request.org_id)
+                if refusal is not None:
+                    running.stop(refusal)
 
     def cancel(self, request_id: int) -> None:
         """Cancel an op that its caller has given up, and drop its reply."""
-        task = self.tasks.get(request_id)
-        if task is not None:
-            self._cancel_soon(task)
+        running = self.running.get(request_id)
+        if running is not None:
+            running.cancel()
         self._waiting.pop(request_id, None)
         self._replies.drop(request_id)
 
     def cancel_all(self) -> None:
         """Cancel every op: the connection is lost."""
         self._waiting.clear()
-        for task in self.tasks.values():
-            self._cancel_soon(task)
-
-    def _cancel_soon(self, task: asyncio.Task[None]) -> None:
-        """Cancel a task after it has begun: one that never begins never cleans up."""
-        self._loop.call_soon(task.cancel)
+        self._deadlines.close()
+        for running in self.running.values():
+            running.cancel()
 
     # --- pace -------------------------------------------------------------------------------
 
@@ -229,7 +221,10 @@ class OpRunner:
         self._replies.progress()
         self._turns.admit()
         while self._waiting and self._replies.backlog <= _REPLY_BACKLOG:
-            self._waiting.popitem(last=False)[1]()
+            _, (running, op) = self._waiting.popitem(last=False)
+            # The right may have been lost in the meantime.
+            if not self.is_refused(running.stream_id, running.request):
+                self._start(running, op)
 
     def reply_reset(self, stream_id: int) -> None:
         """Stop a bulk reply that the peer has refused."""
@@ -240,50 +235,47 @@ class OpRunner:
 
     # --- one op -----------------------------------------------------------------------------
 
-    async def _run(self, received: Received, op: AnyOp, size: int) -> None:
-        tracer, request = self._tracer, received.request
+    async def _run(self, running: RunningOp, op: AnyOp) -> None:
+        CURRENT.set(running)
+        try:
+            span = self._begin_span(running, op) if running.request.traceparent else NO_SPAN
+            with span:
+                code, body = await self._handle(running, op, span)
+            self._respond(running, code, body)
+        finally:
+            self.request_bytes -= running.size
+            del self.running[running.request_id]
+            self._turns.release(running.request_id)
+
+    def _begin_span(self, running: RunningOp, op: AnyOp) -> Span:
+        tracer, request = self._tracer, running.request
         span = tracer.start(
             semconv.HANDLE,
             parse_traceparent(request.traceparent, request.tracestate),
             kind=SERVER,
             begun=request.queued_at,
         )
+        running.trace = span.context
         if request.queued_at:
             tracer.start(semconv.QUEUED, span.context, begun=request.queued_at).end()
-        context = OpContext(
-            request.org_id,
-            span.context,
-            received.deadline,
-            self.peer,
-            tracer,
-            may_read=partial(self._turns.acquire, request.request_id),
-            request_id=request.request_id,
-        )
-        CURRENT.set(context)
-        try:
-            with span:
-                if span.context is not None:
-                    span.set({semconv.OP: type(op).__name__, semconv.ORG: request.org_id})
-                    group: object = getattr(op, "group", "")
-                    if isinstance(group, str) and group:
-                        span.set({semconv.GROUP: group})
-                code, body = await self._handle(received.handler, context, op, span)
-            self._respond(received.stream_id, request.request_id, code, body, context.ack_parent)
-        finally:
-            self.request_bytes -= size
-            del self.tasks[request.request_id], self._op_and_org[request.request_id]
-            self._stopped.pop(request.request_id, None)
-            self._turns.release(request.request_id)
+        if span.context is not None:
+            span.set({semconv.OP: type(op).__name__, semconv.ORG: request.org_id})
+            group: object = getattr(op, "group", "")
+            if isinstance(group, str) and group:
+                span.set({semconv.GROUP: group})
+        return span
 
     async def _handle(
-        self, handler: Handler, context: OpContext, op: AnyOp, span: Span
+        self, running: RunningOp, op: AnyOp, span: Span
     ) -> tuple[int, list[Buffer] | None]:
         """Run the handler. Returns the error code and the encoded answer."""
-        timeout = asyncio.timeout_at(context.deadline)
         try:
-            async with timeout:
-                answer = await handler(context, op)
-            if span.context is not None:
+            try:
+                answer = await running.handler(running, op)
+            finally:
+                if running.due is not None:
+                    running.due.cancel()
+            if running.trace is not None:
                 fail_with(span, _error_codes(answer))
             if long_lists(answer):
                 return 0, await in_slices(encode_body_in_steps(answer))
@@ -293,15 +285,9 @@ class OpRunner:
             if isinstance(e, OpTooLargeError):
                 self._log_too_large(type(op).__name__, e)
         except asyncio.CancelledError:
-            stopped = self._stopped.get(context.request_id)
-            if stopped is None:
+            if running.stopped is None:
                 raise
-            code = stopped
-        except TimeoutError:
-            code = REQUEST_TIMED_OUT
-            if not timeout.expired():
-                logger.exception("%s failed", type(op).__name__)
-                code = UNKNOWN_SERVER_ERROR
+            code = running.stopped
         except Exception:
             # A bug in one handler must leave its caller an answer and the other ops running.
             logger.exception("%s failed", type(op).__name__)
@@ -315,22 +301,17 @@ class OpRunner:
         """Answer an op with an error code."""
         self._answer(stream_id, request_id, encode_response(request_id, error_code, None))
 
-    def _respond(
-        self,
-        stream_id: int,
-        request_id: int,
-        code: int,
-        body: list[Buffer] | None,
-        ack_parent: TraceContext | None,
-    ) -> None:
-        with self._tracer.start(semconv.ACK, ack_parent) as ack:
+    def _respond(self, running: RunningOp, code: int, body: list[Buffer] | None) -> None:
+        """Answer an op that has run."""
+        request_id = running.request_id
+        with self._tracer.start(semconv.ACK, running.ack_parent) as ack:
             traceparent = ack.context.traceparent if ack.context is not None else ""
             try:
                 frame = encode_response(request_id, code, body, traceparent)
             except OpTooLargeError as e:
                 self._log_too_large("an op", e)
                 frame = encode_response(request_id, e.error_code, None, traceparent)
-            self._answer(stream_id, request_id, frame)
+            self._answer(running.stream_id, request_id, frame)
 
     def _answer(self, stream_id: int, request_id: int, frame: list[Buffer]) -> None:
         if not self._connection.is_ready:

@@ -27,7 +27,7 @@ _SILENT_SECONDS = 2.0
 
 
 class MeshServer:
-    """Accepts mesh connections and runs one task per op.
+    """Accepts mesh connections and runs their ops.
 
     Ops of one lane start in the order of their arrival, each up to its first await before the next
     starts. So do those of the control stream, except for fetches, which may have to wait until
@@ -102,9 +102,10 @@ class MeshServer:
             if loop.time() >= until:
                 break
             await asyncio.sleep(_DRAIN_POLL)
-        tasks = [task for session in self.sessions for task in session.tasks.values()]
+        running = [op for session in self.sessions for op in session.running.values()]
         for session in list(self.sessions):
             session.connection.close("the broker shuts down")
+        tasks = [op.task for op in running if op.task is not None]
         await asyncio.gather(*tasks, return_exceptions=True)
         self._listener.close()
 

@@ -138,7 +138,7 @@ async def test_rights_that_a_node_loses_end_its_running_ops_and_no_others(tmp_pa
         kept, lost = [
             asyncio.create_task(client.call(park, org_id=org, deadline=9)) for org in (1, 2)
         ]
-        await until(lambda: sum(len(session.tasks) for session in server.sessions) == 2)
+        await until(lambda: sum(len(session.running) for session in server.sessions) == 2)
         allow(file, parse_entry(f"{ours.node_id} orgs=1"))
         with pytest.raises(OpFailedError) as refused:
             await asyncio.wait_for(lost, 2)

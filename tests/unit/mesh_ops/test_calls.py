@@ -245,13 +245,13 @@ async def test_a_closing_broker_finishes_what_it_has_begun() -> None:
 
 async def test_the_byte_budget_lets_calls_through_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client_module, "BUDGETS", (0, 0, 1500, 0))
-    most, running = 0, 0
+    most, running, seconds = 0, 0, 0.005
 
     async def produce(context: OpContext, op: WireStruct) -> WireStruct:
         nonlocal most, running
         running += 1
         most = max(most, running)
-        await asyncio.sleep(0.005)
+        await asyncio.sleep(seconds)
         running -= 1
         return ProduceOpsResp([])
 
@@ -262,6 +262,7 @@ async def test_the_byte_budget_lets_calls_through_in_turn(monkeypatch: pytest.Mo
         )
         assert most == 2
         # An op that must wait for the budget and runs out of time was never sent.
+        seconds = 0.2
         big = asyncio.ensure_future(m.client.call(produce_of(bytes(5000)), org_id=1, deadline=5))
         await asyncio.sleep(0)
         with pytest.raises(PeerUnavailableError):
@@ -343,7 +344,8 @@ async def test_many_bulk_replies_share_the_connection_and_small_ones_pass_them()
         await until(lambda: not session.busy)
 
 
-async def test_cancelled_bulk_replies_are_not_sent() -> None:
+async def test_cancelled_bulk_replies_are_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(op_runner, "_REPLY_BACKLOG", 1 << 30)
     async with mesh() as m:
         calls = [
             asyncio.ensure_future(m.client.call(fetch_of(16 << 20), org_id=1, deadline=20))
@@ -427,7 +429,7 @@ async def test_an_op_that_is_cancelled_at_once_leaves_nothing_behind(large: bool
             nonlocal cancelled
             act(stream_id, tag, payload)
             if tag is Tag.OP:
-                for request_id in list(session.tasks):
+                for request_id in list(session.running):
                     session._ops.cancel(request_id)
                     cancelled += 1
 

@@ -1,0 +1,87 @@
+"""One op at the broker, from its frame to its answer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from quafka_mesh_ops.envelopes import Request
+from quafka_mesh_ops.handlers import Handler, OpContext
+from quafka_mesh_ops.identity import NodeId
+from quafka_mesh_ops.ops.base import AnyOp
+from quafka_telemetry.deadlines import Deadline
+from quafka_telemetry.eager_task import EagerTask
+from quafka_telemetry.tracing import Tracer
+
+REQUEST_TIMED_OUT = 7
+"""The Kafka error code of an op whose deadline has passed."""
+
+
+class RunningOp(OpContext):
+    """An op between its frame and its answer, and the context of its handler.
+
+    Attributes:
+        stream_id: the stream that the op arrived on.
+        size: the bytes of its payload; once it is decoded, with the memory that it takes.
+        task: reads the op or runs its handler; None before.
+        due: the entry of its deadline; None for a handler that did not wait.
+        stopped: the error code to answer in place of a cancelled handler; None if the caller has
+            given the op up.
+    """
+
+    __slots__ = ("_admit", "due", "handler", "op_type", "request", "size", "stopped", "stream_id",
+                 "task")  # fmt: skip
+
+    def __init__(
+        self,
+        stream_id: int,
+        request: Request,
+        op_type: type[AnyOp],
+        handler: Handler,
+        deadline: float,
+        size: int,
+        peer: NodeId,
+        tracer: Tracer,
+        admit: Callable[[int], Awaitable[None]],
+    ) -> None:
+        self.org_id = request.org_id
+        self.trace = None
+        self.deadline = deadline
+        self.peer = peer
+        self.tracer = tracer
+        self.request_id = request.request_id
+        self.ack_parent = None
+        self.stream_id = stream_id
+        self.request = request
+        self.op_type = op_type
+        self.handler = handler
+        self.size = size
+        self.task: asyncio.Task[None] | EagerTask[None] | None = None
+        self.due: Deadline | None = None
+        self.stopped: int | None = None
+        self._admit = admit
+
+    async def may_read(self) -> None:
+        """See OpContext."""
+        await self._admit(self.request_id)
+
+    def expire(self) -> None:
+        """Stop the handler: its deadline has passed."""
+        self.stop(REQUEST_TIMED_OUT)
+
+    def stop(self, error_code: int) -> None:
+        """Cancel the handler; the op is answered with the error code."""
+        if self.stopped is None:
+            self.stopped = error_code
+            self.cancel()
+
+    def cancel(self) -> None:
+        """Cancel the handler in the next turn of the loop.
+
+        A task that never begins never cleans up, and an eager task may be in its first step.
+        """
+        asyncio.get_running_loop().call_soon(self._cancel)
+
+    def _cancel(self) -> None:
+        if self.task is not None:
+            self.task.cancel()
