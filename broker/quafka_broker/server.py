@@ -27,7 +27,7 @@ from quafka_mesh_ops.allow_list import AllowList
 from quafka_mesh_ops.counters import handshake_families, mesh_families, mesh_page
 from quafka_mesh_ops.identity import Identity
 from quafka_mesh_ops.server import MeshServer
-from quafka_mesh_ops.settings import join_address, split_address
+from quafka_mesh_ops.settings import RECORDS_AUTO, join_address, split_address
 from quafka_telemetry.garbage import without_gc
 from quafka_telemetry.operations import Operations
 from quafka_telemetry.process_metrics import ProcessFigures, process_metrics
@@ -131,7 +131,20 @@ class Broker:
             raise StartupError(f"cannot listen on {config.mesh_listen} (UDP): {reason}") from e
         self._operations.add("/mesh", mesh_page(mesh.counters))
         self._add_metrics(state, mesh)
-        allowed.watch(mesh.enforce)
+        if config.mesh_records == RECORDS_AUTO:
+            self._start_places(state, allowed)
+
+        def enforce() -> None:
+            mesh.enforce()
+            state.places.enforce()
+
+        allowed.watch(enforce)
+
+    def _start_places(self, state: BrokerState, allowed: AllowList) -> None:
+        try:
+            state.places.start(self._config.data, allowed.grant)
+        except OSError as e:  # then records go by value
+            log.warning("no records by place: %s", e)
 
     async def _start_background(
         self, state: BrokerState, scheduler: SnapshotScheduler | None
@@ -199,6 +212,8 @@ class Broker:
             await self._allowed.close()
         if self._mesh is not None:
             await self._mesh.close(_DRAIN_SECONDS)
+        if self._state is not None:
+            self._state.places.close()
         for task in self._background:
             task.cancel()
         if self._rewriting is not None:

@@ -12,6 +12,7 @@ from quafka_broker.groups.limits import GroupLimits
 from quafka_broker.leases import Leases
 from quafka_broker.partitions.parked_fetches import ParkedFetches
 from quafka_broker.partitions.producers import Producers
+from quafka_broker.places.places import Places
 from quafka_broker.producer_ids import ProducerIds
 from quafka_broker.snapshot_status import SchedulerStatus
 from quafka_broker.topics.changes import TopicChanges
@@ -48,6 +49,7 @@ class BrokerState:
             wal, self.journal, self.registry, self.configs, self.leases, self.producers,
             self.parked_fetches, self.groups.offsets.drop_topics,
         )  # fmt: skip
+        self.places = Places(wal)
         self.snapshots = SchedulerStatus(config.snapshot_interval_ms)
         self.produced_by = ProducedBy()
 

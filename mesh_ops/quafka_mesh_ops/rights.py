@@ -53,6 +53,7 @@ NEEDS: dict[int, Need] = {
     OpCode.INIT_PRODUCER_ID: Need(Right.SERVE, _CLUSTER),
     OpCode.HOLD_LEASE: Need(Right.SERVE, _CLUSTER),
     OpCode.PROBE: Need(Right.SERVE, _CLUSTER),
+    OpCode.OPEN_PLACES: Need(Right.SERVE, _CLUSTER),
     OpCode.DESCRIBE_BROKER: Need(Right.SERVE, _CLUSTER),
     OpCode.DESCRIBE_LOG_DIR: Need(Right.SERVE, _CLUSTER),
     OpCode.JOIN_GROUP: Need(Right.SERVE, _GROUP),

@@ -176,6 +176,19 @@ def mesh_batched_setting() -> Any:
     return setting(True, help_, boolean, "true, false")
 
 
+RECORDS_AUTO, RECORDS_BY_VALUE = "auto", "value"
+
+
+def mesh_records_setting() -> Any:
+    """Declare the setting that brokers and gateways have."""
+    help_ = (
+        "how records reach the gateway; auto: a gateway of the same user on the broker's host "
+        "reads them from the log's files; value: always over the mesh"
+    )
+    allowed = (RECORDS_AUTO, RECORDS_BY_VALUE)
+    return setting(RECORDS_BY_VALUE, help_, choice(*allowed), ", ".join(allowed))
+
+
 def ops_listen_setting(default: str, whose: str = "") -> Any:
     """Declare the address of a program's operations port."""
     help_ = f"HTTP address of {whose}health, metrics and status pages; port 0: any free one"

@@ -11,6 +11,7 @@ from quafka_mesh_ops.frames import Tag, encode_goaway, encode_number
 from quafka_mesh_ops.ops.base import AnyOp, OpCode, WireStruct
 from quafka_mesh_ops.ops.leases import Change, HoldLease, HoldLeaseResp
 from quafka_mesh_ops.ops.offsets import ListOffsetsOp, ListOffsetsOps
+from quafka_mesh_ops.ops.places import OpenPlaces, OpenPlacesResp, Place
 from quafka_mesh_ops.ops.records import (
     FetchOp,
     FetchOpResp,
@@ -117,10 +118,13 @@ OPS: list[AnyOp] = [
     DescribeTopics(["a", "b"], [bytes(16)], auto_create=True),
     CreateTopic("orders", 3),
     HoldLease(bytes(16), bytes(8), 7),
+    OpenPlaces(),
 ]
 ANSWERS: list[tuple[OpCode, WireStruct]] = [
     (OpCode.PRODUCE, ProduceOpsResp([ProduceOpResp(70_000, 3, error_message="no")])),
     (OpCode.FETCH, FetchOpsResp([FetchOpResp([bytes(250), b"yz"], 9), FetchOpResp([], -1, 3)])),
+    (OpCode.FETCH, FetchOpsResp([FetchOpResp([], 9, places=[Place("0-1", bytes(23) + b"\1")])])),
+    (OpCode.OPEN_PLACES, OpenPlacesResp("/tmp/places", bytes(32))),
     (OpCode.DESCRIBE_TOPICS, DescribeTopicsResp("id", [TopicDescription("t", bytes(16), 3)])),
     (OpCode.HOLD_LEASE, HoldLeaseResp(bytes(8), 9, 2000, False, [Change("t", bytes(16), 1)])),
 ]

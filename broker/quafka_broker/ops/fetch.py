@@ -14,11 +14,13 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from quafka_broker.partitions.errors import CorruptError, OffsetGoneError, StorageError
 from quafka_broker.partitions.leader_epochs import UNDEFINED
 from quafka_broker.partitions.partition import Partition, PartitionId
+from quafka_broker.places.descriptor_server import DescriptorConnection
 from quafka_broker.state import BrokerState
 from quafka_broker.topics.topic import unknown_topic
 from quafka_broker.wal.reader import ReadTimes
@@ -26,6 +28,7 @@ from quafka_broker.wal.runs import Room
 from quafka_mesh_ops.handlers import OpContext
 from quafka_mesh_ops.ops.base import Buffer
 from quafka_mesh_ops.ops.offsets import EpochEnd
+from quafka_mesh_ops.ops.places import Place, extents_of
 from quafka_mesh_ops.ops.records import (
     MOST_BATCHES,
     AbortedTransaction,
@@ -36,6 +39,7 @@ from quafka_mesh_ops.ops.records import (
     FetchOpsResp,
 )
 from quafka_proto.errors import ErrorCode
+from quafka_proto.log_format import IndexRow
 from quafka_proto.records import base_offset, read_header
 from quafka_telemetry import semconv
 from quafka_telemetry.slices import Slices
@@ -63,7 +67,8 @@ async def handle(state: BrokerState, context: OpContext, op: FetchOps) -> FetchO
     await _take_turn(context)
     with context.tracer.start(semconv.FETCH_READ, context.trace) as span:
         times: list[ReadTimes] | None = None if span.context is None else []
-        answers = await _read(state, op, poll.targets, times)
+        taker = state.places.connection(context.peer, op.places) if op.places else None
+        answers = await _read(state, op, poll.targets, times, taker)
         if span.context is not None:
             _describe(span, poll.targets, answers)
             _trace_reads(context, span.context, times or [])
@@ -209,7 +214,11 @@ def _target(state: BrokerState, org: int, op: FetchOp) -> _Target:
 
 
 async def _read(
-    state: BrokerState, op: FetchOps, targets: list[_Target], times: list[ReadTimes] | None
+    state: BrokerState,
+    op: FetchOps,
+    targets: list[_Target],
+    times: list[ReadTimes] | None,
+    taker: DescriptorConnection | None,
 ) -> list[FetchOpResp]:
     aborted: list[AbortedTransaction] | None = [] if op.isolation_level == _READ_COMMITTED else None
     answers: list[FetchOpResp] = []
@@ -219,7 +228,7 @@ async def _read(
     for target in targets:
         await slices.done()
         partition, error = target.partition, target.error
-        batches: list[Buffer] = []
+        found = _NOTHING
         if partition is None:
             answers.append(FetchOpResp([], high_watermark=-1, error_code=error))
             continue
@@ -227,16 +236,16 @@ async def _read(
             timed = None if times is None or len(times) >= _READS_TRACED else ReadTimes()
             limit = max(0, min(target.op.max_bytes, left))
             room = Room(limit, batches_left, at_least_one=empty)
-            batches, error = await _read_one(state, partition, target.op.fetch_offset, room, timed)
+            offset = target.op.fetch_offset
+            found, error = await _read_one(state, partition, offset, room, timed, taker)
             if times is not None and timed is not None:
                 times.append(timed)
-            size = sum(map(len, batches))
-            left -= size
-            batches_left -= len(batches)
-            empty = empty and not size
+            left -= found.size
+            batches_left -= found.count
+            empty = empty and not found.size
         answers.append(
             FetchOpResp(
-                batches,
+                found.records,
                 high_watermark=partition.high_watermark,
                 error_code=error,
                 log_start_offset=partition.log_start,
@@ -244,22 +253,22 @@ async def _read(
                 aborted_transactions=aborted,
                 diverging_epoch=target.diverging,
                 topic_id=b"" if target.op.topic_id else target.uuid,
-                produced_by=_produced_by(state, partition, batches) if batches else None,
+                produced_by=_produced_by(state, partition, found) if found.size else None,
                 leader_epoch=state.log.epochs.current,
+                places=found.places,
             )
         )
     return answers
 
 
 def _produced_by(
-    state: BrokerState, partition: Partition, batches: list[Buffer]
+    state: BrokerState, partition: Partition, batches: _Found
 ) -> list[BatchTrace] | None:
     """The traces that wrote the first of these batches, as far as they are still known."""
     if not len(state.produced_by):
         return None
     found: list[BatchTrace] = []
-    for batch in batches[:MAX_LINKS]:
-        offset = base_offset(batch)
+    for offset in batches.offsets(MAX_LINKS):
         trace = state.produced_by.find(partition.id, offset)
         if trace is not None:
             found.append(BatchTrace(offset, trace.traceparent))
@@ -272,28 +281,67 @@ async def _read_one(
     offset: int,
     room: Room,
     times: ReadTimes | None,
-) -> tuple[list[Buffer], ErrorCode]:
+    taker: DescriptorConnection | None,
+) -> tuple[_Found, ErrorCode]:
+    reader = state.log.reader
     try:
-        batches = await state.log.reader.read_within(partition, offset, room, times)
+        if taker is None:
+            batches = await reader.read_within(partition, offset, room, times)
+        else:
+            runs = await reader.locate(partition, offset, room, times)
+            places = state.places.places(taker, runs)
+            if places is not None:
+                return _Found([], places, [row for run in runs for row in run.rows]), ErrorCode.NONE
+            batches = await reader.read_runs(partition, offset, runs, times)
     except CorruptError:
-        return [], ErrorCode.CORRUPT_MESSAGE
+        return _NOTHING, ErrorCode.CORRUPT_MESSAGE
     except StorageError:
-        return [], ErrorCode.KAFKA_STORAGE_ERROR
+        return _NOTHING, ErrorCode.KAFKA_STORAGE_ERROR
     except OffsetGoneError:  # it was deleted while another partition was read
-        return [], ErrorCode.OFFSET_OUT_OF_RANGE
-    return list(batches), ErrorCode.NONE
+        return _NOTHING, ErrorCode.OFFSET_OUT_OF_RANGE
+    return _Found(list(batches)), ErrorCode.NONE
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """The batches of one partition: their bytes, or their places and rows."""
+
+    records: list[Buffer]
+    places: list[Place] | None = None
+    rows: Sequence[IndexRow] = ()
+
+    @property
+    def size(self) -> int:
+        """Bytes of all batches."""
+        return sum(map(len, self.records)) + sum(row.length for row in self.rows)
+
+    @property
+    def count(self) -> int:
+        """The number of batches."""
+        return len(self.records) + len(self.rows)
+
+    def offsets(self, most: int) -> list[int]:
+        """The base offsets of the first batches."""
+        if self.rows:
+            return [row.base_offset for row in self.rows[:most]]
+        return [base_offset(batch) for batch in self.records[:most]]
+
+
+_NOTHING = _Found([])
 
 
 def _describe(span: Span, targets: list[_Target], answers: list[FetchOpResp]) -> None:
     first = targets[0] if targets else None
     batches = [batch for answer in answers for batch in answer.records]
+    placed = [each for answer in answers for each in extents_of(answer.places)]
+    returned = sum(read_header(batch).record_count for batch in batches)
     span.set(
         {
             semconv.VIRTUAL_TOPIC: first.partition.id.key if first and first.partition else "",
             semconv.PARTITIONS: len(targets),
             semconv.FETCH_OFFSET: first.op.fetch_offset if first else -1,
-            semconv.RETURNED_COUNT: sum(read_header(batch).record_count for batch in batches),
-            semconv.BODY_SIZE: sum(map(len, batches)),
+            semconv.RETURNED_COUNT: returned + sum(each.offsets for each in placed),
+            semconv.BODY_SIZE: sum(map(len, batches)) + sum(each.length for each in placed),
             semconv.HIGH_WATERMARK: answers[0].high_watermark if answers else -1,
         }
     )

@@ -27,6 +27,7 @@ from quafka_broker.ops import (
     log_dirs,
     offsets,
     partitions,
+    places,
     probe,
     produce,
     producer_ids,
@@ -65,6 +66,7 @@ from quafka_mesh_ops.ops.groups import (
 from quafka_mesh_ops.ops.lag import GroupLag, LagOfOffsets
 from quafka_mesh_ops.ops.leases import HoldLease
 from quafka_mesh_ops.ops.offsets import EpochEndOps, ListOffsetsOps
+from quafka_mesh_ops.ops.places import OpenPlaces
 from quafka_mesh_ops.ops.probe import Probe
 from quafka_mesh_ops.ops.records import DeleteRecordsOps, FetchOps, InitProducerId, ProduceOps
 from quafka_mesh_ops.ops.snapshots import (
@@ -105,6 +107,7 @@ OPS: dict[OpCode, Handler] = dict(
         DescribeGroups.handled_by(group_admin.describe),
         DeleteGroups.handled_by(group_admin.delete),
         Probe.handled_by(probe.handle),
+        OpenPlaces.handled_by(places.handle),
         CreatePartitions.handled_by(partitions.create),
         DescribeTopicConfigs.handled_by(configs.describe),
         AlterTopicConfigs.handled_by(configs.alter),

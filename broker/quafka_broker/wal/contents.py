@@ -9,7 +9,7 @@ import asyncio
 import logging
 import threading
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from quafka_broker.partitions.leader_epochs import LeaderEpochs
 from quafka_broker.partitions.partition import Partition, PartitionId, partition_of
@@ -37,6 +37,8 @@ class Contents:
         self.partitions: dict[PartitionId, Partition] = {}
         self.live = LiveRecords()
         self.quarantine = Quarantine()
+        self.on_replaced: Callable[[Segment], None] = lambda _segment: None
+        """Called with a segment that was rewritten or freed."""
         self.epochs = LeaderEpochs()
         self.next_id = 0
         # During recovery: the ids up to which the checkpoint covers each partition, and all.
@@ -68,6 +70,7 @@ class Contents:
             self.segments = [*self.segments[:at], *between, *self.segments[at + 1 :]]
         if new is None:
             self.live.removed(old.number)
+        self.on_replaced(old)
 
     # --- partitions -------------------------------------------------------------------------
 

@@ -164,6 +164,14 @@ class RealFile:
     def close(self) -> None:
         self._close()
 
+    def open_read_only(self) -> int:
+        """See `read_only_descriptor`. It is the same file also if that has lost its name."""
+        fd = self._descriptor.acquire()
+        try:
+            return os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_CLOEXEC)
+        finally:
+            self._descriptor.release()
+
     @contextmanager
     def _changed(self) -> Generator[int]:
         fd = self._descriptor.acquire()
@@ -172,6 +180,17 @@ class RealFile:
             yield fd
         finally:
             self._descriptor.release()
+
+
+def read_only_descriptor(file: File) -> int | None:
+    """A descriptor of a file for another process, which cannot write by it; the caller closes it.
+
+    None: the file is none of the operating system's.
+
+    Raises:
+        OSError: the file cannot be opened.
+    """
+    return file.open_read_only() if isinstance(file, RealFile) else None
 
 
 class RealDisk:

@@ -33,6 +33,7 @@ from quafka_broker.wal.reader import Reader
 from quafka_broker.wal.repair import repair
 from quafka_broker.wal.reserve import Reserve
 from quafka_broker.wal.rewrite_task import RewritePolicy, RewriteTask
+from quafka_broker.wal.verification import Verification
 from quafka_broker.wal.writer import Writer, WriterStats
 from quafka_proto.records import BatchHeader
 
@@ -94,6 +95,7 @@ class Log:
         self._contents = Contents(Producers())
         self._rebuilds = IndexRebuilds(disk, self._contents, self._run_exclusively)
         self.reader = Reader(self._contents, self._rebuilds)
+        self.verification = Verification(self._contents, self._rebuilds)
         self._writer: Writer | None = None
         self._checkpoint_task: CheckpointTask | None = None
         self._schedule: CheckpointSchedule | None = None
@@ -113,6 +115,8 @@ class Log:
         contents = self._contents
         contents.producers = producers
         found = open_contents(self._disk, contents, self._epoch_file, self._reserve)
+        for segment in contents.segments:
+            segment.unverified_to = segment.end
         writer = self._writer = Writer(
             self._disk, contents, self._reserve, self._fsync, self._segment_bytes
         )
@@ -151,6 +155,7 @@ class Log:
         self._closed = True
         if self._schedule is not None:
             self._schedule.stop_timer()
+        await self.verification.close()
         await self._rebuilds.close()
         if self._writer is not None:
             if self._started:

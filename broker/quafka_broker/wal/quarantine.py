@@ -68,6 +68,10 @@ class Quarantine:
             ranges = [*self._lost.get(lost.partition, ()), (lost.first, lost.end)]
             self._lost[lost.partition] = _merged(ranges)
 
+    def is_in(self, segment: int) -> bool:
+        """Whether a segment is damaged."""
+        return any(damage.segment == segment for damage in self.damages)
+
     def first_lost(self, partition: PartitionId, offset: int) -> int | None:
         """The first lost offset at or above this one."""
         ranges = self._lost.get(partition)

@@ -27,6 +27,7 @@ from quafka_broker.wal.runs import (
     BadEntry,
     NotInMemoryError,
     Room,
+    Run,
     from_disk,
     from_memory,
     plan_runs,
@@ -103,8 +104,7 @@ class Reader:
                     raise
                 return await self._batches(partition, offset, room, times)
         except (OSError, Malformed) as e:
-            log.warning("partition %s cannot be read at offset %d: %s", partition.id.key, offset, e)
-            raise StorageError(str(e)) from e
+            raise self._unreadable(partition, offset, e) from e
 
     async def _batches(
         self, partition: Partition, offset: int, room: Room, times: ReadTimes | None
@@ -133,6 +133,70 @@ class Reader:
             if not batches:
                 raise CorruptError(f"offset {offset}: {bad.reason}")
         return batches
+
+    async def locate(
+        self, partition: Partition, offset: int, room: Room, times: ReadTimes | None = None
+    ) -> list[Run]:
+        """The entries that `read_within` would read; `read_runs` reads them.
+
+        Raises:
+            See `read`; but damage that no read has found yet is not noticed.
+        """
+
+        def plan(how: Read) -> list[Run]:
+            return plan_runs(self._contents, partition, offset, room, how)
+
+        if times is not None:
+            times.began = time.time_ns()
+        try:
+            try:
+                runs = await self._run(plan)
+            except BadIndexError as e:
+                if not await self._rebuilds.rebuild(e.segment):
+                    raise
+                runs = await self._run(plan)
+        except (OSError, Malformed) as e:
+            raise self._unreadable(partition, offset, e) from e
+        if times is not None:
+            times.indexed = times.read = time.time_ns()
+        return runs
+
+    async def read_runs(
+        self, partition: Partition, offset: int, runs: list[Run], times: ReadTimes | None = None
+    ) -> list[memoryview]:
+        """The batches of located runs.
+
+        Raises:
+            See `read`.
+        """
+
+        def read(how: Read) -> tuple[list[memoryview], BadEntry | None]:
+            if times is not None:
+                times.from_disk = how is from_disk
+            found: list[memoryview] = []
+            for run in runs:
+                bad = read_run(run, how, found)
+                if bad is not None:
+                    return found, bad
+            return found, None
+
+        large = sum(run.size for run in runs) > INLINE_BYTES
+        try:
+            batches, bad = await (self._in_thread(read) if large else self._run(read))
+        except OSError as e:
+            raise self._unreadable(partition, offset, e) from e
+        if times is not None:
+            times.read = time.time_ns()
+        if bad is not None:
+            self._quarantine(bad)
+            if not batches:
+                raise CorruptError(f"offset {offset}: {bad.reason}")
+        return batches
+
+    def _unreadable(self, partition: Partition, offset: int, error: Exception) -> StorageError:
+        key = partition.id.key
+        log.warning("partition %s cannot be read at offset %d: %s", key, offset, error)
+        return StorageError(str(error))
 
     def _quarantine(self, bad: BadEntry) -> None:
         damage = damaged_entry(bad.segment.number, bad.row, bad.reason)

@@ -88,6 +88,10 @@ class Segment:
         self.end = FILE_HEADER_SIZE
         self.entries = 0
         self.next_id = 0
+        self.unverified_to = FILE_HEADER_SIZE
+        """Bytes below this position were written before this start, and not yet verified since."""
+        self.orgs: set[int] = set()
+        """The orgs that have entries at or above `unverified_to`."""
         self._sample = array("Q")
         self._state: SegmentState | None = None
 
@@ -142,6 +146,11 @@ class Segment:
         return self._sample[0] if self._sample else None
 
     @property
+    def is_verified(self) -> bool:
+        """Whether this process has verified or written every byte of the log file."""
+        return self.unverified_to <= FILE_HEADER_SIZE
+
+    @property
     def index_end(self) -> int:
         """The size of the index file."""
         return FILE_HEADER_SIZE + INDEX_ROW_SIZE * self.entries
@@ -161,6 +170,7 @@ class Segment:
             if not number % ROWS_PER_SAMPLE:
                 self._sample.append(row.global_id)
             self.end = max(self.end, row.end)
+            self.orgs.add(row.org_id)
             self.next_id = row.global_id + row.record_count
         self.entries += len(rows)
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from quafka_mesh_ops.ops.base import AnyOp, Buffer, CreditKind, Op, OpCode, WireStruct
 from quafka_mesh_ops.ops.offsets import EpochEnd
+from quafka_mesh_ops.ops.places import Place
 
 # --- Produce 0x02 -----------------------------------------------------------------------------
 
@@ -126,6 +127,7 @@ class FetchOpResp(WireStruct):
         topic_id: set if the op named the topic by its name.
         produced_by: the traces that wrote some of the batches, as far as the broker knows them.
         leader_epoch: the partition's current one; -1 if unknown.
+        places: where the batches are, in place of `records`; only if the op takes places.
     """
 
     records: list[Buffer]
@@ -138,6 +140,7 @@ class FetchOpResp(WireStruct):
     topic_id: bytes = b""
     produced_by: list[BatchTrace] | None = None
     leader_epoch: int = -1
+    places: list[Place] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +164,8 @@ class FetchOps(Op[FetchOpsResp]):
     The broker parks it until `min_bytes` or MOST_BATCHES batches can be read over all partitions,
     `max_wait_ms` has passed, or a partition has an error. `isolation_level`: 0
     read_uncommitted, 1 read_committed. `replica_id`: -1 for consumers, 0 and up reads to the log
-    end. Without `at_least_one`, a batch larger than `max_bytes` is not returned.
+    end. Without `at_least_one`, a batch larger than `max_bytes` is not returned. `places`: the
+    number of the reader's connection for descriptors, if the answer may have places; 0: by value.
     """
 
     code = OpCode.FETCH
@@ -172,6 +176,7 @@ class FetchOps(Op[FetchOpsResp]):
     isolation_level: int = 0
     replica_id: int = -1
     at_least_one: bool = True
+    places: int = 0
 
     @property
     def credit_kind(self) -> CreditKind:

@@ -9,6 +9,7 @@ from quafka_mesh_ops.ops import (
     lag,
     leases,
     offsets,
+    places,
     probe,
     records,
     snapshots,
@@ -16,6 +17,8 @@ from quafka_mesh_ops.ops import (
 )
 from quafka_mesh_ops.ops.base import AnyOp
 
-_FAMILIES = (records, offsets, topics, leases, groups, group_offsets, admin, lag, probe, snapshots)
+_FAMILIES = (
+    records, offsets, topics, leases, groups, group_offsets, admin, lag, probe, places, snapshots,
+)  # fmt: skip
 
 OPS: dict[int, type[AnyOp]] = {op.code: op for family in _FAMILIES for op in family.ALL}
