@@ -11,6 +11,7 @@ from quafka_gateway.handlers.kafka_api import AnyApi
 from quafka_gateway.handlers.order import Order
 from quafka_proto.headers import RequestHeader
 from quafka_proto.message import Buffer, Message
+from quafka_telemetry.eager_task import EagerTask
 
 
 @dataclass(slots=True, eq=False)
@@ -22,7 +23,7 @@ class InFlightRequest:
         message: None once the request is answered and its bytes are released.
         size: bytes of the request's frame.
         trace: None where the request is not sampled.
-        task: serves the request; None before it has begun.
+        task: serves the request; None until it has begun, and has waited or ended.
         response: the encoded response; None before it is made, and where the protocol has none.
         shared: bytes of the response that another owner has counted.
         held: bytes of a long response in the response memory, until it is written.
@@ -40,7 +41,7 @@ class InFlightRequest:
     size: int
     trace: RequestTrace | None
     may_be_long: bool
-    task: asyncio.Task[None] | None = None
+    task: EagerTask[bool] | None = None
     response: list[Buffer] | None = None
     shared: int = 0
     held: int = 0

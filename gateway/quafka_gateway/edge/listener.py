@@ -91,7 +91,7 @@ class Listener:
         open_now = list(self._connections)
         for connection in open_now:
             connection.drain()
-        ended = [asyncio.ensure_future(c.wait_tasks()) for c in open_now]
+        ended = [asyncio.ensure_future(c.wait_ended()) for c in open_now]
         if ended:
             await asyncio.wait(ended, timeout=drain)
         for task in ended:

@@ -24,6 +24,8 @@ class RequestOrder:
         self._in_flight = in_flight
         self._unfinished: dict[Order, int] = {}
         self._waiting = 0
+        self._ended = False  # one that others may have waited for, since the last look
+        self._ready: deque[InFlightRequest] = deque()
 
     def add(self, request: InFlightRequest) -> bool:
         """Add the latest request; return whether it may begin now."""
@@ -48,13 +50,24 @@ class RequestOrder:
             del self._unfinished[order]
         if not request.begun and not order.long_poll:
             self._waiting -= 1
+        self._ended = True
 
-    def pop_ready(self) -> list[InFlightRequest]:
-        """Return the requests that waited and may begin now, in their order, once."""
-        if not self._waiting:
-            return []
+    def next_ready(self) -> InFlightRequest | None:
+        """Return the first request that waited and may begin now; the caller must begin it."""
+        if self._ended:
+            self._ended = False
+            if self._waiting:
+                self._ready = self._all_ready()
+        while self._ready:
+            request = self._ready.popleft()
+            if request.ordered:  # not dropped
+                self._waiting -= 1
+                return request
+        return None
+
+    def _all_ready(self) -> deque[InFlightRequest]:
         earlier: list[Order] = []
-        ready: list[InFlightRequest] = []
+        ready: deque[InFlightRequest] = deque()
         for request in self._in_flight:
             order = request.order
             if not request.ordered:
@@ -65,5 +78,4 @@ class RequestOrder:
                 ready.append(request)
             if order not in earlier:
                 earlier.append(order)
-        self._waiting -= len(ready)
         return ready

@@ -39,20 +39,20 @@ class RequestServing:
         tracing: ConnectionTracing,
         long_responses: LongResponses,
         release: Callable[[InFlightRequest], None],
+        give_up: Callable[[InFlightRequest, str], None],
     ) -> None:
-        """`release` is called when a request's bytes are not needed any more."""
+        """`release` is called when a request's bytes are not needed any more, `give_up` with the
+        reason if the request has no response, so that the connection must be closed."""
         self._services = services
         self._client = client
         self._client_host = client.kafka_host
         self._tracing = tracing
         self._long_responses = long_responses
         self._release = release
+        self._give_up = give_up
 
-    async def serve(self, request: InFlightRequest) -> str:
-        """Put the encoded response into the request.
-
-        Returns why the connection must be closed; "" where it need not.
-        """
+    async def serve(self, request: InFlightRequest) -> bool:
+        """Put the encoded response into the request; return False if it has been given up."""
         header, api = request.header, request.api
         waited = begin_request()
         began = time.perf_counter()
@@ -92,7 +92,9 @@ class RequestServing:
             else:
                 errors = error_codes(response)
         self._count(request, errors, time.perf_counter() - began - waited.seconds, waited.seconds)
-        return failure
+        if failure:
+            self._give_up(request, failure)
+        return not failure
 
     def _count(
         self,

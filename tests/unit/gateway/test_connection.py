@@ -38,6 +38,7 @@ from quafka_proto.schema.fetch import FetchPartition, FetchRequest, FetchTopic
 from quafka_proto.schema.metadata import MetadataRequest, MetadataRequestTopic
 from quafka_proto.schema.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from quafka_telemetry import slices
+from quafka_telemetry.eager_task import DirectFuture
 from quafka_telemetry.tracing import TraceContext, Tracer
 from tests.support.memory_transport import MemoryTransport
 from tests.support.tenants import tenant_over
@@ -47,14 +48,14 @@ class HeldBroker:
     """A broker that answers when the test sets the result."""
 
     def __init__(self) -> None:
-        self.produced: list[asyncio.Future[None]] = []
-        self.fetched: list[asyncio.Future[None]] = []
+        self.produced: list[DirectFuture[None]] = []
+        self.fetched: list[DirectFuture[None]] = []
         self.dropped = 0
 
     async def produce(
         self, op: ProduceOps, lane: int, timeout: float, trace: TraceContext | None
     ) -> list[ProduceOpResp]:
-        held = asyncio.get_running_loop().create_future()
+        held: DirectFuture[None] = DirectFuture()
         self.produced.append(held)
         await held
         return [ProduceOpResp(base_offset=0)] * len(op.partitions)
@@ -63,7 +64,7 @@ class HeldBroker:
         raise UnavailableError("it gives no leases")
 
     async def fetch(self, op: FetchOps, trace: TraceContext | None) -> FetchOpsResp:
-        held = asyncio.get_running_loop().create_future()
+        held: DirectFuture[None] = DirectFuture()
         self.fetched.append(held)
         try:
             await held
@@ -186,7 +187,7 @@ async def test_a_long_produce_is_begun_though_its_client_has_gone(
     while not client.broker.produced:
         await asyncio.sleep(0)
     client.broker.produced[0].set_result(None)
-    await client.connection.wait_tasks()
+    await client.connection.wait_ended()
     assert client.memory.held == 0
 
 
@@ -297,7 +298,7 @@ async def test_a_long_response_is_dropped_with_its_client(
         client.send(number, MetadataRequest(topics=None), 12)
     await settle()
     client.connection.connection_lost(None)
-    await client.connection.wait_tasks()
+    await client.connection.wait_ended()
     assert client.memory.held == client.services.response_memory.held == 0
 
 
@@ -352,7 +353,7 @@ async def test_a_parked_fetch_is_dropped_with_its_client_and_a_produce_is_not(
     assert not client.broker.produced[0].cancelled()
     assert client.closed == [client.connection]
     client.broker.produced[0].set_result(None)
-    await client.connection.wait_tasks()
+    await client.connection.wait_ended()
     assert client.transport.answered() == []
 
 
@@ -424,7 +425,7 @@ async def test_all_memory_is_released(fate: str) -> None:
         for held in client.broker.fetched:
             if not held.done():
                 held.set_result(None)
-    await client.connection.wait_tasks()
+    await client.connection.wait_ended()
     if fate != "client gone":
         client.connection.connection_lost(None)
     assert memory.held == 0

@@ -52,7 +52,7 @@ async def put(joined: Joined) -> None:
 async def test_it_leaves_the_broker_when_its_client_goes(joined: Joined) -> None:
     client = await park(joined, request_of("t", part(), wait=LONG))
     client.connection.connection_lost(None)
-    await client.connection.wait_tasks()
+    await client.connection.wait_ended()
     assert len(state_of(joined).parked_fetches) == 0
 
 

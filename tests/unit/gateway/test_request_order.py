@@ -87,7 +87,7 @@ async def test_of_every_pair_the_second_begins_when_kafka_order_allows_it(first:
         await line.handlers.end(0)
         assert line.begun == [0, 1], APIS[second].name
         await line.handlers.end(1)
-        await line.connection.wait_tasks()
+        await line.connection.wait_ended()
 
 
 def test_waiting_is_mutual_but_for_long_polls() -> None:
@@ -136,7 +136,7 @@ async def test_writes_of_a_client_that_left_go_on_in_their_order() -> None:
     await line.handlers.end(2)
     assert line.begun == [0, 2, 4]
     await line.handlers.end(4)
-    await line.connection.wait_tasks()
+    await line.connection.wait_ended()
     assert line.memory.held == 0
 
 
@@ -149,7 +149,7 @@ async def test_what_waits_for_a_request_that_fails_does_not_run() -> None:
     assert line.is_closed()
     line.connection.connection_lost(None)
     await line.handlers.end(2)
-    await line.connection.wait_tasks()
+    await line.connection.wait_ended()
     assert line.begun == [0, 2]
     assert line.memory.held == 0
 
@@ -163,7 +163,7 @@ async def test_a_connection_that_drains_runs_what_waits_for_its_turn() -> None:
     assert not line.is_closed()
     await line.handlers.end(1)
     assert line.is_closed()  # the fetch and the request after it never began
-    await line.connection.wait_tasks()
+    await line.connection.wait_ended()
     line.connection.connection_lost(None)
     assert line.begun == [0, 1]
     assert line.memory.held == 0

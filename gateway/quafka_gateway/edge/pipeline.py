@@ -1,0 +1,326 @@
+"""The requests of one connection, from their frames until their responses are written.
+
+Kafka finishes one request of a connection before it begins the next. So does this gateway, as far
+as a client can see: a request waits for earlier requests that touch the same state
+(`RequestOrder`), and responses leave in request order. Other requests run concurrently, so that
+pipelined produces share group commits. A long poll begins when it is the first request in flight,
+so that a connection never holds more than one large response, and later requests wait for it.
+
+A request runs as an `EagerTask`: its op leaves for the broker in the call that receives its bytes,
+and its response leaves for the client in the call that receives the broker's answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from functools import partial
+from itertools import dropwhile
+from typing import Any, NamedTuple, TypeVar
+
+from quafka_gateway.context import Services
+from quafka_gateway.edge.connected_client import ConnectedClient
+from quafka_gateway.edge.in_flight import InFlightRequest
+from quafka_gateway.edge.long_responses import LongResponses
+from quafka_gateway.edge.request_decoding import Decoded, Decoding, decode_request, order_of
+from quafka_gateway.edge.request_order import RequestOrder
+from quafka_gateway.edge.request_serving import RequestServing
+from quafka_gateway.edge.request_trace import ConnectionTracing, RequestTrace
+from quafka_gateway.edge.response_writer import ResponseWriter
+from quafka_gateway.handlers.kafka_api import AnyApi
+from quafka_gateway.memory import HeldRequests
+from quafka_proto.errors import Malformed
+from quafka_telemetry.eager_task import EagerTask
+from quafka_telemetry.slices import SLICE_SECONDS
+
+log = logging.getLogger("quafka.gateway.connection")
+
+_MAX_IN_FLIGHT = 64
+T = TypeVar("T")
+
+
+class PipelineEvents(NamedTuple):
+    """What a pipeline calls.
+
+    Attributes:
+        malformed: with the reason, when the client breaks the protocol.
+        failed: with the reason, when a request has no response, so that the client must be closed.
+        advanced: after each slice of work: there may be room for more frames.
+    """
+
+    malformed: Callable[[str], None]
+    failed: Callable[[str], None]
+    advanced: Callable[[], None]
+
+
+class RequestPipeline:
+    """Begins the requests of one connection in their order, and answers them in their order.
+
+    At most `_MAX_IN_FLIGHT` requests are in flight; later frames wait.
+    """
+
+    def __init__(
+        self,
+        services: Services,
+        apis: Mapping[int, AnyApi],
+        client: ConnectedClient,
+        tracing: ConnectionTracing,
+        held: HeldRequests,
+        frames: deque[bytes],
+        writer: ResponseWriter,
+        events: PipelineEvents,
+    ) -> None:
+        """`frames` are whole and counted in `held`; call `run` when there are more of them."""
+        self._loop = asyncio.get_running_loop()
+        self._apis = apis
+        self._client = client
+        self._tracing = tracing
+        self._held = held
+        self._frames = frames
+        self._writer: ResponseWriter | None = writer  # None: the client is gone
+        self._events = events
+        self._in_flight: deque[InFlightRequest] = deque()  # decoded, not yet answered
+        self._order = RequestOrder(self._in_flight)
+        self._long_responses = LongResponses(services, self._in_flight, self._client_reads)
+        self._serving = RequestServing(
+            services, client, tracing, self._long_responses, self._release, self._give_up
+        )
+        self._decoding: Decoding | None = None  # later frames wait for it
+        self._tasks: set[EagerTask[Any]] = set()
+        self._running = False  # in a slice, or between two
+        self._draining = False
+        self._writing: RequestTrace | None = None  # of the response that is not yet sent whole
+
+    # --- for the connection -----------------------------------------------------------------
+
+    @property
+    def idle(self) -> bool:
+        """Whether no request is in flight."""
+        return not self._in_flight
+
+    @property
+    def busy(self) -> bool:
+        """Whether a request is in flight that must be answered before closing."""
+        if self._decoding is not None:
+            return True
+        return any(not request.order.long_poll for request in self._in_flight)
+
+    def run(self) -> None:
+        """Begin and answer requests, for one slice of the event loop at a time.
+
+        A request may be answered while it is begun, and that may free others. The call for that
+        returns at once, and the loop in `_slice` goes on: a chain of requests does not recurse.
+        """
+        if not self._running:
+            self._running = True
+            self._slice()
+
+    def drain(self) -> None:
+        """Begin no request that is not in flight. The caller has dropped the frames."""
+        self._draining = True
+        # A client that loses a long poll sends it again. Requests after a long poll have not begun.
+        self._drop(dropwhile(lambda request: not request.order.long_poll, self._in_flight))
+
+    def connection_lost(self) -> None:
+        """Go on without the client. The caller has dropped the frames.
+
+        Long polls, long responses, and reads that have not begun, are dropped with their client.
+        Writes are completed: a client may send with acks=0 and leave.
+        """
+        self._writer = None
+        self._response_sent()
+        self._drop(
+            request
+            for request in self._in_flight
+            if request.done
+            or request.order.long_poll
+            or request.may_be_long
+            or not (request.begun or request.order.writes)
+        )
+        self.run()
+
+    async def wait_ended(self) -> None:
+        """Wait until no request is being served."""
+        while self._tasks or self._running:  # a task that ends may begin the next
+            await (asyncio.wait(self._tasks) if self._tasks else asyncio.sleep(0))
+
+    # --- one slice --------------------------------------------------------------------------
+
+    def _slice(self) -> None:
+        until = 0.0  # set when there is more than one step
+        try:
+            while self._step():
+                now = time.perf_counter()
+                until = until or now + SLICE_SECONDS
+                if now >= until:
+                    self._loop.call_soon(self._slice)
+                    break
+            else:
+                self._running = False
+        except Malformed as e:
+            self._running = False
+            self._events.malformed(str(e))
+        except Exception:  # must not reach the mesh client, which may be the caller
+            self._running = False
+            log.exception("serving %s failed", self._client)
+            self._events.failed("internal error")
+        self._long_responses.admit_next()
+        self._events.advanced()
+
+    def _step(self) -> bool:
+        """Begin a request or write a response; return whether there was one. Raises Malformed.
+
+        Requests come first, so that the ops of all those that have arrived leave together.
+        """
+        if self._frames and self._may_begin:
+            self._begin(self._frames.popleft())
+            return True
+        ready = self._order.next_ready()
+        if ready is not None:
+            self._start(ready)
+            return True
+        return self._answer_next()
+
+    @property
+    def _may_begin(self) -> bool:
+        """Whether a request can be decoded and put in flight."""
+        free = self._decoding is None and not self._draining
+        return free and len(self._in_flight) < _MAX_IN_FLIGHT
+
+    # --- requests ---------------------------------------------------------------------------
+
+    def _begin(self, frame: bytes) -> None:
+        """Decode a request and put it in flight. Raises Malformed."""
+        try:
+            decoded = decode_request(self._apis, frame)
+        except Malformed:
+            self._held.release(len(frame), self._loop.time())
+            raise
+        if isinstance(decoded, Decoding):
+            self._decoding = decoded
+            self._spawn(self._decode_long(decoded, frame))
+        else:
+            self._add(decoded, frame)
+
+    async def _decode_long(self, decoding: Decoding, frame: bytes) -> None:
+        """Decode a long request. Later requests of the connection wait, so that order holds."""
+        try:
+            decoded = await decoding.finish()
+        except Malformed as e:
+            self._held.release(len(frame), self._loop.time())
+            self._events.malformed(str(e))
+            return
+        finally:
+            self._decoding = None
+        if self._writer is None and not decoded.api.order.writes:
+            self._held.release(len(frame), self._loop.time())
+            return
+        self._add(decoded, frame)
+        self.run()
+
+    def _add(self, decoded: Decoded, frame: bytes) -> None:
+        """Put a request in flight; begin it unless it must wait."""
+        header, api, message = decoded.header, decoded.api, decoded.request
+        request = InFlightRequest(
+            header,
+            api,
+            order_of(api, message, len(frame)),
+            message,
+            len(frame),
+            self._tracing.sample(api, header, message, frame),
+            api.may_be_long(message),
+        )
+        self._in_flight.append(request)
+        if self._order.add(request):
+            self._start(request)
+
+    def _start(self, request: InFlightRequest) -> None:
+        request.begun = True
+        request.task = self._spawn(self._serving.serve(request))
+        request.task.add_direct_callback(partial(self._served, request, request.task))
+
+    def _spawn(self, work: Coroutine[Any, Any, T]) -> EagerTask[T]:
+        task = EagerTask(work, self._loop)
+        if not task.done():
+            self._tasks.add(task)
+            task.add_direct_callback(partial(self._tasks.discard, task))
+        return task
+
+    def _served(self, request: InFlightRequest, task: EagerTask[bool]) -> None:
+        """Called at the end of a request's task, which has made the response."""
+        if not request.ordered:
+            return  # dropped
+        error = asyncio.CancelledError() if task.cancelled() else task.exception()
+        if error is not None:  # a defect, or what the handler waited for was cancelled
+            log.error("%s from %s failed", request.api.name, self._client, exc_info=error)
+            self._give_up(request, "internal error")
+            return
+        if not task.result():
+            return
+        request.done = True
+        if self._writer is None:
+            self._drop([request])
+        else:
+            self._order.remove(request)
+        self.run()
+
+    def _give_up(self, request: InFlightRequest, reason: str) -> None:
+        # A request that waits for this one must not run as if this one had been answered.
+        self._drop(waiting for waiting in self._in_flight if not waiting.begun)
+        if request.trace is not None:
+            request.trace.end()
+        self._events.failed(reason)
+
+    def _drop(self, requests: Iterable[InFlightRequest]) -> None:
+        """Take requests out of flight: their responses are not written."""
+        for request in list(requests):
+            self._in_flight.remove(request)
+            self._release(request)
+            self._long_responses.release(request)
+            self._order.remove(request)
+            if request.trace is not None:
+                request.trace.end()
+            if request.task is not None and not request.done:
+                request.task.cancel()
+
+    def _release(self, request: InFlightRequest) -> None:
+        """Release the request's bytes."""
+        if request.message is not None:
+            request.message = None
+            self._held.release(request.size, self._loop.time())
+
+    # --- responses --------------------------------------------------------------------------
+
+    def _answer_next(self) -> bool:
+        """Write the response that is next in order, or start the long poll that is."""
+        writer = self._writer
+        if writer is None or not writer.ready:
+            return False
+        self._response_sent()
+        if not self._in_flight:
+            return False
+        request = self._in_flight[0]
+        if not request.done:
+            if not request.order.long_poll or request.begun or self._draining:
+                return False
+            self._start(request)
+            return True
+        self._in_flight.popleft()
+        self._writing = request.trace
+        if request.response is not None:
+            self._long_responses.release(request)
+            writer.write(request.response, request.shared)
+        return True
+
+    def _client_reads(self) -> bool:
+        """Whether the client is there and the system has taken every response written to it."""
+        return self._writer is not None and self._writer.ready
+
+    def _response_sent(self) -> None:
+        """End the trace of the last response: the system has it whole, or the client is gone."""
+        if self._writing is not None:
+            self._writing.end()
+            self._writing = None
