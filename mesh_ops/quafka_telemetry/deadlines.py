@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-_TICK = 0.05
-"""Seconds: a deadline passes up to this much late, never early."""
+TICK = 0.05
+"""Seconds: a deadline passes up to this much late, never early, unless another tick is chosen."""
 
 
 class Deadline:
@@ -34,18 +34,19 @@ class Deadline:
 class Deadlines:
     """The deadlines of one event loop.
 
-    The callbacks of one bucket run in one turn of the loop.
+    The callbacks of one bucket run in one turn of the loop. A bucket is `tick` seconds.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, tick: float = TICK) -> None:
         self._loop = loop
+        self._tick = tick
         self._buckets: dict[int, set[Deadline]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._next = 0  # the bucket of the timer
 
     def add(self, when: float, callback: Callable[[], object]) -> Deadline:
-        """Call back at this loop time, or up to a twentieth of a second later."""
-        tick = int(when / _TICK) + 1
+        """Call back at this loop time, or up to a tick later."""
+        tick = int(when / self._tick) + 1
         bucket = self._buckets.get(tick)
         if bucket is None:
             bucket = self._buckets[tick] = set()
@@ -68,11 +69,11 @@ class Deadlines:
         if self._timer is not None:
             self._timer.cancel()
         self._next = tick
-        self._timer = self._loop.call_at(tick * _TICK, self._expire)
+        self._timer = self._loop.call_at(tick * self._tick, self._expire)
 
     def _expire(self) -> None:
         self._timer = None
-        now = int(self._loop.time() / _TICK)
+        now = int(self._loop.time() / self._tick)
         for tick in sorted(tick for tick in self._buckets if tick <= now):
             bucket = self._buckets.pop(tick)
             while bucket:

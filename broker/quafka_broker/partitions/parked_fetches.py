@@ -1,13 +1,20 @@
-"""Waits of parked fetches: one future and one timer each, around the table in `purgatory`."""
+"""Waits of parked fetches: a future and a deadline each, around the table in `purgatory`."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Iterable
+from functools import partial
 from typing import Self
 
 from quafka_broker.partitions.partition import PartitionId
 from quafka_broker.partitions.purgatory import ParkedFetch, Purgatory
+from quafka_telemetry.deadlines import Deadline, Deadlines
+from quafka_telemetry.eager_task import DirectFuture
+from quafka_telemetry.wakeups import Wakeups
+
+_TICK = 0.005
+"""Seconds by which a wait may last longer than the client asked for."""
 
 
 class ParkedFetches:
@@ -15,6 +22,8 @@ class ParkedFetches:
 
     def __init__(self) -> None:
         self._purgatory: Purgatory[WaitingFetch] = Purgatory()
+        self._wakeups = Wakeups()
+        self._deadlines: Deadlines | None = None
 
     def __len__(self) -> int:
         """The number of parked fetches."""
@@ -27,44 +36,54 @@ class ParkedFetches:
 
     def park(self, partitions: Collection[PartitionId], deadline: float) -> WaitingFetch:
         """A context manager that parks a fetch until loop time `deadline`."""
-        return WaitingFetch(self._purgatory, partitions, deadline)
+        return WaitingFetch(self, partitions, deadline)
 
     def wake(self, partitions: Iterable[PartitionId]) -> None:
-        """Wake the fetches of partitions that have grown, have another log start or are deleted."""
-        for fetch in self._purgatory.mark_changed(partitions):
-            fetch.wake()
+        """Wake the fetches of partitions that have grown, have another log start or are deleted.
+
+        They continue within the call, for a slice; the others in later turns of the loop.
+        """
+        woken = self._purgatory.mark_changed(partitions)
+        if woken:
+            self._wakeups.wake(fetch.wake for fetch in woken)
 
     def drain(self) -> None:
         """End all waits, including those of fetches to come."""
-        for fetch in self._purgatory.drain():
-            fetch.wake()
+        self._wakeups.wake(fetch.wake for fetch in self._purgatory.drain())
+
+    def add(self, fetch: WaitingFetch) -> Deadline:
+        """Park a fetch; returns its deadline."""
+        self._purgatory.add(fetch)
+        if self._deadlines is None:
+            self._deadlines = Deadlines(asyncio.get_running_loop(), _TICK)
+        return self._deadlines.add(fetch.deadline, partial(self._wakeups.wake, (fetch.wake,)))
+
+    def remove(self, fetch: WaitingFetch) -> None:
+        """Remove a fetch that was added."""
+        self._purgatory.remove(fetch)
 
 
 class WaitingFetch(ParkedFetch):
     """One parked fetch and its wait."""
 
-    __slots__ = ("_purgatory", "_timer", "_woken")
+    __slots__ = ("_expiry", "_fetches", "_woken")
 
     def __init__(
-        self,
-        purgatory: Purgatory[WaitingFetch],
-        partitions: Collection[PartitionId],
-        deadline: float,
+        self, fetches: ParkedFetches, partitions: Collection[PartitionId], deadline: float
     ) -> None:
         super().__init__(partitions, deadline)
-        self._purgatory = purgatory
-        self._woken: asyncio.Future[None] | None = None
-        self._timer: asyncio.TimerHandle | None = None
+        self._fetches = fetches
+        self._woken: DirectFuture[None] | None = None
+        self._expiry: Deadline | None = None
 
     def __enter__(self) -> Self:
-        self._purgatory.add(self)
-        self._arm()
+        self._expiry = self._fetches.add(self)
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        self._purgatory.remove(self)
+        if self._expiry is not None:
+            self._expiry.cancel()
+        self._fetches.remove(self)
 
     async def changed(self) -> set[PartitionId]:
         """Wait until a partition changes, or the wait is over.
@@ -73,7 +92,7 @@ class WaitingFetch(ParkedFetch):
         """
         loop = asyncio.get_running_loop()
         while self.must_wait(loop.time()):
-            self._woken = loop.create_future()
+            self._woken = DirectFuture(loop=loop)
             await self._woken
         return self.collect_changed()
 
@@ -86,12 +105,3 @@ class WaitingFetch(ParkedFetch):
         """End `changed`'s wait."""
         if self._woken is not None and not self._woken.done():
             self._woken.set_result(None)
-
-    def _arm(self) -> None:
-        self._timer = asyncio.get_running_loop().call_at(self.deadline, self._expire)
-
-    def _expire(self) -> None:
-        if self.is_over(asyncio.get_running_loop().time()):
-            self.wake()
-        else:  # timers may fire early by the resolution of the clock
-            self._arm()

@@ -24,9 +24,15 @@ class ParkedFetch:
         """Whether the broker drains: fetches must not wait any more."""
         self._changed: set[PartitionId] = set()
 
-    def mark_changed(self, partition: PartitionId) -> None:
-        """Record that the partition has grown, has another log start, or is deleted."""
+    def mark_changed(self, partition: PartitionId) -> bool:
+        """Record that the partition has grown, has another log start, or is deleted.
+
+        Returns whether the fetch must be woken: earlier changes that are not collected yet have
+        woken it already.
+        """
+        is_first = not self._changed
         self._changed.add(partition)
+        return is_first
 
     def collect_changed(self) -> set[PartitionId]:
         """The partitions that have changed since the last call."""
@@ -79,15 +85,13 @@ class Purgatory(Generic[Parked]):
                 del self._parked[partition]
 
     def mark_changed(self, partitions: Iterable[PartitionId]) -> list[Parked]:
-        """Mark partitions as changed. Returns the fetches to wake, once for each partition."""
-        woken: list[Parked] = []
-        for partition in partitions:
-            waiting = self._parked.get(partition)
-            if waiting is not None:
-                for fetch in waiting:
-                    fetch.mark_changed(partition)
-                woken += waiting
-        return woken
+        """Mark partitions as changed. Returns the fetches to wake, each once."""
+        return [
+            fetch
+            for partition in partitions
+            for fetch in self._parked.get(partition, ())
+            if fetch.mark_changed(partition)
+        ]
 
     def drain(self) -> set[Parked]:
         """End all waits, including those of fetches to come. Returns the fetches to wake."""

@@ -6,14 +6,17 @@ A fetch may take an answer that is true of a moment after the fetch arrived (doc
   the lease is valid and its generation the same. The answer must also include the produces that
   were acknowledged before the fetch arrived;
 - an empty answer: it is true of the moment when the broker's wait ended, not of the one when the
-  op was sent. It serves the fetches that arrived before the wait ended.
+  op was sent. It serves the fetches that arrived before the wait ended, at their own deadlines.
+
+An op that ends empty is sent again while fetches wait for it: they stay parked here meanwhile.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 
 from quafka_gateway.cluster.parked_time import add_parked
 from quafka_gateway.fetch.broker_fetch import BrokerFetch
@@ -21,7 +24,13 @@ from quafka_gateway.fetch.cached_partition import CachedPartition
 from quafka_gateway.fetch.produce_acks import Moment, ProduceAcks
 from quafka_mesh_ops.ops.records import FetchOp, FetchOps, FetchOpsResp
 from quafka_telemetry import semconv
+from quafka_telemetry.deadlines import Deadlines
+from quafka_telemetry.eager_task import DirectFuture, EagerTask
 from quafka_telemetry.tracing import TraceContext, Tracer
+from quafka_telemetry.wakeups import Wakeups
+
+_TICK = 0.005
+"""Seconds by which a fetch that shares an op may wait longer than its client asked for."""
 
 _Key = tuple[tuple[FetchOp, ...], int, int, int]
 Known = Sequence[CachedPartition | None]
@@ -29,23 +38,71 @@ Known = Sequence[CachedPartition | None]
 
 
 @dataclass(slots=True, eq=False)
+class _Waiter:
+    """A fetch that waits for a poll.
+
+    Attributes:
+        arrived, deadline: loop times of its wait.
+        needed: the high watermarks that an answer must show; None: they are not known.
+        answer: receives the answer, or None: the fetch must ask the broker itself.
+        parked_until: loop time when the broker, or this fetch, stopped waiting for records.
+    """
+
+    poll: _Poll
+    arrived: float
+    deadline: float
+    needed: list[int] | None
+    trace: TraceContext | None
+    answer: DirectFuture[FetchOpsResp | None]
+    parked_until: float = 0.0
+
+    def end(self, answer: FetchOpsResp | None, parked_until: float) -> None:
+        """Give it the answer, unless it has one."""
+        if not self.answer.done():
+            self.parked_until = parked_until
+            self.answer.set_result(answer)
+
+    def fail(self, error: BaseException) -> None:
+        """End it with an error, unless it has an answer."""
+        if not self.answer.done():
+            self.answer.set_exception(error)
+
+    def expire(self) -> None:
+        """Its deadline has passed: the last empty answer serves it if it is late enough."""
+        poll = self.poll
+        answer = poll.nothing if poll.nothing_at >= self.arrived else None
+        self.end(answer, asyncio.get_running_loop().time())
+
+
+@dataclass(slots=True, eq=False)
 class _Poll:
-    """One op in flight.
+    """One op in flight, and the fetches that wait for its answer.
 
     Attributes:
         began: loop time.
-        ends: loop time when the broker's wait is over, at the earliest.
         moment: when it began, counted in acknowledgements.
         generation: the lease's, when it began.
+        first: the fetch for which it was sent, None if it was sent again.
+        joined: the other fetches.
+        nothing: the last empty answer; true of loop time `nothing_at`.
     """
 
+    number: int
     key: _Key
-    task: asyncio.Task[FetchOpsResp]
-    began: float
-    ends: float
-    moment: Moment
-    generation: int
-    waiters: int = 0
+    op: FetchOps
+    first: _Waiter | None = None
+    joined: dict[_Waiter, None] = field(default_factory=dict["_Waiter", None])
+    task: EagerTask[FetchOpsResp] | None = None
+    began: float = 0.0
+    moment: Moment = 0
+    generation: int = 0
+    nothing: FetchOpsResp | None = None
+    nothing_at: float = -1.0
+
+    @property
+    def ends(self) -> float:
+        """Loop time when the broker's wait is over, at the earliest."""
+        return self.began + self.op.max_wait_ms / 1000
 
 
 class SharedPolls:
@@ -55,86 +112,143 @@ class SharedPolls:
         self._broker = broker
         self._tracer = tracer
         self._polls: dict[int, _Poll] = {}  # by the hash of their key
+        self._wakeups = Wakeups()
+        self._deadlines: Deadlines | None = None
 
     async def fetch(self, op: FetchOps, known: Known, trace: TraceContext | None) -> FetchOpsResp:
         """The answer to `op`, from an op of its own or a shared one.
 
         The broker's op is cancelled with the last fetch that waits for it.
         """
-        loop = asyncio.get_running_loop()
-        lease, acks = self._broker.lease, self._broker.acks
-        arrived = loop.time()
+        arrived = asyncio.get_running_loop().time()
         deadline = arrived + op.max_wait_ms / 1000
-        key: _Key = (tuple(op.partitions), op.min_bytes, op.max_bytes, op.isolation_level)
-        number = hash(key)  # once: the key is long with a thousand partitions
-        nothing: FetchOpsResp | None = None  # an empty answer that serves this fetch
-        while loop.time() < deadline and lease.valid:
+        lease = self._broker.lease
+        answer: FetchOpsResp | None = None
+        if op.max_wait_ms > 0 and lease.valid:
+            key: _Key = (tuple(op.partitions), op.min_bytes, op.max_bytes, op.isolation_level)
+            number = hash(key)  # once: the key is long with a thousand partitions
             poll = self._polls.get(number)
             if poll is None or poll.generation != lease.generation:
-                # It gets the whole wait, which later fetches may need; this one leaves earlier.
-                poll = self._begin(key, number, op, trace)
-                if nothing is None:
-                    mine = await self._wait(number, poll, None)
-                    assert mine is not None, "without a timeout there is an answer"
-                    return mine
-                answer = await self._wait(number, poll, deadline)
-            elif poll.key != key:
-                break
-            else:
-                needed = _acknowledged_ends(acks, known, poll.moment)
+                answer = await self._lead(_Poll(number, key, op), arrived, deadline, trace)
+            elif poll.key == key:
+                needed = _acknowledged_ends(self._broker.acks, known, poll.moment)
                 with self._tracer.start(semconv.GATEWAY_PARK, trace):
-                    answer = await self._wait(number, poll, deadline)
-                if answer is not None and _has_records(answer) and not _reaches(answer, needed):
-                    break
-            if answer is None or not _may_be_shared(answer):
-                break
-            if _has_records(answer):
-                return answer
-            if not arrived <= poll.ends <= loop.time():
-                break
-            nothing = answer
-        if nothing is not None and loop.time() >= deadline:
-            return nothing
-        answer = await self._broker.fetch(replace(op, max_wait_ms=_ms_until(deadline)), trace)
-        add_parked(answer.parked_us / 1e6)
+                    answer = await self._join(poll, arrived, deadline, needed, trace)
+        if answer is None:
+            left = max(0, int((deadline - asyncio.get_running_loop().time()) * 1000))
+            answer = await self._broker.fetch(replace(op, max_wait_ms=left), trace)
+            add_parked(answer.parked_us / 1e6)
         return answer
 
-    def _begin(self, key: _Key, number: int, op: FetchOps, trace: TraceContext | None) -> _Poll:
-        loop = asyncio.get_running_loop()
-        task = loop.create_task(self._broker.fetch(op, trace))
-        began = loop.time()
-        ends = began + op.max_wait_ms / 1000
-        moment, generation = self._broker.acks.now, self._broker.lease.generation
-        poll = self._polls[number] = _Poll(key, task, began, ends, moment, generation)
-        task.add_done_callback(lambda _: self._remove(number, poll))
-        return poll
+    # --- the fetches ------------------------------------------------------------------------
 
-    def _remove(self, number: int, poll: _Poll) -> None:
-        if self._polls.get(number) is poll:
-            del self._polls[number]
-
-    async def _wait(self, number: int, poll: _Poll, until: float | None) -> FetchOpsResp | None:
-        """The poll's answer; None if loop time `until` comes first."""
-        poll.waiters += 1
-        loop = asyncio.get_running_loop()
-        joined_at = loop.time()
+    async def _lead(
+        self, poll: _Poll, arrived: float, deadline: float, trace: TraceContext | None
+    ) -> FetchOpsResp | None:
+        """Send the op; any answer to it is the answer of this fetch."""
+        waiter = poll.first = _Waiter(poll, arrived, deadline, [], trace, DirectFuture())
         try:
-            timeout = None if until is None else until - joined_at
-            done, _ = await asyncio.wait({poll.task}, timeout=timeout)
-            now = loop.time()
-            if not done:
-                add_parked(now - joined_at)
-                return None
-            answer = poll.task.result()
-            # The non-parked time is at the end of the op: late joiners are charged it, too.
-            at_work = now - poll.began - answer.parked_us / 1e6
-            add_parked(now - joined_at - at_work)
-            return answer
+            self._send(poll, trace)
+            return await self._answer(waiter)
         finally:
-            poll.waiters -= 1
-            if not poll.waiters and not poll.task.done():
-                self._remove(number, poll)
-                poll.task.cancel()
+            poll.first = None
+            self._cancel_if_alone(poll)
+
+    async def _join(
+        self,
+        poll: _Poll,
+        arrived: float,
+        deadline: float,
+        needed: list[int] | None,
+        trace: TraceContext | None,
+    ) -> FetchOpsResp | None:
+        """Wait for the answer of an op in flight; None if it does not serve this fetch."""
+        waiter = _Waiter(poll, arrived, deadline, needed, trace, DirectFuture())
+        if self._deadlines is None:
+            self._deadlines = Deadlines(asyncio.get_running_loop(), _TICK)
+        expiry = self._deadlines.add(deadline, partial(self._wakeups.wake, (waiter.expire,)))
+        poll.joined[waiter] = None
+        try:
+            return await self._answer(waiter)
+        finally:
+            expiry.cancel()
+            waiter.poll.joined.pop(waiter, None)
+            self._cancel_if_alone(waiter.poll)
+
+    async def _answer(self, waiter: _Waiter) -> FetchOpsResp | None:
+        answer = await waiter.answer
+        # The non-parked time is at the end of the op: late joiners are charged it, too.
+        add_parked(waiter.parked_until - waiter.arrived)
+        return answer
+
+    def _cancel_if_alone(self, poll: _Poll) -> None:
+        """Cancel an op that no fetch waits for."""
+        if poll.first is None and not poll.joined and poll.task is not None:
+            self._remove(poll)
+            poll.task.cancel()
+
+    # --- the op -----------------------------------------------------------------------------
+
+    def _send(self, poll: _Poll, trace: TraceContext | None) -> None:
+        """Send the op with its whole wait, which later fetches may need: each leaves in time."""
+        poll.began = asyncio.get_running_loop().time()
+        poll.moment, poll.generation = self._broker.acks.now, self._broker.lease.generation
+        self._polls[poll.number] = poll
+        task = poll.task = EagerTask(self._broker.fetch(poll.op, trace))
+        task.add_direct_callback(partial(self._ended, poll, task))
+
+    def _remove(self, poll: _Poll) -> None:
+        if self._polls.get(poll.number) is poll:
+            del self._polls[poll.number]
+
+    def _ended(self, poll: _Poll, task: EagerTask[FetchOpsResp]) -> None:
+        """Wake the fetches that the answer serves, or that must ask the broker themselves."""
+        self._remove(poll)
+        first, poll.first = poll.first, None
+        if task.cancelled():  # no fetch waits
+            return
+        waiting = [*([] if first is None else [first]), *poll.joined]
+        error = task.exception()
+        if error is not None:
+            self._wakeups.wake(partial(each.fail, error) for each in waiting)
+            return
+        answer, now = task.result(), asyncio.get_running_loop().time()
+        parked_until = poll.began + answer.parked_us / 1e6
+        serves = False
+        if _may_be_shared(answer):
+            serves = _has_records(answer)
+            if not serves and poll.ends <= now and self._stay_parked(poll, answer, now):
+                del waiting[0 if first is None else 1 :]
+
+        def given(waiter: _Waiter) -> FetchOpsResp | None:
+            return answer if serves and _reaches(answer, waiter.needed) else None
+
+        self._wakeups.wake(
+            partial(each.end, answer if each is first else given(each), parked_until)
+            for each in waiting
+        )
+
+    def _stay_parked(self, poll: _Poll, nothing: FetchOpsResp, now: float) -> bool:
+        """Let the joined fetches wait on, for another op. Returns whether they may."""
+        poll.nothing, poll.nothing_at = nothing, poll.ends
+        later = [waiter for waiter in poll.joined if waiter.deadline > now]
+        if not later:
+            return True  # they are about to expire
+        if not self._broker.lease.valid:
+            return False
+        newer = self._polls.get(poll.number)  # of a later generation of the lease
+        if newer is not None and newer.key != poll.key:
+            return False
+        for waiter in poll.joined:
+            waiter.needed = []  # all of them arrived before the other op was sent
+        if newer is None:
+            self._send(poll, later[0].trace)
+        else:
+            for waiter in poll.joined:
+                waiter.poll = newer
+            newer.joined |= poll.joined
+            poll.joined = {}
+        return True
 
 
 def _acknowledged_ends(acks: ProduceAcks, known: Known, moment: Moment) -> list[int] | None:
@@ -165,7 +279,3 @@ def _has_records(answer: FetchOpsResp) -> bool:
 
 def _may_be_shared(answer: FetchOpsResp) -> bool:
     return answer.leased and not any(part.error_code for part in answer.partitions)
-
-
-def _ms_until(deadline: float) -> int:
-    return max(0, int((deadline - asyncio.get_running_loop().time()) * 1000))

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 from quafka_broker.partitions.parked_fetches import ParkedFetches, WaitingFetch
+from quafka_telemetry.eager_task import EagerTask
+from quafka_telemetry.slices import SLICE_SECONDS
 from tests.unit.broker.tools import topic_id
 
 A, B, C = topic_id("a"), topic_id("b"), topic_id("c")
@@ -85,3 +88,114 @@ async def test_a_cancelled_fetch_is_removed() -> None:
     fetches.wake([A])
     await stays
     assert fetches.partitions == 0
+
+
+async def test_a_change_continues_the_fetch_in_the_same_call() -> None:
+    fetches = ParkedFetches()
+    with fetches.park([A, B], soon()) as parked:
+        waiting = EagerTask(parked.changed())
+        assert not waiting.done()
+        fetches.wake([A, B])
+        assert waiting.result() == {A, B}, "one wake-up for both partitions"
+
+
+async def test_a_woken_fetch_may_park_again_and_wake_others() -> None:
+    fetches = ParkedFetches()
+    order: list[str] = []
+
+    async def first() -> None:
+        with fetches.park([A], soon()) as parked:
+            await parked.changed()
+            fetches.wake([B])
+            order.append("first")
+            assert await parked.changed() == {A}
+            order.append("first again")
+
+    async def second() -> None:
+        with fetches.park([B], soon()) as parked:
+            await parked.changed()
+            order.append("second")
+
+    waiting = [EagerTask(first()), EagerTask(second())]
+    fetches.wake([A])
+    assert order == ["first", "second"]
+    fetches.wake([A])
+    assert order == ["first", "second", "first again"]
+    assert all(task.done() for task in waiting)
+    assert len(fetches) == 0
+
+
+async def test_a_fetch_that_is_cancelled_while_it_is_woken_leaves_nothing() -> None:
+    fetches = ParkedFetches()
+
+    async def wait() -> None:
+        with fetches.park([A], soon()) as parked:
+            await parked.changed()
+
+    async def cancel_the_other() -> None:
+        with fetches.park([A], soon()) as parked:
+            await parked.changed()
+            for task in waiting:
+                task.cancel()
+
+    waiting = [EagerTask(wait()) for _ in range(2)]
+    killer = EagerTask(cancel_the_other())
+    fetches.wake([A])
+    await asyncio.gather(killer, *waiting, return_exceptions=True)
+    assert len(fetches) == fetches.partitions == 0
+
+
+async def test_many_woken_fetches_do_not_hold_up_the_loop() -> None:
+    fetches = ParkedFetches()
+    turns: list[float] = []
+    done = 0
+
+    async def wait() -> None:
+        nonlocal done
+        with fetches.park([A], soon()) as parked:
+            await parked.changed()
+            time.sleep(SLICE_SECONDS / 4)
+            done += 1
+
+    waiting = [EagerTask(wait()) for _ in range(40)]
+    fetches.wake([A])
+    assert 1 <= done <= 8, "a slice, not all of them"
+    while done < len(waiting):
+        turns.append(done)
+        await asyncio.sleep(0)
+    assert len(turns) >= 4
+    assert all(task.done() for task in waiting)
+
+
+async def test_waits_end_together_and_not_early() -> None:
+    fetches = ParkedFetches()
+    loop = asyncio.get_running_loop()
+
+    async def wait(seconds: float) -> float:
+        until = soon(seconds)
+        with fetches.park([A], until) as parked:
+            assert await parked.changed() == set()
+        return loop.time() - until
+
+    late = await asyncio.gather(*(EagerTask(wait(0.03 + n / 10_000)) for n in range(20)))
+    assert min(late) >= 0.0
+    assert len(fetches) == 0
+
+
+async def test_the_cost_of_a_wake_up_does_not_depend_on_the_number_of_parked_fetches() -> None:
+    fetches = ParkedFetches()
+    looked = 0
+
+    async def wait(number: int) -> None:
+        nonlocal looked
+        with fetches.park([topic_id(f"t{number}")], soon()) as parked:
+            while not parked.over:
+                await parked.changed()
+                looked += 1
+
+    waiting = [EagerTask(wait(number)) for number in range(1_000)]
+    fetches.wake([topic_id("t7")])
+    assert looked == 1
+    fetches.drain()
+    while not all(task.done() for task in waiting):
+        await asyncio.sleep(0)

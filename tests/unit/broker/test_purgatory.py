@@ -27,7 +27,7 @@ def test_a_change_concerns_the_fetches_of_its_partition() -> None:
     assert purgatory.mark_changed([A]) == [first]
     assert not first.must_wait(0.0)
     assert second.must_wait(0.0)
-    assert set(purgatory.mark_changed([B, A])) == {first, second}
+    assert purgatory.mark_changed([B, A]) == [second], "the first has not yet collected A"
     assert first.collect_changed() == {A, B}
     assert second.collect_changed() == {B}
     assert not first.is_over(0.0)
@@ -39,13 +39,21 @@ def test_a_change_concerns_the_fetches_of_its_partition() -> None:
 def test_no_change_is_missed_between_two_waits() -> None:
     purgatory = Purgatory[ParkedFetch]()
     fetch = parked(purgatory, [A])
+    assert purgatory.mark_changed([A]) == [fetch]
     for _ in range(3):
-        assert purgatory.mark_changed([A]) == [fetch]
+        assert purgatory.mark_changed([A]) == [], "it is woken already"
     assert fetch.collect_changed() == {A}
     assert fetch.must_wait(0.0)
     purgatory.mark_changed([A])
     assert fetch.collect_changed() == {A}
     assert fetch.collect_changed() == set()
+
+
+def test_one_change_of_many_partitions_wakes_a_fetch_once() -> None:
+    purgatory = Purgatory[ParkedFetch]()
+    fetch = parked(purgatory, [A, B, C])
+    assert purgatory.mark_changed([A, B, C]) == [fetch]
+    assert fetch.collect_changed() == {A, B, C}
 
 
 def test_the_deadline_ends_a_wait_and_keeps_what_changed() -> None:

@@ -19,6 +19,7 @@ from quafka_mesh_ops.ops.leases import HoldLease, HoldLeaseResp
 from quafka_mesh_ops.ops.records import FetchOp, FetchOpResp, FetchOps, FetchOpsResp
 from quafka_proto.errors import ErrorCode
 from quafka_proto.record_codec import Record, build_batch
+from quafka_telemetry.eager_task import DirectFuture, EagerTask
 from quafka_telemetry.tracing import TraceContext, Tracer
 
 ID = b"t" * 16
@@ -44,13 +45,20 @@ class Shared:
         self.leases: asyncio.Queue[HoldLeaseResp] = asyncio.Queue()
         self.cache, self.acks = FetchCache(1 << 20), ProduceAcks()
         self.now = 0.0
+        self.direct = False
+        """Whether an answer continues the poll within the call that gives it."""
+        self.at_once: FetchOpsResp | None = None
+        """The broker's answer, if it needs no wait."""
         self.lease = ReadLease(self, self.cache, lambda: self.now)
         memory = ResponseMemory(1 << 30)
         broker = BrokerFetch(self, memory, self.cache, self.lease, self.acks)
         self.polls = SharedPolls(broker, Tracer())
 
     async def fetch(self, op: FetchOps, trace: TraceContext | None) -> FetchOpsResp:
-        answer: asyncio.Future[FetchOpsResp] = asyncio.get_running_loop().create_future()
+        if self.at_once is not None:
+            return self.at_once
+        future = DirectFuture[FetchOpsResp] if self.direct else asyncio.Future[FetchOpsResp]
+        answer: asyncio.Future[FetchOpsResp] = future()
         self.asked.append((op, answer))
         return await answer
 
@@ -230,6 +238,99 @@ async def test_a_fetch_whose_time_is_up_asks_without_a_wait(shared: Shared) -> N
     assert not first.done()
     shared.answer(0, answer_of())
     await first
+
+
+async def test_fetches_stay_parked_while_the_op_is_sent_again(shared: Shared) -> None:
+    loop = asyncio.get_running_loop()
+    short = replace(POLL, max_wait_ms=20)
+    first = await shared.poll(short)
+    joined = [await shared.poll() for _ in range(3)]  # equal but for a long wait
+    for number in range(3):
+        sent = loop.time()
+        while loop.time() < sent + 0.021:
+            await asyncio.sleep(0.005)
+        shared.answer(number, EMPTY)
+        await asyncio.sleep(0)
+        assert len(shared.asked) == number + 2
+    assert await first == EMPTY
+    assert not any(task.done() for task in joined)
+    shared.answer(3, answer_of())
+    assert await asyncio.gather(*joined) == [answer_of()] * 3
+    assert len(shared.asked) == 4
+
+
+async def test_an_op_is_not_sent_again_for_nobody(shared: Shared) -> None:
+    first = await shared.poll(replace(POLL, max_wait_ms=1))
+    await asyncio.sleep(0.002)
+    shared.answer(0, EMPTY)
+    assert await first == EMPTY
+    assert len(shared.asked) == 1
+
+
+async def test_an_op_is_not_sent_again_without_a_lease(shared: Shared) -> None:
+    first = await shared.poll(replace(POLL, max_wait_ms=1))
+    joined = await shared.poll()
+    await asyncio.sleep(0.002)
+    shared.now += 1.0
+    shared.answer(0, EMPTY)
+    assert await first == EMPTY
+    await asyncio.sleep(0)
+    left = shared.asked[1][0].max_wait_ms
+    assert LONG - 1_000 < left < LONG, "an op of its own, with the rest of its wait"
+    shared.answer(1, answer_of())
+    assert await joined == answer_of()
+
+
+async def test_fetches_of_an_earlier_generation_join_the_later_op(shared: Shared) -> None:
+    first = await shared.poll(replace(POLL, max_wait_ms=1))
+    early = await shared.poll()
+    await shared.grant(forget=True)
+    late = await shared.poll()
+    assert len(shared.asked) == 2
+    await asyncio.sleep(0.002)
+    shared.answer(0, EMPTY)
+    assert await first == EMPTY
+    assert not early.done()
+    late.cancel()
+    await asyncio.gather(late, return_exceptions=True)
+    assert not shared.asked[1][1].cancelled(), "the early fetch waits for it"
+    shared.answer(1, answer_of(7))
+    assert await early == answer_of(7)
+    assert len(shared.asked) == 2
+
+
+async def test_an_answer_continues_all_fetches_in_the_same_call(shared: Shared) -> None:
+    shared.direct = True
+    waiting = [EagerTask(shared.polls.fetch(POLL, [None], None)) for _ in range(5)]
+    assert len(shared.asked) == 1
+    shared.answer(0, answer_of())
+    assert [task.result() for task in waiting] == [answer_of()] * 5
+
+
+async def test_an_answer_within_the_call_that_asks(shared: Shared) -> None:
+    shared.at_once = answer_of()
+    assert EagerTask(shared.polls.fetch(POLL, [None], None)).result() == answer_of()
+    shared.at_once = None
+    again = await shared.poll()
+    assert len(shared.asked) == 1, "nothing of the first is left"
+    shared.answer(0, answer_of())
+    await again
+
+
+async def test_a_bug_fails_every_fetch_that_waits(shared: Shared) -> None:
+    waiting = [await shared.poll() for _ in range(2)]
+    shared.asked[0][1].set_exception(ZeroDivisionError())
+    results = await asyncio.gather(*waiting, return_exceptions=True)
+    assert [type(result) for result in results] == [ZeroDivisionError] * 2
+
+
+async def test_a_fetch_that_is_cancelled_in_the_turn_of_its_answer(shared: Shared) -> None:
+    waiting = [await shared.poll() for _ in range(3)]
+    shared.answer(0, answer_of())
+    waiting[1].cancel()
+    assert await waiting[0] == answer_of()
+    assert await waiting[2] == answer_of()
+    assert len(shared.asked) == 1
 
 
 async def test_the_op_is_cancelled_with_the_last_fetch_that_waits(shared: Shared) -> None:
