@@ -123,12 +123,14 @@ class Broker:
             grants=allowed.grant,
             datagram_size=config.mesh_datagram_size,
             batched=config.mesh_batched,
+            bulk=config.mesh_bulk == "tls",
         )
         try:
             self._address = await mesh.start(*split_address(config.mesh_listen))
         except OSError as e:
             reason = e.strerror or e
-            raise StartupError(f"cannot listen on {config.mesh_listen} (UDP): {reason}") from e
+            ports = "UDP and TCP" if config.mesh_bulk == "tls" else "UDP"
+            raise StartupError(f"cannot listen on {config.mesh_listen} ({ports}): {reason}") from e
         self._operations.add("/mesh", mesh_page(mesh.counters))
         self._add_metrics(state, mesh)
         if config.mesh_records == RECORDS_AUTO:

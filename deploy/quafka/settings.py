@@ -22,6 +22,7 @@ class UpConfig(LogSettings, EdgeSettings):
     mesh_datagram_size: int | None = settings.mesh_datagram_size_setting()
     mesh_batched: bool = settings.mesh_batched_setting()
     mesh_records: str = settings.mesh_records_setting()
+    mesh_bulk: str = settings.mesh_bulk_setting()
     gateway_ops_listen: str = settings.ops_listen_setting("127.0.0.1:0", "the gateway's ")
     broker_ops_listen: str = settings.ops_listen_setting("127.0.0.1:0", "the broker's ")
 

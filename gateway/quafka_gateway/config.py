@@ -204,4 +204,5 @@ class GatewayConfig(EdgeSettings):
     mesh_datagram_size: int | None = settings.mesh_datagram_size_setting()
     mesh_batched: bool = settings.mesh_batched_setting()
     mesh_records: str = settings.mesh_records_setting()
+    mesh_bulk: str = settings.mesh_bulk_setting()
     ops_listen: str = settings.ops_listen_setting("127.0.0.1:9093")

@@ -70,6 +70,7 @@ class Gateway:
             self._tracer,
             datagram_size=config.mesh_datagram_size,
             batched=config.mesh_batched,
+            bulk=config.mesh_bulk == "tls",
         )
         responses = ResponseMemory(config.queued_max_response_bytes)
         self._tenant = self._make_tenant(table, self._clients, responses)

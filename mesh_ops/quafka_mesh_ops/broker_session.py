@@ -121,6 +121,12 @@ class BrokerSession:
         """Close the connection because the broker violates the protocol."""
         self.connection.close(reason, QuicErrorCode.PROTOCOL_VIOLATION)
 
+    def bulk_frame(self, tag: Tag, payload: Buffer) -> None:
+        """Act on a frame that arrived over TLS. Raises ProtocolError."""
+        if tag is not Tag.RESPONSE:
+            raise ProtocolError(f"a {tag.name} frame over TLS")
+        self._act(tag, payload)
+
     # --- ConnectionUser ---------------------------------------------------------------------
 
     def connection_ready(self, peer: NodeId) -> None:

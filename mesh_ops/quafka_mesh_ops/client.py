@@ -9,6 +9,7 @@ from functools import partial
 from typing import TypeVar
 
 from quafka_mesh_ops.broker_session import BrokerSession, Call, UnreadResponse
+from quafka_mesh_ops.bulk.link import BulkLink
 from quafka_mesh_ops.connector import BrokerConnector
 from quafka_mesh_ops.counters import PeerCounters
 from quafka_mesh_ops.credit import BUDGETS, LARGEST, MAX_OPS, Credit
@@ -58,7 +59,9 @@ class MeshClient:
         *,
         datagram_size: int | None = None,
         batched: bool = True,
+        bulk: bool = False,
     ) -> None:
+        """`bulk`: receive bulk answers over TLS if the broker offers it."""
         self._loop: asyncio.AbstractEventLoop
         self._deadlines: Deadlines | None = None
         """None before the start and after the end."""
@@ -77,6 +80,7 @@ class MeshClient:
             answered=self._on_response,
             ready=self._flush,
         )
+        self._bulk = BulkLink(self._connector, self.call, identity, allowed) if bulk else None
 
     @property
     def connected(self) -> bool:
@@ -93,6 +97,8 @@ class MeshClient:
         self._loop = asyncio.get_running_loop()
         self._deadlines = Deadlines(self._loop)
         self._connector.start()
+        if self._bulk is not None:
+            self._bulk.start()
 
     async def wait_connected(self, timeout: float) -> bool:
         """Wait for a connection for up to `timeout` seconds; returns `connected`."""
@@ -100,6 +106,8 @@ class MeshClient:
 
     async def close(self) -> None:
         """Close the connection and fail the unanswered calls."""
+        if self._bulk is not None:
+            await self._bulk.close()
         if self._deadlines is not None:
             self._deadlines.close()
             self._deadlines = None
@@ -123,6 +131,8 @@ class MeshClient:
             credit_used_bytes=sum(credit.used for credit in self._credits),
             credit_bytes=sum(credit.budget for credit in self._credits),
             backlog_bytes=0,
+            bulk_over_tls=self._bulk is not None and self._bulk.connected,
+            bulk_tls_bytes=self._bulk.received if self._bulk is not None else 0,
             refused_ops=0,  # a gateway receives no ops
             transport=None if session is None else transport_counters(session.connection.quic),
         )

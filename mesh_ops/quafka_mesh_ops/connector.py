@@ -81,6 +81,12 @@ class BrokerConnector:
             return False
         return True
 
+    async def next_session(self) -> BrokerSession:
+        """Wait for a session that accepts ops, if there is none, and return it."""
+        while self.session is None:
+            await self._connected.wait()
+        return self.session
+
     async def close(self) -> None:
         """Close the connection and stop connecting."""
         if self._task is not None:

@@ -25,6 +25,8 @@ class PeerCounters:
         ops: unanswered ops, sent or received.
         credit_used_bytes: bytes of unanswered requests, `credit_bytes` at most.
         backlog_bytes: bytes of replies that the peer has not acknowledged.
+        bulk_over_tls: whether bulk replies travel over TLS.
+        bulk_tls_bytes: bytes of bulk replies that travelled over TLS.
         refused_ops: ops that our allow-list does not permit, since the start of this process.
         transport: the counters of the current connection; None without one.
     """
@@ -37,6 +39,8 @@ class PeerCounters:
     credit_used_bytes: int
     credit_bytes: int
     backlog_bytes: int
+    bulk_over_tls: bool
+    bulk_tls_bytes: int
     refused_ops: int
     transport: TransportCounters | None
 
@@ -78,7 +82,7 @@ def handshake_families(read: Callable[[], Mapping[str, int]]) -> Iterator[Family
 
 
 _OWN = [field.name for field in fields(PeerCounters)[2:-1]]
-_COUNTED = ("reconnects", "refused_ops")
+_COUNTED = ("bulk_tls_bytes", "reconnects", "refused_ops")
 _TRANSPORT = [field.name for field in fields(TransportCounters)]
 
 

@@ -187,7 +187,7 @@ class StreamFrames:
         self._readers: dict[int, FrameReader] = {}
         self.unfinished = 0
 
-    def feed(self, stream_id: int, data: bytes, end_stream: bool) -> list[Frame]:
+    def feed(self, stream_id: int, data: Buffer, end_stream: bool) -> list[Frame]:
         """Return the frames that `data` completes on this stream.
 
         Raises:

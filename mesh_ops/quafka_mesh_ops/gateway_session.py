@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 from aioquic.quic.packet import QuicErrorCode
 
+from quafka_mesh_ops.bulk.listener import BulkListener
+from quafka_mesh_ops.bulk.session_offer import SessionOffer
 from quafka_mesh_ops.counters import PeerCounters
 from quafka_mesh_ops.envelopes import Request
 from quafka_mesh_ops.errors import ProtocolError
@@ -54,7 +56,11 @@ _MAX_DEADLINE_MS = 3_600_000
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ServerParts:
-    """The objects that the sessions of a server share. `connections`: their number by node."""
+    """The objects that the sessions of a server share.
+
+    `connections`: their number by node. `bulk`: offers TLS connections for bulk replies; None:
+    no such offers are made.
+    """
 
     allowed: Collection[NodeId]
     handlers: Mapping[OpCode, Handler]
@@ -63,6 +69,7 @@ class ServerParts:
     limited: LimitedLog
     sessions: set[GatewaySession]
     connections: Counter[NodeId]
+    bulk: BulkListener | None
 
 
 class GatewaySession:
@@ -75,6 +82,8 @@ class GatewaySession:
         self._peer: NodeId = ""
         self._frames = StreamFrames(MAX_UNFINISHED)
         self._ops = OpRunner(connection, server.gatekeeper, server.tracer, server.limited)
+        self._bulk = SessionOffer(server.bulk, self._ops.replies, self._ops.progress)
+        self._handlers = {OpCode.OPEN_BULK: self._bulk.open, **server.handlers}
         self._blocked: dict[int, deque[Frame]] = {}
         """Frames of the lanes on which a long op is being read, by stream."""
         self._blocked_bytes = 0
@@ -108,6 +117,8 @@ class GatewaySession:
             credit_used_bytes=self._received_bytes,
             credit_bytes=MAX_REQUEST_BYTES,
             backlog_bytes=self._ops.backlog,
+            bulk_over_tls=self._ops.replies.over_tls,
+            bulk_tls_bytes=self._ops.replies.tls_bytes,
             refused_ops=self._server.gatekeeper.refused[self._peer],
             transport=transport_counters(self.connection.quic),
         )
@@ -168,6 +179,7 @@ class GatewaySession:
             self._liveness.stop()
         self._blocked.clear()
         self._ops.cancel_all()
+        self._bulk.close()
         if self._peer:
             self._server.sessions.discard(self)
             logger.info("node %s disconnected: %r", self._peer[:16], reason)
@@ -197,7 +209,7 @@ class GatewaySession:
         if ops.is_refused(stream_id, request):
             return
         op_type = OPS.get(request.op_code)
-        handler = self._server.handlers.get(op_type.code) if op_type is not None else None
+        handler = self._handlers.get(op_type.code) if op_type is not None else None
         if op_type is None or handler is None:
             ops.answer_error(stream_id, request.request_id, UNSUPPORTED_VERSION)
             return

@@ -9,6 +9,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from typing import cast
 
+from quafka_mesh_ops.bulk.replies import Replies
 from quafka_mesh_ops.envelopes import Request, encode_body, encode_response
 from quafka_mesh_ops.errors import OpFailedError, OpTooLargeError, ProtocolError
 from quafka_mesh_ops.grants import Gatekeeper
@@ -20,7 +21,6 @@ from quafka_mesh_ops.ops.codec import from_wire_in_steps, long_lists, weight
 from quafka_mesh_ops.running_op import RunningOp
 from quafka_mesh_ops.transport.connection import Connection
 from quafka_mesh_ops.transport.log_limit import LimitedLog
-from quafka_mesh_ops.transport.replies import BulkReplies
 from quafka_telemetry import semconv
 from quafka_telemetry.deadlines import Deadlines
 from quafka_telemetry.eager_task import EagerTask
@@ -69,7 +69,7 @@ class OpRunner:
         self._gatekeeper = gatekeeper
         self._tracer = tracer
         self._limited = limited
-        self._replies = BulkReplies(connection)
+        self._replies = Replies(connection)
         self._turns = Turns(_READING, lambda: self._replies.backlog > _REPLY_BACKLOG)
         self._waiting: OrderedDict[int, tuple[RunningOp, AnyOp]] = OrderedDict()
         """Fetches that wait until the peer has read earlier replies, by request id."""
@@ -82,6 +82,11 @@ class OpRunner:
 
     def __contains__(self, request_id: int) -> bool:
         return request_id in self.running or request_id in self._waiting
+
+    @property
+    def replies(self) -> Replies:
+        """The bulk replies."""
+        return self._replies
 
     @property
     def backlog(self) -> int:

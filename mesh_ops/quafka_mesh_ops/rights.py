@@ -85,3 +85,6 @@ NEEDS: dict[int, Need] = {
     OpCode.UNPIN_ORG: Need(Right.SNAPSHOT, _CLUSTER),
 }
 """The need of each op. A test compares the table with the ops."""
+
+FOR_EVERY_NODE = frozenset({OpCode.OPEN_BULK})
+"""Ops without a need: they concern the connection of an allowed node, and no org."""

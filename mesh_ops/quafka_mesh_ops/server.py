@@ -7,6 +7,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 
+from quafka_mesh_ops.bulk.listener import BulkListener
 from quafka_mesh_ops.counters import PeerCounters
 from quafka_mesh_ops.gateway_session import GatewaySession, ServerParts
 from quafka_mesh_ops.grants import Gatekeeper, Grant, everything
@@ -51,10 +52,13 @@ class MeshServer:
         grants: Callable[[NodeId], Grant] = everything,
         datagram_size: int | None = None,
         batched: bool = True,
+        bulk: bool = False,
         handshake_deadline: float = HANDSHAKE_DEADLINE,
     ) -> None:
+        """`bulk`: offer TLS connections for bulk replies, on the TCP port of the same number."""
         self.sessions: set[GatewaySession] = set()
         self.gatekeeper = Gatekeeper(grants, logger)
+        self._bulk = BulkListener(identity, allowed) if bulk else None
         parts = ServerParts(
             allowed=allowed,
             handlers=dict(handlers),
@@ -63,6 +67,7 @@ class MeshServer:
             limited=LimitedLog(logger),
             sessions=self.sessions,
             connections=Counter(),
+            bulk=self._bulk,
         )
         self._listener = Listener(
             identity,
@@ -75,7 +80,14 @@ class MeshServer:
 
     async def start(self, host: str, port: int) -> tuple[str, int]:
         """Listen; returns the bound address (port 0 requests any). Raises OSError."""
-        return self._listener.start(host, port)
+        address = self._listener.start(host, port)
+        if self._bulk is not None:
+            try:
+                await self._bulk.start(host, address[1], any_port=port == 0)
+            except OSError:
+                self._listener.close()
+                raise
+        return address
 
     def counters(self) -> list[PeerCounters]:
         """Return the current figures of each connected gateway."""
@@ -94,6 +106,8 @@ class MeshServer:
         """Refuse new connections, let running ops end for up to `drain` seconds, then stop."""
         loop = asyncio.get_running_loop()
         self._listener.stop_accepting()
+        if self._bulk is not None:
+            self._bulk.stop_accepting()
         for session in self.sessions:
             session.say_goodbye()
         until = loop.time() + drain
@@ -108,6 +122,8 @@ class MeshServer:
         tasks = [op.task for op in running if op.task is not None]
         await asyncio.gather(*tasks, return_exceptions=True)
         self._listener.close()
+        if self._bulk is not None:
+            self._bulk.close()
 
 
 def _is_silent(session: GatewaySession, silences: Mapping[GatewaySession, Silence]) -> bool:

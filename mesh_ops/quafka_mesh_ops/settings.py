@@ -189,6 +189,12 @@ def mesh_records_setting() -> Any:
     return setting(RECORDS_BY_VALUE, help_, choice(*allowed), ", ".join(allowed))
 
 
+def mesh_bulk_setting() -> Any:
+    """Declare the setting that every program on the mesh has."""
+    help_ = "how bulk answers travel: in the QUIC connection, or over TLS on TCP if both sides do"
+    return setting("quic", help_, choice("quic", "tls"), "quic, tls")
+
+
 def ops_listen_setting(default: str, whose: str = "") -> Any:
     """Declare the address of a program's operations port."""
     help_ = f"HTTP address of {whose}health, metrics and status pages; port 0: any free one"

@@ -21,12 +21,14 @@ class BrokerClients:
         *,
         datagram_size: int | None,
         batched: bool,
+        bulk: bool,
     ) -> None:
         self._identity = identity
         self._allowed = allowed
         self._tracer = tracer
         self._datagram_size = datagram_size
         self._batched = batched
+        self._bulk = bulk
         self._clients: dict[str, MeshClient] = {}
 
     @property
@@ -45,6 +47,7 @@ class BrokerClients:
                 self._tracer,
                 datagram_size=self._datagram_size,
                 batched=self._batched,
+                bulk=self._bulk,
             )
         return client
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from quafka_mesh_ops.ops import (
     admin,
+    bulk,
     group_offsets,
     groups,
     lag,
@@ -18,7 +19,8 @@ from quafka_mesh_ops.ops import (
 from quafka_mesh_ops.ops.base import AnyOp
 
 _FAMILIES = (
-    records, offsets, topics, leases, groups, group_offsets, admin, lag, probe, places, snapshots,
+    records, offsets, topics, leases, groups, group_offsets, admin, lag, probe, places, bulk,
+    snapshots,
 )  # fmt: skip
 
 OPS: dict[int, type[AnyOp]] = {op.code: op for family in _FAMILIES for op in family.ALL}

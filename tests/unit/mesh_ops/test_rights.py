@@ -26,7 +26,7 @@ from quafka_mesh_ops.grants import (
 from quafka_mesh_ops.identity import NodeId
 from quafka_mesh_ops.op_runner import UNSUPPORTED_VERSION
 from quafka_mesh_ops.ops.base import AnyOp, OpCode
-from quafka_mesh_ops.rights import NEEDS, Need, Right
+from quafka_mesh_ops.rights import FOR_EVERY_NODE, NEEDS, Need, Right
 from quafka_mesh_ops.server import MeshServer
 from quafka_proto.errors import ErrorCode
 from quafka_telemetry.tracing import Tracer
@@ -75,7 +75,8 @@ async def peer() -> AsyncIterator[tuple[Peer, dict[NodeId, Grant]]]:
 
 
 def test_every_op_says_what_it_needs() -> None:
-    assert set(NEEDS) == set(OpCode)
+    assert set(NEEDS) | FOR_EVERY_NODE == set(OpCode)
+    assert not set(NEEDS) & FOR_EVERY_NODE
 
 
 async def test_every_op_is_refused_without_its_right_before_its_body_is_read(
@@ -83,7 +84,7 @@ async def test_every_op_is_refused_without_its_right_before_its_body_is_read(
 ) -> None:
     asked, grants = peer
     refused = 0
-    for code in OpCode:
+    for code in map(OpCode, NEEDS):
         need = NEEDS[code]
         for grant in (
             (),
