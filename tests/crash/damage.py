@@ -277,9 +277,8 @@ async def _produce(
     values = [b"%s %d %d" % (topic.name.encode(), turn, n) * 3 for n in range(2)]
     batch = batch_of(*values, producer=(world.producer_id, 0, turn * 2))
     ((header, view),) = split_batches(batch)
-    pending = state.log.append(state.log.partition(id_), [(header, view)])
-    state.producers.begin_append(id_, header, pending)
-    (offset,) = await pending
+    settle = state.producers.begin_append(id_, header)
+    (offset,) = await state.log.append(state.log.partition(id_), [(header, view)], settle=settle)
     kept = world.records.setdefault((topic.name, partition), {})
     kept.update(enumerate(values, offset))
     world.last_sequence[topic.name, partition] = turn * 2, offset

@@ -268,13 +268,11 @@ class Coordinator:
             return error
         self._only_pending[org].pop(name, None)
 
-        def done(appended: asyncio.Future[list[int]]) -> None:
-            if appended.cancelled() or appended.exception() is not None:
+        def then(stored: bool) -> None:
+            if not stored:
                 group.undo_deletion()
 
-        pending = self.journal.append({"event": "group_deleted", "org": org, "group": name})
-        pending.add_done_callback(done)
-        await asyncio.shield(pending)
+        await self.journal.append({"event": "group_deleted", "org": org, "group": name}, then)
         return ErrorCode.NONE
 
     async def expire(self, retention_ms: int) -> int:
@@ -314,11 +312,11 @@ class Coordinator:
             "event": "group", "org": key[0], "group": key[1], "since_ms": group.since_ms, **stored
         }  # fmt: skip
 
-        def done(appended: asyncio.Future[list[int]]) -> None:
-            saved(not appended.cancelled() and appended.exception() is None, _now())
+        def then(stored: bool) -> None:
+            saved(stored, _now())
             self._changed(key, group)
 
-        self.journal.append(event).add_done_callback(done)
+        self.journal.append(event, then)
 
     # --- timers -----------------------------------------------------------------------------
 

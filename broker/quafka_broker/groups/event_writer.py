@@ -14,6 +14,7 @@ from quafka_broker.groups.event_codec import encode
 from quafka_broker.groups.table import Commit, Event, Fact, Key, Place, size_of
 from quafka_broker.journals import event_batches
 from quafka_broker.journals.internal_topics import GROUPS
+from quafka_broker.partitions.outcome import Outcome, Settle
 from quafka_broker.wal.log import Log
 from quafka_proto.records import BatchHeader
 
@@ -25,7 +26,7 @@ class Written(NamedTuple):
     """Events on their way to the log.
 
     Attributes:
-        appended: gives the offset of each batch.
+        appended: gives the offset of each batch. Cancelling it withdraws nothing.
         places: where each event begins, counted from the first batch's offset.
     """
 
@@ -38,42 +39,55 @@ class EventWriter:
 
     def __init__(self, wal: Log) -> None:
         self._wal = wal
-        self._queue: deque[tuple[list[Event], Written]] = deque()
+        self._queue: deque[tuple[list[Event], Written, Settle]] = deque()
         self._task: asyncio.Task[None] | None = None
-        self.last: asyncio.Future[list[int]] | None = None
-        """The last append; None before the first."""
+        self._begun = self._settled = 0  # writes; they are settled in their order
+        self._progress = asyncio.Event()
 
-    def write(self, events: list[Event]) -> Written:
-        """Put events into the log, after all earlier ones.
+    def write(self, events: list[Event], settle: Settle | None = None) -> Written:
+        """Put events into the log, after all earlier ones. `settle`: see `Log.append`.
 
         Long events are encoded in slices. Until they are in the log, later events wait for them.
         """
+        self._begun += 1
+        settle = partial(self._settle, settle)
         if self._task is None and sum(map(size_of, events)) <= _BYTES_AT_ONCE:
             places: list[int] = []
             batches = chain.from_iterable(_encoded(events, places))
-            written = Written(self._wal.append(self._wal.partition(GROUPS), list(batches)), places)
-        else:
-            written = Written(asyncio.get_running_loop().create_future(), [])
-            self._queue.append((events, written))
-            if self._task is None:
-                self._task = asyncio.get_running_loop().create_task(self._write_queue())
-        self.last = written.appended
+            partition = self._wal.partition(GROUPS)
+            return Written(self._wal.append(partition, list(batches), settle=settle), places)
+        written = Written(asyncio.get_running_loop().create_future(), [])
+        self._queue.append((events, written, settle))
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._write_queue())
         return written
+
+    def _settle(self, settle: Settle | None, outcome: Outcome) -> None:
+        self._settled += 1
+        self._progress.set()
+        self._progress.clear()
+        if settle is not None:
+            settle(outcome)
+
+    async def all_settled(self) -> None:
+        """Wait until the events that are on their way now are in the log, or refused."""
+        begun = self._begun
+        while self._settled < begun:
+            await self._progress.wait()
 
     async def _write_queue(self) -> None:
         """Write the queued events, and wait for the answer to all of them: an event that is
         written directly must not be answered before queued ones that precede it."""
-        last: asyncio.Future[list[int]] | None = None
         while self._queue:
-            events, (last, places) = self._queue.popleft()
+            events, (answer, places), settle = self._queue.popleft()
             batches: list[tuple[BatchHeader, memoryview]] = []
             for some in _encoded(events, places):
                 batches += some
                 await asyncio.sleep(0)
-            appended = self._wal.append(self._wal.partition(GROUPS), batches)
-            appended.add_done_callback(partial(_pass_on, last))
+            appended = self._wal.append(self._wal.partition(GROUPS), batches, settle=settle)
+            appended.add_done_callback(partial(_pass_on, answer))
             if not self._queue:
-                await asyncio.wait([last])
+                await asyncio.wait([appended])
         self._task = None
 
     async def close(self) -> None:

@@ -33,6 +33,7 @@ from quafka_broker.groups.table import Commit, Event, Fact, Key, Place, Table
 from quafka_broker.journals.event_reader import Gap, read_values, verify
 from quafka_broker.journals.internal_topics import GROUPS
 from quafka_broker.partitions.errors import StorageError
+from quafka_broker.partitions.outcome import Outcome
 from quafka_broker.wal.log import Log
 from quafka_telemetry.slices import Slices
 
@@ -156,26 +157,29 @@ class GroupJournal:
 
     # --- writing ----------------------------------------------------------------------------
 
-    def append(self, event: Event) -> asyncio.Future[list[int]]:
-        """Queue an event; it is applied as soon as it is durable.
+    def append(
+        self, event: Event, then: Callable[[bool], None] = lambda _stored: None
+    ) -> asyncio.Future[list[int]]:
+        """Queue an event; it is applied as soon as it is durable, also if the future is cancelled.
 
-        A commit is applied all at once, before the future's other callbacks. Its bookkeeping
-        follows in slices.
+        A commit is applied all at once; its bookkeeping follows in slices. `then` is called after
+        that, before anybody is answered, with whether the event is in the log.
 
         The future raises:
             StorageError: the event is not in the log, and nothing has changed.
         """
         key: Key = (event["org"], event["group"])
         self._queued.add(key, event)
-        pending = self._writer.write([event]).appended
 
-        def done(appended: asyncio.Future[list[int]]) -> None:
+        def settle(outcome: Outcome) -> None:
             self._queued.remove(key, event)
-            if not appended.cancelled() and appended.exception() is None:
-                self._apply(key, event, appended.result()[0])
+            if isinstance(outcome, StorageError):
+                then(False)
+            else:
+                self._apply(key, event, outcome[0])
+                then(True)
 
-        pending.add_done_callback(done)
-        return pending
+        return self._writer.write([event], settle).appended
 
     def is_queued(self, key: Key) -> bool:
         """Whether events of a group are on their way to the log."""
@@ -265,9 +269,9 @@ class GroupJournal:
             some = self._oldest_facts(end)
             if some:
                 await self._restate_some(some)
-            elif self._writer.last is not None:
+            else:
                 # New versions of all these facts are on their way; then their places are new.
-                await asyncio.wait([self._writer.last])
+                await self._writer.all_settled()
         if end > partition.log_start:
             await self._begin_at(end)
 
@@ -286,7 +290,7 @@ class GroupJournal:
     async def _restate_some(self, some: list[tuple[Fact, int]]) -> None:
         events = self._table.restated(fact for fact, _ in some)
         written = self._writer.write(events)
-        first = (await asyncio.shield(written.appended))[0]
+        first = (await written.appended)[0]
         for (fact, before), place in zip(some, written.places, strict=True):
             if self._places.get(fact) == before:  # else it was deleted or changed meanwhile
                 self._place([fact], first + place)

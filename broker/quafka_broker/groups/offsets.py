@@ -79,12 +79,9 @@ class GroupOffsets:
             StorageError: the offsets are not committed.
         """
         key = (org, group)
-        pending = self._journal.append(
-            {"event": "offsets", "org": org, "group": group, "offsets": commit}
-        )
 
-        def done(appended: asyncio.Future[list[int]]) -> None:
-            if not appended.cancelled() and appended.exception() is None:
+        def then(stored: bool) -> None:
+            if stored:
                 entry = self._table.entries.get(key)
                 steps = self._lags.observe_commit(
                     key, entry.group if entry is not None else None, commit.offsets
@@ -92,8 +89,8 @@ class GroupOffsets:
                 self._journal.run_bookkeeping(steps, len(commit.offsets))
                 self._drop_if_empty(key)  # its topics may have been deleted meanwhile
 
-        pending.add_done_callback(done)
-        return pending
+        event = {"event": "offsets", "org": org, "group": group, "offsets": commit}
+        return self._journal.append(event, then)
 
     # --- delete -----------------------------------------------------------------------------
 
@@ -105,7 +102,7 @@ class GroupOffsets:
         """
         rows = [list(place) for place in places]
         event = {"event": "offsets_deleted", "org": org, "group": group, "partitions": rows}
-        await asyncio.shield(self._journal.append(event))
+        await self._journal.append(event)
 
     def drop_topics(self, topics: Collection[Topic]) -> None:
         """Drop the offsets in topics of this broker that were deleted."""

@@ -46,7 +46,7 @@ async def commit(state: BrokerState, context: OpContext, op: CommitOffsets) -> C
             errors, pending = await _begin(state, context.org_id, op)
         if pending is not None:
             try:
-                await asyncio.shield(pending)
+                await pending
             except StorageError:
                 failed = ErrorCode.COORDINATOR_NOT_AVAILABLE  # retriable, and the retry may succeed
                 errors = [error or failed for error in errors]

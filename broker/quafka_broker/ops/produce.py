@@ -31,6 +31,7 @@ from quafka_mesh_ops.ops.records import (
 )
 from quafka_proto.errors import BatchError, ErrorCode
 from quafka_telemetry import semconv
+from quafka_telemetry.eager_task import DirectFuture
 from quafka_telemetry.slices import Slices
 from quafka_telemetry.tracing import MAX_LINKS, Span, TraceContext, Tracer, fail_with
 
@@ -54,7 +55,7 @@ class _Write:
     partition: Partition
     records: int
     uuid: bytes = b""
-    pending: asyncio.Future[list[int]] | None = None
+    pending: DirectFuture[list[int]] | None = None
     repeated: Batch | None = None
     append_time: int = -1
     offsets: list[int] | None = None
@@ -210,8 +211,8 @@ def _append(
         )
     write.repeated = state.producers.duplicate_of(partition.id, header)
     if write.repeated is None:
-        write.pending = state.log.append(partition, [admitted], writes=writes)
-        state.producers.begin_append(partition.id, header, write.pending)
+        settle = state.producers.begin_append(partition.id, header)
+        write.pending = state.log.append(partition, [admitted], writes=writes, settle=settle)
     return write
 
 
@@ -220,12 +221,11 @@ async def _finish(state: BrokerState, write: _Write | ProduceOpResp) -> ProduceO
         return write
     try:
         if write.repeated is not None:
-            offset = await _offset_of(write.repeated)
+            offset = await write.repeated.stored()
         else:
             assert write.pending is not None
-            offsets = await asyncio.shield(write.pending)
-            write.offsets = offsets
-            offset = offsets[0]
+            write.offsets = await write.pending
+            offset = write.offsets[0]
     except StorageError as e:
         return _refusal(e)
     return ProduceOpResp(
@@ -237,14 +237,6 @@ async def _finish(state: BrokerState, write: _Write | ProduceOpResp) -> ProduceO
         last_stable_offset=write.partition.high_watermark,
         leader_epoch=state.log.epochs.current,
     )
-
-
-async def _offset_of(batch: Batch) -> int:
-    """The offset of the first copy, which may still be on its way to the log."""
-    if batch.offset is not None:
-        return batch.offset
-    assert batch.pending is not None
-    return (await asyncio.shield(batch.pending))[0]
 
 
 def _refusal(error: BatchError | SequenceError | _RefusedError | StorageError) -> ProduceOpResp:

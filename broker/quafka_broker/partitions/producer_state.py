@@ -6,10 +6,11 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from quafka_broker.partitions.errors import StorageError
+from quafka_broker.partitions.outcome import Outcome
 from quafka_broker.partitions.partition import PartitionId
 from quafka_proto.errors import ErrorCode
 
-Pending = asyncio.Future[list[int]]
 ProducerKey = tuple[PartitionId, int]
 """A partition and a producer id."""
 
@@ -18,14 +19,41 @@ ProducerKey = tuple[PartitionId, int]
 class Batch:
     """A remembered batch: its sequence numbers, its greatest timestamp and its first offset.
 
-    `offset` is None, and `pending` set, until the batch is in the log.
+    `offset` is None until the batch is in the log. `failure`: why it may never be.
     """
 
     first: int
     last: int
     timestamp: int
     offset: int | None = None
-    pending: Pending | None = None
+    failure: StorageError | None = None
+    _waiting: tuple[asyncio.Future[None], ...] = ()
+
+    async def stored(self) -> int:
+        """Wait until the batch is in the log; returns its offset.
+
+        Raises:
+            InDoubtError: it may or may not be in the log.
+            StorageError: it is not in the log.
+        """
+        if self.offset is None and self.failure is None:
+            waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiting = (*self._waiting, waiting)
+            await waiting
+        if self.offset is not None:
+            return self.offset
+        raise type(self.failure or StorageError())(str(self.failure))
+
+    def settle(self, outcome: Outcome) -> None:
+        """Set the offset or the failure; whoever waits continues in the next turn of the loop."""
+        if isinstance(outcome, StorageError):
+            self.failure = outcome
+        else:
+            self.offset = outcome[0]
+        waiting, self._waiting = self._waiting, ()
+        for each in waiting:
+            if not each.done():
+                each.set_result(None)
 
 
 @dataclass(slots=True)

@@ -36,16 +36,16 @@ that have been created again. A failed batch must be repeated before its success
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Collection, Iterable
+from functools import partial
 from time import time_ns
 
-from quafka_broker.partitions.errors import InDoubtError
+from quafka_broker.partitions.errors import InDoubtError, StorageError
+from quafka_broker.partitions.outcome import Outcome, Settle
 from quafka_broker.partitions.partition import PartitionId, partition_of
 from quafka_broker.partitions.producer_state import (
     Batch,
     OrgProducers,
-    Pending,
     Producer,
     ProducerKey,
     ProducerState,
@@ -115,7 +115,6 @@ class Producers:
             SequenceError: the batch must not be stored; see the table above.
         """
         key = (partition, header.producer_id)
-        self._settle_done(key)
         producer = self._find(key)
         if producer is None:
             self._check_not_evicted(partition, header)
@@ -205,14 +204,12 @@ class Producers:
 
     # --- batches ----------------------------------------------------------------------------
 
-    def begin_append(self, partition: PartitionId, header: BatchHeader, pending: Pending) -> None:
-        """Remember a batch that is being appended; `pending` gives its offset or its failure."""
+    def begin_append(self, partition: PartitionId, header: BatchHeader) -> Settle:
+        """Remember a batch that is about to be appended; the result is called with the outcome."""
         last = _last_sequence(header.base_sequence, header.record_count)
-        batch = Batch(header.base_sequence, last, header.max_timestamp, pending=pending)
+        batch = Batch(header.base_sequence, last, header.max_timestamp)
         self._remember(partition, header.producer_id, header.producer_epoch, batch)
-        key = partition, header.producer_id
-        # Not left to the caller that awaits the answer: it may be gone by then.
-        pending.add_done_callback(lambda done: self._settle(key, batch, done))
+        return partial(self._settle, (partition, header.producer_id), batch)
 
     def restore_row(self, row: IndexRow) -> None:
         """Remember a batch by its index row."""
@@ -223,22 +220,15 @@ class Producers:
         batch = Batch(row.base_sequence, last, row.max_timestamp, row.base_offset)
         self._remember(partition, row.producer_id, row.producer_epoch, batch)
 
-    def _settle_done(self, key: ProducerKey) -> None:
-        """Apply finished appends whose callbacks have not run yet."""
-        producer = self._find(key)
-        for batch in list(producer.batches) if producer is not None else ():
-            if batch.pending is not None and batch.pending.done():
-                self._settle(key, batch, batch.pending)
-
-    def _settle(self, key: ProducerKey, batch: Batch, done: asyncio.Future[list[int]]) -> None:
+    def _settle(self, key: ProducerKey, batch: Batch, outcome: Outcome) -> None:
+        """Apply the outcome of an append."""
+        batch.settle(outcome)
+        if isinstance(outcome, InDoubtError):
+            return  # it may be in the log, so no other batch may take its place
         owner = self._find(key)
         while owner is not None and batch not in owner.batches:
             owner = owner.before
-        error = None if done.cancelled() else done.exception()
-        if isinstance(error, InDoubtError):
-            return  # it may be in the log, so no other batch may take its place
-        if error is None and not done.cancelled():
-            batch.offset, batch.pending = done.result()[0], None
+        if not isinstance(outcome, StorageError):
             if owner is not None:
                 owner.before = None
             return
@@ -262,11 +252,11 @@ class Producers:
         now = self._now_ms()
         producer = self._org(partition).known.pop(key, None)
         if producer is None or producer.epoch != epoch:
-            producer = Producer(epoch, now, before=producer if batch.pending else None)
+            producer = Producer(epoch, now, before=producer if batch.offset is None else None)
         producer.used_ms = now
         producer.batches.append(batch)
         # Pending batches may still be refused, or be missing from a checkpoint: they evict none.
-        stored = sum(known.pending is None for known in producer.batches)
+        stored = sum(known.offset is not None for known in producer.batches)
         del producer.batches[: max(0, stored - _REMEMBERED)]
         self._put(key, producer)
 
@@ -290,7 +280,7 @@ class Producers:
         for org in self._orgs.values():
             while org.known:
                 key, oldest = next(iter(org.known.items()))
-                if oldest.used_ms >= used_before_ms or oldest.batches[-1].pending is not None:
+                if oldest.used_ms >= used_before_ms or oldest.batches[-1].offset is None:
                     break
                 self._drop(key)
                 self._lapse(key, None)
@@ -349,8 +339,6 @@ class Producers:
     def dump(self, partition: PartitionId) -> list[ProducerState]:
         """The state of a partition's producers for a checkpoint; stored batches only."""
         states: list[ProducerState] = []
-        for producer_id in list(self._ids.get(partition, ())):
-            self._settle_done((partition, producer_id))
         for producer_id in self._ids.get(partition, ()):
             producer = self._find((partition, producer_id))
             while producer is not None:

@@ -7,9 +7,12 @@ from collections import deque
 from collections.abc import Sequence
 
 from quafka_broker.partitions.errors import StorageError
+from quafka_broker.partitions.outcome import Outcome, Settle
 from quafka_broker.partitions.partition import Partition
+from quafka_broker.wal.answers import Answers, settle
 from quafka_broker.wal.commit_group import Append, WriteTimes
 from quafka_proto.records import BatchHeader
+from quafka_telemetry.eager_task import DirectFuture
 
 _MAX_PENDING_BYTES = 64 << 20
 
@@ -20,15 +23,17 @@ class AppendQueue:
     Attributes:
         waiting: the appends that no commit group has taken yet.
         bytes: the size of the pending appends: those that wait, and those being written.
-        work: set when an append arrives.
+        answers: the answers to appends whose fate is known.
         closed: why no append is accepted any more; None while they are.
     """
 
     def __init__(self) -> None:
         self.waiting: deque[Append] = deque()
         self.bytes = 0
-        self.work = asyncio.Event()
+        self.answers = Answers()
         self.closed: str | None = None
+        self._idle: DirectFuture[None] | None = None  # the writer waits for work
+        self._waking = False
         self._room = asyncio.Event()
         self._room_gate = asyncio.Lock()
         self._room_waiters = 0
@@ -57,18 +62,43 @@ class AppendQueue:
         *,
         urgent: bool,
         writes: list[WriteTimes] | None = None,
-    ) -> asyncio.Future[list[int]]:
+        settle: Settle | None = None,
+    ) -> DirectFuture[list[int]]:
         """See `Log.append`."""
-        done: asyncio.Future[list[int]] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        done: DirectFuture[list[int]] = DirectFuture(loop=loop)
+        size = 0
+        for _, batch in batches:
+            size += len(batch)
+        append = Append(partition, batches, size, done, urgent, writes, settle)
         if self.closed is not None:
-            done.set_exception(StorageError(self.closed))
-            done.exception()
+            loop.call_soon(self.fail, [append], StorageError, self.closed)
             return done
-        size = sum(len(batch) for _, batch in batches)
-        self.waiting.append(Append(partition, batches, size, done, urgent, writes))
+        self.waiting.append(append)
         self.bytes += size
-        self.work.set()
+        if self._idle is not None:
+            self.wake()
         return done
+
+    # --- the writer's side ------------------------------------------------------------------
+
+    async def wait_for_work(self) -> None:
+        """Wait for an append, or for `wake`. One caller at a time."""
+        if not self.waiting and not self._waking:
+            self._idle = DirectFuture(loop=asyncio.get_running_loop())
+            await self._idle
+        self._waking = False
+
+    def wake(self) -> None:
+        """End `wait_for_work` after this turn of the loop, whose appends then share a commit."""
+        if not self._waking:
+            self._waking = True
+            asyncio.get_running_loop().call_soon(self._wake)
+
+    def _wake(self) -> None:
+        idle, self._idle = self._idle, None
+        if idle is not None:
+            idle.set_result(None)
 
     def refuse(self, appends: Sequence[Append], reason: str, *, but_urgent: bool = False) -> None:
         """Refuse these appends and all waiting ones; with `but_urgent`, urgent ones go on waiting.
@@ -82,8 +112,7 @@ class AppendQueue:
             kept = [append for append in refused if append.urgent]
             refused = [append for append in refused if not append.urgent]
         self.replace(kept)
-        for append in refused:
-            answer_error(append, StorageError(reason))
+        self.fail(refused, StorageError, reason)
 
     def replace(self, appends: Sequence[Append]) -> None:
         """Only these wait from now on; nothing is being written."""
@@ -91,9 +120,13 @@ class AppendQueue:
         self.waiting.extend(appends)
         self.bytes = sum(append.size for append in appends)
 
+    def fail(self, appends: Sequence[Append], error: type[StorageError], reason: str) -> None:
+        """Settle and answer appends that failed."""
+        self.decide([(append, error(reason)) for append in appends])
+        self.answers.send()
 
-def answer_error(append: Append, error: StorageError) -> None:
-    """Fail an append, unless it has been answered or cancelled."""
-    if not append.done.done():
-        append.done.set_exception(error)
-        append.done.exception()  # marks it as retrieved: the caller may be gone
+    def decide(self, outcomes: Sequence[tuple[Append, Outcome]]) -> None:
+        """Apply the outcomes of appends to the states of their callers, and queue the answers."""
+        settle(outcomes)
+        for append, outcome in outcomes:
+            self.answers.add(append, outcome)

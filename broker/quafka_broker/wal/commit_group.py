@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from quafka_broker.partitions.outcome import Settle
 from quafka_broker.partitions.partition import Partition, PartitionId
 from quafka_broker.wal.disk import Buffer
 from quafka_proto.log_format import ENTRY_HEADER_SIZE, IndexRow, encode_entry_header
 from quafka_proto.records import PATCHED_SIZE, BatchHeader, rebase
+from quafka_telemetry.eager_task import DirectFuture
 
 
 class WriteTimes(NamedTuple):
@@ -30,16 +31,19 @@ class WriteTimes(NamedTuple):
 class Append:
     """Checked batches for one partition, and the future for their offsets.
 
-    `urgent`: the append may use the reserve of a full disk. `writes`: receives the times of the
-    write, for a trace.
+    Attributes:
+        urgent: the append may use the reserve of a full disk.
+        writes: receives the times of the write, for a trace.
+        settle: see `Log.append`.
     """
 
     partition: Partition
     batches: Sequence[tuple[BatchHeader, memoryview]]
     size: int
-    done: asyncio.Future[list[int]]
+    done: DirectFuture[list[int]]
     urgent: bool
     writes: list[WriteTimes] | None = None
+    settle: Settle | None = None
 
 
 @dataclass(slots=True)

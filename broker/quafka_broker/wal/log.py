@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from quafka_broker.partitions.leader_epochs import LeaderEpochs
+from quafka_broker.partitions.outcome import Settle
 from quafka_broker.partitions.partition import Partition, PartitionId
 from quafka_broker.partitions.producers import Producers
 from quafka_broker.wal.checkpoint_schedule import CheckpointSchedule, uncovered_bytes
@@ -36,6 +37,7 @@ from quafka_broker.wal.rewrite_task import RewritePolicy, RewriteTask
 from quafka_broker.wal.verification import Verification
 from quafka_broker.wal.writer import Writer, WriterStats
 from quafka_proto.records import BatchHeader
+from quafka_telemetry.eager_task import DirectFuture
 
 log = logging.getLogger("quafka.broker.wal")
 
@@ -360,18 +362,25 @@ class Log:
         *,
         urgent: bool = False,
         writes: list[WriteTimes] | None = None,
-    ) -> asyncio.Future[list[int]]:
+        settle: Settle | None = None,
+    ) -> DirectFuture[list[int]]:
         """Queue checked batches; the future gives the offset of each batch's first record.
 
         The order of the calls is the order in the log. Cancelling the future does not withdraw
         the batches. Call `wait_for_room` first, or memory is unbounded. An `urgent` append may use
         the reserve of a full disk. `writes` receives the times of the write.
 
+        `settle` is called with the outcome, in the order of the log, in a later turn of the loop;
+        also if the future was cancelled. The appends of a commit are all settled before one of
+        them is answered.
+
         The future raises:
             InDoubtError: the batches may or may not be in the log.
             StorageError: they are not in the log.
         """
-        return self._open_writer.queue.append(partition, batches, urgent=urgent, writes=writes)
+        return self._open_writer.queue.append(
+            partition, batches, urgent=urgent, writes=writes, settle=settle
+        )
 
     def _committed(self, grown: set[PartitionId]) -> None:
         self.on_commit(grown)

@@ -14,11 +14,12 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TypeVar
 
 from quafka_broker.partitions.errors import InDoubtError
 from quafka_broker.partitions.partition import PartitionId
-from quafka_broker.wal.append_queue import AppendQueue, answer_error
+from quafka_broker.wal.append_queue import AppendQueue
 from quafka_broker.wal.commit_group import Append, CommitGroup
 from quafka_broker.wal.contents import Contents
 from quafka_broker.wal.disk import Disk
@@ -27,12 +28,13 @@ from quafka_broker.wal.fsync import FsyncPolicy, sync_file
 from quafka_broker.wal.reserve import Reserve
 from quafka_broker.wal.segment import Segment
 from quafka_proto.log_format import FILE_HEADER_SIZE
+from quafka_telemetry.eager_task import EagerTask
 from quafka_telemetry.metrics import Histogram
 
 log = logging.getLogger("quafka.broker.wal")
 
 _MAX_APPENDS = 512
-"""Appends that share a commit. The event loop gives them their ids and answers them."""
+"""Appends that share a commit. The event loop gives them their ids in one turn."""
 
 T = TypeVar("T")
 
@@ -81,23 +83,24 @@ class Writer:
         self.on_commit: Callable[[set[PartitionId]], None] = lambda _partitions: None
         """Called with the partitions that have grown."""
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="wal-write")
-        self._task: asyncio.Task[None] | None = None
+        self._task: EagerTask[None] | None = None
         self._late_sync: asyncio.Task[None] | None = None
 
     # --- life -------------------------------------------------------------------------------
 
     def start(self) -> None:
         """Begin to write."""
-        self._task = asyncio.get_running_loop().create_task(self._write_groups())
+        self._task = EagerTask(self._write_groups())
         self._task.add_done_callback(self._ended)
 
     async def close(self) -> None:
         """Write all waiting appends, and sync. `failure` is set if that is impossible."""
         self._closing = True
         self.queue.closed = self.queue.closed or "the broker stops"
-        self.queue.work.set()
+        self.queue.wake()
         if self._task is not None:
             await asyncio.wait([self._task])
+        self.queue.answers.send_all()
         if self._late_sync is not None:
             self._late_sync.cancel()
         if self.failure is None:
@@ -152,14 +155,13 @@ class Writer:
     async def _write_groups(self) -> None:
         queue = self.queue
         while True:
-            await queue.work.wait()
-            queue.work.clear()
+            await queue.wait_for_work()
             while queue.waiting:
                 await self._commit_group()
             if self._closing:
                 return
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
+    def _ended(self, task: asyncio.Future[None]) -> None:
         """Only a bug ends the writer early; then no append may go on waiting for it."""
         error = None if task.cancelled() else task.exception()
         if error is not None:
@@ -238,7 +240,11 @@ class Writer:
         self._durable = self._written
 
     def _publish(self, group: CommitGroup) -> None:
-        """The group is in the log: show it to readers, and answer its appends."""
+        """The group is in the log: show it to readers, and answer its appends.
+
+        First all state is brought in order: a caller that is answered may look at any of it. Parked
+        fetches are woken last: no consumer is answered before the producers of its records.
+        """
         self._active.add_rows(group.rows)
         first_id = self._contents.next_id
         self._contents.live.added(self._active.number, first_id, group.next_id - first_id)
@@ -252,14 +258,14 @@ class Writer:
             for _ in offsets:
                 append.partition.add(next(rows))
             grown.add(append.partition.id)
-            if not append.done.cancelled():
-                append.done.set_result(offsets)
-        self.on_commit(grown)
+        self.queue.decide(list(zip(group.appends, group.offsets, strict=True)))
+        self.queue.answers.add_call(partial(self.on_commit, grown))
         if self.refusing is not None:
             self.refusing = None
             log.warning("the log takes writes again")
         if self._fsync.interval and self._late_sync is None:
             self._late_sync = asyncio.create_task(self._sync_later(self._fsync.interval))
+        self.queue.answers.send()
 
     def _count(self, group: CommitGroup) -> None:
         self.stats.groups += 1
@@ -308,8 +314,7 @@ class Writer:
 
     def _doubt(self, appends: Sequence[Append]) -> None:
         """The log failed while it wrote these appends: they may or may not be on the disk."""
-        for append in appends:
-            answer_error(append, InDoubtError(self.failure or ""))
+        self.queue.fail(appends, InDoubtError, self.failure or "")
 
     async def _sync_later(self, interval: float) -> None:
         """`wal.fsync=interval:...`: sync the writes of the last `interval` seconds."""

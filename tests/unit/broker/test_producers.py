@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from quafka_broker.partitions.errors import InDoubtError, StorageError
+from quafka_broker.partitions.outcome import Settle
 from quafka_broker.partitions.producer_state import Batch, SequenceError
 from quafka_broker.partitions.producers import Producers
 from quafka_proto.errors import ErrorCode
@@ -29,17 +30,12 @@ def row(sequence: int, offset: int, count: int = 1, generation: int = 0) -> Inde
     )  # fmt: skip
 
 
-def begin(
-    producers: Producers, sequence: int, count: int = 1, epoch: int = 0
-) -> asyncio.Future[list[int]]:
-    pending: asyncio.Future[list[int]] = asyncio.get_running_loop().create_future()
-    producers.begin_append(TOPIC, header(sequence, count, epoch), pending)
-    return pending
+def begin(producers: Producers, sequence: int, count: int = 1, epoch: int = 0) -> Settle:
+    return producers.begin_append(TOPIC, header(sequence, count, epoch))
 
 
-def fail(pending: asyncio.Future[list[int]]) -> None:
-    pending.set_exception(StorageError("full"))
-    pending.exception()
+def fail(settle: Settle) -> None:
+    settle(StorageError("full"))
 
 
 def refused(producers: Producers, sequence: int, epoch: int = 0) -> ErrorCode:
@@ -56,11 +52,14 @@ def repeated(producers: Producers, sequence: int, count: int = 1) -> Batch:
 
 async def test_a_repeat_has_the_offset_of_the_first_copy() -> None:
     producers = Producers()
-    pending = begin(producers, 0, count=3)
-    assert repeated(producers, 0, 3).pending is pending, "still on its way"
-    pending.set_result([40])
+    settle = begin(producers, 0, count=3)
+    repeats = [asyncio.create_task(repeated(producers, 0, 3).stored()) for _ in range(3)]
     await asyncio.sleep(0)
+    repeats[0].cancel()
+    settle([40])
     assert repeated(producers, 0, 3).offset == 40
+    assert await asyncio.gather(*repeats[1:]) == [40, 40]
+    assert await repeated(producers, 0, 3).stored() == 40
     assert producers.duplicate_of(TOPIC, header(3)) is None
 
 
@@ -102,19 +101,16 @@ async def test_a_failed_batch_may_be_repeated_and_none_overtakes_it() -> None:
     first, second = begin(producers, 0), begin(producers, 1)
     fail(first)
     fail(second)
-    # The next call, before any callback has run: the third must not take the first's place.
+    # The third must not take the first's place.
     assert refused(producers, 2) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert refused(producers, 1) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-    assert producers.duplicate_of(TOPIC, header(0)) is None
-    await asyncio.sleep(0)
     assert producers.duplicate_of(TOPIC, header(0)) is None
 
 
 async def test_a_failed_batch_leaves_earlier_ones_known() -> None:
     producers = Producers()
-    begin(producers, 0).set_result([9])
+    begin(producers, 0)([9])
     fail(begin(producers, 1))
-    await asyncio.sleep(0)
     assert repeated(producers, 0).offset == 9
     assert producers.duplicate_of(TOPIC, header(1)) is None
     assert refused(producers, 2) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
@@ -122,12 +118,16 @@ async def test_a_failed_batch_leaves_earlier_ones_known() -> None:
 
 async def test_a_batch_in_doubt_keeps_its_place() -> None:
     producers = Producers()
-    begin(producers, 0).set_result([10])
+    begin(producers, 0)([10])
     doubted = begin(producers, 1)
     behind = begin(producers, 2)
-    doubted.set_exception(InDoubtError("who knows"))
+    waits = asyncio.create_task(repeated(producers, 1).stored())
+    await asyncio.sleep(0)
+    doubted(InDoubtError("who knows"))
     fail(behind)
-    assert repeated(producers, 1).pending is doubted, "which says the same again"
+    for answer in (waits, repeated(producers, 1).stored()):
+        with pytest.raises(InDoubtError, match="who knows"):
+            await answer
     assert producers.duplicate_of(TOPIC, header(2)) is None
     assert refused(producers, 3) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     ((_, _, _, batches),) = producers.dump(TOPIC)
@@ -139,9 +139,8 @@ async def test_a_failed_new_epoch_leaves_the_old_one_known() -> None:
     producers.restore_row(row(0, 40))
     failing = [begin(producers, 0, epoch=1), begin(producers, 0, epoch=2)]
     assert producers.dump(TOPIC)[0].epoch == 0, "only what is in the log"
-    for pending in failing:
-        fail(pending)
-    await asyncio.sleep(0)
+    for settle in failing:
+        fail(settle)
     assert repeated(producers, 0).offset == 40
     assert producers.duplicate_of(TOPIC, header(1)) is None
     assert refused(producers, 1, epoch=1) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
@@ -150,9 +149,8 @@ async def test_a_failed_new_epoch_leaves_the_old_one_known() -> None:
 async def test_a_stored_new_epoch_stays_if_the_next_one_fails() -> None:
     producers = Producers()
     producers.restore_row(row(0, 0))
-    begin(producers, 0, epoch=1).set_result([1])
+    begin(producers, 0, epoch=1)([1])
     fail(begin(producers, 0, epoch=2))
-    await asyncio.sleep(0)
     assert refused(producers, 1, epoch=0) is ErrorCode.INVALID_PRODUCER_EPOCH
     assert producers.duplicate_of(TOPIC, header(1, epoch=1)) is None
 
@@ -186,10 +184,7 @@ async def test_a_topic_created_again_accepts_any_sequence() -> None:
     created_again = TOPIC._replace(generation=1)
     producers = Producers()
     assert producers.duplicate_of(created_again, header(5)) is None
-    failing: asyncio.Future[list[int]] = asyncio.get_running_loop().create_future()
-    producers.begin_append(created_again, header(5), failing)
-    fail(failing)
-    await asyncio.sleep(0)
+    fail(producers.begin_append(created_again, header(5)))
     with pytest.raises(SequenceError) as caught:
         producers.duplicate_of(created_again, header(6))
     assert caught.value.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "5 failed, and is next"
@@ -278,18 +273,15 @@ async def test_silent_producers_expire() -> None:
     assert producers.expire(2_000) == 0, "a batch is on its way"
     producers.restore_row(row(0, 0)._replace(producer_id=PRODUCER + 1))
     now = 2_000
-    begin(producers, 2).set_result([2])
-    await asyncio.sleep(0)
+    begin(producers, 2)([2])
     assert producers.expire(2_000) == 1
     assert len(producers) == 1
     assert producers.expire(2_001) == 1
     assert producers.duplicate_of(TOPIC, header(9)) is None, "any may come next"
     failing = begin(producers, 9)
     fail(failing)
-    await asyncio.sleep(0)
     assert refused(producers, 10) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "but 9 first"
-    begin(producers, 9).set_result([3])
-    await asyncio.sleep(0)
+    begin(producers, 9)([3])
     assert producers.duplicate_of(TOPIC, header(10)) is None
 
 

@@ -1,0 +1,13 @@
+"""The outcome of an append, and how its caller learns of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from quafka_broker.partitions.errors import StorageError
+
+Outcome = list[int] | StorageError
+"""The offset of each batch of an append, or why the append is not in the log or in doubt."""
+
+Settle = Callable[[Outcome], None]
+"""Applies the outcome of an append to its caller's state."""

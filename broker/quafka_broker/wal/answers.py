@@ -1,0 +1,88 @@
+"""Answers to appends, in order and in slices of the event loop.
+
+An answer continues the op that waits for it within the call (`DirectFuture`), which takes some
+60 µs; hundreds of appends may share a commit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+from time import perf_counter
+
+from quafka_broker.partitions.errors import StorageError
+from quafka_broker.partitions.outcome import Outcome
+from quafka_broker.wal.commit_group import Append
+
+log = logging.getLogger("quafka.broker.wal")
+
+_SLICE_SECONDS = 0.002
+
+
+class Answers:
+    """Answers that are due. For one event loop."""
+
+    def __init__(self) -> None:
+        self._due: deque[Callable[[], None]] = deque()
+        self._scheduled = False
+
+    def add(self, append: Append, outcome: Outcome) -> None:
+        """Answer an append, unless its caller has gone, after all earlier calls."""
+        self._due.append(partial(_answer, append, outcome))
+
+    def add_call(self, call: Callable[[], None]) -> None:
+        """Call this after all earlier answers."""
+        self._due.append(call)
+
+    def send(self) -> None:
+        """Answer what is due. Where that takes long, the rest follows in the next turns."""
+        until = perf_counter() + _SLICE_SECONDS
+        while self._due:
+            self._guarded(self._due.popleft())
+            if perf_counter() >= until:
+                self._schedule()
+                return
+
+    def send_all(self) -> None:
+        """Answer all that is due: the log closes."""
+        while self._due:
+            self._guarded(self._due.popleft())
+
+    def _guarded(self, call: Callable[[], None]) -> None:
+        try:
+            call()
+        except Exception:  # a bug of one caller must not cost the others their answers
+            log.exception("a caller of the log failed")
+
+    def _schedule(self) -> None:
+        if not self._scheduled and self._due:
+            self._scheduled = True
+            asyncio.get_running_loop().call_soon(self._resume)
+
+    def _resume(self) -> None:
+        self._scheduled = False
+        self.send()
+
+
+def settle(appends: Sequence[tuple[Append, Outcome]]) -> None:
+    """Apply outcomes to the states of the callers, before any of them is answered."""
+    for append, outcome in appends:
+        if append.settle is not None:
+            try:
+                append.settle(outcome)
+            except Exception:  # as above
+                log.exception("the outcome of an append could not be applied")
+
+
+def _answer(append: Append, outcome: Outcome) -> None:
+    done = append.done
+    if done.done():
+        return
+    if isinstance(outcome, StorageError):
+        done.set_exception(outcome)
+        done.exception()  # marks it as retrieved: the caller may be gone
+    else:
+        done.set_result(outcome)
