@@ -1,4 +1,4 @@
-"""Consumer groups, beside Apache Kafka: rebalances, commits, heartbeats, a restart with them all.
+"""Consumer groups, beside Apache Kafka: rebalances, commits, a restart with them all.
 
 The clients are `tests.support.raw_group`, one process that is all members; they cost the same for
 both servers, and their own CPU is in a column of its own. CPU is what the server's processes used.
@@ -17,10 +17,8 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
-from quafka_proto.headers import encode_request
 from tests.bench.peers import Server, UnavailableError, kafka, quafka
 from tests.support.kafka_calls import create_topic
 from tests.support.raw_client import RawClient
@@ -29,7 +27,6 @@ from tests.support.raw_group import Connection, RawMember, find_coordinator, mem
 SIZES = (2, 50, 1_000)
 COMMITTERS = (1, 64)
 COMMIT_SECONDS = 5.0
-HEARTBEATERS, HEARTBEAT_GROUPS, EVERY = 5_000, 50, 3.0
 PARTITIONS = 100
 """Of the topic that is committed in, and in one request of the million."""
 WRITERS = 32
@@ -39,13 +36,11 @@ def main(arguments: Sequence[str]) -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(prog="tests.bench groups", description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=12.0, help="of heartbeats")
     parser.add_argument("--commits", type=int, default=1_000_000, help="before the restart")
     parser.add_argument("--only", default="", help="tables whose name contains this")
     parser.add_argument("--servers", default="quafka,kafka")
     options = parser.parse_args(arguments)
-    room = ("--max-connections", str(2 * HEARTBEATERS))
-    starters = {"quafka": lambda folder: quafka(folder, room), "kafka": kafka}
+    starters = {"quafka": quafka, "kafka": kafka}
     with tempfile.TemporaryDirectory() as scratch, ExitStack() as stack:
         servers: list[Server] = []
         for name in options.servers.split(","):
@@ -160,99 +155,6 @@ async def _commit(server: Server, count: int, turn: int) -> tuple[float, float, 
     return done / wall, cpu / done * 1e6, own / done * 1e6
 
 
-# --- heartbeats -----------------------------------------------------------------------------
-
-
-class Pulse(asyncio.Protocol):
-    """One member's connection: sends the same heartbeat again, and looks at each answer's error."""
-
-    def __init__(self, frame: bytes) -> None:
-        self._frame = frame
-        self._rest = b""
-        self.answered = 0
-        self.again = False
-        """Whether an answer is followed by the next heartbeat at once."""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
-
-    def beat(self) -> None:
-        self.transport.write(self._frame)
-
-    def data_received(self, data: bytes) -> None:
-        self._rest += data
-        # Its length, the correlation id, the throttle time, the error.
-        while len(self._rest) >= 14:
-            assert self._rest[12:14] == b"\0\0", self._rest
-            self._rest = self._rest[14:]
-            self.answered += 1
-            if self.again:
-                self.beat()
-
-
-def _same(pulse: Pulse) -> Pulse:
-    return pulse
-
-
-async def _heartbeats(servers: list[Server], options: argparse.Namespace) -> None:
-    label = f"heartbeats, {HEARTBEATERS:,} members"
-    print(f"\n{label:26}{'a second':>10}{'CPU %':>10}{'CPU us':>10}{'of clients':>12}")
-    for server in servers:
-        loop = asyncio.get_running_loop()
-        groups = [f"heartbeat-{n % HEARTBEAT_GROUPS}" for n in range(HEARTBEATERS)]
-        many = await members(server.address, groups)
-        await asyncio.gather(*(member.settle() for member in many))
-        pulses: list[Pulse] = []
-        for member in many:
-            frame = b"".join(encode_request(1, "raw", member.heartbeat_request(), 3))
-            member.connection.close()
-            pulse = Pulse(frame)
-            await loop.create_connection(partial(_same, pulse), *server.address)
-            pulses.append(pulse)
-        await _pulse(
-            server, f"each {EVERY:g} s, {server.name}", pulses, _paced(pulses, options.seconds)
-        )
-        await _pulse(
-            server, f"at once, {server.name}", pulses, _flat_out(pulses, options.seconds / 2)
-        )
-        for pulse in pulses:
-            pulse.transport.close()
-
-
-async def _pulse(server: Server, label: str, pulses: list[Pulse], beating: Awaitable[None]) -> None:
-    before, cost = sum(pulse.answered for pulse in pulses), Cost(server)
-    await beating
-    wall, cpu, own = cost.so_far()
-    done = sum(pulse.answered for pulse in pulses) - before
-    print(
-        f"{label:26}{done / wall:10,.0f}{cpu / wall * 100:10.0f}{cpu / done * 1e6:10.0f}"
-        f"{own / done * 1e6:12.0f}",
-        flush=True,
-    )
-
-
-async def _paced(pulses: list[Pulse], seconds: float) -> None:
-    """Each member every three seconds, all of them evenly."""
-    began, beats = time.perf_counter(), 0
-    while (passed := time.perf_counter() - began) < seconds:
-        due = int(passed * len(pulses) / EVERY)
-        for number in range(beats, due):
-            pulses[number % len(pulses)].beat()
-        beats = due
-        await asyncio.sleep(0.005)
-
-
-async def _flat_out(pulses: list[Pulse], seconds: float) -> None:
-    """Two hundred under way all the time."""
-    for pulse in pulses[:: len(pulses) // 200]:
-        pulse.again = True
-        pulse.beat()
-    await asyncio.sleep(seconds)
-    for pulse in pulses:
-        pulse.again = False
-
-
 # --- restart --------------------------------------------------------------------------------
 
 
@@ -307,6 +209,5 @@ async def _until(ask: Callable[[], Awaitable[Offsets]]) -> Offsets:
 TABLES: dict[str, Callable[[list[Server], argparse.Namespace], Awaitable[None]]] = {
     "rebalance": _rebalances,
     "commits": _commits,
-    "heartbeats": _heartbeats,
     "restart": _restart,
 }

@@ -74,11 +74,13 @@ class Server:
 
     def cpu_seconds(self) -> float:
         """User and system time of all its processes so far."""
-        total = 0
-        for pid in self.pids:
-            words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-            total += int(words[11]) + int(words[12])
-        return total / _TICKS
+        return sum(map(cpu_seconds, self.pids))
+
+
+def cpu_seconds(pid: int) -> float:
+    """User and system time of a process so far."""
+    words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(words[11]) + int(words[12])) / _TICKS
 
 
 @contextmanager

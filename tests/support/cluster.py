@@ -109,12 +109,13 @@ class Cluster:
         env: Mapping[str, str] | None = None,
         data: Path | None = None,
         broker_command: tuple[str, ...] = (),
+        gateway_command: tuple[str, ...] = (),
     ) -> None:
         self.folder = folder
         self.data = data or folder / "data"
         self._args = {"broker": list(broker_args), "gateway": list(gateway_args)}
         self._env = env
-        self._commands: dict[str, tuple[str, ...]] = {"broker": broker_command, "gateway": ()}
+        self._commands = {"broker": broker_command, "gateway": gateway_command}
         self._keys = {name: folder / f"{name}.key" for name in ("broker", "gateway")}
         self._ids = {name: Identity.load_or_create(key).node_id for name, key in self._keys.items()}
         self._mesh = f"127.0.0.1:{_lasting_port(socket.SOCK_DGRAM)}"
