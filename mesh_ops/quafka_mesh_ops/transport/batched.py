@@ -27,21 +27,25 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, cast
 
-from aioquic import tls
 from aioquic.buffer import encode_uint_var
 from aioquic.quic.configuration import QuicConfiguration
 from aioquic.quic.connection import NetworkAddress, QuicConnectionState
 from aioquic.quic.stream import QuicStream
 
-from quafka_mesh_ops.transport.burst import BULK, CID_SIZE, EIGHT_BYTES, OFFSET_FIELD, Burst
-from quafka_mesh_ops.transport.chores import has_chores
+from quafka_mesh_ops.transport.burst import BULK, EIGHT_BYTES, OFFSET_FIELD, Burst
 from quafka_mesh_ops.transport.ladder import DatagramLadder
 from quafka_mesh_ops.transport.mutual_tls import VerifyPeer
 from quafka_mesh_ops.transport.protection import SAMPLE_SIZE, TAG_SIZE, KeyRing, Keys
-from quafka_mesh_ops.transport.quic import MeshQuic
-from quafka_mesh_ops.transport.recovery import BulkPacket, BurstRecovery
+from quafka_mesh_ops.transport.recovery import BulkPacket
 from quafka_mesh_ops.transport.send_buffer import SendBuffer
-from quafka_mesh_ops.transport.small import SmallContent, SmallPacket, ack_frame, parts_of
+from quafka_mesh_ops.transport.settled import CID_SIZE, SettledQuic
+from quafka_mesh_ops.transport.small import (
+    SmallContent,
+    SmallPacket,
+    StreamPart,
+    ack_frame,
+    parts_of,
+)
 
 logger = logging.getLogger("quafka.mesh")
 
@@ -52,7 +56,7 @@ _FIXED_BIT = 0x40
 _BULK_AND_FIN = b"\x0d"
 
 
-class BatchedQuic(MeshQuic):
+class BatchedQuic(SettledQuic):
     """A mesh connection that works in bursts where possible."""
 
     _remote_max_data_used: int
@@ -74,8 +78,6 @@ class BatchedQuic(MeshQuic):
             ladder,
             retry_cid,
         )
-        self._loss.__class__ = BurstRecovery
-        self._send_keys = KeyRing()
         self._receive_keys = KeyRing()
 
     # --- sending ----------------------------------------------------------------------------
@@ -83,11 +85,11 @@ class BatchedQuic(MeshQuic):
     def fill(self, now: float, room: int) -> list[tuple[bytes, NetworkAddress]]:
         """See MeshQuic; bulk is sealed in bursts."""
         wishing = self._wishing()
-        chores = has_chores(self)
+        chores = not self.settles()
         ack_at = self._space.ack_at
         if not wishing and not chores and (ack_at is None or ack_at > now):
             return []  # the stock path takes twenty times as long for this check
-        keys = self._bulk_keys()
+        keys = self.send_keys
         if keys is None:
             return self.build(now, room)
         bulk = [stream for stream in wishing if self._is_bulk(stream)]
@@ -112,23 +114,6 @@ class BatchedQuic(MeshQuic):
             datagrams += self._send_small(small, keys, now)
         return datagrams
 
-    def _bulk_keys(self) -> Keys | None:
-        """Return the keys to seal with; None unless the connection is in its ordinary state."""
-        if (
-            not self._handshake_confirmed
-            or self._state is not QuicConnectionState.CONNECTED
-            or self._close_pending
-            or self._probe_pending
-            or self._ping_pending
-            or not self._network_paths[0].is_validated
-            or len(self._peer_cid.cid) != CID_SIZE
-        ):
-            return None
-        pair = self._cryptos[tls.Epoch.ONE_RTT]
-        if pair._update_key_requested:
-            return None  # the stock path makes the next keys with its next packet
-        return self._send_keys.keys(pair.send)
-
     def _is_bulk(self, stream: QuicStream) -> bool:
         """Whether the stream has contiguous data for a full datagram."""
         sender = stream.sender
@@ -143,14 +128,17 @@ class BatchedQuic(MeshQuic):
 
     def _wishing(self) -> list[QuicStream]:
         """Return the streams that have data to send or need the stock path."""
-        return [
-            stream
-            for stream in self._streams_queue
-            if not stream.sender.buffer_is_empty
-            or stream.sender.reset_pending
-            or stream.receiver.stop_pending
-            or stream.is_finished
-        ]
+        wishing: list[QuicStream] = []
+        for stream in self._streams_queue:
+            sender, receiver = stream.sender, stream.receiver
+            if (
+                not sender.buffer_is_empty
+                or sender.reset_pending
+                or receiver.stop_pending
+                or (sender.is_finished and receiver.is_finished)
+            ):
+                wishing.append(stream)
+        return wishing
 
     def _flow_limit(self, stream: QuicStream) -> int:
         """Return the offset up to which flow control allows the stream to send."""
@@ -179,28 +167,26 @@ class BatchedQuic(MeshQuic):
     ) -> list[tuple[bytes, NetworkAddress]]:
         """Make one packet with this content, as far as flow control allows."""
         space, path = self._space, self._network_paths[0]
-        frames: list[bytes] = []
-        handlers: list[tuple[Any, Any]] = []
-        if content.ack:
-            frames.append(content.ack)
-            handlers.append((self._on_ack_delivery, (space, space.largest_received_packet)))
-            space.ack_at = None
-        for stream, start, stop, frame in content.parts:
+        parts: list[StreamPart] = []
+        for part in content.parts:
+            stream, start, stop, _ = part
             if stop > self._flow_limit(stream):
                 continue
-            frames.append(frame)
-            handlers.append((stream.sender.on_data_delivery, (start, stop, False)))
+            parts.append(part)
             self._record_sent(stream, start, stop, now)
             stream.sender.buffer_is_empty = True
-        if not frames:
+        if not parts and not content.ack:
             return []
-        has_data = len(frames) > bool(content.ack)
-        packet = self._seal_one(b"".join(frames), keys)
+        packet = self._seal_one(b"".join([content.ack, *[part.frame for part in parts]]), keys)
         number, size = self._packet_number, len(packet)
+        acked = -1
+        if content.ack:
+            acked = space.largest_received_packet
+            space.ack_at = None
         sent: dict[int, Any] = space.sent_packets
-        sent[number] = SmallPacket(number, now, size, has_data, handlers)
+        sent[number] = SmallPacket(number, now, size, space, acked, parts)
         self._packet_number = number + 1
-        if has_data:
+        if parts:
             space.ack_eliciting_in_flight += 1
             self._congestion.bytes_in_flight += size
         path.bytes_sent += size
@@ -301,7 +287,7 @@ class BatchedQuic(MeshQuic):
         self._streams_queue.append(stream)
         self._loss._time_of_last_sent_ack_eliciting_packet = now
         if not self._ack_eliciting_sent_since_receipt:
-            self._close_at = now + self._idle_timeout()
+            self.not_idle(now)
             self._ack_eliciting_sent_since_receipt = True
 
     # --- receiving --------------------------------------------------------------------------
@@ -341,7 +327,7 @@ class BatchedQuic(MeshQuic):
             or len(self.host_cid) != CID_SIZE
         ):
             return None
-        return self._receive_keys.keys(self._cryptos[tls.Epoch.ONE_RTT].recv)
+        return self._receive_keys.keys(self._pair.recv)
 
 
 def _protect_headers(out: bytearray, view: memoryview, bounds: list[int], keys: Keys) -> None:

@@ -13,16 +13,25 @@ import struct
 from aioquic import tls
 from aioquic.buffer import encode_uint_var
 from aioquic.quic.connection import QuicConnectionError, QuicReceiveContext
-from aioquic.quic.packet import QuicErrorCode, QuicStreamFrame, decode_packet_number, get_spin_bit
+from aioquic.quic.packet import QuicErrorCode, QuicStreamFrame, decode_packet_number
 from aioquic.quic.recovery import MAX_ACK_RANGES
 from aioquic.quic.stream import FinalSizeError, StreamFinishedError
 from cryptography.exceptions import InvalidTag
 
 from quafka_mesh_ops.transport.protection import Keys
-from quafka_mesh_ops.transport.quic import MeshQuic
-
-CID_SIZE = 8
-"""Bytes of the connection ids of both sides; aioquic's choice."""
+from quafka_mesh_ops.transport.settled import CID_SIZE, SettledQuic
+from quafka_mesh_ops.transport.small_reader import (
+    FIN,
+    LENGTH,
+    OFFSET,
+    STREAM,
+    STREAM_MASK,
+    SmallFrames,
+    handle_acks,
+    read_small,
+    take_in_order,
+    varint_at,
+)
 
 BULK = b"\x0c"
 """The type of the STREAM frame for bulk: with an offset and without a length."""
@@ -31,13 +40,16 @@ EIGHT_BYTES = 0xC000_0000_0000_0000
 """The prefix of a variable-length integer of eight bytes, the size of offsets of bulk."""
 
 _PN_AT = 1 + CID_SIZE
+_SPIN_BIT = 0x20
 _LOOKED_AT = 0x80 | 0x18 | 0x04  # long header, reserved bits, key phase
 _ACK_AT_ONCE = 512 << 10
 """Received bytes after which an ACK is sent without the usual delay: a sender that has used this
 much of its window must not wait for a timer. An ACK costs both ends as much as a packet of bulk."""
-# STREAM frame types (RFC 9000 section 19.8): 0x08, with these bits.
-_STREAM, _STREAM_MASK = 0x08, 0xF8
-_FIN, _LENGTH, _OFFSET = 1, 2, 4
+_PATIENCE = 0.01
+"""Seconds for which the ACK of a few small packets waits for an answer that carries it: less than
+half of the max_ack_delay that the peer allows for (RFC 9000 section 13.2.1), as timers are late."""
+_FEW_PACKETS, _FEW_BYTES = 8, 2_500
+"""Bounds of that: a sender of more may wait for the ACK. The bytes are two packets of any path."""
 
 
 class Piece:
@@ -52,7 +64,7 @@ class Piece:
         self.offset = offset
         self.data: list[bytes | memoryview] = [data]
         self.end = offset + len(data)
-        self.fin = bool(frame_type & _FIN)
+        self.fin = bool(frame_type & FIN)
         self.frame_type = frame_type
         self._header = BULK + encode_uint_var(stream_id)
 
@@ -75,13 +87,13 @@ class Piece:
 def parse_bulk(plain: bytes) -> Piece | None:
     """Parse a STREAM frame that fills a packet; None for any other content."""
     kind = plain[0] if plain else 0
-    if kind & _STREAM_MASK != _STREAM:
+    if kind & STREAM_MASK != STREAM:
         return None
     try:
-        stream_id, at = _varint(plain, 1)
-        offset, at = _varint(plain, at) if kind & _OFFSET else (0, at)
-        if kind & _LENGTH:
-            length, at = _varint(plain, at)
+        stream_id, at = varint_at(plain, 1)
+        offset, at = varint_at(plain, at) if kind & OFFSET else (0, at)
+        if kind & LENGTH:
+            length, at = varint_at(plain, at)
             if at + length != len(plain):
                 return None
     except IndexError:
@@ -89,19 +101,10 @@ def parse_bulk(plain: bytes) -> Piece | None:
     return Piece(stream_id, offset, memoryview(plain)[at:], kind)
 
 
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """Read a variable-length integer (RFC 9000 section 16). Raises IndexError if it is cut."""
-    size = 1 << (data[at] >> 6)
-    after = at + size
-    if after > len(data):
-        raise IndexError
-    return int.from_bytes(data[at:after], "big") & ((1 << 8 * size - 2) - 1), after
-
-
 class Burst:
     """Packets of one connection, in the order of their arrival."""
 
-    def __init__(self, quic: MeshQuic, keys: Keys, masks: bytes, now: float) -> None:
+    def __init__(self, quic: SettledQuic, keys: Keys, masks: bytes, now: float) -> None:
         self._quic = quic
         self._space = quic._space
         self._keys = keys
@@ -117,7 +120,7 @@ class Burst:
         )
         self._start = self._stop = -1
         self._elicits_ack = False
-        self._bytes = 0
+        self._bytes = self._packets = 0
 
     def open(self, data: bytes, mask: int) -> bool:
         """Open one datagram, whose header mask is at `mask`; False: the stock path must."""
@@ -127,6 +130,7 @@ class Burst:
         if first & _LOOKED_AT != self._usual or data[1:_PN_AT] != self._cid:
             return False
         self._bytes += len(data)
+        self._packets += 1
         size = (first & 3) + 1
         after = _PN_AT + size
         number = int.from_bytes(data[_PN_AT:after], "big") ^ int.from_bytes(
@@ -171,17 +175,25 @@ class Burst:
         self._pass_on()
         self._record_received()
         self._quic.bytes_received += self._bytes
-        received, self._bytes = self._bytes, 0
+        received, packets = self._bytes, self._packets
+        self._bytes = self._packets = 0
         if not self._elicits_ack or self._quic.is_closed:
             return
         self._elicits_ack = False
         quic, space = self._quic, self._space
         if space.ack_at is None:
-            space.ack_at = self._now + quic._ack_delay
-            quic.unacknowledged = 0
+            space.ack_at = self._now + _PATIENCE
+            quic.unacknowledged = quic.unacknowledged_packets = 0
         quic.unacknowledged += received
+        quic.unacknowledged_packets += packets
         if quic.unacknowledged >= _ACK_AT_ONCE:
             space.ack_at = self._now
+        elif (
+            quic.unacknowledged > _FEW_BYTES
+            or quic.unacknowledged_packets > _FEW_PACKETS
+            or len(space.ack_queue) > 1
+        ):
+            space.ack_at = min(space.ack_at, self._now + quic._ack_delay)
 
     def _add_number(self, number: int, first: int) -> None:
         if number == self._stop:
@@ -205,7 +217,8 @@ class Burst:
             space.largest_received_packet = stop - 1
             space.largest_received_time = self._now
         if stop - 1 > quic._spin_highest_pn:
-            quic._spin_bit = get_spin_bit(self._first_byte) != quic._is_client
+            spin = bool(self._first_byte & _SPIN_BIT)
+            quic._spin_bit = spin != quic._is_client
             quic._spin_highest_pn = stop - 1
         space.ack_queue.add(start, stop)
         if len(space.ack_queue) > MAX_ACK_RANGES:
@@ -213,7 +226,7 @@ class Burst:
         window = space.received_packets
         window._received.update(range(max(start, stop - window._size), stop))
         window.add(stop - 1)
-        quic._close_at = self._now + quic._idle_timeout()
+        quic.not_idle(self._now)
         quic._ack_eliciting_sent_since_receipt = False
 
     def _opened(self, plain: bytes) -> None:
@@ -221,7 +234,11 @@ class Burst:
         piece = parse_bulk(plain)
         if piece is None:
             self._pass_on()
-            self._other(plain)
+            frames = read_small(plain)
+            if frames is None or not plain:
+                self._other(plain)
+            else:
+                self._small(frames)
             return
         self._elicits_ack = True
         if self._piece is None or not self._piece.continued_by(piece):
@@ -229,9 +246,21 @@ class Burst:
             self._piece = piece
         self._next_header = self._piece.next_header()
 
+    def _small(self, frames: SmallFrames) -> None:
+        if frames.acked:
+            handle_acks(self._quic, frames, self._now)
+        for frame in frames.arrived:
+            self._elicits_ack = True
+            if self._quic.is_closed:
+                return
+            if not take_in_order(self._quic, frame):
+                self._piece = Piece(frame.stream_id, frame.offset, frame.data, frame.kind)
+                self._pass_on()
+
     def _other(self, plain: bytes) -> None:
-        """Pass frames of other types, or several of them, to aioquic."""
+        """Pass frames of other types to aioquic."""
         quic = self._quic
+        quic.unsettle()
         context = QuicReceiveContext(
             epoch=tls.Epoch.ONE_RTT,
             host_cid=quic.host_cid,
@@ -265,6 +294,7 @@ class Burst:
             StreamFinishedError, QuicConnectionError: as aioquic.
         """
         quic, kind = self._quic, piece.frame_type
+        quic.unsettle()
         quic._assert_stream_can_receive(kind, piece.stream_id)
         stream = quic._get_or_create_stream(kind, piece.stream_id)
         new = max(0, piece.end - stream.receiver.highest_offset)

@@ -20,14 +20,20 @@ from quafka_mesh_ops.ops.base import Buffer
 from quafka_mesh_ops.transport.mutual_tls import MAX_DATA
 from quafka_mesh_ops.transport.quic import BURST, MeshQuic
 from quafka_mesh_ops.transport.udp import Address, UdpSocket
+from quafka_telemetry.turn_end import turn_end
 
 logger = logging.getLogger("quafka.mesh")
 
 _DOUBT_TIMEOUTS = 2
 """Probe timeouts within which a doubted peer must be heard; one covers a round trip."""
+_EARLY = 0.001
 _TOP_UP_BELOW = 256 << 10
 _TOP_UP_TO = 512 << 10
 """Bounds of the bytes of a stream that QUIC holds unsent: they are topped up below the first."""
+
+
+_JOINED = 16 << 10
+"""Bytes that a stream waits to send, up to which a copy costs less than to hold each piece."""
 
 
 class ConnectionUser(Protocol):
@@ -84,13 +90,16 @@ class Connection:
         self._socket = socket
         self._router: CidRouter | None = router
         self._loop = asyncio.get_running_loop()
-        self._waiting: dict[int, deque[memoryview]] = {}
+        self._waiting: dict[int, deque[Buffer]] = {}
         self._ends: set[int] = set()
-        self._transmit_handle: asyncio.Handle | None = None
+        self._turn_end = turn_end(self._loop)
+        self._transmits = False
+        """Whether `_transmit_due` is called at the end of this turn."""
         self._timer: asyncio.TimerHandle | None = None
         self._doubt: asyncio.TimerHandle | None = None
         self._ready = False
         self._over = False
+        self._terminated = False
         self._on_progress: Callable[[], None] | None = None
         self.last_received = self._loop.time()
         self._user = make_user(self)
@@ -124,11 +133,13 @@ class Connection:
         return stream_id
 
     def write(self, stream_id: int, pieces: list[Buffer], *, end_stream: bool = False) -> None:
-        """Queue bytes on a stream. They are sent with all other writes of this turn of the loop."""
+        """Queue bytes on a stream. All writes of a turn of the loop leave at its end."""
         if self._over or self._quic.is_closed:
             return
-        waiting = self._waiting.setdefault(stream_id, deque())
-        waiting.extend(map(memoryview, pieces))
+        waiting = self._waiting.get(stream_id)
+        if waiting is None:
+            waiting = self._waiting[stream_id] = deque()
+        waiting.extend(pieces)
         if end_stream:
             self._ends.add(stream_id)
         self._transmit_soon()
@@ -224,7 +235,6 @@ class Connection:
         self._handle_events()
         if self._quic.unordered > MAX_DATA:
             self.close("too much data out of order", QuicErrorCode.PROTOCOL_VIOLATION)
-        # Not at once: woken tasks write in the same turn, and one packet carries all of it.
         self._transmit_soon()
 
     def resume(self) -> None:
@@ -281,22 +291,26 @@ class Connection:
         self._user.connection_closed(reason)
 
     def _terminate(self) -> None:
-        for handle in (self._timer, self._doubt, self._transmit_handle):
+        for handle in (self._timer, self._doubt):
             if handle is not None:
                 handle.cancel()
-        self._timer = self._doubt = self._transmit_handle = None
+        self._timer = self._doubt = None
+        self._terminated = True
         if self._router is not None:
             self._router.terminated(self)
             self._router = None
 
     def _transmit_soon(self) -> None:
-        if self._transmit_handle is None:
-            self._transmit_handle = self._loop.call_soon(self._transmit)
+        if not self._transmits:
+            self._transmits = True
+            self._turn_end.call(self._transmit_due)
+
+    def _transmit_due(self) -> None:
+        self._transmits = False
+        if not self._terminated:
+            self._transmit()
 
     def _transmit(self) -> None:
-        if self._transmit_handle is not None:
-            self._transmit_handle.cancel()
-            self._transmit_handle = None
         if not self._socket.blocked and self._send_now() >= BURST // 2:
             # Let the loop read the socket, which may hold ACKs, before the next burst is built.
             self._transmit_soon()
@@ -321,9 +335,14 @@ class Connection:
             if unsent >= _TOP_UP_BELOW:
                 continue
             room = _TOP_UP_TO - unsent
+            if len(waiting) > 1 and sum(map(len, waiting)) <= _JOINED:
+                joined = b"".join(waiting)
+                waiting.clear()
+                waiting.append(joined)
             while waiting and room > 0:
                 piece = waiting.popleft()
                 if len(piece) > room:
+                    piece = memoryview(piece)
                     waiting.appendleft(piece[room:])
                     piece = piece[:room]
                 quic.send_stream_data(stream_id, cast(bytes, piece))
@@ -352,7 +371,9 @@ class Connection:
             return
         now = self._loop.time()
         # asyncio runs timers up to its clock's resolution early.
-        if now + 0.001 >= when:
+        if now + _EARLY >= when:
             self._quic.handle_timer(max(now, when))
             self._handle_events()
-        self._transmit()
+            self._transmit()
+        else:
+            self._timer = self._loop.call_at(when, self._on_timer)

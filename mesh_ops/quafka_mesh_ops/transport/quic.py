@@ -32,6 +32,7 @@ from aioquic.quic.connection import (
     QuicConnectionState,
     QuicNetworkPath,
 )
+from aioquic.quic.crypto import CryptoPair
 from aioquic.quic.packet import QuicFrameType, QuicPacketType, QuicProtocolVersion
 from aioquic.quic.packet_builder import QuicDeliveryState, QuicPacketBuilder
 from aioquic.quic.recovery import QuicPacketPacer, QuicPacketSpace
@@ -79,10 +80,11 @@ class MeshQuic(QuicConnection):
         peer: the node id of the peer, once authenticated and allowed.
         refusal: the reason if the peer was refused.
         was_reset: whether the peer has reset the connection statelessly.
-        unacknowledged: received bytes of bulk for which an ACK is due.
+        unacknowledged, unacknowledged_packets: received bytes and packets for which an ACK is due.
     """
 
     _space: QuicPacketSpace  # of everything but the handshake
+    _pair: CryptoPair  # likewise
 
     def __init__(
         self,
@@ -108,7 +110,7 @@ class MeshQuic(QuicConnection):
         self.was_reset = False
         self.bytes_received = 0
         self._key_worn_at = KEY_UPDATE_AFTER
-        self.unacknowledged = 0
+        self.unacknowledged = self.unacknowledged_packets = 0
         self._reset_secret = reset_secret
         if reset_secret is not None:
             self._host_cids[0].stateless_reset_token = reset_token(reset_secret, self.host_cid)
@@ -174,7 +176,7 @@ class MeshQuic(QuicConnection):
         stream = super()._get_or_create_stream_for_send(stream_id)
         sender: Any = stream.sender
         if type(sender._buffer) is bytearray:
-            sender._buffer = SendBuffer()  # a new stream: its buffer is empty
+            sender._buffer = SendBuffer()  # a new stream, or the peer's: it is empty
         return stream
 
     def unsent(self, stream_id: int) -> int:
@@ -225,7 +227,8 @@ class MeshQuic(QuicConnection):
         if self._ladder.next_at <= now and self._is_usual:
             datagrams += self._size_probe(now)
         sent = congestion.bytes_in_flight - before
-        congestion.burst_sent(number, sent, now, limited=not self._has_pending)
+        if sent and congestion.model is not None:
+            congestion.burst_sent(number, sent, now, limited=not self._has_pending)
         return datagrams
 
     def get_timer(self) -> float | None:
@@ -354,7 +357,9 @@ class MeshQuic(QuicConnection):
             # After a Retry: packets sent before it will not be acknowledged.
             self._loss.discard_space(space)
         super()._initialize(peer_cid)
+        # Kept, as finding them by an enum takes longer than most uses of them.
         self._space = self._spaces[tls.Epoch.ONE_RTT]
+        self._pair = self._cryptos[tls.Epoch.ONE_RTT]
         # aioquic makes its Context itself; the subclass adds only the state set here.
         self.tls.__class__ = MutualContext
         context = self.tls

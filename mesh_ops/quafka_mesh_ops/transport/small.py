@@ -14,7 +14,9 @@ from typing import Any, NamedTuple, cast
 
 from aioquic import tls
 from aioquic.quic.packet import QuicPacketType
+from aioquic.quic.packet_builder import QuicDeliveryState
 from aioquic.quic.rangeset import RangeSet
+from aioquic.quic.recovery import QuicPacketSpace
 from aioquic.quic.stream import QuicStream
 
 from quafka_mesh_ops.transport.send_buffer import SendBuffer
@@ -24,16 +26,30 @@ _ACK = b"\x02"
 _NO_MORE_RANGES = b"\x00"
 
 
+class StreamPart(NamedTuple):
+    """All data that one stream has to send, and the STREAM frame that carries it."""
+
+    stream: QuicStream
+    start: int
+    stop: int
+    frame: bytes
+
+
 class SmallPacket:
-    """The record of a sent small packet; see `recovery.BulkPacket`."""
+    """The record of a sent small packet; see `recovery.BulkPacket`.
+
+    `acked`: the largest packet number that its ACK frame acknowledges; -1 without one.
+    """
 
     __slots__ = (
-        "delivery_handlers",
+        "acked",
         "in_flight",
         "is_ack_eliciting",
         "packet_number",
+        "parts",
         "sent_bytes",
         "sent_time",
+        "space",
     )
 
     epoch = tls.Epoch.ONE_RTT
@@ -45,23 +61,32 @@ class SmallPacket:
         packet_number: int,
         sent_time: float,
         sent_bytes: int,
-        is_ack_eliciting: bool,
-        delivery_handlers: list[tuple[Any, Any]],
+        space: QuicPacketSpace,
+        acked: int,
+        parts: list[StreamPart],
     ) -> None:
         self.packet_number = packet_number
         self.sent_time = sent_time
         self.sent_bytes = sent_bytes
-        self.is_ack_eliciting = self.in_flight = is_ack_eliciting
-        self.delivery_handlers = delivery_handlers
+        self.space = space
+        self.acked = acked
+        self.parts = parts
+        self.is_ack_eliciting = self.in_flight = bool(parts)
 
+    def acknowledged(self) -> None:
+        """Release what the packet carried."""
+        if self.acked >= 0:
+            self.space.ack_queue.subtract(0, self.acked + 1)
+        for stream, start, stop, _ in self.parts:
+            stream.sender.on_data_delivery(QuicDeliveryState.ACKED, start, stop, False)
 
-class StreamPart(NamedTuple):
-    """All data that one stream has to send, and the STREAM frame that carries it."""
-
-    stream: QuicStream
-    start: int
-    stop: int
-    frame: bytes
+    @property
+    def delivery_handlers(self) -> list[tuple[Any, Any]]:
+        """The callbacks for a loss."""
+        return [
+            (stream.sender.on_data_delivery, (start, stop, False))
+            for stream, start, stop, _ in self.parts
+        ]
 
 
 class SmallContent(NamedTuple):

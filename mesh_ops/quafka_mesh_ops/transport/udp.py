@@ -32,6 +32,10 @@ _BYTES_PER_WAKE_UP = 256 << 10
 enough that the peer gets ACKs while it still sends."""
 _SEGMENTS = 64
 _BYTES_PER_SEND = 65_000
+_SHORT_READ = 4 << 10
+"""Bytes below which a read is a small packet or two, not a part of bulk."""
+_LOOKS_EVERY = 8
+"""Of so many wake-ups with one small read each, one looks whether there is more."""
 _RECEIVE_SIZE = 65_536
 
 # From linux/udp.h and linux/in.h, linux/in6.h; the socket module does not have them.
@@ -46,6 +50,29 @@ _ERRORS_AT_ONCE = 64
 
 _RETRY = frozenset((errno.EAGAIN, errno.EWOULDBLOCK, errno.EINTR, errno.ENOBUFS))
 _NO_SEGMENTATION = frozenset((errno.EIO, errno.EINVAL, errno.ENOPROTOOPT))
+
+
+class _Reading:
+    """Decides whether to read once more in a wake-up.
+
+    While datagrams come one by one, the second read of each wake-up is a system call that finds
+    nothing. Whatever it might have found makes the socket readable in the next turn.
+    """
+
+    def __init__(self) -> None:
+        self._is_busy = True
+        self._single = 0
+
+    def goes_on(self, size: int) -> bool:
+        """Whether to read again after this many bytes."""
+        if self._is_busy or size >= _SHORT_READ:
+            return True
+        self._single = (self._single + 1) % _LOOKS_EVERY
+        return not self._single
+
+    def found_end(self, reads: int) -> None:
+        """The socket was empty after this many reads of one wake-up."""
+        self._is_busy = reads > 1
 
 
 class UdpSocket:
@@ -80,6 +107,7 @@ class UdpSocket:
         self._gro = _try_option(sock, socket.SOL_UDP, _UDP_GRO, 1)
         self._gso = _try_option(sock, socket.SOL_UDP, _UDP_SEGMENT, 0)
         self._ancillary = socket.CMSG_SPACE(4) if self._gro else 0
+        self._reading = _Reading()
         self._loop.add_reader(sock.fileno(), self._read)
 
     @property
@@ -105,6 +133,17 @@ class UdpSocket:
         if self._sock.fileno() < 0:
             return
         was_blocked = self.blocked
+        if len(datagrams) == 1:
+            data, address = datagrams[0]
+            self._kept.append(([data], address))
+        else:
+            self._keep(datagrams)
+        if not was_blocked:
+            self._flush()
+            if self._kept:
+                self._loop.add_writer(self._sock.fileno(), self._resume)
+
+    def _keep(self, datagrams: list[Datagram]) -> None:
         for address, group in groupby(datagrams, key=_address_of):
             burst: list[bytes] = []
             size = 0
@@ -118,10 +157,6 @@ class UdpSocket:
                 burst.append(data)
                 size += len(data)
             self._kept.append((burst, address))
-        if not was_blocked:
-            self._flush()
-            if self._kept:
-                self._loop.add_writer(self._sock.fileno(), self._resume)
 
     def send_or_drop(self, data: bytes, address: Address) -> None:
         """Send one expendable datagram, if the kernel takes it now."""
@@ -176,15 +211,17 @@ class UdpSocket:
         arrived: list[bytes] = []
         sender: Address = None
         error: OSError | None = None
-        size = 0
+        size = reads = 0
         while size < _BYTES_PER_WAKE_UP and len(arrived) < _DATAGRAMS_PER_WAKE_UP:
             try:
                 data, control, _, address = self._sock.recvmsg(_RECEIVE_SIZE, self._ancillary)
             except (BlockingIOError, InterruptedError):
+                self._reading.found_end(reads)
                 break
             except OSError as e:
                 error = e
                 break
+            reads += 1
             if address != sender and arrived:
                 self._on_datagrams(arrived, self._peer or sender)
                 if self._sock.fileno() < 0:
@@ -193,6 +230,8 @@ class UdpSocket:
             sender = address
             size += len(data)
             arrived += _cut(data, control)
+            if not self._reading.goes_on(len(data)):
+                break
         if arrived:
             self._on_datagrams(arrived, self._peer or sender)
         # An error may be in the error queue only; while it is there, the socket is readable.
