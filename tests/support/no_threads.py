@@ -14,6 +14,9 @@ from functools import partial
 from typing import TypeVar
 from unittest.mock import patch
 
+from quafka_broker.wal.log_thread import LogThread, set_exception, set_result
+from quafka_telemetry.eager_task import DirectFuture
+
 T = TypeVar("T")
 
 
@@ -33,5 +36,17 @@ def no_threads() -> Iterator[None]:
         loop.call_soon(lambda: done.cancelled() or settle())
         return done
 
-    with patch.object(loop, "run_in_executor", at_once):
+    def at_once_for_the_log(_thread: LogThread, job: Callable[[], T]) -> DirectFuture[T]:
+        done: DirectFuture[T] = DirectFuture(loop=loop)
+        try:
+            settle = partial(set_result, done, job())
+        except Exception as e:
+            settle = partial(set_exception, done, e)
+        loop.call_soon(settle)
+        return done
+
+    with (
+        patch.object(loop, "run_in_executor", at_once),
+        patch.object(LogThread, "run", at_once_for_the_log),
+    ):
         yield

@@ -29,6 +29,11 @@ class Answers:
         self._due: deque[Callable[[], None]] = deque()
         self._scheduled = False
 
+    @property
+    def are_due(self) -> bool:
+        """Whether answers wait for the next turns."""
+        return bool(self._due)
+
     def add(self, append: Append, outcome: Outcome) -> None:
         """Answer an append, unless its caller has gone, after all earlier calls."""
         self._due.append(partial(_answer, append, outcome))

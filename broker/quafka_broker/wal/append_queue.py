@@ -95,6 +95,12 @@ class AppendQueue:
             self._waking = True
             asyncio.get_running_loop().call_soon(self._wake)
 
+    async def turn(self) -> None:
+        """Let others run."""
+        turn: DirectFuture[None] = DirectFuture(loop=asyncio.get_running_loop())
+        turn.get_loop().call_soon(turn.set_result, None)
+        await turn
+
     def _wake(self) -> None:
         idle, self._idle = self._idle, None
         if idle is not None:

@@ -3,6 +3,11 @@
 Group commit: the writer takes all waiting appends, gives them ids and offsets, writes them with one
 call and syncs once. Appends that arrive meanwhile form the next group. So the first append never
 waits for others, and with more producers, more appends share a sync.
+
+The event loop writes short groups itself: a write into the page cache takes some 10 µs, and
+handing it to a thread several times that. A thread syncs, writes long groups, and does all else
+that waits for the disk. Writes are left to the thread for a while after one has taken long (the
+kernel holds up writers when too much is unsynced).
 """
 
 from __future__ import annotations
@@ -10,9 +15,9 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+import resource
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
@@ -25,6 +30,7 @@ from quafka_broker.wal.contents import Contents
 from quafka_broker.wal.disk import Disk
 from quafka_broker.wal.errors import SyncError
 from quafka_broker.wal.fsync import FsyncPolicy, sync_file
+from quafka_broker.wal.log_thread import LogThread
 from quafka_broker.wal.reserve import Reserve
 from quafka_broker.wal.segment import Segment
 from quafka_proto.log_format import FILE_HEADER_SIZE
@@ -35,6 +41,13 @@ log = logging.getLogger("quafka.broker.wal")
 
 _MAX_APPENDS = 512
 """Appends that share a commit. The event loop gives them their ids in one turn."""
+
+_SHORT_BYTES = 64 << 10
+"""A group of at most this size is written by the event loop."""
+
+_LONG_SECONDS = 0.004
+_WARY_SECONDS = 2.0
+"""A write of the event loop that took longer leaves the next writes to the thread, so long."""
 
 T = TypeVar("T")
 
@@ -68,8 +81,9 @@ class Writer:
         self._reserve = reserve
         self._fsync = fsync
         self._segment_bytes = segment_bytes
-        # State of the active segment, changed in the writer's thread: the end of its last whole
-        # entry, the position up to which it is known fsynced, and whether a sync is needed.
+        # State of the active segment: the end of its last whole entry, the position up to which it
+        # is known fsynced, and whether a sync is needed. Jobs of the thread change it, and the loop
+        # while there is no such job.
         self._written = self._durable = self._active.end
         self._unsynced = False
         self.queue = AppendQueue()
@@ -82,7 +96,9 @@ class Writer:
         self.stats = WriterStats()
         self.on_commit: Callable[[set[PartitionId]], None] = lambda _partitions: None
         """Called with the partitions that have grown."""
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="wal-write")
+        self._thread = LogThread("wal-write")
+        self._others_jobs = 0  # jobs of the thread that are not part of a commit
+        self._wary_until = 0.0
         self._task: EagerTask[None] | None = None
         self._late_sync: asyncio.Task[None] | None = None
 
@@ -108,7 +124,7 @@ class Writer:
 
     def release(self) -> None:
         """Release the thread."""
-        self._thread.shutdown()
+        self._thread.close()
 
     @property
     def busy(self) -> bool:
@@ -139,13 +155,17 @@ class Writer:
 
     async def run(self, job: Callable[[], T]) -> T:
         """Run a blocking job while nothing is appended."""
-        return await self._in_thread(job)
+        self._others_jobs += 1
+        try:
+            return await self._thread.run(job)
+        finally:
+            self._others_jobs -= 1
 
     async def _syncing(self, sync: Callable[[], T]) -> T:
         if self.failure is not None:
             raise OSError(errno.EIO, self.failure)
         try:
-            return await self._in_thread(sync)
+            return await self.run(sync)
         except SyncError as e:
             self._fail(e)
             raise
@@ -158,8 +178,20 @@ class Writer:
             await queue.wait_for_work()
             while queue.waiting:
                 await self._commit_group()
+                await self._let_others_run()
             if self._closing:
                 return
+
+    async def _let_others_run(self) -> None:
+        """Wait for the answers of the last group, whose callers often have the next append.
+
+        Without a sync, a commit may not have waited at all.
+        """
+        answers = self.queue.answers
+        if not self._fsync.every_commit:
+            await self.queue.turn()
+        while answers.are_due:
+            await self.queue.turn()
 
     def _ended(self, task: asyncio.Future[None]) -> None:
         """Only a bug ends the writer early; then no append may go on waiting for it."""
@@ -194,7 +226,7 @@ class Writer:
                     break
             self._writing = appends = group.appends
             if appends:
-                await self._in_thread(lambda: self._write(group))
+                await self._write(group)
         except OSError as e:
             await self._take_back(e)
             self._not_written(e, appends)
@@ -209,18 +241,38 @@ class Writer:
             self.queue.refuse([], "the disk is full", but_urgent=True)
 
     async def _in_thread(self, job: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, job)
+        """Run a job of a commit."""
+        return await self._thread.run(job)
 
-    def _write(self, group: CommitGroup) -> None:
-        """Write a group, in the writer's thread. Raises OSError; `_take_back` undoes the write."""
+    async def _write(self, group: CommitGroup) -> None:
+        """Write a group, and sync it if it must be. Raises OSError; `_take_back` undoes it."""
+        began, waits = time.perf_counter(), _waits()
+        is_short = group.size <= _SHORT_BYTES and began >= self._wary_until
+        if not is_short or self._others_jobs:
+            await self._in_thread(partial(self._write_and_sync, group))
+            return
+        self._write_now(group)
+        ended = time.perf_counter()
+        if ended - began > _LONG_SECONDS and _waits() > waits:
+            self._wary_until = ended + _WARY_SECONDS
+        if self._fsync.every_commit:
+            await self._in_thread(partial(self._sync_group, group))
+
+    def _write_now(self, group: CommitGroup) -> None:
         self._unsynced = True
         group.began = time.time_ns()
         self._active.write(group.buffers, group.rows)
         self._written = group.position
         group.written = group.synced = time.time_ns()
+
+    def _sync_group(self, group: CommitGroup) -> None:
+        self._sync()
+        group.synced = time.time_ns()
+
+    def _write_and_sync(self, group: CommitGroup) -> None:
+        self._write_now(group)
         if self._fsync.every_commit:
-            self._sync()
-            group.synced = time.time_ns()
+            self._sync_group(group)
 
     def _roll(self) -> None:
         """Seal the active segment and begin the next, in the writer's thread. Raises OSError."""
@@ -245,11 +297,12 @@ class Writer:
         First all state is brought in order: a caller that is answered may look at any of it. Parked
         fetches are woken last: no consumer is answered before the producers of its records.
         """
+        queue = self.queue
         self._active.add_rows(group.rows)
         first_id = self._contents.next_id
         self._contents.live.added(self._active.number, first_id, group.next_id - first_id)
         self._contents.next_id = group.next_id
-        self.queue.bytes -= group.size
+        queue.bytes -= group.size
         self._count(group)
         group.report_times()
         grown: set[PartitionId] = set()
@@ -258,14 +311,14 @@ class Writer:
             for _ in offsets:
                 append.partition.add(next(rows))
             grown.add(append.partition.id)
-        self.queue.decide(list(zip(group.appends, group.offsets, strict=True)))
-        self.queue.answers.add_call(partial(self.on_commit, grown))
+        queue.decide(list(zip(group.appends, group.offsets, strict=True)))
+        queue.answers.add_call(partial(self.on_commit, grown))
         if self.refusing is not None:
             self.refusing = None
             log.warning("the log takes writes again")
         if self._fsync.interval and self._late_sync is None:
             self._late_sync = asyncio.create_task(self._sync_later(self._fsync.interval))
-        self.queue.answers.send()
+        queue.answers.send()
 
     def _count(self, group: CommitGroup) -> None:
         self.stats.groups += 1
@@ -324,10 +377,15 @@ class Writer:
 
     async def _sync_or_fail(self) -> None:
         try:
-            await self._in_thread(self._sync)
+            await self.run(self._sync)
         except SyncError as e:
             self._fail(e)
 
     @property
     def _active(self) -> Segment:
         return self._contents.segments[-1]
+
+
+def _waits() -> int:
+    """How often this thread has waited; it does not while others use its processor."""
+    return resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw

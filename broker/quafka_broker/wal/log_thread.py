@@ -1,0 +1,67 @@
+"""The thread that does what may wait for the disk, one job at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from queue import SimpleQueue
+from typing import Any, TypeVar
+
+from quafka_telemetry.eager_task import DirectFuture
+
+T = TypeVar("T")
+
+_Job = tuple[Callable[[], Any], DirectFuture[Any]]
+
+
+class LogThread:
+    """Runs jobs in the order of the calls.
+
+    An executor's futures and their chaining cost some 70 µs of CPU a job, half as much as a sync.
+    (Native asynchronous I/O would need no thread. But where others use the processors, the kernel's
+    worker waits for one: 5 ms were measured at a load of 10, against 0.2 ms of a thread.)
+    """
+
+    def __init__(self, name: str) -> None:
+        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
+
+    def run(self, job: Callable[[], T]) -> DirectFuture[T]:
+        """Run a job; the future has its result or exception."""
+        if self._thread.ident is None:
+            self._thread.start()
+        done: DirectFuture[T] = DirectFuture(loop=asyncio.get_running_loop())
+        self._jobs.put((job, done))
+        return done
+
+    def close(self) -> None:
+        """End the thread, after all jobs."""
+        if self._thread.ident is not None:
+            self._jobs.put(None)
+            self._thread.join()
+
+    def _serve(self) -> None:
+        while (entry := self._jobs.get()) is not None:
+            job, done = entry
+            try:
+                settle = partial(set_result, done, job())
+            except Exception as e:
+                settle = partial(set_exception, done, e)
+            with suppress(RuntimeError):  # the loop is closed
+                done.get_loop().call_soon_threadsafe(settle)
+            del entry, job, done, settle  # they refer to record batches
+
+
+def set_result(done: DirectFuture[T], result: T) -> None:
+    """Set the result of a job, unless its caller has gone."""
+    if not done.done():
+        done.set_result(result)
+
+
+def set_exception(done: DirectFuture[T], error: Exception) -> None:
+    """Set the exception of a job, unless its caller has gone."""
+    if not done.done():
+        done.set_exception(error)

@@ -1,0 +1,158 @@
+"""Who writes a commit: the event loop if it is short, else the log's thread."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import threading
+import time
+from functools import partial
+
+import pytest
+
+from quafka_broker.partitions.errors import InDoubtError, StorageError
+from quafka_broker.wal.fsync import FsyncPolicy
+from quafka_broker.wal.log_thread import LogThread
+from quafka_telemetry.eager_task import EagerTask
+from tests.unit.broker.memory_disk import MemoryDisk
+from tests.unit.broker.tools import append, open_log, values_of
+
+LOOP, THREAD = "MainThread", "wal-write"
+LAX = FsyncPolicy(0.0)
+
+
+class WatchedDisk(MemoryDisk):
+    """Knows which threads have written and synced the log; its writes can be slow."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.by: list[tuple[str, str]] = []
+        self.write_seconds = 0.0
+
+    def did(self, what: str, name: str) -> None:
+        super().did(what, name)
+        if name.endswith(".log"):
+            time.sleep(self.write_seconds if what == "append" else 0)
+            self.by.append((what, threading.current_thread().name))
+
+
+async def test_a_short_commit_is_written_by_the_loop_and_synced_by_the_thread() -> None:
+    disk = WatchedDisk()
+    async with open_log(disk) as log:
+        disk.by.clear()
+        await append(log, "t", b"x")
+        assert disk.by == [("append", LOOP), ("sync", THREAD)]
+
+
+async def test_without_a_sync_a_short_commit_needs_no_thread() -> None:
+    disk = WatchedDisk()
+    async with open_log(disk, LAX) as log:
+        disk.by.clear()
+        await append(log, "t", b"x")
+        assert disk.by == [("append", LOOP)]
+
+
+@pytest.mark.parametrize("policy", [LAX, FsyncPolicy()])
+async def test_a_long_commit_is_written_by_the_thread(policy: FsyncPolicy) -> None:
+    disk = WatchedDisk()
+    async with open_log(disk, policy) as log:
+        disk.by.clear()
+        await append(log, "t", bytes(100_000))
+        assert {by for _, by in disk.by} == {THREAD}
+
+
+async def test_after_a_slow_write_the_thread_writes_for_a_while() -> None:
+    disk = WatchedDisk()
+    async with open_log(disk, LAX) as log:
+        disk.write_seconds = 0.02
+        await append(log, "t", b"slow")
+        disk.by.clear()
+        await append(log, "t", b"next")
+        assert disk.by == [("append", THREAD)]
+        assert await values_of(log, "t") == [b"slow", b"next"]
+
+
+async def test_the_loop_writes_nothing_while_a_job_uses_the_segment() -> None:
+    disk = WatchedDisk()
+    async with open_log(disk, LAX) as log:
+        begun, goes_on = threading.Event(), threading.Event()
+        writer = log._writer  # pyright: ignore[reportPrivateUsage]
+        assert writer is not None
+
+        def job() -> int:
+            begun.set()
+            goes_on.wait(10)
+            return len(disk.by)
+
+        running = EagerTask(writer.run(job))
+        await asyncio.to_thread(begun.wait, 10)
+        before = len(disk.by)
+        pending = EagerTask(append(log, "t", b"x"))
+        await asyncio.sleep(0.02)
+        assert not pending.done()
+        goes_on.set()
+        assert await running == before, "nothing was written meanwhile"
+        assert await pending == 0
+        assert disk.by[before:] == [("append", THREAD)]
+
+
+@pytest.mark.parametrize("size", [1, 100_000])
+async def test_a_failed_write_is_taken_back_whoever_wrote(size: int) -> None:
+    disk = WatchedDisk()
+    async with open_log(disk) as log:
+        await append(log, "t", b"before")
+        disk.room = 50
+        with pytest.raises(StorageError, match="No space left"):
+            await append(log, "t", bytes(size))
+        disk.room = None
+        assert await append(log, "t", b"after") == 1
+    async with open_log(disk.crashed()) as log:
+        assert await values_of(log, "t") == [b"before", b"after"]
+
+
+async def test_a_failed_sync_of_a_short_commit_ends_the_log() -> None:
+    disk = WatchedDisk()
+    async with open_log(disk) as log:
+        disk.sync_fails = True
+        with pytest.raises(InDoubtError):
+            await append(log, "t", b"x")
+        disk.sync_fails = False
+        with pytest.raises(StorageError, match="takes no more writes"):
+            await append(log, "t", b"y")
+        assert log.failure is not None
+
+
+async def test_ops_that_append_in_a_chain_leave_the_loop_its_turns() -> None:
+    """Without a sync, a commit need not wait for anything."""
+    ended = False
+
+    async def chain() -> None:
+        while not ended:
+            await append(log, "t", b"x")
+
+    async with open_log(MemoryDisk(), LAX) as log:
+        running = EagerTask(chain())
+        await asyncio.wait_for(asyncio.sleep(0.01), 5)
+        ended = True
+        await running
+
+
+async def test_jobs_run_in_order_and_give_their_results_and_errors() -> None:
+    thread = LogThread("jobs")
+    order: list[int] = []
+
+    def job(number: int) -> int:
+        order.append(number)
+        if number == 1:
+            raise OSError(errno.EIO, "bad")
+        return number
+
+    jobs = [thread.run(partial(job, number)) for number in range(4)]
+    jobs[2].cancel()
+    found = await asyncio.gather(*jobs, return_exceptions=True)
+    assert order == [0, 1, 2, 3]
+    assert (found[0], found[3]) == (0, 3)
+    assert isinstance(found[1], OSError)
+    assert isinstance(found[2], asyncio.CancelledError)
+    thread.close()
+    LogThread("unused").close()
