@@ -128,8 +128,26 @@ class BrokerMetrics:
         yield from self._ops()
         yield from self._contents()
         yield from self._wal()
+        yield from self._places()
         if self.state.snapshots.interval_ms:
             yield from self._snapshots()
+
+    def _places(self) -> Iterator[Family]:
+        places = self.state.places
+        yield counter(
+            "quafka_placed_bytes", "Bytes of record batches in answers by place", places.bytes
+        )
+        yield gauge(
+            "quafka_place_gateways", "Gateway processes that take records by place", places.gateways
+        )
+        yield gauge(
+            "quafka_handed_descriptors", "Descriptors of segments that gateways have",
+            places.descriptors,
+        )  # fmt: skip
+        yield counter(
+            "quafka_refused_place_gateways",
+            "Connections for descriptors that were refused", places.refused,
+        )  # fmt: skip
 
     def _snapshots(self) -> Iterator[Family]:
         status = self.state.snapshots

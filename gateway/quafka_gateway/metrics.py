@@ -122,6 +122,23 @@ class GatewayMetrics:
             "quafka_gateway_parked_fetches", "Fetches parked at the broker now",
             sum(reader.parked for reader in readers),
         )  # fmt: skip
+        placed = [reader.placed for reader in readers]
+        by_place = sum(each.bytes_by_place for each in placed)
+        by_value = sum(each.bytes_by_value for each in placed)
+        yield Family(
+            "quafka_gateway_fetched_bytes", Kind.COUNTER,
+            "Bytes of record batches that brokers have returned",
+            [(("place",), by_place), (("value",), by_value)], ("by",),
+        )  # fmt: skip
+        yield counter(
+            "quafka_gateway_withdrawn_places",
+            "Answers by place that were fetched again by value: their files were withdrawn",
+            sum(each.missed for each in placed),
+        )  # fmt: skip
+        yield gauge(
+            "quafka_gateway_descriptors", "Descriptors of brokers' log files",
+            sum(reader.files.descriptors for reader in readers if reader.files is not None),
+        )  # fmt: skip
         yield gauge(
             "quafka_gateway_fetch_cache_bytes", "Bytes of record batches in the cache",
             sum(reader.cached_bytes for reader in readers),

@@ -21,7 +21,7 @@ from quafka_gateway.tenant import Tenant, TenantLimits, make_tenant
 from quafka_mesh_ops.allow_list import AllowList
 from quafka_mesh_ops.counters import PeerCounters, mesh_families, mesh_page
 from quafka_mesh_ops.identity import Identity
-from quafka_mesh_ops.settings import join_address, split_address
+from quafka_mesh_ops.settings import RECORDS_AUTO, join_address, split_address
 from quafka_telemetry.operations import Operations
 from quafka_telemetry.process_metrics import ProcessFigures, process_metrics
 from quafka_telemetry.span_metrics import span_families
@@ -97,6 +97,7 @@ class Gateway:
             config.max_incremental_fetch_session_cache_slots,
             config.fetch_cache_bytes,
             config.fetch_backfill_bytes,
+            records_by_place=config.mesh_records == RECORDS_AUTO,
         )
         return make_tenant(config.org_id, table, clients.client_of, limits, memory, self._tracer)
 

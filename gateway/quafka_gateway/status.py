@@ -62,6 +62,7 @@ def _clients(services: Services, listener: Listener) -> Facts:
 
 def _fetches(services: Services, readers: Sequence[FetchReader]) -> Facts:
     sessions = services.tenant.fetch_sessions
+    placed = [reader.placed for reader in readers]
     return Facts(
         "Fetches",
         [
@@ -73,6 +74,8 @@ def _fetches(services: Services, readers: Sequence[FetchReader]) -> Facts:
             ("passed to the broker", count(sum(reader.polls for reader in readers))),
             ("parked at the broker now", count(sum(reader.parked for reader in readers))),
             ("cached bytes", size(sum(reader.cached_bytes for reader in readers))),
+            ("bytes read by place", size(sum(each.bytes_by_place for each in placed))),
+            ("bytes read by value", size(sum(each.bytes_by_value for each in placed))),
             ("fetch sessions", count(len(sessions))),
             ("partitions in fetch sessions", count(sessions.partitions)),
         ],

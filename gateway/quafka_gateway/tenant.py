@@ -15,6 +15,7 @@ from quafka_gateway.cluster.cluster import Cluster
 from quafka_gateway.cluster.groups import Groups
 from quafka_gateway.cluster.routes import OrgRoutes, Route
 from quafka_gateway.cluster.topics import Topics
+from quafka_gateway.fetch.broker_files import BrokerFiles
 from quafka_gateway.fetch.cluster_reader import ClusterReader
 from quafka_gateway.fetch.reader import FetchReader
 from quafka_gateway.fetch.session import FetchSessions
@@ -36,6 +37,7 @@ class TenantLimits:
         fetch_backfill_bytes: the bytes of concurrent reads from a broker for consumers that lag.
         session_partitions: the partitions in one fetch session; each takes some 400 bytes.
         all_sessions_partitions: the partitions in all fetch sessions together.
+        records_by_place: read the files of a broker on this host, where it hands them over.
     """
 
     fetch_sessions: int
@@ -43,6 +45,7 @@ class TenantLimits:
     fetch_backfill_bytes: int
     session_partitions: int = 100_000
     all_sessions_partitions: int = 400_000
+    records_by_place: bool = False
 
 
 class Tenant:
@@ -83,7 +86,14 @@ class Tenant:
         self.reader = ClusterReader(
             cluster,
             [
-                FetchReader(link, memory, cache_bytes, limits.fetch_backfill_bytes, tracer)
+                FetchReader(
+                    link,
+                    memory,
+                    cache_bytes,
+                    limits.fetch_backfill_bytes,
+                    tracer,
+                    BrokerFiles(link.open_places) if limits.records_by_place else None,
+                )
                 for link in cluster.links
             ],
         )

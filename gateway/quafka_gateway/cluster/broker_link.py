@@ -14,6 +14,7 @@ from quafka_mesh_ops.counters import PeerCounters
 from quafka_mesh_ops.errors import OpFailedError, OutcomeUnknownError, PeerUnavailableError
 from quafka_mesh_ops.ops.base import Op, R
 from quafka_mesh_ops.ops.leases import HoldLease, HoldLeaseResp
+from quafka_mesh_ops.ops.places import OpenPlaces, OpenPlacesResp
 from quafka_mesh_ops.ops.records import (
     FetchOpResp,
     FetchOps,
@@ -152,6 +153,10 @@ class BrokerLink:
 
     async def hold_lease(self, op: HoldLease) -> HoldLeaseResp:
         """Hold the lease under which fetches are answered from memory."""
+        return await self.call(op, None)
+
+    async def open_places(self, op: OpenPlaces) -> OpenPlacesResp:
+        """Ask for the socket over which a broker on this host hands over descriptors."""
         return await self.call(op, None)
 
     async def describe_topics(

@@ -72,7 +72,9 @@ class KafkaConnection(asyncio.Protocol):
         services, config = self._services, self._services.config
         rate = config.socket_min_bytes_per_second
         reads = Progress(config.socket_response_stall_ms / 1000, rate)
-        self._writer = ResponseWriter(transport, services.response_memory, services.stats, reads)
+        self._writer = ResponseWriter(
+            transport, services.response_memory, services.stats, reads, self._went_on
+        )
         sends = Progress(config.socket_request_stall_ms / 1000, rate)
         self._held = services.request_memory.open(self.host, self._evict, self._balance_reading)
         self._intake = RequestIntake(services.request_max_bytes, self._held, sends)
@@ -102,6 +104,10 @@ class KafkaConnection(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._writer.resume()
+        self._pipeline.run()
+
+    def _went_on(self) -> None:
+        """Bytes of a file were sent: the next response may be."""
         self._pipeline.run()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -135,8 +141,8 @@ class KafkaConnection(asyncio.Protocol):
         return 0.0 if waits else now - self._last_active
 
     def unread(self, now: float) -> tuple[int, float]:
-        """Response bytes that the client has not read, and `ResponseWriter.seconds_stuck`."""
-        return self._writer.unread, self._writer.seconds_stuck(now)
+        """Bytes in memory that the client has not read, and `ResponseWriter.seconds_stuck`."""
+        return self._writer.unread_in_memory, self._writer.seconds_stuck(now)
 
     def drain(self) -> None:
         """Read no more requests; close when those in flight are answered."""

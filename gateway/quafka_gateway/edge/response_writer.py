@@ -1,19 +1,27 @@
 """Writes responses to one client's socket; bytes that it does not take yet are kept by reference.
 
 A transport copies the bytes that it buffers, so it receives little more than the socket takes. The
-record batches of a large response stay where they are: in the cache, or in what the mesh received.
+record batches of a large response stay where they are: in the cache, in what the mesh received, or
+in files (`file_sender`). A response whose file has become shorter cannot be completed: its
+connection is closed.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 from collections import deque
+from collections.abc import Callable
 
+from quafka_gateway.edge.file_sender import FileSender
 from quafka_gateway.edge.progress import Progress
+from quafka_gateway.fetch.file_slice import FileSlice, file_bytes, is_in_file
 from quafka_gateway.memory import ResponseMemory
 from quafka_gateway.stats import GatewayStats
 from quafka_proto.message import Buffer
+
+log = logging.getLogger("quafka.gateway.connection")
 
 _GROUP = 256 << 10
 
@@ -27,16 +35,22 @@ class ResponseWriter:
         memory: ResponseMemory,
         stats: GatewayStats,
         progress: Progress,
+        went_on: Callable[[], None] = lambda: None,
     ) -> None:
+        """`went_on` is called after bytes of files were sent, other than by `write`."""
         transport.set_write_buffer_limits(high=0)  # calls pause_writing at the first byte buffered
         self._transport = transport
         self._memory = memory
         self._stats = stats
         self._unsent: deque[Buffer] = deque()
         self._size = 0
+        self._in_files = 0  # of the size, bytes that are not in memory
         self._counted = 0
         self._shared = 0
         self._writable = True
+        self._files: FileSender | None = None
+        self._sent = 0  # bytes of the first unsent piece, if that is in a file
+        self._went_on = went_on
         self._progress = progress
         self._total = 0  # bytes of all responses
         self._taken = 0  # of these, bytes that the system has taken
@@ -47,6 +61,11 @@ class ResponseWriter:
     def unread(self) -> int:
         """Bytes that the system has not taken yet."""
         return self._size + self._transport.get_write_buffer_size()
+
+    @property
+    def unread_in_memory(self) -> int:
+        """Of the unread bytes, those that take memory."""
+        return self.unread - self._in_files
 
     def seconds_stuck(self, now: float) -> float:
         """Return for how many seconds the client has read nothing; infinite if it is too slow.
@@ -85,6 +104,7 @@ class ResponseWriter:
         self._shared += shared
         self._unsent.extend(response)
         size = sum(map(len, response))
+        self._in_files += file_bytes(response)
         self._size += size
         self._total += size
         self._stats.sent += size
@@ -103,20 +123,53 @@ class ResponseWriter:
         """Drop what is not written: the client is gone."""
         self._unsent.clear()
         self._count(0)
+        if self._files is not None:
+            self._files.close()
 
     def _push(self) -> None:
         # A transport whose client has gone calls connection_lost only in the loop's next turn.
         while self._unsent and self._writable and not self._transport.is_closing():
+            first = self._unsent[0]
+            if is_in_file(first):
+                if not self._send_from_file(first):
+                    break
+                continue
             group, size = self._next_group()
             self._size -= size
             if len(group) == 1:
                 self._transport.write(group[0])
             else:
                 self._transport.writelines(group)
+        if not self._unsent and self._files is not None and not self._transport.is_closing():
+            self._files.finish()
         if not self._size:
             self._shared = 0
-        held = max(0, self._size - self._shared)
+        held = max(0, self._size - self._in_files - self._shared)
         self._count(held + self._transport.get_write_buffer_size())
+
+    def _send_from_file(self, part: FileSlice) -> bool:
+        """Send what the socket takes of the first piece; False if the rest must wait."""
+        files = self._files = self._files or FileSender(self._transport, self._go_on)
+        try:
+            count = files.send(part, self._sent)
+        except ConnectionError:
+            self._transport.abort()
+            return False
+        except OSError as e:
+            log.warning("closing a connection in the middle of a response: %s", e)
+            self._transport.abort()
+            return False
+        self._sent += count
+        self._size -= count
+        self._in_files -= count
+        if self._sent == part.size:
+            self._unsent.popleft()
+            self._sent = 0
+        return count > 0
+
+    def _go_on(self) -> None:
+        self._push()
+        self._went_on()
 
     def _count(self, held: int) -> None:
         self._memory.hold(held - self._counted)
@@ -127,6 +180,8 @@ class ResponseWriter:
         group: list[Buffer] = []
         size = 0
         while self._unsent and size < _GROUP:
+            if is_in_file(self._unsent[0]):
+                break
             piece = self._unsent.popleft()
             room = _GROUP - size
             if len(piece) > room:

@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from typing import Protocol
 
 from quafka_gateway.fetch.cache import FetchCache
+from quafka_gateway.fetch.file_slice import base_offset
 from quafka_gateway.fetch.lease import LeaseGrantor, ReadLease
 from quafka_gateway.fetch.produce_acks import Moment, ProduceAcks
 from quafka_gateway.memory import ResponseMemory
 from quafka_mesh_ops.ops.records import FetchOp, FetchOpResp, FetchOps, FetchOpsResp
-from quafka_proto.records import base_offset
 from quafka_telemetry.tracing import ProducedBy, TraceContext, parse_traceparent
 
 

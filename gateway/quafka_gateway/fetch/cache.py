@@ -12,13 +12,14 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from quafka_gateway.fetch.cached_partition import CachedPartition, Chunk, PartitionKey
+from quafka_gateway.fetch.file_slice import LogFile, base_offset, file_bytes, is_in_file
 from quafka_gateway.fetch.produce_acks import NEVER, Moment
 from quafka_mesh_ops.ops.base import Buffer
 from quafka_mesh_ops.ops.records import MOST_BATCHES, FetchOp, FetchOpResp
-from quafka_proto.records import BATCH_HEADER, TRANSACTIONAL, base_offset
+from quafka_proto.records import BATCH_HEADER, TRANSACTIONAL
 
 _OFFSETS = BATCH_HEADER.part("base_offset", "attributes", "last_offset_delta")
 _CHUNK_OVERHEAD = 1_024
@@ -172,6 +173,15 @@ class FetchCache:
         for found in dropped:
             self._drop(found)
 
+    def drop_files(self, files: Collection[LogFile]) -> None:
+        """Drop the batches that are in these files."""
+        for chunk in [*self._once, *self._again]:
+            if any(is_in_file(b) and b.file in files for b in chunk.batches):
+                self._remove(chunk)
+                partition = chunk.partition
+                at = bisect_left(partition.firsts, chunk.first)
+                del partition.chunks[at], partition.firsts[at]
+
     def clear(self) -> None:
         """Drop everything."""
         for partition in [*self._partitions.values(), *self._names.values()]:
@@ -195,16 +205,16 @@ class FetchCache:
         kept: list[Buffer] = []
         end = 0
         for batch in batches:
-            base, attributes, delta = _OFFSETS.unpack_from(batch)
-            if attributes & TRANSACTIONAL or (following is not None and base >= following):
+            base, following_base, is_transactional = _offsets(batch)
+            if is_transactional or (following is not None and base >= following):
                 break
             if kept and base != end:
                 break
             if base >= begin:
                 starts.append(base)
                 kept.append(batch)
-                end = base + delta + 1
-        if not kept or sum(map(len, kept)) > self._limit // 4:
+                end = following_base
+        if not kept or sum(map(len, kept)) - file_bytes(kept) > self._limit // 4:
             return
         if len(kept) < len(batches):
             kept = _copies(kept)
@@ -214,10 +224,12 @@ class FetchCache:
             before.starts += starts
             before.batches += kept
             before.size += sum(map(len, kept))
+            before.in_files += file_bytes(kept)
             before.end = end
             chunk = before
         else:
-            chunk = Chunk(partition, starts[0], end, starts, kept, sum(map(len, kept)))
+            size = sum(map(len, kept))
+            chunk = Chunk(partition, starts[0], end, starts, kept, size, file_bytes(kept))
             partition.chunks.insert(at + 1, chunk)
             partition.firsts.insert(at + 1, chunk.first)
         self._once[chunk] = None
@@ -245,10 +257,21 @@ class FetchCache:
         return self._again if chunk in self._again else self._once
 
 
+def _offsets(batch: Buffer) -> tuple[int, int, bool]:
+    """A batch's offsets [base, end), and whether it is of a transaction.
+
+    Batches in files are not: transactions are not served.
+    """
+    if is_in_file(batch):
+        return batch.base_offset, batch.end_offset, False
+    base, attributes, delta = _OFFSETS.unpack_from(batch)
+    return base, base + delta + 1, bool(attributes & TRANSACTIONAL)
+
+
 def _copies(batches: Sequence[Buffer]) -> list[Buffer]:
     """The batches without the larger piece of memory that holds them, which would be kept too."""
-    return [bytes(batch) for batch in batches]
+    return [batch if file_bytes((batch,)) else bytes(batch) for batch in batches]
 
 
 def _cost(chunk: Chunk) -> int:
-    return chunk.size + _CHUNK_OVERHEAD + _BATCH_OVERHEAD * len(chunk.batches)
+    return chunk.size - chunk.in_files + _CHUNK_OVERHEAD + _BATCH_OVERHEAD * len(chunk.batches)

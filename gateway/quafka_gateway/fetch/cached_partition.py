@@ -22,7 +22,10 @@ class PartitionKey(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Chunk:
-    """Adjacent batches, kept and evicted together. Offsets [first, end)."""
+    """Adjacent batches, kept and evicted together. Offsets [first, end).
+
+    `size`: the bytes of all batches; `in_files`: of these, the bytes that are not in memory.
+    """
 
     partition: CachedPartition
     first: int
@@ -30,6 +33,7 @@ class Chunk:
     starts: list[int]
     batches: list[Buffer]
     size: int
+    in_files: int = 0
     was_read: bool = False
 
     def end_of(self, number: int) -> int:

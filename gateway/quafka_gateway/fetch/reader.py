@@ -21,6 +21,7 @@ from dataclasses import replace
 
 from quafka_gateway.fetch.backfill import Backfill
 from quafka_gateway.fetch.broker_fetch import BrokerFetch, ReadableBroker
+from quafka_gateway.fetch.broker_files import BrokerFiles
 from quafka_gateway.fetch.cache import FetchCache
 from quafka_gateway.fetch.cache_lookup import (
     PartitionLookup,
@@ -30,7 +31,9 @@ from quafka_gateway.fetch.cache_lookup import (
     nothing_cached,
 )
 from quafka_gateway.fetch.cached_partition import CachedPartition
+from quafka_gateway.fetch.file_slice import end_offset
 from quafka_gateway.fetch.lease import ReadLease
+from quafka_gateway.fetch.placed_broker import PlacedBroker
 from quafka_gateway.fetch.produce_acks import ProduceAcks
 from quafka_gateway.fetch.shared_polls import SharedPolls
 from quafka_gateway.fetch.watermark_refresh import WatermarkRefresh
@@ -43,7 +46,6 @@ from quafka_mesh_ops.ops.records import (
     ProduceOpResp,
     ProduceOps,
 )
-from quafka_proto.records import end_offset
 from quafka_telemetry import semconv
 from quafka_telemetry.tracing import TraceContext, Tracer
 
@@ -64,11 +66,17 @@ class FetchReader:
         cache_bytes: int,
         backfill_bytes: int,
         tracer: Tracer | None = None,
+        files: BrokerFiles | None = None,
     ) -> None:
+        """`files`: of a broker that may be on this host; None: its records come by value."""
+        self.files = files
+        broker = self.placed = PlacedBroker(broker, files)
         self._memory = memory
         self._tracer = tracer or Tracer()
         self._cache_bytes = cache_bytes
         self._cache = FetchCache(cache_bytes)
+        if files is not None:
+            files.when_gone(self._cache.drop_files)
         self._lease = ReadLease(broker, self._cache)
         self._acks = ProduceAcks()
         self._broker = BrokerFetch(broker, memory, self._cache, self._lease, self._acks)
@@ -91,6 +99,8 @@ class FetchReader:
         await self._backfill.close()
         await self._watermarks.close()
         await self._lease.close()
+        if self.files is not None:
+            await self.files.close()
 
     async def fetch(self, op: FetchOps, trace: TraceContext | None) -> list[FetchOpResp]:
         """One answer per partition, in their order. Never raises: errors are in the answers."""

@@ -14,6 +14,7 @@ from collections.abc import Generator, Iterator
 from itertools import chain, groupby, islice
 
 from quafka_gateway.context import RequestContext
+from quafka_gateway.fetch.file_slice import first_bytes
 from quafka_gateway.fetch.requested_partitions import replica_id, requested_in_steps
 from quafka_gateway.handlers import message_sets
 from quafka_gateway.handlers.client_context import context_of_batch
@@ -165,6 +166,6 @@ def _produced_by(
         yield from known
         if not known:
             for batch in answer.records[:MAX_LINKS]:
-                found = context_of_batch(batch)
+                found = context_of_batch(first_bytes(batch))
                 if found is not None:
                     yield found.context

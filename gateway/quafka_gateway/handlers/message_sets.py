@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TypeVar
 
+from quafka_gateway.fetch.file_slice import in_memory
 from quafka_mesh_ops.ops.records import FetchOp, FetchOpResp
 from quafka_proto.errors import BatchError
 from quafka_proto.message import Buffer
@@ -77,6 +78,7 @@ def _batch(message_set: Buffer, limit: int) -> bytearray | BatchError:
 
 def _message_set(answer: FetchOpResp, offset: int, max_bytes: int, magic: int) -> FetchOpResp:
     try:
-        return replace(answer, records=[from_batches(answer.records, magic, offset, max_bytes)])
+        batches = in_memory(answer.records)
+        return replace(answer, records=[from_batches(batches, magic, offset, max_bytes)])
     except BatchError as e:
         return replace(answer, records=[], error_code=e.code)

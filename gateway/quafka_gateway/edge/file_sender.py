@@ -1,0 +1,148 @@
+"""Sends bytes of files to a client's socket by sendfile(2), beside the socket's transport.
+
+The transport and this take turns: this sends only while the transport has nothing buffered, and
+the transport gets nothing while a file is being sent. When the socket is full, the wait for it is
+on a duplicate of its descriptor, because the event loop knows the first one as the transport's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Callable
+from typing import cast
+
+from quafka_gateway.fetch.file_slice import FileSlice, ShortFileError
+
+_CALL_BYTES = 512 << 10
+"""Bytes of one system call, which holds up the event loop."""
+_TURN_BYTES = 2 << 20
+"""Bytes in one turn of the event loop; then other clients have theirs."""
+_WARM_BYTES = 4 << 20
+"""Bytes that a thread reads into the page cache at a time."""
+
+
+class FileSender:
+    """Sends one slice after the other; the owner calls again when this calls `ready`."""
+
+    def __init__(self, transport: asyncio.Transport, ready: Callable[[], None]) -> None:
+        """`ready` is called when `send` can go on, never from within `send`."""
+        self._loop = asyncio.get_running_loop()
+        self._socket = cast("socket.socket", transport.get_extra_info("socket"))
+        self._ready = ready
+        self._waits_on = -1  # a duplicate of the socket's descriptor
+        self._warming: asyncio.Future[None] | None = None
+        self._turn: asyncio.Handle | None = None
+        self._left = _TURN_BYTES
+        self._warm: tuple[int, int] = (0, 0)  # of the current slice: known to be in memory
+        self._corked = False
+
+    @property
+    def waiting(self) -> bool:
+        """Whether `ready` will be called."""
+        return self._waits_on >= 0 or self._warming is not None or self._turn is not None
+
+    def send(self, part: FileSlice, sent: int) -> int:
+        """Send bytes of a slice after the first `sent`; returns how many, 0 once it must wait.
+
+        Raises:
+            ShortFileError: the file is not as long as the broker said, or was revoked.
+            OSError: the client is gone, or the file cannot be read.
+        """
+        if self.waiting:
+            return 0
+        if self._left <= 0:
+            self._turn = self._loop.call_soon(self._next_turn)
+            return 0
+        position, size = part.position + sent, min(part.size - sent, _CALL_BYTES)
+        if not self._is_warm(part, position, size):
+            return 0
+        self._cork()
+        with part.file.used() as fd:
+            try:
+                count = os.sendfile(self._socket.fileno(), fd, position, size)
+            except BlockingIOError:
+                self._wait()
+                return 0
+        if not count:
+            raise ShortFileError(f"{part.file.key} ends before position {position + size}")
+        self._left -= count
+        return count
+
+    def finish(self) -> None:
+        """No slice follows for now: let the last bytes leave."""
+        self._warm = 0, 0
+        self._left = _TURN_BYTES
+        if self._corked:
+            self._corked = False
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, 0)
+
+    def close(self) -> None:
+        """Stop waiting. The transport closes the socket."""
+        self._stop_waiting()
+        if self._turn is not None:
+            self._turn.cancel()
+            self._turn = None
+        self._warming = None
+
+    # --- waiting ----------------------------------------------------------------------------
+
+    def _cork(self) -> None:
+        """Have the slices of one response leave in full packets."""
+        if not self._corked:
+            self._corked = True
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, 1)
+
+    def _wait(self) -> None:
+        self._waits_on = os.dup(self._socket.fileno())
+        self._loop.add_writer(self._waits_on, self._writable)
+
+    def _writable(self) -> None:
+        self._stop_waiting()
+        self._next_turn()
+
+    def _stop_waiting(self) -> None:
+        if self._waits_on >= 0:
+            self._loop.remove_writer(self._waits_on)
+            os.close(self._waits_on)
+            self._waits_on = -1
+
+    def _next_turn(self) -> None:
+        self._turn = None
+        self._left = _TURN_BYTES
+        self._ready()
+
+    # --- cold files -------------------------------------------------------------------------
+
+    def _is_warm(self, part: FileSlice, position: int, size: int) -> bool:
+        """Whether sending will not wait for the disk; otherwise a thread reads first."""
+        first, end = self._warm
+        if (first <= position and position + size <= end) or part.file.is_cached(position, size):
+            return True
+        size = min(part.position + part.size - position, _WARM_BYTES)
+        self._warm = position, position + size
+        reading = self._loop.run_in_executor(None, _read_through, part, position, size)
+        self._warming = reading
+        reading.add_done_callback(self._warmed)
+        return False
+
+    def _warmed(self, reading: asyncio.Future[None]) -> None:
+        if reading.cancelled() or self._warming is not reading:
+            return
+        self._warming = None
+        reading.exception()  # sending meets the same error
+        self._next_turn()
+
+
+def _read_through(part: FileSlice, position: int, size: int) -> None:
+    """Read bytes into the page cache. Blocks. Raises OSError."""
+    with part.file.used() as fd:
+        os.posix_fadvise(fd, position, size, os.POSIX_FADV_WILLNEED)
+        buffer = bytearray(min(size, _CALL_BYTES))
+        end = position + size
+        while position < end:
+            count = os.preadv(fd, [memoryview(buffer)[: end - position]], position)
+            if not count:
+                break
+            position += count
