@@ -113,7 +113,7 @@ class FetchReader:
         with self._tracer.start(semconv.CACHE, trace) as span:
             found = await self._look_up_fresh(op, span.context)
             missing = any(part.missing for part in found)
-            follows = missing and self._follows_tail(found)
+            follows = self._follows_tail(found)
             if missing and not follows:
                 self.misses += 1
                 found = await self._fill(op, found, span.context)
@@ -167,7 +167,7 @@ class FetchReader:
         # The answer of an op that was in flight may be too old again: then another op is sent.
         for join in (True, False):
             stale = {id(p.partition): p.partition for p in found if p.stale and p.partition}
-            if not stale:
+            if not stale or self._follows_tail(found):
                 break
             await self._watermarks.refresh(list(stale.values()), trace, join=join)
             found = self._look_up(op, is_fresh)
@@ -227,9 +227,12 @@ class FetchReader:
     # --- from the broker --------------------------------------------------------------------
 
     def _follows_tail(self, found: Sequence[PartitionLookup]) -> bool:
-        """Whether all that is missing arrived since a consumer at the tail fetched last."""
+        """Whether all that is missing arrived since a consumer at the tail fetched last.
+
+        Then one op brings the records, with fresh watermarks.
+        """
         return self._backfill.tail_is_live and all(
-            part.at_tail or (part.missing and _is_recent(part)) for part in found
+            part.at_tail or ((part.missing or part.stale) and _is_recent(part)) for part in found
         )
 
     async def _poll(
@@ -254,14 +257,21 @@ class FetchReader:
         finally:
             self.parked -= 1
             self._memory.release(accounted)
-        if at_tail and any(part.records for part in answer.partitions):
-            self._backfill.tail_moved()
         for wish, part in zip(op.partitions, answer.partitions, strict=True):
+            if not part.records:
+                continue
+            end = end_offset(part.records[-1])
+            if at_tail or end >= part.high_watermark:
+                self._backfill.tail_moved()
             partition = self._cache.find(wish)
-            if part.records and partition is not None:
-                partition.expect_reader(end_offset(part.records[-1]), 0)
+            if partition is not None:
+                partition.expect_reader(end, 0)
         return answer
 
 
 def _is_recent(part: PartitionLookup) -> bool:
-    return part.partition is not None and part.partition.high_watermark - part.end <= _RECENT
+    """Whether few records are left to read, and the cache has none of them."""
+    partition, offset = part.partition, part.op.fetch_offset
+    if partition is None or partition.high_watermark - offset > _RECENT:
+        return False
+    return not partition.cached_from(offset, 1)[1]
