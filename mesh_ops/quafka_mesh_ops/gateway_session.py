@@ -83,7 +83,10 @@ class GatewaySession:
         self._frames = StreamFrames(MAX_UNFINISHED)
         self._ops = OpRunner(connection, server.gatekeeper, server.tracer, server.limited)
         self._bulk = SessionOffer(server.bulk, self._ops.replies, self._ops.progress)
-        self._handlers = {OpCode.OPEN_BULK: self._bulk.open, **server.handlers}
+        self._handlers: dict[OpCode, Handler] = {
+            OpCode.OPEN_BULK: self._bulk.open,
+            **server.handlers,
+        }
         self._blocked: dict[int, deque[Frame]] = {}
         """Frames of the lanes on which a long op is being read, by stream."""
         self._blocked_bytes = 0

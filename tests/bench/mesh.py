@@ -2,8 +2,9 @@
 
 Packets one by one (stock aioquic) and by the burst; as baselines the same bytes over asyncio's TCP
 and TLS, and over qh3 (QUIC in Rust) if that is installed. MB/s and CPU are medians of the rounds,
-which are interleaved; CPU is both processes together. `parked`: MB/s of 1 MiB replies while so many
-long polls wait at the broker.
+which are interleaved; CPU is both processes together. `bulk over TLS`: answers above 16 KiB over
+TLS (mesh.bulk = tls), all else over QUIC at the first size. `parked`: MB/s of 1 MiB replies while
+so many long polls wait at the broker.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ class Figures:
 # --- the other process ------------------------------------------------------------------------
 
 
-async def serve_mesh(size: int, batched: bool) -> None:
+async def serve_mesh(size: int, batched: bool, bulk: bool) -> None:
     """Answer fetches with as many bytes as they ask for, until killed; park those that would."""
     blob = memoryview(os.urandom(LARGEST))
 
@@ -85,7 +86,7 @@ async def serve_mesh(size: int, batched: bool) -> None:
         (FetchOps.handled_by(fetch), DescribeTopics.handled_by(describe))
     )
     server = MeshServer(
-        SERVER, {CLIENT.node_id}, handlers, Tracer(), datagram_size=size, batched=batched
+        SERVER, {CLIENT.node_id}, handlers, Tracer(), datagram_size=size, batched=batched, bulk=bulk
     )
     _, port = await server.start("127.0.0.1", 0)
     print(port, flush=True)
@@ -154,15 +155,18 @@ async def measure_all(ask: Ask, small: Callable[[], Awaitable[None]], pid: int) 
     return figures
 
 
-async def over_mesh(size: int, batched: bool) -> Figures:
+async def over_mesh(size: int, batched: bool, bulk: bool = False) -> Figures:
     """Over one connection of ours."""
-    with other_process("mesh", str(size), str(batched)) as (port, pid):
+    with other_process("mesh", str(size), str(batched), str(bulk)) as (port, pid):
         client = MeshClient(
             "127.0.0.1", port, CLIENT, {SERVER.node_id}, Tracer(),
-            datagram_size=size, batched=batched,
+            datagram_size=size, batched=batched, bulk=bulk,
         )  # fmt: skip
         await client.start()
         assert await client.wait_connected(5)
+        async with asyncio.timeout(5):
+            while client.counters().bulk_over_tls != bulk:
+                await asyncio.sleep(0.01)
 
         async def ask(reply: int) -> None:
             await client.call(FetchOps([FetchOp("t", 0, 0, reply)]), org_id=1, deadline=60)
@@ -210,6 +214,7 @@ def main(arguments: Sequence[str]) -> None:
         for batched in (False, True):
             name = f"{'by the burst' if batched else 'one by one':12} {size:6}"
             runs[name] = partial(over_mesh, size, batched)
+    runs["bulk over TLS"] = partial(over_mesh, options.sizes[0], True, True)
     runs["asyncio TCP"] = partial(over_peer, "tcp")
     runs["asyncio TLS"] = partial(over_peer, "tls")
     if importlib.util.find_spec("qh3") is not None:
@@ -264,6 +269,6 @@ def _size(size: int) -> str:
 
 if __name__ == "__main__":
     if sys.argv[1] == "mesh":
-        asyncio.run(serve_mesh(int(sys.argv[2]), sys.argv[3] == "True"))
+        asyncio.run(serve_mesh(int(sys.argv[2]), *[word == "True" for word in sys.argv[3:]]))
     else:
         asyncio.run(mesh_peers.SERVERS[sys.argv[1]](LARGEST))

@@ -99,9 +99,13 @@ async def mesh(
     tracer: Tracer | None = None,
     datagram_size: int | None = None,
     batched: bool = True,
+    bulk: bool = False,
     by: Callable[[int], tuple[str, int]] = lambda port: ("127.0.0.1", port),
 ) -> AsyncIterator[Mesh]:
-    """A connected pair. `by` returns the address to dial for a server's port."""
+    """A connected pair. `by` returns the address to dial for a server's port.
+
+    `bulk`: both sides want bulk answers over TLS; `over_tls` waits for that.
+    """
     broker = Broker()
     ours, theirs = new_identity(), new_identity()
     tracer = tracer or Tracer()
@@ -112,6 +116,7 @@ async def mesh(
         tracer,
         datagram_size=datagram_size,
         batched=batched,
+        bulk=bulk,
     )
     _, port = await server.start("127.0.0.1", 0)
     client = MeshClient(
@@ -121,6 +126,7 @@ async def mesh(
         tracer,
         datagram_size=datagram_size,
         batched=batched,
+        bulk=bulk,
     )
     await client.start()
     try:
@@ -129,3 +135,10 @@ async def mesh(
     finally:
         await client.close()
         await server.close(0)
+
+
+async def over_tls(m: Mesh, wanted: bool = True) -> None:
+    """Wait until bulk answers travel over TLS, or until they do not."""
+    async with asyncio.timeout(10):
+        while {c.bulk_over_tls for c in (m.client.counters(), *m.server.counters())} != {wanted}:
+            await asyncio.sleep(0.005)

@@ -1,7 +1,7 @@
 """Every op and answer, as commit f0e293f encoded it: read and written as the same bytes today.
 
 `recorded_ops.json` holds four frames for each op code: request and answer, each with all fields
-set and with only the required ones.
+set and with only the required ones. Later ops are there as their first version encoded them.
 """
 
 from __future__ import annotations

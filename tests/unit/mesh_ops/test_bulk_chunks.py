@@ -1,0 +1,207 @@
+"""Chunks inside the TLS connection: their order, their bounds, and every bad input. No sockets."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from quafka_mesh_ops.bulk.chunks import (
+    MAX_CHUNK,
+    WINDOW,
+    ChunkKind,
+    ChunkReader,
+    TotalReader,
+    chunk_header,
+    encode_received,
+)
+from quafka_mesh_ops.bulk.sender import BulkSender
+from quafka_mesh_ops.errors import ProtocolError
+from quafka_mesh_ops.frames import MAX_FRAME, Tag, frame_header
+from quafka_mesh_ops.ops.base import Buffer
+
+READY = chunk_header(ChunkKind.READY, 0, 0)
+MIB = 1 << 20
+
+
+def answer(size: int, fill: int = 0) -> list[Buffer]:
+    """A frame in two pieces, the second of which has `size` bytes."""
+    return [frame_header(Tag.RESPONSE, size), bytes([fill]) * size]
+
+
+def ready_reader() -> ChunkReader:
+    reader = ChunkReader()
+    assert reader.feed(READY) == []
+    return reader
+
+
+def drain(sender: BulkSender, reader: ChunkReader) -> list[bytes]:
+    """Send everything; returns the payloads in the order of their completion."""
+    done: list[bytes] = []
+    while chunk := sender.next_chunk():
+        done += [bytes(payload) for _, payload in reader.feed(b"".join(chunk))]
+        sender.acknowledge(reader.received)
+    return done
+
+
+def test_a_small_answer_overtakes_large_ones_that_keep_advancing() -> None:
+    sender, reader = BulkSender(), ready_reader()
+    sender.add(1, answer(50 * MIB, 1))
+    sender.add(2, answer(50 * MIB, 2))
+    for _ in range(4):
+        reader.feed(b"".join(sender.next_chunk()))
+    sender.add(3, answer(20_000, 3))
+    found: list[int] = []
+    for _ in range(3):
+        found += [len(payload) for _, payload in reader.feed(b"".join(sender.next_chunk()))]
+    assert found == [20_000]
+    before = reader.received
+    for number in range(4, 104):  # small ones without end: the oldest answer gets every other chunk
+        sender.add(number, answer(20_000))
+        reader.feed(b"".join(sender.next_chunk()))
+        sender.acknowledge(reader.received)
+    assert reader.received - before > 40 * MAX_CHUNK
+
+
+def test_no_more_than_the_window_is_under_way() -> None:
+    sender, reader = BulkSender(), ready_reader()
+    sender.add(1, answer(2 * WINDOW))
+    while chunk := sender.next_chunk():
+        reader.feed(b"".join(chunk))
+    assert WINDOW <= sender.sent < WINDOW + MAX_CHUNK
+    assert sender.backlog == 2 * WINDOW + 5
+    sender.acknowledge(MAX_CHUNK)
+    reader.feed(b"".join(sender.next_chunk()))
+    assert sender.next_chunk() == []
+    sender.acknowledge(reader.received)
+    assert [len(payload) for payload in drain(sender, reader)] == [2 * WINDOW]
+    assert sender.backlog == 0
+
+
+def test_incomplete_answers_are_bounded_in_number_and_bytes() -> None:
+    sender = BulkSender()
+    for number in range(40):
+        sender.add(number, answer(200_000))
+    streams = {sender.next_chunk()[0][1:5] for _ in range(80)}
+    assert len(streams) <= 40
+    sender = BulkSender()
+    for number in range(3):
+        sender.add(number, [bytes(MAX_FRAME)])
+    for _ in range(20):
+        sender.next_chunk()
+    assert len(sender._under_way) == 2
+
+
+def test_an_answer_may_be_dropped_before_during_and_after_it_is_sent() -> None:
+    sender, reader = BulkSender(), ready_reader()
+    sender.add(1, answer(MIB, 1))
+    sender.drop(1)
+    assert not sender.backlog
+    assert sender.next_chunk() == []
+    sender.add(2, answer(MIB, 2))
+    sender.add(3, answer(MIB, 3))
+    for _ in range(2):
+        reader.feed(b"".join(sender.next_chunk()))
+    sender.drop(2)
+    assert sender.next_chunk() == [chunk_header(ChunkKind.RESET, 2, 0)]
+    reader.feed(chunk_header(ChunkKind.RESET, 2, 0))
+    payloads: list[bytes] = []
+    while chunk := sender.next_chunk():
+        payloads += [bytes(payload) for _, payload in reader.feed(b"".join(chunk))]
+    assert payloads == [bytes([3]) * MIB]
+    sender.drop(3)  # sent, but not acknowledged
+    assert [request_id for request_id, _ in sender.unacknowledged()] == [3]
+    sender.acknowledge(reader.received)
+    assert not sender.backlog
+    assert sender.unacknowledged() == []
+    sender.drop(77)
+
+
+def test_what_is_not_acknowledged_is_known_in_order() -> None:
+    sender, reader = BulkSender(), ready_reader()
+    for number in range(1, 5):
+        sender.add(number, answer(300_000, number))
+    while not reader.feed(b"".join(sender.next_chunk())):
+        pass
+    sender.acknowledge(reader.received)
+    left = sender.unacknowledged()
+    assert len(left) == 3
+    assert [number for number, _ in left] == sorted(number for number, _ in left)
+    assert sender.backlog == sum(len(piece) for _, frame in left for piece in frame)
+
+
+def test_an_acknowledgement_of_more_or_of_less_is_an_error() -> None:
+    sender = BulkSender()
+    sender.add(1, answer(1_000))
+    sender.next_chunk()
+    with pytest.raises(ProtocolError):
+        sender.acknowledge(sender.sent + 1)
+    sender.acknowledge(500)
+    with pytest.raises(ProtocolError):
+        sender.acknowledge(499)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        chunk_header(ChunkKind.DATA, 1, 10),
+        READY + READY,
+        READY + b"\x09" + bytes(8),
+        READY + chunk_header(ChunkKind.DATA, 1, MAX_CHUNK + 1),
+        READY + chunk_header(ChunkKind.DATA, 1, 0),
+        READY + chunk_header(ChunkKind.END, 1, 0),
+        READY + chunk_header(ChunkKind.RESET, 1, 1),
+        chunk_header(ChunkKind.READY, 0, 1),
+        READY + chunk_header(ChunkKind.DATA, 1, 2) + b"\xff\x00",
+        READY + chunk_header(ChunkKind.END, 1, 3) + frame_header(Tag.RESPONSE, 9) + b"x",
+    ],
+)
+def test_what_are_no_chunks_is_refused(data: bytes) -> None:
+    with pytest.raises(ProtocolError):
+        ChunkReader().feed(data)
+
+
+def test_too_many_incomplete_answers_are_refused() -> None:
+    reader = ready_reader()
+    parts = [chunk_header(ChunkKind.DATA, stream, 1) + b"\x02" for stream in range(100)]
+    with pytest.raises(ProtocolError, match="streams at once"):
+        reader.feed(b"".join(parts))
+
+
+def test_acknowledgements_may_be_fragmented() -> None:
+    reader = TotalReader()
+    data = encode_received(7) + encode_received(9)
+    assert [reader.feed(data[at : at + 5]) for at in range(0, 20, 5)] == [None, 7, None, 9]
+
+
+@given(
+    sizes=st.lists(st.integers(0, 400_000), min_size=1, max_size=8),
+    seed=st.integers(0, 1 << 30),
+)
+def test_frames_arrive_whole_however_they_are_interleaved_and_cut(
+    sizes: list[int], seed: int
+) -> None:
+    chance = random.Random(seed)
+    sender, reader = BulkSender(), ready_reader()
+    waiting = dict(enumerate(sizes, 1))
+    kept = dict(waiting)
+    found: list[int] = []
+    sent = bytearray()
+    while waiting or sender.backlog:
+        if waiting and chance.random() < 0.5:
+            number = min(waiting)
+            sender.add(number, answer(waiting.pop(number), number))
+        if chance.random() < 0.1:
+            number = chance.choice(list(sizes and kept) or [0])
+            if number not in waiting and number not in found:
+                sender.drop(number)
+                kept.pop(number, None)
+        sent += b"".join(sender.next_chunk())
+        cut = chance.randrange(len(sent) + 1)
+        for _, payload in reader.feed(bytes(sent[:cut])):
+            found += [number for number in kept if bytes(payload) == bytes([number]) * kept[number]]
+        del sent[:cut]
+        sender.acknowledge(reader.received)
+    assert set(kept) <= set(found) | {n for n, size in kept.items() if not size}
