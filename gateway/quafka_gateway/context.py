@@ -13,7 +13,7 @@ from quafka_gateway.stats import GatewayStats
 from quafka_gateway.tenant import Tenant
 from quafka_proto.message import Versions
 from quafka_telemetry.log_context import trace_fields
-from quafka_telemetry.tracing import Span, TraceContext, Tracer
+from quafka_telemetry.tracing import NO_SPAN, Span, TraceContext, Tracer
 
 
 class ServedApi(Protocol):
@@ -110,4 +110,5 @@ class RequestContext:
 
     def child(self, name: str) -> Span:
         """Start a span within the request's span."""
-        return self.services.tracer.start(name, self.span.context)
+        parent = self.span.context
+        return NO_SPAN if parent is None else self.services.tracer.start(name, parent)

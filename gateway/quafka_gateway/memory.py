@@ -30,6 +30,7 @@ _RESPONSE_SHARE = 8
 class _Sums:
     """Request bytes held by all connections, or by the connections of one client address."""
 
+    connections: int = 0
     whole: int = 0
     partial: int = 0
 
@@ -38,22 +39,24 @@ class HeldRequests:
     """The request bytes that one connection holds.
 
     Attributes:
-        address: the client's address, without its port.
+        sums: those of the client's address.
         whole: bytes of whole requests that are not answered yet.
         partial: bytes of the unfinished request.
     """
 
-    __slots__ = ("_close", "_memory", "_resume", "_since", "address", "partial", "whole")
+    __slots__ = ("_close", "_memory", "_resume", "_since", "address", "partial", "sums", "whole")
 
     def __init__(
         self,
         memory: RequestMemory,
         address: str,
+        sums: _Sums,
         close: Callable[[str], None],
         resume: Callable[[], None],
     ) -> None:
         self._memory = memory
         self.address = address
+        self.sums = sums
         self._close = close
         self._resume = resume
         self.whole = 0
@@ -69,11 +72,16 @@ class HeldRequests:
         """Count a whole request that has arrived."""
         if not self.whole:
             self._since = now
-        self._memory.count(self, whole=size)
+            self._memory.unanswered[self] = None
+        self.whole += size
+        self._memory.hold(self.sums, size)
 
     def release(self, size: int, now: float) -> None:
         """Uncount a whole request; resume every connection that this makes room for."""
         self._since = now
+        self.whole -= size
+        if not self.whole:
+            del self._memory.unanswered[self]
         self._memory.release(self, size)
 
     def hold_partial(self, size: int, now: float, *, is_new: bool) -> None:
@@ -81,7 +89,7 @@ class HeldRequests:
         if is_new and not self.whole:
             self._since = now
         grows = size > self.partial
-        self._memory.count(self, partial=size - self.partial)
+        self._memory.set_partial(self, size)
         if grows:
             self._memory.make_room(self, now)
 
@@ -92,7 +100,9 @@ class HeldRequests:
     def connection_lost(self) -> None:
         """Uncount the unfinished request. Whole requests are held until they are answered."""
         self._memory.waiting.pop(self, None)
-        self._memory.count(self, partial=-self.partial)
+        self._memory.set_partial(self, 0)
+        self.sums.connections -= 1
+        self._memory.forget_address(self)
 
     def weight(self, size: int, now: float) -> float:
         """Return bytes times seconds."""
@@ -100,7 +110,7 @@ class HeldRequests:
 
     def evict(self, reason: str) -> None:
         """Close the connection. Its unfinished request is not held from now on."""
-        self._memory.count(self, partial=-self.partial)
+        self._memory.set_partial(self, 0)
         self._close(reason)
 
     def resume(self) -> None:
@@ -119,9 +129,11 @@ class RequestMemory:
         self._all = _Sums()
         self._addresses: dict[str, _Sums] = {}
         self._unfinished: dict[HeldRequests, None] = {}
-        self._unanswered: dict[HeldRequests, None] = {}
         self._full_since: float | None = None
+        self.unanswered: dict[HeldRequests, None] = {}
+        """Connections with whole requests."""
         self.waiting: dict[HeldRequests, None] = {}
+        """Connections that wait for room."""
         self.peak = 0
         """The most bytes that were held since this was last set."""
         self.evicted = 0
@@ -145,7 +157,9 @@ class RequestMemory:
         `close` is called with a reason when the connection must make room, `resume` when the
         connection waits for room and has it.
         """
-        return HeldRequests(self, address, close, resume)
+        sums = self._addresses.setdefault(address, _Sums())
+        sums.connections += 1
+        return HeldRequests(self, address, sums, close, resume)
 
     def relieve(self, now: float) -> None:
         """Close a connection if unanswered requests have stopped all reading for too long.
@@ -158,58 +172,73 @@ class RequestMemory:
             self._full_since = now
         elif now - self._full_since >= _PATIENCE:
             self._full_since = now
-            self._evict(self._unanswered, lambda held: held.weight(held.whole, now))
+            self._evict(self.unanswered, lambda held: held.weight(held.whole, now))
 
     # --- for HeldRequests -------------------------------------------------------------------
 
     def bars(self, held: HeldRequests) -> bool:
         """Whether this connection may not be read from."""
-        if self.full or held.whole > self._per_connection:
+        if self._all.whole > self._limit or held.whole > self._per_connection:
             return True
-        address = self._addresses.get(held.address)
-        return address is not None and address.whole > self._per_address
+        return held.sums.whole > self._per_address
 
-    def count(self, held: HeldRequests, whole: int = 0, partial: int = 0) -> None:
-        """Add bytes; negative numbers remove them."""
-        if not whole and not partial:
+    def hold(self, sums: _Sums, size: int) -> None:
+        """Add bytes of whole requests of an address."""
+        sums.whole += size
+        self._all.whole += size
+        self._record_peak()
+
+    def set_partial(self, held: HeldRequests, size: int) -> None:
+        """Set the bytes of the unfinished request of a connection."""
+        more = size - held.partial
+        if not more:
             return
-        held.whole += whole
-        held.partial += partial
-        address = self._addresses.setdefault(held.address, _Sums())
-        for sums in (self._all, address):
-            sums.whole += whole
-            sums.partial += partial
-        self.peak = max(self.peak, self.held)
-        if not address.whole and not address.partial:
-            del self._addresses[held.address]
-        _list(self._unfinished, held, bool(held.partial))
-        _list(self._unanswered, held, bool(held.whole))
+        held.partial = size
+        held.sums.partial += more
+        self._all.partial += more
+        self._record_peak()
+        if size:
+            self._unfinished[held] = None
+        else:
+            del self._unfinished[held]
+
+    def _record_peak(self) -> None:
+        held = self._all.whole + self._all.partial
+        if held > self.peak:
+            self.peak = held
 
     def make_room(self, held: HeldRequests, now: float) -> None:
         """Bring the unfinished requests of the address, and of all, below their limits.
 
         Closes the connections with the most bytes times seconds.
         """
-        address = self._addresses[held.address]
-        if address.partial > self._per_address:
-            neighbours = [h for h in self._unfinished if h.address == held.address]
-            self._shrink(address, self._per_address, neighbours, now)
+        if held.sums.partial > self._per_address:
+            neighbours = [h for h in self._unfinished if h.sums is held.sums]
+            self._shrink(held.sums, self._per_address, neighbours, now)
         if self._all.partial > self._limit:
             self._shrink(self._all, self._limit, list(self._unfinished), now)
 
     def release(self, held: HeldRequests, size: int) -> None:
         """Remove bytes of whole requests; resume the waiting connections that have room now."""
-        address = self._addresses[held.address]
-        was_full = self.full or address.whole > self._per_address
-        self.count(held, whole=-size)
+        sums = held.sums
+        was_full = self._all.whole > self._limit or sums.whole > self._per_address
+        sums.whole -= size
+        self._all.whole -= size
+        if not sums.connections:
+            self.forget_address(held)
         if not self.waiting or self.full:
             return
         # All waiting connections are checked only where the release can matter to others.
-        ends = was_full and address.whole <= self._per_address
+        ends = was_full and sums.whole <= self._per_address
         for other in list(self.waiting) if ends else [held]:
             if other in self.waiting and not self.bars(other):
                 del self.waiting[other]
                 other.resume()
+
+    def forget_address(self, held: HeldRequests) -> None:
+        """Forget the address of a lost connection if it has no other and holds nothing."""
+        if not held.sums.connections and not held.sums.whole:
+            self._addresses.pop(held.address, None)
 
     def _shrink(self, sums: _Sums, limit: int, held: list[HeldRequests], now: float) -> None:
         """Evict down to a little less than the limit, so that the next byte evicts none."""
@@ -224,13 +253,6 @@ class RequestMemory:
         if victim is not None:
             self.evicted += 1
             victim.evict("unanswered requests hold too much memory")
-
-
-def _list(listed: dict[HeldRequests, None], held: HeldRequests, belongs: bool) -> None:
-    if belongs:
-        listed[held] = None
-    else:
-        listed.pop(held, None)
 
 
 class ResponseMemory:

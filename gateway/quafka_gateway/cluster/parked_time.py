@@ -27,6 +27,9 @@ class ParkedTime:
             self._until = now
 
 
+NEVER_PARKED = ParkedTime()
+"""The parked time of requests that are no long polls."""
+
 _CURRENT: ContextVar[ParkedTime | None] = ContextVar("parked_time", default=None)
 
 

@@ -171,9 +171,11 @@ class KafkaConnection(asyncio.Protocol):
             self._transport.close()
 
     def _balance_reading(self) -> None:
+        full = bool(self._intake.frames) or self._held.full
+        if self._reading and not full:
+            return
         if self._transport is None or self._draining or self._transport.is_closing():
             return
-        full = bool(self._intake.frames) or self._held.full
         if full and self._reading:
             self._reading = False
             self._transport.pause_reading()

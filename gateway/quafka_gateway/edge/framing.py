@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import struct
+
 from quafka_proto.errors import Malformed
 
-_LENGTH_SIZE = 4
+_LENGTH = struct.Struct(">i")
+_LENGTH_SIZE = _LENGTH.size
 _SMALL = 4 << 10
 _MANY = 256
 
@@ -65,7 +68,9 @@ class RequestFramer:
             if not want:
                 if end - at < _LENGTH_SIZE:
                     break
-                want = self._checked_length(data, at)
+                (want,) = _LENGTH.unpack_from(data, at)
+                if not 0 < want <= self._limit:
+                    raise _bad_length(data[at : at + _LENGTH_SIZE], self._limit)
                 at += _LENGTH_SIZE
             if end - at < want:
                 break
@@ -79,13 +84,12 @@ class RequestFramer:
         self._want = want
         return frames
 
-    def _checked_length(self, data: bytes, at: int) -> int:
-        length = int.from_bytes(data[at : at + _LENGTH_SIZE], "big", signed=True)
-        if 0 < length <= self._limit:
-            return length
-        head = data[at : at + _LENGTH_SIZE]
-        if head in (b"GET ", b"POST", b"HEAD", b"PUT ", b"OPTI"):
-            raise Malformed("an HTTP request: this port speaks the Kafka protocol")
-        if head[:2] == b"\x16\x03":
-            raise Malformed("a TLS handshake: this port speaks the Kafka protocol without TLS")
-        raise Malformed(f"request length {length} is outside 1 to {self._limit} bytes")
+
+def _bad_length(head: bytes, limit: int) -> Malformed:
+    """Why no request begins with these four bytes."""
+    if head in (b"GET ", b"POST", b"HEAD", b"PUT ", b"OPTI"):
+        return Malformed("an HTTP request: this port speaks the Kafka protocol")
+    if head[:2] == b"\x16\x03":
+        return Malformed("a TLS handshake: this port speaks the Kafka protocol without TLS")
+    length = int.from_bytes(head, "big", signed=True)
+    return Malformed(f"request length {length} is outside 1 to {limit} bytes")

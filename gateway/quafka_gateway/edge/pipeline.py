@@ -16,10 +16,10 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from itertools import dropwhile
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from quafka_gateway.context import Services
 from quafka_gateway.edge.connected_client import ConnectedClient
@@ -39,7 +39,6 @@ from quafka_telemetry.slices import SLICE_SECONDS
 log = logging.getLogger("quafka.gateway.connection")
 
 _MAX_IN_FLIGHT = 64
-T = TypeVar("T")
 
 
 class PipelineEvents(NamedTuple):
@@ -89,7 +88,7 @@ class RequestPipeline:
             services, client, tracing, self._long_responses, self._release, self._give_up
         )
         self._decoding: Decoding | None = None  # later frames wait for it
-        self._tasks: set[EagerTask[Any]] = set()
+        self._leaving: set[EagerTask[Any]] = set()  # tasks of no request in flight
         self._running = False  # in a slice, or between two
         self._draining = False
         self._writing: RequestTrace | None = None  # of the response that is not yet sent whole
@@ -144,8 +143,16 @@ class RequestPipeline:
 
     async def wait_ended(self) -> None:
         """Wait until no request is being served."""
-        while self._tasks or self._running:  # a task that ends may begin the next
-            await (asyncio.wait(self._tasks) if self._tasks else asyncio.sleep(0))
+        while True:
+            tasks: set[asyncio.Future[Any]] = {*self._leaving}
+            begun = (each.task for each in self._in_flight if each.task is not None)
+            tasks.update(task for task in begun if not task.done())
+            if tasks:
+                await asyncio.wait(tasks)  # a task that ends may begin the next
+            elif self._running:
+                await asyncio.sleep(0)
+            else:
+                return
 
     # --- one slice --------------------------------------------------------------------------
 
@@ -201,7 +208,7 @@ class RequestPipeline:
             raise
         if isinstance(decoded, Decoding):
             self._decoding = decoded
-            self._spawn(self._decode_long(decoded, frame))
+            self._leave(EagerTask(self._decode_long(decoded, frame), self._loop))
         else:
             self._add(decoded, frame)
 
@@ -223,13 +230,14 @@ class RequestPipeline:
 
     def _add(self, decoded: Decoded, frame: bytes) -> None:
         """Put a request in flight; begin it unless it must wait."""
-        header, api, message = decoded.header, decoded.api, decoded.request
+        header, api, message = decoded
+        size = len(frame)
         request = InFlightRequest(
             header,
             api,
-            order_of(api, message, len(frame)),
+            order_of(api, message, size),
             message,
-            len(frame),
+            size,
             self._tracing.sample(api, header, message, frame),
             api.may_be_long(message),
         )
@@ -239,15 +247,11 @@ class RequestPipeline:
 
     def _start(self, request: InFlightRequest) -> None:
         request.begun = True
-        request.task = self._spawn(self._serving.serve(request))
-        request.task.add_direct_callback(partial(self._served, request, request.task))
-
-    def _spawn(self, work: Coroutine[Any, Any, T]) -> EagerTask[T]:
-        task = EagerTask(work, self._loop)
-        if not task.done():
-            self._tasks.add(task)
-            task.add_direct_callback(partial(self._tasks.discard, task))
-        return task
+        task = request.task = EagerTask(self._serving.serve(request), self._loop)
+        if task.done():
+            self._served(request, task)
+        else:
+            task.add_direct_callback(partial(self._served, request, task))
 
     def _served(self, request: InFlightRequest, task: EagerTask[bool]) -> None:
         """Called at the end of a request's task, which has made the response."""
@@ -285,6 +289,13 @@ class RequestPipeline:
                 request.trace.end()
             if request.task is not None and not request.done:
                 request.task.cancel()
+                self._leave(request.task)
+
+    def _leave(self, task: EagerTask[Any]) -> None:
+        """Let `wait_ended` wait for the task."""
+        if not task.done():
+            self._leaving.add(task)
+            task.add_direct_callback(partial(self._leaving.discard, task))
 
     def _release(self, request: InFlightRequest) -> None:
         """Release the request's bytes."""
@@ -296,19 +307,20 @@ class RequestPipeline:
 
     def _answer_next(self) -> bool:
         """Write the response that is next in order, or start the long poll that is."""
-        writer = self._writer
+        writer, in_flight = self._writer, self._in_flight
         if writer is None or not writer.ready:
             return False
-        self._response_sent()
-        if not self._in_flight:
+        if self._writing is not None:
+            self._response_sent()
+        if not in_flight:
             return False
-        request = self._in_flight[0]
+        request = in_flight[0]
         if not request.done:
             if not request.order.long_poll or request.begun or self._draining:
                 return False
             self._start(request)
             return True
-        self._in_flight.popleft()
+        in_flight.popleft()
         self._writing = request.trace
         if request.response is not None:
             self._long_responses.release(request)

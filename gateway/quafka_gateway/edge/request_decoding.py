@@ -6,6 +6,7 @@ from collections.abc import Generator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from time import perf_counter
+from typing import NamedTuple
 
 from quafka_gateway.edge import quirks
 from quafka_gateway.handlers.kafka_api import AnyApi
@@ -21,8 +22,7 @@ SHORT = 8 << 10
 """Frames up to this size are decoded at once: some milliseconds at most."""
 
 
-@dataclass(frozen=True, slots=True)
-class Decoded:
+class Decoded(NamedTuple):
     """A decoded request of an API that this gateway serves."""
 
     header: RequestHeader

@@ -25,17 +25,20 @@ class RequestIntake:
 
     def feed(self, data: bytes, now: float) -> None:
         """Add the bytes that arrived. Raises Malformed."""
-        before = self._framer.partial
-        frames = self._framer.feed(data)
+        framer = self._framer
+        before = framer.partial
+        frames = framer.feed(data)
         for frame in frames:
             self._held.hold(len(frame), now)
         self.frames.extend(frames)
+        if not before and not framer.partial:
+            return
         is_new = bool(frames) or not before
         if is_new:
             self._progress.begin(now)
         else:
             self._progress.add(len(data), now)
-        self._held.hold_partial(self._framer.partial, now, is_new=is_new)
+        self._held.hold_partial(framer.partial, now, is_new=is_new)
 
     def reading_resumed(self, now: float) -> None:
         """Begin to time the unfinished request anew: the client was not read from."""

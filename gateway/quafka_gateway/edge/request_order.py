@@ -30,7 +30,11 @@ class RequestOrder:
     def add(self, request: InFlightRequest) -> bool:
         """Add the latest request; return whether it may begin now."""
         order = request.order
-        free = not any(order.waits_for(earlier) for earlier in self._unfinished)
+        free = True
+        for earlier in self._unfinished:
+            if order.waits_for(earlier):
+                free = False
+                break
         self._unfinished[order] = self._unfinished.get(order, 0) + 1
         if order.long_poll:
             return False
@@ -50,14 +54,13 @@ class RequestOrder:
             del self._unfinished[order]
         if not request.begun and not order.long_poll:
             self._waiting -= 1
-        self._ended = True
+        self._ended = self._waiting > 0
 
     def next_ready(self) -> InFlightRequest | None:
         """Return the first request that waited and may begin now; the caller must begin it."""
         if self._ended:
             self._ended = False
-            if self._waiting:
-                self._ready = self._all_ready()
+            self._ready = self._all_ready()
         while self._ready:
             request = self._ready.popleft()
             if request.ordered:  # not dropped

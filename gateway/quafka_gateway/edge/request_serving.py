@@ -5,10 +5,9 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Collection
-from typing import TypeGuard
 
 from quafka_gateway.cluster.broker_link import UnavailableError
-from quafka_gateway.cluster.parked_time import begin_request
+from quafka_gateway.cluster.parked_time import NEVER_PARKED, begin_request
 from quafka_gateway.context import RequestContext, Services
 from quafka_gateway.edge.connected_client import ConnectedClient
 from quafka_gateway.edge.in_flight import InFlightRequest
@@ -53,45 +52,41 @@ class RequestServing:
 
     async def serve(self, request: InFlightRequest) -> bool:
         """Put the encoded response into the request; return False if it has been given up."""
-        header, api = request.header, request.api
-        waited = begin_request()
+        header, trace = request.header, request.trace
+        parked = begin_request() if request.order.long_poll else NEVER_PARKED
         began = time.perf_counter()
         context = RequestContext(
             self._services,
             header.api_version,
             header.client_id,
             self._client.serial,
-            NO_SPAN if request.trace is None else request.trace.request,
+            NO_SPAN if trace is None else trace.request,
             self._client_host,
             header.correlation_id,
         )
         CURRENT.set(context)
-        errors: Collection[int] = ()
-        response: Message | EncodedResponse | None = None
         failure = ""
         try:
             if request.may_be_long:
                 async with self._long_responses.admitted(request):
-                    response = await api.handle(request.message, context)
-                    await _encode(request, response)
+                    errors = await _answer(request, context)
                     self._long_responses.hold(request)
             else:
-                response = await api.handle(request.message, context)
-                await _encode(request, response)
+                errors = await _answer(request, context)
         except UnavailableError as e:
             # These responses have no error code for "try again"; a closed connection means that.
-            errors, failure = (ErrorCode.BROKER_NOT_AVAILABLE,), f"{api.name} needs the broker: {e}"
+            errors, failure = (
+                (ErrorCode.BROKER_NOT_AVAILABLE,),
+                f"{request.api.name} needs the broker: {e}",
+            )
         except Exception:
-            log.exception("%s v%d from %s failed", api.name, header.api_version, self._client)
+            log.exception(
+                "%s v%d from %s failed", request.api.name, header.api_version, self._client
+            )
             errors, failure = (ErrorCode.UNKNOWN_SERVER_ERROR,), "internal error"
         finally:
             self._release(request)
-        if not failure:
-            if _takes_slices(response, request):
-                errors = await in_slices(error_codes_in_steps(response))
-            else:
-                errors = error_codes(response)
-        self._count(request, errors, time.perf_counter() - began - waited.seconds, waited.seconds)
+        self._count(request, errors, time.perf_counter() - began - parked.seconds, parked.seconds)
         if failure:
             self._give_up(request, failure)
         return not failure
@@ -125,24 +120,33 @@ class RequestServing:
             )
 
 
-async def _encode(request: InFlightRequest, response: Message | EncodedResponse | None) -> None:
-    """Make the bytes of a response. Raises ValueError where a field cannot hold its value."""
+async def _answer(request: InFlightRequest, context: RequestContext) -> Collection[int]:
+    """Put the encoded response into the request; return the error codes in it.
+
+    Raises ValueError where a field cannot hold its value.
+    """
+    response = await request.api.handle(request.message, context)
     if response is None:
-        return
+        return ()
+    if request.checks_length and isinstance(response, Message) and is_long(response):
+        with NO_SPAN if request.trace is None else request.trace.start_encoding():
+            body = await in_slices(encode_in_steps(response, context.version))
+            request.response = frame_response(
+                context.correlation_id, type(response), context.version, body
+            )
+        return await in_slices(error_codes_in_steps(response))
+    if request.trace is None:
+        _encode(request, response)
+    else:
+        with request.trace.start_encoding():
+            _encode(request, response)
+    return error_codes(response)
+
+
+def _encode(request: InFlightRequest, response: Message | EncodedResponse) -> None:
     correlation_id, version = request.header.correlation_id, request.header.api_version
-    with NO_SPAN if request.trace is None else request.trace.start_encoding():
-        if isinstance(response, EncodedResponse):
-            body, request.shared = response.body, response.shared
-            request.response = frame_response(correlation_id, response.kind, version, body)
-        elif _takes_slices(response, request):
-            body = await in_slices(encode_in_steps(response, version))
-            request.response = frame_response(correlation_id, type(response), version, body)
-        else:
-            request.response = encode_response(correlation_id, response, version)
-
-
-def _takes_slices(
-    response: Message | EncodedResponse | None, request: InFlightRequest
-) -> TypeGuard[Message]:
-    """Whether a response is so long that work on it takes slices of the event loop."""
-    return isinstance(response, Message) and request.checks_length and is_long(response)
+    if isinstance(response, EncodedResponse):
+        body, request.shared = response.body, response.shared
+        request.response = frame_response(correlation_id, response.kind, version, body)
+    else:
+        request.response = encode_response(correlation_id, response, version)

@@ -99,7 +99,7 @@ class ResponseWriter:
 
         Another owner has counted `shared` bytes of it.
         """
-        if not self.unread:
+        if not self._size and not self._transport.get_write_buffer_size():
             self._is_new = True
         self._shared += shared
         self._unsent.extend(response)

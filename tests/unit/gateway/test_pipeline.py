@@ -75,6 +75,12 @@ def _depth() -> int:
     return depth
 
 
+@pytest.fixture(autouse=True)
+def one_long_slice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests that are about slices make them short."""
+    monkeypatch.setattr(pipeline, "SLICE_SECONDS", 60.0)
+
+
 @pytest.fixture
 async def client() -> ScriptedClient:
     return ScriptedClient()
@@ -95,9 +101,8 @@ async def test_a_request_that_waits_for_nothing_is_answered_at_once(client: Scri
 
 
 async def test_a_chain_of_requests_that_wait_for_each_other_does_not_recurse(
-    client: ScriptedClient, monkeypatch: pytest.MonkeyPatch
+    client: ScriptedClient,
 ) -> None:
-    monkeypatch.setattr(pipeline, "SLICE_SECONDS", 60.0)
     client.hold(0)
     client.request(*[_PRODUCE, _LIST_OFFSETS] * 32)
     assert client.begun == [0]
