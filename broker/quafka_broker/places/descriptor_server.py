@@ -124,7 +124,7 @@ class DescriptorServer:
     """Listens in a private folder of the data folder."""
 
     def __init__(self, data: Path) -> None:
-        self.folder = (data / FOLDER).resolve()
+        self.folder = data.resolve() / FOLDER
         self.refused = 0
         """Connections closed before or at their hello."""
         self._tokens: dict[bytes, tuple[NodeId, float]] = {}
