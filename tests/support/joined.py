@@ -76,20 +76,30 @@ def _payload(frame: list[Buffer]) -> Buffer:
 class Joined:
     """Both programs. Restarting the broker keeps its disk; a new gateway has no sessions."""
 
-    def __init__(self, slots: int = 100) -> None:
+    def __init__(
+        self, slots: int = 100, mesh: Mesh | None = None, lease_seconds: float = 0.0
+    ) -> None:
+        """With a `lease_seconds` of 0, the gateway keeps no records."""
         self.disk = MemoryDisk()
-        self.mesh = Mesh()
+        self.mesh = mesh or Mesh()
         self._slots = slots
+        self._lease_seconds = lease_seconds
         self._running = AsyncExitStack()
         self.start_gateway()
 
     def start_gateway(self) -> None:
         """A gateway as it is after its start."""
         broker = BrokerLink(cast(MeshClient, self.mesh), ORG)
-        responses = ResponseMemory(1 << 20)
+        responses = ResponseMemory(256 << 20 if self._lease_seconds else 1 << 20)
         self.services = Services(
             APIS,
-            tenant_over(broker, responses, ORG, fetch_sessions=self._slots),
+            tenant_over(
+                broker,
+                responses,
+                ORG,
+                fetch_sessions=self._slots,
+                cache_bytes=(16 << 20) if self._lease_seconds else 0,
+            ),
             ("localhost", 1),
             Tracer(),
             1 << 20,
@@ -101,7 +111,7 @@ class Joined:
     async def start_broker(self) -> None:
         """A broker as it is after its start, on the disk that there is."""
         self.mesh.state = await self._running.enter_async_context(
-            running_state(self.disk, lease_seconds=0)
+            running_state(self.disk, lease_seconds=self._lease_seconds)
         )
 
     async def stop_broker(self) -> None:
@@ -118,14 +128,18 @@ class Connected:
     """One client, who sends a request at a time."""
 
     def __init__(self, services: Services) -> None:
-        self.transport = _Written()
+        self.transport = Written()
         self.connection = KafkaConnection(services, APIS, 0, lambda _: None)
         self.connection.connection_made(self.transport)
 
-    async def send(self, request: Message, version: int) -> None:
-        """Send a request."""
+    def begin(self, request: Message, version: int) -> None:
+        """Send a request: the gateway has seen it when this returns."""
         frame = encode_kafka_request(7, "joined", request, version)
         self.connection.data_received(b"".join(frame))
+
+    async def send(self, request: Message, version: int) -> None:
+        """Send a request."""
+        self.begin(request, version)
 
     async def receive(self, response_type: type[M], version: int) -> M:
         """The answer. Raises TimeoutError: there was none."""
@@ -143,7 +157,7 @@ class Connected:
         return await self.receive(response_type, version)
 
 
-class _Written(MemoryTransport):
+class Written(MemoryTransport):
     """Says when an answer is there."""
 
     def __init__(self) -> None:

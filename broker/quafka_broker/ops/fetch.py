@@ -40,7 +40,7 @@ from quafka_mesh_ops.ops.records import (
 )
 from quafka_proto.errors import ErrorCode
 from quafka_proto.log_format import IndexRow
-from quafka_proto.records import base_offset, read_header
+from quafka_proto.records import BATCH_HEADER_SIZE, base_offset, read_header
 from quafka_telemetry import semconv
 from quafka_telemetry.slices import Slices
 from quafka_telemetry.tracing import MAX_LINKS, Span, TraceContext, fail_with, parse_traceparent
@@ -177,9 +177,11 @@ class _Poll:
         if target.counted_to >= partition.high_watermark or missing <= 0 or room <= 0:
             return
         try:
-            size, batches = self._state.log.reader.readable(
-                partition, target.counted_to, missing, room
-            )
+            if missing <= BATCH_HEADER_SIZE:  # one batch is enough: min_bytes is 1, as a rule
+                size, batches = missing, 1
+            else:
+                reader = self._state.log.reader
+                size, batches = reader.readable(partition, target.counted_to, missing, room)
         except StorageError:
             self._answerable = True  # reading will fail, too: the failure is the answer
             return

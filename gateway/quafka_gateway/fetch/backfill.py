@@ -188,7 +188,7 @@ class Backfill:
             began = loop.time()
             wanted = FetchOp("", key.partition, offset, size, key.topic_id)
             answer = await self._broker.fetch_accounted(FetchOps([wanted], max_bytes=size), trace)
-            if self._tail_is_live:
+            if self.tail_is_live:
                 ended = loop.time()
                 rest = min(_REST * (ended - began), _LONGEST_REST)
                 self._rest_until = max(self._rest_until, ended + rest)
@@ -197,10 +197,11 @@ class Backfill:
             self._lane.leave(size)
 
     @property
-    def _tail_is_live(self) -> bool:
+    def tail_is_live(self) -> bool:
+        """Whether consumers at the tail receive records at present."""
         return asyncio.get_running_loop().time() < self._live_until
 
     def _size(self, partition: CachedPartition, window: int) -> int:
         """Bytes to read: two reads fill a window, and no read is smaller than a batch."""
-        wanted = CHUNK if self._tail_is_live else min(max(CHUNK, window // 2), LARGEST_CHUNK)
+        wanted = CHUNK if self.tail_is_live else min(max(CHUNK, window // 2), LARGEST_CHUNK)
         return max(min(wanted, self._lane.share), RESPONSE_FLOOR, partition.largest)

@@ -8,7 +8,7 @@ A fetch passes downwards only:
 3. If the cached records now satisfy min_bytes, they are the answer. The broker is asked, without
    a wait, only for partitions about which the cache knows nothing.
 4. Otherwise the whole fetch goes to the broker (`shared_polls`), which decides on errors, on the
-   minimum and on the wait.
+   minimum and on the wait. So does, without a read of its own, a fetch that follows a moving tail.
 
 All four read from the broker through `broker_fetch`, which keeps the answers in the cache.
 """
@@ -52,6 +52,8 @@ from quafka_telemetry.tracing import TraceContext, Tracer
 _POLL_BYTES = 256 << 10
 """PageRequest for at the tail. If there is more, the next fetch finds batches missing."""
 _FIRST_BYTES = 1 << 20
+_RECENT = 1_000
+"""Records behind the high watermark of a consumer that keeps up."""
 _FILLS = 8
 """Partitions of one fetch that the backfill reads for at a time."""
 
@@ -111,14 +113,16 @@ class FetchReader:
         with self._tracer.start(semconv.CACHE, trace) as span:
             found = await self._look_up_fresh(op, span.context)
             missing = any(part.missing for part in found)
-            if missing:
+            follows = self._follows_tail(found)
+            if missing and not follows:
                 self.misses += 1
                 found = await self._fill(op, found, span.context)
             if span.context is not None:
                 sizes = [part.size for part in found if part.answer is not None]
                 span.set({semconv.CACHE_HITS: len(sizes), semconv.CACHE_BYTES: sum(sizes)})
         if not is_enough(op, found):
-            return (await self._poll(op, found, trace)).partitions
+            at_tail = follows or all(part.at_tail for part in found)
+            return (await self._poll(op, found, at_tail, trace)).partitions
         self.hits += not missing
         return await self._complete(op, found, trace)
 
@@ -163,7 +167,7 @@ class FetchReader:
         # The answer of an op that was in flight may be too old again: then another op is sent.
         for join in (True, False):
             stale = {id(p.partition): p.partition for p in found if p.stale and p.partition}
-            if not stale:
+            if not stale or self._follows_tail(found):
                 break
             await self._watermarks.refresh(list(stale.values()), trace, join=join)
             found = self._look_up(op, is_fresh)
@@ -222,11 +226,23 @@ class FetchReader:
 
     # --- from the broker --------------------------------------------------------------------
 
+    def _follows_tail(self, found: Sequence[PartitionLookup]) -> bool:
+        """Whether all that is missing arrived since a consumer at the tail fetched last.
+
+        Then one op brings the records, with fresh watermarks.
+        """
+        return self._backfill.tail_is_live and all(
+            part.at_tail or ((part.missing or part.stale) and _is_recent(part)) for part in found
+        )
+
     async def _poll(
-        self, op: FetchOps, found: Sequence[PartitionLookup], trace: TraceContext | None
+        self,
+        op: FetchOps,
+        found: Sequence[PartitionLookup],
+        at_tail: bool,
+        trace: TraceContext | None,
     ) -> FetchOpsResp:
         """Leave the fetch to the broker, with its wait."""
-        at_tail = all(part.at_tail for part in found)
         wanted = max(_POLL_BYTES if at_tail else _FIRST_BYTES, op.min_bytes)
         allowed = self._memory.allowance(min(wanted, op.max_bytes))
         # Many polls wait at the tail at a time, and few of them get much at once.
@@ -236,14 +252,26 @@ class FetchReader:
         self.parked += 1
         try:
             known = [part.partition for part in found]
-            answer = await self._polls.fetch(replace(op, max_bytes=allowed), known, trace)
+            asked = op if op.max_bytes == allowed else replace(op, max_bytes=allowed)
+            answer = await self._polls.fetch(asked, known, trace)
         finally:
             self.parked -= 1
             self._memory.release(accounted)
-        if at_tail and any(part.records for part in answer.partitions):
-            self._backfill.tail_moved()
         for wish, part in zip(op.partitions, answer.partitions, strict=True):
+            if not part.records:
+                continue
+            end = end_offset(part.records[-1])
+            if at_tail or end >= part.high_watermark:
+                self._backfill.tail_moved()
             partition = self._cache.find(wish)
-            if part.records and partition is not None:
-                partition.expect_reader(end_offset(part.records[-1]), 0)
+            if partition is not None:
+                partition.expect_reader(end, 0)
         return answer
+
+
+def _is_recent(part: PartitionLookup) -> bool:
+    """Whether few records are left to read, and the cache has none of them."""
+    partition, offset = part.partition, part.op.fetch_offset
+    if partition is None or partition.high_watermark - offset > _RECENT:
+        return False
+    return not partition.cached_from(offset, 1)[1]
