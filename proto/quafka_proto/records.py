@@ -66,10 +66,12 @@ _HEADER = BATCH_HEADER.whole
 _LENGTH_AND_MAGIC = BATCH_HEADER.part("length", "magic")
 _OFFSETS = BATCH_HEADER.part("base_offset", "last_offset_delta")
 _BASE_OFFSET = BATCH_HEADER.part("base_offset")
+_CLAIMS = BATCH_HEADER.part("attributes", "record_count")
 _CRC_AT = BATCH_HEADER.offset("crc")
 _ATTRIBUTES_AT = BATCH_HEADER.offset("attributes")
 _MAX_TIMESTAMP_AT = BATCH_HEADER.offset("max_timestamp")
 _LEADER_EPOCH_AT = BATCH_HEADER.offset("leader_epoch")
+_LEADER_EPOCH = struct.Struct(">i")
 _LAST_COMPRESSION = 4  # none, gzip, snappy, lz4, zstd
 
 
@@ -116,6 +118,12 @@ def read_header(batch: Buffer) -> BatchHeader:
         raise Malformed(f"a record batch of {len(batch)} bytes has no header")
     base, length, *rest = _HEADER.unpack_from(batch)
     return BatchHeader(base, length + LENGTH_FROM, *rest)
+
+
+def claims(batch: Buffer) -> tuple[int, int]:
+    """The codec and the number of records that a batch claims, of at least 61 bytes."""
+    attributes, count = _CLAIMS.unpack_from(batch)
+    return attributes & COMPRESSION_MASK, count
 
 
 def base_offset(batch: Buffer) -> int:
@@ -233,8 +241,8 @@ def _check_claims(header: BatchHeader) -> None:
 
 def rebase(batch: bytearray | memoryview, base_offset: int, leader_epoch: int) -> None:
     """Set a batch's offset and leader epoch in place. The CRC does not cover these fields."""
-    struct.pack_into(">q", batch, 0, base_offset)
-    struct.pack_into(">i", batch, _LEADER_EPOCH_AT, leader_epoch)
+    _BASE_OFFSET.pack_into(batch, 0, base_offset)
+    _LEADER_EPOCH.pack_into(batch, _LEADER_EPOCH_AT, leader_epoch)
 
 
 def assemble(header: BatchHeader, body: Buffer) -> bytearray:

@@ -22,7 +22,7 @@ from quafka_broker.topics.configs import TopicPolicy
 from quafka_proto.errors import BatchError
 from quafka_proto.message import Buffer
 from quafka_proto.record_check import Effort, TooLongError, vectors_loaded
-from quafka_proto.records import BATCH_HEADER_SIZE, read_header
+from quafka_proto.records import BATCH_HEADER_SIZE, claims
 
 # The most that is checked on the event loop without a pause, about a millisecond's worth:
 # uncompressed bytes, records, compressed bytes (before and after decompression), and headers.
@@ -46,6 +46,7 @@ class Admissions:
 
     def __init__(self) -> None:
         self._scratch = Scratch(_SHORT_COMPRESSED)
+        self._effort = Effort()
         self._threads_scratch: Scratch | None = None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="check")
         self._waiting: OrderedDict[int, deque[_Job]] = OrderedDict()
@@ -60,7 +61,8 @@ class Admissions:
         """Check a short batch; None for a batch that takes more than about a millisecond."""
         if not _may_be_short(records):
             return None
-        effort = Effort(_SHORT_HEADERS, vectors_loaded())
+        effort = self._effort
+        effort.headers, effort.vectors = _SHORT_HEADERS, vectors_loaded()
         try:
             return admit(
                 policy, records, now_ms, self._scratch, effort=effort, at_most=_SHORT_COMPRESSED
@@ -156,16 +158,15 @@ def claimed_records(records: Buffer) -> int:
     """The number of records that a batch claims to have; no more are checked."""
     if len(records) < BATCH_HEADER_SIZE:
         return 0
-    return max(0, read_header(records).record_count)
+    return max(0, claims(records)[1])
 
 
 def _may_be_short(records: Buffer) -> bool:
     """By the header alone. Bytes that are no batch are short: the check refuses them early."""
     if len(records) < BATCH_HEADER_SIZE:
         return True
-    header = read_header(records)
-    most = _SHORT_COMPRESSED if header.codec else SHORT_BYTES
-    return len(records) <= most and header.record_count <= SHORT_RECORDS
+    codec, count = claims(records)
+    return len(records) <= (_SHORT_COMPRESSED if codec else SHORT_BYTES) and count <= SHORT_RECORDS
 
 
 def _breathe() -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import islice
 from time import time_ns
 
 from quafka_broker.admission.checks import Admitted
@@ -32,7 +31,7 @@ from quafka_mesh_ops.ops.records import (
 from quafka_proto.errors import BatchError, ErrorCode
 from quafka_telemetry import semconv
 from quafka_telemetry.eager_task import DirectFuture
-from quafka_telemetry.slices import Slices
+from quafka_telemetry.slices import Slices, turn
 from quafka_telemetry.tracing import MAX_LINKS, Span, TraceContext, Tracer, fail_with
 
 _WRITES_TRACED = 4
@@ -54,35 +53,47 @@ class _Write:
 
     partition: Partition
     records: int
-    uuid: bytes = b""
     pending: DirectFuture[list[int]] | None = None
     repeated: Batch | None = None
+    uuid: bytes = b""
     append_time: int = -1
-    offsets: list[int] | None = None
+    offset: int | None = None
+
+
+_Begun = _Write | ProduceOpResp
+"""A batch on its way to the log, or the answer to a refused one."""
 
 
 async def handle(state: BrokerState, context: OpContext, op: ProduceOps) -> ProduceOpsResp:
     """Append every partition's batch."""
-    await state.log.wait_for_room()
+    if not state.log.has_room:
+        await state.log.wait_for_room()
+    if context.trace is not None:
+        return await _handle_traced(state, context, op)
+    request = _Request(state, context.org_id, op, None)
+    begun = request.begin_now() or await request.begin_in_order()
+    return ProduceOpsResp(await _finish(state, begun))
+
+
+async def _handle_traced(state: BrokerState, context: OpContext, op: ProduceOps) -> ProduceOpsResp:
     with context.tracer.start(semconv.STORE, context.trace) as span:
         context.ack_parent = span.context
-        writes: list[WriteTimes] | None = None if span.context is None else []
-        begun = await _Request(state, context.org_id, op, writes).begin()
+        writes: list[WriteTimes] = []
+        request = _Request(state, context.org_id, op, writes)
+        begun = request.begin_now() or await request.begin_in_order()
         with context.tracer.start(semconv.COMMIT, span.context) as commit:
-            answers: list[ProduceOpResp] = []
-            slices = Slices(_ANSWERS_A_SLICE)
-            for write in begun:
-                answers.append(await _finish(state, write))
-                await slices.done()
+            answers = await _finish(state, begun)
         if span.context is not None:
             _describe(span, op, begun, answers)
-            _trace_writes(context.tracer, commit.context, writes or [])
+            _trace_writes(context.tracer, commit.context, writes)
             _remember(state, span.context, begun)
     return ProduceOpsResp(answers)
 
 
 class _Request:
     """All partitions of an op on their way to the log."""
+
+    __slots__ = ("_now_ms", "_op", "_org", "_state", "_verdicts", "_writes")
 
     def __init__(
         self, state: BrokerState, org: int, op: ProduceOps, writes: list[WriteTimes] | None
@@ -91,32 +102,47 @@ class _Request:
         self._org = org
         self._op = op
         self._writes = writes
+        self._verdicts: list[Verdict | ProduceOpResp | None] = []
         self._now_ms = time_ns() // 1_000_000
 
-    async def begin(self) -> list[_Write | ProduceOpResp]:
-        """Check the batches and append them to the log.
+    def begin_now(self) -> list[_Begun] | None:
+        """Check the batches of a short op, and append them to the log.
 
-        No other op runs before the first await; from then on, `in_order` keeps the order of ops.
+        None where the op is not short, or earlier batches of its partitions wait: then
+        `begin_in_order` does it.
         """
-        parts, admissions = self._op.partitions, self._state.admissions
-        verdicts: list[Verdict | ProduceOpResp | None] = [None] * len(parts)
-        if self._is_short():
-            verdicts = [self._check(part) for part in parts]
-            if None not in verdicts and admissions.is_clear(self._topics()):
-                return [self._append(*each) for each in zip(parts, verdicts, strict=True)]
-        with admissions.in_order(self._topics()) as ahead:
+        parts = self._op.partitions
+        if len(parts) > 1 and not self._is_short():
+            return None
+        topics = [self._find_if_known(part) for part in parts]
+        verdicts = [self._check(*each) for each in zip(parts, topics, strict=True)]
+        if None in verdicts or not self._state.admissions.is_clear(self._topics()):
+            self._verdicts = verdicts
+            return None
+        return [self._append(*each) for each in zip(parts, topics, verdicts, strict=True)]
+
+    async def begin_in_order(self) -> list[_Begun]:
+        """Check the batches and append them to the log, after earlier ones of their partitions.
+
+        Called in the same turn as `begin_now`: no other op runs before the first await; from then
+        on, `in_order` keeps the order of ops.
+        """
+        parts = self._op.partitions
+        verdicts = self._verdicts or [None] * len(parts)
+        with self._state.admissions.in_order(self._topics()) as ahead:
             await self._check_rest(verdicts)
             if ahead:
                 await asyncio.wait(ahead)
-            begun: list[_Write | ProduceOpResp] = []
+            begun: list[_Begun] = []
             slices = Slices(_APPENDS_A_SLICE)
             for part, verdict in zip(parts, verdicts, strict=True):
-                begun.append(self._append(part, verdict))
+                # The topic may have been deleted meanwhile.
+                begun.append(self._append(part, self._find_if_known(part), verdict))
                 await slices.done()
         return begun
 
     def _is_short(self) -> bool:
-        """Whether the whole op can be checked without a turn for others."""
+        """Whether an op of several partitions can be checked without a turn for others."""
         parts = self._op.partitions
         if len(parts) > _APPENDS_A_SLICE or sum(len(p.records) for p in parts) > SHORT_BYTES:
             return False
@@ -129,12 +155,21 @@ class _Request:
             if topic is not None:
                 yield topic.partition_id(part.partition)
 
-    def _check(self, part: ProduceOp) -> Verdict | ProduceOpResp | None:
+    def _find_if_known(self, part: ProduceOp) -> Topic | None:
+        """The topic that has this partition."""
+        topic = self._state.registry.find(self._org, part.topic, part.topic_id)
+        return topic if topic is not None and topic.has(part.partition) else None
+
+    def _unknown(self, part: ProduceOp) -> ProduceOpResp:
+        topic = self._state.registry.find(self._org, part.topic, part.topic_id)
+        if topic is None:
+            return _refusal(_RefusedError(unknown_topic(part.topic, part.topic_id)))
+        return _refusal(_RefusedError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+
+    def _check(self, part: ProduceOp, topic: Topic | None) -> Verdict | ProduceOpResp | None:
         """The verdict on a partition's batch; None where the check takes long."""
-        try:
-            topic = _find(self._state, self._org, part)
-        except _RefusedError as e:
-            return _refusal(e)
+        if topic is None:
+            return self._unknown(part)
         policy = self._state.configs.policy(topic)
         return self._state.admissions.check_now(policy, part.records, self._now_ms)
 
@@ -146,9 +181,10 @@ class _Request:
             for at, part in enumerate(self._op.partitions):
                 if verdicts[at] is not None:
                     continue
-                verdicts[at] = self._check(part)
-                if verdicts[at] is None:
-                    later.append((at, self._check_later(part)))
+                topic = self._find_if_known(part)
+                verdicts[at] = self._check(part, topic)
+                if topic is not None and verdicts[at] is None:
+                    later.append((at, self._check_later(part, topic)))
                 await slices.done(_PER_BATCH + claimed_records(part.records))
             for at, checked in later:
                 verdicts[at] = await checked
@@ -156,45 +192,33 @@ class _Request:
             for _, checked in later:
                 checked.cancel()
 
-    def _check_later(self, part: ProduceOp) -> asyncio.Future[Verdict]:
-        policy = self._state.configs.policy(_find(self._state, self._org, part))
+    def _check_later(self, part: ProduceOp, topic: Topic) -> asyncio.Future[Verdict]:
+        policy = self._state.configs.policy(topic)
         return self._state.admissions.check_in_thread(self._org, policy, part.records, self._now_ms)
 
     def _append(
-        self, part: ProduceOp, verdict: Verdict | ProduceOpResp | None
-    ) -> _Write | ProduceOpResp:
+        self, part: ProduceOp, topic: Topic | None, verdict: Verdict | ProduceOpResp | None
+    ) -> _Begun:
         assert verdict is not None, "every batch has been checked"
         if isinstance(verdict, ProduceOpResp):
             return verdict
+        if isinstance(verdict, BatchError):
+            return _refusal(verdict)
+        if topic is None:
+            return self._unknown(part)
         state = self._state
+        partition = state.log.partition(topic.partition_id(part.partition))
         try:
-            if isinstance(verdict, BatchError):
-                raise verdict
-            topic = _find(state, self._org, part)  # it may have been deleted meanwhile
-        except (BatchError, _RefusedError) as e:
-            return _refusal(e)
-        try:
-            partition = state.log.partition(topic.partition_id(part.partition))
             write = _append(state, partition, verdict, self._writes)
         except SequenceError as e:
             # Java waits for the log start before it begins another epoch.
-            start, _ = state.log.offsets(topic.partition_id(part.partition))
-            return replace(_refusal(e), log_start_offset=start)
-        except (BatchError, _RefusedError) as e:
+            return replace(_refusal(e), log_start_offset=partition.log_start)
+        except _RefusedError as e:
             return _refusal(e)
         write.uuid = topic.uuid
         if state.configs.policy(topic).log_append_time:
             write.append_time = self._now_ms if write.repeated is None else write.repeated.timestamp
         return write
-
-
-def _find(state: BrokerState, org: int, part: ProduceOp) -> Topic:
-    topic = state.registry.find(org, part.topic, part.topic_id)
-    if topic is None:
-        raise _RefusedError(unknown_topic(part.topic, part.topic_id))
-    if not topic.has(part.partition):
-        raise _RefusedError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    return topic
 
 
 def _append(
@@ -216,25 +240,33 @@ def _append(
     return write
 
 
-async def _finish(state: BrokerState, write: _Write | ProduceOpResp) -> ProduceOpResp:
-    if isinstance(write, ProduceOpResp):
-        return write
+async def _finish(state: BrokerState, begun: list[_Begun]) -> list[ProduceOpResp]:
+    """The answers to an op, when they are known."""
+    answers: list[ProduceOpResp] = []
+    for write in begun:
+        answers.append(write if isinstance(write, ProduceOpResp) else await _stored(state, write))
+        if not len(answers) % _ANSWERS_A_SLICE:
+            await turn()
+    return answers
+
+
+async def _stored(state: BrokerState, write: _Write) -> ProduceOpResp:
+    partition = write.partition
     try:
-        if write.repeated is not None:
-            offset = await write.repeated.stored()
+        if write.pending is not None:
+            offset = write.offset = (await write.pending)[0]
         else:
-            assert write.pending is not None
-            write.offsets = await write.pending
-            offset = write.offsets[0]
+            assert write.repeated is not None
+            offset = await write.repeated.stored()
     except StorageError as e:
         return _refusal(e)
     return ProduceOpResp(
         offset,
         log_append_time=write.append_time,
-        log_start_offset=write.partition.log_start,
+        log_start_offset=partition.log_start,
         topic_id=write.uuid,
-        high_watermark=write.partition.high_watermark,
-        last_stable_offset=write.partition.high_watermark,
+        high_watermark=partition.high_watermark,
+        last_stable_offset=partition.high_watermark,
         leader_epoch=state.log.epochs.current,
     )
 
@@ -260,7 +292,7 @@ def _code_of(error: BatchError | SequenceError | _RefusedError | StorageError) -
 def _describe(
     span: Span,
     op: ProduceOps,
-    begun: list[_Write | ProduceOpResp],
+    begun: list[_Begun],
     answers: list[ProduceOpResp],
 ) -> None:
     writes = [write for write in begun if isinstance(write, _Write)]
@@ -291,9 +323,9 @@ def _trace_writes(tracer: Tracer, commit: TraceContext | None, writes: list[Writ
             span.end(write.synced)
 
 
-def _remember(state: BrokerState, trace: TraceContext, begun: list[_Write | ProduceOpResp]) -> None:
+def _remember(state: BrokerState, trace: TraceContext, begun: list[_Begun]) -> None:
     """Record which trace wrote these batches, for the traces that fetch them."""
-    written = [w for w in begun if isinstance(w, _Write) and w.offsets is not None]
-    places = ((write.partition.id, offset) for write in written for offset in write.offsets or ())
-    for partition, offset in islice(places, MAX_LINKS):
-        state.produced_by.record(partition, offset, trace)
+    written = [w for w in begun if isinstance(w, _Write) and w.offset is not None]
+    for write in written[:MAX_LINKS]:
+        assert write.offset is not None
+        state.produced_by.record(write.partition.id, write.offset, trace)

@@ -77,6 +77,11 @@ class GlobalIds:
 
     def add_range(self, first: int, end: int) -> None:
         """Add the ids in [first, end)."""
+        high, low = divmod(first, _WINDOW)
+        count = end - first
+        if self._windows and self._windows[-1][0] == high and low + count <= _WINDOW:
+            self._windows[-1][1].add_range(low, low + count)  # nearly always
+            return
         while first < end:
             high, low = divmod(first, _WINDOW)
             count = min(end - first, _WINDOW - low)

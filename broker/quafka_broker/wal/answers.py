@@ -10,7 +10,6 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from functools import partial
 from time import perf_counter
 
 from quafka_broker.partitions.errors import StorageError
@@ -26,7 +25,7 @@ class Answers:
     """Answers that are due. For one event loop."""
 
     def __init__(self) -> None:
-        self._due: deque[Callable[[], None]] = deque()
+        self._due: deque[tuple[Append, Outcome] | Callable[[], None]] = deque()
         self._scheduled = False
 
     @property
@@ -36,7 +35,7 @@ class Answers:
 
     def add(self, append: Append, outcome: Outcome) -> None:
         """Answer an append, unless its caller has gone, after all earlier calls."""
-        self._due.append(partial(_answer, append, outcome))
+        self._due.append((append, outcome))
 
     def add_call(self, call: Callable[[], None]) -> None:
         """Call this after all earlier answers."""
@@ -46,7 +45,7 @@ class Answers:
         """Answer what is due. Where that takes long, the rest follows in the next turns."""
         until = perf_counter() + _SLICE_SECONDS
         while self._due:
-            self._guarded(self._due.popleft())
+            self._next()
             if perf_counter() >= until:
                 self._schedule()
                 return
@@ -54,11 +53,15 @@ class Answers:
     def send_all(self) -> None:
         """Answer all that is due: the log closes."""
         while self._due:
-            self._guarded(self._due.popleft())
+            self._next()
 
-    def _guarded(self, call: Callable[[], None]) -> None:
+    def _next(self) -> None:
+        due = self._due.popleft()
         try:
-            call()
+            if isinstance(due, tuple):
+                _answer(*due)
+            else:
+                due()
         except Exception:  # a bug of one caller must not cost the others their answers
             log.exception("a caller of the log failed")
 

@@ -38,9 +38,14 @@ class AppendQueue:
         self._room_gate = asyncio.Lock()
         self._room_waiters = 0
 
+    @property
+    def has_room(self) -> bool:
+        """See `Log.has_room`."""
+        return not self._room_waiters and self.bytes < _MAX_PENDING_BYTES
+
     async def wait_for_room(self) -> None:
         """See `Log.wait_for_room`."""
-        if not self._room_waiters and self.bytes < _MAX_PENDING_BYTES:
+        if self.has_room:
             return
         self._room_waiters += 1
         try:

@@ -348,6 +348,11 @@ class Log:
 
     # --- append -----------------------------------------------------------------------------
 
+    @property
+    def has_room(self) -> bool:
+        """Whether `wait_for_room` would not wait."""
+        return self._open_writer.queue.has_room
+
     async def wait_for_room(self) -> None:
         """Wait while too many bytes are pending. Callers continue in the order of their calls.
 

@@ -162,7 +162,7 @@ class Segment:
             OSError: the files may have a part of them; `truncate` undoes that.
         """
         self.log.append(buffers)
-        self.index.append([encode_row(row) for row in rows])
+        self.index.append([b"".join([encode_row(row) for row in rows])])
 
     def add_rows(self, rows: Sequence[IndexRow]) -> None:
         """Make written entries findable."""

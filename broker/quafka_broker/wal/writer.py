@@ -27,7 +27,7 @@ from quafka_broker.partitions.partition import PartitionId
 from quafka_broker.wal.append_queue import AppendQueue
 from quafka_broker.wal.commit_group import Append, CommitGroup
 from quafka_broker.wal.contents import Contents
-from quafka_broker.wal.disk import Disk
+from quafka_broker.wal.disk import Buffer, Disk
 from quafka_broker.wal.errors import SyncError
 from quafka_broker.wal.fsync import FsyncPolicy, sync_file
 from quafka_broker.wal.log_thread import LogThread
@@ -261,7 +261,10 @@ class Writer:
     def _write_now(self, group: CommitGroup) -> None:
         self._unsynced = True
         group.began = time.time_ns()
-        self._active.write(group.buffers, group.rows)
+        buffers: list[Buffer] = group.buffers
+        if group.size <= _SHORT_BYTES:  # copying is cheaper than a list of many short buffers
+            buffers = [b"".join(buffers)]
+        self._active.write(buffers, group.rows)
         self._written = group.position
         group.written = group.synced = time.time_ns()
 
