@@ -14,7 +14,7 @@ def peer_table(read: Iterable[PeerCounters]) -> Table:
         "Mesh",
         (
             "peer", "address", "state", "round trip", "datagram", "sent", "received",
-            "packets lost", "unanswered ops", "credit used", "reconnects",
+            "packets lost", "bulk answers", "unanswered ops", "credit used", "reconnects",
         ),
         (
             (
@@ -22,6 +22,7 @@ def peer_table(read: Iterable[PeerCounters]) -> Table:
                 text(peer.address),
                 text("connected" if peer.connected else "disconnected", bad=not peer.connected),
                 *_transport(peer),
+                _bulk(peer),
                 count(peer.ops),
                 size(peer.credit_used_bytes),
                 count(peer.reconnects),
@@ -29,6 +30,14 @@ def peer_table(read: Iterable[PeerCounters]) -> Table:
             for peer in read
         ),
     )  # fmt: skip
+
+
+def _bulk(peer: PeerCounters) -> Cell:
+    """The way of bulk answers, and the bytes that travelled over TLS."""
+    way = "TLS" if peer.bulk_over_tls else "QUIC"
+    if peer.bulk_tls_bytes:
+        way += f", {size(peer.bulk_tls_bytes).text} over TLS"
+    return text(way)
 
 
 def _transport(peer: PeerCounters) -> tuple[Cell, ...]:
