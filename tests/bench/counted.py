@@ -23,7 +23,7 @@ _GIVE_UP_SECONDS = 10.0
 
 
 class Function(NamedTuple):
-    """Calls of one function, and the seconds spent in itself."""
+    """Calls of one function, and the CPU seconds spent in itself."""
 
     name: str
     calls: int
@@ -77,7 +77,7 @@ def main(report: str, _python: str, _m: str, module: str, *arguments: str) -> No
     profiles: list[cProfile.Profile] = []
 
     def begin(_number: int, _frame: object) -> None:
-        profiles.append(cProfile.Profile())
+        profiles.append(cProfile.Profile(time.thread_time))
         profiles[-1].enable()
 
     def end(_number: int, _frame: object) -> None:
