@@ -4,10 +4,11 @@ The checks: the number of records, the lengths of records, keys, values and head
 0, 1, 2, ..., timestamps of 64 bits, and no bytes after the last record. As in Kafka, the unused
 attributes of a record may have any value, and header names need not be UTF-8.
 
-Small batches are checked record by record. In large ones Python reads the lengths only, and numpy
-reads the other fields of thousands of records at once (`record_columns`, imported at the first
-large batch). Records that numpy rejects are checked again one by one, so that errors come from one
-place. The window of records that are checked at a time bounds the memory.
+Records of equal layout are checked together (`record_runs`). Few others are checked one by one. Of
+many others Python reads the lengths only, and numpy reads the other fields of thousands of records
+at once (`record_columns`, imported when the first such batch arrives). Records that numpy rejects
+are checked again one by one, so that errors come from one place. The window of records that are
+checked at a time bounds the memory.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from quafka_proto.compression import DECOMPRESSED_LIMIT, TooLarge, decompress
 from quafka_proto.errors import BatchError, ErrorCode, Malformed
 from quafka_proto.message import Buffer
 from quafka_proto.primitives import read_varint
+from quafka_proto.record_runs import Body, run_from
 from quafka_proto.records import BATCH_HEADER_SIZE, LEAST_RECORD, BatchHeader, read_header
 
 FEW = 100
@@ -32,9 +34,6 @@ _TIMESTAMP_RANGE = 1 << 63
 _NO_TIMESTAMP = -1
 _ONE_BYTE = 64  # smaller numbers have a varint of one byte
 _NULL = 1  # a length of -1, as a varint
-
-Body = bytes | bytearray | memoryview
-"""Uncompressed records. A memoryview is slower to read byte by byte."""
 
 
 class Times(NamedTuple):
@@ -120,7 +119,7 @@ def check_body(
     if not 0 < count * LEAST_RECORD <= end - start:
         raise BatchError(ErrorCode.INVALID_RECORD, f"{end - start} bytes are not {count} records")
     check = _Check(data, end, effort or Effort())
-    at = check.one_by_one(start, 0, count) if count <= FEW else check.by_windows(start, count)
+    at = check.all(start, count)
     if at != end:
         raise BatchError(ErrorCode.INVALID_RECORD, f"{end - at} bytes follow the last record")
     times = Times(header.base_timestamp + check.oldest, header.base_timestamp + check.newest)
@@ -155,22 +154,35 @@ class _Check:
         self._end = end
         self._effort = effort
 
-    def by_windows(self, at: int, count: int) -> int:
+    def all(self, at: int, count: int) -> int:
         """Check all records. Returns the position after them."""
-        columns = self._load()
-        for first in range(0, count, WINDOW):
-            self._pause()
-            some = min(WINDOW, count - first)
-            starts, stop = _walk(self._data, at, some)
-            found = None
-            if len(starts) == some and stop <= self._end:
-                found = columns.check(self._data, starts, stop, first, self._end)
-            if found is None:  # a record is wrong, or needs the check of single records
-                at = self.one_by_one(at, first, some)
+        done = paused = 0
+        while done < count:
+            if done - paused >= WINDOW:
+                self._pause()
+                paused = done
+            run = run_from(self._data, at, self._end, done, count - done)
+            if run is not None:
+                self.oldest = min(self.oldest, run.oldest)
+                self.newest = max(self.newest, run.newest)
+                at, done = run.end, done + run.records
                 continue
-            self.oldest, self.newest = min(self.oldest, found[0]), max(self.newest, found[1])
-            at = stop
+            some = min(count - done, WINDOW)
+            at = self._one_by_one(at, done, some) if count <= FEW else self._window(at, done, some)
+            done += some
         return at
+
+    def _window(self, at: int, first: int, count: int) -> int:
+        """Check `count` records of various layouts. Returns the position after them."""
+        columns = self._load()
+        starts, stop = _walk(self._data, at, count)
+        found = None
+        if len(starts) == count and stop <= self._end:
+            found = columns.check(self._data, starts, stop, first, self._end)
+        if found is None:  # a record is wrong, or needs the check of single records
+            return self._one_by_one(at, first, count)
+        self.oldest, self.newest = min(self.oldest, found[0]), max(self.newest, found[1])
+        return stop
 
     def _pause(self) -> None:
         if self._effort.pause is not None:
@@ -184,7 +196,7 @@ class _Check:
             _columns = cast("_Columns", import_module("quafka_proto.record_columns"))
         return _columns
 
-    def one_by_one(self, at: int, first: int, count: int) -> int:
+    def _one_by_one(self, at: int, first: int, count: int) -> int:
         """Check `count` records. Returns the position after them.
 
         Raises:

@@ -90,7 +90,7 @@ class _Profile:
         _print(_calls_of(counts, total))
         for name, each in counts.items():
             if top:
-                print(f"\n{name}: calls and CPU µs of a request (while counted), without those that it calls")
+                print(f"\n{name}: calls and own CPU µs of a request, while counted")
             for function in each.functions[:top]:
                 us = function.seconds / total * 1e6
                 print(f"{function.calls / total:8.2f} {us:8.1f}  {function.name}")

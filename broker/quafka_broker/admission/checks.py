@@ -12,7 +12,8 @@ from quafka_broker.topics.configs import TopicPolicy
 from quafka_proto.compression import DECOMPRESSED_LIMIT, Codec, TooLarge, decompress_into
 from quafka_proto.errors import BatchError, ErrorCode, Malformed
 from quafka_proto.message import Buffer
-from quafka_proto.record_check import Body, Effort, TooLongError, check_body, out_of_range
+from quafka_proto.record_check import Effort, TooLongError, check_body, out_of_range
+from quafka_proto.record_runs import Body
 from quafka_proto.records import (
     BATCH_HEADER_SIZE,
     PATCHED_SIZE,

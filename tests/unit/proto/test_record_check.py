@@ -1,14 +1,15 @@
-"""Large batches: numpy's findings equal those of the check of single records."""
+"""Large batches: the findings of runs and of numpy equal those of the check of single records."""
 
 from __future__ import annotations
 
 import random
+from itertools import accumulate
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quafka_proto import record_check
+from quafka_proto import record_check, record_runs
 from quafka_proto.compression import Codec
 from quafka_proto.errors import BatchError, ErrorCode
 from quafka_proto.record_check import Effort, TooLongError, check_body, check_records
@@ -36,13 +37,21 @@ def outcome(batch: bytes) -> object:
         return e.code
 
 
-def both(batch: bytes, monkeypatch: pytest.MonkeyPatch) -> tuple[object, object]:
+_NEVER = 1 << 31
+
+
+def all_ways(batch: bytes) -> list[object]:
+    """The outcomes of the check of single records, of numpy, and of runs with either."""
     found: list[object] = []
-    for few, window in ((1 << 31, 1 << 31), (0, 37)):
-        monkeypatch.setattr(record_check, "FEW", few)
-        monkeypatch.setattr(record_check, "WINDOW", window)
-        found.append(outcome(batch))
-    return found[0], found[1]
+    for few, window, least in (
+        (_NEVER, _NEVER, _NEVER), (0, 37, _NEVER), (_NEVER, _NEVER, 2), (0, 37, 2),
+    ):  # fmt: skip
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(record_check, "FEW", few)
+            patch.setattr(record_check, "WINDOW", window)
+            patch.setattr(record_runs, "LEAST", least)
+            found.append(outcome(batch))
+    return found
 
 
 @settings(max_examples=60, deadline=None)
@@ -58,20 +67,72 @@ def both(batch: bytes, monkeypatch: pytest.MonkeyPatch) -> tuple[object, object]
     st.integers(0, 3),
     st.randoms(use_true_random=False),
 )
-def test_both_ways_agree_on_whole_and_on_damaged_records(
+def test_all_ways_agree_on_whole_and_on_damaged_records(
     records: list[Record], times: int, damages: int, chance: random.Random
 ) -> None:
     batch = build_batch(records * times)
     for _ in range(damages):
         batch[chance.randrange(BATCH_HEADER_SIZE, len(batch))] = chance.randrange(256)
-    with pytest.MonkeyPatch.context() as patch:
-        one_by_one, vectors = both(bytes(batch), patch)
-    assert one_by_one == vectors
+    one_by_one, *others = all_ways(bytes(batch))
+    assert others == [one_by_one] * len(others)
     if not damages:
         assert one_by_one == (
             min(record.timestamp for record in records),
             max(record.timestamp for record in records),
         )
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(st.sampled_from([0, 0, 0, 1, 30, 63, 64, 8_191, 1 << 20]), min_size=2, max_size=9),
+    st.integers(2, 300),
+    st.sampled_from([None, b"", b"k", bytes(63), bytes(64)]),
+    st.sampled_from([None, b"", b"v" * 40, bytes(120), bytes(128), bytes(8_200)]),
+    st.integers(0, 2),
+    st.randoms(use_true_random=False),
+)
+def test_all_ways_agree_on_records_of_one_layout(
+    steps: list[int],
+    count: int,
+    key: bytes | None,
+    value: bytes | None,
+    damages: int,
+    chance: random.Random,
+) -> None:
+    times = list(accumulate((steps[n % len(steps)] for n in range(count)), initial=NOW))[:count]
+    batch = build_batch([Record(0, time, key, value, []) for time in times])
+    size = (len(batch) - BATCH_HEADER_SIZE) // count
+    for _ in range(damages):  # most of it in a record's first or last fields
+        at = BATCH_HEADER_SIZE + chance.randrange(count) * size + chance.randrange(-3, 9)
+        batch[min(max(at, BATCH_HEADER_SIZE), len(batch) - 1)] = chance.choice(
+            [0, 1, 2, 127, 128, 129, 255, chance.randrange(256)]
+        )
+    one_by_one, *others = all_ways(bytes(batch))
+    assert others == [one_by_one] * len(others)
+    if not damages:
+        assert one_by_one == (times[0], times[-1])
+
+
+@pytest.mark.parametrize("count", [15, 16, 63, 64, 65, 8_191, 8_192, 8_193, 20_000])
+def test_runs_cover_records_of_one_layout(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(record_check, "_columns", None)
+    monkeypatch.setattr(record_runs, "LEAST", 1)
+    records = [Record(0, NOW + n // 50, b"k", b"value", []) for n in range(count)]
+    batch = bytes(build_batch(records))
+    header = read_header(batch)
+    times = check_body(header, batch, BATCH_HEADER_SIZE, len(batch), Effort(vectors=False))
+    assert times == (NOW, NOW + (count - 1) // 50)
+    scratch = bytearray(batch) + b"\x12" * 50  # what an earlier batch has left behind
+    assert check_body(header, scratch, BATCH_HEADER_SIZE, len(batch), Effort(vectors=False))
+    with pytest.raises(BatchError):
+        check_body(header, scratch, BATCH_HEADER_SIZE, len(batch) - 1)
+
+
+@pytest.mark.parametrize("newest", [3, 70, 9_000])
+def test_timestamps_that_do_not_grow(newest: int) -> None:
+    times = [NOW + (n * 37 % (newest + 1)) for n in range(300)]
+    batch = bytes(build_batch([Record(0, time, None, b"v", []) for time in times]))
+    assert set(all_ways(batch)) == {(min(times), max(times))}
 
 
 @pytest.mark.parametrize("headers", [0, 1, 3, 40])
@@ -105,12 +166,13 @@ def test_the_effort_is_bounded() -> None:
     effort = Effort(pause=lambda: pauses.append(1))
     many = bytes(build_batch([Record(0, NOW, None, None, [])] * 20_000))
     check_body(read_header(many), many, BATCH_HEADER_SIZE, len(many), effort)
-    assert len(pauses) >= 20_000 // record_check.WINDOW
+    assert len(pauses) >= 20_000 // (2 * record_check.WINDOW)
 
 
 def test_numpy_is_imported_only_where_that_is_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(record_check, "_columns", None)
-    batch = bytes(build_batch([Record(0, NOW, None, None, [])] * (record_check.FEW + 1)))
+    values = [bytes(n % 7) for n in range(record_check.FEW + 1)]
+    batch = bytes(build_batch([Record(0, NOW, None, value, []) for value in values]))
     body = read_header(batch), batch, BATCH_HEADER_SIZE, len(batch)
     with pytest.raises(TooLongError):
         check_body(*body, Effort(vectors=False))
