@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import Any, cast
 
 from aioquic.buffer import encode_uint_var
@@ -32,13 +31,21 @@ from aioquic.quic.configuration import QuicConfiguration
 from aioquic.quic.connection import NetworkAddress, QuicConnectionState
 from aioquic.quic.stream import QuicStream
 
-from quafka_mesh_ops.transport.burst import BULK, EIGHT_BYTES, OFFSET_FIELD, Burst
+from quafka_mesh_ops.transport.bulk import (
+    CID_SIZE,
+    PN_AT,
+    PN_SIZE,
+    SAMPLE_AT,
+    BulkBurst,
+    Template,
+    seal_burst,
+)
+from quafka_mesh_ops.transport.burst import Burst
 from quafka_mesh_ops.transport.ladder import DatagramLadder
 from quafka_mesh_ops.transport.mutual_tls import VerifyPeer
 from quafka_mesh_ops.transport.protection import SAMPLE_SIZE, TAG_SIZE, KeyRing, Keys
-from quafka_mesh_ops.transport.recovery import BulkPacket
 from quafka_mesh_ops.transport.send_buffer import SendBuffer
-from quafka_mesh_ops.transport.settled import CID_SIZE, SettledQuic
+from quafka_mesh_ops.transport.settled import SettledQuic
 from quafka_mesh_ops.transport.small import (
     SmallContent,
     SmallPacket,
@@ -49,11 +56,7 @@ from quafka_mesh_ops.transport.small import (
 
 logger = logging.getLogger("quafka.mesh")
 
-_PN_AT = 1 + CID_SIZE
-_PN_SIZE = 2  # as the stock path; enough for 32,767 packets in flight
-_SAMPLE_AT = _PN_AT + 4
 _FIXED_BIT = 0x40
-_BULK_AND_FIN = b"\x0d"
 
 
 class BatchedQuic(SettledQuic):
@@ -158,7 +161,7 @@ class BatchedQuic(SettledQuic):
             if not ack:
                 return None
         streams = [stream for stream in wishing if stream not in bulk] if bulk else wishing
-        overhead = _PN_AT + _PN_SIZE + len(ack) + TAG_SIZE
+        overhead = PN_AT + PN_SIZE + len(ack) + TAG_SIZE
         parts = parts_of(streams, min(self._max_datagram_size, room) - overhead)
         return None if parts is None else SmallContent(ack, parts)
 
@@ -195,84 +198,48 @@ class BatchedQuic(SettledQuic):
     def _seal_one(self, payload: bytes, keys: Keys) -> bytes:
         """Seal the next packet with this payload."""
         number = self._packet_number
-        first = _FIXED_BIT | self._spin_bit << 5 | keys.phase << 2 | (_PN_SIZE - 1)
+        first = _FIXED_BIT | self._spin_bit << 5 | keys.phase << 2 | (PN_SIZE - 1)
         header = bytes((first,)) + self._peer_cid.cid + (number & 0xFFFF).to_bytes(2, "big")
         sealed = keys.aead.encrypt((keys.iv ^ number).to_bytes(12, "big"), payload, header)
         packet = header + sealed
-        mask = keys.masks(packet[_SAMPLE_AT : _SAMPLE_AT + SAMPLE_SIZE])
+        mask = keys.masks(packet[SAMPLE_AT : SAMPLE_AT + SAMPLE_SIZE])
         out = bytearray(packet)
         out[0] ^= mask[0] & 0x1F
-        out[_PN_AT] ^= mask[1]
-        out[_PN_AT + 1] ^= mask[2]
+        out[PN_AT] ^= mask[1]
+        out[PN_AT + 1] ^= mask[2]
         return bytes(out)
 
     def _send_bulk(
         self, stream: QuicStream, count: int, keys: Keys, now: float
     ) -> list[tuple[bytes, NetworkAddress]]:
         """Make up to `count` packets of one stream's next contiguous data."""
-        sender = stream.sender
+        sender, space = stream.sender, self._space
         pending = sender._pending[0]
         start, end = pending.start, min(pending.stop, self._flow_limit(stream))
-        stream_id = encode_uint_var(stream.stream_id or 0)
-        frame_header = 1 + len(stream_id) + OFFSET_FIELD.size
-        capacity = self._max_datagram_size - _PN_AT - _PN_SIZE - frame_header - TAG_SIZE
+        first = _FIXED_BIT | self._spin_bit << 5 | keys.phase << 2 | (PN_SIZE - 1)
+        head = bytes([first]) + self._peer_cid.cid
+        size = self._max_datagram_size
+        template = Template.of(head, encode_uint_var(stream.stream_id or 0), size)
+        capacity = template.capacity
         end = min(end, start + count * capacity)
         if end < pending.stop:
             # Before the last of this data: full packets only, so that a burst is one system call.
             end -= (end - start) % capacity
-        packets = self._seal(stream, start, end, capacity, stream_id, keys, now)
+        base, number = sender._buffer_start, self._packet_number
+        data = cast(SendBuffer, sender._buffer).view(start - base, end - base)
+        fin = end == sender._buffer_fin
+        packets = seal_burst(template, keys, number, start, data, fin)
+        burst = BulkBurst(number, now, stream, start, end, capacity, template.overhead, fin)
+        sent: dict[int, Any] = space.sent_packets
+        sent.update(dict.fromkeys(burst.numbers, burst))
+        self._packet_number = number + len(packets)
+        space.ack_eliciting_in_flight += len(packets)
+        total = end - start + len(packets) * template.overhead
+        self._congestion.bytes_in_flight += total
         self._record_sent(stream, start, end, now)
         path = self._network_paths[0]
-        path.bytes_sent += sum(map(len, packets))
-        return [(packet, path.addr) for packet in packets]
-
-    def _seal(
-        self,
-        stream: QuicStream,
-        start: int,
-        end: int,
-        capacity: int,
-        stream_id: bytes,
-        keys: Keys,
-        now: float,
-    ) -> list[bytes]:
-        """Seal the stream's bytes from `start` to `end` into packets of `capacity` bytes."""
-        sender = stream.sender
-        count = -(-(end - start) // capacity)
-        overhead = _PN_AT + _PN_SIZE + 1 + len(stream_id) + OFFSET_FIELD.size + TAG_SIZE
-        out = bytearray(end - start + count * overhead)
-        view = memoryview(out)
-        sent: dict[int, Any] = self._space.sent_packets
-        first = _FIXED_BIT | self._spin_bit << 5 | keys.phase << 2 | (_PN_SIZE - 1)
-        head = bytes([first]) + self._peer_cid.cid
-        plain = (BULK + stream_id, _BULK_AND_FIN + stream_id)
-        base = sender._buffer_start
-        seal, iv = keys.aead.encrypt_into, keys.iv
-        number = self._packet_number
-        bounds: list[int] = []
-        at = 0
-        buffer = cast(SendBuffer, sender._buffer)
-        for offset in range(start, end, capacity):
-            stop = min(offset + capacity, end)
-            fin = stop == sender._buffer_fin
-            field = OFFSET_FIELD.pack(offset | EIGHT_BYTES)
-            payload = b"".join((plain[fin], field, *buffer.pieces(offset - base, stop - base)))
-            header = head + (number & 0xFFFF).to_bytes(2, "big")
-            body = at + _PN_AT + _PN_SIZE
-            after = body + len(payload) + TAG_SIZE
-            out[at:body] = header
-            seal((iv ^ number).to_bytes(12, "big"), payload, header, view[body:after])
-            sent[number] = BulkPacket(number, now, after - at, stream, offset, stop, fin)
-            bounds.append(at)
-            at = after
-            number += 1
-        _protect_headers(out, view, bounds, keys)
-        self._packet_number = number
-        bounds.append(at)
-        space = self._space
-        space.ack_eliciting_in_flight += count
-        self._congestion.bytes_in_flight += at
-        return [cast(bytes, view[a:b]) for a, b in pairwise(bounds)]
+        path.bytes_sent += total
+        return [(cast(bytes, packet), path.addr) for packet in packets]
 
     def _record_sent(self, stream: QuicStream, start: int, end: int, now: float) -> None:
         """Update the state as the stock path does, once for all packets."""
@@ -300,18 +267,19 @@ class BatchedQuic(SettledQuic):
         if keys is None:
             super().receive_datagrams(datagrams, addr, now)
             return
-        samples = b"".join([data[_SAMPLE_AT : _SAMPLE_AT + SAMPLE_SIZE] for data in datagrams])
+        samples = b"".join([data[SAMPLE_AT : SAMPLE_AT + SAMPLE_SIZE] for data in datagrams])
         if len(samples) != SAMPLE_SIZE * len(datagrams):  # one is too short to be a packet
             super().receive_datagrams(datagrams, addr, now)
             return
         burst = Burst(self, keys, keys.masks(samples), now)
-        for index, data in enumerate(datagrams):
+        for index in range(burst.open_run(datagrams), len(datagrams)):
+            if self.is_closed:
+                return
+            data = datagrams[index]
             if not burst.open(data, index * SAMPLE_SIZE):
                 # In the order of arrival: its frames may depend on earlier ones.
                 burst.finish()
                 self.receive_datagram(data, addr, now)
-            if self.is_closed:
-                return
         burst.finish()
 
     def _open_keys(self, addr: NetworkAddress) -> Keys | None:
@@ -328,15 +296,3 @@ class BatchedQuic(SettledQuic):
         ):
             return None
         return self._receive_keys.keys(self._pair.recv)
-
-
-def _protect_headers(out: bytearray, view: memoryview, bounds: list[int], keys: Keys) -> None:
-    """Mask the first byte and the packet number of each packet (RFC 9001 section 5.4)."""
-    samples = [view[at + _SAMPLE_AT : at + _SAMPLE_AT + SAMPLE_SIZE] for at in bounds]
-    masks = keys.masks(b"".join(samples))
-    mask = 0
-    for at in bounds:
-        out[at] ^= masks[mask] & 0x1F
-        out[at + _PN_AT] ^= masks[mask + 1]
-        out[at + _PN_AT + 1] ^= masks[mask + 2]
-        mask += SAMPLE_SIZE

@@ -8,7 +8,7 @@ on as one piece, and aioquic's state is updated once for all of them.
 # pyright: reportPrivateUsage=false
 from __future__ import annotations
 
-import struct
+from collections.abc import Sequence
 
 from aioquic import tls
 from aioquic.buffer import encode_uint_var
@@ -18,8 +18,18 @@ from aioquic.quic.recovery import MAX_ACK_RANGES
 from aioquic.quic.stream import FinalSizeError, StreamFinishedError
 from cryptography.exceptions import InvalidTag
 
+from quafka_mesh_ops.transport.bulk import (
+    BULK,
+    EIGHT_BYTES,
+    HEADER_SIZE,
+    OFFSET_FIELD,
+    PN_AT,
+    PN_SIZE,
+    headers_of,
+    open_headers,
+)
 from quafka_mesh_ops.transport.protection import Keys
-from quafka_mesh_ops.transport.settled import CID_SIZE, SettledQuic
+from quafka_mesh_ops.transport.settled import SettledQuic
 from quafka_mesh_ops.transport.small_reader import (
     FIN,
     LENGTH,
@@ -33,15 +43,11 @@ from quafka_mesh_ops.transport.small_reader import (
     varint_at,
 )
 
-BULK = b"\x0c"
-"""The type of the STREAM frame for bulk: with an offset and without a length."""
-OFFSET_FIELD = struct.Struct(">Q")
-EIGHT_BYTES = 0xC000_0000_0000_0000
-"""The prefix of a variable-length integer of eight bytes, the size of offsets of bulk."""
-
-_PN_AT = 1 + CID_SIZE
-_SPIN_BIT = 0x20
+_FIXED_BIT, _SPIN_BIT = 0x40, 0x20
 _LOOKED_AT = 0x80 | 0x18 | 0x04  # long header, reserved bits, key phase
+_NOTHING = b"\xff"  # begins no packet: there is no such type of frame
+_LEAST_RUN = 4
+"""Packets from which on it pays to compare their headers at once."""
 _ACK_AT_ONCE = 512 << 10
 """Received bytes after which an ACK is sent without the usual delay: a sender that has used this
 much of its window must not wait for a timer. An ACK costs both ends as much as a packet of bulk."""
@@ -55,7 +61,7 @@ _FEW_PACKETS, _FEW_BYTES = 8, 2_500
 class Piece:
     """Contiguous data of one stream, from neighbouring packets."""
 
-    __slots__ = ("_header", "data", "end", "fin", "frame_type", "offset", "stream_id")
+    __slots__ = ("data", "end", "fin", "frame_type", "header", "offset", "stream_id")
 
     def __init__(
         self, stream_id: int, offset: int, data: bytes | memoryview, frame_type: int
@@ -66,7 +72,7 @@ class Piece:
         self.end = offset + len(data)
         self.fin = bool(frame_type & FIN)
         self.frame_type = frame_type
-        self._header = BULK + encode_uint_var(stream_id)
+        self.header = BULK + encode_uint_var(stream_id)
 
     def continued_by(self, other: Piece) -> bool:
         """Append the other piece if it continues this one; returns whether it does."""
@@ -81,7 +87,7 @@ class Piece:
         """Return the STREAM header with which `BatchedQuic` continues; None after the end."""
         if self.fin:
             return None
-        return self._header + OFFSET_FIELD.pack(self.end | EIGHT_BYTES)
+        return self.header + OFFSET_FIELD.pack(self.end | EIGHT_BYTES)
 
 
 def parse_bulk(plain: bytes) -> Piece | None:
@@ -112,7 +118,7 @@ class Burst:
         self._now = now
         self._cid = quic.host_cid
         self._usual = keys.phase << 2
-        self._next = self._space.largest_received_packet + 1
+        self._next: int = self._space.largest_received_packet + 1
         self._first_byte = 0
         self._piece: Piece | None = None
         self._next_header: bytes | None = (
@@ -127,13 +133,13 @@ class Burst:
         masks = self._masks
         first = data[0] ^ (masks[mask] & 0x1F)
         # Another key phase means a key update, if the packet is genuine.
-        if first & _LOOKED_AT != self._usual or data[1:_PN_AT] != self._cid:
+        if first & _LOOKED_AT != self._usual or data[1:PN_AT] != self._cid:
             return False
         self._bytes += len(data)
         self._packets += 1
         size = (first & 3) + 1
-        after = _PN_AT + size
-        number = int.from_bytes(data[_PN_AT:after], "big") ^ int.from_bytes(
+        after = PN_AT + size
+        number = int.from_bytes(data[PN_AT:after], "big") ^ int.from_bytes(
             masks[mask + 1 : mask + 1 + size], "big"
         )
         header = bytes([first]) + self._cid + number.to_bytes(size, "big")
@@ -160,6 +166,58 @@ class Burst:
         else:
             self._opened(plain)
         return True
+
+    def open_run(self, datagrams: Sequence[bytes]) -> int:
+        """Open the first datagrams, if each is the next packet after the one before.
+
+        The usual case: all headers are known and are compared at once. Returns how many of the
+        datagrams were opened. Call it first.
+        """
+        first, count = self._next, len(datagrams)
+        if count < _LEAST_RUN:
+            return 0
+        byte = datagrams[0][0] ^ (self._masks[0] & 0x1F)
+        if byte & ~_SPIN_BIT != _FIXED_BIT | self._usual | (PN_SIZE - 1):
+            return 0
+        headers = headers_of(bytes((byte,)) + self._cid, first, count)
+        if headers != open_headers(datagrams, self._masks):
+            return 0
+        opened = self._open_next(datagrams, first, headers)
+        if opened:
+            self._start, self._stop = first, first + opened
+            self._next, self._first_byte = first + opened, byte
+            self._bytes += sum(map(len, datagrams[:opened]))
+            self._packets += opened
+        return opened
+
+    def _open_next(self, datagrams: Sequence[bytes], number: int, headers: bytes) -> int:
+        """Open packets from `number` on; returns how many were genuine."""
+        decrypt, iv, pack = self._keys.aead.decrypt, self._keys.iv, OFFSET_FIELD.pack
+        expected = _NOTHING
+        piece: Piece | None = None
+        at = skip = 0
+        for data in datagrams:
+            nonce = (iv ^ number).to_bytes(12, "big")
+            header = headers[at : at + HEADER_SIZE]
+            try:
+                plain = decrypt(nonce, memoryview(data)[HEADER_SIZE:], header)
+            except InvalidTag:
+                break  # garbage
+            number += 1
+            at += HEADER_SIZE
+            if piece is not None and plain.startswith(expected):
+                piece.data.append(memoryview(plain)[skip:])
+                piece.end += len(plain) - skip
+                expected = piece.header + pack(piece.end | EIGHT_BYTES)
+                continue
+            self._opened(plain)
+            if self._quic.is_closed:
+                break
+            piece = self._piece
+            expected = (piece and piece.next_header()) or _NOTHING
+            skip = len(expected)
+        self._next_header = piece.next_header() if piece is not None else None
+        return at // HEADER_SIZE
 
     def _out_of_order(self, truncated: int, size: int) -> int:
         """Decode the number of a packet that is not the next one; -1 if it was received before."""

@@ -17,7 +17,6 @@ from aioquic.quic.congestion.base import QuicCongestionControl, register_congest
 from aioquic.quic.packet_builder import QuicSentPacket
 
 from quafka_mesh_ops.transport.bandwidth import BandwidthModel
-from quafka_mesh_ops.transport.recovery import SizeProbe
 
 MESH = "quafka"
 WINDOW = 2 << 20
@@ -29,6 +28,13 @@ LONG_PATH = 0.004
 """Seconds. A path whose round trips are never shorter is not a LAN."""
 _SWALLOWED_SECONDS = 0.5
 _SWALLOWED_PACKETS = 4
+
+
+class SizeProbe(QuicSentPacket):
+    """A packet that probes whether the path takes its size (ladder.py).
+
+    Its loss is no sign of congestion (RFC 8899 section 3).
+    """
 
 
 class MeshCongestionControl(QuicCongestionControl):
@@ -88,21 +94,29 @@ class MeshCongestionControl(QuicCongestionControl):
 
     def on_packet_acked(self, *, now: float, packet: QuicSentPacket) -> None:
         """Grow the window: after a stall with every ACK, after a loss by a datagram per window."""
-        self.bytes_in_flight -= packet.sent_bytes
-        if packet.sent_bytes < self._lost_size:
+        size = packet.sent_bytes
+        self.on_acked(packet.packet_number, size, size, packet.sent_time or 0.0, now)
+
+    def on_acked(self, last: int, size: int, largest: int, sent_time: float, now: float) -> None:
+        """React as `on_packet_acked` to packets up to number `last` that were sent together.
+
+        `size`: bytes of all; `largest`: of the largest one.
+        """
+        self.bytes_in_flight -= size
+        if largest < self._lost_size:
             self._smaller_acked_at = now
         else:
             self._large_lost = 0
             self._lost_size = 1 << 16
         if self.model is not None:
-            self.model.acked(packet.packet_number, packet.sent_bytes, now)
+            self.model.acked(last, size, now)
             return
-        if (packet.sent_time or 0.0) <= self._recovery_start:
+        if sent_time <= self._recovery_start:
             return
         if self.ssthresh is None or self._window < self.ssthresh:
-            self._set_window(self._window + packet.sent_bytes)
+            self._set_window(self._window + size)
             return
-        self._acked += packet.sent_bytes
+        self._acked += size
         if self._acked >= self._window:
             self._acked = 0
             self._set_window(self._window + self._datagram_size)

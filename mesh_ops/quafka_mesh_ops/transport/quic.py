@@ -41,10 +41,10 @@ from cryptography import x509
 
 from quafka_mesh_ops.errors import PeerRefusedError
 from quafka_mesh_ops.identity import NodeId
-from quafka_mesh_ops.transport.congestion import MeshCongestionControl
+from quafka_mesh_ops.transport.congestion import MeshCongestionControl, SizeProbe
 from quafka_mesh_ops.transport.ladder import DatagramLadder
 from quafka_mesh_ops.transport.mutual_tls import MutualContext, PeerRefusedAlert, VerifyPeer
-from quafka_mesh_ops.transport.recovery import CountingRecovery, SizeProbe
+from quafka_mesh_ops.transport.recovery import CountingRecovery
 from quafka_mesh_ops.transport.send_buffer import SendBuffer
 from quafka_mesh_ops.transport.stateless_reset import LONGEST_RESET, is_reset, reset_token
 

@@ -5,62 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from aioquic import tls
-from aioquic.quic.packet import QuicPacketType
 from aioquic.quic.packet_builder import QuicDeliveryState, QuicSentPacket
 from aioquic.quic.rangeset import RangeSet
-from aioquic.quic.recovery import QuicPacketRecovery, QuicPacketSpace
-from aioquic.quic.stream import QuicStream
+from aioquic.quic.recovery import (
+    K_PACKET_THRESHOLD,
+    K_TIME_THRESHOLD,
+    QuicPacketRecovery,
+    QuicPacketSpace,
+)
 
+from quafka_mesh_ops.transport.bulk import BulkBurst, BulkPacket
+from quafka_mesh_ops.transport.congestion import MeshCongestionControl, SizeProbe
 from quafka_mesh_ops.transport.small import SmallPacket
 
 _LEAST_ROUND_TRIP = 0.001
 """Seconds, as aioquic has it: below it a round trip is the event loops' time, not the path's."""
-
-
-class BulkPacket:
-    """The record of a sent packet that holds only one STREAM frame.
-
-    It replaces aioquic's QuicSentPacket at a third of the cost.
-    """
-
-    __slots__ = ("fin", "packet_number", "sent_bytes", "sent_time", "start", "stop", "stream")
-
-    epoch = tls.Epoch.ONE_RTT
-    in_flight = True
-    is_ack_eliciting = True
-    is_crypto_packet = False
-    packet_type = QuicPacketType.ONE_RTT
-
-    def __init__(
-        self,
-        packet_number: int,
-        sent_time: float,
-        sent_bytes: int,
-        stream: QuicStream,
-        start: int,
-        stop: int,
-        fin: bool,
-    ) -> None:
-        self.packet_number = packet_number
-        self.sent_time = sent_time
-        self.sent_bytes = sent_bytes
-        self.stream = stream
-        self.start = start
-        self.stop = stop
-        self.fin = fin
-
-    @property
-    def delivery_handlers(self) -> list[tuple[Any, Any]]:
-        """The callbacks for an acknowledgement or a loss."""
-        return [(self.stream.sender.on_data_delivery, (self.start, self.stop, self.fin))]
-
-
-class SizeProbe(QuicSentPacket):
-    """A packet that probes whether the path takes its size (ladder.py).
-
-    Its loss is no sign of congestion (RFC 8899 section 3).
-    """
 
 
 class CountingRecovery(QuicPacketRecovery):
@@ -120,8 +79,9 @@ class BurstRecovery(CountingRecovery):
         newest, elicited = self._settle(acked, now, space)
         if newest is None:
             return
-        if newest.packet_number == largest and elicited:
-            self._measure(now - (newest.sent_time or 0.0), min(ack_delay, self.max_ack_delay), now)
+        number, sent_time = newest
+        if number == largest and elicited:
+            self._measure(now - sent_time, min(ack_delay, self.max_ack_delay), now)
         sent = space.sent_packets
         if sent and next(iter(sent)) < space.largest_acked_packet:
             self._detect_loss(now=now, space=space)
@@ -132,41 +92,62 @@ class BurstRecovery(CountingRecovery):
 
     def _settle(
         self, acked: Sequence[range], now: float, space: QuicPacketSpace
-    ) -> tuple[QuicSentPacket | None, bool]:
+    ) -> tuple[tuple[int, float] | None, bool]:
         """Settle the acknowledged packets.
 
-        Returns the newest one, and whether one of them elicited an ACK.
+        Returns number and time of the newest one, and whether one of them elicited an ACK.
         """
         sent: dict[int, Any] = space.sent_packets
-        newest: Any = None
-        run: BulkPacket | None = None
+        newest: tuple[int, float] | None = None
         eliciting = 0
         if not sent:
             return None, False
         # Only numbers in flight are visited, whatever ranges the peer acknowledges.
         first, last = next(iter(sent)), next(reversed(sent))
         for numbers in acked:
-            for number in range(max(first, numbers.start), min(last + 1, numbers.stop)):
-                packet = sent.pop(number, None)
-                if packet is None:
+            number, stop = max(first, numbers.start), min(last + 1, numbers.stop)
+            while number < stop:
+                packet = sent.get(number)
+                if type(packet) is BulkBurst:
+                    following = min(stop, packet.last + 1)
+                    eliciting += self._settle_burst(packet, number, following, now, sent)
+                    newest = (following - 1, packet.sent_time)
+                    number = following
                     continue
-                newest = packet
-                eliciting += packet.is_ack_eliciting
-                if packet.in_flight:
-                    self._cc.on_packet_acked(packet=packet, now=now)
-                if type(packet) is BulkPacket:
-                    run = _add_to_run(packet, run)
-                elif type(packet) is SmallPacket:
-                    packet.acknowledged()
-                else:
-                    self._deliver_stock(packet)
-        if run is not None:
-            _deliver(run)
+                if packet is not None:
+                    del sent[number]
+                    eliciting += packet.is_ack_eliciting
+                    self._settle_packet(packet, now)
+                    newest = (number, packet.sent_time or 0.0)
+                number += 1
         space.ack_eliciting_in_flight -= eliciting
         return newest, bool(eliciting)
 
-    def _deliver_stock(self, packet: QuicSentPacket) -> None:
-        self.settled = False
+    def _settle_burst(
+        self, burst: BulkBurst, start: int, stop: int, now: float, sent: dict[int, Any]
+    ) -> int:
+        """Settle the packets of a burst from `start` to `stop` that are not; returns how many."""
+        found = [number for number in range(start, stop) if sent.pop(number, None) is burst]
+        if len(found) == stop - start:
+            first, last = burst.bounds(start, stop - 1)
+            size = last - first + (stop - start) * burst.overhead
+            self._congestion.on_acked(stop - 1, size, burst.sent_bytes, burst.sent_time, now)
+            burst.delivered(start, stop - 1)
+        else:
+            for number in found:
+                self._settle_packet(burst.packet(number), now)
+        return len(found)
+
+    def _settle_packet(self, packet: Any, now: float) -> None:
+        if packet.in_flight:
+            self._cc.on_packet_acked(packet=packet, now=now)
+        if type(packet) is SmallPacket:
+            packet.acknowledged()
+        else:
+            self._deliver_stock(packet)
+
+    def _deliver_stock(self, packet: Any) -> None:
+        self.settled = self.settled and type(packet) is BulkPacket
         for handler, arguments in packet.delivery_handlers:
             handler(QuicDeliveryState.ACKED, *arguments)
 
@@ -187,6 +168,27 @@ class BurstRecovery(CountingRecovery):
         # Without the time for which the peer kept the ACK back: that is not the path's.
         self._cc.on_rtt_measurement(now=now, rtt=min(latest, rtt))
 
+    def _detect_loss(self, *, now: float, space: QuicPacketSpace) -> None:
+        """Find lost packets (RFC 9002 section 6.1); times of sending rise with the numbers."""
+        round_trip = max(self._rtt_latest, self._rtt_smoothed)
+        delay = K_TIME_THRESHOLD * (round_trip if self._rtt_initialized else self._rtt_initial)
+        largest = space.largest_acked_packet
+        lost: list[Any] = []
+        space.loss_time = None
+        for number, packet in space.sent_packets.items():
+            if number > largest:
+                break
+            sent_time = packet.sent_time or 0.0
+            if number > largest - K_PACKET_THRESHOLD and sent_time > now - delay:
+                space.loss_time = sent_time + delay
+                break
+            lost.append(_single(packet, number))
+        if lost:
+            persistent = self._in_persistent_congestion(packets=lost)
+            self._on_packets_lost(
+                now=now, packets=lost, persistent_congestion=persistent, space=space
+            )
+
     def _on_packets_lost(
         self,
         *,
@@ -197,6 +199,7 @@ class BurstRecovery(CountingRecovery):
         space: QuicPacketSpace,
     ) -> None:
         self.settled = False
+        packets = [self._oldest(packet, space) for packet in packets]
         super()._on_packets_lost(
             congestion_event=congestion_event,
             now=now,
@@ -205,17 +208,18 @@ class BurstRecovery(CountingRecovery):
             space=space,
         )
 
+    def _oldest(self, packet: Any, space: QuicPacketSpace) -> Any:
+        """Return the packet; of a burst, which aioquic takes for one, the oldest in flight."""
+        if type(packet) is not BulkBurst:
+            return packet
+        sent: dict[int, Any] = space.sent_packets
+        return packet.packet(next(number for number in packet.numbers if number in sent))
 
-def _add_to_run(packet: BulkPacket, run: BulkPacket | None) -> BulkPacket:
-    """Return `run` grown by the packet's data; the packet if it begins another run."""
-    if run is None:
-        return packet
-    if run.stream is packet.stream and run.stop == packet.start:
-        run.stop, run.fin = packet.stop, packet.fin
-        return run
-    _deliver(run)
-    return packet
+    @property
+    def _congestion(self) -> MeshCongestionControl:
+        assert isinstance(self._cc, MeshCongestionControl)
+        return self._cc
 
 
-def _deliver(run: BulkPacket) -> None:
-    run.stream.sender.on_data_delivery(QuicDeliveryState.ACKED, run.start, run.stop, run.fin)
+def _single(packet: Any, number: int) -> Any:
+    return packet.packet(number) if type(packet) is BulkBurst else packet

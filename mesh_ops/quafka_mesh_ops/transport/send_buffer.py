@@ -45,6 +45,11 @@ class SendBuffer:
         gone = bisect_right(self._ends, self._base)
         del self._pieces[:gone], self._ends[:gone]
 
+    def view(self, start: int, stop: int) -> memoryview:
+        """Return the bytes from `start` to `stop`; copied if they were not appended together."""
+        pieces = self.pieces(start, stop)
+        return pieces[0] if len(pieces) == 1 else memoryview(b"".join(pieces))
+
     def pieces(self, start: int, stop: int) -> list[memoryview]:
         """Return views of the bytes from `start` to `stop`."""
         start, stop = start + self._base, stop + self._base

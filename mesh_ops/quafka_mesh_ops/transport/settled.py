@@ -16,6 +16,7 @@ from aioquic.quic.connection import NetworkAddress, QuicConnectionState
 from aioquic.quic.packet import QuicErrorCode
 from aioquic.quic.stream import QuicStream
 
+from quafka_mesh_ops.transport.bulk import CID_SIZE
 from quafka_mesh_ops.transport.chores import has_chores
 from quafka_mesh_ops.transport.ladder import DatagramLadder
 from quafka_mesh_ops.transport.mutual_tls import VerifyPeer
@@ -23,9 +24,6 @@ from quafka_mesh_ops.transport.protection import KeyRing, Keys
 from quafka_mesh_ops.transport.quic import MeshQuic
 from quafka_mesh_ops.transport.recovery import BurstRecovery
 from quafka_mesh_ops.transport.send_buffer import SendBuffer
-
-CID_SIZE = 8
-"""Bytes of the connection ids of both sides; aioquic's choice."""
 
 _IDLE_CHECKED_EVERY = 0.25
 

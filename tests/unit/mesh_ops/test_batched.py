@@ -19,11 +19,11 @@ from hypothesis import strategies as st
 
 from quafka_mesh_ops.transport import quic as quic_module
 from quafka_mesh_ops.transport.batched import BatchedQuic
+from quafka_mesh_ops.transport.bulk import BulkBurst
 from quafka_mesh_ops.transport.burst import parse_bulk
 from quafka_mesh_ops.transport.ladder import DatagramLadder
 from quafka_mesh_ops.transport.quic import MeshQuic
 from quafka_mesh_ops.transport.quic_class import quic_class
-from quafka_mesh_ops.transport.recovery import BulkPacket
 from quafka_mesh_ops.transport.small import SmallPacket, ack_frame
 from tests.unit.mesh_ops.wire import CLIENT as ADDRESS
 from tests.unit.mesh_ops.wire import SERVER, End, Faults, Wire
@@ -149,7 +149,7 @@ def test_bulk_leaves_in_bursts_and_arrives_in_pieces() -> None:
     burst = wire.server.quic.datagrams_to_send(wire.now)
     assert len(burst) == 44 + 1  # with an ACK
     sent = wire.server.quic._spaces[Epoch.ONE_RTT].sent_packets
-    assert sum([isinstance(packet, BulkPacket) for packet in sent.values()]) == 44
+    assert sum([isinstance(packet, BulkBurst) for packet in sent.values()]) == 44
     wire.client.pieces = 0
     wire.client.quic.receive_datagrams([bytes(data) for data, _ in burst], ("server", 2), wire.now)
     wire.client.hear()
