@@ -58,10 +58,10 @@ class Answers:
     def _next(self) -> None:
         due = self._due.popleft()
         try:
-            if isinstance(due, tuple):
-                _answer(*due)
-            else:
+            if callable(due):
                 due()
+            else:
+                _answer(*due)
         except Exception:  # a bug of one caller must not cost the others their answers
             log.exception("a caller of the log failed")
 
