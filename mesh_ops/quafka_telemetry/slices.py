@@ -91,6 +91,16 @@ async def listed(items: Iterable[T]) -> list[T]:
     return found
 
 
+def at_once(steps: Generator[None, None, T]) -> T:
+    """Run a generator of few steps without a turn for others; returns its result."""
+    try:
+        while True:
+            next(steps)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+
+
 async def in_slices(steps: Generator[None, None, T]) -> T:
     """Run a generator that yields after each short step; returns its result."""
     until = perf_counter() + SLICE_SECONDS

@@ -21,19 +21,25 @@ from typing import Any, cast
 
 import msgpack as untyped_msgpack  # type: ignore[import-untyped]  # pyright: ignore[reportMissingTypeStubs]
 
-from quafka_broker.groups.table import Commit, Event
+from quafka_broker.groups.table import Commit, Event, size_of
 from quafka_broker.journals.event_batches import BATCH_BYTES
 
 msgpack: Any = untyped_msgpack
 
 _WHOLE, _PART, _JSON = 0x01, 0x02, ord("{")
+_WHOLE_BYTE = bytes((_WHOLE,))
 _PART_HEADER = struct.Struct(">BIB")
 _PART_BYTES = BATCH_BYTES - _PART_HEADER.size
 _ITEMS_AT_ONCE = 100
+_SHORT_BYTES = 64 << 10
+"""An event up to about this size is encoded in one step."""
 
 
 def encode(event: Event) -> Iterator[bytes]:
     """An event as record values: one, or its parts. Generates them lazily."""
+    if size_of(event) <= _SHORT_BYTES:
+        yield _WHOLE_BYTE + _packer.pack(event)
+        return
     waiting = bytearray()
     number = 0
     for piece in _pieces(event):
@@ -48,7 +54,7 @@ def encode(event: Event) -> Iterator[bytes]:
 def _pieces(event: Event) -> Iterator[bytes]:
     """The 0x01 value, a few items of the event's lists at a time."""
     packer = msgpack.Packer()
-    yield bytes((_WHOLE,)) + packer.pack_map_header(len(event))
+    yield _WHOLE_BYTE + packer.pack_map_header(len(event))
     for key, value in event.items():
         yield packer.pack(key)
         if isinstance(value, Commit):
@@ -62,6 +68,13 @@ def _pieces(event: Event) -> Iterator[bytes]:
             continue
         while some := b"".join(map(packer.pack, islice(items, _ITEMS_AT_ONCE))):
             yield some
+
+
+def _rows(commit: Commit) -> list[list[Any]]:
+    return list(commit.rows())
+
+
+_packer = msgpack.Packer(default=_rows)
 
 
 class EventAssembler:

@@ -261,8 +261,6 @@ class GroupJournal:
         """Restate every fact that was written before now; then move the log start."""
         partition = self._wal.partition(GROUPS)
         end = partition.high_watermark
-        await asyncio.sleep(0)  # events below `end` may be durable and not applied yet
-        await asyncio.sleep(0)
         await self._bookkeeping.wait_until_done()  # now every fact below `end` has its place
         while self._places and next(iter(self._places.values())) < end:
             await self._wal.wait_for_room()

@@ -55,11 +55,19 @@ class GroupOffsets:
         """Held by a commit until it is queued, so that long commits of a group keep their order."""
         return self._turns.setdefault((org, group), asyncio.Lock())
 
+    def has_turns(self, org: int, group: str) -> bool:
+        """Whether a commit of the group has its turn or waits for it."""
+        return bool(self._turns) and (org, group) in self._turns
+
+    def surely_has_room(self, org: int, commit: Commit) -> bool:
+        """Whether the org's limit allows a commit, even if it replaces no offset."""
+        return self._table.usage(org).offset_bytes + commit.cost <= self._limits.org_offset_bytes
+
     async def has_room(self, org: int, group: str, commit: Commit) -> bool:
         """Whether the org's limit allows a commit."""
-        limit, usage = self._limits.org_offset_bytes, self._table.usage(org)
-        if usage.offset_bytes + commit.cost <= limit:
+        if self.surely_has_room(org, commit):
             return True
+        limit, usage = self._limits.org_offset_bytes, self._table.usage(org)
         await self._journal.bookkeeping_done()  # until then, replaced offsets count
         more = await in_slices(_growth(commit, self.of((org, group))))
         used = usage.offset_bytes

@@ -32,18 +32,24 @@ from quafka_mesh_ops.ops.group_offsets import (
 )
 from quafka_proto.errors import ErrorCode
 from quafka_telemetry import semconv
-from quafka_telemetry.slices import in_slices
+from quafka_telemetry.slices import at_once, in_slices
 
 _MANY = 1_000
 """Offsets in one answer above which it is made in slices."""
+_FEW = 20
+"""Offsets in one commit up to which it is checked in one step."""
 
 
 async def commit(state: BrokerState, context: OpContext, op: CommitOffsets) -> CommitOffsetsResp:
     """Commit every partition's offset; answered when they are durable."""
-    await state.log.wait_for_room()
+    if not state.log.has_room:
+        await state.log.wait_for_room()
     with context.tracer.start(semconv.COMMIT, context.trace):
-        async with state.groups.offsets.commit_turn(context.org_id, op.group):
-            errors, pending = await _begin(state, context.org_id, op)
+        begun = _begin_now(state, context.org_id, op)
+        if begun is None:
+            async with state.groups.offsets.commit_turn(context.org_id, op.group):
+                begun = await _begin(state, context.org_id, op)
+        errors, pending = begun
         if pending is not None:
             try:
                 await pending
@@ -53,10 +59,28 @@ async def commit(state: BrokerState, context: OpContext, op: CommitOffsets) -> C
     return CommitOffsetsResp([int(error) for error in errors])
 
 
-async def _begin(
-    state: BrokerState, org: int, op: CommitOffsets
-) -> tuple[list[ErrorCode], asyncio.Future[list[int]] | None]:
-    """Check a commit and queue its valid offsets; returns the error of each partition."""
+_Begun = tuple[list[ErrorCode], asyncio.Future[list[int]] | None]
+"""The error of each partition, and the append of the valid offsets."""
+
+
+def _begin_now(state: BrokerState, org: int, op: CommitOffsets) -> _Begun | None:
+    """Check and queue a short commit in one step; None where `_begin` must do it."""
+    groups = state.groups
+    if len(op.offsets) > _FEW or groups.offsets.has_turns(org, op.group):
+        return None
+    error = groups.may_commit(org, op.group, op.generation, op.member_id, op.instance_id)
+    if error:
+        return [error] * len(op.offsets), None
+    errors, good = at_once(_checked(state, org, op))
+    if good.size > state.configs.broker.offset_commit_max_bytes:
+        return None
+    if not groups.offsets.surely_has_room(org, good):
+        return None
+    return errors, groups.offsets.commit(org, op.group, good) if good.offsets else None
+
+
+async def _begin(state: BrokerState, org: int, op: CommitOffsets) -> _Begun:
+    """Check a commit and queue its valid offsets."""
     groups = state.groups
     member = org, op.group, op.generation, op.member_id, op.instance_id
     error = groups.may_commit(*member)

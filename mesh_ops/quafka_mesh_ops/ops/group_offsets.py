@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from quafka_mesh_ops.ops.base import AnyOp, Op, OpCode, WireStruct
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class CommitOffset(WireStruct):
     """The offset that a group commits in one partition.
 
@@ -23,14 +23,14 @@ class CommitOffset(WireStruct):
     elsewhere: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class CommitOffsetsResp(WireStruct):
     """One error code per offset, in the order of the request. The offsets are durable."""
 
     partitions: list[int]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class CommitOffsets(Op[CommitOffsetsResp]):
     """Commit offsets, as a member or, with generation -1, from outside the group."""
 

@@ -113,14 +113,14 @@ class SyncGroup(Op[SyncGroupResp]):
         return CreditKind.SMALL_OPS if self.assignments else CreditKind.GROUP_WAITS
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class HeartbeatResp(WireStruct):
     """The state of the membership: unknown, rebalancing (the member must rejoin), or fine."""
 
     error_code: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Heartbeat(Op[HeartbeatResp]):
     """Report that a member is alive."""
 

@@ -8,8 +8,9 @@ from functools import partial
 
 import pytest
 
+from quafka_broker.groups import event_codec
 from quafka_broker.groups.event_codec import encode
-from quafka_broker.groups.table import Commit, Committed
+from quafka_broker.groups.table import Commit, Committed, Event
 from quafka_broker.journals.event_batches import BATCH_BYTES
 from quafka_broker.journals.internal_topics import GROUPS, REGISTRY
 from quafka_broker.ops import topics as topic_ops
@@ -55,6 +56,22 @@ async def test_a_registry_event_of_any_size_is_read() -> None:
         found = state.registry.by_name(ORG, "t")
         assert found is not None
         assert found.partitions == 3
+
+
+@pytest.mark.parametrize("count", [0, 1, 200])
+def test_short_events_have_the_same_bytes_as_long_ones(
+    count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offsets = {("t", n): Committed(7, n, -1, "m" * n, 1_000) for n in range(count)}
+    members = [{"assignment": b"a", "protocols": {"range": b"x"}}] * count
+    events: list[Event] = [
+        {"event": "offsets", "org": 1, "group": "g", "offsets": Commit.of(offsets)},
+        {"event": "group", "org": 1, "group": "g", "protocol": None, "members": members},
+        {"event": "offsets_deleted", "org": 1, "group": "g", "partitions": [["t", 1]] * count},
+    ]
+    short = [b"".join(encode(event)) for event in events]
+    monkeypatch.setattr(event_codec, "_SHORT_BYTES", -1)
+    assert [b"".join(encode(event)) for event in events] == short
 
 
 async def test_a_list_of_policies_without_end_is_refused() -> None:
