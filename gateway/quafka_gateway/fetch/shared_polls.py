@@ -69,9 +69,12 @@ class _Waiter:
 
     def expire(self) -> None:
         """Its deadline has passed: the last empty answer serves it if it is late enough."""
-        poll = self.poll
-        answer = poll.nothing if poll.nothing_at >= self.arrived else None
-        self.end(answer, asyncio.get_running_loop().time())
+        poll, now = self.poll, asyncio.get_running_loop().time()
+        if poll.nothing is not None and poll.nothing_at >= self.arrived:
+            self.end(poll.nothing, now)
+        elif poll.ends > now:
+            self.end(None, now)
+        # Else the broker's answer is under way: it comes sooner than the answer to another op.
 
 
 @dataclass(slots=True, eq=False)
@@ -80,6 +83,7 @@ class _Poll:
 
     Attributes:
         began: loop time.
+        ends: loop time when the broker's wait is over, at the earliest.
         moment: when it began, counted in acknowledgements.
         generation: the lease's, when it began.
         first: the fetch for which it was sent, None if it was sent again.
@@ -94,15 +98,11 @@ class _Poll:
     joined: dict[_Waiter, None] = field(default_factory=dict["_Waiter", None])
     task: EagerTask[FetchOpsResp] | None = None
     began: float = 0.0
+    ends: float = 0.0
     moment: Moment = 0
     generation: int = 0
     nothing: FetchOpsResp | None = None
     nothing_at: float = -1.0
-
-    @property
-    def ends(self) -> float:
-        """Loop time when the broker's wait is over, at the earliest."""
-        return self.began + self.op.max_wait_ms / 1000
 
 
 class SharedPolls:
@@ -148,7 +148,7 @@ class SharedPolls:
         """Send the op; any answer to it is the answer of this fetch."""
         waiter = poll.first = _Waiter(poll, arrived, deadline, [], trace, DirectFuture())
         try:
-            self._send(poll, trace)
+            self._send(poll, poll.op, trace)
             return await self._answer(waiter)
         finally:
             poll.first = None
@@ -189,12 +189,13 @@ class SharedPolls:
 
     # --- the op -----------------------------------------------------------------------------
 
-    def _send(self, poll: _Poll, trace: TraceContext | None) -> None:
-        """Send the op with its whole wait, which later fetches may need: each leaves in time."""
+    def _send(self, poll: _Poll, op: FetchOps, trace: TraceContext | None) -> None:
+        """Send the op with a long wait, which later fetches may need: each leaves in time."""
         poll.began = asyncio.get_running_loop().time()
+        poll.ends = poll.began + op.max_wait_ms / 1000
         poll.moment, poll.generation = self._broker.acks.now, self._broker.lease.generation
         self._polls[poll.number] = poll
-        task = poll.task = EagerTask(self._broker.fetch(poll.op, trace))
+        task = poll.task = EagerTask(self._broker.fetch(op, trace))
         task.add_direct_callback(partial(self._ended, poll, task))
 
     def _remove(self, poll: _Poll) -> None:
@@ -207,47 +208,54 @@ class SharedPolls:
         first, poll.first = poll.first, None
         if task.cancelled():  # no fetch waits
             return
-        waiting = [*([] if first is None else [first]), *poll.joined]
+        lead = [] if first is None else [first]
         error = task.exception()
         if error is not None:
-            self._wakeups.wake(partial(each.fail, error) for each in waiting)
+            self._wakeups.wake(partial(each.fail, error) for each in (*lead, *poll.joined))
             return
-        answer, now = task.result(), asyncio.get_running_loop().time()
+        answer = task.result()
         parked_until = poll.began + answer.parked_us / 1e6
-        serves = False
-        if _may_be_shared(answer):
-            serves = _has_records(answer)
-            if not serves and poll.ends <= now and self._stay_parked(poll, answer, now):
-                del waiting[0 if first is None else 1 :]
+        given = [(each, answer) for each in lead] + self._shared(poll, answer)
+        self._wakeups.wake(partial(each.end, answer, parked_until) for each, answer in given)
 
-        def given(waiter: _Waiter) -> FetchOpsResp | None:
-            return answer if serves and _reaches(answer, waiter.needed) else None
+    def _shared(
+        self, poll: _Poll, answer: FetchOpsResp
+    ) -> list[tuple[_Waiter, FetchOpsResp | None]]:
+        """What the joined fetches receive; those that wait on are not listed."""
+        now = asyncio.get_running_loop().time()
+        if not _may_be_shared(answer):
+            return [(each, None) for each in poll.joined]
+        if _has_records(answer):
+            serves = ((each, _reaches(answer, each.needed)) for each in poll.joined)
+            return [(each, answer if served else None) for each, served in serves]
+        if poll.ends > now:  # such as of a broker that drains
+            return [(each, None) for each in poll.joined]
+        poll.nothing, poll.nothing_at = answer, poll.ends
+        over = [each for each in poll.joined if each.deadline <= now]
+        later = [each for each in poll.joined if each.deadline > now]
+        found = [(each, answer if each.arrived <= poll.ends else None) for each in over]
+        if later and not self._wait_on(poll, later):
+            found += [(each, None) for each in later]
+        return found
 
-        self._wakeups.wake(
-            partial(each.end, answer if each is first else given(each), parked_until)
-            for each in waiting
-        )
-
-    def _stay_parked(self, poll: _Poll, nothing: FetchOpsResp, now: float) -> bool:
-        """Let the joined fetches wait on, for another op. Returns whether they may."""
-        poll.nothing, poll.nothing_at = nothing, poll.ends
-        later = [waiter for waiter in poll.joined if waiter.deadline > now]
-        if not later:
-            return True  # they are about to expire
+    def _wait_on(self, poll: _Poll, later: Sequence[_Waiter]) -> bool:
+        """Let fetches stay parked for another op. Returns whether they may."""
         if not self._broker.lease.valid:
             return False
         newer = self._polls.get(poll.number)  # of a later generation of the lease
         if newer is not None and newer.key != poll.key:
             return False
-        for waiter in poll.joined:
+        for waiter in later:
             waiter.needed = []  # all of them arrived before the other op was sent
         if newer is None:
-            self._send(poll, later[0].trace)
-        else:
-            for waiter in poll.joined:
-                waiter.poll = newer
-            newer.joined |= poll.joined
-            poll.joined = {}
+            # A little shorter, so that one op at least ends within each fetch's wait.
+            shorter = replace(poll.op, max_wait_ms=max(1, poll.op.max_wait_ms * 7 // 8))
+            self._send(poll, shorter, later[0].trace)
+            return True
+        for waiter in later:
+            del poll.joined[waiter]
+            newer.joined[waiter] = None
+            waiter.poll = newer
         return True
 
 

@@ -224,7 +224,7 @@ async def test_an_empty_answer_at_the_end_serves_all_that_waited_to_their_own_en
     assert not joined.done(), "its own wait is not over"
     now += 0.010
     assert await joined == EMPTY
-    assert [op.max_wait_ms for op, _ in shared.asked] == [30, 30], "both with the whole wait"
+    assert [op.max_wait_ms for op, _ in shared.asked] == [30, 26], "both with a long wait"
 
 
 async def test_a_fetch_whose_time_is_up_asks_without_a_wait(shared: Shared) -> None:
@@ -257,6 +257,30 @@ async def test_fetches_stay_parked_while_the_op_is_sent_again(shared: Shared) ->
     shared.answer(3, answer_of())
     assert await asyncio.gather(*joined) == [answer_of()] * 3
     assert len(shared.asked) == 4
+
+
+async def test_a_fetch_whose_time_is_up_waits_for_an_answer_under_way(shared: Shared) -> None:
+    short = replace(POLL, max_wait_ms=10)
+    first, joined = await shared.poll(short), await shared.poll(short)
+    await asyncio.sleep(0.05)  # both waits are over, at the broker, too
+    assert len(shared.asked) == 1
+    shared.answer(0, EMPTY)
+    assert await first == EMPTY
+    assert await joined == EMPTY
+    assert len(shared.asked) == 1
+
+
+async def test_a_fetch_that_arrived_after_the_end_of_the_wait_asks_itself(shared: Shared) -> None:
+    first = await shared.poll(replace(POLL, max_wait_ms=5))
+    await asyncio.sleep(0.01)
+    late = await shared.poll(replace(POLL, max_wait_ms=5))
+    await asyncio.sleep(0.03)
+    shared.answer(0, EMPTY)
+    assert await first == EMPTY
+    await asyncio.sleep(0)
+    assert shared.asked[1][0].max_wait_ms == 0
+    shared.answer(1, answer_of())
+    assert await late == answer_of()
 
 
 async def test_an_op_is_not_sent_again_for_nobody(shared: Shared) -> None:
