@@ -280,7 +280,8 @@ class BatchedQuic(SettledQuic):
                 # In the order of arrival: its frames may depend on earlier ones.
                 burst.finish()
                 self.receive_datagram(data, addr, now)
-        burst.finish()
+        if not self.is_closed:  # then packets restart no idle timeout
+            burst.finish()
 
     def _open_keys(self, addr: NetworkAddress) -> Keys | None:
         """Return the keys to open with; None unless the connection is in its ordinary state."""

@@ -155,6 +155,23 @@ def test_the_delay_of_an_ack_is_no_part_of_the_path() -> None:
     assert wire.client.quic._congestion.model is None
 
 
+@pytest.mark.parametrize("packets", [0, 1, 6])
+def test_a_closed_connection_is_kept_for_the_closing_period_only(packets: int) -> None:
+    wire = quiet_wire()
+    client, server = wire.client.quic, wire.server.quic
+    stream = client.get_next_available_stream_id(is_unidirectional=True)
+    burst: list[bytes] = []
+    client.send_stream_data(stream, bytes(packets * 2_000))
+    burst += [bytes(data) for data, _ in client.datagrams_to_send(wire.now)]
+    client.close(reason_phrase="over")
+    burst += [bytes(data) for data, _ in client.datagrams_to_send(wire.now)]
+    server.receive_datagrams(burst, ADDRESS, wire.now)
+    assert server.close_reason == "over"
+    timer = server.get_timer()
+    assert timer is not None
+    assert timer < wire.now + 1.0
+
+
 # --- a settled connection -----------------------------------------------------------------------
 
 
