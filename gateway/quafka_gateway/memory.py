@@ -185,8 +185,10 @@ class RequestMemory:
     def hold(self, sums: _Sums, size: int) -> None:
         """Add bytes of whole requests of an address."""
         sums.whole += size
-        self._all.whole += size
-        self._record_peak()
+        total = self._all
+        total.whole += size
+        if total.whole + total.partial > self.peak:
+            self.peak = total.whole + total.partial
 
     def set_partial(self, held: HeldRequests, size: int) -> None:
         """Set the bytes of the unfinished request of a connection."""
@@ -196,16 +198,11 @@ class RequestMemory:
         held.partial = size
         held.sums.partial += more
         self._all.partial += more
-        self._record_peak()
+        self.peak = max(self.peak, self.held)
         if size:
             self._unfinished[held] = None
         else:
             del self._unfinished[held]
-
-    def _record_peak(self) -> None:
-        held = self._all.whole + self._all.partial
-        if held > self.peak:
-            self.peak = held
 
     def make_room(self, held: HeldRequests, now: float) -> None:
         """Bring the unfinished requests of the address, and of all, below their limits.

@@ -72,8 +72,10 @@ def decode_in_steps(
     return cast(M, message), at
 
 
-def encode(message: Message, version: int) -> list[Buffer]:
+def encode(message: Message, version: int, head: bytearray | None = None) -> list[Buffer]:
     """Encode a message. Record bytes are passed by reference, never copied or joined.
+
+    `head` holds what stands before the message; it becomes the beginning of the first buffer.
 
     Raises:
         ValueError: a value that does not fit its field, null where the version has no null, or a
@@ -83,7 +85,7 @@ def encode(message: Message, version: int) -> list[Buffer]:
     function = _encoders.get(key) or _encoder(*key)
     buffers: list[Buffer] = []
     try:
-        buffers.append(function(message, bytearray(), buffers))
+        buffers.append(function(message, bytearray() if head is None else head, buffers))
     except struct.error as e:
         raise ValueError(f"{type(message).__name__} v{version} cannot be encoded: {e}") from e
     return buffers

@@ -102,9 +102,17 @@ class DecoderSource(Source):
             self.emit("n = data[at] - 1")
             self.emit("at += 1")
             self.emit("if n >= 127:")
-            self.emit("    n, at = _uvarint(data, at - 1)")
-            self.emit("    n -= 1")
-            if text:
+            if not text:  # a batch of records mostly has a length of two bytes
+                self.emit("    more = data[at]")
+                self.emit("    if more < 128:")
+                self.emit("        n += (more << 7) - 128")
+                self.emit("        at += 1")
+                self.emit("    else:")
+                self.emit("        n, at = _uvarint(data, at - 1)")
+                self.emit("        n -= 1")
+            else:
+                self.emit("    n, at = _uvarint(data, at - 1)")
+                self.emit("    n -= 1")
                 self.emit(f"    if n > {STRING_LIMIT}:")
                 self.emit(f"        raise _long({name!r})")
         else:

@@ -20,8 +20,12 @@ from quafka_proto.schema import request_type
 _API_VERSIONS_KEY = 18
 _FIXED = struct.Struct(">hhih")
 _CORRELATION = struct.Struct(">i")
+_SIZE = struct.Struct(">i")
+_RESPONSE = struct.Struct(">ii")
 _MOST_TAGS = 100
 """Tagged fields that are skipped at most: no header has one yet."""
+_flexible: dict[tuple[int, int], bool] = {}
+"""Whether the versions of the APIs seen so far, all of them described, are flexible."""
 
 
 class RequestHeader(NamedTuple):
@@ -42,16 +46,19 @@ def decode_request_header(data: bytes) -> tuple[RequestHeader, int]:
     """
     try:
         key, version, correlation_id, length = _FIXED.unpack_from(data)
-        request = REQUESTS.get(key) or request_type(key)
-        if request is None or version not in request.versions:
-            raise UnsupportedVersion(key, version, correlation_id)
+        flexible = _flexible.get((key, version))
+        if flexible is None:
+            request = REQUESTS.get(key) or request_type(key)
+            if request is None or version not in request.versions:
+                raise UnsupportedVersion(key, version, correlation_id)
+            flexible = _flexible[key, version] = version in request.flexible
         at = _FIXED.size
         client_id = None
         if length >= 0:
             client_id = data[at : at + length].decode()
             at += length
-        if version in request.flexible:
-            at = skip_tagged(data, at, len(data), [_MOST_TAGS])
+        if flexible:
+            at = skip_tagged(data, at, len(data), [_MOST_TAGS]) if data[at] else at + 1
     except (struct.error, IndexError, UnicodeDecodeError) as e:
         raise Malformed(f"a request header is cut short or garbled: {e}") from e
     if at > len(data):
@@ -61,17 +68,17 @@ def decode_request_header(data: bytes) -> tuple[RequestHeader, int]:
 
 def encode_response(correlation_id: int, response: Message, version: int) -> list[Buffer]:
     """A whole response frame with its length prefix. Record bytes are passed by reference."""
-    return frame_response(correlation_id, type(response), version, encode(response, version))
+    head = _response_head(correlation_id, type(response), version)
+    buffers = encode(response, version, head)
+    _SIZE.pack_into(head, 0, sum(map(len, buffers)) - _SIZE.size)
+    return buffers
 
 
 def frame_response(
     correlation_id: int, response_type: type[Message], version: int, body: list[Buffer]
 ) -> list[Buffer]:
     """The frame of an encoded response. Does not change `body`."""
-    head = bytearray(4) + _CORRELATION.pack(correlation_id)
-    if version in response_type.flexible and response_type.api_key != _API_VERSIONS_KEY:
-        head.append(0)  # no tagged fields
-    return _framed(head, body)
+    return _framed(_response_head(correlation_id, response_type, version), body)
 
 
 def encode_request(
@@ -104,10 +111,18 @@ def decode_response_header(
     return correlation_id, at
 
 
+def _response_head(correlation_id: int, response_type: type[Message], version: int) -> bytearray:
+    """The length prefix, still empty, and the header."""
+    head = bytearray(_RESPONSE.pack(0, correlation_id))
+    flexible = response_type.flexible
+    if flexible.low <= version <= flexible.high and response_type.api_key != _API_VERSIONS_KEY:
+        head.append(0)  # no tagged fields
+    return head
+
+
 def _framed(head: bytearray, body: list[Buffer]) -> list[Buffer]:
     """Prepend the length. Small leading parts are joined, so that one write sends them."""
     first = body[0]
     head += first
-    size = len(head) - 4 + sum(map(len, body[1:]))
-    head[:4] = size.to_bytes(4, "big")
+    _SIZE.pack_into(head, 0, len(head) + sum(map(len, body[1:])) - _SIZE.size)
     return [head, *body[1:]]

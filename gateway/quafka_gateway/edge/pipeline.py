@@ -159,7 +159,7 @@ class RequestPipeline:
     def _slice(self) -> None:
         until = 0.0  # set when there is more than one step
         try:
-            while self._step():
+            while self._begin_next() or self._answer_next():
                 now = time.perf_counter()
                 until = until or now + SLICE_SECONDS
                 if now >= until:
@@ -177,27 +177,22 @@ class RequestPipeline:
         self._long_responses.admit_next()
         self._events.advanced()
 
-    def _step(self) -> bool:
-        """Begin a request or write a response; return whether there was one. Raises Malformed.
+    # --- requests ---------------------------------------------------------------------------
 
-        Requests come first, so that the ops of all those that have arrived leave together.
+    def _begin_next(self) -> bool:
+        """Begin a request that may begin, before any response is written: so the ops of all
+        requests that have arrived leave together. False: there is none. Raises Malformed.
         """
-        if self._frames and self._may_begin:
+        may_decode = self._decoding is None and not self._draining
+        if self._frames and may_decode and len(self._in_flight) < _MAX_IN_FLIGHT:
             self._begin(self._frames.popleft())
             return True
-        ready = self._order.next_ready()
-        if ready is not None:
-            self._start(ready)
-            return True
-        return self._answer_next()
-
-    @property
-    def _may_begin(self) -> bool:
-        """Whether a request can be decoded and put in flight."""
-        free = self._decoding is None and not self._draining
-        return free and len(self._in_flight) < _MAX_IN_FLIGHT
-
-    # --- requests ---------------------------------------------------------------------------
+        if self._order.changed:
+            ready = self._order.next_ready()
+            if ready is not None:
+                self._start(ready)
+                return True
+        return False
 
     def _begin(self, frame: bytes) -> None:
         """Decode a request and put it in flight. Raises Malformed."""

@@ -24,7 +24,9 @@ class RequestOrder:
         self._in_flight = in_flight
         self._unfinished: dict[Order, int] = {}
         self._waiting = 0
-        self._ended = False  # one that others may have waited for, since the last look
+        self.changed = False
+        """Whether `next_ready` may return a request."""
+        self._looks = False  # the next call of `next_ready` looks for requests
         self._ready: deque[InFlightRequest] = deque()
 
     def add(self, request: InFlightRequest) -> bool:
@@ -54,18 +56,20 @@ class RequestOrder:
             del self._unfinished[order]
         if not request.begun and not order.long_poll:
             self._waiting -= 1
-        self._ended = self._waiting > 0
+        if self._waiting:
+            self.changed = self._looks = True
 
     def next_ready(self) -> InFlightRequest | None:
         """Return the first request that waited and may begin now; the caller must begin it."""
-        if self._ended:
-            self._ended = False
+        if self._looks:
+            self._looks = False
             self._ready = self._all_ready()
         while self._ready:
             request = self._ready.popleft()
             if request.ordered:  # not dropped
                 self._waiting -= 1
                 return request
+        self.changed = False
         return None
 
     def _all_ready(self) -> deque[InFlightRequest]:

@@ -99,6 +99,9 @@ class ResponseWriter:
 
         Another owner has counted `shared` bytes of it.
         """
+        if len(response) == 1 and not shared and self._may_write(response[0]):
+            self._write_at_once(response[0])
+            return
         if not self._size and not self._transport.get_write_buffer_size():
             self._is_new = True
         self._shared += shared
@@ -125,6 +128,20 @@ class ResponseWriter:
         self._count(0)
         if self._files is not None:
             self._files.close()
+
+    def _may_write(self, piece: Buffer) -> bool:
+        """Whether a piece may be given to the transport at once and whole."""
+        return self.ready and len(piece) <= _GROUP and not self._transport.is_closing()
+
+    def _write_at_once(self, piece: Buffer) -> None:
+        """Write a short response while the system has taken all earlier ones."""
+        size = len(piece)
+        self._is_new = True
+        self._total += size
+        self._stats.sent += size
+        self._transport.write(piece)
+        if not self._writable:  # the system has not taken all of it
+            self._count(self._transport.get_write_buffer_size())
 
     def _push(self) -> None:
         # A transport whose client has gone calls connection_lost only in the loop's next turn.

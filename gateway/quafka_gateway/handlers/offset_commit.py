@@ -22,29 +22,31 @@ from quafka_proto.schema.offsets import (
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
-from quafka_telemetry.slices import in_slices
+from quafka_telemetry.slices import at_once, in_slices
 
 _MANY = 500
-"""A response with more partitions is encoded in slices."""
+"""A request with more partitions is handled in slices."""
 
 
 async def handle(
     request: OffsetCommitRequest, context: RequestContext
 ) -> OffsetCommitResponse | EncodedResponse:
     """Commit the offset of each partition."""
+    offsets = _offsets(request, by_id=context.version >= 10)
+    is_long = sum(len(topic.partitions) for topic in request.topics) > _MANY
     op = CommitOffsets(
         request.group_id,
         request.generation_id_or_member_epoch,
         request.member_id,
         request.group_instance_id or "",
-        await in_slices(_offsets(request, by_id=context.version >= 10)),
+        await in_slices(offsets) if is_long else at_once(offsets),
     )
     with context.child("gateway.kafka.offset_commit") as span:
         errors = await context.tenant.groups.commit_offsets(op, span.context)
-    response = await in_slices(_response(request, iter(errors)))
-    if len(errors) <= _MANY:
-        return response
-    body = await in_slices(encode_in_steps(response, context.version))
+    response = _response(request, iter(errors))
+    if not is_long:
+        return at_once(response)
+    body = await in_slices(encode_in_steps(await in_slices(response), context.version))
     return EncodedResponse(OffsetCommitResponse, body, frozenset(errors) - {0})
 
 

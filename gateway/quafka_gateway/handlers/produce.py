@@ -31,9 +31,10 @@ from quafka_proto.schema.produce import (
     TopicProduceResponse,
 )
 from quafka_telemetry import semconv
-from quafka_telemetry.slices import in_slices, listed
+from quafka_telemetry.slices import at_once, in_slices, listed
 from quafka_telemetry.tracing import Span, fail_with
 
+_NO_ID = bytes(16)
 _FIRST_WITH_BATCHES, _FIRST_WITH_ZSTD = 3, 7
 
 _MANY = 2_000
@@ -44,9 +45,16 @@ may its handler give turns to other work before the op is sent: a later request 
 async def handle(request: ProduceRequest, context: RequestContext) -> ProduceResponse | None:
     """Append to each partition; return when the records are durable."""
     with context.child(semconv.GATEWAY_PRODUCE) as span:
-        is_long = sum(len(topic.partition_data) for topic in request.topic_data) >= _MANY
-        answers = await _refusal(request, is_long)
-        if answers is None:
+        count = 0
+        for topic in request.topic_data:
+            count += len(topic.partition_data)
+        is_long = count >= _MANY
+        code = _invalid(request)
+        if not code and count > 1 and await _names_a_partition_twice(request, count, is_long):
+            code = ErrorCode.INVALID_REQUEST
+        if code:
+            answers = [_refused(code)] * count
+        else:
             append = _append_message_sets if context.version < _FIRST_WITH_BATCHES else _append
             parts = _partitions(request)
             ops = await listed(parts) if is_long else list(parts)
@@ -59,7 +67,8 @@ async def handle(request: ProduceRequest, context: RequestContext) -> ProduceRes
             fail_with(span, (answer.error_code for answer in answers))
     if request.acks == 0:
         return None
-    return await in_slices(_response(request, iter(answers)))
+    steps = _response(request, iter(answers))
+    return await in_slices(steps) if is_long else at_once(steps)
 
 
 API = Api(
@@ -147,32 +156,23 @@ def _partitions(request: ProduceRequest) -> Iterator[ProduceOp]:
     )
 
 
-async def _refusal(request: ProduceRequest, is_long: bool) -> list[ProduceOpResp] | None:
-    """Return the answer to a request that is wrong as a whole; None for a good request."""
+def _invalid(request: ProduceRequest) -> ErrorCode:
+    """Why a request is wrong as a whole; NONE for a good request."""
     if request.acks not in (-1, 0, 1):
-        code = ErrorCode.INVALID_REQUIRED_ACKS
-    elif request.transactional_id is not None:
-        code = ErrorCode.INVALID_TXN_STATE
-    elif await _names_a_partition_twice(request, is_long):
-        code = ErrorCode.INVALID_REQUEST
-    else:
-        return None
-    count = sum(len(topic.partition_data) for topic in request.topic_data)
-    return [_refused(code)] * count
+        return ErrorCode.INVALID_REQUIRED_ACKS
+    return ErrorCode.NONE if request.transactional_id is None else ErrorCode.INVALID_TXN_STATE
 
 
-async def _names_a_partition_twice(request: ProduceRequest, is_long: bool) -> bool:
-    """Whether a partition has several batches. No client sends that."""
+async def _names_a_partition_twice(request: ProduceRequest, count: int, is_long: bool) -> bool:
+    """Whether one of `count` partitions has several batches. No client sends that."""
     topics = request.topic_data
-    if len(topics) == 1 and len(topics[0].partition_data) == 1:
-        return False
     places = ((t.name, t.topic_id, p.index) for t in topics for p in t.partition_data)
     named = set(await listed(places) if is_long else places)
-    return len(named) < sum(len(topic.partition_data) for topic in topics)
+    return len(named) < count
 
 
 def _topic_id(topic_id: bytes) -> bytes:
-    return topic_id if any(topic_id) else b""
+    return topic_id if topic_id != _NO_ID else b""
 
 
 def _partition(index: int, answer: ProduceOpResp) -> PartitionProduceResponse:

@@ -91,3 +91,22 @@ def test_requests_after_a_parked_one_do_not_stop_reading_for_long() -> None:
     parked.release(700, 15.0)
     clients.memory.relieve(40.0)
     assert clients.closed == ["parked"]
+
+
+def test_an_address_is_forgotten_with_its_last_connection_and_its_last_request() -> None:
+    clients = Clients(8_000, per_address=1_000)
+    first = clients.connect("first")
+    first.hold(900, 0.0)
+    first.connection_lost()
+    second = clients.connect("second")
+    second.hold(200, 1.0)
+    assert second.full  # the lost connection's request still counts
+    second.wait_for_room()
+    first.release(900, 2.0)
+    assert clients.resumed == ["second"]
+    second.release(200, 3.0)
+    second.connection_lost()
+    assert clients.memory.held == 0
+    third = clients.connect("third")
+    third.hold(900, 4.0)
+    assert not third.full

@@ -50,6 +50,39 @@ def test_a_client_that_does_not_read_receives_nothing_until_it_reads() -> None:
     assert transport.written == b"later"
 
 
+def test_a_short_response_that_the_system_takes_in_part_is_counted_until_it_is_taken() -> None:
+    class Full(MemoryTransport):
+        def write(self, data: bytes | bytearray | memoryview[Any]) -> None:
+            super().write(data)
+            self.buffered += 3
+            writing.pause()
+
+    transport = Full()
+    writing, memory = writer(transport)
+    writing.write([b"short"])
+    writing.write([b"later"])
+    assert transport.written == b"short"
+    assert memory.held == writing.unread == 8
+    assert not writing.ready
+    transport.buffered = 0
+    writing.resume()
+    assert transport.written == b"shortlater"
+    assert memory.held == writing.unread == 3
+    transport.buffered = 0
+    writing.resume()
+    assert memory.held == 0
+
+
+def test_a_short_response_is_not_written_to_a_client_that_has_gone() -> None:
+    transport = MemoryTransport()
+    writing, memory = writer(transport)
+    transport.abort()
+    writing.write([b"short"])
+    assert transport.written == b""
+    writing.close()
+    assert memory.held == 0
+
+
 def test_nothing_more_is_written_once_the_client_has_gone() -> None:
     transport = Breaking()
     writing, memory = writer(transport)
