@@ -13,6 +13,7 @@ import sys
 from typing import Any, Protocol
 
 from quafka_telemetry.garbage import collect_when_idle
+from quafka_telemetry.heap import keep_freed_memory
 from quafka_telemetry.loop_turns import LoopTurns
 from quafka_telemetry.metrics import Metrics
 from quafka_telemetry.otlp_metrics import MetricsPush
@@ -69,6 +70,7 @@ def run(
     live as long as the process (see quafka_telemetry.garbage).
     """
     sys.setswitchinterval(_SWITCH_SECONDS)
+    keep_freed_memory()
     _raise_open_files_limit()
     turns = LoopTurns()
     program.metrics.add(turns.collect)
