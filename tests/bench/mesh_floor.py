@@ -97,10 +97,11 @@ class Records:
         )
         self._client.begin()
         while not (self._server.established and self._client.established):
-            self._server.feed(self._client.to_send())
-            self._client.feed(self._server.to_send())
+            self._server.receive(self._client.to_send())
+            self._client.receive(self._server.to_send())
         self._chunk = os.urandom(_CHUNK)
         self._sealed: list[bytes] = []
+        self._opened = memoryview(bytearray(_CHUNK))
 
     def seal(self) -> None:
         """Seal all bytes."""
@@ -112,7 +113,9 @@ class Records:
     def open(self) -> None:
         """Open what was sealed."""
         for data in self._sealed:
-            self._client.feed(data)
+            self._client.receive(data)
+            while self._client.read_into(self._opened):
+                pass
 
     def system_calls(self) -> None:
         """Send and receive the bytes over TCP."""

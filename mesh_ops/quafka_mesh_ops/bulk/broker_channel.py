@@ -15,7 +15,7 @@ from quafka_mesh_ops.bulk.chunks import (
     TOKEN_BYTES,
     ChunkKind,
     TotalReader,
-    chunk_header,
+    empty_chunk,
 )
 from quafka_mesh_ops.bulk.sender import BulkSender
 from quafka_mesh_ops.bulk.sockets import tune
@@ -169,10 +169,11 @@ class BrokerChannel(asyncio.Protocol):
             if self._pipe is None:
                 data = self._opening(data)
             if self._pipe is not None:
-                plain = self._pipe.feed(data)
+                self._pipe.receive(data)
+                plain = self._pipe.read()
                 self._acknowledged(plain if self._open else self._token(plain))
                 self._flush()
-        except (PeerRefusedError, ProtocolError) as e:
+        except (PeerRefusedError, ProtocolError, ConnectionError) as e:
             self._flush()  # an alert, which names the reason for the peer
             self.close(str(e))
 
@@ -198,25 +199,25 @@ class BrokerChannel(asyncio.Protocol):
         self._held = b""
         return held[end:]
 
-    def _token(self, plain: memoryview) -> memoryview:
+    def _token(self, plain: bytes) -> bytes:
         """Read the token. Returns the bytes after it. Raises PeerRefusedError."""
         missing = TOKEN_BYTES - len(self._held)
         self._held += plain[:missing]
         offer = self._offer
         if len(self._held) < TOKEN_BYTES or offer is None or self._pipe is None:
-            return memoryview(b"")
+            return b""
         if not hmac.compare_digest(self._held, offer.token):
             raise PeerRefusedError("it presented a wrong token")
         self._held = b""
         self._open = True
         if self._transport is not None:
             tune(self._transport)
-        self._pipe.write(chunk_header(ChunkKind.READY, 0, 0))
+        self._pipe.write(empty_chunk(ChunkKind.READY))
         self._owner.accepted(self)
         offer.attach(self)
         return plain[missing:]
 
-    def _acknowledged(self, plain: memoryview) -> None:
+    def _acknowledged(self, plain: bytes) -> None:
         total = self._totals.feed(plain) if plain else None
         if total is not None:
             self._heard = self._loop.time()

@@ -87,17 +87,16 @@ class BulkReceiver(asyncio.Protocol):
             return
         began = self._pipe.established
         try:
-            plain = self._pipe.feed(data)
+            self._pipe.receive(data)
             if self._pipe.established and not began:
                 self._pipe.write(self._offer.token)
             self._flush()
-        except (PeerRefusedError, ProtocolError) as e:
+            for tag, payload in self._reader.read(self._pipe.read_into):
+                self._session.bulk_frame(tag, payload)
+        except (PeerRefusedError, ConnectionError) as e:
             self._flush()  # an alert, which names the reason for the broker
             self.close(str(e))
             return
-        try:
-            for tag, payload in self._reader.feed(plain):
-                self._session.bulk_frame(tag, payload)
         except ProtocolError as e:  # the broker itself has sent it
             self._session.refuse(str(e))
             return

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 
-from quafka_mesh_ops.bulk.chunks import MAX_CHUNK, WINDOW, ChunkKind, chunk_header
+from quafka_mesh_ops.bulk.chunks import MAX_CHUNK, WINDOW, ChunkKind, data_header, empty_chunk
 from quafka_mesh_ops.errors import ProtocolError
 from quafka_mesh_ops.frames import MAX_FRAME
 from quafka_mesh_ops.ops.base import Buffer
 
 _UNDER_WAY = 32
-"""Answers that are being sent at a time; the receiver has a reader for each."""
+"""Answers that are being sent at a time; the receiver has a buffer for each."""
 _BYTES_UNDER_WAY = 2 * MAX_FRAME
 """Bytes of the answers that are being sent at a time: the receiver holds the incomplete ones."""
 
@@ -29,8 +29,7 @@ class _Answer:
         """Remove the next chunk; returns it with its header."""
         length = min(self.left, MAX_CHUNK)
         self.left -= length
-        kind = ChunkKind.DATA if self.left else ChunkKind.END
-        chunk: list[Buffer] = [chunk_header(kind, self.stream, length)]
+        chunk: list[Buffer] = [data_header(self.stream, self.size, length)]
         while length:
             piece = self.pieces.popleft()
             if len(piece) > length:
@@ -86,7 +85,7 @@ class BulkSender:
     def next_chunk(self) -> list[Buffer]:
         """Return the next chunk with its header; empty if none may be sent now."""
         if self._resets:
-            return [chunk_header(ChunkKind.RESET, stream, 0) for stream in self._take_resets()]
+            return [empty_chunk(ChunkKind.RESET, stream) for stream in self._take_resets()]
         self._begin()
         if not self._under_way or self.sent - self.acknowledged >= WINDOW:
             return []

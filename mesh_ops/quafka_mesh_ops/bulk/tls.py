@@ -9,19 +9,19 @@ from __future__ import annotations
 
 import os
 import ssl
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import cast
 
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from quafka_mesh_ops.errors import PeerRefusedError, ProtocolError
+from quafka_mesh_ops.errors import PeerRefusedError
 from quafka_mesh_ops.identity import NodeId, utc_now, verify_peer
 from quafka_mesh_ops.ops.base import Buffer
 
-_RECORD = 16 << 10
-"""Bytes of a TLS record (RFC 8446 section 5.1)."""
+_SHORT = 1 << 10
+"""Bytes that `read` decrypts at a time: tokens and acknowledgements."""
 
 
 Credentials = tuple[x509.Certificate, Ed25519PrivateKey]
@@ -99,29 +99,44 @@ class TlsPipe:
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=server_side)
+        # With a buffer, `read` returns the number of bytes; its stub knows bytearrays only.
+        self._read_into = cast("Callable[[int, memoryview], int]", self._tls.read)
 
-    def feed(self, data: Buffer) -> memoryview:
-        """Process bytes from the peer; returns the decrypted data.
+    def receive(self, data: Buffer) -> None:
+        """Accept bytes from the peer.
 
         Raises:
             PeerRefusedError: the peer is not the one that the context trusts.
-            ProtocolError: it is not TLS, or the connection was closed.
         """
         self._incoming.write(data)
-        if not self.established and not self._shake_hands():
-            return memoryview(b"")
-        plain = memoryview(bytearray(self._incoming.pending + _RECORD))
-        end = 0
+        if not self.established:
+            self._shake_hands()
+
+    def read_into(self, buffer: memoryview) -> int:
+        """Decrypt at most a record into the beginning of `buffer`; 0: no more has arrived.
+
+        Raises:
+            ConnectionError: the data was damaged on its way, or the peer has ended the connection.
+        """
+        if not self.established:
+            return 0
         try:
-            while True:
-                count = cast(int, self._tls.read(_RECORD, cast(bytearray, plain[end:])))
-                if not count:
-                    raise ProtocolError("the peer closed the TLS connection")
-                end += count
+            count = self._read_into(len(buffer), buffer)
         except ssl.SSLWantReadError:
-            return plain[:end]
+            return 0
         except ssl.SSLError as e:
-            raise ProtocolError(f"TLS: {e.reason or e}") from e
+            raise ConnectionAbortedError(f"TLS: {e.reason or e}") from e
+        if not count:
+            raise ConnectionAbortedError("the peer closed the TLS connection")
+        return count
+
+    def read(self) -> bytes:
+        """Decrypt all that has arrived. Raises ConnectionError."""
+        found = bytearray()
+        buffer = memoryview(bytearray(_SHORT))
+        while count := self.read_into(buffer):
+            found += buffer[:count]
+        return bytes(found)
 
     def begin(self) -> None:
         """Start the handshake, as a client."""
@@ -137,14 +152,13 @@ class TlsPipe:
         """Remove and return the bytes for the peer."""
         return self._outgoing.read()
 
-    def _shake_hands(self) -> bool:
+    def _shake_hands(self) -> None:
         try:
             self._tls.do_handshake()
         except ssl.SSLWantReadError:
-            return False
+            return
         except ssl.SSLError as e:
             raise PeerRefusedError(f"the TLS handshake failed: {e.reason or e}") from e
         if self._tls.getpeercert(binary_form=True) != self._peer_certificate:
             raise PeerRefusedError("it presented another certificate than over QUIC")
         self.established = True
-        return True

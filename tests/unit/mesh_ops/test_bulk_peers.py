@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from quafka_mesh_ops.bulk import listener as listener_module
 from quafka_mesh_ops.bulk import tls
 from quafka_mesh_ops.bulk.broker_channel import BrokerChannel
-from quafka_mesh_ops.bulk.chunks import OPENING, ChunkKind, chunk_header
+from quafka_mesh_ops.bulk.chunks import OPENING, ChunkKind, empty_chunk
 from quafka_mesh_ops.bulk.listener import MAX_STRANGERS, BulkListener
 from quafka_mesh_ops.bulk.tls import Credentials, check_certificate, encoded
 from quafka_mesh_ops.errors import OpFailedError, PeerRefusedError
@@ -23,7 +23,7 @@ from quafka_mesh_ops.identity import Identity, make_certificate, utc_now
 from quafka_mesh_ops.ops.bulk import OpenBulk, OpenBulkResp
 from tests.unit.mesh_ops.mesh import fetch_of, mesh, new_identity, over_tls
 
-READY = chunk_header(ChunkKind.READY, 0, 0)
+READY = empty_chunk(ChunkKind.READY)
 CLUSTER_AUTHORIZATION_FAILED = 31
 DAY = timedelta(days=1)
 
@@ -262,9 +262,9 @@ async def test_a_gateway_sends_no_token_to_another_server(
         }[case]
         return real(shown, certificate, server_side=server_side)
 
-    def seen(channel: BrokerChannel, plain: memoryview) -> memoryview:
-        tokens.append(bytes(plain))
-        return memoryview(b"")
+    def seen(channel: BrokerChannel, plain: bytes) -> bytes:
+        tokens.append(plain)
+        return b""
 
     monkeypatch.setattr(listener_module, "tls_context", false_server)
     monkeypatch.setattr(BrokerChannel, "_token", seen)

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from quafka_mesh_ops.bulk import broker_channel, link
+from quafka_mesh_ops.bulk.chunks import ChunkKind, empty_chunk
 from quafka_mesh_ops.client import MeshClient
 from quafka_mesh_ops.errors import OpFailedError, OutcomeUnknownError
 from quafka_mesh_ops.handlers import OpContext
@@ -200,7 +201,7 @@ async def test_chunks_against_the_protocol_end_the_quic_connection(
         channel = session._ops.replies._tls
         assert channel is not None
         assert channel._pipe is not None
-        channel._pipe.write(bytes(9))  # READY again
+        channel._pipe.write(empty_chunk(ChunkKind.READY))
         channel._flush()
         async with asyncio.timeout(5):
             while not m.client.counters().reconnects:
@@ -214,7 +215,9 @@ async def test_acknowledgements_against_the_protocol_end_the_tls_connection() ->
         assert bulk._receiver is not None
         bulk._receiver._pipe.write(b"\xff" * 8)
         bulk._receiver._flush()
-        await over_tls(m, False)
+        async with asyncio.timeout(5):
+            while proxy.connections < 2:
+                await asyncio.sleep(0.005)
         await fetch(m, MIB)
         await over_tls(m)
         assert proxy.connections == 2
