@@ -58,7 +58,6 @@ class FileSender:
         position, size = part.position + sent, min(part.size - sent, _CALL_BYTES)
         if not self._is_warm(part, position, size):
             return 0
-        self._cork()
         with part.file.used() as fd:
             try:
                 count = os.sendfile(self._socket.fileno(), fd, position, size)
@@ -69,6 +68,12 @@ class FileSender:
             raise ShortFileError(f"{part.file.key} ends before position {position + size}")
         self._left -= count
         return count
+
+    def begin(self) -> None:
+        """A response with slices follows: its pieces leave in full packets."""
+        if not self._corked:
+            self._corked = True
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, 1)
 
     def finish(self) -> None:
         """No slice follows for now: let the last bytes leave."""
@@ -87,12 +92,6 @@ class FileSender:
         self._warming = None
 
     # --- waiting ----------------------------------------------------------------------------
-
-    def _cork(self) -> None:
-        """Have the slices of one response leave in full packets."""
-        if not self._corked:
-            self._corked = True
-            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, 1)
 
     def _wait(self) -> None:
         self._waits_on = os.dup(self._socket.fileno())

@@ -107,7 +107,11 @@ class ResponseWriter:
         self._shared += shared
         self._unsent.extend(response)
         size = sum(map(len, response))
-        self._in_files += file_bytes(response)
+        in_files = file_bytes(response)
+        if in_files and not self._transport.is_closing():
+            self._in_files += in_files
+            self._files = self._files or FileSender(self._transport, self._go_on)
+            self._files.begin()
         self._size += size
         self._total += size
         self._stats.sent += size
@@ -166,9 +170,9 @@ class ResponseWriter:
 
     def _send_from_file(self, part: FileSlice) -> bool:
         """Send what the socket takes of the first piece; False if the rest must wait."""
-        files = self._files = self._files or FileSender(self._transport, self._go_on)
+        assert self._files is not None, "`write` made it"
         try:
-            count = files.send(part, self._sent)
+            count = self._files.send(part, self._sent)
         except ConnectionError:
             self._transport.abort()
             return False

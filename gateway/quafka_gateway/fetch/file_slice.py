@@ -17,7 +17,7 @@ from typing import TypeGuard, cast
 from quafka_mesh_ops.ops.base import Buffer
 from quafka_proto import records
 
-_SAMPLE = 64 << 10  # the page cache keeps and drops pages by the run
+_SAMPLE = 128 << 10  # what the system reads ahead; it keeps and drops pages by the run
 _HEAD = 16 << 10
 
 
@@ -88,7 +88,7 @@ class LogFile:
         return buffer if count == size else None
 
     def is_cached(self, position: int, size: int) -> bool:
-        """Whether the page cache has these bytes, as far as a byte in each 64 KiB shows.
+        """Whether the page cache has these bytes, as far as a byte in each 128 KiB shows.
 
         Raises ShortFileError.
         """
