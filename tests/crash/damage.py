@@ -42,8 +42,9 @@ from quafka_broker.wal.disk import RealDisk
 from quafka_broker.wal.fsync import FsyncPolicy
 from quafka_broker.wal.log import Log
 from quafka_broker.wal.rewrite_task import RewritePolicy
+from quafka_broker.wal.runs import Room
 from quafka_broker.wal.verify import entries
-from quafka_proto.log_format import FILE_HEADER_SIZE, IndexRow
+from quafka_proto.log_format import ENTRY_HEADER_SIZE, FILE_HEADER_SIZE, IndexRow
 from quafka_proto.record_codec import iter_records
 from quafka_proto.records import read_header, split_batches
 from quafka_telemetry.startup import StartupError
@@ -332,8 +333,11 @@ async def serve(world: World, folder: Path) -> Served:
         records: dict[tuple[str, int], dict[int, bytes | None]] = {}
         for topic in state.registry.every_topic():
             for partition in range(topic.partitions):
+                placed = await _read_by_place(state, topic.partition_id(partition))
                 read = await _read(state, topic.partition_id(partition))
                 records[topic.name, partition] = read
+                for offset, value in placed.items():
+                    assert read[offset] == value, f"{topic.name} offset {offset} by place"
         offsets = {
             (group, place[0]): committed.offset
             for (_, group), kept in state.groups.offsets.of_every_group()
@@ -354,6 +358,34 @@ async def serve(world: World, folder: Path) -> Served:
             len(state.registry.unnamed),
             _forgotten(world, state),
         )
+
+
+async def _read_by_place(state: BrokerState, id_: PartitionId) -> dict[int, bytes]:
+    """What a gateway reads of a partition from the files, once they are verified."""
+    partition = state.log.partition(id_)
+    verification = state.log.verification
+    found: dict[int, bytes] = {}
+    offset = partition.log_start
+    while offset < partition.high_watermark:
+        try:
+            runs = await state.log.reader.locate(partition, offset, Room(1 << 20, 1_000))
+        except CorruptError:
+            offset += 1
+            continue
+        for run in runs:
+            verification.is_good(run.segment)
+            while verification.busy:
+                await asyncio.sleep(0)
+        for run in runs:
+            for row in run.rows:
+                offset = row.base_offset + row.record_count
+                if not verification.is_good(run.segment):
+                    continue
+                batch = run.segment.log.read(row.position + ENTRY_HEADER_SIZE, row.length)
+                for record in iter_records(batch):
+                    if record.offset >= partition.log_start:
+                        found[record.offset] = record.value or b""
+    return found
 
 
 async def _read(state: BrokerState, id_: PartitionId) -> dict[int, bytes | None]:

@@ -58,6 +58,11 @@ class Verification:
             self._want(segment)
         return segment.is_verified
 
+    @property
+    def busy(self) -> bool:
+        """Whether a segment is being verified."""
+        return bool(self._wanted)
+
     def is_sealed(self, segment: Segment) -> bool:
         """Whether nothing is appended to a segment any more."""
         return segment is not self._contents.segments[-1]

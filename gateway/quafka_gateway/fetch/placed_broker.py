@@ -21,7 +21,7 @@ from quafka_mesh_ops.ops.places import Extent, Place, unpack_extents
 from quafka_mesh_ops.ops.records import FetchOpResp, FetchOps, FetchOpsResp
 from quafka_telemetry.tracing import TraceContext
 
-SMALL = 16 << 10
+SMALL = 32 << 10
 """Batches below this size, on average, are copied; the others are sent by the kernel."""
 _LEAST = 64 << 10  # the broker answers smaller fetches by value
 _INLINE = 1 << 20  # bytes that are read on the event loop
