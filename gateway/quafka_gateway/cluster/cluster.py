@@ -73,7 +73,6 @@ class Cluster:
                 return await call(self.links[broker], part_of(op, its))
             return [failed(ErrorCode.NOT_LEADER_OR_FOLLOWER)] * len(its)
 
-        # Also one broker is called in a task: the op then follows the ops of earlier calls.
         return await spread(places, answers)
 
     async def spread_by_topic(

@@ -10,6 +10,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TypeVar
 
+from quafka_telemetry.eager_task import EagerTask
+
 T = TypeVar("T")
 
 
@@ -24,9 +26,19 @@ def grouped(brokers: Iterable[int]) -> dict[int, list[int]]:
 async def spread(
     places: Mapping[int, list[int]], call: Callable[[int, list[int]], Awaitable[list[T]]]
 ) -> list[T]:
-    """Call each broker with its places, all at once. Also a single broker is called in a task."""
-    answers = await asyncio.gather(*(call(broker, its) for broker, its in places.items()))
-    return joined(places, dict(zip(places, answers, strict=True)))
+    """Call each broker with its places, all at once: within the call, so that the ops of several
+    calls leave in the order of the calls."""
+    if len(places) == 1:
+        ((broker, its),) = places.items()
+        return joined(places, {broker: await call(broker, its)})
+    tasks = [EagerTask(_called(call, broker, its)) for broker, its in places.items()]
+    return joined(places, dict(zip(places, await asyncio.gather(*tasks), strict=True)))
+
+
+async def _called(
+    call: Callable[[int, list[int]], Awaitable[list[T]]], broker: int, its: list[int]
+) -> list[T]:
+    return await call(broker, its)
 
 
 def joined(places: Mapping[int, list[int]], answers: Mapping[int, list[T]]) -> list[T]:

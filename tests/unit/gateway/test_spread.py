@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from quafka_gateway.cluster.spread import grouped, joined, spread
+from quafka_telemetry.eager_task import DirectFuture, EagerTask
 
 
 def test_places_are_grouped_by_broker() -> None:
@@ -46,10 +47,26 @@ async def test_a_single_broker_is_called_after_the_brokers_of_earlier_calls() ->
         called.append("one")
         return [None for _ in places]
 
-    first = asyncio.create_task(spread({0: [0], 1: [1]}, two))
-    second = asyncio.create_task(spread({0: [0]}, one))
-    await asyncio.gather(first, second)
+    first = EagerTask(spread({0: [0], 1: [1]}, two))
+    second = EagerTask(spread({0: [0]}, one))
     assert called == ["two 0", "two 1", "one"]
+    assert second.done()
+    assert await first == [None, None]
+
+
+async def test_a_cancelled_call_cancels_its_brokers() -> None:
+    held: list[DirectFuture[list[int]]] = []
+
+    async def call(_broker: int, _places: list[int]) -> list[int]:
+        held.append(DirectFuture())
+        return await held[-1]
+
+    task = EagerTask(spread({0: [0], 1: [1]}, call))
+    assert len(held) == 2
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert all(each.cancelled() for each in held)
 
 
 async def test_the_error_of_one_broker_is_raised() -> None:
