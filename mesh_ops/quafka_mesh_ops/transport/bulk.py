@@ -176,10 +176,10 @@ def seal_burst(
     head, stream_id, capacity = template
     size = capacity + template.overhead
     count = -(-len(data) // capacity)
-    out = bytearray((head + bytes(size - PN_AT)) * count)
-    del out[len(data) + count * template.overhead :]
-    wire_numbers = struct.pack(f">{count}H", *[n & 0xFFFF for n in range(number, number + count)])
-    out[PN_AT::size], out[PN_AT + 1 :: size] = wire_numbers[::2], wire_numbers[1::2]
+    out = bytearray(len(data) + count * template.overhead)
+    headers = headers_of(head, number, count)
+    for place in range(HEADER_SIZE):
+        out[place::size] = headers[place::HEADER_SIZE]
     view = memoryview(out)
     seal, iv, pack, join = keys.aead.encrypt_into, keys.iv, OFFSET_FIELD.pack, b"".join
     kind = BULK + stream_id
