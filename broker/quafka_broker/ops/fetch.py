@@ -107,6 +107,11 @@ class _Target:
         """Whether the answer is known without reading: then no wait is needed."""
         return self.error != ErrorCode.NONE or self.diverging is not None
 
+    @property
+    def has_grown(self) -> bool:
+        """Whether the partition has records beyond those that are counted."""
+        return self.partition is not None and self.partition.high_watermark > self.counted_to
+
 
 class _Poll:
     """All partitions of an op, and whether it can be answered yet."""
@@ -118,6 +123,7 @@ class _Poll:
         self._found = 0
         self._batches = 0
         self._answerable = not op.partitions
+        self._stamp = state.leases.stamp()
         self._op = op
         self.targets: list[_Target] = []
 
@@ -146,10 +152,12 @@ class _Poll:
             await slices.done()
         is_long = len(self.targets) >= _PARTITIONS_PER_SLICE
         with self._state.parked_fetches.park(places, until) as parked:
-            if is_long:  # appends during the slices above went unnoticed
-                for place in range(len(self.targets)):
-                    self._look_again(place)
-                    await slices.done()
+            if is_long:  # changes during the slices above went unnoticed
+                deleted = not self._state.leases.unchanged_since(self._stamp)
+                for place, target in enumerate(self.targets):
+                    if deleted or target.has_grown:
+                        self._look_again(place)
+                        await slices.done()
             while not self.enough:
                 for partition in await parked.changed():
                     for place in places[partition]:

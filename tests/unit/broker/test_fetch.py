@@ -14,6 +14,7 @@ from quafka_broker.topics.topic import Topic
 from quafka_mesh_ops.ops.records import MOST_BATCHES, FetchOp, FetchOpResp, FetchOps
 from quafka_proto.errors import ErrorCode
 from quafka_proto.records import read_header
+from quafka_telemetry.slices import Slices
 from tests.unit.broker.memory_disk import MemoryDisk
 from tests.unit.broker.tools import EVERYTHING, ORG, checked, context, running_state
 
@@ -295,3 +296,29 @@ async def test_a_fetch_of_many_partitions_lets_other_tasks_run_and_misses_nothin
         answers = await asked
         assert offsets(answers[0]) == [0]
         assert time.monotonic() - began < LONG / 2_000
+
+
+@pytest.mark.parametrize("deletes", [False, True])
+async def test_a_change_before_a_long_fetch_is_parked_is_noticed(
+    monkeypatch: pytest.MonkeyPatch, deletes: bool
+) -> None:
+    async with running_state(MemoryDisk()) as state:
+        topic, _ = await state.topics.create(ORG, "t", 300)
+
+        class Late(Slices):
+            """Changes a partition once the fetch has looked at all of them."""
+
+            looked = 0
+
+            async def done(self, count: int = 1) -> None:
+                Late.looked += count
+                if Late.looked == 300:
+                    await (state.topics.delete(topic) if deletes else put(state, topic, b"0"))
+
+        monkeypatch.setattr(fetch, "Slices", Late)
+        answers = await asyncio.wait_for(get(state, *map(part, range(300)), wait=LONG), 5)
+        if deletes:
+            assert answers[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        else:
+            assert offsets(answers[0]) == [0]
+        assert len(state.parked_fetches) == 0
