@@ -16,6 +16,8 @@ from quafka_mesh_ops.connector import BrokerConnector
 from quafka_mesh_ops.errors import MeshError, OpFailedError, PeerRefusedError, ProtocolError
 from quafka_mesh_ops.identity import Identity, NodeId, utc_now
 from quafka_mesh_ops.ops.bulk import OpenBulk, OpenBulkResp
+from quafka_mesh_ops.transport.udp import Address
+from quafka_proto.errors import ErrorCode
 
 logger = logging.getLogger("quafka.mesh.client")
 
@@ -227,7 +229,9 @@ class BulkLink:
         try:
             offer = await self._call(op, org_id=1, deadline=_OPEN_SECONDS)
         except OpFailedError as e:
-            self._log(f"the broker answered error {e.error_code}")
+            if e.error_code != ErrorCode.UNSUPPORTED_VERSION:
+                raise
+            self._log("the broker's version does not offer TLS")
             return None
         if not offer.name:
             self._log("the broker's mesh.bulk is quic")
@@ -241,13 +245,13 @@ class BulkLink:
     async def _connect(
         self, session: BrokerSession, offer: OpenBulkResp, pipe: TlsPipe
     ) -> BulkReceiver:
-        """Raises OSError, TimeoutError."""
-        connector = self._connector
+        """Connect to the address of the QUIC connection. Raises OSError, TimeoutError."""
+        address = cast(Address, session.connection.quic.get_peer_address())
         async with asyncio.timeout(_OPEN_SECONDS):
             _, receiver = await asyncio.get_running_loop().create_connection(
                 lambda: BulkReceiver(pipe, offer, session),
-                connector.host,
-                offer.port or connector.port,
+                str(address[0]),
+                offer.port or self._connector.port,
             )
         return receiver
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 from quafka_mesh_ops.bulk.broker_channel import BrokerChannel
@@ -11,6 +12,9 @@ from quafka_mesh_ops.errors import OpFailedError, PeerRefusedError
 from quafka_mesh_ops.handlers import OpContext
 from quafka_mesh_ops.ops.bulk import OpenBulk, OpenBulkResp
 from quafka_proto.errors import ErrorCode
+
+_INTERVAL = 0.05
+"""Seconds between two offers to a peer: one costs a millisecond."""
 
 
 class SessionOffer:
@@ -25,12 +29,22 @@ class SessionOffer:
         self._progress = progress
         self._name = b""
         self._over = False
+        self._loop = asyncio.get_running_loop()
+        self._next_at = self._loop.time()
 
     async def open(self, context: OpContext, op: OpenBulk) -> OpenBulkResp:
-        """The handler of the op: make an offer in place of an earlier one."""
+        """The handler of the op: make an offer in place of an earlier one.
+
+        Raises:
+            OpFailedError: the certificate is not acceptable, or the peer asks too often.
+        """
         listener = self._listener
         if listener is None or self._over:
             return OpenBulkResp(b"", b"", b"")
+        now = self._loop.time()
+        if now < self._next_at:
+            raise OpFailedError(ErrorCode.THROTTLING_QUOTA_EXCEEDED)
+        self._next_at = now + _INTERVAL
         listener.withdraw(self._name)
         try:
             answer = listener.offer(op.certificate, context.peer, self._attach)

@@ -223,10 +223,26 @@ async def test_a_broker_offers_nothing_to_a_bad_certificate(
     announce: Callable[[Identity], bytes],
 ) -> None:
     async with mesh(bulk=True) as m:
+        await over_tls(m)
+        await asyncio.sleep(0.1)
         op = OpenBulk(announce(m.client_identity))
         with pytest.raises(OpFailedError) as failed:
             await m.client.call(op, org_id=1, deadline=5)
         assert failed.value.error_code == CLUSTER_AUTHORIZATION_FAILED
+
+
+async def test_a_gateway_that_asks_all_the_time_gets_few_offers() -> None:
+    async with mesh(bulk=True) as m:
+        await over_tls(m)
+        await asyncio.sleep(0.1)
+        op = OpenBulk(encoded(m.client_identity.certificate(utc_now())))
+        calls = [m.client.call(op, org_id=1, deadline=5) for _ in range(500)]
+        found = await asyncio.gather(*calls, return_exceptions=True)
+        offers = [one for one in found if isinstance(one, OpenBulkResp)]
+        assert 1 <= len(offers) <= 10
+        assert len(m.server._bulk._offers) == 1  # type: ignore[union-attr]
+        await m.client.call(fetch_of(100_000), org_id=1, deadline=5)
+        assert m.client.counters().bulk_over_tls
 
 
 @pytest.mark.parametrize("announce", [damaged, anothers, expired])
