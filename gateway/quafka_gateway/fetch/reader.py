@@ -129,7 +129,7 @@ class FetchReader:
     def produce_acknowledged(self, op: ProduceOps, answers: Sequence[ProduceOpResp]) -> None:
         """Record a produce of this gateway that the broker has answered, before the client has
         the answer."""
-        now = asyncio.get_running_loop().time()
+        now = 0.0
         for wanted, answer in zip(op.partitions, answers, strict=True):
             if answer.error_code or not answer.topic_id:
                 continue
@@ -139,6 +139,7 @@ class FetchReader:
                 partition.raise_watermarks(answer.high_watermark, answer.last_stable_offset)
                 if partition.includes_acks >= before:  # so they include every earlier one as well
                     partition.includes_acks = self._acks.now
+                now = now or asyncio.get_running_loop().time()
                 partition.received_at = now
 
     def produced_by(self, op: FetchOp, answer: FetchOpResp) -> Iterator[TraceContext]:
