@@ -56,7 +56,7 @@ from quafka_mesh_ops.transport.small import (
 
 logger = logging.getLogger("quafka.mesh")
 
-_FIXED_BIT = 0x40
+_FIXED_BIT = 0x40  # without the spin bit: nobody measures on the way, and headers stay equal
 
 
 class BatchedQuic(SettledQuic):
@@ -198,7 +198,7 @@ class BatchedQuic(SettledQuic):
     def _seal_one(self, payload: bytes, keys: Keys) -> bytes:
         """Seal the next packet with this payload."""
         number = self._packet_number
-        first = _FIXED_BIT | self._spin_bit << 5 | keys.phase << 2 | (PN_SIZE - 1)
+        first = _FIXED_BIT | keys.phase << 2 | (PN_SIZE - 1)
         header = bytes((first,)) + self._peer_cid.cid + (number & 0xFFFF).to_bytes(2, "big")
         sealed = keys.aead.encrypt((keys.iv ^ number).to_bytes(12, "big"), payload, header)
         packet = header + sealed
@@ -216,7 +216,7 @@ class BatchedQuic(SettledQuic):
         sender, space = stream.sender, self._space
         pending = sender._pending[0]
         start, end = pending.start, min(pending.stop, self._flow_limit(stream))
-        first = _FIXED_BIT | self._spin_bit << 5 | keys.phase << 2 | (PN_SIZE - 1)
+        first = _FIXED_BIT | keys.phase << 2 | (PN_SIZE - 1)
         head = bytes([first]) + self._peer_cid.cid
         size = self._max_datagram_size
         template = Template.of(head, encode_uint_var(stream.stream_id or 0), size)

@@ -227,6 +227,12 @@ def headers_of(head: bytes, number: int, count: int) -> bytes:
     return bytes(out)
 
 
+def equal_headers(one: bytes, other: bytes) -> int:
+    """Return how many headers are equal before the first that differs."""
+    different = int.from_bytes(one, "big") ^ int.from_bytes(other, "big")
+    return (len(one) - (different.bit_length() + 7) // 8) // HEADER_SIZE
+
+
 @cache
 def _masked(first: int) -> bytes:
     """The first byte of a short header, for each first byte of a mask."""

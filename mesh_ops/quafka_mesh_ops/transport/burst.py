@@ -25,6 +25,7 @@ from quafka_mesh_ops.transport.bulk import (
     OFFSET_FIELD,
     PN_AT,
     PN_SIZE,
+    equal_headers,
     headers_of,
     open_headers,
 )
@@ -43,7 +44,7 @@ from quafka_mesh_ops.transport.small_reader import (
     varint_at,
 )
 
-_FIXED_BIT, _SPIN_BIT = 0x40, 0x20
+_FIXED_BIT = 0x40
 _LOOKED_AT = 0x80 | 0x18 | 0x04  # long header, reserved bits, key phase
 _NOTHING = b"\xff"  # begins no packet: there is no such type of frame
 _LEAST_RUN = 4
@@ -119,7 +120,6 @@ class Burst:
         self._cid = quic.host_cid
         self._usual = keys.phase << 2
         self._next: int = self._space.largest_received_packet + 1
-        self._first_byte = 0
         self._piece: Piece | None = None
         self._next_header: bytes | None = (
             None  # the first bytes of a packet that continues the piece
@@ -152,7 +152,7 @@ class Burst:
             plain = self._keys.aead.decrypt(nonce, memoryview(data)[after:], header)
         except InvalidTag:
             return True  # garbage, or of an old key phase
-        self._add_number(number, first)
+        self._add_number(number)
         piece = self._piece
         if (
             piece is not None
@@ -176,16 +176,13 @@ class Burst:
         first, count = self._next, len(datagrams)
         if count < _LEAST_RUN:
             return 0
-        byte = datagrams[0][0] ^ (self._masks[0] & 0x1F)
-        if byte & ~_SPIN_BIT != _FIXED_BIT | self._usual | (PN_SIZE - 1):
-            return 0
+        byte = _FIXED_BIT | self._usual | (PN_SIZE - 1)
         headers = headers_of(bytes((byte,)) + self._cid, first, count)
-        if headers != open_headers(datagrams, self._masks):
-            return 0
-        opened = self._open_next(datagrams, first, headers)
+        count = equal_headers(headers, open_headers(datagrams, self._masks))
+        opened = self._open_next(datagrams[:count], first, headers)
         if opened:
             self._start, self._stop = first, first + opened
-            self._next, self._first_byte = first + opened, byte
+            self._next = first + opened
             self._bytes += sum(map(len, datagrams[:opened]))
             self._packets += opened
         return opened
@@ -253,7 +250,7 @@ class Burst:
         ):
             space.ack_at = min(space.ack_at, self._now + quic._ack_delay)
 
-    def _add_number(self, number: int, first: int) -> None:
+    def _add_number(self, number: int) -> None:
         if number == self._stop:
             self._stop += 1
         else:
@@ -261,7 +258,6 @@ class Burst:
             self._start, self._stop = number, number + 1
         if number >= self._next:
             self._next = number + 1
-            self._first_byte = first
 
     def _record_received(self) -> None:
         """Record a run of packets as received, as aioquic does for each one."""
@@ -274,10 +270,6 @@ class Burst:
         if stop - 1 > space.largest_received_packet:
             space.largest_received_packet = stop - 1
             space.largest_received_time = self._now
-        if stop - 1 > quic._spin_highest_pn:
-            spin = bool(self._first_byte & _SPIN_BIT)
-            quic._spin_bit = spin != quic._is_client
-            quic._spin_highest_pn = stop - 1
         space.ack_queue.add(start, stop)
         if len(space.ack_queue) > MAX_ACK_RANGES:
             space.ack_queue.shift()

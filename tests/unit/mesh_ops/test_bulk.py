@@ -7,7 +7,7 @@ import random
 import pytest
 
 from quafka_mesh_ops.transport.batched import BatchedQuic
-from quafka_mesh_ops.transport.bulk import BulkBurst, headers_of
+from quafka_mesh_ops.transport.bulk import BulkBurst, equal_headers, headers_of
 from quafka_mesh_ops.transport.burst import Burst
 from quafka_mesh_ops.transport.quic import MeshQuic
 from quafka_mesh_ops.transport.recovery import BurstRecovery
@@ -117,6 +117,11 @@ def test_a_run_is_opened_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
     assert opened[-1] == len(burst)
     wire.client.quic.receive_datagrams(burst, SERVER, wire.now)  # all again
     assert opened[-1] == 0
+    more, more_data, burst = begin(wire, 60_000)
+    del burst[20]
+    wire.client.quic.receive_datagrams(burst, SERVER, wire.now)
+    assert opened[-1] == 20
+    arrives(wire, more, more_data)
     assert wire.client.quic._space.largest_received_packet == wire.server.quic._packet_number - 1
     arrives(wire, stream, data)
 
@@ -142,6 +147,15 @@ def test_both_ways_to_open_agree(seed: int, monkeypatch: pytest.MonkeyPatch) -> 
 def test_headers_are_made_for_each_number() -> None:
     made = headers_of(b"\x41" + b"connecti", 0xFFFE, 3)
     assert made == b"\x41connecti\xff\xfe\x41connecti\xff\xff\x41connecti\x00\x00"
+
+
+@pytest.mark.parametrize("different", [0, 1, 10, 11, 20, 21, 22, 32])
+def test_headers_are_equal_up_to_the_first_difference(different: int) -> None:
+    one = headers_of(b"\x41" + b"connecti", 5, 3)
+    assert equal_headers(one, one) == 3
+    other = bytearray(one)
+    other[different] ^= 0x80
+    assert equal_headers(one, bytes(other)) == different // 11
 
 
 def test_a_view_of_a_buffer_is_of_one_piece_or_a_copy() -> None:
