@@ -7,6 +7,7 @@ heap. Here a deadline is an entry in a bucket, and the loop has one timer, for t
 from __future__ import annotations
 
 import asyncio
+import heapq
 from collections.abc import Callable
 
 TICK = 0.05
@@ -41,6 +42,7 @@ class Deadlines:
         self._loop = loop
         self._tick = tick
         self._buckets: dict[int, set[Deadline]] = {}
+        self._ticks: list[int] = []  # of the buckets, as a heap
         self._timer: asyncio.TimerHandle | None = None
         self._next = 0  # the bucket of the timer
 
@@ -50,6 +52,7 @@ class Deadlines:
         bucket = self._buckets.get(tick)
         if bucket is None:
             bucket = self._buckets[tick] = set()
+            heapq.heappush(self._ticks, tick)
             if self._timer is None or tick < self._next:
                 self._arm(tick)
         deadline = Deadline(bucket, callback)
@@ -61,6 +64,7 @@ class Deadlines:
         for bucket in self._buckets.values():
             bucket.clear()
         self._buckets.clear()
+        self._ticks.clear()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -74,11 +78,10 @@ class Deadlines:
     def _expire(self) -> None:
         self._timer = None
         now = int(self._loop.time() / self._tick)
-        for tick in sorted(tick for tick in self._buckets if tick <= now):
-            bucket = self._buckets.pop(tick)
+        ticks = self._ticks
+        while ticks and (ticks[0] <= now or not self._buckets[ticks[0]]):
+            bucket = self._buckets.pop(heapq.heappop(ticks))
             while bucket:
                 bucket.pop().expire()
-        for tick in [tick for tick, bucket in self._buckets.items() if not bucket]:
-            del self._buckets[tick]
-        if self._buckets:
-            self._arm(min(self._buckets))
+        if ticks:
+            self._arm(ticks[0])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 from quafka_telemetry.deadlines import Deadlines
 
@@ -59,3 +60,35 @@ async def test_closing_cancels_all() -> None:
     deadlines.close()
     await asyncio.sleep(0.15)
     assert passed == []
+
+
+async def test_a_shorter_tick_is_less_late() -> None:
+    loop = asyncio.get_running_loop()
+    deadlines = Deadlines(loop, tick=0.001)
+    done = asyncio.Event()
+    due = loop.time() + 0.0305
+    passed: list[float] = []
+    deadlines.add(due, lambda: passed.append(loop.time()))
+    deadlines.add(loop.time() + 0.1, done.set)
+    await asyncio.wait_for(done.wait(), 10)
+    assert passed[0] >= due
+
+
+async def test_cancelled_deadlines_wake_the_loop_once() -> None:
+    loop = asyncio.get_running_loop()
+    deadlines = Deadlines(loop, tick=0.001)
+    armed: list[float] = []
+    call_at = loop.call_at
+
+    def count(when: float, *args: Any, **more: Any) -> asyncio.TimerHandle:
+        armed.append(when)
+        return call_at(when, *args, **more)
+
+    loop.call_at = count  # type: ignore[method-assign, assignment]
+    begun = loop.time()
+    for number in range(1_000):
+        deadlines.add(begun + 0.02 + number / 1_000, asyncio.Event().set).cancel()
+    done = asyncio.Event()
+    deadlines.add(begun + 0.05, done.set)
+    await done.wait()
+    assert len(armed) == 2, "the first bucket, and the first one that is not empty"
