@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from contextlib import suppress
 
 import pytest
 from hypothesis import given
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from quafka_mesh_ops.bulk.chunks import (
     MAX_CHUNK,
+    MAX_UNFINISHED,
     WINDOW,
     ChunkKind,
     ChunkReader,
@@ -188,6 +190,29 @@ def test_too_many_incomplete_answers_are_refused(size: int) -> None:
     parts = [data_header(stream, size, 1) + b"\x02" for stream in range(100)]
     with pytest.raises(ProtocolError, match="too many incomplete answers"):
         feed(reader, b"".join(parts))
+
+
+@given(
+    parts=st.lists(
+        st.one_of(
+            st.binary(max_size=40),
+            st.builds(
+                lambda stream, size, length: data_header(stream, size, length) + b"\x02" * length,
+                st.integers(0, 3),
+                st.integers(0, 60),
+                st.integers(0, 60),
+            ),
+            st.builds(lambda stream: empty_chunk(ChunkKind.RESET, stream), st.integers(0, 3)),
+        ),
+        max_size=12,
+    )
+)
+def test_any_bytes_are_read_or_refused(parts: list[bytes]) -> None:
+    reader = ready_reader()
+    with suppress(ProtocolError):
+        for part in parts:
+            feed(reader, part)
+    assert 0 <= reader._unfinished_bytes <= MAX_UNFINISHED + MAX_FRAME
 
 
 def test_acknowledgements_may_be_fragmented() -> None:

@@ -6,11 +6,13 @@ from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Self
 
+import pytest
+
 from quafka_mesh_ops.handlers import OpContext
 from quafka_mesh_ops.ops.base import OpCode, WireStruct
 from quafka_mesh_ops.ops.topics import DescribeTopics, DescribeTopicsResp
 from quafka_telemetry.tracing import INTERNAL, NO_SPAN, Span, TraceContext, Tracer
-from tests.unit.mesh_ops.mesh import mesh
+from tests.unit.mesh_ops.mesh import mesh, over_tls
 
 
 class NotedSpan:
@@ -71,18 +73,23 @@ class NotingTracer(Tracer):
         return span
 
 
-async def test_one_trace_crosses_the_mesh_and_comes_back() -> None:
+@pytest.mark.parametrize("bulk", [False, True])
+async def test_one_trace_crosses_the_mesh_and_comes_back(bulk: bool) -> None:
+    """Also where the answer comes over TLS."""
     tracer = NotingTracer()
     stored = TraceContext(5, 77)
 
     async def handle(context: OpContext, op: DescribeTopics) -> WireStruct:
         assert context.trace == TraceContext(5, 101, "vendor=1")
         context.ack_parent = stored
-        return DescribeTopicsResp("c", [])
+        return DescribeTopicsResp("c" * 50_000 if bulk else "c", [])
 
-    async with mesh({OpCode.DESCRIBE_TOPICS: handle}, tracer=tracer) as m:
+    async with mesh({OpCode.DESCRIBE_TOPICS: handle}, tracer=tracer, bulk=bulk) as m:
+        if bulk:
+            await over_tls(m)
         trace = TraceContext(5, 6, "vendor=1")
         await m.client.call(DescribeTopics(), org_id=1, deadline=2, trace=trace)
+        assert bool(m.client.counters().bulk_tls_bytes) is bulk
     assert [(name, parent) for name, parent, _ in tracer.spans] == [
         ("mesh.kafkaop.sent", 6),
         ("mesh.kafkaop.handle", 100),
