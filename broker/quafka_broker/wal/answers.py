@@ -76,11 +76,15 @@ class Answers:
 
 
 def settle(appends: Sequence[tuple[Append, Outcome]]) -> None:
-    """Apply outcomes to the states of the callers, before any of them is answered."""
+    """Apply outcomes to the states of the callers, before any of them is answered.
+
+    An append is settled once, even if the writer fails afterwards.
+    """
     for append, outcome in appends:
-        if append.settle is not None:
+        apply, append.settle = append.settle, None
+        if apply is not None:
             try:
-                append.settle(outcome)
+                apply(outcome)
             except Exception:  # as above
                 log.exception("the outcome of an append could not be applied")
 

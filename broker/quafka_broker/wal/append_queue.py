@@ -13,6 +13,7 @@ from quafka_broker.wal.answers import Answers, settle
 from quafka_broker.wal.commit_group import Append, WriteTimes
 from quafka_proto.records import BatchHeader
 from quafka_telemetry.eager_task import DirectFuture
+from quafka_telemetry.turn_end import turn_end
 
 _MAX_PENDING_BYTES = 64 << 20
 
@@ -95,10 +96,10 @@ class AppendQueue:
         self._waking = False
 
     def wake(self) -> None:
-        """End `wait_for_work` after this turn of the loop, whose appends then share a commit."""
+        """End `wait_for_work` at the end of this turn, whose appends then share a commit."""
         if not self._waking:
             self._waking = True
-            asyncio.get_running_loop().call_soon(self._wake)
+            turn_end(asyncio.get_running_loop()).call(self._wake)
 
     async def turn(self) -> None:
         """Let others run."""

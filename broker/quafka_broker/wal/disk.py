@@ -107,18 +107,27 @@ class RealFile:
         self._close = weakref.finalize(self, descriptor.close)
 
     def append(self, buffers: Sequence[Buffer]) -> None:
+        with self._changed() as fd:
+            if len(buffers) == 1:
+                written = os.writev(fd, buffers)
+                if written == len(buffers[0]):
+                    return
+                buffers = [memoryview(buffers[0])[written:]]
+            self._append_rest(fd, buffers)
+
+    def _append_rest(self, fd: int, buffers: Sequence[Buffer]) -> None:
+        """Append many buffers, or what a short write has left."""
         queue = [memoryview(buffer).cast("B") for buffer in buffers if len(buffer)]
         at = 0
-        with self._changed() as fd:
-            while at < len(queue):
-                written = os.writev(fd, queue[at : at + _IOV_MAX])
-                if not written:
-                    raise OSError(errno.EIO, "a write wrote nothing")
-                while at < len(queue) and written >= len(queue[at]):
-                    written -= len(queue[at])
-                    at += 1
-                if written:
-                    queue[at] = queue[at][written:]
+        while at < len(queue):
+            written = os.writev(fd, queue[at : at + _IOV_MAX])
+            if not written:
+                raise OSError(errno.EIO, "a write wrote nothing")
+            while at < len(queue) and written >= len(queue[at]):
+                written -= len(queue[at])
+                at += 1
+            if written:
+                queue[at] = queue[at][written:]
 
     def read(self, position: int, size: int) -> bytes:
         fd = self._descriptor.acquire()

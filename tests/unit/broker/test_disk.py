@@ -34,7 +34,8 @@ def test_short_writes_are_continued(
     file = RealDisk(tmp_path).create("x")
     monkeypatch.setattr("os.writev", short)
     file.append([b"abc", b"", b"defgh", b"i"])
-    assert file.read(0, 100) == b"abcdefghi"
+    file.append([b"jklm"])
+    assert file.read(0, 100) == b"abcdefghijklm"
     file.close()
 
 

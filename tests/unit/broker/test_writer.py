@@ -15,7 +15,7 @@ from quafka_broker.wal.fsync import FsyncPolicy
 from quafka_broker.wal.log_thread import LogThread
 from quafka_telemetry.eager_task import EagerTask
 from tests.unit.broker.memory_disk import MemoryDisk
-from tests.unit.broker.tools import append, open_log, values_of
+from tests.unit.broker.tools import append, checked, open_log, topic_id, values_of
 
 LOOP, THREAD = "MainThread", "wal-write"
 LAX = FsyncPolicy(0.0)
@@ -50,6 +50,20 @@ async def test_without_a_sync_a_short_commit_needs_no_thread() -> None:
         disk.by.clear()
         await append(log, "t", b"x")
         assert disk.by == [("append", LOOP)]
+
+
+async def test_the_appends_of_a_turn_share_a_commit_which_is_written_in_that_turn() -> None:
+    disk = WatchedDisk()
+    async with open_log(disk) as log:
+        disk.by.clear()
+        partition = log.partition(topic_id())
+        pending = [log.append(partition, checked(b"x")) for _ in range(5)]
+        assert not disk.by
+        written: list[int] = []
+        asyncio.get_running_loop().call_soon(lambda: written.append(len(disk.by)))
+        await asyncio.gather(*pending)
+        assert written[0] > 0, "before the next turn"
+        assert log.stats.groups == 1
 
 
 @pytest.mark.parametrize("policy", [LAX, FsyncPolicy()])
