@@ -14,15 +14,16 @@ otherwise a consumer would fetch again and again without a pause.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import replace
-from typing import Self
+from typing import Any, Self
 
 from quafka_gateway.cluster.parked_time import add_parked
 from quafka_mesh_ops.ops.records import FetchOpResp, FetchOps
+from quafka_telemetry.eager_task import EagerTask
 
 Answers = list[FetchOpResp]
-Ask = Callable[[int, FetchOps], Awaitable[Answers | None]]
+Ask = Callable[[int, FetchOps], Coroutine[Any, Any, Answers | None]]
 """Sends an op to a broker; None: the broker is unavailable."""
 
 _FIRST_PATIENCE, _MOST_PATIENCE = 0.25, 8.0
@@ -128,8 +129,9 @@ class FetchGather:
 class _Round:
     """One op to each of several brokers. At the end the unanswered ones are cancelled."""
 
-    def __init__(self, asked: Mapping[int, Awaitable[Answers | None]]) -> None:
-        self._tasks = {asyncio.ensure_future(answer): b for b, answer in asked.items()}
+    def __init__(self, asked: Mapping[int, Coroutine[Any, Any, Answers | None]]) -> None:
+        # Each op is sent within the call.
+        self._tasks = {EagerTask(answer): b for b, answer in asked.items()}
         self._open = set(self._tasks)
 
     def __enter__(self) -> Self:

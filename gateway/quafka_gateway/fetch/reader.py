@@ -183,12 +183,12 @@ class FetchReader:
         # A read that another fetch began may end before this fetch has enough. If the second read
         # does so as well, the broker answers.
         for _ in range(2):
-            reads = (
+            reads = [
                 self._backfill.fill(part.partition, part.end, trace)
                 for part in missing
                 if part.partition is not None
-            )
-            await asyncio.gather(*reads)
+            ]
+            await (reads[0] if len(reads) == 1 else asyncio.gather(*reads))
             found = self._look_up(op, lambda partition: partition in fresh)
             filled = {id(part.op) for part in missing}
             missing = [part for part in found if part.missing and id(part.op) in filled]
