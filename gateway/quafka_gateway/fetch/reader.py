@@ -113,15 +113,14 @@ class FetchReader:
         with self._tracer.start(semconv.CACHE, trace) as span:
             found = await self._look_up_fresh(op, span.context)
             missing = any(part.missing for part in found)
-            follows = self._follows_tail(found)
-            if missing and not follows:
+            at_tail = all(part.at_tail for part in found) or self._follows_tail(found)
+            if missing and not at_tail:
                 self.misses += 1
                 found = await self._fill(op, found, span.context)
             if span.context is not None:
                 sizes = [part.size for part in found if part.answer is not None]
                 span.set({semconv.CACHE_HITS: len(sizes), semconv.CACHE_BYTES: sum(sizes)})
         if not is_enough(op, found):
-            at_tail = follows or all(part.at_tail for part in found)
             return (await self._poll(op, found, at_tail, trace)).partitions
         self.hits += not missing
         return await self._complete(op, found, trace)

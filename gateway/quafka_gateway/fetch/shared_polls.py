@@ -69,7 +69,7 @@ class _Waiter:
 
     def expire(self) -> None:
         """Its deadline has passed: the last empty answer serves it if it is late enough."""
-        poll, now = self.poll, asyncio.get_running_loop().time()
+        poll, now = self.poll, self.answer.get_loop().time()
         if poll.nothing is not None and poll.nothing_at >= self.arrived:
             self.end(poll.nothing, now)
         elif poll.ends > now:
@@ -108,6 +108,8 @@ class _Poll:
 class SharedPolls:
     """The polls of one broker that are in flight or parked there, by what they ask for."""
 
+    _loop: asyncio.AbstractEventLoop  # set by each fetch: to look it up costs a system call
+
     def __init__(self, broker: BrokerFetch, tracer: Tracer) -> None:
         self._broker = broker
         self._tracer = tracer
@@ -120,7 +122,8 @@ class SharedPolls:
 
         The broker's op is cancelled with the last fetch that waits for it.
         """
-        arrived = asyncio.get_running_loop().time()
+        loop = self._loop = asyncio.get_running_loop()
+        arrived = loop.time()
         deadline = arrived + op.max_wait_ms / 1000
         lease = self._broker.lease
         answer: FetchOpsResp | None = None
@@ -135,7 +138,7 @@ class SharedPolls:
                 with self._tracer.start(semconv.GATEWAY_PARK, trace):
                     answer = await self._join(poll, arrived, deadline, needed, trace)
         if answer is None:
-            left = max(0, int((deadline - asyncio.get_running_loop().time()) * 1000))
+            left = max(0, int((deadline - loop.time()) * 1000))
             answer = await self._broker.fetch(replace(op, max_wait_ms=left), trace)
             add_parked(answer.parked_us / 1e6)
         return answer
@@ -146,7 +149,9 @@ class SharedPolls:
         self, poll: _Poll, arrived: float, deadline: float, trace: TraceContext | None
     ) -> FetchOpsResp | None:
         """Send the op; any answer to it is the answer of this fetch."""
-        waiter = poll.first = _Waiter(poll, arrived, deadline, [], trace, DirectFuture())
+        waiter = poll.first = _Waiter(
+            poll, arrived, deadline, [], trace, DirectFuture(loop=self._loop)
+        )
         try:
             self._send(poll, poll.op, trace)
             return await self._answer(waiter)
@@ -163,9 +168,9 @@ class SharedPolls:
         trace: TraceContext | None,
     ) -> FetchOpsResp | None:
         """Wait for the answer of an op in flight; None if it does not serve this fetch."""
-        waiter = _Waiter(poll, arrived, deadline, needed, trace, DirectFuture())
+        waiter = _Waiter(poll, arrived, deadline, needed, trace, DirectFuture(loop=self._loop))
         if self._deadlines is None:
-            self._deadlines = Deadlines(asyncio.get_running_loop(), _TICK)
+            self._deadlines = Deadlines(self._loop, _TICK)
         expiry = self._deadlines.add(deadline, partial(self._wakeups.wake, (waiter.expire,)))
         poll.joined[waiter] = None
         try:
@@ -191,7 +196,7 @@ class SharedPolls:
 
     def _send(self, poll: _Poll, op: FetchOps, trace: TraceContext | None) -> None:
         """Send the op with a long wait, which later fetches may need: each leaves in time."""
-        poll.began = asyncio.get_running_loop().time()
+        poll.began = self._loop.time()
         poll.ends = poll.began + op.max_wait_ms / 1000
         poll.moment, poll.generation = self._broker.acks.now, self._broker.lease.generation
         self._polls[poll.number] = poll
@@ -222,7 +227,7 @@ class SharedPolls:
         self, poll: _Poll, answer: FetchOpsResp
     ) -> list[tuple[_Waiter, FetchOpsResp | None]]:
         """What the joined fetches receive; those that wait on are not listed."""
-        now = asyncio.get_running_loop().time()
+        now = self._loop.time()
         if not _may_be_shared(answer):
             return [(each, None) for each in poll.joined]
         if _has_records(answer):
