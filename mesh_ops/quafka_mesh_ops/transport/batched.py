@@ -9,13 +9,13 @@ of its encryption. Here one call handles a burst of equal packets:
 - **Small packets** with an ACK and the data of small ops are built here, too (small.py). One goes
   with each burst, so small answers overtake bulk.
 - **Receiving.** Packets with a single STREAM frame are opened together, and contiguous data is
-  passed on as one piece. All other packets take the stock path.
-- **ACKs.** Packets of one stream that are acknowledged together are accounted for once
-  (recovery.py).
+  passed on as one piece (burst.py). Small packets are read by small_reader.py, all others by the
+  stock path.
+- **ACKs.** A burst has one record, and packets that are acknowledged together are accounted for
+  once (bulk.py, recovery.py).
 
 The wire format is plain QUIC: either end may be stock. All state is aioquic's, so the two paths can
-alternate packet by packet, and aioquic alone decides on loss, retransmission, key updates and
-limits.
+alternate packet by packet, and aioquic alone decides on retransmission, key updates and limits.
 """
 
 # ruff: noqa: SLF001

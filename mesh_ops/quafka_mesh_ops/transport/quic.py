@@ -1,7 +1,8 @@
 """aioquic's QuicConnection with the changes that the mesh needs.
 
-It uses private names of aioquic, as do batched.py, burst.py, chores.py, mutual_tls.py, small.py,
-protection.py, recovery.py and counters.py; aioquic is pinned below 1.8 for that.
+It uses private names of aioquic, as do batched.py, bulk.py, burst.py, chores.py, counters.py,
+mutual_tls.py, protection.py, recovery.py, settled.py, small.py and small_reader.py; aioquic is
+pinned below 1.8 for that.
 
 - **Mutual TLS** (mutual_tls.py): both sides demand and verify a certificate.
 - **Bursts.** aioquic's `datagrams_to_send` builds a whole congestion window before the first packet
