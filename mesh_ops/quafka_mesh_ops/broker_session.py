@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 from aioquic.quic.packet import QuicErrorCode
@@ -15,10 +16,12 @@ from quafka_mesh_ops.frames import LANES, MAX_FRAME, StreamFrames, Tag, encode_n
 from quafka_mesh_ops.identity import NodeId
 from quafka_mesh_ops.long_payloads import LongPayload, response_of
 from quafka_mesh_ops.ops.base import AnyOp, Buffer, CreditKind
+from quafka_mesh_ops.ops.codec import weight
 from quafka_mesh_ops.transport.connection import Connection
 from quafka_mesh_ops.transport.silence import Silence
 from quafka_telemetry.eager_task import DirectFuture
 from quafka_telemetry.tracing import NO_SPAN, Span, TraceContext
+from quafka_telemetry.wakeups import Wakeups
 
 MAX_UNFINISHED = 4 * MAX_FRAME
 """Bytes of incomplete replies. A broker sends three bulk replies at a time."""
@@ -26,6 +29,7 @@ MAX_UNFINISHED = 4 * MAX_FRAME
 PING_INTERVAL = 1.0
 SILENT_SECONDS = 2.0
 _TICK = 0.1
+_RESPONSE = Tag.RESPONSE  # reading a member from its class costs more than a comparison
 _HANDSHAKE_TIMEOUT = 3.0
 
 
@@ -37,27 +41,61 @@ class UnreadResponse:
     long: LongPayload
 
 
-@dataclass(slots=True, eq=False)
-class Call:
-    """An op between `MeshClient.call` and its response."""
+class Call(DirectFuture["Response | UnreadResponse"]):
+    """An op between `MeshClient.call` and its response, which is the result.
 
-    request_id: int
-    op: AnyOp
-    org_id: int
-    body: list[Buffer]
-    size: int
-    stream_index: int
-    kind: CreditKind
-    deadline: float
-    future: DirectFuture[Response | UnreadResponse]
-    trace: TraceContext | None = None
+    Attributes:
+        body: the encoded op; empty once it is sent.
+        size: the bytes of the op, with the memory that it takes once decoded.
+        deadline: the loop time at which the call fails.
+        session: where it was sent; None before.
+        queued: covers the wait before it is sent.
+    """
+
     session: BrokerSession | None = None
     queued: Span = NO_SPAN
 
+    def __init__(
+        self,
+        owner: CallOwner,
+        request_id: int,
+        op: AnyOp,
+        org_id: int,
+        body: list[Buffer],
+        stream_index: int,
+        kind: CreditKind,
+        deadline: float,
+        trace: TraceContext | None,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        super().__init__(loop=loop)
+        self._owner = owner
+        self.request_id = request_id
+        self.op = op
+        self.org_id = org_id
+        self.body = body
+        self.size = (len(body[0]) if len(body) == 1 else sum(map(len, body))) + weight(op)
+        self.stream_index = stream_index
+        self.kind = kind
+        self.deadline = deadline
+        self.trace = trace
+
     def fail(self, error: Exception) -> None:
         """End the call with an error, unless it has ended."""
-        if not self.future.done():
-            self.future.set_exception(error)
+        if not self.done():
+            self.set_exception(error)
+
+    def expire(self) -> None:
+        """See Expiring."""
+        self._owner.expired(self)
+
+
+class CallOwner(Protocol):
+    """The object that made the call."""
+
+    def expired(self, call: Call) -> None:
+        """The deadline of the call has passed."""
+        ...
 
 
 class SessionOwner(Protocol):
@@ -91,6 +129,7 @@ class BrokerSession:
         self._draining = False
         self._streams: list[int] = []
         self._frames = StreamFrames(MAX_UNFINISHED)
+        self._wakeups = Wakeups()
         self._next_ping = self._loop.time()
         self._handshake = Silence(_TICK, self._loop.time())
         self._silence = Silence(_TICK, self._loop.time())
@@ -110,7 +149,8 @@ class BrokerSession:
         if self.pending.pop(call.request_id, None) is not None:
             frame = encode_number(Tag.CANCEL, call.request_id)
             self.connection.write(self._streams[call.stream_index], [frame])
-        self._close_if_drained()
+        if self._draining:
+            self._close_if_drained()
 
     def shut(self) -> None:
         """Close the connection and its socket now."""
@@ -162,15 +202,15 @@ class BrokerSession:
         self._owner.session_gone(self)
         calls = list(self.pending.values())
         self.pending.clear()
-        for call in calls:
-            call.fail(OutcomeUnknownError(f"the connection was lost: {reason}"))
+        error = f"the connection was lost: {reason}"
+        self._wakeups.wake([partial(call.fail, OutcomeUnknownError(error)) for call in calls])
         if not self.over.done():
             self.over.set_result(reason)
 
     # --- frames -----------------------------------------------------------------------------
 
     def _act(self, tag: Tag, payload: Buffer) -> None:
-        if tag is Tag.RESPONSE:
+        if tag is _RESPONSE:
             response, long = response_of(payload)
             call = self.pending.pop(response.request_id, None)
             if call is not None:  # else it was cancelled while the response was under way

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection
-from functools import partial
-from typing import TypeVar
+from collections.abc import Collection, Coroutine
+from typing import Any, TypeVar
 
 from quafka_mesh_ops.broker_session import BrokerSession, Call, UnreadResponse
 from quafka_mesh_ops.bulk.link import BulkLink
@@ -25,19 +24,20 @@ from quafka_mesh_ops.frames import LANES
 from quafka_mesh_ops.identity import Identity, NodeId
 from quafka_mesh_ops.long_payloads import LongPayload, encode_body_in_steps
 from quafka_mesh_ops.ops.base import AnyOp, Buffer, CreditKind, Op, WireStruct
-from quafka_mesh_ops.ops.codec import from_wire, from_wire_in_steps, long_lists, weight
+from quafka_mesh_ops.ops.codec import from_wire, from_wire_in_steps, is_long
 from quafka_mesh_ops.settings import join_address
 from quafka_mesh_ops.transport.counters import read as transport_counters
 from quafka_mesh_ops.transport.log_limit import LimitedLog
 from quafka_telemetry import semconv
 from quafka_telemetry.deadlines import Deadlines
-from quafka_telemetry.eager_task import DirectFuture
 from quafka_telemetry.slices import in_slices
 from quafka_telemetry.tracing import CLIENT, TraceContext, Tracer, fail_with, parse_traceparent
 
 logger = logging.getLogger("quafka.mesh.client")
 
 R = TypeVar("R", bound=WireStruct)
+
+_RECORDS = CreditKind.RECORDS
 
 
 class MeshClient:
@@ -141,7 +141,7 @@ class MeshClient:
         """Close the connection if the broker is no longer allowed. Calls on it fail."""
         self._connector.enforce()
 
-    async def call(
+    def call(
         self,
         op: Op[R],
         *,
@@ -149,13 +149,15 @@ class MeshClient:
         deadline: float,
         trace: TraceContext | None = None,
         lane: int | None = None,
-    ) -> R:
+    ) -> Coroutine[Any, Any, R]:
         """Send an op and return its answer.
 
         `deadline` is in seconds from now and covers the wait for a connection, for earlier ops of
         its kind (the number of unanswered ops is bounded, first come first served) and for the
         answer. Ops with the same `lane` reach their handlers in the order of the calls. If the
         awaiting task is cancelled, so is the broker's handler.
+
+        An eager task that awaits the answer continues in the call that processes it.
 
         Raises:
             PeerUnavailableError: it was not sent within the deadline.
@@ -164,42 +166,57 @@ class MeshClient:
             OpTooLargeError: the op was not sent and never can be.
             TypeError, ValueError, OverflowError: the op cannot be encoded.
         """
-        deadlines = self._deadlines
-        if deadlines is None:
-            raise PeerUnavailableError("the mesh client is closed")
-        until = self._loop.time() + deadline
-        encoding = None if lane is None else self._encoding[lane % LANES]
-        if long_lists(op) or (encoding is not None and encoding.busy):
-            body = await _encoded(op, encoding)
-        else:
-            body = encode_body(op)
-        self._last_id += 1
-        call = Call(
-            self._last_id,
-            op,
-            org_id,
-            body,
-            sum(map(len, body)) + weight(op),
-            0 if lane is None else 1 + lane % LANES,
-            # The ops of a lane are ordered, so they must be of one kind.
-            op.credit_kind if lane is None else CreditKind.RECORDS,
-            until,
-            DirectFuture(loop=self._loop),
-        )
         if trace is None:
-            return await self._answer_to(op, call, deadlines)
+            return self._call(op, org_id, deadline, None, lane)
+        return self._call_traced(op, org_id, deadline, trace, lane)
+
+    async def _call_traced(
+        self, op: Op[R], org_id: int, deadline: float, trace: TraceContext, lane: int | None
+    ) -> R:
         with self._tracer.start(semconv.SENT, trace, kind=CLIENT) as span:
-            call.trace = span.context
             if span.context is not None:
                 span.set({semconv.OP: type(op).__name__, semconv.ORG: org_id})
             try:
-                return await self._answer_to(op, call, deadlines)
+                return await self._call(op, org_id, deadline, span.context, lane)
             except OpFailedError as e:
                 fail_with(span, [e.error_code])
                 raise
 
-    async def _answer_to(self, op: Op[R], call: Call, deadlines: Deadlines) -> R:
-        """Send a call, now or as soon as it may be sent, and wait for its answer."""
+    async def _call(
+        self, op: Op[R], org_id: int, deadline: float, trace: TraceContext | None, lane: int | None
+    ) -> R:
+        deadlines = self._deadlines
+        if deadlines is None:
+            raise PeerUnavailableError("the mesh client is closed")
+        until = self._loop.time() + deadline
+        if lane is None:
+            index, kind = 0, op.credit_kind
+            body = encode_body(op) if not is_long(op) else await _encoded(op)
+        else:
+            lane %= LANES
+            # The ops of a lane are ordered, so they must be of one kind.
+            index, kind = 1 + lane, _RECORDS
+            if is_long(op) or self._encoding[lane].busy:
+                body = await self._encoding[lane].encoded(op)
+            else:
+                body = encode_body(op)
+        self._last_id += 1
+        call = Call(self, self._last_id, op, org_id, body, index, kind, until, trace, self._loop)
+        self._begin(call)
+        expiring = deadlines.watch(until, call)
+        try:
+            answer = await call
+            if isinstance(answer, Response):
+                return self._read(op, answer)
+            return await self._read_long(op, call, answer)
+        finally:
+            expiring.discard(call)
+            self._finish(call)
+
+    # --- sending ----------------------------------------------------------------------------
+
+    def _begin(self, call: Call) -> None:
+        """Send a call, or queue it until it may be sent. Raises OpTooLargeError."""
         credit = self._credits[call.kind]
         credit.check(call)
         session = self._connector.session
@@ -208,18 +225,6 @@ class MeshClient:
         else:
             credit.waiting[call.request_id] = call
             call.queued = self._tracer.start(semconv.QUEUED, call.trace)
-        due = deadlines.add(call.deadline, partial(self._expire, call))
-        try:
-            answer = await call.future
-            if isinstance(answer, Response):
-                return self._read(op, answer)
-            return await self._read_long(op, call, answer)
-        finally:
-            due.cancel()
-            call.queued.end()
-            self._finish(call)
-
-    # --- sending ----------------------------------------------------------------------------
 
     def _flush(self) -> None:
         """Send the waiting calls that may be sent now, in the order of the calls."""
@@ -234,16 +239,11 @@ class MeshClient:
 
     def _send(self, session: BrokerSession, call: Call) -> None:
         trace = call.trace
-        left = call.deadline - self._loop.time()
+        parent, state = ("", "") if trace is None else (trace.traceparent, trace.tracestate)
+        left = max(0, round((call.deadline - self._loop.time()) * 1000))
         try:
             frame = encode_request(
-                call.request_id,
-                call.op.code,
-                call.org_id,
-                trace.traceparent if trace is not None else "",
-                trace.tracestate if trace is not None else "",
-                max(0, round(left * 1000)),
-                call.body,
+                call.request_id, call.op.code, call.org_id, parent, state, left, call.body
             )
         except (OpTooLargeError, TypeError, ValueError, OverflowError) as e:
             call.fail(e)
@@ -254,7 +254,8 @@ class MeshClient:
         self._credits[call.kind].reserve(call)
         session.send(call, frame)
 
-    def _expire(self, call: Call) -> None:
+    def expired(self, call: Call) -> None:
+        """See CallOwner."""
         if call.session is None:
             address = f"{self._connector.host}:{self._connector.port}"
             call.fail(PeerUnavailableError(f"no connection to {address} in time"))
@@ -263,11 +264,12 @@ class MeshClient:
 
     def _finish(self, call: Call) -> None:
         """Release a call that has ended: by an answer, an error or a cancellation."""
-        credit = self._credits[call.kind]
-        if call.session is None:
+        credit, session = self._credits[call.kind], call.session
+        call.queued.end()
+        if session is None:
             credit.waiting.pop(call.request_id, None)
             return
-        call.session.cancel(call)
+        session.cancel(call)
         credit.release(call)
         if credit.waiting:
             self._send_waiting(credit)
@@ -279,14 +281,10 @@ class MeshClient:
 
         A body that cannot be decoded fails that call alone: the stream after it is intact.
         """
-        if long is not None:
-            if not call.future.done():
-                call.future.set_result(UnreadResponse(response, long))
-            return
-        if call.trace is not None:
+        if call.trace is not None and long is None:
             self._trace_answer(call.trace, response)
-        if not call.future.done():
-            call.future.set_result(response)
+        if not call.done():
+            call.set_result(response if long is None else UnreadResponse(response, long))
 
     def _read(self, op: Op[R], response: Response) -> R:
         """Raises OutcomeUnknownError, OpFailedError."""
@@ -329,25 +327,27 @@ class _LaneEncoding:
     """The encoding of one lane's ops, in the order of the calls.
 
     Attributes:
-        busy: the ops that are being encoded or wait for that.
+        busy: the ops that are being encoded or wait for that. While it is 0, a short op may be
+            encoded directly.
     """
 
-    __slots__ = ("busy", "lock")
+    __slots__ = ("_lock", "busy")
 
     def __init__(self) -> None:
         self.busy = 0
-        self.lock = asyncio.Lock()
+        self._lock = asyncio.Lock()
+
+    async def encoded(self, op: AnyOp) -> list[Buffer]:
+        """Encode an op after the earlier ones."""
+        self.busy += 1
+        try:
+            async with self._lock:
+                return await _encoded(op)
+        finally:
+            self.busy -= 1
 
 
-async def _encoded(op: AnyOp, encoding: _LaneEncoding | None) -> list[Buffer]:
-    """Encode a long op in slices, or a short one that must not pass the long ones of its lane."""
-    if encoding is None:
+async def _encoded(op: AnyOp) -> list[Buffer]:
+    if is_long(op):
         return await in_slices(encode_body_in_steps(op))
-    encoding.busy += 1
-    try:
-        async with encoding.lock:
-            if long_lists(op):
-                return await in_slices(encode_body_in_steps(op))
-            return encode_body(op)
-    finally:
-        encoding.busy -= 1
+    return encode_body(op)

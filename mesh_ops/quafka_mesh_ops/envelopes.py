@@ -14,7 +14,9 @@ from quafka_mesh_ops.payloads import (
     ARRAY_COST,
     CostCounter,
     check_cost,
+    has_long_bytes,
     msgpack,
+    pack,
     pack_pieces,
     unpack,
 )
@@ -52,6 +54,9 @@ class Response:
     traceparent: str
 
 
+_NO_BODY: list[Buffer] = [b"\xc0"]
+_NO_TRACE = b"\xa0"
+
 REQUEST_TYPES = (int, int, int, str, str, int, list)
 RESPONSE_TYPES = (int, int, (list, type(None)), str)
 
@@ -63,14 +68,14 @@ def encode_body(struct: WireStruct) -> list[Buffer]:
         OpTooLargeError: it has more values than a reader accepts.
         TypeError, ValueError, OverflowError: a field has a value that its type does not allow.
     """
-    packer = msgpack.Packer(autoreset=False)
-    pieces: list[Buffer] = []
     values = to_wire(struct)
-    if struct.carries_records:
+    if struct.carries_records and has_long_bytes(values):
+        packer = msgpack.Packer(autoreset=False)
+        pieces: list[Buffer] = []
         pack_pieces(packer, values, pieces)
+        pieces.append(packer.bytes())
     else:
-        packer.pack(values)
-    pieces.append(packer.bytes())
+        pieces = [pack(values)]
     if sum(map(len, pieces)) > payloads.UNCOUNTED:
         try:
             check_cost(values, CostCounter(ENVELOPE_COST))
@@ -89,22 +94,38 @@ def encode_request(
     body: list[Buffer],
 ) -> list[Buffer]:
     """Encode an OP frame. `body` is the result of `encode_body`. Raises OpTooLargeError."""
-    head = [request_id, op_code, org_id, traceparent, tracestate, deadline_ms]
-    return _enveloped(Tag.OP, head, body, b"")
+    head = pack([request_id, op_code, org_id, traceparent, tracestate, deadline_ms])
+    return _enveloped(Tag.OP, b"\x97" + head[1:], body, b"")
 
 
 def encode_response(
     request_id: int, error_code: int, body: list[Buffer] | None, traceparent: str = ""
 ) -> list[Buffer]:
     """Encode a RESPONSE frame; `body` is None with an error. Raises OpTooLargeError."""
-    if body is None:
-        body = [msgpack.packb(None)]
-    return _enveloped(Tag.RESPONSE, [request_id, error_code], body, msgpack.packb(traceparent))
+    head = pack([request_id, error_code])
+    tail = pack(traceparent) if traceparent else _NO_TRACE
+    return _enveloped(Tag.RESPONSE, b"\x94" + head[1:], _NO_BODY if body is None else body, tail)
 
 
 def decode_request(payload: Buffer) -> Request:
     """Decode the payload of an OP frame. Raises ProtocolError."""
-    return check_request(Request(*checked(unpack(payload), REQUEST_TYPES)))
+    return request_from(unpack(payload))
+
+
+def request_from(values: Any) -> Request:
+    """Make a request of the values of its envelope. Raises ProtocolError."""
+    envelope = cast("list[Any]", values)
+    if type(values) is list and len(envelope) == len(REQUEST_TYPES):
+        request_id, op_code, org_id, traceparent, tracestate, deadline_ms, body = envelope
+        # All but hostile envelopes and those of later versions end here.
+        if (
+            type(request_id) is int is type(op_code) is type(org_id) is type(deadline_ms)
+            and type(traceparent) is str is type(tracestate)
+            and type(envelope[6]) is list
+            and deadline_ms >= 0
+        ):
+            return Request(request_id, op_code, org_id, traceparent, tracestate, deadline_ms, body)
+    return check_request(Request(*checked(values, REQUEST_TYPES)))
 
 
 def check_request(request: Request) -> Request:
@@ -116,7 +137,22 @@ def check_request(request: Request) -> Request:
 
 def decode_response(payload: Buffer) -> Response:
     """Decode the payload of a RESPONSE frame. Raises ProtocolError."""
-    return check_response(Response(*checked(unpack(payload), RESPONSE_TYPES)))
+    return response_from(unpack(payload))
+
+
+def response_from(values: Any) -> Response:
+    """Make a response of the values of its envelope. Raises ProtocolError."""
+    envelope = cast("list[Any]", values)
+    if type(values) is list and len(envelope) == len(RESPONSE_TYPES):
+        request_id, error_code, body, traceparent = envelope
+        if (  # as above; answers with errors are rare
+            type(request_id) is int is type(error_code)
+            and not error_code
+            and type(envelope[2]) is list
+            and type(traceparent) is str
+        ):
+            return Response(request_id, error_code, body, traceparent)
+    return check_response(Response(*checked(values, RESPONSE_TYPES)))
 
 
 def check_response(response: Response) -> Response:
@@ -126,7 +162,7 @@ def check_response(response: Response) -> Response:
     return response
 
 
-def checked(values: Any, types: tuple[Any, ...]) -> list[Any]:
+def checked(values: Any, types: tuple[type | tuple[type, ...], ...]) -> list[Any]:
     """Return an envelope's known values; those that follow are ignored.
 
     Raises:
@@ -141,17 +177,13 @@ def checked(values: Any, types: tuple[Any, ...]) -> list[Any]:
     return known
 
 
-def _enveloped(tag: Tag, head: list[Any], body: list[Buffer], tail: bytes) -> list[Buffer]:
-    packer = msgpack.Packer(autoreset=False)
-    packer.pack_array_header(len(head) + 1 + bool(tail))
-    for value in head:
-        packer.pack(value)
-    start = packer.bytes()
-    length = len(start) + sum(map(len, body)) + len(tail)
+def _enveloped(tag: Tag, head: bytes, body: list[Buffer], tail: bytes) -> list[Buffer]:
+    length = len(head) + len(tail) + (len(body[0]) if len(body) == 1 else sum(map(len, body)))
     limit = frames.MAX_FRAME
     if length > limit:
         raise OpTooLargeError(f"an op of {length} bytes; a frame carries at most {limit}")
-    pieces: list[Buffer] = [frame_header(tag, length) + start + body[0], *body[1:]]
-    if tail:
-        pieces.append(tail)
-    return pieces
+    header = frame_header(tag, length)
+    if len(body) == 1:
+        return [b"".join((header, head, body[0], tail))]
+    start = b"".join((header, head, body[0]))
+    return [start, *body[1:], tail] if tail else [start, *body[1:]]

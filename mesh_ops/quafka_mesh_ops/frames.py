@@ -62,6 +62,10 @@ Frame = tuple[Tag, Buffer]
 
 def frame_header(tag: Tag, length: int) -> bytes:
     """The tag and the length of a frame whose payload has `length` bytes."""
+    if length <= 0x7F:
+        return bytes((tag, length))
+    if length <= 0x3FFF:
+        return bytes((tag, length & 0x7F | 0x80, length >> 7))
     header = bytearray((tag,))
     while length > 0x7F:
         header.append(length & 0x7F | 0x80)

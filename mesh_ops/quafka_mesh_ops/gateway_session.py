@@ -13,7 +13,6 @@ from aioquic.quic.packet import QuicErrorCode
 from quafka_mesh_ops.bulk.listener import BulkListener
 from quafka_mesh_ops.bulk.session_offer import SessionOffer
 from quafka_mesh_ops.counters import PeerCounters
-from quafka_mesh_ops.envelopes import Request
 from quafka_mesh_ops.errors import ProtocolError
 from quafka_mesh_ops.frames import (
     LANES,
@@ -28,7 +27,7 @@ from quafka_mesh_ops.frames import (
 from quafka_mesh_ops.grants import Gatekeeper
 from quafka_mesh_ops.handlers import Handler
 from quafka_mesh_ops.identity import REVOKED, NodeId
-from quafka_mesh_ops.long_payloads import LongPayload, request_of
+from quafka_mesh_ops.long_payloads import request_of
 from quafka_mesh_ops.op_runner import UNSUPPORTED_VERSION, OpRunner
 from quafka_mesh_ops.ops.base import Buffer, OpCode
 from quafka_mesh_ops.ops.codec import from_wire, weight
@@ -51,6 +50,7 @@ MAX_REQUEST_BYTES = 448 << 20
 stream, one on a lane); bytes of both, with the memory that the ops take once decoded. A gateway
 stays below them, whatever its clients send (credit.py); above them its connection is closed."""
 
+_OP = Tag.OP  # reading a member from its class costs more than a comparison
 _MAX_DEADLINE_MS = 3_600_000
 
 
@@ -83,10 +83,8 @@ class GatewaySession:
         self._frames = StreamFrames(MAX_UNFINISHED)
         self._ops = OpRunner(connection, server.gatekeeper, server.tracer, server.limited)
         self._bulk = SessionOffer(server.bulk, self._ops.replies, self._ops.progress)
-        self._handlers: dict[OpCode, Handler] = {
-            OpCode.OPEN_BULK: self._bulk.open,
-            **server.handlers,
-        }
+        handlers: dict[OpCode, Handler] = {OpCode.OPEN_BULK: self._bulk.open, **server.handlers}
+        self._served = {int(code): (OPS[code], handler) for code, handler in handlers.items()}
         self._blocked: dict[int, deque[Frame]] = {}
         """Frames of the lanes on which a long op is being read, by stream."""
         self._blocked_bytes = 0
@@ -194,8 +192,8 @@ class GatewaySession:
         return self._ops.request_bytes + self._blocked_bytes + self._frames.unfinished
 
     def _act(self, stream_id: int, tag: Tag, payload: Buffer) -> None:
-        if tag is Tag.OP:
-            self._op(stream_id, *request_of(payload), len(payload))
+        if tag is _OP:
+            self._op(stream_id, payload)
         elif tag is Tag.CANCEL:
             self._ops.cancel(decode_number(payload))
         elif tag is Tag.PING:
@@ -203,21 +201,22 @@ class GatewaySession:
         else:
             raise ProtocolError(f"a {tag.name} frame from a client")
 
-    def _op(self, stream_id: int, request: Request, long: LongPayload | None, size: int) -> None:
-        ops = self._ops
-        if request.request_id in ops:
+    def _op(self, stream_id: int, payload: Buffer) -> None:
+        request, long = request_of(payload)
+        ops, request_id = self._ops, request.request_id
+        if request_id in ops:
             raise ProtocolError("a request id that is in use")
         if len(ops) >= MAX_IN_FLIGHT:
             raise ProtocolError(f"more than {MAX_IN_FLIGHT} ops at once")
         if ops.is_refused(stream_id, request):
             return
-        op_type = OPS.get(request.op_code)
-        handler = self._handlers.get(op_type.code) if op_type is not None else None
-        if op_type is None or handler is None:
-            ops.answer_error(stream_id, request.request_id, UNSUPPORTED_VERSION)
+        served = self._served.get(request.op_code)
+        if served is None:
+            ops.answer_error(stream_id, request_id, UNSUPPORTED_VERSION)
             return
+        op_type, handler = served
         deadline = self._loop.time() + min(request.deadline_ms, _MAX_DEADLINE_MS) / 1000
-        running = ops.receive(stream_id, request, op_type, handler, deadline, size)
+        running = ops.receive(stream_id, request, op_type, handler, deadline, len(payload))
         if long is not None:
             if stream_id:  # a lane: the frames after this one must wait
                 self._blocked[stream_id] = deque()

@@ -34,6 +34,8 @@ EVERY_RIGHT = frozenset(Right)
 GATEWAY_RIGHTS = frozenset({Right.SERVE, Right.ADMINISTER})
 
 _LOGGED_EVERY = 60.0  # seconds: the node's clients retry
+_REMEMBERED = 4_096
+"""Decisions. A peer may name any org."""
 _NAMES = frozenset(right.value for right in Right)
 _ORGS = re.compile(r"([0-9]{1,10})(?:-([0-9]{1,10}))?", re.ASCII)
 ALLOWED = "NODE_ID [orgs=1,7-9] [may=serve,administer,snapshot]; a node id is 64 hex digits"
@@ -184,14 +186,25 @@ class Gatekeeper:
         self._grants = grants
         self._limited = LimitedLog(logger, _LOGGED_EVERY)
         self.refused: Counter[NodeId] = Counter()
+        self._permitted: dict[tuple[NodeId, int, int], Grant] = {}
+        """The grants that allowed an op in an org. While the node's grant is the same object, so is
+        the decision."""
 
     def refusal(self, node_id: NodeId, op_code: int, org: int) -> int | None:
         """Return the error code for an op that the node may not send; counts and logs it.
 
         None: the op is allowed, or no op has this code.
         """
+        grant, asked = self._grants(node_id), (node_id, op_code, org)
+        if self._permitted.get(asked) is grant:
+            return None
         need = NEEDS.get(op_code)
-        if need is None or permits(self._grants(node_id), need, org):
+        if need is None:
+            return None
+        if permits(grant, need, org):
+            if len(self._permitted) >= _REMEMBERED:
+                self._permitted.clear()
+            self._permitted[asked] = grant
             return None
         self.refused[node_id] += 1
         whose = "every org" if need.every_org else f"org {org}"

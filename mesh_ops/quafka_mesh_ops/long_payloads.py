@@ -23,10 +23,12 @@ from quafka_mesh_ops.envelopes import (
     checked,
     decode_request,
     decode_response,
+    request_from,
+    response_from,
 )
 from quafka_mesh_ops.errors import OpTooLargeError
 from quafka_mesh_ops.ops.base import Buffer, WireStruct
-from quafka_mesh_ops.ops.codec import long_lists, to_wire
+from quafka_mesh_ops.ops.codec import fields_to_wire, is_long, long_lists, to_wire
 from quafka_mesh_ops.payloads import (
     CostCounter,
     check_cost,
@@ -56,7 +58,7 @@ def request_of(payload: Buffer) -> tuple[Request, LongPayload | None]:
         return decode_request(payload), None
     values = unpack_few(payload)
     if values is not None:
-        return check_request(Request(*checked(values, REQUEST_TYPES))), None
+        return request_from(values), None
     long = LongPayload(payload)
     return long.request(), long
 
@@ -67,7 +69,7 @@ def response_of(payload: Buffer) -> tuple[Response, LongPayload | None]:
         return decode_response(payload), None
     values = unpack_few(payload)
     if values is not None:
-        return check_response(Response(*checked(values, RESPONSE_TYPES))), None
+        return response_from(values), None
     long = LongPayload(payload)
     return long.response(), long
 
@@ -84,7 +86,7 @@ class LongPayload:
         self._counter = CostCounter()
         self._reader = msgpack.Unpacker(
             io.BytesIO(payload), read_size=_PIECE, max_buffer_size=len(payload) + _PIECE,
-            **unpack_options(payload, self._counter.count),
+            **unpack_options(len(payload), self._counter.count),
         )  # fmt: skip
         self._count = self._guarded(self._header)
 
@@ -163,11 +165,11 @@ class _Writer:
 
     def write(self, struct: WireStruct) -> Generator[None, None, None]:
         """Write one struct; its long lists item by item."""
-        lists = long_lists(struct)
-        if not lists:
+        if not is_long(struct):
             self._pack(to_wire(struct))
             return
-        values = to_wire(struct, without=lists)
+        lists = long_lists(struct)
+        values = fields_to_wire(struct, without=lists)
         self._array(values)
         for place, value in enumerate(values):
             if place not in lists:

@@ -17,7 +17,7 @@ from quafka_mesh_ops.handlers import Handler
 from quafka_mesh_ops.identity import NodeId
 from quafka_mesh_ops.long_payloads import LongPayload, encode_body_in_steps
 from quafka_mesh_ops.ops.base import AnyOp, Buffer, OpCode, WireStruct
-from quafka_mesh_ops.ops.codec import from_wire_in_steps, long_lists, weight
+from quafka_mesh_ops.ops.codec import from_wire_in_steps, is_long, weight
 from quafka_mesh_ops.running_op import RunningOp
 from quafka_mesh_ops.transport.connection import Connection
 from quafka_mesh_ops.transport.log_limit import LimitedLog
@@ -44,6 +44,7 @@ SMALL_REPLY = 16 << 10
 # Kafka error codes that the mesh itself answers.
 UNKNOWN_SERVER_ERROR, UNSUPPORTED_VERSION, INVALID_REQUEST = -1, 35, 42
 
+_FETCH = OpCode.FETCH  # reading a member from its class costs more than a comparison
 _REPLY_BACKLOG = 32 << 20
 """Above this many bytes of unread replies, further fetches wait before they read anything."""
 _READING = 8
@@ -120,7 +121,7 @@ class OpRunner:
 
         Its handler runs in this call, up to its first wait.
         """
-        if op.code is OpCode.FETCH and self._must_wait():
+        if op.code is _FETCH and self._must_wait():
             running.request.queued_at = time.time_ns()
             self._waiting[running.request_id] = running, op
         else:
@@ -131,7 +132,7 @@ class OpRunner:
         self.running[running.request_id] = running
         task = running.task = EagerTask(self._run(running, op), self._loop)
         if not task.done():
-            running.due = self._deadlines.add(running.deadline, running.expire)
+            running.expiring = self._deadlines.watch(running.deadline, running)
 
     def read_long(
         self,
@@ -250,7 +251,8 @@ class OpRunner:
         finally:
             self.request_bytes -= running.size
             del self.running[running.request_id]
-            self._turns.release(running.request_id)
+            if running.reads:
+                self._turns.release(running.request_id)
 
     def _begin_span(self, running: RunningOp, op: AnyOp) -> Span:
         tracer, request = self._tracer, running.request
@@ -278,11 +280,11 @@ class OpRunner:
             try:
                 answer = await running.handler(running, op)
             finally:
-                if running.due is not None:
-                    running.due.cancel()
+                if running.expiring is not None:
+                    running.expiring.discard(running)
             if running.trace is not None:
                 fail_with(span, _error_codes(answer))
-            if long_lists(answer):
+            if is_long(answer):
                 return 0, await in_slices(encode_body_in_steps(answer))
             return 0, encode_body(answer)
         except OpFailedError as e:
@@ -309,19 +311,22 @@ class OpRunner:
     def _respond(self, running: RunningOp, code: int, body: list[Buffer] | None) -> None:
         """Answer an op that has run."""
         request_id = running.request_id
-        with self._tracer.start(semconv.ACK, running.ack_parent) as ack:
-            traceparent = ack.context.traceparent if ack.context is not None else ""
-            try:
-                frame = encode_response(request_id, code, body, traceparent)
-            except OpTooLargeError as e:
-                self._log_too_large("an op", e)
-                frame = encode_response(request_id, e.error_code, None, traceparent)
-            self._answer(running.stream_id, request_id, frame)
+        ack = NO_SPAN
+        if running.ack_parent is not None:
+            ack = self._tracer.start(semconv.ACK, running.ack_parent)
+        traceparent = "" if ack.context is None else ack.context.traceparent
+        try:
+            frame = encode_response(request_id, code, body, traceparent)
+        except OpTooLargeError as e:
+            self._log_too_large("an op", e)
+            frame = encode_response(request_id, e.error_code, None, traceparent)
+        self._answer(running.stream_id, request_id, frame)
+        ack.end()
 
     def _answer(self, stream_id: int, request_id: int, frame: list[Buffer]) -> None:
         if not self._connection.is_ready:
             return
-        if sum(map(len, frame)) <= SMALL_REPLY:
+        if (len(frame[0]) if len(frame) == 1 else sum(map(len, frame))) <= SMALL_REPLY:
             self._connection.write(stream_id, frame)
         else:
             self._replies.add(request_id, frame)

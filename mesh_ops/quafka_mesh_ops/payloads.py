@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from functools import partial
 from typing import Any, cast
 
 import msgpack as untyped_msgpack  # type: ignore[import-untyped]  # pyright: ignore[reportMissingTypeStubs]
@@ -15,6 +16,7 @@ from quafka_telemetry.garbage import without_gc
 
 msgpack: Any = untyped_msgpack
 _LONG = by_reference.LONG
+_BUFFERS = frozenset((bytes, bytearray, memoryview))
 
 MAX_ARRAY = 1 << 17
 """More elements than any op has. msgpack allocates an array before it reads its elements."""
@@ -52,11 +54,39 @@ def check_cost(values: list[Any], counter: CostCounter) -> None:
             check_cost(cast("list[Any]", value), counter)
 
 
+class _Packing:
+    """A packer that is kept: a new one for each small value costs as much as the value."""
+
+    def __init__(self) -> None:
+        self._packer = msgpack.Packer()
+
+    def pack(self, value: Any) -> bytes:
+        packed: bytes = self._packer.pack(value)
+        if len(packed) > UNCOUNTED:
+            self._packer = msgpack.Packer()  # its buffer would stay as large
+        return packed
+
+
+pack: Callable[[Any], bytes] = _Packing().pack
+"""Packs a value as a whole. Raises TypeError, ValueError, OverflowError."""
+
+
+def has_long_bytes(values: list[Any]) -> bool:
+    """Whether a byte string in nested lists is so long that it is passed by reference."""
+    for value in values:
+        if type(value) is list:
+            if value and has_long_bytes(cast("list[Any]", value)):
+                return True
+        elif type(value) in _BUFFERS and len(value) >= _LONG:
+            return True
+    return False
+
+
 def pack_pieces(packer: Any, value: Any, pieces: list[Buffer]) -> None:
     """Pack nested lists; long byte strings become pieces of their own."""
     if isinstance(value, list):
         items = cast("list[Any]", value)
-        if not any(map(_may_be_long, items)):
+        if not has_long_bytes(items):
             packer.pack(items)
             return
         packer.pack_array_header(len(items))
@@ -71,12 +101,6 @@ def pack_pieces(packer: Any, value: Any, pieces: list[Buffer]) -> None:
         packer.pack(value)
 
 
-def _may_be_long(value: Any) -> bool:
-    if isinstance(value, list):
-        return bool(cast("list[Any]", value))
-    return isinstance(value, Buffer) and len(cast(Buffer, value)) >= _LONG
-
-
 def _bin_header(length: int) -> bytes:
     """msgpack bin 16 or bin 32."""
     return (
@@ -86,14 +110,15 @@ def _bin_header(length: int) -> bytes:
 
 def unpack(payload: Buffer) -> Any:
     """Read a payload. Raises ProtocolError."""
-    values = unpack_few(payload)
-    if values is not None:
-        return values
+    length = len(payload)
     try:
-        if len(payload) <= UNCOUNTED:
-            return msgpack.unpackb(payload, **unpack_options(payload, None))
+        if length <= UNCOUNTED:
+            return _UNPACK_SHORT[length.bit_length()](payload)
+        values = unpack_few(payload)
+        if values is not None:
+            return values
         with without_gc():
-            return msgpack.unpackb(payload, **unpack_options(payload, CostCounter().count))
+            return msgpack.unpackb(payload, **unpack_options(length, CostCounter().count))
     except (ValueError, RecursionError) as e:
         raise unreadable(e) from e
 
@@ -115,12 +140,12 @@ def unpack_few(payload: Buffer) -> Any:
 
 
 def unpack_options(
-    payload: Buffer, list_hook: Callable[[list[Any]], list[Any]] | None
+    length: int, list_hook: Callable[[list[Any]], list[Any]] | None
 ) -> dict[str, Any]:
-    """The options with which msgpack reads a payload."""
+    """The options with which msgpack reads a payload of this length."""
     return {
         "raw": False,
-        "max_array_len": min(len(payload), MAX_ARRAY),
+        "max_array_len": min(length, MAX_ARRAY),
         "max_map_len": 0,
         "max_ext_len": 0,
         "ext_hook": _refuse_extension,
@@ -140,3 +165,10 @@ def _refuse_extension(code: int, data: bytes) -> Any:
 
 def _refuse_map(value: dict[Any, Any]) -> Any:
     raise ValueError("a map")
+
+
+_UNPACK_SHORT = [
+    partial(msgpack.unpackb, **unpack_options(1 << bits, None))
+    for bits in range(UNCOUNTED.bit_length() + 1)
+]
+"""Readers of short payloads, by the bit length of their length."""

@@ -9,7 +9,7 @@ from quafka_mesh_ops.envelopes import Request
 from quafka_mesh_ops.handlers import Handler, OpContext
 from quafka_mesh_ops.identity import NodeId
 from quafka_mesh_ops.ops.base import AnyOp
-from quafka_telemetry.deadlines import Deadline
+from quafka_telemetry.deadlines import Expiring
 from quafka_telemetry.eager_task import EagerTask
 from quafka_telemetry.tracing import Tracer
 
@@ -24,13 +24,14 @@ class RunningOp(OpContext):
         stream_id: the stream that the op arrived on.
         size: the bytes of its payload; once it is decoded, with the memory that it takes.
         task: reads the op or runs its handler; None before.
-        due: the entry of its deadline; None for a handler that did not wait.
+        expiring: the set that it is in until its handler ends; None for one that did not wait.
+        reads: whether it has asked for a turn to read.
         stopped: the error code to answer in place of a cancelled handler; None if the caller has
             given the op up.
     """
 
-    __slots__ = ("_admit", "due", "handler", "op_type", "request", "size", "stopped", "stream_id",
-                 "task")  # fmt: skip
+    __slots__ = ("_admit", "expiring", "handler", "op_type", "reads", "request", "size", "stopped",
+                 "stream_id", "task")  # fmt: skip
 
     def __init__(
         self,
@@ -57,16 +58,18 @@ class RunningOp(OpContext):
         self.handler = handler
         self.size = size
         self.task: asyncio.Task[None] | EagerTask[None] | None = None
-        self.due: Deadline | None = None
+        self.expiring: set[Expiring] | None = None
+        self.reads = False
         self.stopped: int | None = None
         self._admit = admit
 
     async def may_read(self) -> None:
         """See OpContext."""
+        self.reads = True
         await self._admit(self.request_id)
 
     def expire(self) -> None:
-        """Stop the handler: its deadline has passed."""
+        """See Expiring."""
         self.stop(REQUEST_TIMED_OUT)
 
     def stop(self, error_code: int) -> None:

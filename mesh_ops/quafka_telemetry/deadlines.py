@@ -9,23 +9,35 @@ from __future__ import annotations
 import asyncio
 import heapq
 from collections.abc import Callable
+from time import perf_counter
+from typing import Protocol
+
+from quafka_telemetry.slices import SLICE_SECONDS
 
 TICK = 0.05
 """Seconds: a deadline passes up to this much late, never early, unless another tick is chosen."""
 
 
+class Expiring(Protocol):
+    """An operation with a deadline."""
+
+    def expire(self) -> None:
+        """The deadline has passed."""
+        ...
+
+
 class Deadline:
-    """One operation's deadline."""
+    """A deadline that calls back."""
 
-    __slots__ = ("_bucket", "_callback")
+    __slots__ = ("_callback", "bucket")
 
-    def __init__(self, bucket: set[Deadline], callback: Callable[[], object]) -> None:
-        self._bucket = bucket
+    def __init__(self, callback: Callable[[], object]) -> None:
         self._callback = callback
+        self.bucket: set[Expiring]
 
     def cancel(self) -> None:
         """Forget it. A deadline that has passed, or was cancelled, may be cancelled again."""
-        self._bucket.discard(self)
+        self.bucket.discard(self)
 
     def expire(self) -> None:
         """Call back."""
@@ -35,19 +47,28 @@ class Deadline:
 class Deadlines:
     """The deadlines of one event loop.
 
-    The callbacks of one bucket run in one turn of the loop. A bucket is `tick` seconds.
+    Deadlines that pass together are handled in slices. A bucket is `tick` seconds.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, tick: float = TICK) -> None:
         self._loop = loop
         self._tick = tick
-        self._buckets: dict[int, set[Deadline]] = {}
+        self._buckets: dict[int, set[Expiring]] = {}
         self._ticks: list[int] = []  # of the buckets, as a heap
         self._timer: asyncio.TimerHandle | None = None
         self._next = 0  # the bucket of the timer
 
     def add(self, when: float, callback: Callable[[], object]) -> Deadline:
         """Call back at this loop time, or up to a tick later."""
+        deadline = Deadline(callback)
+        deadline.bucket = self.watch(when, deadline)
+        return deadline
+
+    def watch(self, when: float, operation: Expiring) -> set[Expiring]:
+        """Call its `expire` at this loop time, or up to a tick later.
+
+        Returns the set from which the operation removes itself when it has ended.
+        """
         tick = int(when / self._tick) + 1
         bucket = self._buckets.get(tick)
         if bucket is None:
@@ -55,9 +76,8 @@ class Deadlines:
             heapq.heappush(self._ticks, tick)
             if self._timer is None or tick < self._next:
                 self._arm(tick)
-        deadline = Deadline(bucket, callback)
-        bucket.add(deadline)
-        return deadline
+        bucket.add(operation)
+        return bucket
 
     def close(self) -> None:
         """Forget all deadlines."""
@@ -77,11 +97,25 @@ class Deadlines:
 
     def _expire(self) -> None:
         self._timer = None
-        now = int(self._loop.time() / self._tick)
+        now, until = int(self._loop.time() / self._tick), perf_counter() + SLICE_SECONDS
         ticks = self._ticks
-        while ticks and (ticks[0] <= now or not self._buckets[ticks[0]]):
-            bucket = self._buckets.pop(heapq.heappop(ticks))
-            while bucket:
+        try:
+            while ticks and (ticks[0] <= now or not self._buckets[ticks[0]]):
+                if perf_counter() >= until:
+                    break
+                self._expire_bucket(heapq.heappop(ticks), until)
+        finally:
+            if ticks:
+                self._arm(ticks[0])
+
+    def _expire_bucket(self, tick: int, until: float) -> None:
+        """Call the operations of a bucket until the slice ends."""
+        bucket = self._buckets[tick]
+        try:
+            while bucket and perf_counter() < until:
                 bucket.pop().expire()
-        if ticks:
-            self._arm(ticks[0])
+        finally:
+            if bucket:
+                heapq.heappush(self._ticks, tick)
+            elif self._buckets.get(tick) is bucket:
+                del self._buckets[tick]

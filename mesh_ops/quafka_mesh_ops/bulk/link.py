@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Collection
+from collections.abc import Awaitable, Collection
 from typing import Any, Protocol, cast
 
 from quafka_mesh_ops.broker_session import BrokerSession
@@ -31,7 +31,7 @@ _ACKNOWLEDGE_SECONDS = 0.02
 class OpSender(Protocol):
     """Sends an op, as MeshClient.call."""
 
-    async def __call__(self, op: OpenBulk, *, org_id: int, deadline: float) -> OpenBulkResp:
+    def __call__(self, op: OpenBulk, *, org_id: int, deadline: float) -> Awaitable[OpenBulkResp]:
         """Return the answer. Raises MeshError."""
         ...
 

@@ -5,14 +5,12 @@ The sources, types and operations of configs are Kafka's numbers (`config_kinds`
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from quafka_mesh_ops.ops.base import AnyOp, Op, OpCode, WireStruct
+from quafka_mesh_ops.ops.base import AnyOp, Op, OpCode, WireStruct, wire_struct
 
 # --- CreatePartitions 0x40 ------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@wire_struct
 class CreatePartitionsResp(WireStruct):
     """The result."""
 
@@ -20,7 +18,7 @@ class CreatePartitionsResp(WireStruct):
     error_message: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@wire_struct
 class CreatePartitions(Op[CreatePartitionsResp]):
     """Extend a topic to `count` partitions. Durable once it is answered.
 
@@ -38,7 +36,7 @@ class CreatePartitions(Op[CreatePartitionsResp]):
 # --- configs 0x41 to 0x43, 0x46 ----------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@wire_struct
 class ConfigSynonym(WireStruct):
     """A possible origin of a config's value, and the value there."""
 
@@ -47,7 +45,7 @@ class ConfigSynonym(WireStruct):
     source: int
 
 
-@dataclass(frozen=True, slots=True)
+@wire_struct
 class ConfigDescription(WireStruct):
     """A config, as Kafka describes one. `synonyms`: in order of precedence."""
 
@@ -61,7 +59,7 @@ class ConfigDescription(WireStruct):
     sensitive: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@wire_struct
 class NamedValue(WireStruct):
     """A named value."""
 
@@ -69,7 +67,7 @@ class NamedValue(WireStruct):
     value: str
 
 
-@dataclass(frozen=True, slots=True)
+@wire_struct
 class TopicConfigs(WireStruct):
     """The differences of a topic from `defaults`: its own configs, and the read-only ones."""
 
@@ -79,7 +77,7 @@ class TopicConfigs(WireStruct):
     fixed: list[NamedValue] | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@wire_struct
 class DescribeTopicConfigsResp(WireStruct):
     """The configs of a topic that sets none, and one answer per topic, in the request's order."""
 
@@ -87,7 +85,7 @@ class DescribeTopicConfigsResp(WireStruct):
     topics: list[TopicConfigs]
 
 
-@dataclass(frozen=True, slots=True)
+@wire_struct
 class DescribeTopicConfigs(Op[DescribeTopicConfigsResp]):
     """Describe the configs of topics."""
 
@@ -96,7 +94,7 @@ class DescribeTopicConfigs(Op[DescribeTopicConfigsResp]):
     topics: list[str]
 
 
-@dataclass(frozen=True, slots=True)
+@wire_struct
 class ConfigChange(WireStruct):
     """One change. `operation`: Kafka's number."""
 
@@ -105,7 +103,7 @@ class ConfigChange(WireStruct):
     value: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@wire_struct
 class AlterTopicConfigsResp(WireStruct):
     """The result."""
 
@@ -113,7 +111,7 @@ class AlterTopicConfigsResp(WireStruct):
     error_message: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@wire_struct
 class AlterTopicConfigs(Op[AlterTopicConfigsResp]):
     """Change a topic's configs, all or none. Durable and in effect once it is answered.
 
@@ -127,7 +125,7 @@ class AlterTopicConfigs(Op[AlterTopicConfigsResp]):
     validate_only: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@wire_struct
 class DescribeBrokerResp(WireStruct):
     """The broker's settings, the offsets of its topic registry, and its leader epoch."""
 
@@ -138,7 +136,7 @@ class DescribeBrokerResp(WireStruct):
     leader_epoch: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@wire_struct
 class DescribeBroker(Op[DescribeBrokerResp]):
     """Describe the broker."""
 
@@ -146,7 +144,7 @@ class DescribeBroker(Op[DescribeBrokerResp]):
     reads = True
 
 
-@dataclass(frozen=True, slots=True)
+@wire_struct
 class AlterBrokerConfigsResp(WireStruct):
     """The result."""
 
@@ -154,7 +152,7 @@ class AlterBrokerConfigsResp(WireStruct):
     error_message: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@wire_struct
 class AlterBrokerConfigs(Op[AlterBrokerConfigsResp]):
     """Change the configs that topics of every org inherit, all or none. Durable once answered.
 
@@ -172,7 +170,7 @@ class AlterBrokerConfigs(Op[AlterBrokerConfigsResp]):
 # --- partitions on disk, and their producers 0x44, 0x45 -------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@wire_struct
 class TopicPartitions(WireStruct):
     """Some partitions of a topic."""
 
@@ -180,7 +178,7 @@ class TopicPartitions(WireStruct):
     partitions: list[int]
 
 
-@dataclass(frozen=True, slots=True)
+@wire_struct
 class PartitionSizes(WireStruct):
     """The bytes of record batches in each partition. `sizes` has one item per partition."""
 
@@ -189,7 +187,7 @@ class PartitionSizes(WireStruct):
     sizes: list[int]
 
 
-@dataclass(frozen=True, slots=True)
+@wire_struct
 class DescribeLogDirResp(WireStruct):
     """The folder of the log, its file system, and the sizes of partitions."""
 
@@ -200,7 +198,7 @@ class DescribeLogDirResp(WireStruct):
     error_code: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@wire_struct
 class DescribeLogDir(Op[DescribeLogDirResp]):
     """Request the sizes of partitions. `topics` None: all; missing partitions are left out."""
 
@@ -209,7 +207,7 @@ class DescribeLogDir(Op[DescribeLogDirResp]):
     topics: list[TopicPartitions] | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@wire_struct
 class PartitionOp(WireStruct):
     """One partition."""
 
@@ -217,7 +215,7 @@ class PartitionOp(WireStruct):
     partition: int
 
 
-@dataclass(frozen=True, slots=True)
+@wire_struct
 class ActiveProducer(WireStruct):
     """The state of an idempotent producer in a partition, from its last batch."""
 
@@ -227,7 +225,7 @@ class ActiveProducer(WireStruct):
     last_timestamp: int
 
 
-@dataclass(frozen=True, slots=True)
+@wire_struct
 class PartitionProducers(WireStruct):
     """The producers of one partition."""
 
@@ -235,14 +233,14 @@ class PartitionProducers(WireStruct):
     error_code: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@wire_struct
 class DescribeProducersOpsResp(WireStruct):
     """One answer per PartitionOp, in the order of the request."""
 
     partitions: list[PartitionProducers]
 
 
-@dataclass(frozen=True, slots=True)
+@wire_struct
 class DescribeProducersOps(Op[DescribeProducersOpsResp]):
     """One Kafka DescribeProducers request."""
 

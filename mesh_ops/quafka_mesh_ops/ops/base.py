@@ -3,8 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import Field, dataclass
 from enum import IntEnum
-from typing import Any, ClassVar, Generic, Self, TypeVar, get_args, get_origin, overload
+from typing import (
+    Any,
+    ClassVar,
+    Generic,
+    Self,
+    TypeVar,
+    dataclass_transform,
+    get_args,
+    get_origin,
+    overload,
+)
 
 Buffer = bytes | bytearray | memoryview
 """Bytes that are passed by reference: the type of a field for record batches and files.
@@ -74,7 +85,21 @@ class WireStruct:
     """
 
     __slots__ = ()
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
     carries_records: ClassVar[bool] = False
+
+
+Struct = TypeVar("Struct", bound=WireStruct)
+
+
+@dataclass_transform(frozen_default=True)
+def wire_struct(struct: type[Struct]) -> type[Struct]:
+    """Make a dataclass of a struct, which the type checkers take as frozen.
+
+    At run time it is not: a frozen dataclass takes four times as long to make, which was a tenth of
+    the mesh's share of a small op.
+    """
+    return dataclass(slots=True, unsafe_hash=True)(struct)
 
 
 R = TypeVar("R", bound=WireStruct, covariant=True)

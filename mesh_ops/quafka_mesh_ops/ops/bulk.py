@@ -5,12 +5,10 @@ A broker that does not know the op answers UNSUPPORTED_VERSION, and bulk answers
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from quafka_mesh_ops.ops.base import AnyOp, Op, OpCode, WireStruct
+from quafka_mesh_ops.ops.base import AnyOp, Op, OpCode, WireStruct, wire_struct
 
 
-@dataclass(frozen=True, slots=True)
+@wire_struct
 class OpenBulkResp(WireStruct):
     """An offer: one TLS connection for this QUIC connection, within a few seconds.
 
@@ -27,7 +25,7 @@ class OpenBulkResp(WireStruct):
     port: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@wire_struct
 class OpenBulk(Op[OpenBulkResp]):
     """Ask for an offer. `certificate`: the certificate that the gateway will present, DER."""
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from quafka_mesh_ops.ops.base import AnyOp, Op, OpCode, WireStruct
+from quafka_mesh_ops.ops.base import AnyOp, Op, OpCode, WireStruct, wire_struct
 
 
-@dataclass(slots=True)
+@wire_struct
 class CommitOffset(WireStruct):
     """The offset that a group commits in one partition.
 
@@ -23,14 +21,14 @@ class CommitOffset(WireStruct):
     elsewhere: bool = False
 
 
-@dataclass(slots=True)
+@wire_struct
 class CommitOffsetsResp(WireStruct):
     """One error code per offset, in the order of the request. The offsets are durable."""
 
     partitions: list[int]
 
 
-@dataclass(slots=True)
+@wire_struct
 class CommitOffsets(Op[CommitOffsetsResp]):
     """Commit offsets, as a member or, with generation -1, from outside the group."""
 
@@ -42,7 +40,7 @@ class CommitOffsets(Op[CommitOffsetsResp]):
     offsets: list[CommitOffset]
 
 
-@dataclass(frozen=True, slots=True)
+@wire_struct
 class CommittedQuestion(WireStruct):
     """Partitions of one topic, named by name or, if that is empty, by id.
 
@@ -55,7 +53,7 @@ class CommittedQuestion(WireStruct):
     elsewhere: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@wire_struct
 class CommittedOffset(WireStruct):
     """The last committed offset; -1: none."""
 
@@ -68,7 +66,7 @@ class CommittedOffset(WireStruct):
     error_code: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@wire_struct
 class CommittedOffsetsResp(WireStruct):
     """The offsets in the order of the request; sorted by topic if all were requested."""
 
@@ -76,7 +74,7 @@ class CommittedOffsetsResp(WireStruct):
     error_code: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@wire_struct
 class CommittedOffsets(Op[CommittedOffsetsResp]):
     """Request a group's committed offsets. `topics` None: all topics."""
 
@@ -86,7 +84,7 @@ class CommittedOffsets(Op[CommittedOffsetsResp]):
     topics: list[CommittedQuestion] | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@wire_struct
 class DeleteOffsetsResp(WireStruct):
     """The group's error, and one error code per partition, in the order of the request."""
 
@@ -94,7 +92,7 @@ class DeleteOffsetsResp(WireStruct):
     partitions: list[int]
 
 
-@dataclass(frozen=True, slots=True)
+@wire_struct
 class DeleteOffsets(Op[DeleteOffsetsResp]):
     """Delete committed offsets of topics that no member subscribes to. Durable."""
 
@@ -103,14 +101,14 @@ class DeleteOffsets(Op[DeleteOffsetsResp]):
     topics: list[CommittedQuestion]
 
 
-@dataclass(frozen=True, slots=True)
+@wire_struct
 class ForgetTopicResp(WireStruct):
     """The result."""
 
     error_code: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@wire_struct
 class ForgetTopic(Op[ForgetTopicResp]):
     """Delete all groups' offsets in a topic of another broker, which was deleted. Durable."""
 

@@ -6,14 +6,12 @@ is empty where a member is not static (KIP-345).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from quafka_mesh_ops.ops.base import AnyOp, CreditKind, Op, OpCode, WireStruct
+from quafka_mesh_ops.ops.base import AnyOp, CreditKind, Op, OpCode, WireStruct, wire_struct
 
 # --- members ----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@wire_struct
 class Protocol(WireStruct):
     """An assignment protocol that a member supports, and the member's metadata for it."""
 
@@ -21,7 +19,7 @@ class Protocol(WireStruct):
     metadata: bytes
 
 
-@dataclass(frozen=True, slots=True)
+@wire_struct
 class JoinedMember(WireStruct):
     """A member, as the answer to the group's leader lists it."""
 
@@ -30,7 +28,7 @@ class JoinedMember(WireStruct):
     metadata: bytes
 
 
-@dataclass(frozen=True, slots=True)
+@wire_struct
 class JoinGroupResp(WireStruct):
     """Sent when the group's new generation begins. `members`: for the leader only.
 
@@ -48,7 +46,7 @@ class JoinGroupResp(WireStruct):
     parked_us: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@wire_struct
 class JoinGroup(Op[JoinGroupResp]):
     """Join a group, or rejoin it for its next generation. Parked until that begins.
 
@@ -75,7 +73,7 @@ class JoinGroup(Op[JoinGroupResp]):
         return CreditKind.GROUP_WAITS
 
 
-@dataclass(frozen=True, slots=True)
+@wire_struct
 class Assignment(WireStruct):
     """The assignment that the leader makes for a member."""
 
@@ -83,7 +81,7 @@ class Assignment(WireStruct):
     assignment: bytes
 
 
-@dataclass(frozen=True, slots=True)
+@wire_struct
 class SyncGroupResp(WireStruct):
     """Sent when the leader's assignments are durable. `parked_us`: time that the op waited."""
 
@@ -94,7 +92,7 @@ class SyncGroupResp(WireStruct):
     parked_us: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@wire_struct
 class SyncGroup(Op[SyncGroupResp]):
     """Request the member's assignment; the leader sends all of them. Parked until it has."""
 
@@ -113,14 +111,14 @@ class SyncGroup(Op[SyncGroupResp]):
         return CreditKind.SMALL_OPS if self.assignments else CreditKind.GROUP_WAITS
 
 
-@dataclass(slots=True)
+@wire_struct
 class HeartbeatResp(WireStruct):
     """The state of the membership: unknown, rebalancing (the member must rejoin), or fine."""
 
     error_code: int = 0
 
 
-@dataclass(slots=True)
+@wire_struct
 class Heartbeat(Op[HeartbeatResp]):
     """Report that a member is alive."""
 
@@ -131,7 +129,7 @@ class Heartbeat(Op[HeartbeatResp]):
     instance_id: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@wire_struct
 class Leaver(WireStruct):
     """A member that leaves, named by member id or by instance id alone."""
 
@@ -139,7 +137,7 @@ class Leaver(WireStruct):
     instance_id: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@wire_struct
 class LeaveGroupResp(WireStruct):
     """One error code per leaver, in the order of the request."""
 
@@ -147,7 +145,7 @@ class LeaveGroupResp(WireStruct):
     leavers: list[int]
 
 
-@dataclass(frozen=True, slots=True)
+@wire_struct
 class LeaveGroup(Op[LeaveGroupResp]):
     """Remove members, at their own or an administrator's request."""
 
@@ -159,7 +157,7 @@ class LeaveGroup(Op[LeaveGroupResp]):
 # --- administration ---------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@wire_struct
 class ListedGroup(WireStruct):
     """A group. `state`: one of Kafka's names. `kind`: "classic"."""
 
@@ -169,14 +167,14 @@ class ListedGroup(WireStruct):
     kind: str
 
 
-@dataclass(frozen=True, slots=True)
+@wire_struct
 class ListGroupsResp(WireStruct):
     """The org's groups, by name."""
 
     groups: list[ListedGroup]
 
 
-@dataclass(frozen=True, slots=True)
+@wire_struct
 class ListGroups(Op[ListGroupsResp]):
     """List the groups in any of these states and of these kinds; an empty list matches all."""
 
@@ -186,7 +184,7 @@ class ListGroups(Op[ListGroupsResp]):
     kinds: list[str]
 
 
-@dataclass(frozen=True, slots=True)
+@wire_struct
 class DescribedMember(WireStruct):
     """A member. `metadata`: for the group's protocol."""
 
@@ -198,7 +196,7 @@ class DescribedMember(WireStruct):
     assignment: bytes
 
 
-@dataclass(frozen=True, slots=True)
+@wire_struct
 class DescribedGroup(WireStruct):
     """A group, or the error."""
 
@@ -210,14 +208,14 @@ class DescribedGroup(WireStruct):
     members: list[DescribedMember] | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@wire_struct
 class DescribeGroupsResp(WireStruct):
     """One answer per group, in the order of the request."""
 
     groups: list[DescribedGroup]
 
 
-@dataclass(frozen=True, slots=True)
+@wire_struct
 class DescribeGroups(Op[DescribeGroupsResp]):
     """Describe groups by name."""
 
@@ -226,14 +224,14 @@ class DescribeGroups(Op[DescribeGroupsResp]):
     groups: list[str]
 
 
-@dataclass(frozen=True, slots=True)
+@wire_struct
 class DeleteGroupsResp(WireStruct):
     """One error code per group, in the order of the request."""
 
     groups: list[int]
 
 
-@dataclass(frozen=True, slots=True)
+@wire_struct
 class DeleteGroups(Op[DeleteGroupsResp]):
     """Delete groups without members, and their offsets. Durable once it is answered."""
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from quafka_mesh_ops.ops.base import AnyOp, Op, OpCode, WireStruct
+from quafka_mesh_ops.ops.base import AnyOp, Op, OpCode, WireStruct, wire_struct
 
 
-@dataclass(frozen=True, slots=True)
+@wire_struct
 class PartitionLag(WireStruct):
     """The lag of a group in one partition. -1: unknown.
 
@@ -34,7 +32,7 @@ class PartitionLag(WireStruct):
     topic_id: bytes = b""
 
 
-@dataclass(frozen=True, slots=True)
+@wire_struct
 class LaggingMember(WireStruct):
     """A member of a group. The instance id is empty for a dynamic member."""
 
@@ -44,7 +42,7 @@ class LaggingMember(WireStruct):
     client_host: str
 
 
-@dataclass(frozen=True, slots=True)
+@wire_struct
 class LagOfGroup(WireStruct):
     """A group, or the error. Partitions are ordered by topic and number."""
 
@@ -57,7 +55,7 @@ class LagOfGroup(WireStruct):
     partitions: list[PartitionLag] | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@wire_struct
 class GroupLagResp(WireStruct):
     """One answer per group, in the order of the request, and the broker's wall clock."""
 
@@ -65,7 +63,7 @@ class GroupLagResp(WireStruct):
     groups: list[LagOfGroup]
 
 
-@dataclass(frozen=True, slots=True)
+@wire_struct
 class GroupLag(Op[GroupLagResp]):
     """Request the lag of groups.
 
@@ -78,14 +76,14 @@ class GroupLag(Op[GroupLagResp]):
     elsewhere: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@wire_struct
 class LagOfOffsetsResp(WireStruct):
     """The lags in the order of the request; the log figures of a missing partition are unknown."""
 
     partitions: list[PartitionLag]
 
 
-@dataclass(frozen=True, slots=True)
+@wire_struct
 class LagOfOffsets(Op[LagOfOffsetsResp]):
     """Request the lag of offsets of a group that another broker coordinates."""
 

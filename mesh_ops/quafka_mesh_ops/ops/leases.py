@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from quafka_mesh_ops.ops.base import AnyOp, Op, OpCode, WireStruct
+from quafka_mesh_ops.ops.base import AnyOp, Op, OpCode, WireStruct, wire_struct
 
 
-@dataclass(frozen=True, slots=True)
+@wire_struct
 class Change(WireStruct):
     """A partition whose cached records must no longer be served. `partition` -1: all of them."""
 
@@ -16,7 +14,7 @@ class Change(WireStruct):
     partition: int = -1
 
 
-@dataclass(frozen=True, slots=True)
+@wire_struct
 class HoldLeaseResp(WireStruct):
     """The lease is valid for `valid_ms` from the moment of the request.
 
@@ -35,7 +33,7 @@ class HoldLeaseResp(WireStruct):
     changes: list[Change]
 
 
-@dataclass(frozen=True, slots=True)
+@wire_struct
 class HoldLease(Op[HoldLeaseResp]):
     """Request or extend the lease under which a gateway may answer fetches from memory.
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from quafka_mesh_ops.ops.base import AnyOp, Op, OpCode, WireStruct
+from quafka_mesh_ops.ops.base import AnyOp, Op, OpCode, WireStruct, wire_struct
 
 # --- ListOffsets 0x04 -------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@wire_struct
 class ListOffsetsOp(WireStruct):
     """The lookup of one partition: timestamp -2 earliest, -1 latest, or a time."""
 
@@ -19,7 +17,7 @@ class ListOffsetsOp(WireStruct):
     current_leader_epoch: int = -1
 
 
-@dataclass(frozen=True, slots=True)
+@wire_struct
 class ListOffsetsOpResp(WireStruct):
     """The found offset; -1 if none matches."""
 
@@ -29,14 +27,14 @@ class ListOffsetsOpResp(WireStruct):
     leader_epoch: int = -1
 
 
-@dataclass(frozen=True, slots=True)
+@wire_struct
 class ListOffsetsOpsResp(WireStruct):
     """One answer per ListOffsetsOp, in the order of the request."""
 
     partitions: list[ListOffsetsOpResp]
 
 
-@dataclass(frozen=True, slots=True)
+@wire_struct
 class ListOffsetsOps(Op[ListOffsetsOpsResp]):
     """One Kafka ListOffsets request."""
 
@@ -49,7 +47,7 @@ class ListOffsetsOps(Op[ListOffsetsOpsResp]):
 # --- OffsetForLeaderEpoch 0x20 ----------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@wire_struct
 class EpochEnd(WireStruct):
     """The offset after the last record of a leader epoch; -1 and -1 if unknown."""
 
@@ -57,7 +55,7 @@ class EpochEnd(WireStruct):
     end_offset: int
 
 
-@dataclass(frozen=True, slots=True)
+@wire_struct
 class EpochEndOp(WireStruct):
     """The lookup of the end of `leader_epoch`. `current_leader_epoch`: as in FetchOp."""
 
@@ -67,7 +65,7 @@ class EpochEndOp(WireStruct):
     current_leader_epoch: int = -1
 
 
-@dataclass(frozen=True, slots=True)
+@wire_struct
 class EpochEndOpResp(WireStruct):
     """The greatest epoch at or below the requested one, and its end; -1 and -1: unknown."""
 
@@ -75,14 +73,14 @@ class EpochEndOpResp(WireStruct):
     error_code: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@wire_struct
 class EpochEndOpsResp(WireStruct):
     """One answer per EpochEndOp, in the order of the request."""
 
     partitions: list[EpochEndOpResp]
 
 
-@dataclass(frozen=True, slots=True)
+@wire_struct
 class EpochEndOps(Op[EpochEndOpsResp]):
     """One Kafka OffsetForLeaderEpoch request."""
 

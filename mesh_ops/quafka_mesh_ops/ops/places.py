@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from quafka_mesh_ops.errors import ProtocolError
-from quafka_mesh_ops.ops.base import AnyOp, Op, OpCode, WireStruct
+from quafka_mesh_ops.ops.base import AnyOp, Op, OpCode, WireStruct, wire_struct
 
 _EXTENT = struct.Struct(">QIQI")
 
@@ -31,7 +30,7 @@ class Extent(NamedTuple):
         return self.base_offset + self.offsets
 
 
-@dataclass(frozen=True, slots=True)
+@wire_struct
 class Place(WireStruct):
     """Record batches in one immutable object, in the order of their offsets.
 
@@ -77,7 +76,7 @@ def extents_of(places: Iterable[Place] | None) -> list[Extent]:
     return [extent for place in places or () for extent in unpack_extents(place.extents)]
 
 
-@dataclass(frozen=True, slots=True)
+@wire_struct
 class OpenPlacesResp(WireStruct):
     """Where the broker hands over descriptors.
 
@@ -90,7 +89,7 @@ class OpenPlacesResp(WireStruct):
     token: bytes = b""
 
 
-@dataclass(frozen=True, slots=True)
+@wire_struct
 class OpenPlaces(Op[OpenPlacesResp]):
     """Request the broker's socket for descriptors, and a token for one connection to it."""
 

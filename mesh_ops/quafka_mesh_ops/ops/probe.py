@@ -4,12 +4,10 @@ round trip.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from quafka_mesh_ops.ops.base import AnyOp, Op, OpCode, WireStruct
+from quafka_mesh_ops.ops.base import AnyOp, Op, OpCode, WireStruct, wire_struct
 
 
-@dataclass(frozen=True, slots=True)
+@wire_struct
 class ProbeResp(WireStruct):
     """The version, the wall clock and the health of the broker.
 
@@ -29,7 +27,7 @@ class ProbeResp(WireStruct):
     snapshot_problem: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@wire_struct
 class Probe(Op[ProbeResp]):
     """Probe the broker."""
 

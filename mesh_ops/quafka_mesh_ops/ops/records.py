@@ -6,19 +6,14 @@ The codes 0x02 and 0x03 and the first fields of FetchOp and FetchOpResp are Rafk
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from quafka_mesh_ops.ops.base import AnyOp, Buffer, CreditKind, Op, OpCode, WireStruct
+from quafka_mesh_ops.ops.base import AnyOp, Buffer, CreditKind, Op, OpCode, WireStruct, wire_struct
 from quafka_mesh_ops.ops.offsets import EpochEnd
 from quafka_mesh_ops.ops.places import Place
 
 # --- Produce 0x02 -----------------------------------------------------------------------------
 
-# Not frozen: a small produce makes all four types in each process, and the constructor of a frozen
-# dataclass takes several times as long.
 
-
-@dataclass(slots=True)
+@wire_struct
 class ProduceOp(WireStruct):
     """The record batch for one partition, as the client sent it. The broker validates it."""
 
@@ -28,7 +23,7 @@ class ProduceOp(WireStruct):
     topic_id: bytes = b""
 
 
-@dataclass(frozen=True, slots=True)
+@wire_struct
 class RecordError(WireStruct):
     """The error of one record of a batch. The first record has index 0."""
 
@@ -36,7 +31,7 @@ class RecordError(WireStruct):
     message: str
 
 
-@dataclass(slots=True)
+@wire_struct
 class ProduceOpResp(WireStruct):
     """The offset of the first record. Sent after the group commit that holds the batch.
 
@@ -57,14 +52,14 @@ class ProduceOpResp(WireStruct):
     leader_epoch: int = -1
 
 
-@dataclass(slots=True)
+@wire_struct
 class ProduceOpsResp(WireStruct):
     """One answer per ProduceOp, in the order of the request."""
 
     partitions: list[ProduceOpResp]
 
 
-@dataclass(slots=True)
+@wire_struct
 class ProduceOps(Op[ProduceOpsResp]):
     """One Kafka produce request. `acks`: 0, 1 or -1, as in Kafka."""
 
@@ -87,7 +82,7 @@ MOST_BATCHES = 2_048
 loop on its way. A fetch for which this many can be read does not wait for more."""
 
 
-@dataclass(frozen=True, slots=True)
+@wire_struct
 class FetchOp(WireStruct):
     """A read of one partition: at most `max_bytes`, from `fetch_offset` on.
 
@@ -104,7 +99,7 @@ class FetchOp(WireStruct):
     last_fetched_epoch: int = -1
 
 
-@dataclass(frozen=True, slots=True)
+@wire_struct
 class AbortedTransaction(WireStruct):
     """A transaction whose records a read_committed consumer must drop."""
 
@@ -112,7 +107,7 @@ class AbortedTransaction(WireStruct):
     first_offset: int
 
 
-@dataclass(frozen=True, slots=True)
+@wire_struct
 class BatchTrace(WireStruct):
     """The produce that wrote the batch at this offset: a W3C traceparent."""
 
@@ -120,7 +115,7 @@ class BatchTrace(WireStruct):
     traceparent: str
 
 
-@dataclass(frozen=True, slots=True)
+@wire_struct
 class FetchOpResp(WireStruct):
     """Stored record batches and the partition's watermarks.
 
@@ -146,7 +141,7 @@ class FetchOpResp(WireStruct):
     places: list[Place] | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@wire_struct
 class FetchOpsResp(WireStruct):
     """One answer per FetchOp, in the order of the request.
 
@@ -160,7 +155,7 @@ class FetchOpsResp(WireStruct):
     parked_us: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@wire_struct
 class FetchOps(Op[FetchOpsResp]):
     """One Kafka fetch request.
 
@@ -190,7 +185,7 @@ class FetchOps(Op[FetchOpsResp]):
 # --- InitProducerId 0x08 ----------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@wire_struct
 class InitProducerIdResp(WireStruct):
     """A producer id that this broker gives to no other producer."""
 
@@ -199,7 +194,7 @@ class InitProducerIdResp(WireStruct):
     error_code: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@wire_struct
 class InitProducerId(Op[InitProducerIdResp]):
     """Request a producer id, or the next epoch of the given one (KIP-360)."""
 
@@ -211,7 +206,7 @@ class InitProducerId(Op[InitProducerIdResp]):
 # --- DeleteRecords 0x09 -----------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@wire_struct
 class DeleteRecordsOp(WireStruct):
     """Delete a partition's records below `offset`; -1: all records."""
 
@@ -220,7 +215,7 @@ class DeleteRecordsOp(WireStruct):
     offset: int
 
 
-@dataclass(frozen=True, slots=True)
+@wire_struct
 class DeleteRecordsOpResp(WireStruct):
     """The new log start offset of the partition."""
 
@@ -228,14 +223,14 @@ class DeleteRecordsOpResp(WireStruct):
     error_code: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@wire_struct
 class DeleteRecordsOpsResp(WireStruct):
     """One answer per DeleteRecordsOp, in the order of the request."""
 
     partitions: list[DeleteRecordsOpResp]
 
 
-@dataclass(frozen=True, slots=True)
+@wire_struct
 class DeleteRecordsOps(Op[DeleteRecordsOpsResp]):
     """One Kafka DeleteRecords request. Durable once it is answered."""
 

@@ -12,14 +12,12 @@ A pin belongs to the node that took it and is invisible to others.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from quafka_mesh_ops.ops.base import AnyOp, Buffer, Op, OpCode, WireStruct
+from quafka_mesh_ops.ops.base import AnyOp, Buffer, Op, OpCode, WireStruct, wire_struct
 
 MAX_READ = 4 << 20
 
 
-@dataclass(frozen=True, slots=True)
+@wire_struct
 class PinSnapshotResp(WireStruct):
     """The pin's name, and its description as JSON, as in `pin.json` in the data folder."""
 
@@ -27,21 +25,21 @@ class PinSnapshotResp(WireStruct):
     about: Buffer
 
 
-@dataclass(frozen=True, slots=True)
+@wire_struct
 class PinSnapshot(Op[PinSnapshotResp]):
     """Take a cut and pin it. The pin expires `snapshot.pin.lease.ms` after the last read."""
 
     code = OpCode.PIN_SNAPSHOT
 
 
-@dataclass(frozen=True, slots=True)
+@wire_struct
 class ReadPinnedResp(WireStruct):
     """The requested bytes; fewer at the end of the file."""
 
     data: Buffer
 
 
-@dataclass(frozen=True, slots=True)
+@wire_struct
 class ReadPinned(Op[ReadPinnedResp]):
     """Read from a segment's log or index file. `size`: at most `MAX_READ`."""
 
@@ -53,14 +51,14 @@ class ReadPinned(Op[ReadPinnedResp]):
     size: int
 
 
-@dataclass(frozen=True, slots=True)
+@wire_struct
 class UnpinSnapshotResp(WireStruct):
     """The name of the released pin."""
 
     pin: str
 
 
-@dataclass(frozen=True, slots=True)
+@wire_struct
 class UnpinSnapshot(Op[UnpinSnapshotResp]):
     """Release the pin."""
 
@@ -68,14 +66,14 @@ class UnpinSnapshot(Op[UnpinSnapshotResp]):
     pin: str
 
 
-@dataclass(frozen=True, slots=True)
+@wire_struct
 class PinOrg(Op[PinSnapshotResp]):
     """Take a cut of one org: `about` lists only its topics and groups, but every segment."""
 
     code = OpCode.PIN_ORG
 
 
-@dataclass(frozen=True, slots=True)
+@wire_struct
 class ReadOrgPinnedResp(WireStruct):
     """Some of the org's entries, and where the next read starts.
 
@@ -94,7 +92,7 @@ class ReadOrgPinnedResp(WireStruct):
     tail: bytes = b""
 
 
-@dataclass(frozen=True, slots=True)
+@wire_struct
 class ReadOrgPinned(Op[ReadOrgPinnedResp]):
     """Read the org's entries of a segment, from the index rows `first_row` up to `end_row`.
 
@@ -111,7 +109,7 @@ class ReadOrgPinned(Op[ReadOrgPinnedResp]):
     size: int
 
 
-@dataclass(frozen=True, slots=True)
+@wire_struct
 class UnpinOrg(Op[UnpinSnapshotResp]):
     """Release the pin."""
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from quafka_mesh_ops.ops.base import AnyOp, Op, OpCode, WireStruct
+from quafka_mesh_ops.ops.base import AnyOp, Op, OpCode, WireStruct, wire_struct
 
 
-@dataclass(frozen=True, slots=True)
+@wire_struct
 class DeleteTopicResp(WireStruct):
     """The name and the id of the deleted topic."""
 
@@ -16,7 +14,7 @@ class DeleteTopicResp(WireStruct):
     error_code: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@wire_struct
 class DeleteTopic(Op[DeleteTopicResp]):
     """Delete one topic by name or, if `topic` is empty, by id."""
 
@@ -25,7 +23,7 @@ class DeleteTopic(Op[DeleteTopicResp]):
     topic_id: bytes = b""
 
 
-@dataclass(frozen=True, slots=True)
+@wire_struct
 class TopicDescription(WireStruct):
     """A topic as in Kafka's Metadata, or the error of the requested one.
 
@@ -39,7 +37,7 @@ class TopicDescription(WireStruct):
     leader_epoch: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@wire_struct
 class DescribeTopicsResp(WireStruct):
     """The requested topics, in the order of the request; all topics, by name, if none were named.
 
@@ -59,7 +57,7 @@ class DescribeTopicsResp(WireStruct):
     created: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@wire_struct
 class DescribeTopics(Op[DescribeTopicsResp]):
     """Describe topics by name and by id. `topics` None: all.
 
@@ -82,7 +80,7 @@ class DescribeTopics(Op[DescribeTopicsResp]):
     create_at_most: int = -1
 
 
-@dataclass(frozen=True, slots=True)
+@wire_struct
 class ConfigEntry(WireStruct):
     """A config that a client sets. `value` None: the client gave none."""
 
@@ -90,7 +88,7 @@ class ConfigEntry(WireStruct):
     value: str | None
 
 
-@dataclass(frozen=True, slots=True)
+@wire_struct
 class EffectiveConfig(WireStruct):
     """A config of a topic. `source`: Kafka's number for the origin of its value."""
 
@@ -99,7 +97,7 @@ class EffectiveConfig(WireStruct):
     source: int
 
 
-@dataclass(frozen=True, slots=True)
+@wire_struct
 class CreateTopicResp(WireStruct):
     """The created topic, or the error."""
 
@@ -110,7 +108,7 @@ class CreateTopicResp(WireStruct):
     configs: list[EffectiveConfig] | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@wire_struct
 class CreateTopic(Op[CreateTopicResp]):
     """Create one topic. `partitions` -1: the broker's `num.partitions`."""
 

@@ -87,6 +87,6 @@ def test_responses_are_what_msgpack_alone_would_write(
     answer = FetchOpsResp([FetchOpResp(list(records), high_watermark)])
     frame = encode_response(3, 0, encode_body(answer), traceparent)
     ((_, payload),) = FrameReader().feed(b"".join(frame))
-    body = [[[records, high_watermark, 0, -1, -1, None, None, b"", None, -1]], False, 0]
+    body = [[[records, high_watermark, 0, -1, -1, None, None, b"", None, -1, None]], False, 0]
     assert bytes(payload) == msgpack.packb([3, 0, body, traceparent])
     assert from_wire(FetchOpsResp, decode_response(payload).body) == answer

@@ -35,7 +35,7 @@ def _least_part(part_type: type[WireStruct]) -> WireStruct:
     return part_type(
         **{
             each.name: least(hints[each.name])
-            for each in fields(part_type)  # type: ignore[arg-type]
+            for each in fields(part_type)
             if each.default is MISSING
         }
     )
@@ -68,7 +68,7 @@ def filled(
     elif isinstance(hint, type) and issubclass(hint, WireStruct):
         base: Any = _least_part(hint)
         hints = get_type_hints(hint)
-        for each in fields(hint):  # type: ignore[arg-type]
+        for each in fields(hint):
             for name, value, is_many in filled(hints[each.name], size, many=many, items=items):
                 yield Filled(f".{each.name}{name}", replace(base, **{each.name: value}), is_many)
     elif hint not in (int, bool):
@@ -89,7 +89,7 @@ def check_types(hint: Any, value: Any) -> None:
     """Assert that fields have exactly their types: a field of type `bytes` is no view."""
     if isinstance(hint, type) and issubclass(hint, WireStruct):
         for name, its in get_type_hints(hint).items():
-            if name in {each.name for each in fields(hint)}:  # type: ignore[arg-type]
+            if name in {each.name for each in fields(hint)}:
                 check_types(its, getattr(value, name))
     elif get_origin(hint) is list:
         for item in value[:3]:

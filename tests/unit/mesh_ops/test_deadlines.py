@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from time import perf_counter
 from typing import Any
 
 from quafka_telemetry.deadlines import Deadlines
@@ -92,3 +93,44 @@ async def test_cancelled_deadlines_wake_the_loop_once() -> None:
     deadlines.add(begun + 0.05, done.set)
     await done.wait()
     assert len(armed) == 2, "the first bucket, and the first one that is not empty"
+
+
+async def test_many_that_pass_together_take_several_turns() -> None:
+    loop = asyncio.get_running_loop()
+    deadlines = Deadlines(loop)
+    passed, turns = 0, 0
+    when = loop.time()
+
+    def slow() -> None:
+        nonlocal passed
+        passed += 1
+        end = perf_counter() + 0.0005
+        while perf_counter() < end:
+            pass
+
+    last = [deadlines.add(when, slow) for _ in range(40)]
+    for each in last[30:]:
+        each.cancel()
+    while passed < 30:
+        turns += passed > 0
+        await asyncio.sleep(0)
+    await asyncio.sleep(0.1)
+    assert passed == 30
+    assert turns >= 5
+
+
+async def test_one_that_fails_does_not_hold_up_the_others() -> None:
+    loop = asyncio.get_running_loop()
+    deadlines = Deadlines(loop)
+    errors: list[object] = []
+    loop.set_exception_handler(lambda _, context: errors.append(context["exception"]))
+    done = asyncio.Event()
+
+    def fail() -> None:
+        raise ValueError
+
+    deadlines.add(loop.time(), fail)
+    deadlines.add(loop.time(), fail)
+    deadlines.add(loop.time() + 0.1, done.set)
+    await asyncio.wait_for(done.wait(), 10)
+    assert len(errors) == 2

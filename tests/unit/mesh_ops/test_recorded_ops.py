@@ -44,7 +44,7 @@ def full(hint: Any, numbers: Iterator[int]) -> Any:
     """The value of a type with every field set; the recorded frames were made by this rule."""
     if isinstance(hint, type) and issubclass(hint, WireStruct):
         hints, later = get_type_hints(hint), APPENDED.get(hint, {})
-        names = [each.name for each in fields(hint) if each.name not in later]  # type: ignore[arg-type]
+        names = [each.name for each in fields(hint) if each.name not in later]
         return hint(**{name: full(hints[name], numbers) for name in names})
     if get_origin(hint) is list:
         (item,) = get_args(hint)
@@ -71,7 +71,7 @@ def as_recorded(struct: WireStruct) -> list[Any]:
     """The wire form without the fields that were appended later, which must be at their ends."""
     values: list[Any] = []
     later = APPENDED.get(type(struct), {})
-    names = [each.name for each in fields(struct)]  # type: ignore[arg-type]
+    names = [each.name for each in fields(struct)]
     assert names[len(names) - len(later) :] == list(later)
     for name in names[: len(names) - len(later)]:
         value = getattr(struct, name)
