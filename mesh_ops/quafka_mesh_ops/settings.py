@@ -186,7 +186,7 @@ def mesh_records_setting() -> Any:
         "reads them from the log's files; value: always over the mesh"
     )
     allowed = (RECORDS_AUTO, RECORDS_BY_VALUE)
-    return setting(RECORDS_BY_VALUE, help_, choice(*allowed), ", ".join(allowed))
+    return setting(RECORDS_AUTO, help_, choice(*allowed), ", ".join(allowed))
 
 
 def mesh_bulk_setting() -> Any:

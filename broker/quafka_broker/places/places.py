@@ -53,7 +53,7 @@ class Places:
         server = DescriptorServer(data)
         server.start()
         self._server, self._grants = server, grants
-        self._log.verification.when_replaced(server.withdraw)
+        self._log.verification.when_withdrawn(server.withdraw)
 
     def close(self) -> None:
         """Hand out no more descriptors; gateways close theirs."""

@@ -17,7 +17,7 @@ from quafka_broker.partitions.producers import Producers
 from quafka_broker.wal.checkpoint_file import Checkpoint
 from quafka_broker.wal.errors import DamagedLogError
 from quafka_broker.wal.live_records import LiveRecords
-from quafka_broker.wal.quarantine import Damage, Lost, Quarantine
+from quafka_broker.wal.quarantine import Damage, Lost, Quarantine, damaged_entry
 from quafka_broker.wal.segment import Segment
 from quafka_proto.log_format import IndexRow
 
@@ -37,8 +37,9 @@ class Contents:
         self.partitions: dict[PartitionId, Partition] = {}
         self.live = LiveRecords()
         self.quarantine = Quarantine()
-        self.on_replaced: Callable[[Segment], None] = lambda _segment: None
-        """Called with a segment that was rewritten or freed."""
+        self.on_withdrawn: Callable[[Segment], None] = lambda _segment: None
+        """Called with a segment that nobody else may go on reading: it was rewritten or freed, or
+        is damaged."""
         self.epochs = LeaderEpochs()
         self.next_id = 0
         # During recovery: the ids up to which the checkpoint covers each partition, and all.
@@ -70,7 +71,14 @@ class Contents:
             self.segments = [*self.segments[:at], *between, *self.segments[at + 1 :]]
         if new is None:
             self.live.removed(old.number)
-        self.on_replaced(old)
+        self.on_withdrawn(old)
+
+    def add_bad_entry(self, segment: Segment, row: IndexRow, reason: str) -> None:
+        """Stop serving an entry whose bytes are not those that were written."""
+        damage = damaged_entry(segment.number, row, reason)
+        log.error("damaged: %s", damage)
+        self.quarantine.add(damage)
+        self.on_withdrawn(segment)
 
     # --- partitions -------------------------------------------------------------------------
 

@@ -20,7 +20,6 @@ from quafka_broker.partitions.partition import Partition
 from quafka_broker.wal.contents import Contents
 from quafka_broker.wal.index_rebuild import IndexRebuilds
 from quafka_broker.wal.lookup import entries_from
-from quafka_broker.wal.quarantine import damaged_entry
 from quafka_broker.wal.runs import (
     INLINE_BATCHES,
     INLINE_BYTES,
@@ -129,7 +128,7 @@ class Reader:
         if times is not None:
             times.read = time.time_ns()
         if bad is not None:
-            self._quarantine(bad)
+            self._contents.add_bad_entry(*bad)
             if not batches:
                 raise CorruptError(f"offset {offset}: {bad.reason}")
         return batches
@@ -188,7 +187,7 @@ class Reader:
         if times is not None:
             times.read = time.time_ns()
         if bad is not None:
-            self._quarantine(bad)
+            self._contents.add_bad_entry(*bad)
             if not batches:
                 raise CorruptError(f"offset {offset}: {bad.reason}")
         return batches
@@ -197,11 +196,6 @@ class Reader:
         key = partition.id.key
         log.warning("partition %s cannot be read at offset %d: %s", key, offset, error)
         return StorageError(str(error))
-
-    def _quarantine(self, bad: BadEntry) -> None:
-        damage = damaged_entry(bad.segment.number, bad.row, bad.reason)
-        log.error("damaged: %s", damage)
-        self._contents.quarantine.add(damage)
 
     # --- index rows -------------------------------------------------------------------------
 

@@ -17,7 +17,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 from quafka_broker.wal.contents import Contents
 from quafka_broker.wal.index_rebuild import IndexRebuilds
-from quafka_broker.wal.quarantine import damaged_entry
 from quafka_broker.wal.runs import BadEntry, Run, from_disk, read_run
 from quafka_broker.wal.segment import ROWS_PER_SAMPLE, BadIndexError, Segment
 from quafka_proto.errors import Malformed
@@ -67,9 +66,9 @@ class Verification:
         """Whether nothing is appended to a segment any more."""
         return segment is not self._contents.segments[-1]
 
-    def when_replaced(self, call: Callable[[Segment], None]) -> None:
-        """Call this with each segment that is rewritten or freed."""
-        self._contents.on_replaced = call
+    def when_withdrawn(self, call: Callable[[Segment], None]) -> None:
+        """Call this with each segment that is rewritten or freed, or found damaged."""
+        self._contents.on_withdrawn = call
 
     async def close(self) -> None:
         """Stop verifying."""
@@ -114,9 +113,7 @@ class Verification:
             log.warning("segment %d is read by value: %s", segment.number, e)
             return
         for each in bad:
-            damage = damaged_entry(segment.number, each.row, each.reason)
-            log.error("damaged: %s", damage)
-            self._contents.quarantine.add(damage)
+            self._contents.add_bad_entry(*each)
         if not bad:
             segment.orgs |= orgs
             segment.unverified_to = FILE_HEADER_SIZE

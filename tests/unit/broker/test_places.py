@@ -163,6 +163,21 @@ async def test_a_damaged_segment_is_never_by_place(tmp_path: Path) -> None:
             await asyncio.sleep(0.01)
 
 
+async def test_a_segment_that_is_found_damaged_is_withdrawn(tmp_path: Path) -> None:
+    async with running(tmp_path) as world:
+        connection, number = await world.opened()
+        await world.produce(*[BIG] * 5)
+        assert (await world.fetch(number)).places is not None
+        (path,) = (tmp_path / "wal").glob("*.log")
+        with path.open("r+b") as file:
+            file.seek(250_000)
+            file.write(b"damage")
+        assert (await world.fetch(0, 2)).error_code == ErrorCode.CORRUPT_MESSAGE
+        os.close((await received(connection)).fd)
+        assert (await received(connection)).kind is Kind.WITHDRAWN
+        assert (await world.fetch(number)).places is None
+
+
 async def test_a_node_of_few_orgs_gets_no_file_with_others_or_the_brokers_own(
     tmp_path: Path,
 ) -> None:

@@ -139,7 +139,7 @@ async def test_a_withdrawn_file_is_read_by_value(tmp_path: Path) -> None:
         async def withdrawn_meanwhile(op: FetchOps, trace: object) -> FetchOpsResp:
             answer = await original(edge.state, context(), op)
             if op.places:
-                edge.state.log._contents.on_replaced(active)
+                edge.state.log._contents.on_withdrawn(active)
                 await becomes(lambda: not edge.files._files)
             return answer
 
@@ -290,5 +290,5 @@ async def test_brokers_elsewhere_or_of_earlier_versions_are_asked_rarely(
     for _ in range(50):
         assert files.connection() == 0
         await asyncio.sleep(0.002)
-    assert asked == 1
+    assert 1 <= asked <= 3
     await files.close()
