@@ -18,7 +18,7 @@ from types import CodeType
 from typing import NamedTuple
 
 NAMED = ("_run_once", "create_task", "call_at", "create_future", "run_in_executor")
-"""asyncio's functions that are counted one by one: turns, tasks, timers, futures, hand-overs."""
+"""Functions of asyncio that are counted one by one: turns, tasks, timers, futures, threads."""
 _GIVE_UP_SECONDS = 10.0
 
 

@@ -32,7 +32,7 @@ NAMES = {
     "create_task": "tasks",
     "call_at": "timers",
     "create_future": "futures by create_future",
-    "run_in_executor": "hand-overs to threads",
+    "run_in_executor": "calls of run_in_executor",
 }
 Lines = dict[str, dict[str, float]]
 """By what is counted: the figure of each process."""
