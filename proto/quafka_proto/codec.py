@@ -50,10 +50,9 @@ def decode_front(
     """
     function = _decoders.get((message_type, version)) or _decoder(message_type, version)
     try:
-        message, at = function(data, offset, len(data), [message_type.item_limit])
+        return function(data, offset, len(data), [message_type.item_limit])
     except GARBLED as e:
         raise Malformed(f"{message_type.__name__} v{version} is cut short or garbled: {e}") from e
-    return cast(M, message), at
 
 
 def decode_in_steps(

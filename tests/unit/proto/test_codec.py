@@ -127,6 +127,22 @@ def test_records_are_views_of_the_frame_and_may_be_null() -> None:
         assert got[1].records is None
 
 
+@pytest.mark.parametrize("size", [0, 125, 126, 127, 128, 254, 16_381, 16_382, 16_383, 16_384])
+def test_lengths_of_one_to_three_bytes(size: int) -> None:
+    parts = [PartitionProduceData(7, bytes(size)), PartitionProduceData(8, b"next")]
+    request = ProduceRequest(topic_data=[TopicProduceData(name="t", partition_data=parts)])
+    assert decode(ProduceRequest, 9, encoded(request, 9)) == request
+
+
+def test_a_length_may_take_more_bytes_than_it_needs() -> None:
+    """Also null: a length of zero."""
+    head = bytes.fromhex("00 0001 00000000 02 02 74 02 00000007")
+    for length, records in (("8000", None), ("8400", b"abc"), ("848000", b"abc")):
+        data = head + bytes.fromhex(length) + (records or b"") + bytes(3)
+        part = decode(ProduceRequest, 9, data).topic_data[0].partition_data[0]
+        assert part == PartitionProduceData(7, records)
+
+
 def test_a_list_of_buffers_is_one_value() -> None:
     def response(records: bytes | list[bytes | bytearray | memoryview]) -> bytes:
         part = PartitionData(records=records, diverging_epoch=EpochEndOffset(1, 2))
