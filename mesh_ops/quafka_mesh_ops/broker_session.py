@@ -10,7 +10,7 @@ from typing import Protocol
 
 from aioquic.quic.packet import QuicErrorCode
 
-from quafka_mesh_ops.envelopes import Response
+from quafka_mesh_ops.envelopes import Response, length_of
 from quafka_mesh_ops.errors import OutcomeUnknownError, ProtocolError
 from quafka_mesh_ops.frames import LANES, MAX_FRAME, StreamFrames, Tag, encode_number
 from quafka_mesh_ops.identity import NodeId
@@ -74,7 +74,7 @@ class Call(DirectFuture["Response | UnreadResponse"]):
         self.op = op
         self.org_id = org_id
         self.body = body
-        self.size = (len(body[0]) if len(body) == 1 else sum(map(len, body))) + weight(op)
+        self.size = length_of(body) + weight(op)
         self.stream_index = stream_index
         self.kind = kind
         self.deadline = deadline

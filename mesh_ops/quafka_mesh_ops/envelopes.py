@@ -76,12 +76,17 @@ def encode_body(struct: WireStruct) -> list[Buffer]:
         pieces.append(packer.bytes())
     else:
         pieces = [pack(values)]
-    if sum(map(len, pieces)) > payloads.UNCOUNTED:
+    if length_of(pieces) > payloads.UNCOUNTED:
         try:
             check_cost(values, CostCounter(ENVELOPE_COST))
         except ValueError as e:
             raise OpTooLargeError(str(e)) from None
     return pieces
+
+
+def length_of(pieces: list[Buffer]) -> int:
+    """The bytes of all pieces. Short ops have one."""
+    return len(pieces[0]) if len(pieces) == 1 else sum(map(len, pieces))
 
 
 def encode_request(
@@ -178,7 +183,7 @@ def checked(values: Any, types: tuple[type | tuple[type, ...], ...]) -> list[Any
 
 
 def _enveloped(tag: Tag, head: bytes, body: list[Buffer], tail: bytes) -> list[Buffer]:
-    length = len(head) + len(tail) + (len(body[0]) if len(body) == 1 else sum(map(len, body)))
+    length = len(head) + len(tail) + length_of(body)
     limit = frames.MAX_FRAME
     if length > limit:
         raise OpTooLargeError(f"an op of {length} bytes; a frame carries at most {limit}")

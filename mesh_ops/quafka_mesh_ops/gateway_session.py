@@ -204,9 +204,9 @@ class GatewaySession:
     def _op(self, stream_id: int, payload: Buffer) -> None:
         request, long = request_of(payload)
         ops, request_id = self._ops, request.request_id
-        if request_id in ops:
+        if request_id in ops.running or request_id in ops.waiting:
             raise ProtocolError("a request id that is in use")
-        if len(ops) >= MAX_IN_FLIGHT:
+        if len(ops.running) + len(ops.waiting) >= MAX_IN_FLIGHT:
             raise ProtocolError(f"more than {MAX_IN_FLIGHT} ops at once")
         if ops.is_refused(stream_id, request):
             return

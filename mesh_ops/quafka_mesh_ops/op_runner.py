@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import cast
 
 from quafka_mesh_ops.bulk.replies import Replies
-from quafka_mesh_ops.envelopes import Request, encode_body, encode_response
+from quafka_mesh_ops.envelopes import Request, encode_body, encode_response, length_of
 from quafka_mesh_ops.errors import OpFailedError, OpTooLargeError, ProtocolError
 from quafka_mesh_ops.grants import Gatekeeper
 from quafka_mesh_ops.handlers import Handler
@@ -57,6 +57,7 @@ class OpRunner:
     Attributes:
         peer: the node at the other end; set when the connection is ready.
         running: the ops that are being read or handled, by request id.
+        waiting: the fetches that wait until the peer has read earlier replies, by request id.
         request_bytes: the bytes of running ops, with the memory that they take once decoded.
     """
 
@@ -72,17 +73,13 @@ class OpRunner:
         self._limited = limited
         self._replies = Replies(connection)
         self._turns = Turns(_READING, lambda: self._replies.backlog > _REPLY_BACKLOG)
-        self._waiting: OrderedDict[int, tuple[RunningOp, AnyOp]] = OrderedDict()
-        """Fetches that wait until the peer has read earlier replies, by request id."""
+        self.waiting: OrderedDict[int, tuple[RunningOp, AnyOp]] = OrderedDict()
         self._loop = asyncio.get_running_loop()
         self._deadlines = Deadlines(self._loop)
 
     def __len__(self) -> int:
         """The number of unanswered ops."""
-        return len(self.running) + len(self._waiting)
-
-    def __contains__(self, request_id: int) -> bool:
-        return request_id in self.running or request_id in self._waiting
+        return len(self.running) + len(self.waiting)
 
     @property
     def replies(self) -> Replies:
@@ -97,7 +94,7 @@ class OpRunner:
     @property
     def busy(self) -> bool:
         """Whether an op is unanswered or a bulk reply not yet acknowledged."""
-        return bool(self.running or self._waiting or self._replies.backlog)
+        return bool(self.running or self.waiting or self._replies.backlog)
 
     # --- starting and ending ----------------------------------------------------------------
 
@@ -123,7 +120,7 @@ class OpRunner:
         """
         if op.code is _FETCH and self._must_wait():
             running.request.queued_at = time.time_ns()
-            self._waiting[running.request_id] = running, op
+            self.waiting[running.request_id] = running, op
         else:
             self._start(running, op)
 
@@ -210,12 +207,12 @@ class OpRunner:
         running = self.running.get(request_id)
         if running is not None:
             running.cancel()
-        self._waiting.pop(request_id, None)
+        self.waiting.pop(request_id, None)
         self._replies.drop(request_id)
 
     def cancel_all(self) -> None:
         """Cancel every op: the connection is lost."""
-        self._waiting.clear()
+        self.waiting.clear()
         self._deadlines.close()
         for running in self.running.values():
             running.cancel()
@@ -226,8 +223,8 @@ class OpRunner:
         """Continue with replies and waiting fetches: the peer has acknowledged data."""
         self._replies.progress()
         self._turns.admit()
-        while self._waiting and self._replies.backlog <= _REPLY_BACKLOG:
-            _, (running, op) = self._waiting.popitem(last=False)
+        while self.waiting and self._replies.backlog <= _REPLY_BACKLOG:
+            _, (running, op) = self.waiting.popitem(last=False)
             # The right may have been lost in the meantime.
             if not self.is_refused(running.stream_id, running.request):
                 self._start(running, op)
@@ -237,7 +234,7 @@ class OpRunner:
         self._replies.stream_over(stream_id)
 
     def _must_wait(self) -> bool:
-        return bool(self._waiting) or self._replies.backlog > _REPLY_BACKLOG
+        return bool(self.waiting) or self._replies.backlog > _REPLY_BACKLOG
 
     # --- one op -----------------------------------------------------------------------------
 
@@ -326,7 +323,7 @@ class OpRunner:
     def _answer(self, stream_id: int, request_id: int, frame: list[Buffer]) -> None:
         if not self._connection.is_ready:
             return
-        if (len(frame[0]) if len(frame) == 1 else sum(map(len, frame))) <= SMALL_REPLY:
+        if length_of(frame) <= SMALL_REPLY:
             self._connection.write(stream_id, frame)
         else:
             self._replies.add(request_id, frame)

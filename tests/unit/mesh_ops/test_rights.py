@@ -107,7 +107,7 @@ async def test_a_fetch_that_had_to_wait_needs_the_right_when_it_begins(
     fetch = asyncio.create_task(asked.ask(OpCode.FETCH, body=fetch_of(10)))
     (session,) = asked.server.sessions
     async with asyncio.timeout(5):
-        while not session._ops._waiting:
+        while not session._ops.waiting:
             await asyncio.sleep(0.005)
     grants[asked.node_id] = ()
     monkeypatch.setattr(op_runner, "_REPLY_BACKLOG", 1 << 20)
