@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from typing import cast
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
@@ -29,27 +30,45 @@ class TcpProxy:
         self.flip = False
         self._target = target
         self._writers: set[asyncio.StreamWriter] = set()
+        self._serving: set[asyncio.Task[None]] = set()
 
     def cut(self) -> None:
         """Reset all connections."""
-        for writer in self._writers:
+        for writer in list(self._writers):
             writer.transport.abort()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Forward one connection."""
         self.connections += 1
+        task = cast("asyncio.Task[None]", asyncio.current_task())
+        self._serving.add(task)
+        self._writers.add(writer)
+        try:
+            await self._between(reader, writer)
+        except* OSError:
+            pass
+        finally:
+            writer.transport.abort()
+            self._writers.discard(writer)
+            self._serving.discard(task)
+
+    async def finish(self) -> None:
+        """Reset all connections, also those that are not forwarded yet, and wait for their end."""
+        while self._serving:
+            self.cut()
+            self.flowing.set()
+            await asyncio.wait(self._serving, timeout=0.05)
+
+    async def _between(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         there = await asyncio.open_connection("127.0.0.1", self._target)
-        self._writers |= {writer, there[1]}
+        self._writers.add(there[1])
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._forward(reader, there[1]))
                 group.create_task(self._forward(there[0], writer, back=True))
-        except* OSError:
-            pass
         finally:
-            for each in (writer, there[1]):
-                each.transport.abort()
-            self._writers -= {writer, there[1]}
+            there[1].transport.abort()
+            self._writers.discard(there[1])
 
     async def _forward(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, back: bool = False
@@ -76,6 +95,11 @@ async def tcp_proxy(target: int) -> AsyncGenerator[TcpProxy]:
         yield proxy
     finally:
         server.close()
-        proxy.cut()
-        proxy.flowing.set()
-        await asyncio.sleep(0.01)
+        await _few_turns()  # a connection that was just accepted begins to be served
+        await proxy.finish()
+        await _few_turns()  # the aborted transports close their sockets
+
+
+async def _few_turns() -> None:
+    for _ in range(4):
+        await asyncio.sleep(0)
