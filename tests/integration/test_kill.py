@@ -201,10 +201,12 @@ def test_a_session_whose_broker_is_killed_goes_on_with_no_gap_and_no_repeat(
 
 
 def test_requests_wait_for_a_broker_that_is_restarting(cluster: Cluster) -> None:
-    with RawClient(cluster.address) as client:
+    with RawClient(cluster.address, timeout=60) as client:
         metadata(client, "waits")
         cluster.broker.stop()
-        client.send(produce_request("waits", b"sent while it was away"), VERSION["produce"])
+        request = produce_request("waits", b"sent while it was away")
+        request.timeout_ms = 60_000  # the gateway waits this long, and a start may take seconds
+        client.send(request, VERSION["produce"])
         time.sleep(0.3)
         cluster.start_broker()
         _, answer = client.receive(ProduceResponse, VERSION["produce"])

@@ -19,6 +19,8 @@ from tests.unit.mesh_ops.mesh import Mesh, fetch_of, mesh, produce_of
 PARK = DescribeTopics(["park"])
 SIZES = [(9_000, 8_900), (1_500, 1_452), (0, 60_000), (1_300, 1_200)]
 """The link's MTU, and the datagram size that suits it."""
+PATIENCE = 20.0
+"""Seconds that only a machine with too much to do takes."""
 
 
 def sizes(m: Mesh) -> set[int]:
@@ -35,20 +37,20 @@ async def traffic(m: Mesh) -> AsyncGenerator[list[int]]:
     async def produce(lane: int) -> None:
         while True:
             answer = await m.client.call(
-                produce_of(bytes(30_000 * lane)), org_id=1, deadline=5, lane=lane
+                produce_of(bytes(30_000 * lane)), org_id=1, deadline=PATIENCE, lane=lane
             )
             assert answer.partitions[0].base_offset == 30_000 * lane
             done[0] += 1
 
     async def fetch(size: int) -> None:
         while True:
-            answer = await m.client.call(fetch_of(size), org_id=1, deadline=5)
+            answer = await m.client.call(fetch_of(size), org_id=1, deadline=PATIENCE)
             assert len(answer.partitions[0].records[0]) == size
             done[0] += 1
 
     async def describe() -> None:
         while True:
-            await m.client.call(DescribeTopics(), org_id=1, deadline=5)
+            await m.client.call(DescribeTopics(), org_id=1, deadline=PATIENCE)
             done[0] += 1
             await asyncio.sleep(0.01)
 
@@ -83,11 +85,10 @@ async def test_the_size_follows_the_link_and_no_op_fails(batched: bool) -> None:
         async with traffic(m) as done:
             for mtu, size in SIZES:
                 await asyncio.to_thread(link.change, mtu=mtu)
-                async with asyncio.timeout(10):
+                async with asyncio.timeout(PATIENCE):
                     while sizes(m) != {size}:
                         await asyncio.sleep(0.01)
-                before = done[0]
-                async with asyncio.timeout(5):
+                    before = done[0]
                     while done[0] < before + 10:
                         await asyncio.sleep(0.01)
         assert m.client.counters().reconnects == 0

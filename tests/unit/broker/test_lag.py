@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from quafka_broker.groups.states import State
@@ -36,11 +36,12 @@ NOW = 1_700_000_000_000
 
 
 class Clock:
-    """The wall clock of a broker's groups."""
+    """The wall clock of a broker's groups, whose members wait for no others."""
 
     def __init__(self, state: BrokerState) -> None:
         self.now_ms = NOW
         state.groups.now_ms = lambda: self.now_ms
+        state.groups.limits = replace(state.groups.limits, initial_delay=0.0)
 
 
 async def produce(state: BrokerState, topic: Topic, partition: int, *ages: int) -> None:
@@ -158,7 +159,6 @@ async def test_the_log_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def join(state: BrokerState, *partitions: int) -> str:
     """A member that is assigned these of "t"; its id."""
-    state.groups.limits = replace(state.groups.limits, initial_delay=0.0)
     op = JoinGroup("g", "", "", "consumer", [Protocol("range", b"m")], 10_000, 10_000, "c", "/h")
     member = (await groups.join(state, context(), op)).member_id
     assigned = ConsumerProtocolMemberAssignment(0, [("t", list(partitions))], b"").encode()
@@ -236,7 +236,7 @@ async def test_all_groups_for_metrics() -> None:
     st.floats(0, 1),
     st.floats(0, 1),
 )
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_against_looking_at_every_record(
     written: list[list[int]], start: float, position: float
 ) -> None:
