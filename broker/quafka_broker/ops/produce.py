@@ -244,22 +244,25 @@ async def _finish(state: BrokerState, begun: list[_Begun]) -> list[ProduceOpResp
     """The answers to an op, when they are known."""
     answers: list[ProduceOpResp] = []
     for write in begun:
-        answers.append(write if isinstance(write, ProduceOpResp) else await _stored(state, write))
+        if isinstance(write, ProduceOpResp):
+            answers.append(write)
+        else:
+            try:
+                if write.pending is not None:
+                    write.offset = (await write.pending)[0]
+                    answers.append(_stored(state, write, write.offset))
+                else:
+                    assert write.repeated is not None
+                    answers.append(_stored(state, write, await write.repeated.stored()))
+            except StorageError as e:
+                answers.append(_refusal(e))
         if not len(answers) % _ANSWERS_A_SLICE:
             await turn()
     return answers
 
 
-async def _stored(state: BrokerState, write: _Write) -> ProduceOpResp:
+def _stored(state: BrokerState, write: _Write, offset: int) -> ProduceOpResp:
     partition = write.partition
-    try:
-        if write.pending is not None:
-            offset = write.offset = (await write.pending)[0]
-        else:
-            assert write.repeated is not None
-            offset = await write.repeated.stored()
-    except StorageError as e:
-        return _refusal(e)
     return ProduceOpResp(
         offset,
         log_append_time=write.append_time,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Sequence
+from functools import cached_property
 
 from quafka_broker.partitions.errors import StorageError
 from quafka_broker.partitions.outcome import Outcome, Settle
@@ -19,7 +20,7 @@ _MAX_PENDING_BYTES = 64 << 20
 
 
 class AppendQueue:
-    """Appends in the order of their calls, with a bound on their bytes.
+    """Appends in the order of their calls, with a bound on their bytes. For one event loop.
 
     Attributes:
         waiting: the appends that no commit group has taken yet.
@@ -38,6 +39,11 @@ class AppendQueue:
         self._room = asyncio.Event()
         self._room_gate = asyncio.Lock()
         self._room_waiters = 0
+
+    @cached_property
+    def _loop(self) -> asyncio.AbstractEventLoop:
+        """The loop of the first call, kept: Python 3.11 makes a system call to find it."""
+        return asyncio.get_running_loop()
 
     @property
     def has_room(self) -> bool:
@@ -71,14 +77,13 @@ class AppendQueue:
         settle: Settle | None = None,
     ) -> DirectFuture[list[int]]:
         """See `Log.append`."""
-        loop = asyncio.get_running_loop()
-        done: DirectFuture[list[int]] = DirectFuture(loop=loop)
+        done: DirectFuture[list[int]] = DirectFuture(loop=self._loop)
         size = 0
         for _, batch in batches:
             size += len(batch)
         append = Append(partition, batches, size, done, urgent, writes, settle)
         if self.closed is not None:
-            loop.call_soon(self.fail, [append], StorageError, self.closed)
+            self._loop.call_soon(self.fail, [append], StorageError, self.closed)
             return done
         self.waiting.append(append)
         self.bytes += size
@@ -91,7 +96,7 @@ class AppendQueue:
     async def wait_for_work(self) -> None:
         """Wait for an append, or for `wake`. One caller at a time."""
         if not self.waiting and not self._waking:
-            self._idle = DirectFuture(loop=asyncio.get_running_loop())
+            self._idle = DirectFuture(loop=self._loop)
             await self._idle
         self._waking = False
 
@@ -99,12 +104,12 @@ class AppendQueue:
         """End `wait_for_work` at the end of this turn, whose appends then share a commit."""
         if not self._waking:
             self._waking = True
-            turn_end(asyncio.get_running_loop()).call(self._wake)
+            turn_end(self._loop).call(self._wake)
 
     async def turn(self) -> None:
         """Let others run."""
-        turn: DirectFuture[None] = DirectFuture(loop=asyncio.get_running_loop())
-        turn.get_loop().call_soon(turn.set_result, None)
+        turn: DirectFuture[None] = DirectFuture(loop=self._loop)
+        self._loop.call_soon(turn.set_result, None)
         await turn
 
     def _wake(self) -> None:

@@ -214,7 +214,7 @@ class Writer:
             if not self._reserve.held and not all(append.urgent for append in queue.waiting):
                 await self._hold_reserve()
             if self._active.end >= self._segment_bytes:
-                await self._in_thread(self._roll)
+                await self._thread.run(self._roll)
             active = self._active
             contents = self._contents
             group = CommitGroup(
@@ -237,26 +237,22 @@ class Writer:
 
     async def _hold_reserve(self) -> None:
         """The reserve is in use: producers wait until it can be held again."""
-        if not await self._in_thread(self._reserve.hold):
+        if not await self._thread.run(self._reserve.hold):
             self.queue.refuse([], "the disk is full", but_urgent=True)
-
-    async def _in_thread(self, job: Callable[[], T]) -> T:
-        """Run a job of a commit."""
-        return await self._thread.run(job)
 
     async def _write(self, group: CommitGroup) -> None:
         """Write a group, and sync it if it must be. Raises OSError; `_take_back` undoes it."""
         began, waits = time.perf_counter(), _waits()
         is_short = group.size <= _SHORT_BYTES and began >= self._wary_until
         if not is_short or self._others_jobs:
-            await self._in_thread(partial(self._write_and_sync, group))
+            await self._thread.run(partial(self._write_and_sync, group))
             return
         self._write_now(group)
         ended = time.perf_counter()
         if ended - began > _LONG_SECONDS and _waits() > waits:
             self._wary_until = ended + _WARY_SECONDS
         if self._fsync.every_commit:
-            await self._in_thread(partial(self._sync_group, group))
+            await self._thread.run(partial(self._sync_group, group))
 
     def _write_now(self, group: CommitGroup) -> None:
         self._unsynced = True
@@ -340,7 +336,7 @@ class Writer:
         if isinstance(error, SyncError):
             self._fail(error)
         try:
-            await self._in_thread(self._active.truncate)
+            await self._thread.run(self._active.truncate)
         except OSError as e:
             if self.failure is None:
                 self._fail(e)
