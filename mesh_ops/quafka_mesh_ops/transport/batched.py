@@ -85,6 +85,16 @@ class BatchedQuic(SettledQuic):
 
     # --- sending ----------------------------------------------------------------------------
 
+    def is_quiet(self, now: float) -> bool:
+        """See MeshQuic."""
+        return (
+            self.recovery.settled
+            and ((ack_at := self._space.ack_at) is None or ack_at > now)
+            and self._paced_until is None
+            and self._ladder.next_at > now
+            and not self._wishing()
+        )
+
     def fill(self, now: float, room: int) -> list[tuple[bytes, NetworkAddress]]:
         """See MeshQuic; bulk is sealed in bursts."""
         wishing = self._wishing()
@@ -176,6 +186,7 @@ class BatchedQuic(SettledQuic):
             if stop > self._flow_limit(stream):
                 continue
             parts.append(part)
+            stream.sender._pending.shift()
             self._record_sent(stream, start, stop, now)
             stream.sender.buffer_is_empty = True
         if not parts and not content.ack:
@@ -233,6 +244,7 @@ class BatchedQuic(SettledQuic):
         sent: dict[int, Any] = space.sent_packets
         sent.update(dict.fromkeys(burst.numbers, burst))
         self._packet_number = number + len(packets)
+        sender._pending.subtract(start, end)
         space.ack_eliciting_in_flight += len(packets)
         total = end - start + len(packets) * template.overhead
         self._congestion.bytes_in_flight += total
@@ -242,9 +254,11 @@ class BatchedQuic(SettledQuic):
         return [(cast(bytes, packet), path.addr) for packet in packets]
 
     def _record_sent(self, stream: QuicStream, start: int, end: int, now: float) -> None:
-        """Update the state as the stock path does, once for all packets."""
+        """Update the state as the stock path does, once for all packets.
+
+        The caller takes the range out of the pending data.
+        """
         sender = stream.sender
-        sender._pending.subtract(start, end)
         if end > sender.highest_offset:
             self._remote_max_data_used += end - sender.highest_offset
             sender.highest_offset = end
@@ -273,7 +287,7 @@ class BatchedQuic(SettledQuic):
             return
         burst = Burst(self, keys, keys.masks(samples), now)
         for index in range(burst.open_run(datagrams), len(datagrams)):
-            if self.is_closed:
+            if index and self.is_closed:
                 return
             data = datagrams[index]
             if not burst.open(data, index * SAMPLE_SIZE):

@@ -254,7 +254,8 @@ class Burst:
         if number == self._stop:
             self._stop += 1
         else:
-            self._record_received()
+            if self._start != self._stop:
+                self._record_received()
             self._start, self._stop = number, number + 1
         if number >= self._next:
             self._next = number + 1
@@ -274,7 +275,8 @@ class Burst:
         if len(space.ack_queue) > MAX_ACK_RANGES:
             space.ack_queue.shift()
         window = space.received_packets
-        window._received.update(range(max(start, stop - window._size), stop))
+        if stop - start > 1:
+            window._received.update(range(max(start, stop - window._size), stop))
         window.add(stop - 1)
         quic.not_idle(self._now)
         quic._ack_eliciting_sent_since_receipt = False
@@ -301,11 +303,11 @@ class Burst:
             handle_acks(self._quic, frames, self._now)
         for frame in frames.arrived:
             self._elicits_ack = True
-            if self._quic.is_closed:
-                return
             if not take_in_order(self._quic, frame):
                 self._piece = Piece(frame.stream_id, frame.offset, frame.data, frame.kind)
                 self._pass_on()
+                if self._quic.is_closed:
+                    return
 
     def _other(self, plain: bytes) -> None:
         """Pass frames of other types to aioquic."""

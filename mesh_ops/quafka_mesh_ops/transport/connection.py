@@ -27,6 +27,10 @@ logger = logging.getLogger("quafka.mesh")
 _DOUBT_TIMEOUTS = 2
 """Probe timeouts within which a doubted peer must be heard; one covers a round trip."""
 _EARLY = 0.001
+_BUSY_TICK = 0.01
+"""Seconds after which the timer of a busy connection fires again at the latest. Each packet moves
+the deadlines, and the next ACK will be due after about this time: a later timer would be replaced.
+"""
 _TOP_UP_BELOW = 256 << 10
 _TOP_UP_TO = 512 << 10
 """Bounds of the bytes of a stream that QUIC holds unsent: they are topped up below the first."""
@@ -96,6 +100,8 @@ class Connection:
         self._transmits = False
         """Whether `_transmit_due` is called at the end of this turn."""
         self._timer: asyncio.TimerHandle | None = None
+        self._fired_at = 0.0
+        """When the timer last fired before the deadline."""
         self._doubt: asyncio.TimerHandle | None = None
         self._ready = False
         self._over = False
@@ -233,9 +239,12 @@ class Connection:
             self.abort("the peer has restarted")
             return
         self._handle_events()
-        if self._quic.unordered > MAX_DATA:
+        if self._quic.holds_unordered(MAX_DATA):
             self.close("too much data out of order", QuicErrorCode.PROTOCOL_VIOLATION)
-        self._transmit_soon()
+        if self._waiting or self._ends or not self._quic.is_quiet(now):
+            self._transmit_soon()
+        elif not self._transmits and not self._terminated:
+            self._progress()
 
     def resume(self) -> None:
         """Continue to send: the socket accepts datagrams again."""
@@ -314,6 +323,10 @@ class Connection:
         if not self._socket.blocked and self._send_now() >= BURST // 2:
             # Let the loop read the socket, which may hold ACKs, before the next burst is built.
             self._transmit_soon()
+        self._progress()
+
+    def _progress(self) -> None:
+        """React to what was sent or acknowledged."""
         if self._on_progress is not None and not self._over:
             self._on_progress()
         self._arm_timer()
@@ -326,6 +339,8 @@ class Connection:
         if not datagrams:
             return 0
         self._socket.send(datagrams)
+        if len(datagrams) == 1:
+            return len(datagrams[0][0])
         return sum([len(data) for data, _ in datagrams])
 
     def _top_up(self) -> None:
@@ -376,4 +391,7 @@ class Connection:
             self._handle_events()
             self._transmit()
         else:
+            if self.last_received > self._fired_at:
+                when = min(when, now + _BUSY_TICK)
+            self._fired_at = now
             self._timer = self._loop.call_at(when, self._on_timer)

@@ -63,6 +63,7 @@ KEY_UPDATE_AFTER = 1 << 22
 
 SMALLEST_DATAGRAM = SMALLEST_MAX_DATAGRAM_SIZE
 
+_END_STATES = tuple(END_STATES)  # no set: the hash of an enum member is a function in Python
 _LONGEST_FRAME = (1 << 14) - 1
 
 # aioquic logs a warning for each malformed packet of any sender; the mesh logs the relevant ones.
@@ -141,7 +142,7 @@ class MeshQuic(QuicConnection):
     @property
     def is_closed(self) -> bool:
         """Whether either side has closed: no more data will be sent or received."""
-        return self._close_pending or self._state in END_STATES
+        return self._close_pending or self._state in _END_STATES
 
     @property
     def is_open(self) -> bool:
@@ -156,14 +157,17 @@ class MeshQuic(QuicConnection):
             return "closed"
         return event.reason_phrase or f"error code 0x{event.error_code:x}"
 
-    @property
-    def unordered(self) -> int:
-        """Bytes of memory that hold stream data after a gap.
+    def is_quiet(self, now: float) -> bool:
+        """Whether `datagrams_to_send` would certainly build nothing."""
+        return False
+
+    def holds_unordered(self, limit: int) -> bool:
+        """Whether the last datagrams left more bytes of stream data after gaps in memory.
 
         aioquic doubles its windows with the highest offset seen, so a few packets far apart would
-        make it allocate without bound: the caller must limit this.
+        make it allocate without bound.
         """
-        return sum([len(stream.receiver._buffer) for stream in self._streams.values()])
+        return sum([len(stream.receiver._buffer) for stream in self._streams.values()]) > limit
 
     def too_large(self, now: float) -> bool:
         """Reduce the datagram size after EMSGSIZE; False: it is fixed, or too early to change."""

@@ -50,6 +50,8 @@ class BulkReplies:
 
     def progress(self) -> None:
         """Start replies in place of those that have been sent."""
+        if not self._open and not self._queued:
+            return
         connection = self._connection
         self._sending.difference_update([s for s in self._sending if connection.is_sent(s)])
         for stream_id in [s for s in self._open if connection.is_delivered(s)]:

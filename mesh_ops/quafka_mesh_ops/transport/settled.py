@@ -68,6 +68,10 @@ class SettledQuic(MeshQuic):
         recovery.settled = not chores and self.send_keys is not None
         return not chores
 
+    def holds_unordered(self, limit: int) -> bool:
+        """See MeshQuic; data after a gap unsettles."""
+        return not self.recovery.settled and super().holds_unordered(limit)
+
     def unsettle(self) -> None:
         """Look for chores again before the next packet."""
         self.recovery.settled = False
@@ -102,7 +106,8 @@ class SettledQuic(MeshQuic):
         recovery, close_at = self.recovery, self._close_at
         if not recovery.settled or self._paced_until is not None or close_at is None:
             return super().get_timer()
-        timer = min(close_at, self._ladder.next_at)
+        probe_at = self._ladder.next_at
+        timer = close_at if close_at < probe_at else probe_at
         space = self._space
         loss_at = space.loss_time
         if loss_at is None and space.ack_eliciting_in_flight:

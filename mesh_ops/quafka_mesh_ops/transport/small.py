@@ -23,7 +23,8 @@ from quafka_mesh_ops.transport.send_buffer import SendBuffer
 
 _STREAM_WITH_OFFSET_AND_LENGTH = b"\x0e"
 _ACK = b"\x02"
-_NO_MORE_RANGES = b"\x00"
+_ONE_BYTE = tuple(bytes((value,)) for value in range(0x40))
+_MORE_RANGES = 0
 
 
 class StreamPart(NamedTuple):
@@ -78,7 +79,17 @@ class SmallPacket:
         if self.acked >= 0:
             self.space.ack_queue.subtract(0, self.acked + 1)
         for stream, start, stop, _ in self.parts:
-            stream.sender.on_data_delivery(QuicDeliveryState.ACKED, start, stop, False)
+            sender = stream.sender
+            if (
+                start == sender._buffer_start
+                and not len(sender._acked)
+                and sender._reset_error_code is None
+                and sender._buffer_fin is None
+            ):
+                sender._buffer_start = stop
+                del sender._buffer[: stop - start]
+            else:
+                sender.on_data_delivery(QuicDeliveryState.ACKED, start, stop, False)
 
     @property
     def delivery_handlers(self) -> list[tuple[Any, Any]]:
@@ -102,9 +113,7 @@ def ack_frame(received: RangeSet, delay: int) -> bytes:
         return b""
     numbers = received[0]
     largest = numbers.stop - 1
-    return b"".join(
-        (_ACK, varint(largest), varint(delay), _NO_MORE_RANGES, varint(largest - numbers.start))
-    )
+    return _ACK + varints(largest, delay, _MORE_RANGES, largest - numbers.start)
 
 
 def parts_of(streams: Sequence[QuicStream], room: int) -> list[StreamPart] | None:
@@ -129,16 +138,9 @@ def parts_of(streams: Sequence[QuicStream], room: int) -> list[StreamPart] | Non
         if stop - start > room:
             return None
         base = sender._buffer_start
-        head = b"".join(
-            (
-                _STREAM_WITH_OFFSET_AND_LENGTH,
-                varint(stream.stream_id or 0),
-                varint(start),
-                varint(stop - start),
-            )
-        )
+        head = varints(stream.stream_id or 0, start, stop - start)
         data = cast(SendBuffer, sender._buffer).pieces(start - base, stop - base)
-        frame = b"".join((head, *data))
+        frame = b"".join((_STREAM_WITH_OFFSET_AND_LENGTH, head, *data))
         room -= len(frame)
         if room < 0:
             return None
@@ -146,12 +148,16 @@ def parts_of(streams: Sequence[QuicStream], room: int) -> list[StreamPart] | Non
     return parts
 
 
-def varint(value: int) -> bytes:
-    """Encode a variable-length integer (RFC 9000 section 16)."""
-    if value < 0x40:
-        return value.to_bytes(1, "big")
-    if value < 0x4000:
-        return (value | 0x4000).to_bytes(2, "big")
-    if value < 0x4000_0000:
-        return (value | 0x8000_0000).to_bytes(4, "big")
-    return (value | 0xC000_0000_0000_0000).to_bytes(8, "big")
+def varints(*values: int) -> bytes:
+    """Encode variable-length integers (RFC 9000 section 16)."""
+    encoded = b""
+    for value in values:
+        if value < 0x40:
+            encoded += _ONE_BYTE[value]
+        elif value < 0x4000:
+            encoded += (value | 0x4000).to_bytes(2, "big")
+        elif value < 0x4000_0000:
+            encoded += (value | 0x8000_0000).to_bytes(4, "big")
+        else:
+            encoded += (value | 0xC000_0000_0000_0000).to_bytes(8, "big")
+    return encoded

@@ -62,9 +62,11 @@ def read_small(plain: bytes) -> SmallFrames | None:
 def _stream_frame(plain: bytes, at: int) -> tuple[Arrived, int]:
     """Parse a STREAM frame; also returns its end. Raises IndexError, ValueError."""
     kind = plain[at]
-    stream_id, at = varint_at(plain, at + 1)
-    offset, at = varint_at(plain, at) if kind & OFFSET else (0, at)
-    length, at = varint_at(plain, at)
+    if kind & OFFSET:
+        (stream_id, offset, length), at = varints_at(plain, at + 1, 3)
+    else:
+        (stream_id, length), at = varints_at(plain, at + 1, 2)
+        offset = 0
     end = at + length
     if end > len(plain) or offset + length > UINT_VAR_MAX:
         raise ValueError
@@ -73,17 +75,13 @@ def _stream_frame(plain: bytes, at: int) -> tuple[Arrived, int]:
 
 def _ack_frame(plain: bytes, at: int) -> tuple[list[range], int, int]:
     """Parse an ACK frame after its type: ranges, delay, end. Raises IndexError, ValueError."""
-    largest, at = varint_at(plain, at)
-    delay, at = varint_at(plain, at)
-    more, at = varint_at(plain, at)
-    length, at = varint_at(plain, at)
+    (largest, delay, more, length), at = varints_at(plain, at, 4)
     smallest = largest - length
     if smallest < 0 or more > MAX_ACK_RANGES:
         raise ValueError
     ranges = [range(smallest, largest + 1)]
     for _ in range(more):
-        gap, at = varint_at(plain, at)
-        length, at = varint_at(plain, at)
+        (gap, length), at = varints_at(plain, at, 2)
         largest = smallest - gap - 2
         smallest = largest - length
         if smallest < 0:
@@ -91,6 +89,19 @@ def _ack_frame(plain: bytes, at: int) -> tuple[list[range], int, int]:
         ranges.append(range(smallest, largest + 1))
     ranges.reverse()
     return ranges, delay, at
+
+
+def varints_at(data: bytes, at: int, count: int) -> tuple[list[int], int]:
+    """Read variable-length integers, as `varint_at` one."""
+    values: list[int] = []
+    for _ in range(count):
+        value = data[at]
+        if value < 0x40:
+            at += 1
+        else:
+            value, at = varint_at(data, at)
+        values.append(value)
+    return values, at
 
 
 def varint_at(data: bytes, at: int) -> tuple[int, int]:
