@@ -10,7 +10,7 @@ Transactions are not served.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 
@@ -18,7 +18,7 @@ from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers import message_sets
 from quafka_gateway.handlers.kafka_api import Api
 from quafka_gateway.handlers.order import Order, State
-from quafka_mesh_ops.ops.records import ProduceOp, ProduceOpResp, ProduceOps
+from quafka_mesh_ops.ops.records import ProduceOp, ProduceOpResp, ProduceOps, RecordError
 from quafka_proto.compression import Codec
 from quafka_proto.errors import BatchError, ErrorCode, Malformed
 from quafka_proto.message import Versions
@@ -31,7 +31,7 @@ from quafka_proto.schema.produce import (
     TopicProduceResponse,
 )
 from quafka_telemetry import semconv
-from quafka_telemetry.slices import at_once, in_slices, listed
+from quafka_telemetry.slices import listed
 from quafka_telemetry.tracing import Span, fail_with
 
 _NO_ID = bytes(16)
@@ -52,12 +52,12 @@ async def handle(request: ProduceRequest, context: RequestContext) -> ProduceRes
         code = _invalid(request)
         if not code and count > 1 and await _names_a_partition_twice(request, count, is_long):
             code = ErrorCode.INVALID_REQUEST
+        parts = _partitions(request)
+        ops = await listed(parts) if is_long else list(parts)
         if code:
             answers = [_refused(code)] * count
         else:
             append = _append_message_sets if context.version < _FIRST_WITH_BATCHES else _append
-            parts = _partitions(request)
-            ops = await listed(parts) if is_long else list(parts)
             answers = await append(request, ops, context, span)
         if span.context is not None:
             span.set({semconv.PARTITIONS: len(answers), semconv.ACKS: request.acks})
@@ -67,8 +67,9 @@ async def handle(request: ProduceRequest, context: RequestContext) -> ProduceRes
             fail_with(span, (answer.error_code for answer in answers))
     if request.acks == 0:
         return None
-    steps = _response(request, iter(answers))
-    return await in_slices(steps) if is_long else at_once(steps)
+    partitions = map(_partition, ops, answers)
+    responses = _topics(request, await listed(partitions) if is_long else list(partitions))
+    return ProduceResponse(responses=await listed(responses) if is_long else list(responses))
 
 
 API = Api(
@@ -82,17 +83,15 @@ API = Api(
 )
 
 
-def _response(
-    request: ProduceRequest, answers: Iterator[ProduceOpResp]
-) -> Generator[None, None, ProduceResponse]:
-    topics: list[TopicProduceResponse] = []
+def _topics(
+    request: ProduceRequest, partitions: list[PartitionProduceResponse]
+) -> Iterator[TopicProduceResponse]:
+    """The answers of each topic. `partitions`: those of all topics, in the request's order."""
+    at = 0
     for topic in request.topic_data:
-        partitions: list[PartitionProduceResponse] = []
-        for partition in topic.partition_data:
-            partitions.append(_partition(partition.index, next(answers)))
-            yield
-        topics.append(TopicProduceResponse(topic.name, topic.topic_id, partitions))
-    return ProduceResponse(responses=topics)
+        end = at + len(topic.partition_data)
+        yield TopicProduceResponse(topic.name, topic.topic_id, partitions[at:end])
+        at = end
 
 
 async def _append(
@@ -175,16 +174,17 @@ def _topic_id(topic_id: bytes) -> bytes:
     return topic_id if topic_id != _NO_ID else b""
 
 
-def _partition(index: int, answer: ProduceOpResp) -> PartitionProduceResponse:
+def _record_errors(errors: list[RecordError]) -> list[BatchIndexAndErrorMessage]:
+    return [BatchIndexAndErrorMessage(each.index, each.message) for each in errors]
+
+
+def _partition(op: ProduceOp, answer: ProduceOpResp) -> PartitionProduceResponse:
     return PartitionProduceResponse(
-        index=index,
+        index=op.partition,
         error_code=answer.error_code,
         base_offset=answer.base_offset,
         log_append_time_ms=answer.log_append_time,
         log_start_offset=answer.log_start_offset,
-        record_errors=[
-            BatchIndexAndErrorMessage(each.index, each.message)
-            for each in answer.record_errors or ()
-        ],
+        record_errors=_record_errors(answer.record_errors) if answer.record_errors else [],
         error_message=answer.error_message or None,
     )
