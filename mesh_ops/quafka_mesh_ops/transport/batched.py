@@ -135,9 +135,10 @@ class BatchedQuic(SettledQuic):
         pending = sender._pending
         if not len(pending):
             return False
-        start = pending[0].start
-        stop = min(pending[0].stop, self._flow_limit(stream))
-        return stop - start >= self._max_datagram_size
+        start, stop = pending[0].start, pending[0].stop
+        if stop - start < self._max_datagram_size:
+            return False
+        return min(stop, self._flow_limit(stream)) - start >= self._max_datagram_size
 
     def _wishing(self) -> list[QuicStream]:
         """Return the streams that have data to send or need the stock path."""

@@ -41,7 +41,7 @@ from quafka_mesh_ops.transport.small_reader import (
     handle_acks,
     read_small,
     take_in_order,
-    varint_at,
+    varints_at,
 )
 
 _FIXED_BIT = 0x40
@@ -97,15 +97,14 @@ def parse_bulk(plain: bytes) -> Piece | None:
     if kind & STREAM_MASK != STREAM:
         return None
     try:
-        stream_id, at = varint_at(plain, 1)
-        offset, at = varint_at(plain, at) if kind & OFFSET else (0, at)
+        (stream_id, *offsets), at = varints_at(plain, 1, 2 if kind & OFFSET else 1)
         if kind & LENGTH:
-            length, at = varint_at(plain, at)
+            (length,), at = varints_at(plain, at, 1)
             if at + length != len(plain):
                 return None
     except IndexError:
         return None
-    return Piece(stream_id, offset, memoryview(plain)[at:], kind)
+    return Piece(stream_id, offsets[0] if offsets else 0, memoryview(plain)[at:], kind)
 
 
 class Burst:

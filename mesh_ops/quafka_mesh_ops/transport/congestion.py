@@ -113,6 +113,8 @@ class MeshCongestionControl(QuicCongestionControl):
             return
         if sent_time <= self._recovery_start:
             return
+        if self._window >= WINDOW:
+            return
         if self.ssthresh is None or self._window < self.ssthresh:
             self._set_window(self._window + size)
             return

@@ -168,7 +168,9 @@ class SettledQuic(MeshQuic):
 
     def _get_or_create_stream_for_send(self, stream_id: int) -> QuicStream:
         found = self._streams.get(stream_id)
-        if found is not None and isinstance(cast(Any, found.sender._buffer), SendBuffer):
-            return found
+        if found is not None:
+            buffer: Any = found.sender._buffer
+            if isinstance(buffer, SendBuffer):
+                return found
         self.unsettle()
         return super()._get_or_create_stream_for_send(stream_id)

@@ -10,7 +10,7 @@ after losses, resets and ends of streams.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from aioquic import tls
 from aioquic.quic.packet import QuicPacketType
@@ -18,8 +18,6 @@ from aioquic.quic.packet_builder import QuicDeliveryState
 from aioquic.quic.rangeset import RangeSet
 from aioquic.quic.recovery import QuicPacketSpace
 from aioquic.quic.stream import QuicStream
-
-from quafka_mesh_ops.transport.send_buffer import SendBuffer
 
 _STREAM_WITH_OFFSET_AND_LENGTH = b"\x0e"
 _ACK = b"\x02"
@@ -139,7 +137,8 @@ def parts_of(streams: Sequence[QuicStream], room: int) -> list[StreamPart] | Non
             return None
         base = sender._buffer_start
         head = varints(stream.stream_id or 0, start, stop - start)
-        data = cast(SendBuffer, sender._buffer).pieces(start - base, stop - base)
+        buffer: Any = sender._buffer  # a SendBuffer
+        data: list[memoryview] = buffer.pieces(start - base, stop - base)
         frame = b"".join((_STREAM_WITH_OFFSET_AND_LENGTH, head, *data))
         room -= len(frame)
         if room < 0:

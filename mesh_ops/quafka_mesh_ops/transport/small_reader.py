@@ -92,31 +92,25 @@ def _ack_frame(plain: bytes, at: int) -> tuple[list[range], int, int]:
 
 
 def varints_at(data: bytes, at: int, count: int) -> tuple[list[int], int]:
-    """Read variable-length integers, as `varint_at` one."""
+    """Read variable-length integers (RFC 9000 section 16); also returns their end.
+
+    Raises IndexError if one is cut.
+    """
     values: list[int] = []
+    end = len(data)
     for _ in range(count):
         value = data[at]
         if value < 0x40:
             at += 1
         else:
-            value, at = varint_at(data, at)
+            size = 1 << (value >> 6)
+            after = at + size
+            if after > end:
+                raise IndexError
+            value = int.from_bytes(data[at:after], "big") & ((1 << 8 * size - 2) - 1)
+            at = after
         values.append(value)
     return values, at
-
-
-def varint_at(data: bytes, at: int) -> tuple[int, int]:
-    """Read a variable-length integer (RFC 9000 section 16); also returns its end.
-
-    Raises IndexError if it is cut.
-    """
-    first = data[at]
-    if first < 0x40:
-        return first, at + 1
-    size = 1 << (first >> 6)
-    after = at + size
-    if after > len(data):
-        raise IndexError
-    return int.from_bytes(data[at:after], "big") & ((1 << 8 * size - 2) - 1), after
 
 
 def handle_acks(quic: SettledQuic, frames: SmallFrames, now: float) -> None:

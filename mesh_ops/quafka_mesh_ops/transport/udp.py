@@ -228,9 +228,13 @@ class UdpSocket:
                     return
                 arrived = []
             sender = address
-            size += len(data)
-            arrived += _cut(data, control)
-            if not self._reading.goes_on(len(data)):
+            read = len(data)
+            size += read
+            if control:
+                arrived += _cut(data, control)
+            else:
+                arrived.append(data)
+            if not self._reading.goes_on(read):
                 break
         if arrived:
             self._on_datagrams(arrived, self._peer or sender)
