@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
+from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
 from functools import cached_property, partial
 from queue import SimpleQueue
 from typing import Any, TypeVar
@@ -23,10 +24,15 @@ class LogThread:
     An executor's futures and their chaining cost some 70 µs of CPU a job, half as much as a sync.
     (Native asynchronous I/O would need no thread. But where others use the processors, the kernel's
     worker waits for one: 5 ms were measured at a load of 10, against 0.2 ms of a thread.)
+
+    An eventfd wakes the loop for the results. `call_soon_threadsafe` costs some 15 µs more a job:
+    it sends a byte through a socket, and the loop receives until the socket is empty.
     """
 
     def __init__(self, name: str) -> None:
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
+        self._settled: deque[Callable[[], None]] = deque()
+        self._wake_fd = -1  # readable where `_settled` may have an entry
         self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
 
     @cached_property
@@ -37,16 +43,35 @@ class LogThread:
     def run(self, job: Callable[[], T]) -> DirectFuture[T]:
         """Run a job; the future has its result or exception."""
         if self._thread.ident is None:
-            self._thread.start()
+            self._start()
         done: DirectFuture[T] = DirectFuture(loop=self._loop)
         self._jobs.put((job, done))
         return done
 
     def close(self) -> None:
-        """End the thread, after all jobs."""
-        if self._thread.ident is not None:
+        """End the thread, after all jobs. Their results come in the next turn of the loop."""
+        if self._wake_fd >= 0:
             self._jobs.put(None)
             self._thread.join()
+            if not self._loop.is_closed():
+                self._loop.remove_reader(self._wake_fd)
+                self._loop.call_soon(self._settle)
+            os.close(self._wake_fd)
+            self._wake_fd = -1
+
+    def _start(self) -> None:
+        self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._loop.add_reader(self._wake_fd, self._woken)
+        self._thread.start()
+
+    def _woken(self) -> None:
+        os.eventfd_read(self._wake_fd)
+        self._settle()
+
+    def _settle(self) -> None:
+        """Give the results of ended jobs to their callers, which continue within the call."""
+        while self._settled:
+            self._settled.popleft()()
 
     def _serve(self) -> None:
         while (entry := self._jobs.get()) is not None:
@@ -55,8 +80,8 @@ class LogThread:
                 settle = partial(set_result, done, job())
             except Exception as e:
                 settle = partial(set_exception, done, e)
-            with suppress(RuntimeError):  # the loop is closed
-                self._loop.call_soon_threadsafe(settle)
+            self._settled.append(settle)
+            os.eventfd_write(self._wake_fd, 1)
             del entry, job, done, settle  # they refer to record batches
 
 

@@ -7,6 +7,7 @@ import errno
 import threading
 import time
 from functools import partial
+from pathlib import Path
 
 import pytest
 
@@ -170,3 +171,40 @@ async def test_jobs_run_in_order_and_give_their_results_and_errors() -> None:
     assert isinstance(found[2], asyncio.CancelledError)
     thread.close()
     LogThread("unused").close()
+
+
+def _descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+async def test_jobs_that_end_while_the_thread_is_closed_give_their_results() -> None:
+    thread = LogThread("jobs")
+    descriptors = _descriptors()
+    jobs = [thread.run(partial(int, number)) for number in range(100)]
+    thread.close()
+    thread.close()
+    assert await asyncio.wait_for(asyncio.gather(*jobs), 5) == list(range(100))
+    assert _descriptors() == descriptors
+
+
+async def test_a_caller_may_run_the_next_job_and_close_the_thread_within_its_answer() -> None:
+    thread = LogThread("jobs")
+
+    async def chain() -> list[int]:
+        found = [await thread.run(partial(int, number)) for number in range(100)]
+        thread.close()
+        return found
+
+    assert await asyncio.wait_for(EagerTask(chain()), 5) == list(range(100))
+
+
+def test_a_thread_outlives_its_loop() -> None:
+    thread = LogThread("jobs")
+    begin = threading.Event()
+
+    async def leave() -> None:
+        thread.run(begin.wait)
+
+    asyncio.run(leave())
+    begin.set()
+    thread.close()
