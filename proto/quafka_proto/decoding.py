@@ -50,6 +50,7 @@ RUNTIME: dict[str, Any] = {
     "_many": _many,
     "_unpack_from": struct.unpack_from,
     "memoryview": memoryview,
+    "_new": object.__new__,
 }
 
 
@@ -71,12 +72,15 @@ class DecoderSource(Source):
                 self._variable(f"f_{run[0][0]}", *run[0])
         if self.flexible:
             self._tagged_fields()
-        made = self.name("make", self.owner)
-        own = [f"f_{n}" if self._read(n) else f"_d_{n}" for n in self.owner.FIELDS]
+        owner = self.name("owner", self.owner)
+        self.emit(f"made = _new({owner})")  # __init__ costs twice the assignments
         for name, field in self.owner.FIELDS.items():
-            if not self._read(name):
+            if self._read(name):
+                self.emit(f"made.{name} = f_{name}")
+            else:
                 self._default_of(name, field)
-        self.emit(f"return {made}({', '.join(own)}), at")
+                self.emit(f"made.{name} = _d_{name}")
+        self.emit("return made, at")
         return cast(Decoder, self.finish("def compiled(data, at, end, left):"))
 
     def _read(self, name: str) -> bool:
