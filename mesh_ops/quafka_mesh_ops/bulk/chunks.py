@@ -154,11 +154,12 @@ class ChunkReader:
     def _begin_data(self, stream: int, size: int, length: int) -> None:
         frame = self._unfinished.get(stream)
         if frame is None:
-            self._unfinished_bytes += size
-            if len(self._unfinished) >= MAX_STREAMS or self._unfinished_bytes > MAX_UNFINISHED:
+            total = self._unfinished_bytes + size
+            if len(self._unfinished) >= MAX_STREAMS or total > MAX_UNFINISHED:
                 raise ProtocolError("too many incomplete answers at once")
             if size > _LARGEST:
                 raise ProtocolError(f"a frame of {size} bytes")
+            self._unfinished_bytes = total
             frame = self._unfinished[stream] = _Unfinished(size)
         if size != len(frame.bytes) or not 0 < length <= min(MAX_CHUNK, size - frame.at):
             raise ProtocolError(f"a chunk of {length} bytes for a frame of {size}")
