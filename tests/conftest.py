@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadFileScheduling
 
 from tests.support import needs
@@ -20,6 +21,10 @@ from tests.support.machine import UNABLE
 # compile all that it imports.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+
+# On a machine with other work, generating data is slow now and then, whatever the test.
+settings.register_profile("quafka", suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("quafka")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

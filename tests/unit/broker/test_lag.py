@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quafka_broker.groups.states import State
@@ -236,7 +236,7 @@ async def test_all_groups_for_metrics() -> None:
     st.floats(0, 1),
     st.floats(0, 1),
 )
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=30, deadline=None)
 def test_against_looking_at_every_record(
     written: list[list[int]], start: float, position: float
 ) -> None:
