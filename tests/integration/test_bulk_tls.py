@@ -25,13 +25,13 @@ from tests.support.prometheus import get
 BY_VALUE = ("--mesh-records", "value")  # else a gateway on this host reads the log itself
 TLS, QUIC = (*BY_VALUE, "--mesh-bulk", "tls"), (*BY_VALUE, "--mesh-bulk", "quic")
 NO_CACHE = ("--fetch-cache-bytes", "0")
-RECORDS, SIZE = 600, 100_000
+RECORDS, SIZE = 250, 100_000
 VALUES = [random.Random(number).randbytes(SIZE) for number in range(RECORDS)]
 DIGEST = hashlib.sha256(b"".join(VALUES)).digest()
 
 
 def fill(cluster: Cluster) -> None:
-    """Produce 60 MB."""
+    """Produce 25 MB."""
     producer = Producer({"bootstrap.servers": cluster.bootstrap, "linger.ms": 5})
     for value in VALUES:
         producer.produce("t", value)
@@ -76,9 +76,7 @@ def over_tls(cluster: Cluster) -> None:
     wait_until(lambda: peer_of(cluster.gateway).get("bulk_over_tls"))
 
 
-@pytest.mark.parametrize(
-    ("broker", "gateway"), [(TLS, TLS), (QUIC, QUIC), (TLS, QUIC), (QUIC, TLS), (TLS, BY_VALUE)]
-)
+@pytest.mark.parametrize(("broker", "gateway"), [(TLS, TLS), (QUIC, TLS), (TLS, BY_VALUE)])
 def test_consumers_get_the_same_bytes(
     tmp_path: Path, broker: tuple[str, ...], gateway: tuple[str, ...]
 ) -> None:

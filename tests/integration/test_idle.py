@@ -11,7 +11,7 @@ from tests.support.kafka_calls import create_topic
 from tests.support.raw_client import RawClient
 
 CONNECTIONS = 50
-SECONDS = 3.0
+SECONDS = 2.0
 WAKE_UPS = 40
 """A second, at most: twice what the timers of the mesh's liveness take."""
 
@@ -28,7 +28,7 @@ def test_idle_connections_wake_neither_process(tmp_path: Path) -> None:
     with Cluster(tmp_path) as cluster, ExitStack() as stack:
         clients = [stack.enter_context(RawClient(cluster.address)) for _ in range(CONNECTIONS)]
         create_topic(clients[0], "idle", 1)
-        time.sleep(2)  # timers of what has just been done
+        time.sleep(1)  # timers of what has just been done
         processes = cluster.gateway, cluster.broker
         before = [wake_ups(process) for process in processes]
         began = time.monotonic()
