@@ -73,7 +73,7 @@ class DecoderSource(Source):
         if self.flexible:
             self._tagged_fields()
         owner = self.name("owner", self.owner)
-        self.emit(f"made = _new({owner})")  # __init__ costs twice the assignments
+        self.emit(f"made = _new({owner})")  # a call of __init__ costs more
         for name, field in self.owner.FIELDS.items():
             if self._read(name):
                 self.emit(f"made.{name} = f_{name}")
