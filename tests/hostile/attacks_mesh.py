@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 import socket
 import ssl
@@ -20,7 +19,6 @@ from quafka_proto.errors import ErrorCode
 from quafka_telemetry.tracing import Tracer
 from tests.hostile.arena import Arena, run
 from tests.hostile.catalogue import attack
-from tests.unit.mesh_ops.raw_quic import credentials, raw_client
 
 _PER_SECOND = 1_800
 _SECONDS = 2.0
@@ -86,9 +84,12 @@ def spoofed(arena: Arena) -> None:
 
 
 async def _connects(arena: Arena) -> None:
-    shown = credentials(arena.gateway_identity)
-    async with asyncio.timeout(30), raw_client(arena.mesh_address[1], shown) as client:
-        await client.ping()
+    client = MeshClient(*arena.mesh_address, arena.gateway_identity, {arena.broker_id}, Tracer())
+    await client.start()
+    try:
+        assert await client.wait_connected(30)
+    finally:
+        await client.close()
 
 
 @attack("garbage datagrams come to the mesh", part_of_make_test=True)
