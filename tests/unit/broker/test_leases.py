@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Coroutine
 from typing import Any
 
@@ -87,12 +88,15 @@ async def test_a_silent_holder_is_waited_for_no_longer_than_its_lease() -> None:
 async def test_a_holder_that_never_listens_is_not_given_more_time() -> None:
     all_leases, done = Leases(SECONDS), list[str]()
     gateway = Gateway(all_leases)
+    begun = time.monotonic()
     await gateway.ask()
     changing = asyncio.create_task(change(all_leases, done))
     await asyncio.sleep(0)
     while not changing.done():
         deaf = HoldLease(gateway.name, gateway.incarnation, 0)
-        assert (await all_leases.hold(1, "peer", deaf)).valid_ms == 0
+        valid_ms = (await all_leases.hold(1, "peer", deaf)).valid_ms
+        # Once the lease is over, a turn of the loop may pass before the change is made.
+        assert valid_ms == 0 or time.monotonic() - begun >= SECONDS
         await asyncio.sleep(0.02)
     assert done
 
