@@ -1,0 +1,1 @@
+"""Copies topics from Apache Kafka's log folders into a broker's log."""
