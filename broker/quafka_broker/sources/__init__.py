@@ -1,0 +1,1 @@
+"""Where the records of a topic's partitions come from: the log, or what others have written."""

@@ -1,0 +1,1 @@
+"""Topics of Apache Kafka's own log folders, served read only and in place."""

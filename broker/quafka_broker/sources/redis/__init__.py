@@ -1,0 +1,1 @@
+"""Redis Streams as partitions: entries are records, entry ids are offsets."""

@@ -1,0 +1,93 @@
+"""redis-py, as links use it: raw answers, no repeated commands, deadlines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+from redis.asyncio import BlockingConnectionPool, Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+
+from quafka_broker.sources.redis.bounded import connection_class
+from quafka_mesh_ops.settings import split_address
+
+_CONNECT_SECONDS = 2.0
+_READ_SIZE = 1 << 16
+
+Part = bytes | str | int
+Command = tuple[Part, ...]
+Answer = Any
+"""An answer of Redis: bytes, a number, None, an exception or a list of them."""
+
+
+class ClientLimits(NamedTuple):
+    """What a server may cost.
+
+    Attributes:
+        seconds: the longest wait for an answer.
+        answer_bytes: the longest answer to one command.
+    """
+
+    seconds: float
+    answer_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """How to open connections to a server."""
+
+    db: int
+    tls: bool
+    user: str | None
+    password: str | None
+    ca_file: Path | None
+
+
+class Client:
+    """A few connections to one address. A command that fails is not sent again."""
+
+    def __init__(
+        self, address: str, access: Access, limits: ClientLimits, connections: int
+    ) -> None:
+        host, port = split_address(address)
+        options: dict[str, Any] = {
+            "host": host,
+            "port": port,
+            "db": access.db,
+            "username": access.user,
+            "password": access.password,
+            "protocol": 2,
+            "socket_timeout": limits.seconds,
+            "socket_connect_timeout": min(_CONNECT_SECONDS, limits.seconds),
+            "socket_read_size": _READ_SIZE,
+            "retry": Retry(NoBackoff(), 0),
+            "connection_class": connection_class(access.tls, limits.answer_bytes),
+        }
+        if access.tls and access.ca_file is not None:
+            options["ssl_ca_certs"] = str(access.ca_file)
+        pool = BlockingConnectionPool(
+            max_connections=connections, timeout=limits.seconds, **options
+        )
+        self._redis: Any = Redis.from_pool(pool)
+        self._redis.response_callbacks.clear()
+
+    async def call(self, *command: Part) -> Answer:
+        """The answer to a command. Raises what redis-py raises."""
+        return await self._redis.execute_command(*command)
+
+    async def pipeline(self, commands: Sequence[Command]) -> list[Answer]:
+        """The answers to commands that are sent together; exceptions stand for error replies."""
+        pipe = self._redis.pipeline(transaction=False)
+        pipe.response_callbacks.clear()
+        for command in commands:
+            pipe.execute_command(*command)
+        return cast("list[Answer]", await pipe.execute(raise_on_error=False))
+
+    async def close(self) -> None:
+        """Close the connections."""
+        with suppress(Exception):
+            await self._redis.aclose(close_connection_pool=True)

@@ -1,0 +1,17 @@
+"""Failures of a Redis server, as the broker's loop knows them; errors.py makes them."""
+
+from __future__ import annotations
+
+from quafka_broker.partitions.errors import StorageError
+
+
+class UnavailableError(StorageError):
+    """The server cannot be reached, or cannot serve: a new connection may help."""
+
+
+class RefusedByRedisError(StorageError):
+    """Redis refused a command; the connection is sound. Nothing was written."""
+
+
+class ReadOnlyRedisError(RefusedByRedisError):
+    """The server is a replica. Another address may be the master's by now."""
