@@ -1,90 +1,37 @@
-"""Kafka Connect as it comes: a distributed worker, whose state is in three compacted topics."""
+"""Kafka Connect as it comes: distributed workers, whose state is in three compacted topics."""
 
 from __future__ import annotations
 
-import json
-import socket
-import subprocess
-import time
-import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from tests.support.admin_calls import own_configs
 from tests.support.cluster import Cluster
+from tests.support.compacted import ALWAYS_DUE, EAGER, wait_for_pass
 from tests.support.confluent import consume
-from tests.support.java import JAVA_TOOLS, jar, java_class, kafka_tools
+from tests.support.connect import STATE, ask, connect_file, worker
+from tests.support.group_members import GROUPS
+from tests.support.java import JAVA_TOOLS
+from tests.support.kafka_calls import fetch, values
 from tests.support.raw_client import RawClient
 
-KAFKA = "4.3.0"
-SECONDS = 40.0
-STATE = {kind: f"connect-{kind}" for kind in ("config", "offset", "status")}
 
-
-def connect_file() -> Path:
-    """The jar of the connectors of files."""
-    return jar("org.apache.kafka", "connect-file", KAFKA)
-
-
-def settings(bootstrap: str, port: int) -> str:
-    """A worker's properties."""
-    converter = "org.apache.kafka.connect.storage.StringConverter"
-    lines = {
-        "bootstrap.servers": bootstrap,
-        "group.id": "connect",
-        "key.converter": converter,
-        "value.converter": converter,
-        "listeners": f"http://127.0.0.1:{port}",
-        "plugin.discovery": "service_load",
-        **{f"{kind}.storage.topic": name for kind, name in STATE.items()},
-        **{f"{kind}.storage.replication.factor": 1 for kind in STATE},
-    }
-    return "".join(f"{name}={value}\n" for name, value in lines.items())
-
-
-@contextmanager
-def worker(folder: Path, bootstrap: str) -> Iterator[str]:
-    """A worker that answers; its URL."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port: int = free.getsockname()[1]
-    properties = folder / "worker.properties"
-    properties.write_text(settings(bootstrap, port))
-    jars = [*kafka_tools(), connect_file()]
-    command = java_class("org.apache.kafka.connect.cli.ConnectDistributed", jars)
-    with (folder / "log").open("ab") as log:
-        process = subprocess.Popen([*command, str(properties)], stdout=log, stderr=log)
-    try:
-        url = f"http://127.0.0.1:{port}/connectors"
-        deadline = time.monotonic() + SECONDS
-        while time.monotonic() < deadline and process.poll() is None:
-            try:
-                ask(url)
-                break
-            except OSError:  # not listening, or still reading its topics
-                time.sleep(0.1)
-        else:
-            raise AssertionError((folder / "log").read_text()[-3000:])
-        yield url
-    finally:
-        process.terminate()
-        process.wait(SECONDS)
-
-
-def ask(url: str, body: object = None) -> object:
-    data = None if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(url, data, {"Content-Type": "application/json"})
-    with urllib.request.urlopen(request, timeout=SECONDS) as answer:
-        found: object = json.load(answer)
-    return found
+@pytest.fixture
+def eager(tmp_path: Path) -> Iterator[Cluster]:
+    """A cluster that compacts at once."""
+    args = (*GROUPS, *EAGER, *ALWAYS_DUE)
+    (tmp_path / "cluster").mkdir()
+    with Cluster(tmp_path / "cluster", broker_args=args) as running:
+        yield running
 
 
 @JAVA_TOOLS
 @pytest.mark.needs(fetch=connect_file)
-def test_a_connector_goes_on_where_it_ended(group_cluster: Cluster, tmp_path: Path) -> None:
-    bootstrap = group_cluster.bootstrap
+def test_a_connector_goes_on_where_it_ended(eager: Cluster, tmp_path: Path) -> None:
+    """Also with two other workers, which read the compacted topics from their beginning."""
+    bootstrap = eager.bootstrap
     lines = tmp_path / "lines"
     lines.write_text("a\nb\n")
     config = {
@@ -99,6 +46,15 @@ def test_a_connector_goes_on_where_it_ended(group_cluster: Cluster, tmp_path: Pa
         with lines.open("a") as more:
             more.write("c\n")
         assert [message.value() for message in consume(bootstrap, "lines", 1, 2)] == [b"c"]
-    with RawClient(group_cluster.address) as client:
+    with RawClient(eager.address) as client:
         for topic in STATE.values():
             assert own_configs(client, topic)["cleanup.policy"] == "compact"
+    for topic in STATE.values():
+        wait_for_pass(eager.address, topic)
+    with worker(tmp_path / "1", bootstrap), worker(tmp_path / "2", bootstrap):
+        with lines.open("a") as more:
+            more.write("d\n")
+        expected = [b"a", b"b", b"c", b"d"]
+        assert [message.value() for message in consume(bootstrap, "lines", 4)] == expected
+        with RawClient(eager.address) as client:
+            assert values(fetch(client, "lines", 3)) == [b"d"]

@@ -1,0 +1,79 @@
+"""Ops 0x68 to 0x6A, between brokers: transactions that have partitions of several (ADR 47)."""
+
+from __future__ import annotations
+
+import asyncio
+
+from quafka_broker.partitions.errors import StorageError
+from quafka_broker.state import BrokerState
+from quafka_broker.transactions.transaction import Transaction
+from quafka_mesh_ops.handlers import OpContext
+from quafka_mesh_ops.ops.branches import (
+    Branch,
+    FinishTransactions,
+    FinishTransactionsResp,
+    JoinTransaction,
+    JoinTransactionResp,
+    Outcome,
+    Resolved,
+    ResolveTransactions,
+    ResolveTransactionsResp,
+)
+from quafka_proto.errors import ErrorCode
+from quafka_telemetry import semconv
+from quafka_telemetry.slices import listed
+
+_AT_ONCE = 64
+
+
+async def join(state: BrokerState, context: OpContext, op: JoinTransaction) -> JoinTransactionResp:
+    """At home: confirm that partitions of the broker that asks are in a transaction."""
+    partitions = await listed((topic.topic, p) for topic in op.topics for p in topic.partitions)
+    coordinator = state.transactions.coordinator
+    try:
+        with context.tracer.start(semconv.COMMIT, context.trace):
+            found = await coordinator.join(
+                context.org_id, op.producer, context.peer, partitions, implicit=op.implicit
+            )
+    except StorageError:
+        found = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    if isinstance(found, ErrorCode):
+        return JoinTransactionResp(found)
+    return JoinTransactionResp(number=found)
+
+
+async def finish(
+    state: BrokerState, context: OpContext, op: FinishTransactions
+) -> FinishTransactionsResp:
+    """At a branch's broker: end branches, as home has."""
+    branches, errors = state.transactions.branches, list[int]()
+    with context.tracer.start(semconv.COMMIT, context.trace):
+        for at in range(0, len(op.transactions), _AT_ONCE):
+            some = op.transactions[at : at + _AT_ONCE]
+            ends = (branches.finish(context.org_id, context.peer, each) for each in some)
+            errors += await asyncio.gather(*ends)
+    return FinishTransactionsResp(errors)
+
+
+async def resolve(
+    state: BrokerState, context: OpContext, op: ResolveTransactions
+) -> ResolveTransactionsResp:
+    """At home: the outcomes of transactions of which the broker that asks has open branches."""
+    entries, org = state.transactions.table.entries, context.org_id
+    outcomes = (
+        _resolved(entries.get((org, each.transactional_id)), each, context.peer)
+        for each in op.transactions
+    )
+    return ResolveTransactionsResp(await listed(outcomes))
+
+
+def _resolved(found: Transaction | None, asked: Branch, broker: str) -> Resolved:
+    """The outcome for one branch. Of a finished transaction, that broker has lost the end."""
+    if found is None or found.number != asked.number:
+        return Resolved(Outcome.ABORTED)
+    if found.start_ms >= 0 and found.producer_id == asked.producer_id:
+        return Resolved(Outcome.OPEN)
+    left = found.unfinished
+    if left is None or broker not in left.branches:
+        return Resolved(Outcome.ABORTED)
+    return Resolved(Outcome.COMMITTED if left.commit else Outcome.ABORTED, left.epoch)

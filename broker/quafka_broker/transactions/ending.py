@@ -1,0 +1,193 @@
+"""The end of a transaction: one group of entries with the event, the offsets, and the markers.
+
+The control batch of a transaction is the same in all its partitions: offset and leader epoch lie
+outside of its checksum. So a marker costs an entry's header and an index row, and the whole end one
+write and one sync.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from time import time_ns
+
+from quafka_broker.groups.offsets import GroupOffsets
+from quafka_broker.partitions.partition import Partition, PartitionId
+from quafka_broker.partitions.producers import Producers
+from quafka_broker.transactions.branch import Branch
+from quafka_broker.transactions.events import Ended
+from quafka_broker.transactions.journal import TransactionJournal
+from quafka_broker.transactions.rules import EndPlan
+from quafka_broker.transactions.states import State
+from quafka_broker.transactions.transaction import NO_EPOCH, NO_ID, Transaction
+from quafka_broker.wal.commit_group import Member
+from quafka_broker.wal.log import Log
+from quafka_proto.record_codec import Marker, MarkerType, build_marker
+from quafka_proto.records import read_header
+
+log = logging.getLogger("quafka.broker.transactions")
+
+
+class Ending:
+    """Ends transactions. For one event loop."""
+
+    def __init__(
+        self,
+        wal: Log,
+        journal: TransactionJournal,
+        offsets: GroupOffsets,
+        producers: Producers,
+    ) -> None:
+        self._wal = wal
+        self._journal = journal
+        self._offsets = offsets
+        self._producers = producers
+        self._waiting: dict[Transaction | Branch, asyncio.Future[None]] = {}
+        self.committed = self.aborted = 0
+        """Transactions that have ended since the start."""
+
+    # --- appends on their way ---------------------------------------------------------------
+
+    def landed(self, transaction: Transaction | Branch) -> None:
+        """An append of the transaction is in the log, or failed."""
+        transaction.in_flight -= 1
+        if not transaction.in_flight:
+            waiting = self._waiting.pop(transaction, None)
+            if waiting is not None and not waiting.done():
+                waiting.set_result(None)
+
+    async def quiet(self, transaction: Transaction | Branch) -> None:
+        """Wait until no append of the transaction is on its way. Only within its turn."""
+        while transaction.in_flight:
+            waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiting[transaction] = waiting
+            await waiting
+
+    # --- the end ----------------------------------------------------------------------------
+
+    async def end(
+        self,
+        transaction: Transaction,
+        plan: EndPlan,
+        session: tuple[int, int],
+        *,
+        commit: bool,
+        by_client: bool,
+    ) -> None:
+        """End a transaction, within its turn; its producer goes on with this id and epoch.
+
+        Raises:
+            StorageError: it is still open.
+        """
+        before = transaction.state
+        transaction.by_client = by_client
+        transaction.move_to(State.PREPARE_COMMIT if commit else State.PREPARE_ABORT)
+        try:
+            await self.quiet(transaction)
+            producer_id = transaction.producer_id
+            open_ = self._open_partitions(transaction.partitions, producer_id)
+            settles: list[tuple[int, Callable[[int | None], None]]] = []
+            members = await self._offset_members(transaction, settles) if commit else []
+            event = Ended(
+                *transaction.key, producer_id, plan.marker_epoch, commit, *session,
+                plan.last_epoch, producer_id if session[0] != producer_id else NO_ID,
+                [(*partition.id[1:], first) for partition, first in open_],
+                sum(member.header.record_count for member in members),
+                by_client, time_ns() // 1_000_000,
+                transaction.number if transaction.elsewhere else 0,
+                sorted(set(transaction.elsewhere.values())),
+            )  # fmt: skip
+            await self._append(event, members, [partition for partition, _ in open_], settles)
+        except BaseException:
+            if transaction.is_ending:  # else the end is in the log, and only its caller has gone
+                transaction.state = State.ONGOING if transaction.start_ms >= 0 else before
+            raise
+        self.committed += commit
+        self.aborted += not commit
+
+    async def end_orphans(
+        self, org: int, producer_id: int, epoch: int, ids: Sequence[PartitionId], *, commit: bool
+    ) -> None:
+        """End what a producer has open in partitions, where no transactional id knows of it.
+
+        Raises:
+            StorageError: it is still open.
+        """
+        open_ = self._open_partitions(ids, producer_id)
+        if open_:
+            await self._end_nameless(org, producer_id, epoch, open_, commit=commit)
+
+    async def end_branch(self, branch: Branch, epoch: int, *, commit: bool) -> None:
+        """End a branch, as its home has.
+
+        Raises:
+            StorageError: it is still open.
+        """
+        open_ = self._open_partitions(branch.partitions, branch.producer_id)
+        await self._end_nameless(
+            branch.org, branch.producer_id, epoch, open_, commit=commit, number=branch.number
+        )
+
+    async def _end_nameless(
+        self,
+        org: int,
+        producer_id: int,
+        epoch: int,
+        open_: list[tuple[Partition, int]],
+        *,
+        commit: bool,
+        number: int = 0,
+    ) -> None:
+        event = Ended(
+            org, "", producer_id, epoch, commit, NO_ID, NO_EPOCH, NO_EPOCH, NO_ID,
+            [(*partition.id[1:], first) for partition, first in open_], 0,
+            False, time_ns() // 1_000_000, number,
+        )  # fmt: skip
+        await self._append(event, [], [partition for partition, _ in open_], [])
+
+    def _open_partitions(
+        self, ids: Sequence[PartitionId] | dict[PartitionId, str], producer_id: int
+    ) -> list[tuple[Partition, int]]:
+        """The partitions with records of the transaction, and the first offset of each."""
+        found: list[tuple[Partition, int]] = []
+        for id_ in ids:
+            partition = self._wal.find(id_)
+            transactions = partition.transactions if partition is not None else None
+            if partition is not None and transactions is not None:
+                first = transactions.first_of(producer_id)
+                if first is not None:
+                    found.append((partition, first))
+        return found
+
+    async def _offset_members(
+        self, transaction: Transaction, settles: list[tuple[int, Callable[[int | None], None]]]
+    ) -> list[Member]:
+        members: list[Member] = []
+        for group, commit in list(transaction.groups.items()):
+            if commit.offsets:
+                made, settle = await self._offsets.commit_as_members(transaction.org, group, commit)
+                settles.append((len(members), settle))
+                members += made
+        return members
+
+    async def _append(
+        self,
+        event: Ended,
+        offsets: list[Member],
+        partitions: list[Partition],
+        settles: list[tuple[int, Callable[[int | None], None]]],
+    ) -> None:
+        kind = MarkerType.COMMIT if event.commit else MarkerType.ABORT
+        data = build_marker(Marker(kind, 0), 0, event.at_ms, event.producer_id, event.epoch)
+        header, marker = read_header(data), memoryview(data)
+        members = offsets + [Member(partition, header, marker) for partition in partitions]
+
+        def settled(found: Sequence[int] | None) -> None:
+            for place, settle in settles:
+                settle(None if found is None else found[1 + place])
+            if found is not None:
+                for partition in partitions:
+                    self._producers.fence(partition.id, event.producer_id, event.epoch)
+
+        await self._journal.append([event], settled, members)

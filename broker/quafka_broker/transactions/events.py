@@ -1,0 +1,251 @@
+"""The events of the transactions' journal, and their bytes: records of `__quafka_transactions`.
+
+A record's value is the version byte 0x01 and a msgpack array of the event's kind and its fields, in
+the order below. Readers ignore trailing fields that they do not know; fields are only ever
+appended. `apply` of `table.py` gives the events their meaning.
+
+A partition is [topic hash, partition, generation, topic name]. The rows of offsets are those of the
+groups' journal (`groups/table.py`). Brokers are named by their node ids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias, cast
+
+import msgpack as untyped_msgpack  # type: ignore[import-untyped]  # pyright: ignore[reportMissingTypeStubs]
+
+from quafka_broker.groups.table import Commit
+
+msgpack: Any = untyped_msgpack
+
+_VERSION = b"\x01"
+
+AddedPartition = tuple[bytes, int, int, str]
+"""Topic hash, partition, generation, and the topic's name."""
+
+
+class Initialized(NamedTuple):
+    """A producer's session began: earlier epochs are fenced, and no transaction is open.
+
+    `last_epoch`, `previous_id`: what a repeated request may still have; -1: nothing.
+    """
+
+    org: int
+    name: str
+    producer_id: int
+    epoch: int
+    timeout_ms: int
+    last_epoch: int
+    previous_id: int
+    at_ms: int
+
+
+class Added(NamedTuple):
+    """Partitions or groups joined a transaction, which began with the first of them."""
+
+    org: int
+    name: str
+    partitions: Sequence[AddedPartition]
+    groups: Sequence[str]
+    at_ms: int
+
+
+class OffsetsStored(NamedTuple):
+    """A group's offsets that the transaction's commit makes visible."""
+
+    org: int
+    name: str
+    group: str
+    rows: Sequence[Sequence[Any]]
+
+
+class Ended(NamedTuple):
+    """A transaction ended, in the same group of entries as its markers and its offsets.
+
+    Attributes:
+        producer_id, epoch: those of the markers.
+        next_id, next_epoch: those of the next transaction.
+        last_epoch, previous_id: as in `Initialized`.
+        partitions: topic hash, partition, generation and first offset of each that has records of
+            the transaction; their markers follow in this order, after `offset_records` records of
+            the groups' journal.
+        by_client: whether the producer asked for it; else a timeout, another session or an
+            administrator did.
+        number: of a transaction that has, or is, a branch (ADR 47); 0: it has none.
+        branches: the brokers that must end their part, too.
+
+    Without a name it ends a branch of this broker, or what no transaction is known of.
+    """
+
+    org: int
+    name: str
+    producer_id: int
+    epoch: int
+    commit: bool
+    next_id: int
+    next_epoch: int
+    last_epoch: int
+    previous_id: int
+    partitions: Sequence[tuple[bytes, int, int, int]]
+    offset_records: int
+    by_client: bool
+    at_ms: int
+    number: int = 0
+    branches: Sequence[str] = ()
+
+
+class Forgotten(NamedTuple):
+    """A transactional id has expired."""
+
+    org: int
+    name: str
+
+
+class GroupDropped(NamedTuple):
+    """A group was deleted, with what open transactions have for it."""
+
+    org: int
+    group: str
+
+
+class Moved(NamedTuple):
+    """A producer has used these connections for requests of a kind (`connections.py`)."""
+
+    org: int
+    name: str
+    kind: int
+    connections: Sequence[bytes]
+
+
+class Spread(NamedTuple):
+    """Partitions of another broker joined a transaction, which may have begun with them.
+
+    `partitions`: topic names and partitions; that broker knows their ids.
+    """
+
+    org: int
+    name: str
+    number: int
+    broker: str
+    partitions: Sequence[tuple[str, int]]
+    at_ms: int
+
+
+class Finished(NamedTuple):
+    """All brokers have ended their parts of a transaction."""
+
+    org: int
+    name: str
+    number: int
+
+
+class BranchJoined(NamedTuple):
+    """Partitions of this broker joined the transaction of another one, `home`."""
+
+    org: int
+    name: str
+    home: str
+    producer_id: int
+    epoch: int
+    number: int
+    partitions: Sequence[AddedPartition]
+    at_ms: int
+
+
+Event: TypeAlias = (
+    Initialized
+    | Added
+    | OffsetsStored
+    | Ended
+    | Forgotten
+    | GroupDropped
+    | Moved
+    | Spread
+    | Finished
+    | BranchJoined
+)
+
+_KINDS: Sequence[tuple[type[Event], int]] = [
+    (Initialized, len(Initialized._fields)),
+    (Added, len(Added._fields)),
+    (OffsetsStored, len(OffsetsStored._fields)),
+    (Ended, len(Ended._fields)),
+    (Forgotten, len(Forgotten._fields)),
+    (GroupDropped, len(GroupDropped._fields)),
+    (Moved, len(Moved._fields)),
+    (Spread, len(Spread._fields)),
+    (Finished, len(Finished._fields)),
+    (BranchJoined, len(BranchJoined._fields)),
+]
+_NUMBERS: dict[type[Event], int] = {kind: number for number, (kind, _) in enumerate(_KINDS)}
+
+
+_ROWS_PER_EVENT = 1_000
+_ROW_BYTES = 40
+_BYTES_PER_EVENT = 256 << 10
+
+
+def added(
+    key: tuple[int, str], partitions: Sequence[AddedPartition], groups: Sequence[str], at_ms: int
+) -> list[Added]:
+    """Events of bounded size that add partitions and groups."""
+    few, more = partitions[:_ROWS_PER_EVENT], partitions[_ROWS_PER_EVENT:]
+    return [Added(*key, few, groups, at_ms)] + [
+        Added(*key, more[at : at + _ROWS_PER_EVENT], (), at_ms)
+        for at in range(0, len(more), _ROWS_PER_EVENT)
+    ]
+
+
+def spread(
+    key: tuple[int, str], number: int, places: Mapping[tuple[str, int], str], at_ms: int
+) -> list[Spread]:
+    """Events of bounded size that add partitions of other brokers. `places` gives the brokers."""
+    by_broker: dict[str, list[tuple[str, int]]] = {}
+    for place, broker in places.items():
+        by_broker.setdefault(broker, []).append(place)
+    return [
+        Spread(*key, number, broker, its[at : at + _ROWS_PER_EVENT], at_ms)
+        for broker, its in by_broker.items()
+        for at in range(0, len(its), _ROWS_PER_EVENT)
+    ]
+
+
+def offsets_stored(key: tuple[int, str], group: str, commit: Commit) -> list[OffsetsStored]:
+    """Events of bounded size that store a group's offsets."""
+    events: list[OffsetsStored] = []
+    rows: list[Sequence[Any]] = []
+    size = 0
+    for row in commit.rows():
+        rows.append(row)
+        size += _ROW_BYTES + len(row[0]) + len(row[5])
+        if size >= _BYTES_PER_EVENT:
+            events.append(OffsetsStored(*key, group, rows))
+            rows, size = [], 0
+    if rows:
+        events.append(OffsetsStored(*key, group, rows))
+    return events
+
+
+def encode(event: Event) -> bytes:
+    """The value of an event's record."""
+    fields: tuple[Any, ...] = event
+    if isinstance(event, Ended) and not event.number:
+        fields = event[:-2]
+    packed: bytes = msgpack.packb((_NUMBERS[type(event)], *fields))
+    return _VERSION + packed
+
+
+def decode(value: bytes) -> Event:
+    """Read an event.
+
+    Raises:
+        ValueError, TypeError, IndexError: it is not what `encode` wrote.
+    """
+    if value[:1] != _VERSION:
+        raise ValueError(f"an event of version {value[:1].hex()}")
+    values = cast("tuple[Any, ...]", msgpack.unpackb(value[1:], use_list=False))
+    number: int = values[0]
+    kind, count = _KINDS[number]
+    made: Event = kind(*values[1 : 1 + count])
+    return made

@@ -1,0 +1,132 @@
+"""What a producer's request may do, by the state of its transactional id. Pure.
+
+A request is judged by the producer's id and epoch first, then by the state (KAFKA-19690): a fenced
+producer must learn that it is fenced. Each function returns an error code, or a plan.
+
+| EndTxn in state | commit | abort |
+| --- | --- | --- |
+| Ongoing | commits | aborts |
+| Empty | ends an empty transaction | the same |
+| CompleteCommit, same epoch | answered again; with epoch bumps an empty transaction ends | refused;
+with epoch bumps an empty transaction ends |
+| CompleteAbort, same epoch | refused; with epoch bumps an empty transaction ends | as above |
+| ended by this producer's last epoch | answered again, if it had this outcome | the same |
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from quafka_broker.transactions.states import State
+from quafka_broker.transactions.transaction import LAST_EPOCH, NO_EPOCH, NO_ID, Transaction
+from quafka_proto.errors import ErrorCode
+
+_COMPLETE = {True: State.COMPLETE_COMMIT, False: State.COMPLETE_ABORT}
+
+
+@dataclass(frozen=True, slots=True)
+class Successor:
+    """The producer id and epoch after a change; `new_id`: a new producer id, with epoch 0."""
+
+    epoch: int
+    new_id: bool = False
+
+
+class InitPlan(NamedTuple):
+    """How a session begins. `successor` None: as it is, because the request is a repeated one.
+
+    `last_epoch`, `previous_id`: see `Transaction`.
+    """
+
+    successor: Successor | None
+    last_epoch: int = NO_EPOCH
+    previous_id: int = NO_ID
+
+
+class EndPlan(NamedTuple):
+    """How a transaction ends. `again`: it has; the request is a repeated one.
+
+    `marker_epoch`: the epoch of its markers.
+    """
+
+    again: bool
+    marker_epoch: int = NO_EPOCH
+    successor: Successor = Successor(NO_EPOCH)
+    last_epoch: int = NO_EPOCH
+
+
+AGAIN = EndPlan(again=True)
+
+
+def next_epoch(epoch: int) -> Successor:
+    """What follows an epoch: the next one, or a new producer id."""
+    return Successor(0, new_id=True) if epoch >= LAST_EPOCH else Successor(epoch + 1)
+
+
+def init(transaction: Transaction | None, producer_id: int, epoch: int) -> InitPlan | ErrorCode:
+    """Begin a session: for a new producer (-1, -1), or one that recovers (KIP-360)."""
+    if transaction is None or transaction.epoch == NO_EPOCH:
+        return InitPlan(Successor(0, new_id=True))
+    if producer_id == NO_ID:
+        return InitPlan(next_epoch(transaction.epoch), previous_id=NO_ID)
+    if producer_id == transaction.producer_id:
+        if epoch == transaction.epoch:
+            recovered = next_epoch(epoch)
+            previous = producer_id if recovered.new_id else NO_ID
+            return InitPlan(recovered, epoch, previous)
+        if epoch == transaction.last_epoch and transaction.state is not State.ONGOING:
+            return InitPlan(None)
+    repeats = (producer_id, epoch) == (transaction.previous_id, transaction.last_epoch)
+    if repeats and transaction.state is not State.ONGOING:
+        return InitPlan(None)
+    return ErrorCode.PRODUCER_FENCED
+
+
+def check_producer(
+    transaction: Transaction | None, producer_id: int, epoch: int
+) -> Transaction | ErrorCode:
+    """The transaction of a request's producer, or why the producer may do nothing."""
+    if transaction is None or transaction.producer_id != producer_id:
+        if transaction is not None and transaction.previous_id == producer_id != NO_ID:
+            return ErrorCode.PRODUCER_FENCED
+        return ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    if transaction.epoch != epoch:
+        return ErrorCode.PRODUCER_FENCED
+    return transaction
+
+
+def end(
+    transaction: Transaction | None, producer_id: int, epoch: int, commit: bool, bumps: bool
+) -> EndPlan | ErrorCode:
+    """End a producer's transaction. `bumps`: the producer takes its next epoch from the answer."""
+    if transaction is not None and bumps and _has_ended(transaction, producer_id, epoch):
+        if transaction.state is _COMPLETE[commit]:
+            # A commit of what a timeout has aborted gets here, too: the state differs then.
+            return AGAIN
+        return ErrorCode.PRODUCER_FENCED if not transaction.by_client else _INVALID
+    found = check_producer(transaction, producer_id, epoch)
+    if isinstance(found, ErrorCode):
+        return found
+    if not bumps:
+        if found.state is _COMPLETE[commit]:
+            return AGAIN
+        if found.state in _COMPLETE.values():
+            return _INVALID
+        return EndPlan(False, epoch, Successor(epoch), found.last_epoch)
+    return EndPlan(False, epoch + 1, next_epoch(epoch), epoch)
+
+
+_INVALID = ErrorCode.INVALID_TXN_STATE
+
+
+def _has_ended(transaction: Transaction, producer_id: int, epoch: int) -> bool:
+    """Whether the producer's last transaction has ended, and its epoch with it."""
+    known = producer_id in (transaction.producer_id, transaction.previous_id)
+    return known and epoch == transaction.last_epoch and transaction.state in _COMPLETE.values()
+
+
+def abort(transaction: Transaction) -> EndPlan:
+    """End a transaction for its producer, which is fenced, but may recover (KIP-588)."""
+    epoch = transaction.epoch
+    return EndPlan(False, epoch + 1, next_epoch(epoch), epoch)

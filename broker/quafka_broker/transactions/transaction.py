@@ -1,0 +1,250 @@
+"""A transactional id: its producer, and its transaction. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from quafka_broker.groups.table import Commit, Committed
+from quafka_broker.partitions.partition import PartitionId
+from quafka_broker.transactions.connections import Connections, Kind
+from quafka_broker.transactions.events import (
+    Added,
+    Ended,
+    Event,
+    Initialized,
+    Moved,
+    OffsetsStored,
+    Spread,
+    added,
+    offsets_stored,
+    spread,
+)
+from quafka_broker.transactions.states import NEXT, State
+
+LAST_EPOCH = 0x7FFE
+"""The last epoch of a producer. One more fences it; then the producer id is replaced (KIP-360)."""
+NO_ID = NO_EPOCH = -1
+_KINDS = tuple(Kind)
+
+
+@dataclass(frozen=True, slots=True)
+class Unfinished:
+    """A transaction that has ended here, but not yet at all other brokers.
+
+    `producer_id`, `epoch`: those of its markers. `left`: the brokers that have not answered.
+    """
+
+    producer_id: int
+    epoch: int
+    commit: bool
+    branches: Sequence[str]
+    since_ms: int
+    left: set[str]
+
+
+@dataclass(slots=True, eq=False)
+class Transaction:
+    """The state of a transactional id.
+
+    Attributes:
+        last_epoch: the epoch before, if the same producer has moved on from it: its repeated
+            requests are answered the same; -1: none.
+        previous_id: the producer id before, as `last_epoch`.
+        start_ms: when the transaction began; -1: none is open.
+        used_ms: the time of the last event.
+        groups: the groups whose offsets are in the transaction, and these.
+        by_client: whether the producer itself ended the last transaction, or ends this one.
+        joining: partitions whose `Added` is on its way to the log, before their first batch; their
+            topics.
+        in_flight: appends of the transaction on their way to the log.
+        initializing: whether the `Initialized` of the next session is: no batch of the last one may
+            join any more.
+        elsewhere: the partitions at other brokers, by topic name, and the node ids of these.
+        number: of the last transaction with partitions elsewhere; 0: none had any.
+        unfinished: the last transaction, until all other brokers have ended it: the next one must
+            not begin.
+        connections: by kind, see `connections.py`.
+    """
+
+    org: int
+    name: str
+    producer_id: int = NO_ID
+    epoch: int = NO_EPOCH
+    timeout_ms: int = 0
+    last_epoch: int = NO_EPOCH
+    previous_id: int = NO_ID
+    state: State = State.EMPTY
+    start_ms: int = -1
+    used_ms: int = 0
+    partitions: dict[PartitionId, str] = field(default_factory=dict[PartitionId, str])
+    groups: dict[str, Commit] = field(default_factory=dict[str, Commit])
+    by_client: bool = True
+    joining: dict[PartitionId, str] = field(default_factory=dict[PartitionId, str])
+    in_flight: int = 0
+    initializing: bool = False
+    elsewhere: dict[tuple[str, int], str] = field(default_factory=dict[tuple[str, int], str])
+    number: int = 0
+    unfinished: Unfinished | None = None
+    connections: tuple[Connections, ...] = field(
+        default_factory=lambda: tuple([Connections() for _ in _KINDS])
+    )
+
+    @property
+    def key(self) -> tuple[int, str]:
+        """The org and the transactional id."""
+        return self.org, self.name
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether the end is on its way to the log: nothing more may join the transaction."""
+        return self.state in (State.PREPARE_COMMIT, State.PREPARE_ABORT)
+
+    @property
+    def size(self) -> int:
+        """The number of partitions and groups in the transaction."""
+        return len(self.partitions) + len(self.joining) + len(self.groups) + len(self.elsewhere)
+
+    @property
+    def offsets(self) -> int:
+        """The number of offsets in the transaction."""
+        return sum(len(commit.offsets) for commit in self.groups.values())
+
+    @property
+    def deadline_ms(self) -> int:
+        """When the open transaction is aborted."""
+        return self.start_ms + self.timeout_ms
+
+    @property
+    def shown_state(self) -> State:
+        """The state by Kafka's names: unfinished transactions are prepared."""
+        if self.unfinished is None:
+            return self.state
+        return State.PREPARE_COMMIT if self.unfinished.commit else State.PREPARE_ABORT
+
+    @property
+    def shown_start_ms(self) -> int:
+        """When the transaction began; of an unfinished one, when it ended here; -1: none."""
+        return self.start_ms if self.unfinished is None else self.unfinished.since_ms
+
+    def next_number(self, now_ms: int) -> int:
+        """The number of the transaction if it has, or now gets, partitions elsewhere.
+
+        It outlives the state that it is derived from, even a restore of this broker: it has the
+        time in it.
+        """
+        if self.elsewhere:
+            return self.number
+        return 1 + max(now_ms, self.used_ms, self.number)
+
+    def move_to(self, state: State) -> None:
+        """Take a state that may follow the present one."""
+        assert state is self.state or state in NEXT[self.state], (self.state, state)
+        self.state = state
+
+    # --- events -----------------------------------------------------------------------------
+
+    def initialize(self, event: Initialized) -> None:
+        """A producer's session begins."""
+        self.producer_id, self.epoch = event.producer_id, event.epoch
+        self.timeout_ms = event.timeout_ms
+        self.last_epoch, self.previous_id = event.last_epoch, event.previous_id
+        self.used_ms = event.at_ms
+        self._clear(State.EMPTY)
+
+    def add(self, event: Added) -> None:
+        """Partitions and groups join the transaction."""
+        self._begin(event.at_ms)
+        for hash_, partition, generation, name in event.partitions:
+            self.partitions[PartitionId(self.org, hash_, partition, generation)] = name
+        for group in event.groups:
+            self.groups.setdefault(group, Commit())
+
+    def _begin(self, at_ms: int) -> None:
+        """The transaction is open. It may be ending: then this event was on its way before."""
+        self.used_ms = at_ms
+        if self.start_ms < 0:
+            self.start_ms = at_ms
+            if not self.is_ending:
+                self.state = State.ONGOING
+
+    def spread(self, event: Spread) -> None:
+        """Partitions of another broker join the transaction."""
+        self._begin(event.at_ms)
+        self.number = event.number
+        self.elsewhere.update(((topic, number), event.broker) for topic, number in event.partitions)
+
+    def finish(self, number: int) -> None:
+        """All brokers have ended the transaction with this number."""
+        if self.number == number:
+            self.unfinished = None
+
+    def store_offsets(self, event: OffsetsStored) -> None:
+        """Offsets of a group of the transaction."""
+        commit = self.groups.setdefault(event.group, Commit())
+        for topic, incarnation, partition, *rest in event.rows:
+            commit.add((topic, partition), Committed(incarnation, *rest))
+
+    def move(self, event: Moved) -> None:
+        """The producer uses other connections."""
+        self.connections[event.kind].load(event.connections)
+
+    def end(self, event: Ended) -> None:
+        """The transaction ends."""
+        self.producer_id, self.epoch = event.next_id, event.next_epoch
+        self.last_epoch, self.previous_id = event.last_epoch, event.previous_id
+        self.used_ms, self.by_client = event.at_ms, event.by_client
+        if not event.branches:
+            self.unfinished = None
+        elif self.unfinished is None or self.number != event.number:  # else it is restated
+            self.unfinished = Unfinished(
+                event.producer_id, event.epoch, event.commit, event.branches, event.at_ms,
+                set(event.branches),
+            )  # fmt: skip
+        self.number = event.number or self.number
+        self._clear(State.COMPLETE_COMMIT if event.commit else State.COMPLETE_ABORT)
+
+    def _clear(self, state: State) -> None:
+        self.state = state
+        self.start_ms = -1
+        self.partitions, self.groups, self.elsewhere = {}, {}, {}
+
+    def moves(self, *, every: bool = False) -> list[Event]:
+        """Connections that the log does not have yet, or all of them."""
+        kinds = zip(Kind, self.connections, strict=True)
+        return [
+            Moved(*self.key, kind, used.dump())
+            for kind, used in kinds
+            if not used.is_saved or (every and used.dump())
+        ]
+
+    def restated(self) -> Sequence[Event]:
+        """Events that together make this state; all of them must be read, or none."""
+        session = Initialized(
+            *self.key, self.producer_id, self.epoch, self.timeout_ms, self.last_epoch,
+            self.previous_id, self.used_ms if self.start_ms < 0 else self.start_ms,
+        )  # fmt: skip
+        moves = self.moves(every=True)
+        if self.state in (State.COMPLETE_COMMIT, State.COMPLETE_ABORT):
+            return [session, self._ended(), *moves]
+        events: list[Event] = [self._ended(), session] if self.unfinished else [session]
+        events += moves
+        if self.start_ms < 0:
+            return events
+        joined = [(id_.topic_hash, *id_[2:], name) for id_, name in self.partitions.items()]
+        events += added(self.key, joined, list(self.groups), self.start_ms)
+        events += spread(self.key, self.number, self.elsewhere, self.start_ms)
+        for group, offsets in self.groups.items():
+            events += offsets_stored(self.key, group, offsets)
+        return events
+
+    def _ended(self) -> Ended:
+        """The end of the last transaction; after a restore another session may follow it."""
+        left = self.unfinished
+        markers = (left or self).producer_id, (left or self).epoch
+        commit = left.commit if left is not None else self.state is State.COMPLETE_COMMIT
+        return Ended(
+            *self.key, *markers, commit, self.producer_id, self.epoch, self.last_epoch,
+            self.previous_id, (), 0, self.by_client, left.since_ms if left else self.used_ms,
+            self.number, left.branches if left is not None else (),
+        )  # fmt: skip

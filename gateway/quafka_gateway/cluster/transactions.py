@@ -1,0 +1,158 @@
+"""Transactions: ops that go to the home broker, the coordinator of all transactional ids.
+
+A transaction may have partitions of other brokers, which the gateway names by their node ids: the
+home broker has them end their parts (ADR 47). The offsets of all topics are at the home broker.
+
+An unavailable coordinator is NOT_COORDINATOR: clients look for their coordinator, find this gateway
+again, and go on. All of these ops are safe to retry. The offsets that a transaction commits are
+among the ops on groups (`groups.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from itertools import chain, repeat
+
+from quafka_gateway.cluster.broker_link import BrokerLink, UnavailableError
+from quafka_gateway.cluster.cluster import Cluster
+from quafka_gateway.cluster.groups import coordinator_code
+from quafka_mesh_ops.ops.admin import TopicPartitions
+from quafka_mesh_ops.ops.transactions import (
+    AddOffsets,
+    AddPartitions,
+    BrokerPartitions,
+    DescribedTransaction,
+    DescribeTransactions,
+    EndTransaction,
+    EndTransactionResp,
+    InitTransactions,
+    InitTransactionsResp,
+    ListTransactions,
+    ListTransactionsResp,
+    WriteMarkers,
+)
+from quafka_proto.errors import ErrorCode
+from quafka_telemetry.tracing import TraceContext
+
+_PER_OP = 500
+"""Transactional ids in one op: clients may name any number in one request."""
+
+
+def _count(topics: Sequence[TopicPartitions]) -> int:
+    return sum(len(topic.partitions) for topic in topics)
+
+
+class Transactions:
+    """One method per op. Errors are in the answers, unless a method says otherwise."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._home = cluster.home
+
+    async def init(self, op: InitTransactions, trace: TraceContext | None) -> InitTransactionsResp:
+        """Begin a producer's session; fences the earlier one, durably."""
+        try:
+            return await self._home.call(op, trace)
+        except UnavailableError as e:
+            return InitTransactionsResp(error_code=coordinator_code(e))
+
+    async def add_partitions(self, op: AddPartitions, trace: TraceContext | None) -> list[int]:
+        """Add partitions to a transaction, or verify them; one error code for each.
+
+        POLICY_VIOLATION: the home broker does not know another one that has some of them. Clients
+        abort, and do not retry.
+        """
+        links = [self._cluster.link_of(topic.topic) for topic in op.topics]
+        if all(link is self._home for link in links):
+            try:
+                return (await self._home.call(op, trace)).partitions
+            except UnavailableError as e:
+                return [coordinator_code(e)] * _count(op.topics)
+        if not all(link.node_id for link in links):  # never connected: clients retry
+            return [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS] * _count(op.topics)
+        # The home broker answers its own partitions first, then those of each other broker.
+        order = sorted(range(len(links)), key=lambda at: self._cluster.links.index(links[at]))
+        order.sort(key=lambda at: links[at] is not self._home)
+        elsewhere: dict[str, list[TopicPartitions]] = {}
+        for at in order:
+            if links[at] is not self._home:
+                elsewhere.setdefault(links[at].node_id, []).append(op.topics[at])
+        its = [op.topics[at] for at in order if links[at] is self._home]
+        others = [BrokerPartitions(*each) for each in elsewhere.items()]
+        try:
+            asked = replace(op, topics=its, elsewhere=others)
+            codes = (await self._home.call(asked, trace)).partitions
+        except UnavailableError as e:
+            return [coordinator_code(e)] * _count(op.topics)
+        # An older broker does not answer partitions elsewhere, and has not added them.
+        rest = chain(codes, repeat(ErrorCode.POLICY_VIOLATION))
+        by_topic = {at: [next(rest) for _ in op.topics[at].partitions] for at in order}
+        return [code for at in range(len(links)) for code in by_topic[at]]
+
+    async def add_offsets(self, op: AddOffsets, trace: TraceContext | None) -> int:
+        """Add a group's offsets to a transaction; the error code."""
+        try:
+            return (await self._home.call(op, trace)).error_code
+        except UnavailableError as e:
+            return coordinator_code(e)
+
+    async def end(self, op: EndTransaction, trace: TraceContext | None) -> EndTransactionResp:
+        """Commit or abort; all of the transaction is durable on return without an error."""
+        try:
+            return await self._home.call(op, trace)
+        except UnavailableError as e:
+            return EndTransactionResp(error_code=coordinator_code(e))
+
+    async def write_markers(self, op: WriteMarkers, trace: TraceContext | None) -> list[int]:
+        """End what a producer has open in these partitions; one error code for each.
+
+        A transaction that the home broker knows is aborted there first: the other brokers follow.
+        """
+        if self._cluster.only is None and self._home.connected:
+            whole = WriteMarkers(op.producer_id, op.producer_epoch, op.commit, [])
+            with suppress(UnavailableError):  # the other brokers find out themselves
+                await self._home.call(whole, trace)
+
+        async def call(link: BrokerLink, its: list[TopicPartitions]) -> list[list[int]]:
+            part = WriteMarkers(
+                op.producer_id, op.producer_epoch, op.commit, its, op.coordinator_epoch
+            )
+            try:
+                answers = (await link.call(part, trace)).partitions
+            except UnavailableError as e:
+                code = e.code_or(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+                return [[code] * len(topic.partitions) for topic in its]
+            rest = iter(answers)
+            return [[next(rest) for _ in topic.partitions] for topic in its]
+
+        by_topic = await self._cluster.spread_by_topic(op.topics, lambda topic: topic.topic, call)
+        return [code for codes in by_topic for code in codes]
+
+    async def describe(
+        self, transactional_ids: Sequence[str], trace: TraceContext | None
+    ) -> list[DescribedTransaction]:
+        """The state of each of these transactional ids."""
+        found: list[DescribedTransaction] = []
+        for at in range(0, len(transactional_ids), _PER_OP):
+            some = list(transactional_ids[at : at + _PER_OP])
+            try:
+                found += (await self._home.call(DescribeTransactions(some), trace)).transactions
+            except UnavailableError as e:
+                code = coordinator_code(e)
+                return found + [DescribedTransaction(x, code) for x in transactional_ids[at:]]
+        return found
+
+    async def list_all(
+        self, op: ListTransactions, trace: TraceContext | None
+    ) -> ListTransactionsResp:
+        """The org's transactional ids that match.
+
+        Raises:
+            UnavailableError: with the error code that clients of a coordinator expect.
+        """
+        try:
+            return await self._home.call(op, trace)
+        except UnavailableError as e:
+            raise UnavailableError(str(e), coordinator_code(e)) from e

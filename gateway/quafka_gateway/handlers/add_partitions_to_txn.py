@@ -1,0 +1,108 @@
+"""AddPartitionsToTxn (key 24), versions 0-5: adds partitions to a transaction, before the produce.
+
+Up to version 3 a client adds the partitions of its one transaction. Versions 4 and up are of
+brokers: a batch of transactions, each to be added to or only verified (KIP-890).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+
+from quafka_gateway.context import RequestContext
+from quafka_gateway.handlers.kafka_api import Api, ResponseLength
+from quafka_gateway.handlers.order import Order, State
+from quafka_gateway.handlers.transaction_errors import NewErrors
+from quafka_mesh_ops.ops.admin import TopicPartitions
+from quafka_mesh_ops.ops.transactions import AddPartitions, TransactionalProducer
+from quafka_proto.message import Versions
+from quafka_proto.schema.transactions import (
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnResult,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTopicResult,
+    AddPartitionsToTxnTransaction,
+)
+from quafka_telemetry.slices import listed
+from quafka_telemetry.tracing import TraceContext
+
+_FIRST_BATCHED = 4
+_AT_A_TIME = 32
+_ERRORS = NewErrors(fenced=2, abortable=5)
+
+
+async def handle(
+    request: AddPartitionsToTxnRequest, context: RequestContext
+) -> AddPartitionsToTxnResponse:
+    """Add the partitions to each transaction, durably; or verify that they are in it."""
+    with context.child("gateway.kafka.add_partitions_to_txn") as span:
+        if context.version < _FIRST_BATCHED:
+            one = AddPartitionsToTxnTransaction(
+                transactional_id=request.v3_and_below_transactional_id,
+                producer_id=request.v3_and_below_producer_id,
+                producer_epoch=request.v3_and_below_producer_epoch,
+                topics=request.v3_and_below_topics,
+            )
+            results = await _add(one, context, context.connection, span.context)
+            return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results)
+        found: list[AddPartitionsToTxnResult] = []
+        for at in range(0, len(request.transactions), _AT_A_TIME):
+            some = request.transactions[at : at + _AT_A_TIME]
+            # A broker asks for its clients: their connections are not this one.
+            answers = await asyncio.gather(*(_add(t, context, b"", span.context) for t in some))
+            found += [
+                AddPartitionsToTxnResult(
+                    transactional_id=each.transactional_id, topic_results=answer
+                )
+                for each, answer in zip(some, answers, strict=True)
+            ]
+    return AddPartitionsToTxnResponse(results_by_transaction=found)
+
+
+API = Api(
+    key=24,
+    versions=Versions(0, 5),
+    request=AddPartitionsToTxnRequest,
+    handle=handle,
+    order=Order(reads=State.TOPICS, writes=State.TRANSACTIONS | State.PRODUCERS),
+    response_length=ResponseLength.BY_REQUEST,
+)
+
+
+async def _add(
+    transaction: AddPartitionsToTxnTransaction,
+    context: RequestContext,
+    connection: bytes,
+    trace: TraceContext | None,
+) -> list[AddPartitionsToTxnTopicResult]:
+    op = AddPartitions(
+        TransactionalProducer(
+            transaction.transactional_id,
+            transaction.producer_id,
+            transaction.producer_epoch,
+            connection,
+        ),
+        [TopicPartitions(topic.name, topic.partitions) for topic in transaction.topics],
+        transaction.verify_only,
+    )
+    codes = await context.tenant.transactions.add_partitions(op, trace)
+    return await listed(_results(transaction.topics, codes, context.version))
+
+
+def _results(
+    topics: Sequence[AddPartitionsToTxnTopic], codes: Sequence[int], version: int
+) -> Iterator[AddPartitionsToTxnTopicResult]:
+    rest = iter(codes)
+    for topic in topics:
+        yield AddPartitionsToTxnTopicResult(
+            name=topic.name,
+            results_by_partition=[
+                AddPartitionsToTxnPartitionResult(
+                    partition_index=index,
+                    partition_error_code=_ERRORS.code(next(rest), version),
+                )
+                for index in topic.partitions
+            ],
+        )

@@ -1,0 +1,51 @@
+"""EndTxn (key 26), versions 0-5: commits or aborts a transaction; answered when it is durable.
+
+From version 5 on the answer has the producer's next epoch, and a new producer id when its epochs
+are used up (KIP-890).
+"""
+
+from __future__ import annotations
+
+from quafka_gateway.context import RequestContext
+from quafka_gateway.handlers.kafka_api import Api
+from quafka_gateway.handlers.order import Order, State
+from quafka_gateway.handlers.transaction_errors import NewErrors
+from quafka_mesh_ops.ops.transactions import EndTransaction, TransactionalProducer
+from quafka_proto.message import Versions
+from quafka_proto.schema.transactions import EndTxnRequest, EndTxnResponse
+
+_FIRST_WITH_EPOCH = 5
+_ERRORS = NewErrors(fenced=2, abortable=4)
+
+
+async def handle(request: EndTxnRequest, context: RequestContext) -> EndTxnResponse:
+    """End the producer's transaction."""
+    bumps_epoch = context.version >= _FIRST_WITH_EPOCH
+    op = EndTransaction(
+        TransactionalProducer(
+            request.transactional_id,
+            request.producer_id,
+            request.producer_epoch,
+            context.connection,
+        ),
+        request.committed,
+        bumps_epoch,
+    )
+    with context.child("gateway.kafka.end_txn") as span:
+        answer = await context.tenant.transactions.end(op, span.context)
+    if answer.error_code or not bumps_epoch:
+        return EndTxnResponse(error_code=_ERRORS.code(answer.error_code, context.version))
+    if answer.producer_id != request.producer_id and context.trace is not None:
+        context.services.transaction_traces.continue_as(request.producer_id, answer.producer_id)
+    return EndTxnResponse(producer_id=answer.producer_id, producer_epoch=answer.producer_epoch)
+
+
+API = Api(
+    key=26,
+    versions=Versions(0, 5),
+    request=EndTxnRequest,
+    handle=handle,
+    order=Order(
+        writes=State.TRANSACTIONS | State.PRODUCERS | State.RECORDS | State.OFFSETS | State.GROUPS
+    ),
+)

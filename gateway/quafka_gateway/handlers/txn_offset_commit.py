@@ -1,0 +1,102 @@
+"""TxnOffsetCommit (key 28), versions 0-5: offsets that count when the transaction commits.
+
+Version 3 and up name the member of the group, so that offsets of an earlier generation are refused
+(KIP-447). Version 5 adds the group to the transaction by itself (KIP-890).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+
+from quafka_gateway.context import RequestContext
+from quafka_gateway.handlers.kafka_api import Api, ResponseLength
+from quafka_gateway.handlers.order import Order, State
+from quafka_gateway.handlers.transaction_errors import NEVER, NewErrors
+from quafka_mesh_ops.ops.group_offsets import CommitOffset
+from quafka_mesh_ops.ops.transactions import CommitTxnOffsets, TransactionalProducer
+from quafka_proto.errors import ErrorCode
+from quafka_proto.message import Versions
+from quafka_proto.schema.transactions import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+from quafka_telemetry.slices import in_slices, listed
+
+_FIRST_IMPLICIT = 5
+_FIRST_WITH_LOADING = 2
+_ERRORS = NewErrors(fenced=NEVER, abortable=4)
+
+
+async def handle(
+    request: TxnOffsetCommitRequest, context: RequestContext
+) -> TxnOffsetCommitResponse:
+    """Store the offsets with the transaction, durably."""
+    offsets = (
+        CommitOffset(
+            topic.name,
+            partition.partition_index,
+            partition.committed_offset,
+            partition.committed_leader_epoch,
+            partition.committed_metadata or "",
+        )
+        for topic in request.topics
+        for partition in topic.partitions
+    )
+    op = CommitTxnOffsets(
+        TransactionalProducer(
+            request.transactional_id,
+            request.producer_id,
+            request.producer_epoch,
+            context.connection,
+        ),
+        request.group_id,
+        request.generation_id,
+        request.member_id,
+        request.group_instance_id or "",
+        await listed(offsets),
+        implicit=context.version >= _FIRST_IMPLICIT,
+    )
+    with context.child("gateway.kafka.txn_offset_commit") as span:
+        codes = await context.tenant.groups.commit_offsets(op, span.context)
+    return await in_slices(_response(request, codes, context.version))
+
+
+API = Api(
+    key=28,
+    versions=Versions(0, 5),
+    request=TxnOffsetCommitRequest,
+    handle=handle,
+    order=Order(
+        reads=State.TOPICS,
+        writes=State.OFFSETS | State.GROUPS | State.TRANSACTIONS | State.PRODUCERS,
+    ),
+    response_length=ResponseLength.BY_REQUEST,
+)
+
+
+def _response(
+    request: TxnOffsetCommitRequest, codes: Sequence[int], version: int
+) -> Generator[None, None, TxnOffsetCommitResponse]:
+    rest = iter(codes)
+    topics: list[TxnOffsetCommitResponseTopic] = []
+    for topic in request.topics:
+        partitions: list[TxnOffsetCommitResponsePartition] = []
+        for partition in topic.partitions:
+            partitions.append(
+                TxnOffsetCommitResponsePartition(
+                    partition_index=partition.partition_index,
+                    error_code=_code(next(rest), version),
+                )
+            )
+            yield
+        topics.append(TxnOffsetCommitResponseTopic(name=topic.name, partitions=partitions))
+        yield
+    return TxnOffsetCommitResponse(topics=topics)
+
+
+def _code(code: int, version: int) -> int:
+    if code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and version < _FIRST_WITH_LOADING:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE  # the other one crashes clients (KAFKA-7296)
+    return _ERRORS.code(code, version)

@@ -1,0 +1,85 @@
+"""WriteTxnMarkers (key 27), versions 1-2: an administrator ends a hanging transaction (KIP-664).
+
+Kafka's coordinators send the request to brokers, too. Here a transaction and its markers are
+written as one, so only administrators send it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+
+from quafka_gateway.context import RequestContext
+from quafka_gateway.handlers.kafka_api import Api, ResponseLength
+from quafka_gateway.handlers.order import Order, State
+from quafka_mesh_ops.ops.admin import TopicPartitions
+from quafka_mesh_ops.ops.transactions import WriteMarkers
+from quafka_proto.message import Versions
+from quafka_proto.schema.transactions import (
+    WritableTxnMarker,
+    WritableTxnMarkerPartitionResult,
+    WritableTxnMarkerResult,
+    WritableTxnMarkerTopic,
+    WritableTxnMarkerTopicResult,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+from quafka_telemetry.slices import listed
+from quafka_telemetry.tracing import TraceContext
+
+_AT_A_TIME = 32
+
+
+async def handle(
+    request: WriteTxnMarkersRequest, context: RequestContext
+) -> WriteTxnMarkersResponse:
+    """End what each producer has open in its partitions, durably."""
+    found: list[WritableTxnMarkerResult] = []
+    with context.child("gateway.kafka.write_txn_markers") as span:
+        for at in range(0, len(request.markers), _AT_A_TIME):
+            some = request.markers[at : at + _AT_A_TIME]
+            found += await asyncio.gather(*(_write(each, context, span.context) for each in some))
+    return WriteTxnMarkersResponse(markers=found)
+
+
+API = Api(
+    key=27,
+    versions=Versions(1, 2),
+    request=WriteTxnMarkersRequest,
+    handle=handle,
+    order=Order(
+        reads=State.TOPICS,
+        writes=State.TRANSACTIONS | State.PRODUCERS | State.RECORDS | State.OFFSETS,
+    ),
+    response_length=ResponseLength.BY_REQUEST,
+)
+
+
+async def _write(
+    marker: WritableTxnMarker, context: RequestContext, trace: TraceContext | None
+) -> WritableTxnMarkerResult:
+    op = WriteMarkers(
+        marker.producer_id,
+        marker.producer_epoch,
+        marker.transaction_result,
+        [TopicPartitions(topic.name, topic.partition_indexes) for topic in marker.topics],
+        marker.coordinator_epoch,
+    )
+    codes = await context.tenant.transactions.write_markers(op, trace)
+    return WritableTxnMarkerResult(
+        producer_id=marker.producer_id, topics=await listed(_results(marker.topics, codes))
+    )
+
+
+def _results(
+    topics: Sequence[WritableTxnMarkerTopic], codes: Sequence[int]
+) -> Iterator[WritableTxnMarkerTopicResult]:
+    rest = iter(codes)
+    for topic in topics:
+        yield WritableTxnMarkerTopicResult(
+            name=topic.name,
+            partitions=[
+                WritableTxnMarkerPartitionResult(partition_index=index, error_code=next(rest))
+                for index in topic.partition_indexes
+            ],
+        )

@@ -1,0 +1,183 @@
+"""Ops of transactions to brokers that answer, fail or are gone; errors by version."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, cast
+
+import pytest
+
+from quafka_gateway.cluster.broker_link import BrokerLink, UnavailableError
+from quafka_gateway.cluster.cluster import Cluster
+from quafka_gateway.cluster.groups import Groups
+from quafka_gateway.cluster.routes import OrgRoutes, parse
+from quafka_gateway.cluster.topics import Topics
+from quafka_gateway.cluster.transactions import Transactions
+from quafka_gateway.handlers.transaction_errors import NewErrors
+from quafka_gateway.transaction_traces import TransactionTraces
+from quafka_mesh_ops.client import MeshClient
+from quafka_mesh_ops.errors import OpFailedError, PeerUnavailableError
+from quafka_mesh_ops.ops.admin import TopicPartitions
+from quafka_mesh_ops.ops.base import AnyOp
+from quafka_mesh_ops.ops.group_offsets import CommitOffset
+from quafka_mesh_ops.ops.records import ProduceOp, ProduceOpResp, ProduceOps, ProduceOpsResp
+from quafka_mesh_ops.ops.transactions import (
+    AddOffsets,
+    AddPartitions,
+    AddPartitionsResp,
+    BrokerPartitions,
+    CommitTxnOffsets,
+    DescribedTransaction,
+    DescribeTransactions,
+    DescribeTransactionsResp,
+    EndTransaction,
+    InitTransactions,
+    ListTransactions,
+    TransactionalProducer,
+    WriteMarkers,
+    WriteMarkersResp,
+)
+from quafka_proto.errors import ErrorCode as E
+from quafka_telemetry.tracing import TraceContext
+
+PRODUCER = TransactionalProducer("x", 1, 0)
+TOPICS = [TopicPartitions("logs.a", [0, 1]), TopicPartitions("b", [2])]
+
+
+class Client:
+    """A mesh client that fails every op, or answers with the number of the partition."""
+
+    connected = True
+    seconds_disconnected = 0.0
+    is_old = False
+
+    def __init__(self, failure: Exception | None = None) -> None:
+        self.peer = f"{id(self):064x}"
+        self._failure = failure
+        self.called: list[AnyOp] = []
+
+    async def call(self, op: AnyOp, **_: Any) -> object:
+        self.called.append(op)
+        if self._failure is not None:
+            raise self._failure
+        if isinstance(op, AddPartitions):
+            far = [] if self.is_old else [t for each in op.elsewhere or () for t in each.topics]
+            return AddPartitionsResp([p for t in (*op.topics, *far) for p in t.partitions])
+        if isinstance(op, ProduceOps):
+            return ProduceOpsResp([ProduceOpResp(0) for _ in op.partitions])
+        if isinstance(op, WriteMarkers):
+            return WriteMarkersResp([p for topic in op.topics for p in topic.partitions])
+        assert isinstance(op, DescribeTransactions)
+        found = [DescribedTransaction(name) for name in op.transactional_ids]
+        return DescribeTransactionsResp(found)
+
+
+def cluster(*clients: Client) -> Cluster:
+    links = [BrokerLink(cast(MeshClient, client), 1) for client in clients]
+    rules = "logs.*=b:1,*=a:1" if len(clients) == 2 else "*=a:1"
+    return Cluster(links, OrgRoutes(parse(rules), 1))
+
+
+@pytest.mark.parametrize(
+    ("failure", "code"),
+    [
+        (PeerUnavailableError("gone"), E.NOT_COORDINATOR),
+        (OpFailedError(E.REQUEST_TIMED_OUT), E.NOT_COORDINATOR),
+        (
+            OpFailedError(E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
+            E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        ),
+    ],
+)
+async def test_a_coordinator_that_fails(failure: Exception, code: int) -> None:
+    its = cluster(Client(failure))
+    transactions, groups = Transactions(its), Groups(its)
+    assert (await transactions.init(InitTransactions(PRODUCER, 1), None)).error_code == code
+    assert await transactions.add_partitions(AddPartitions(PRODUCER, TOPICS), None) == [code] * 3
+    assert await transactions.add_offsets(AddOffsets(PRODUCER, "g"), None) == code
+    assert (await transactions.end(EndTransaction(PRODUCER, True), None)).error_code == code
+    offsets = CommitTxnOffsets(PRODUCER, "g", -1, "", "", [CommitOffset("b", 0, 1)])
+    assert await groups.commit_offsets(offsets, None) == [code]
+    (described,) = await transactions.describe(["x"], None)
+    assert (described.transactional_id, described.error_code) == ("x", code)
+    with pytest.raises(UnavailableError) as listed:
+        await transactions.list_all(ListTransactions([], []), None)
+    assert listed.value.code == code
+
+
+async def test_partitions_of_other_brokers_are_named_by_their_node_ids() -> None:
+    b, home = Client(), Client()
+    transactions = Transactions(cluster(b, home))
+    # The answer is in the order of the request: home answers its own partitions first.
+    codes = await transactions.add_partitions(AddPartitions(PRODUCER, TOPICS), None)
+    assert codes == [0, 1, 2]
+    assert not b.called
+    elsewhere = [BrokerPartitions(b.peer, TOPICS[:1])]
+    assert home.called == [AddPartitions(PRODUCER, TOPICS[1:], False, elsewhere)]
+    assert await transactions.add_partitions(AddPartitions(PRODUCER, TOPICS[1:]), None) == [2]
+    assert home.called[-1] == AddPartitions(PRODUCER, TOPICS[1:])
+
+
+async def test_an_older_home_broker_knows_no_partitions_elsewhere() -> None:
+    home = Client()
+    home.is_old = True
+    transactions = Transactions(cluster(Client(), home))
+    codes = await transactions.add_partitions(AddPartitions(PRODUCER, TOPICS), None)
+    assert codes == [E.POLICY_VIOLATION] * 2 + [2]
+
+
+async def test_a_broker_that_was_never_connected_has_no_name() -> None:
+    b, home = Client(), Client()
+    b.peer = ""
+    transactions = Transactions(cluster(b, home))
+    codes = await transactions.add_partitions(AddPartitions(PRODUCER, TOPICS), None)
+    assert codes == [E.COORDINATOR_LOAD_IN_PROGRESS] * 3
+    assert not home.called
+
+
+async def test_a_produce_elsewhere_names_the_home_broker() -> None:
+    b, home = Client(), Client()
+    parts = [ProduceOp("logs.a", 0, b""), ProduceOp("b", 0, b"")]
+    op = ProduceOps(parts, -1, "x", True, b"")
+    await Topics(cluster(b, home)).produce(op, 0, 1.0, None)
+    assert b.called == [ProduceOps(parts[:1], -1, "x", True, b"", home.peer)]
+    assert home.called == [ProduceOps(parts[1:], -1, "x", True, b"")]
+    home.peer = ""
+    with pytest.raises(UnavailableError):  # the client's connection is closed; it tries again
+        await Topics(cluster(b, home)).produce(replace(op, partitions=parts[:1]), 0, 1.0, None)
+    await Topics(cluster(b, home)).produce(ProduceOps(parts[:1]), 0, 1.0, None)
+    assert b.called[-1] == ProduceOps(parts[:1])
+
+
+async def test_markers_are_written_by_the_broker_of_each_topic() -> None:
+    b, home = Client(), Client(OpFailedError(E.CLUSTER_AUTHORIZATION_FAILED))
+    op = WriteMarkers(1, 0, False, TOPICS, 3)
+    found = await Transactions(cluster(b, home)).write_markers(op, None)
+    assert found == [0, 1, E.CLUSTER_AUTHORIZATION_FAILED]
+    assert b.called == [WriteMarkers(1, 0, False, TOPICS[:1], 3)]
+    assert home.called[0] == WriteMarkers(1, 0, False, [])  # a known transaction ends as a whole
+
+
+async def test_many_ids_are_several_ops() -> None:
+    client = Client()
+    names = [f"{number}" for number in range(1_201)]
+    found = await Transactions(cluster(client)).describe(names, None)
+    assert [each.transactional_id for each in found] == names
+    assert len(client.called) == 3
+
+
+def test_errors_by_version() -> None:
+    errors = NewErrors(fenced=2, abortable=4)
+    assert [errors.code(E.PRODUCER_FENCED, v) for v in (1, 2)] == [47, 90]
+    assert [errors.code(E.TRANSACTION_ABORTABLE, v) for v in (3, 4)] == [48, 120]
+    assert [errors.code(code, 0) for code in (0, 16, 51)] == [0, 16, 51]
+
+
+def test_the_traces_of_producers_are_bounded() -> None:
+    traces = TransactionTraces(limit=2)
+    for number in (1, 2, 1, 3):
+        traces.begin(number, TraceContext(number, 1))
+    assert [traces.find(number) is not None for number in (1, 2, 3)] == [True, False, True]
+    traces.continue_as(3, 4)
+    traces.continue_as(9, 10)
+    assert [traces.find(number) is not None for number in (3, 4, 10)] == [False, True, False]
