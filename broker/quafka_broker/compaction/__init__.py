@@ -1,0 +1,1 @@
+"""Compaction: of the records with one key, the last one stays."""

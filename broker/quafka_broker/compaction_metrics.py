@@ -1,0 +1,69 @@
+"""Metrics of compaction: of each compacted topic, on the page of details."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from quafka_broker.compaction.figures import TopicCompaction, compacted_topics
+from quafka_broker.state import BrokerState
+from quafka_telemetry.metrics import Family, Kind, counter
+
+_TOPIC = ("org", "topic")
+_COLUMNS: tuple[tuple[str, str, Callable[[TopicCompaction], float]], ...] = (
+    (
+        "dirty_bytes", "Bytes of a compacted topic that the next pass may compact",
+        lambda each: each.dirty_bytes,
+    ),
+    ("clean_bytes", "Bytes that passes have covered", lambda each: each.clean_bytes),
+    ("due_partitions", "Partitions that the next pass includes", lambda each: each.due),
+    (
+        "left_ratio", "Share of the examined bytes that the last passes have left",
+        lambda each: each.ratio,
+    ),
+)  # fmt: skip
+
+
+@dataclass(slots=True)
+class CompactionMetrics:
+    """The compaction of every compacted topic, as `read` found it."""
+
+    state: BrokerState
+    topics: list[TopicCompaction] = field(default_factory=list[TopicCompaction])
+    _began: float = field(default_factory=time.time)
+
+    async def read(self) -> None:
+        """Read the status of every partition of compacted topics, in slices."""
+        every = self.state.registry.every_topic()
+        self.topics = await compacted_topics(self.state.compaction, every)
+
+    def age(self, each: TopicCompaction) -> float:
+        """Seconds since the last pass over a topic or, without one, since the broker's start."""
+        return time.time() - (each.last_ms / 1000 if each.last_ms >= 0 else self._began)
+
+    def collect(self) -> Iterator[Family]:
+        """The families of all topics together."""
+        compactor = self.state.compaction
+        yield counter("quafka_compaction_passes", "Completed passes", compactor.passes)
+        yield counter(
+            "quafka_compaction_failures", "Runs of compaction that failed", compactor.failures
+        )
+
+    def detail(self) -> Iterator[Family]:
+        """The families; none if no topic is compacted."""
+        if not self.topics:
+            return
+        for name, words, value in (
+            *_COLUMNS,
+            (
+                "age_seconds",
+                "Seconds since the last pass over a topic or, without one, since the start",
+                self.age,
+            ),
+        ):
+            yield Family(
+                f"quafka_compaction_{name}", Kind.GAUGE, words,
+                (((str(each.topic.org), each.topic.name), value(each)) for each in self.topics),
+                _TOPIC,
+            )  # fmt: skip

@@ -1,0 +1,47 @@
+"""DescribeCompaction (key 20552, Quafka's own), version 0: the compaction of a topic."""
+
+from __future__ import annotations
+
+from quafka_gateway.context import RequestContext
+from quafka_gateway.handlers.kafka_api import Api, ResponseLength
+from quafka_gateway.handlers.order import Order, State
+from quafka_proto.message import Versions
+from quafka_proto.schema.quafka import (
+    DescribeCompactionRequest,
+    DescribeCompactionResponse,
+    PartitionCompaction,
+)
+
+
+async def handle(
+    request: DescribeCompactionRequest, context: RequestContext
+) -> DescribeCompactionResponse:
+    """Ask the topic's broker."""
+    with context.child("gateway.kafka.describe_compaction") as span:
+        found = await context.tenant.admin.describe_compaction(request.topic, span.context)
+    return DescribeCompactionResponse(
+        error_code=found.error_code,
+        partitions=[
+            PartitionCompaction(
+                partition_index=each.partition,
+                clean_bytes=each.clean_bytes,
+                dirty_bytes=each.dirty_bytes,
+                due=each.due,
+                last_ms=each.last_ms,
+                bytes_before=each.bytes_before,
+                bytes_after=each.bytes_after,
+            )
+            for each in found.partitions
+        ],
+    )
+
+
+API = Api(
+    key=20552,
+    versions=Versions(0, 0),
+    request=DescribeCompactionRequest,
+    handle=handle,
+    order=Order(reads=State.RECORDS | State.CONFIGS | State.TOPICS),
+    response_length=ResponseLength.LONG,
+    quafka_only=True,
+)
