@@ -1,0 +1,192 @@
+"""Small produce requests that arrive together share an op.
+
+An op costs gateway and broker several times as much as one more partition in an op. So while
+produces are unanswered, requests that arrive in one turn of the event loop leave in joint ops at
+its end, when each of their own would leave, too (docs/adr/0049).
+
+The answer to a joint op comes when the last of its batches is durable. So only batches join that
+wait for nothing but the commit which they share: short ones that are not compressed, for partitions
+whose last answer had `prompt` set. The lane of a joint op is that of its requests, and a request
+that does not join leaves after the earlier ones of its lane.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from functools import cached_property, partial
+from typing import Any
+
+from quafka_mesh_ops.frames import LANES
+from quafka_mesh_ops.ops.records import ProduceOp, ProduceOpResp, ProduceOps, ProduceOpsResp
+from quafka_proto.records import BATCH_HEADER_SIZE, claims
+from quafka_telemetry.eager_task import DirectFuture, EagerTask
+from quafka_telemetry.turn_end import turn_end
+
+FEW = 4
+"""Unanswered requests up to which each has an op of its own: it would have to itself."""
+MOST = 32
+"""Partitions of a joint op: the requests that it answers continue in one call."""
+MOST_BYTES = 28 << 10
+"""Record bytes of a joint op: the broker reads longer payloads in steps
+(`quafka_mesh_ops.long_payloads.SHORT`)."""
+_LONG_BYTES, _MANY_RECORDS = 2 << 10, 100
+"""The broker checks a batch below these limits at once (`quafka_broker.admission.queue`)."""
+_MOST_KNOWN = 10_000
+
+Call = Callable[[ProduceOps, int, float], Coroutine[Any, Any, ProduceOpsResp]]
+"""Sends an op on a lane, with a deadline in seconds."""
+
+
+class _Joining(DirectFuture[list[ProduceOpResp]]):
+    """A request in a joint op, and its answers."""
+
+    def __init__(
+        self, joint: _Joint, partitions: list[ProduceOp], loop: asyncio.AbstractEventLoop
+    ) -> None:
+        super().__init__(loop=loop)
+        self.partitions = partitions
+        self._joint = joint
+
+    def cancel(self, msg: Any | None = None) -> bool:
+        cancelled = super().cancel(msg)
+        if cancelled:
+            self._joint.left()
+        return cancelled
+
+
+class _Joint:
+    """A joint op: of which requests, and once it is sent, its task."""
+
+    __slots__ = ("acks", "bytes", "partitions", "requests", "task", "timeout")
+
+    def __init__(self, acks: int, timeout: float) -> None:
+        self.acks = acks
+        self.timeout = timeout
+        self.requests: list[_Joining] = []
+        self.partitions = self.bytes = 0
+        self.task: EagerTask[ProduceOpsResp] | None = None
+
+    def takes(self, op: ProduceOps, size: int, timeout: float) -> bool:
+        """Whether a request with so many record bytes may be added."""
+        room = self.partitions + len(op.partitions) <= MOST and self.bytes + size <= MOST_BYTES
+        return room and self.acks == op.acks and self.timeout == timeout
+
+    def add(self, request: _Joining, size: int) -> None:
+        """Add a request that it takes."""
+        self.requests.append(request)
+        self.partitions += len(request.partitions)
+        self.bytes += size
+
+    def left(self) -> None:
+        """A request was cancelled: with the last one, so is the op."""
+        if self.task is not None and all(request.cancelled() for request in self.requests):
+            self.task.cancel()
+
+
+class JointProduces:
+    """The joint ops for one broker.
+
+    Attributes:
+        unanswered: the requests in flight to the broker; counted by the caller.
+    """
+
+    def __init__(self, call: Call) -> None:
+        self.unanswered = 0
+        self._call = call
+        self._filling: dict[int, _Joint] = {}  # by lane
+        self._prompt: set[tuple[str, bytes, int]] = set()
+
+    @cached_property
+    def _loop(self) -> asyncio.AbstractEventLoop:
+        """The loop of the first call, kept: Python 3.11 makes a system call to find it."""
+        return asyncio.get_running_loop()
+
+    def join(
+        self, op: ProduceOps, lane: int, timeout: float
+    ) -> DirectFuture[list[ProduceOpResp]] | None:
+        """Let a request share an op; None: it is to be sent alone, after `send`.
+
+        The future has the request's answers, or raises what the call of the op raises.
+        """
+        size = self._size_of(op) if self.unanswered > FEW else 0
+        if not size:
+            return None
+        lane %= LANES
+        joint = self._filling.get(lane)
+        if joint is None or not joint.takes(op, size, timeout):
+            self.send(lane)
+            joint = self._filling[lane] = _Joint(op.acks, timeout)
+            turn_end(self._loop).call_first(partial(self._turn_ends, lane, joint))
+        request = _Joining(joint, op.partitions, self._loop)
+        joint.add(request, size)
+        return request
+
+    def send(self, lane: int) -> None:
+        """Send the joint op of a lane now: a request that does not share it follows."""
+        joint = self._filling.pop(lane % LANES, None)
+        if joint is None:
+            return
+        joint.requests = [request for request in joint.requests if not request.done()]
+        if not joint.requests:
+            return
+        op = ProduceOps([part for each in joint.requests for part in each.partitions], joint.acks)
+        task = joint.task = EagerTask(self._call(op, lane, joint.timeout), self._loop)
+        task.add_direct_callback(partial(self._answered, joint, task))
+
+    def learn(self, partitions: Iterable[ProduceOp], answers: Iterable[ProduceOpResp]) -> None:
+        """Take note of the partitions for which requests may share an op."""
+        known = self._prompt
+        for part, answer in zip(partitions, answers, strict=False):
+            key = part.topic, part.topic_id, part.partition
+            if not answer.prompt:
+                known.discard(key)
+            elif key not in known:
+                if len(known) >= _MOST_KNOWN:
+                    known.clear()
+                known.add(key)
+
+    def _size_of(self, op: ProduceOps) -> int:
+        """The record bytes of a request; 0 if it may not share an op."""
+        if op.transactional_id or len(op.partitions) > MOST:
+            return 0
+        size = 0
+        for part in op.partitions:
+            length = len(part.records)
+            if not BATCH_HEADER_SIZE <= length <= _LONG_BYTES:
+                return 0
+            if (part.topic, part.topic_id, part.partition) not in self._prompt:
+                return 0
+            codec, records = claims(part.records)
+            if codec or records > _MANY_RECORDS:
+                return 0
+            size += length
+        return size if size <= MOST_BYTES else 0
+
+    def _turn_ends(self, lane: int, joint: _Joint) -> None:
+        if self._filling.get(lane) is joint:  # it may have left already
+            self.send(lane)
+
+    def _answered(self, joint: _Joint, task: EagerTask[ProduceOpsResp]) -> None:
+        """Answer the requests of an op. Each continues in this call."""
+        if task.cancelled():
+            for request in joint.requests:
+                request.cancel()
+            return
+        error = task.exception()
+        if error is not None:
+            for request in joint.requests:
+                if not request.done():
+                    request.set_exception(error)
+            return
+        self._share(joint.requests, task.result().partitions)
+
+    def _share(self, requests: Sequence[_Joining], answers: list[ProduceOpResp]) -> None:
+        at = 0
+        for request in requests:
+            end = at + len(request.partitions)
+            own = answers[at:end]
+            at = end
+            self.learn(request.partitions, own)
+            if not request.done():
+                request.set_result(own)
