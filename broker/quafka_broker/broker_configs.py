@@ -20,6 +20,8 @@ from quafka_proto.config_kinds import ConfigOperation, ConfigSource
 log = logging.getLogger("quafka.broker")
 
 _CHANGEABLE = {
+    "log.cleaner.delete.retention.ms", "log.cleaner.max.compaction.lag.ms",
+    "log.cleaner.min.cleanable.ratio", "log.cleaner.min.compaction.lag.ms",
     "log.cleanup.policy", "log.message.timestamp.after.max.ms",
     "log.message.timestamp.before.max.ms", "log.message.timestamp.type", "log.retention.bytes",
     "log.retention.ms", "message.max.bytes",

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from quafka_mesh_ops import settings
 from quafka_mesh_ops.grants import ALLOWED
+from quafka_mesh_ops.identity import parse_node_id
 from quafka_mesh_ops.settings import OpsSettings, setting
 
 _MAX_LONG = (1 << 63) - 1
@@ -26,6 +27,42 @@ def _rrl_part(text: str) -> str:
 
 def _optional_rrl_part(text: str) -> str:
     return _rrl_part(text) if text else ""
+
+
+def redis_addresses(text: str) -> tuple[str, ...]:
+    """Parse the addresses of Redis servers, [ORG@]host:port each."""
+    found: list[str] = []
+    for part in filter(None, map(str.strip, text.split(","))):
+        org, _, address = part.rpartition("@")
+        if org and not (org.isascii() and org.isdecimal() and int(org) > 0):
+            raise ValueError(part)
+        host, port = settings.split_address(address)
+        if not port:
+            raise ValueError(part)
+        whole = settings.join_address(host.lower(), port)
+        found.append(f"{int(org)}@{whole}" if org else whole)
+    return tuple(found)
+
+
+def broker_addresses(text: str) -> tuple[str, ...]:
+    """Parse NODE_ID@host:port, separated by commas; the result has the same form.
+
+    Raises:
+        ValueError: a part has another form, or a node or an address occurs twice.
+    """
+    found: dict[str, str] = {}
+    for part in filter(None, map(str.strip, text.split(","))):
+        node_id, at, where = part.partition("@")
+        node_id, where = parse_node_id(node_id), settings.address(where)
+        if (
+            not at
+            or node_id in found
+            or where in found.values()
+            or not settings.split_address(where)[1]
+        ):
+            raise ValueError(part)
+        found[node_id] = where
+    return tuple(f"{node_id}@{where}" for node_id, where in found.items())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,6 +131,38 @@ class LogSettings(OpsSettings):
         300_000, "interval between searches for old records, in ms",
         settings.whole(100, 86_400_000), "100 to 86400000",
     )  # fmt: skip
+    log_cleaner_min_cleanable_ratio: float = setting(
+        0.5, "min.cleanable.dirty.ratio of topics that do not set it",
+        settings.ratio, settings.RATIO,
+    )  # fmt: skip
+    log_cleaner_min_compaction_lag_ms: int = setting(
+        0, "min.compaction.lag.ms of topics that do not set it",
+        settings.whole(0, _MAX_LONG), "0 or more",
+    )  # fmt: skip
+    log_cleaner_max_compaction_lag_ms: int = setting(
+        _MAX_LONG, "max.compaction.lag.ms of topics that do not set it",
+        settings.whole(1, _MAX_LONG), "1 or more",
+    )  # fmt: skip
+    log_cleaner_delete_retention_ms: int = setting(
+        86_400_000, "delete.retention.ms of topics that do not set it",
+        settings.whole(0, _MAX_LONG), "0 or more",
+    )  # fmt: skip
+    log_cleaner_enable: bool = setting(
+        True, "compact topics with cleanup.policy=compact; it needs wal.rewrite",
+        settings.boolean, "true, false",
+    )  # fmt: skip
+    log_cleaner_backoff_ms: int = setting(
+        15_000, "interval between searches for partitions to compact, in ms",
+        settings.whole(100, 86_400_000), "100 to 86400000",
+    )  # fmt: skip
+    log_cleaner_dedupe_buffer_size: int = setting(
+        128 << 20, "memory for the keys of one compaction pass, in bytes; a key takes 56",
+        settings.whole(16 << 20, 16 << 30), "16777216 to 17179869184",
+    )  # fmt: skip
+    log_cleaner_max_wait_ms: int = setting(
+        3_600_000, "how long a partition waits to be compacted if many bytes must be rewritten "
+        "for few dirty ones, in ms", settings.whole(0, 2_592_000_000), "0 to 2592000000",
+    )  # fmt: skip
     max_producers_per_org: int = setting(
         100_000, "most idempotent producers that the broker remembers for an org, counted once "
         "for each partition they write to; beyond it, those silent for longest must "
@@ -102,6 +171,22 @@ class LogSettings(OpsSettings):
     producer_id_expiration_ms: int = setting(
         86_400_000, "how long the broker remembers a silent idempotent producer, in ms",
         settings.whole(1, _MAX_LONG), "1 or more",
+    )  # fmt: skip
+    transaction_max_timeout_ms: int = setting(
+        900_000, "longest timeout of a transaction, in ms; a transaction that is open for longer "
+        "than its producer's timeout is aborted", settings.whole(1, (1 << 31) - 1),
+        "1 to 2147483647",
+    )  # fmt: skip
+    transactional_id_expiration_ms: int = setting(
+        604_800_000, "how long the broker remembers an unused transactional id, in ms",
+        settings.whole(1, _MAX_LONG), "1 or more",
+    )  # fmt: skip
+    transaction_max_ids_per_org: int = setting(
+        50_000, "most transactional ids of an org", settings.whole(1, 10_000_000), "1 to 10000000"
+    )
+    transaction_max_partitions: int = setting(
+        10_000, "most partitions and groups of one transaction, and most offsets in it",
+        settings.whole(1, 20_000), "1 to 20000",
     )  # fmt: skip
     group_min_session_timeout_ms: int = setting(
         6_000, "shortest session timeout of consumer group members, in ms",
@@ -177,6 +262,49 @@ class LogSettings(OpsSettings):
         32 << 20, "most bytes a second that rewriting reads and writes",
         settings.whole(1 << 20, 16 << 30), "1048576 to 17179869184",
     )  # fmt: skip
+    kafka_log_dirs: tuple[Path, ...] = setting(
+        (), "log folders of one Apache Kafka broker, or its server.properties; their topics are "
+        "served read only, and changes by a running Kafka are followed",
+        settings.paths, "paths, separated by commas",
+    )  # fmt: skip
+    kafka_log_org: int = setting(
+        1, "the org that has the topics of kafka.log.dirs",
+        settings.whole(1, 0xFFFFFFFF), "1 to 4294967295",
+    )  # fmt: skip
+    sources_redis_allowed: tuple[str, ...] = setting(
+        (), "Redis servers that topics may name as their source, separated by commas; ORG@ in "
+        "front allows one for an org only", redis_addresses, "[ORG@]host:port",
+    )  # fmt: skip
+    sources_redis_secrets: Path | None = setting(
+        None, "folder of the files with user:password that topics may name by auth=file:NAME",
+        settings.optional_path, "a path",
+    )  # fmt: skip
+    sources_redis_ca_file: Path | None = setting(
+        None, "file of the authorities that rediss:// trusts; default: the system's",
+        settings.optional_path, "a path",
+    )  # fmt: skip
+    sources_redis_servers_per_org: int = setting(
+        8, "most Redis servers that an org's topics use at a time; another database or another "
+        "auth counts as a server, and each has up to 6 connections",
+        settings.whole(1, 1_000), "1 to 1000",
+    )  # fmt: skip
+    sources_redis_timeout_ms: int = setting(
+        5_000, "longest wait for an answer of a Redis server, in ms",
+        settings.whole(100, 60_000), "100 to 60000",
+    )  # fmt: skip
+    sources_redis_answer_bytes: int = setting(
+        32 << 20, "longest answer of a Redis server that the broker takes, in bytes; up to 5 may "
+        "be in memory for each server, and larger entries cannot be read",
+        settings.whole(1 << 20, 1 << 30), "1048576 to 1073741824",
+    )  # fmt: skip
+    sources_redis_queued_bytes: int = setting(
+        64 << 20, "most bytes of batches that wait for one Redis server",
+        settings.whole(1 << 20, 1 << 30), "1048576 to 1073741824",
+    )  # fmt: skip
+    sources_redis_snapshot_bytes: int = setting(
+        4 << 30, "most bytes of an org's records that a snapshot copies from Redis; 0: none",
+        settings.whole(0, 1 << 44), "0 to 17592186044416",
+    )  # fmt: skip
     snapshot_pins_max: int = setting(
         8, "most snapshot pins that one node, or all commands on this machine, may hold at "
         "a time", settings.whole(1, 1_000), "1 to 1000",
@@ -219,6 +347,11 @@ class BrokerConfig(LogSettings):
         settings.allow_entries, ALLOWED,
     )  # fmt: skip
     mesh_allowed_file: Path | None = settings.mesh_allowed_file_setting("entries")
+    mesh_brokers: tuple[str, ...] = setting(
+        (), "the brokers that transactions may span, separated by commas; all brokers may have the "
+        "same list; the others may connect to this one, with the right to coordinate",
+        broker_addresses, "NODE_ID@host:port",
+    )  # fmt: skip
     node_key: Path | None = setting(
         None, "file of this node's key, created if missing; default: node.key in data",
         settings.optional_path, "a path",

@@ -29,18 +29,29 @@ class DataFolder:
         return self._path / "restoring"
 
     @property
+    def importing(self) -> Path:
+        """A file that exists while an import is under way: its topics are not complete."""
+        return self._path / "importing"
+
+    @property
     def size(self) -> int:
         """Size of its file system in bytes."""
         return shutil.disk_usage(self._path).total
 
-    def hold(self) -> None:
+    def hold(self, *, to_import: bool = False) -> None:
         """Lock the folder, and create the log's folder in it.
 
         Raises:
-            StartupError: the folder cannot be written, another broker holds it, or a snapshot is
-                being restored into it.
+            StartupError: the folder cannot be written, another broker holds it, a snapshot is being
+                restored into it, or topics are being imported; unless that is `to_import`.
         """
         self.lock()
+        if self.importing.exists() and not to_import:
+            self.release()
+            raise StartupError(
+                f"an import into the data folder {self._path} did not finish: repeat `quafka "
+                f"import`, or remove {self.importing} to keep the part that is there"
+            )
         if self.restoring.exists():
             self.release()
             raise StartupError(

@@ -14,10 +14,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+from quafka_broker.compaction_metrics import CompactionMetrics
 from quafka_broker.groups.group import Group
 from quafka_broker.groups.lag import PartitionLag
 from quafka_broker.op_stats import BrokerStats
+from quafka_broker.source_metrics import source_families
 from quafka_broker.state import BrokerState
+from quafka_broker.transactions.figures import figures_of
 from quafka_proto.errors import ErrorCode
 from quafka_telemetry.metrics import Family, Kind, Sample, counter, gauge
 
@@ -98,6 +101,10 @@ class BrokerMetrics:
     _size: int = 0
     _recovered: float = field(default_factory=time.monotonic)
     _lags: _Lags = field(default_factory=_Lags)
+    compaction: CompactionMetrics = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.compaction = CompactionMetrics(self.state)
 
     def read(self) -> None:
         """Read the disk's usage. Blocks. Raises OSError."""
@@ -129,6 +136,9 @@ class BrokerMetrics:
         yield from self._contents()
         yield from self._wal()
         yield from self._places()
+        yield from self._transactions()
+        yield from self.compaction.collect()
+        yield from source_families(self.state)
         if self.state.snapshots.interval_ms:
             yield from self._snapshots()
 
@@ -147,6 +157,53 @@ class BrokerMetrics:
         yield counter(
             "quafka_refused_place_gateways",
             "Connections for descriptors that were refused", places.refused,
+        )  # fmt: skip
+
+    def _transactions(self) -> Iterator[Family]:
+        transactions = self.state.transactions
+        found = figures_of(transactions)
+        yield gauge("quafka_transactional_ids", "Transactional ids", found.ids)
+        yield gauge(
+            "quafka_transactions_open", "Transactional ids with an open transaction", found.open
+        )
+        yield gauge(
+            "quafka_transaction_oldest_seconds", "Age of the oldest open transaction; 0 if none",
+            found.oldest_ms / 1000,
+        )  # fmt: skip
+        yield gauge(
+            "quafka_transaction_overdue_seconds",
+            "Seconds by which the most overdue transaction has passed its timeout; 0 if none",
+            found.overdue_ms / 1000,
+        )  # fmt: skip
+        yield gauge(
+            "quafka_transactions_unfinished",
+            "Transactions that have ended here, but not yet at all other brokers",
+            found.unfinished,
+        )  # fmt: skip
+        yield gauge(
+            "quafka_transaction_unfinished_seconds",
+            "Seconds since the end of the first of these transactions; 0 if none",
+            found.unfinished_ms / 1000,
+        )  # fmt: skip
+        yield gauge(
+            "quafka_transaction_branches",
+            "Transactions of other brokers with partitions here that are open", found.branches,
+        )  # fmt: skip
+        yield Family(
+            "quafka_transactions_ended", Kind.COUNTER, "Transactions that have ended, by outcome",
+            [
+                (("commit",), transactions.ending.committed),
+                (("abort",), transactions.ending.aborted),
+            ], ("outcome",),
+        )  # fmt: skip
+        yield counter(
+            "quafka_transactions_timed_out", "Transactions that were aborted at their timeout",
+            transactions.timed_out,
+        )  # fmt: skip
+        yield counter(
+            "quafka_transaction_requests_fenced",
+            "Requests and batches that were refused because a later session has begun",
+            transactions.fenced,
         )  # fmt: skip
 
     def _snapshots(self) -> Iterator[Family]:
@@ -184,6 +241,11 @@ class BrokerMetrics:
             self._offsets(0), _PARTITION,
         )  # fmt: skip
         yield Family(
+            "quafka_partition_unstable_records", Kind.GAUGE,
+            "Records from the last stable offset on; only of partitions with open transactions",
+            self._unstable(), _PARTITION,
+        )  # fmt: skip
+        yield Family(
             "kafka_consumergroup_members", Kind.GAUGE, "Members of a consumer group",
             ((group.labels, group.members) for group in groups), _GROUP,
         )  # fmt: skip
@@ -193,6 +255,7 @@ class BrokerMetrics:
             ((group.labels, group.records) for group in groups), _GROUP,
         )  # fmt: skip
         yield from self._lag_families(self._lags)
+        yield from self.compaction.detail()
 
     def _lag_families(self, lags: _Lags) -> Iterator[Family]:
         yield Family(
@@ -216,12 +279,21 @@ class BrokerMetrics:
 
     def _offsets(self, which: int) -> Iterator[Sample]:
         """The log start (0) or high watermark (1) of each partition."""
-        offsets = self.state.log.offsets
+        bounds = self.state.sources.bounds
         for topic in self.state.registry.every_topic():
             org, name = str(topic.org), topic.name
             for partition in range(topic.partitions):
-                found = offsets(topic.partition_id(partition))
-                yield (org, name, str(partition)), found[which]
+                yield (org, name, str(partition)), bounds(topic, partition)[which]
+
+    def _unstable(self) -> Iterator[Sample]:
+        """The records of each partition that read_committed consumers do not get yet."""
+        for topic in self.state.registry.every_topic():
+            for number in range(0 if topic.source else topic.partitions):
+                found = self.state.log.find(topic.partition_id(number))
+                if found is not None and found.transactions is not None:
+                    unstable = found.high_watermark - found.last_stable_offset
+                    if unstable:
+                        yield (str(topic.org), topic.name, str(number)), unstable
 
     def _ops(self) -> Iterator[Family]:
         ops = sorted((code.name.lower(), one) for code, one in self.stats.ops.items())

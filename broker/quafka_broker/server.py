@@ -9,6 +9,7 @@ from quafka_broker import status
 from quafka_broker.config import BrokerConfig
 from quafka_broker.data_folder import DataFolder
 from quafka_broker.leases import LEASE_SECONDS
+from quafka_broker.mesh_peers import MeshPeers, grants_of
 from quafka_broker.metrics import BrokerMetrics
 from quafka_broker.op_stats import BrokerStats
 from quafka_broker.ops.table import handlers
@@ -16,6 +17,7 @@ from quafka_broker.partitions.errors import StorageError
 from quafka_broker.snapshots.control_server import ControlServer
 from quafka_broker.snapshots.housekeeping import run_housekeeping
 from quafka_broker.snapshots.scheduler import SnapshotScheduler
+from quafka_broker.sources.kafka.source import AdoptionError
 from quafka_broker.state import BrokerState
 from quafka_broker.topics.replay import BadRegistryError
 from quafka_broker.wal.disk import RealDisk
@@ -52,6 +54,7 @@ class Broker:
         self._identity: Identity | None = None
         self._state: BrokerState | None = None
         self._mesh: MeshServer | None = None
+        self._peers: MeshPeers | None = None
         self._allowed: AllowList | None = None
         self._rewriting: RewriteTask | None = None
         self._control: ControlServer | None = None
@@ -81,10 +84,17 @@ class Broker:
         identity = self._identity = Identity.load_or_create(
             config.node_key or config.data / "node.key"
         )
-        allowed = self._allowed = AllowList(config.mesh_allow, config.mesh_allowed_file)
+        entries = (*config.mesh_allow, *grants_of(config.mesh_brokers))
+        allowed = self._allowed = AllowList(entries, config.mesh_allowed_file)
         state = self._state = BrokerState(config, self._new_log())
+        peers = self._peers = MeshPeers(
+            config.mesh_brokers, identity, self._tracer,
+            datagram_size=config.mesh_datagram_size, batched=config.mesh_batched,
+        )  # fmt: skip
+        state.transactions.connect(peers)
         scheduler = SnapshotScheduler(state) if config.snapshot_interval_ms else None
         await self._recover(state, held)
+        await peers.start()
         await self._listen(state, identity, allowed)
         await self._start_background(state, scheduler)
         self._busy_with = ""
@@ -107,11 +117,14 @@ class Broker:
             wal.on_commit = state.parked_fetches.wake
             wal.start()
             await state.replay_registry()
+            await state.adopt_kafka()
             await state.start_groups()
             if wal.began_epoch:
                 await self._outlive_leases(held)
         except (DamagedLogError, StorageError, OSError, BadRegistryError) as e:
             raise StartupError(f"cannot open the log in {self._folder.wal}: {e}") from e
+        except AdoptionError as e:
+            raise StartupError(f"cannot serve kafka.log.dirs: {e}") from e
 
     async def _listen(self, state: BrokerState, identity: Identity, allowed: AllowList) -> None:
         config = self._config
@@ -154,11 +167,17 @@ class Broker:
         config = self._config
         policy = RewritePolicy(config.wal_rewrite, config.wal_rewrite_bytes_per_second)
         self._rewriting = state.log.rewrite_task(policy, lambda: state.journal.deletions)
+        state.compaction.start(self._rewriting)
         self._background = [
             asyncio.create_task(state.retention().run()),
             asyncio.create_task(self._rewriting.run()),
+            asyncio.create_task(state.compaction.run()),
             asyncio.create_task(run_housekeeping(state, config.data)),
+            asyncio.create_task(state.transactions.run()),
+            asyncio.create_task(state.transactions.run_branches()),
         ]
+        if state.kafka is not None:
+            self._background.append(asyncio.create_task(state.kafka.run()))
         self._control = ControlServer(state, config.data)
         try:
             await self._control.start()
@@ -182,6 +201,7 @@ class Broker:
         self.metrics.add(lambda: mesh_families(mesh.counters))
         self.metrics.add(lambda: handshake_families(mesh.first_packets))
         self.metrics.before_detail(figures.read_lags)
+        self.metrics.before_detail(figures.compaction.read)
         self.metrics.add(figures.detail, detail=True)
 
     async def _sections(self) -> list[Section]:
@@ -221,10 +241,9 @@ class Broker:
         if self._rewriting is not None:
             await self._rewriting.close()
         if self._state is not None:
-            await self._state.groups.close()
-        if self._state is not None:
-            self._state.admissions.close()
-            await self._state.log.close()
+            await self._state.close()
+        if self._peers is not None:
+            await self._peers.close()
         await self._operations.close()
         self._folder.release()
 

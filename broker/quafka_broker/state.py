@@ -4,17 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from functools import partial
 
 from quafka_broker.admission.queue import Admissions
+from quafka_broker.compaction.compactor import Compactor
 from quafka_broker.config import BrokerConfig
 from quafka_broker.groups.coordinator import Coordinator
 from quafka_broker.groups.limits import GroupLimits
+from quafka_broker.journals.internal_topics import GROUPS, TRANSACTIONS
 from quafka_broker.leases import Leases
 from quafka_broker.partitions.parked_fetches import ParkedFetches
 from quafka_broker.partitions.producers import Producers
 from quafka_broker.places.places import Places
 from quafka_broker.producer_ids import ProducerIds
 from quafka_broker.snapshot_status import SchedulerStatus
+from quafka_broker.sources.kafka.source import KAFKA, KafkaSource, open_folders
+from quafka_broker.sources.redis.streams import RedisSettings, RedisStreams
+from quafka_broker.sources.sources import Sources
+from quafka_broker.sources.wal import WalSource
 from quafka_broker.topics.changes import TopicChanges
 from quafka_broker.topics.effective_configs import EffectiveConfigs
 from quafka_broker.topics.identity import new_topic_identity
@@ -23,6 +30,9 @@ from quafka_broker.topics.lost_events import repair_events
 from quafka_broker.topics.registry import Registry
 from quafka_broker.topics.replay import BadRegistryError, live_topics
 from quafka_broker.topics.retention import Retention, wall_clock_ms
+from quafka_broker.topics.topic import REDIS
+from quafka_broker.transactions.limits import TransactionLimits
+from quafka_broker.transactions.transactions import Transactions
 from quafka_broker.wal.log import Log
 from quafka_telemetry.tracing import ProducedBy
 
@@ -42,14 +52,35 @@ class BrokerState:
             config.max_producers_per_org, expiration_ms=config.producer_id_expiration_ms
         )
         self.producer_ids = ProducerIds(wal, self.journal, self.registry, self.producers)
+        self.places = Places(wal)
+        of_the_log = WalSource(wal, self.producers, self.places)
+        self.sources = Sources(of_the_log)
+        self.kafka: KafkaSource | None = None
+        self.redis = RedisStreams(
+            RedisSettings(
+                config.sources_redis_allowed, config.sources_redis_secrets,
+                config.sources_redis_ca_file, config.producer_id_expiration_ms,
+                config.sources_redis_servers_per_org, config.sources_redis_timeout_ms / 1000,
+                config.sources_redis_answer_bytes, config.sources_redis_queued_bytes,
+            ),
+            self.parked_fetches, wal.epochs, lambda: self.registry.cluster_id,
+            lambda topic: self.registry.by_id(topic.org, topic.uuid) is not None,
+        )  # fmt: skip
+        self.sources.add(REDIS, self.redis)
         self.groups = Coordinator(
-            wal, GroupLimits.of(config), self.registry, self.journal.begin_groups_at
-        )
+            wal, GroupLimits.of(config), self.registry, self.sources,
+            partial(self.journal.begin_journal_at, GROUPS),
+        )  # fmt: skip
+        self.transactions = Transactions(
+            wal, TransactionLimits.of(config), self.groups.offsets, self.producers,
+            self.producer_ids.allocate, partial(self.journal.begin_journal_at, TRANSACTIONS),
+        )  # fmt: skip
+        of_the_log.transactions = self.transactions.admission
         self.topics = TopicChanges(
             wal, self.journal, self.registry, self.configs, self.leases, self.producers,
             self.parked_fetches, self.groups.offsets.drop_topics,
         )  # fmt: skip
-        self.places = Places(wal)
+        self.compaction = Compactor(wal, self.registry, self.configs, self.leases, self.producers)
         self.snapshots = SchedulerStatus(config.snapshot_interval_ms)
         self.produced_by = ProducedBy()
 
@@ -73,6 +104,23 @@ class BrokerState:
         self.producer_ids.begin(found.lost)
         await self.journal.settle()
 
+    async def adopt_kafka(self) -> None:
+        """Serve the topics of `kafka.log.dirs`, if that is set; after the registry's replay.
+
+        Raises:
+            AdoptionError: the folders cannot be served.
+        """
+        config = self.configs.broker
+        if not config.kafka_log_dirs:
+            return
+        folders = await open_folders(config.kafka_log_dirs)
+        self.kafka = KafkaSource(
+            folders, config.kafka_log_org, self.registry, self.parked_fetches, self.leases,
+            self.groups.offsets.drop_topics,
+        )  # fmt: skip
+        self.kafka.adopt(config.max_partitions_per_org)
+        self.sources.add(KAFKA, self.kafka)
+
     def retention(self, now_ms: Callable[[], int] = wall_clock_ms) -> Retention:
         """Retention for this broker's partitions, producers and group offsets."""
         return Retention(
@@ -81,14 +129,25 @@ class BrokerState:
         )  # fmt: skip
 
     async def start_groups(self) -> None:
-        """Rebuild the consumer groups from the log, after the registry, and let them run.
+        """Rebuild groups and transactions from the log, after the registry, and let them run.
 
         Raises:
             StorageError: the log cannot be read.
             BadRegistryError: an event cannot be understood.
         """
-        with _groups_understood():
+        with _understood("the consumer groups"):
             await self.groups.start()
+        await self.replay_transactions()
+
+    async def replay_transactions(self) -> None:
+        """Rebuild the transactions from the log, after the groups.
+
+        Raises:
+            StorageError: the log cannot be read.
+            BadRegistryError: an event cannot be understood.
+        """
+        with _understood("transactions"):
+            await self.transactions.start()
 
     async def replay_groups(self) -> None:
         """Rebuild the consumer groups from the log, but do not let them run.
@@ -97,13 +156,24 @@ class BrokerState:
             StorageError: the log cannot be read.
             BadRegistryError: an event cannot be understood.
         """
-        with _groups_understood():
+        with _understood("the consumer groups"):
             await self.groups.journal.replay()
+
+    async def close(self) -> None:
+        """Write what is queued, end reads and close the log."""
+        await self.compaction.close()
+        await self.transactions.close()
+        await self.groups.close()
+        self.admissions.close()
+        await self.redis.close()
+        if self.kafka is not None:
+            await self.kafka.close()
+        await self.log.close()
 
 
 @contextmanager
-def _groups_understood() -> Generator[None]:
+def _understood(what: str) -> Generator[None]:
     try:
         yield
-    except (ValueError, KeyError, TypeError) as e:
-        raise BadRegistryError(f"an event of the consumer groups is bad: {e!r}") from e
+    except (ValueError, LookupError, TypeError) as e:
+        raise BadRegistryError(f"an event of {what} is bad: {e!r}") from e

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from heapq import nsmallest
 from operator import attrgetter
 
+from quafka_broker.compaction_metrics import CompactionMetrics
 from quafka_broker.metrics import BrokerMetrics, GroupLag
 from quafka_broker.op_stats import BrokerStats, SlowOp
+from quafka_broker.sources.kafka.source import KafkaSource
 from quafka_broker.state import BrokerState
-from quafka_broker.topics.topic import Topic
+from quafka_broker.topics.topic import REDIS, Topic
+from quafka_broker.transactions.figures import figures_of
+from quafka_broker.transactions.transactions import Transactions
 from quafka_broker.wal.quarantine import Damage
 from quafka_mesh_ops.counters import PeerCounters
 from quafka_mesh_ops.peer_table import peer_table
@@ -25,6 +30,11 @@ from quafka_telemetry.status_page import (
     text,
 )
 
+_SHOWN = 500
+"""Open transactions on the page."""
+_COMPACTION_LATE = 7_200  # seconds without a pass over a topic that is due
+_OVERDUE_MS = 5_000  # a transaction is aborted within a second of its timeout
+
 
 def sections(
     state: BrokerState,
@@ -39,6 +49,17 @@ def sections(
         yield _snapshots(state)
     if state.log.damages:
         yield _damages(list(state.log.damages))
+    if len(state.transactions.table) or state.transactions.table.branches:
+        yield _transactions(state.transactions)
+        yield _open_transactions(state.transactions)
+        if state.transactions.table.unfinished:
+            yield _unfinished(state.transactions)
+    if state.redis.servers:
+        yield _redis(state)
+    if state.kafka is not None:
+        yield _kafka(state.kafka)
+    if figures.compaction.topics:
+        yield _compaction(figures.compaction)
     yield _groups(figures)
     yield _topics(state)
     yield peer_table(peers())
@@ -105,6 +126,113 @@ def _damages(damages: list[Damage]) -> Table:
     )
 
 
+def _transactions(transactions: Transactions) -> Facts:
+    found = figures_of(transactions)
+    overdue, slow = found.overdue_ms > _OVERDUE_MS, found.unfinished_ms > _OVERDUE_MS
+    return Facts(
+        "Transactions",
+        [
+            ("transactional ids", count(found.ids)),
+            ("open", count(found.open)),
+            ("oldest open", text(found.oldest.name if found.oldest else "none", bad=overdue)),
+            ("open for", duration(found.oldest_ms / 1000)),
+            ("past its timeout", duration(found.overdue_ms / 1000)),
+            ("not ended at all brokers", text(f"{found.unfinished:,}", bad=slow)),
+            ("the first of these for", duration(found.unfinished_ms / 1000)),
+            ("open branches of other brokers' transactions", count(found.branches)),
+            ("committed since the start", count(transactions.ending.committed)),
+            ("aborted since the start", count(transactions.ending.aborted)),
+            ("of these by timeout", count(transactions.timed_out)),
+            ("fenced requests since the start", count(transactions.fenced)),
+        ],
+    )
+
+
+def _open_transactions(transactions: Transactions) -> Table:
+    now_ms, every = transactions.now_ms(), transactions.table.open
+    open_ = nsmallest(_SHOWN, every.values(), key=attrgetter("start_ms"))
+    return Table(
+        f"Open transactions: {len(every):,}, oldest first",
+        ("transactional id", "org", "open for", "timeout", "producer", "partitions", "groups"),
+        (
+            (
+                text(found.name, bad=now_ms - found.deadline_ms > _OVERDUE_MS),
+                text(found.org),
+                duration((now_ms - found.start_ms) / 1000),
+                duration(found.timeout_ms / 1000),
+                text(f"{found.producer_id}, epoch {found.epoch}"),
+                count(len(found.partitions) + len(found.elsewhere)),
+                count(len(found.groups)),
+            )
+            for found in open_
+        ),
+    )
+
+
+def _unfinished(transactions: Transactions) -> Table:
+    now_ms = transactions.now_ms()
+    rows = [
+        (found, found.unfinished)
+        for found in transactions.table.unfinished.values()
+        if found.unfinished is not None
+    ]
+    rows.sort(key=lambda row: row[1].since_ms)
+    return Table(
+        f"Transactions that other brokers have not ended: {len(rows):,}, oldest first",
+        ("transactional id", "org", "outcome", "ended here before", "node ids of these brokers"),
+        (
+            (
+                text(found.name, bad=now_ms - left.since_ms > _OVERDUE_MS),
+                text(found.org),
+                text("commit" if left.commit else "abort"),
+                duration((now_ms - left.since_ms) / 1000),
+                text(", ".join(sorted(left.left))),
+            )
+            for found, left in rows
+        ),
+    )
+
+
+def _redis(state: BrokerState) -> Table:
+    servers = state.redis.servers
+    return Table(
+        f"Redis servers: {len(servers):,}, of {state.redis.partitions:,} partitions in use",
+        ("org", "server", "state", "connected to", "reads", "entries", "read", "batches added",
+         "failures", "last failure"),
+        (
+            (
+                text(org),
+                text(each.name),
+                text(each.problem or ("connected" if each.is_up else "not used"),
+                     bad=bool(each.problem)),
+                text(f"{each.connected.address}, {each.detail}" if each.connected else ""),
+                count(each.figures.reads),
+                count(each.figures.entries_read),
+                size(each.figures.bytes_read),
+                count(each.figures.appends),
+                count(each.figures.failures, bad=each.figures.failures > 0),
+                text(each.figures.last_failure),
+            )
+            for org, each in servers
+        ),
+    )  # fmt: skip
+
+
+def _kafka(kafka: KafkaSource) -> Facts:
+    found = kafka.figures()
+    return Facts(
+        "Kafka's log folders",
+        [
+            ("folders", text(", ".join(map(str, kafka.folders.folders)))),
+            ("state", text(found.problem or "followed", bad=bool(found.problem))),
+            ("org", text(kafka.org)),
+            ("topics", count(found.topics)),
+            ("partitions in use", count(found.open)),
+            ("partitions that cannot be read", count(found.unreadable, bad=found.unreadable > 0)),
+        ],
+    )
+
+
 def _groups(figures: BrokerMetrics) -> Table:
     furthest = sorted(figures.groups, key=attrgetter("records"), reverse=True)
     return Table(
@@ -137,14 +265,40 @@ def _topics(state: BrokerState) -> Table:
 
 
 def _of_topic(state: BrokerState, topic: Topic) -> tuple[Cell, ...]:
-    offsets = [state.log.offsets(topic.partition_id(each)) for each in range(topic.partitions)]
+    offsets = [state.sources.bounds(topic, each) for each in range(topic.partitions)]
     return (
         text(topic.name),
         text(topic.org),
         count(topic.partitions),
-        count(sum(end - start for start, end in offsets)),
-        count(sum(end for _, end in offsets)),
+        *(
+            (text("in Redis"), text(""))  # offsets have gaps
+            if topic.source == REDIS
+            else (
+                count(sum(end - start for start, end in offsets)),
+                count(sum(end for _, end in offsets)),
+            )
+        ),
         text(", ".join(f"{name}={value}" for name, value in topic.configs.items())),
+    )
+
+
+def _compaction(figures: CompactionMetrics) -> Table:
+    most = sorted(figures.topics, key=attrgetter("dirty_bytes"), reverse=True)
+    return Table(
+        f"Compacted topics: {len(most):,}, most dirty bytes first",
+        ("topic", "org", "clean", "dirty", "partitions due", "last pass", "left of its bytes"),
+        (
+            (
+                text(each.topic.name),
+                text(each.topic.org),
+                size(each.clean_bytes),
+                size(each.dirty_bytes),
+                count(each.due, bad=each.due > 0 and figures.age(each) > _COMPACTION_LATE),
+                text("none yet") if each.last_ms < 0 else moment(each.last_ms / 1000),
+                text("" if each.last_ms < 0 else f"{each.ratio:.0%}"),
+            )
+            for each in most
+        ),
     )
 
 

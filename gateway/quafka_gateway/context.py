@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from quafka_gateway.config import EdgeSettings
+from quafka_gateway.fetch.idle_fetch import IdleFetch
 from quafka_gateway.memory import RequestMemory, ResponseMemory
 from quafka_gateway.responses.long_response_limiter import LongResponseLimiter
 from quafka_gateway.stats import GatewayStats
 from quafka_gateway.tenant import Tenant
+from quafka_gateway.transaction_traces import TransactionTraces
 from quafka_proto.message import Versions
 from quafka_telemetry.log_context import trace_fields
 from quafka_telemetry.tracing import NO_SPAN, Span, TraceContext, Tracer
@@ -49,6 +52,8 @@ class Services:
         response_memory: bounds the response bytes that all connections hold.
         config: the gateway's settings.
         stats: counts connections and requests.
+        transaction_traces: the spans that transactional producers began with.
+        instance: this gateway's random id, which its connections' ids begin with.
         long_responses: bounds how many long responses are made at a time.
     """
 
@@ -61,6 +66,8 @@ class Services:
     response_memory: ResponseMemory
     config: EdgeSettings
     stats: GatewayStats = field(default_factory=GatewayStats)
+    transaction_traces: TransactionTraces = field(default_factory=TransactionTraces)
+    instance: bytes = field(default_factory=lambda: os.urandom(8))
     long_responses: LongResponseLimiter = field(init=False)
 
     def __post_init__(self) -> None:
@@ -78,6 +85,8 @@ class RequestContext:
         span: the request's span.
         client_host: the client's address as Kafka shows it, "/192.0.2.1".
         correlation_id: the client's number of the request.
+        waited: seconds for which the request has waited for records already.
+        idle: set by a handler that found nothing, for the case that the client asks again.
     """
 
     services: Services
@@ -87,6 +96,8 @@ class RequestContext:
     span: Span
     client_host: str = ""
     correlation_id: int = 0
+    waited: float = 0.0
+    idle: IdleFetch | None = None
 
     def log_fields(self) -> dict[str, str]:
         """See LogSource. `request_id` is the connection's number and the correlation id."""
@@ -97,6 +108,11 @@ class RequestContext:
     def node_id(self) -> int:
         """The broker id under which the gateway advertises itself as the only broker."""
         return self.services.config.node_id
+
+    @property
+    def connection(self) -> bytes:
+        """The connection's id, which is unique among gateways: see `ops.transactions`."""
+        return self.services.instance + self.lane.to_bytes(8)
 
     @property
     def tenant(self) -> Tenant:

@@ -15,6 +15,7 @@ from quafka_gateway.cluster.cluster import Cluster
 from quafka_gateway.cluster.groups import Groups
 from quafka_gateway.cluster.routes import OrgRoutes, Route
 from quafka_gateway.cluster.topics import Topics
+from quafka_gateway.cluster.transactions import Transactions
 from quafka_gateway.fetch.broker_files import BrokerFiles
 from quafka_gateway.fetch.cluster_reader import ClusterReader
 from quafka_gateway.fetch.reader import FetchReader
@@ -57,6 +58,7 @@ class Tenant:
         cluster: the links to the org's brokers, by its routes.
         topics: ops on topics, records and producers.
         groups: ops on consumer groups and their offsets.
+        transactions: ops on transactions.
         admin: administrators' ops.
         reader: reads partitions, from the cache or from their broker.
         fetch_sessions: the fetch sessions of the org's clients; sessions outlive connections.
@@ -65,7 +67,7 @@ class Tenant:
 
     __slots__ = (
         "admin", "cluster", "fetch_sessions", "groups", "name", "org_id", "reader",
-        "response_cache", "topics",
+        "response_cache", "topics", "transactions",
     )  # fmt: skip
 
     def __init__(
@@ -81,6 +83,7 @@ class Tenant:
         self.cluster = cluster
         self.topics = Topics(cluster)
         self.groups = Groups(cluster)
+        self.transactions = Transactions(cluster)
         self.admin = Admin(cluster)
         cache_bytes = limits.fetch_cache_bytes // len(cluster.links)
         self.reader = ClusterReader(

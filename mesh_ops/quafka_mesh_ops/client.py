@@ -88,6 +88,11 @@ class MeshClient:
         return self._connector.session is not None
 
     @property
+    def peer(self) -> NodeId:
+        """The node id of the broker; empty before the first connection."""
+        return self._connector.peer
+
+    @property
     def seconds_disconnected(self) -> float:
         """Seconds without a connection, counted from the start; 0 while connected."""
         return self._connector.seconds_disconnected

@@ -34,4 +34,6 @@ def _kind(value: object) -> ConfigType:
         return ConfigType.BOOLEAN
     if isinstance(value, int):
         return ConfigType.LONG
+    if isinstance(value, float):
+        return ConfigType.DOUBLE
     return ConfigType.LIST if isinstance(value, tuple) else ConfigType.STRING

@@ -3,9 +3,9 @@
     NODE_ID [orgs=ORGS] [may=RIGHTS]
 
 `ORGS` are org ids and ranges of them, separated by commas (`1,7-9`), or `*`. `RIGHTS` are serve,
-administer and snapshot, separated by commas. A bare node id grants every right in every org. If
-only one of the two fields is given, `orgs` defaults to `*`, and `may` to serve and administer,
-which is what a gateway needs.
+administer, snapshot and coordinate, separated by commas. A bare node id grants every right in every
+org. If only one of the two fields is given, `orgs` defaults to `*`, and `may` to serve and
+administer, which is what a gateway needs.
 
 A node may have several entries; each one allows what it grants.
 """
@@ -38,7 +38,9 @@ _REMEMBERED = 4_096
 """Decisions. A peer may name any org."""
 _NAMES = frozenset(right.value for right in Right)
 _ORGS = re.compile(r"([0-9]{1,10})(?:-([0-9]{1,10}))?", re.ASCII)
-ALLOWED = "NODE_ID [orgs=1,7-9] [may=serve,administer,snapshot]; a node id is 64 hex digits"
+ALLOWED = (
+    "NODE_ID [orgs=1,7-9] [may=serve,administer,snapshot,coordinate]; a node id is 64 hex digits"
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,11 +19,13 @@ class Right(StrEnum):
     - serve: the daily work of Kafka clients: produce, fetch, groups, descriptions.
     - administer: create, change and delete topics, records, groups and their offsets.
     - snapshot: pin and read the log.
+    - coordinate: end transactions over several brokers, as another broker.
     """
 
     SERVE = "serve"
     ADMINISTER = "administer"
     SNAPSHOT = "snapshot"
+    COORDINATE = "coordinate"
 
 
 class Need(NamedTuple):
@@ -41,6 +43,7 @@ class Need(NamedTuple):
 _TOPIC = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 _GROUP = ErrorCode.GROUP_AUTHORIZATION_FAILED
 _CLUSTER = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+_TRANSACTION = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
 NEEDS: dict[int, Need] = {
     OpCode.PRODUCE: Need(Right.SERVE, _TOPIC),
@@ -50,6 +53,7 @@ NEEDS: dict[int, Need] = {
     OpCode.DESCRIBE_TOPICS: Need(Right.SERVE, _TOPIC),  # also with auto_create
     OpCode.DESCRIBE_TOPIC_CONFIGS: Need(Right.SERVE, _TOPIC),
     OpCode.DESCRIBE_PRODUCERS: Need(Right.SERVE, _TOPIC),
+    OpCode.DESCRIBE_COMPACTION: Need(Right.SERVE, _TOPIC),
     OpCode.INIT_PRODUCER_ID: Need(Right.SERVE, _CLUSTER),
     OpCode.HOLD_LEASE: Need(Right.SERVE, _CLUSTER),
     OpCode.PROBE: Need(Right.SERVE, _CLUSTER),
@@ -66,6 +70,17 @@ NEEDS: dict[int, Need] = {
     OpCode.DESCRIBE_GROUPS: Need(Right.SERVE, _GROUP),
     OpCode.GROUP_LAG: Need(Right.SERVE, _GROUP),
     OpCode.LAG_OF_OFFSETS: Need(Right.SERVE, _GROUP),
+    OpCode.INIT_TRANSACTIONS: Need(Right.SERVE, _TRANSACTION),
+    OpCode.ADD_PARTITIONS: Need(Right.SERVE, _TRANSACTION),
+    OpCode.ADD_OFFSETS: Need(Right.SERVE, _TRANSACTION),
+    OpCode.COMMIT_TXN_OFFSETS: Need(Right.SERVE, _TRANSACTION),
+    OpCode.END_TRANSACTION: Need(Right.SERVE, _TRANSACTION),
+    OpCode.DESCRIBE_TRANSACTIONS: Need(Right.SERVE, _TRANSACTION),
+    OpCode.LIST_TRANSACTIONS: Need(Right.SERVE, _TRANSACTION),
+    OpCode.JOIN_TRANSACTION: Need(Right.COORDINATE, _CLUSTER),
+    OpCode.FINISH_TRANSACTIONS: Need(Right.COORDINATE, _CLUSTER),
+    OpCode.RESOLVE_TRANSACTIONS: Need(Right.COORDINATE, _CLUSTER),
+    OpCode.WRITE_MARKERS: Need(Right.ADMINISTER, _CLUSTER),
     OpCode.CREATE_TOPIC: Need(Right.ADMINISTER, _TOPIC),
     OpCode.DELETE_TOPIC: Need(Right.ADMINISTER, _TOPIC),
     OpCode.CREATE_PARTITIONS: Need(Right.ADMINISTER, _TOPIC),

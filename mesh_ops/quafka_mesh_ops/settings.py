@@ -6,6 +6,7 @@ A setting is a dataclass field made by `setting`: its name in TOML is the field'
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -117,11 +118,27 @@ def whole(low: int, high: int) -> Callable[[str], int]:
     return parse
 
 
+RATIO = "0 to 1"
+_DECIMAL = re.compile(r"([0-9]{1,20}\.?[0-9]{0,20}|\.[0-9]{1,20})([eE][+-]?[0-9]{1,3})?")
+
+
+def ratio(text: str) -> float:
+    """Parse a decimal number from 0 to 1, such as Java prints: 0.5, 1.0E-4."""
+    if _DECIMAL.fullmatch(text) is None or not 0 <= float(text) <= 1:
+        raise ValueError(text)
+    return float(text)
+
+
 def path(text: str) -> Path:
     """Parse a path. An empty text is an unset variable, not the current folder: an error."""
     if not text or "\0" in text:
         raise ValueError(text)
     return Path(text)
+
+
+def paths(text: str) -> tuple[Path, ...]:
+    """Parse paths, separated by commas, or nothing."""
+    return tuple(path(each.strip()) for each in text.split(",")) if text else ()
 
 
 def optional_path(text: str) -> Path | None:

@@ -19,6 +19,7 @@ class TurnEnd:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop: Any = loop
+        self._first: list[Callable[[], object]] = []
         self._due: list[Callable[[], object]] = []
         # The private parts of asyncio that this needs; other loops have none of them.
         selector: Any = getattr(loop, "_selector", None)
@@ -37,16 +38,29 @@ class TurnEnd:
         else:
             self._loop.call_soon(callback)
 
+    def call_first(self, callback: Callable[[], object]) -> None:
+        """As `call`, but before all that is due by `call`, also by this callback."""
+        if self._has_ends:
+            self._first.append(callback)
+        else:
+            self._loop.call_soon(callback)
+
     def _select(self, timeout: float | None = None) -> Any:
         """Make the due calls, then poll as the selector does."""
-        if self._due:
+        if self._due or self._first:
             self._run()
             timeout = self._recomputed(timeout)
         return self._poll(timeout)
 
     def _run(self) -> None:
+        if self._first:
+            first, self._first = self._first, []
+            self._make(first)
         due, self._due = self._due, []
-        for callback in due:
+        self._make(due)
+
+    def _make(self, calls: list[Callable[[], object]]) -> None:
+        for callback in calls:
             try:
                 callback()
             except Exception as e:
@@ -55,7 +69,7 @@ class TurnEnd:
 
     def _recomputed(self, timeout: float | None) -> float | None:
         """Return how long the loop may wait now: the calls may have left work for it."""
-        if timeout == 0 or self._due or self._loop._ready:  # noqa: SLF001
+        if timeout == 0 or self._due or self._first or self._loop._ready:  # noqa: SLF001
             return 0
         scheduled = self._loop._scheduled  # noqa: SLF001
         if not scheduled:

@@ -13,7 +13,7 @@ from functools import cache
 from typing import Any, cast
 
 from quafka_proto.errors import Malformed
-from quafka_proto.function_source import FIXED, Source, is_fixed
+from quafka_proto.function_source import FIXED, Source, is_fixed, several
 from quafka_proto.message import Field, Struct
 from quafka_proto.primitives import STRING_LIMIT, TAGGED_LIMIT, read_uvarint, skip_tagged
 
@@ -185,8 +185,7 @@ class DecoderSource(Source):
 
     def fixed_items(self, local: str, kind: str, size: int) -> None:
         """Read `n` values of fixed width into the list `local`."""
-        # ">5i", not ">iiiii": struct allocates per letter, and caches the format.
-        self.emit(f"{local} = list(_unpack_from(f'>{{n}}{kind}', data, at))")
+        self.emit(f"{local} = list(_unpack_from({several(kind, 'n')}, data, at))")
         self.emit(f"at += n * {size}")
 
     def item_done(self) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, cast
 
-from quafka_proto.function_source import Source, is_fixed
+from quafka_proto.function_source import Source, is_fixed, several
 from quafka_proto.message import Buffer, Encoded, Field, Struct
 from quafka_proto.primitives import STRING_LIMIT, write_uvarint
 
@@ -144,7 +144,7 @@ class _EncoderSource(Source):
     def _items(self, item: Field) -> None:
         self._length("len(v)", wide=True)
         if is_fixed(item):
-            self.emit(f"tail += _pack(f'>{{len(v)}}{item.kind}', *v)")
+            self.emit(f"tail += _pack({several(item.kind, 'len(v)')}, *v)")
             return
         self.emit("for item in v:")
         self.indent += 1

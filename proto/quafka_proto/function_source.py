@@ -54,3 +54,11 @@ class Source:
         text = "\n".join([header, *self.lines])
         exec(text, self.scope)  # noqa: S102 - built from our own descriptions
         return self.scope["compiled"]
+
+
+def several(kind: str, count: str) -> str:
+    """Source of the struct format of a number of values of fixed width; `count` is source, too."""
+    if len(kind) > 1:  # UUIDs
+        return f"'>' + '{kind}' * {count}"
+    # ">5i", not ">iiiii": struct allocates per letter, and caches the format.
+    return f"f'>{{{count}}}{kind}'"

@@ -35,8 +35,13 @@ The batch's own CRC-32C covers the batch from byte 21 on, so a checksum covers e
 distinguishes an entry from a copy of one: a record's value may hold any bytes, and recovery
 searches for entries after a torn one.
 
-An entry whose batch has a record count of 0 stands for records that were lost to damage: the
-entry's record count and the batch's last offset delta give the number of its offsets and ids.
+An entry of org 0, the broker's own, whose batch has no producer id and a base sequence n above 0
+begins a group: it and the n entries that follow it are in the log together or not at all.
+
+The entry's record count and the batch's last offset delta give the number of the entry's offsets
+and ids. The batch itself has fewer records after compaction, and none where the records were lost
+to damage or only the batch's bounds or its producer are needed. In a rewritten segment, offsets
+from a partition's log start on that have no entry were removed by compaction.
 
 Index file `N.oidx`: the same 32-byte header with magic b"QUAFKIDX", then one row per entry, in the
 order of global ids:
@@ -54,7 +59,8 @@ order of global ids:
        72   4 record count
        76   4 length of the record batch
        80   2 producer epoch
-       82   2 flags: 1 the entry is damaged
+       82   2 flags: 1 the entry is damaged; of its record batch: 2 transactional, 4 control batch,
+              8 control batch that aborts a transaction
        84   4 leader epoch of the record batch; older rows have zero, which is correct: all batches
               had epoch 0 then
        88   4 zero
@@ -68,10 +74,14 @@ from typing import NamedTuple
 
 from quafka_proto.errors import Malformed
 from quafka_proto.layout import Layout
+from quafka_proto.primitives import read_varint
 from quafka_proto.records import (
     BATCH_HEADER,
     BATCH_HEADER_SIZE,
+    CONTROL,
+    DELETE_HORIZON,
     PATCHED_SIZE,
+    TRANSACTIONAL,
     crc32c,
     read_header,
 )
@@ -84,7 +94,8 @@ ENTRY_START = b"\x51\x45\x01\x00"
 APPENDED, REWRITTEN = 0, 1
 """The kinds of segments."""
 ROW_DAMAGED = 1
-"""A flag of an index row."""
+ROW_TRANSACTIONAL, ROW_CONTROL, ROW_ABORT = 2, 4, 8
+"""The flags of an index row; the last three are facts of the record batch."""
 
 _FILE_HEADER = Layout(
     magic="8s", version="B", kind="B", unused="6x", number="Q", salt="I", crc="I"
@@ -126,6 +137,10 @@ ROW_CRC_AT = INDEX_ROW.offset("crc")
 """The position of an index row's CRC, which covers the bytes before it."""
 CHECKED_SIZE = ENTRY_HEADER_SIZE + PATCHED_SIZE
 """The leading bytes of an entry, which its own CRC covers."""
+
+_NO_PRODUCER = -1
+_MARKER_TYPE_AT = BATCH_HEADER_SIZE + 7
+"""In a control batch: after five bytes of lengths and deltas, and the key's version."""
 
 _CRC = struct.Struct(">I")
 _FILE_FACTS = _FILE_HEADER.before("crc")
@@ -322,9 +337,37 @@ def row_of(entry: Entry, position: int, batch: bytes | bytearray | memoryview) -
         entry.record_count,
         entry.length,
         header.producer_epoch,
-        0,
+        row_flags(header.attributes, batch),
         header.leader_epoch,
     )
+
+
+def row_flags(attributes: int, batch: bytes | bytearray | memoryview) -> int:
+    """The flags of a batch's row. Only of a control batch, more than its header is read."""
+    if not attributes & TRANSACTIONAL:
+        return 0
+    if not attributes & CONTROL:
+        return ROW_TRANSACTIONAL
+    at = _marker_type_at(batch) if attributes & DELETE_HORIZON else _MARKER_TYPE_AT
+    aborts = batch[at : at + 2] == b"\0\0"
+    return ROW_TRANSACTIONAL | ROW_CONTROL | (ROW_ABORT if aborts else 0)
+
+
+def _marker_type_at(batch: bytes | bytearray | memoryview) -> int:
+    """The position of a marker's type, after a timestamp delta of any length."""
+    try:
+        _, at = read_varint(batch, BATCH_HEADER_SIZE)
+        _, at = read_varint(batch, at + 1)
+    except (Malformed, IndexError):
+        return len(batch)
+    return at + 4  # after the offset delta, the key's length and version
+
+
+def group_size(row: IndexRow) -> int:
+    """The number of entries after this one that are in the log together with it; see above."""
+    if row.org_id or row.producer_id != _NO_PRODUCER:
+        return 0
+    return max(0, row.base_sequence)
 
 
 def encode_row(row: IndexRow) -> bytes:

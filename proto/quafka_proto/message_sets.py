@@ -22,7 +22,7 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Iterator, Sequence
-from itertools import chain
+from itertools import chain, pairwise
 from typing import NamedTuple
 
 from quafka_proto.compression import DECOMPRESSED_LIMIT, Codec, TooLarge, decompress, mend_lz4
@@ -40,6 +40,7 @@ _CRC_SIZE = 4
 _CODEC_MASK, _APPEND_TIME = 0x07, 0x08
 _NO_TIMESTAMP = -1
 _LAST_TIMESTAMP = 1 << 62  # so that the difference of any two fits 64 bits
+_OFFSETS_OF_A_BATCH = 1 << 31
 _NOT_ALONE = "a compressed message beside another message"
 
 
@@ -214,6 +215,45 @@ def _inner_messages(outer: _Message, data: memoryview) -> Iterator[_Message]:
                 ErrorCode.INVALID_RECORD, f"format {message.magic} within format {outer.magic}"
             )
         yield message
+
+
+# --- from a broker's log --------------------------------------------------------------------
+
+
+def stored_batch(messages: Buffer, limit: int = DECOMPRESSED_LIMIT) -> bytearray:
+    """Messages of a broker's log as one batch of format 2, with the same offsets and timestamps.
+
+    `messages` are one compressed message, which becomes a batch of the same compression, or
+    uncompressed messages in the order of their offsets, which may have gaps. A compressed message
+    may decompress to `limit` bytes, and needs twice as much memory.
+
+    Raises:
+        BatchError: CORRUPT_MESSAGE, UNSUPPORTED_FOR_MESSAGE_FORMAT (another format),
+            UNSUPPORTED_COMPRESSION_TYPE, INVALID_RECORD or MESSAGE_TOO_LARGE.
+    """
+    outer = list(_messages(memoryview(messages)))
+    if not outer or (len(outer) > 1 and any(message.codec for message in outer)):
+        raise BatchError(ErrorCode.INVALID_RECORD, _NOT_ALONE if outer else "no message")
+    times = {m.timestamp if m.attributes & _APPEND_TIME else None for m in outer}
+    records = list(iter_messages(messages, limit))
+    offsets = [record.offset for record in records]
+    if offsets[-1] != outer[-1].offset or not _ascending(offsets):
+        raise BatchError(ErrorCode.CORRUPT_MESSAGE, "the messages' offsets do not ascend")
+    return build_batch(
+        records,
+        offsets[0],
+        codec=outer[0].codec,
+        keep_offsets=True,
+        append_time=times.pop() if len(times) == 1 else None,
+    )
+
+
+def _ascending(offsets: list[int]) -> bool:
+    return (
+        offsets[0] >= 0
+        and offsets[-1] - offsets[0] < _OFFSETS_OF_A_BATCH
+        and all(after > before for before, after in pairwise(offsets))
+    )
 
 
 # --- for old consumers ----------------------------------------------------------------------

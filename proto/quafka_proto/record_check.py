@@ -36,11 +36,18 @@ _ONE_BYTE = 64  # smaller numbers have a varint of one byte
 _NULL = 1  # a length of -1, as a varint
 
 
-class Times(NamedTuple):
-    """The least and the greatest timestamp of a batch's records, including -1 for none."""
+class Checked(NamedTuple):
+    """Facts about the records of a valid batch.
+
+    Attributes:
+        oldest: the least timestamp, or -1 if a record has none.
+        newest: the greatest timestamp.
+        keyless: whether a record has no key, which topics with compaction refuse.
+    """
 
     oldest: int
     newest: int
+    keyless: bool
 
 
 class _Columns(Protocol):
@@ -48,7 +55,7 @@ class _Columns(Protocol):
 
     def check(
         self, data: Body, starts: list[int], end: int, first: int, stop: int
-    ) -> tuple[int, int] | None: ...
+    ) -> tuple[int, int, bool] | None: ...
 
 
 @dataclass(slots=True)
@@ -79,7 +86,7 @@ def vectors_loaded() -> bool:
     return _columns is not None
 
 
-def check_records(batch: Buffer, limit: int = DECOMPRESSED_LIMIT) -> Times:
+def check_records(batch: Buffer, limit: int = DECOMPRESSED_LIMIT) -> Checked:
     """Check all records of a batch, which may be compressed, but not its CRC.
 
     Raises:
@@ -106,7 +113,7 @@ def check_records(batch: Buffer, limit: int = DECOMPRESSED_LIMIT) -> Times:
 
 def check_body(
     header: BatchHeader, data: Body, start: int, end: int, effort: Effort | None = None
-) -> Times:
+) -> Checked:
     """Check the uncompressed records in `data[start:end]` of a batch with this header.
 
     The caller compares the header's max timestamp with the newest: Kafka corrects it.
@@ -122,10 +129,10 @@ def check_body(
     at = check.all(start, count)
     if at != end:
         raise BatchError(ErrorCode.INVALID_RECORD, f"{end - at} bytes follow the last record")
-    times = Times(header.base_timestamp + check.oldest, header.base_timestamp + check.newest)
-    if not -_TIMESTAMP_RANGE <= times.oldest <= times.newest < _TIMESTAMP_RANGE:
-        raise BatchError(ErrorCode.INVALID_TIMESTAMP, f"timestamps from {times[0]} to {times[1]}")
-    return times
+    oldest, newest = header.base_timestamp + check.oldest, header.base_timestamp + check.newest
+    if not -_TIMESTAMP_RANGE <= oldest <= newest < _TIMESTAMP_RANGE:
+        raise BatchError(ErrorCode.INVALID_TIMESTAMP, f"timestamps from {oldest} to {newest}")
+    return Checked(oldest, newest, check.keyless)
 
 
 def out_of_range(
@@ -145,11 +152,24 @@ def out_of_range(
         at += size
 
 
+def without_key(header: BatchHeader, data: Body, start: int) -> Iterator[int]:
+    """The index of each record without a key. The records must have been checked."""
+    at = start
+    for index in range(header.record_count):
+        size, at = read_varint(data, at)
+        _, key = read_varint(data, at + 1)
+        _, key = read_varint(data, key)
+        if data[key] & _NULL:
+            yield index
+        at += size
+
+
 class _Check:
-    """The check of one batch, with the least and greatest timestamp delta so far."""
+    """The check of one batch, with the facts about its records so far."""
 
     def __init__(self, data: Body, end: int, effort: Effort) -> None:
         self.oldest, self.newest = _TIMESTAMP_RANGE, -_TIMESTAMP_RANGE
+        self.keyless = False
         self._data = data
         self._end = end
         self._effort = effort
@@ -165,6 +185,7 @@ class _Check:
             if run is not None:
                 self.oldest = min(self.oldest, run.oldest)
                 self.newest = max(self.newest, run.newest)
+                self.keyless |= run.keyless
                 at, done = run.end, done + run.records
                 continue
             some = min(count - done, WINDOW)
@@ -182,6 +203,7 @@ class _Check:
         if found is None:  # a record is wrong, or needs the check of single records
             return self._one_by_one(at, first, count)
         self.oldest, self.newest = min(self.oldest, found[0]), max(self.newest, found[1])
+        self.keyless |= found[2]
         return stop
 
     def _pause(self) -> None:
@@ -205,7 +227,7 @@ class _Check:
         expected = first - 1
         try:
             for expected in range(first, first + count):
-                if not expected % _PAUSE_RECORDS:
+                if expected % _PAUSE_RECORDS == _PAUSE_RECORDS - 1:
                     self._pause()
                 at = self._one(at, expected)
         except (Malformed, IndexError) as e:
@@ -240,6 +262,8 @@ class _Check:
             at += 1
         else:
             at = _skip_delta(data, at, expected)
+        if data[at] & _NULL:  # a valid length with this bit is -1, in one byte or in more
+            self.keyless = True
         at = at + 1 if data[at] == _NULL else _skip_bytes(data, at)
         at = at + 1 if data[at] == _NULL else _skip_bytes(data, at)
         at = self._skip_headers(at, end) if data[at] else at + 1

@@ -17,8 +17,8 @@ _FEWEST_LANES = 64
 
 def check(
     data: bytes | bytearray | memoryview, starts: list[int], end: int, first: int, stop: int
-) -> tuple[int, int] | None:
-    """The least and the greatest timestamp delta of valid records.
+) -> tuple[int, int, bool] | None:
+    """The least and the greatest timestamp delta of valid records, and whether one has no key.
 
     The records begin at `starts`, end at `end`, and have the offset deltas from `first` on. None: a
     record is invalid, or has so many headers that it must be checked by itself.
@@ -33,10 +33,11 @@ def check(
     timestamp, at = read_varints(view, at + 1)  # after the unused attributes
     delta, at = read_varints(view, at)
     good &= delta == np.arange(first, first + len(begins))
-    for _ in range(2):  # key and value
-        length, at = read_varints(view, at)
+    key, at = read_varints(view, at)
+    value, at = read_varints(view, at + np.maximum(key, 0))
+    for length in (key, value):
         good &= (length >= -1) & (length <= size)
-        at += np.maximum(length, 0)
+    at += np.maximum(value, 0)
     if not good.all():
         return None
     headers, at = read_varints(view, at)
@@ -44,7 +45,7 @@ def check(
         return None
     if not headers.any() and not (at == ends).all():
         return None
-    return int(timestamp.min()), int(timestamp.max())
+    return int(timestamp.min()), int(timestamp.max()), bool(key.min() < 0)
 
 
 def _headers_fit(data: Bytes, counts: Longs, at: Longs, ends: Longs) -> bool:

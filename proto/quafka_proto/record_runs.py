@@ -35,12 +35,13 @@ _WITH_MORE = bytes(range(_CONTINUED, 0x100))
 
 
 class Run(NamedTuple):
-    """Checked records: how many, the position after them, and their timestamp deltas."""
+    """Checked records: how many, the position after them, timestamp deltas, whether without key."""
 
     records: int
     end: int
     oldest: int
     newest: int
+    keyless: bool
 
 
 class _Layout(NamedTuple):
@@ -51,6 +52,7 @@ class _Layout(NamedTuple):
     delta: range
     lengths: tuple[int, ...]
     """The bytes that must be equal in all records: lengths, and the number of headers."""
+    keyless: bool
 
 
 def run_from(data: Body, at: int, end: int, first: int, most: int) -> Run | None:
@@ -79,7 +81,7 @@ def run_from(data: Body, at: int, end: int, first: int, most: int) -> Run | None
     if tuple(deltas) != _expected(first, records):
         return None
     times = _times([_column(data, at + place, layout.size, records) for place in layout.timestamp])
-    return times and Run(records, at + records * layout.size, *times)
+    return times and Run(records, at + records * layout.size, *times, layout.keyless)
 
 
 def _layout(data: Body, at: int, end: int) -> _Layout | None:
@@ -90,6 +92,7 @@ def _layout(data: Body, at: int, end: int) -> _Layout | None:
     delta = range(timestamp.stop, _after(data, at + timestamp.stop) - at)
     lengths = [*range(place - at)]
     place = at + delta.stop
+    keyless = _number(data, place)[0] < 0
     for _ in range(2):  # key and value
         length, after = _number(data, place)
         if length < -1:
@@ -100,7 +103,7 @@ def _layout(data: Body, at: int, end: int) -> _Layout | None:
             return None
     if data[place] or place + 1 != stop:
         return None
-    return _Layout(stop - at, timestamp, delta, (*lengths, place - at))
+    return _Layout(stop - at, timestamp, delta, (*lengths, place - at), keyless)
 
 
 def _number(data: Body, at: int) -> tuple[int, int]:

@@ -8,7 +8,8 @@ The header of a batch, 61 bytes, big-endian:
         12    4 partition leader epoch      (patched by the broker; outside the CRC)
         16    1 magic, 2
         17    4 CRC-32C of everything after this field
-        21    2 attributes: bits 0-2 compression, 3 timestamp type, 4 transactional, 5 control
+        21    2 attributes: bits 0-2 compression, 3 timestamp type, 4 transactional, 5 control,
+                 6 the base timestamp is the delete horizon of a compacted batch (KIP-534)
         23    4 last offset delta
         27    8 base timestamp, ms
         35    8 max timestamp, ms
@@ -58,6 +59,7 @@ COMPRESSION_MASK = 0x07
 LOG_APPEND_TIME = 0x08
 TRANSACTIONAL = 0x10
 CONTROL = 0x20
+DELETE_HORIZON = 0x40
 
 # The library has no type hints, and accepts bytes only.
 _extend = cast("Callable[[int, bytes], int]", getattr(google_crc32c, "extend"))  # noqa: B009
@@ -126,6 +128,11 @@ def claims(batch: Buffer) -> tuple[int, int]:
     return attributes & COMPRESSION_MASK, count
 
 
+def is_transactional(batch: Buffer) -> bool:
+    """Whether a batch is of a transaction. False for fewer bytes than a header."""
+    return len(batch) >= BATCH_HEADER_SIZE and bool(batch[_ATTRIBUTES_AT + 1] & TRANSACTIONAL)
+
+
 def base_offset(batch: Buffer) -> int:
     """The offset of a batch's first record."""
     offset: int = _BASE_OFFSET.unpack_from(batch)[0]
@@ -173,8 +180,8 @@ def checked_part(records: Buffer, header: BatchHeader) -> bytes:
     `record_check` checks the records.
 
     Raises:
-        BatchError: CORRUPT_MESSAGE, UNSUPPORTED_COMPRESSION_TYPE, INVALID_TXN_STATE,
-            INVALID_TIMESTAMP or INVALID_RECORD.
+        BatchError: CORRUPT_MESSAGE, UNSUPPORTED_COMPRESSION_TYPE, INVALID_TIMESTAMP or
+            INVALID_RECORD.
     """
     part = bytes(memoryview(records)[PATCHED_SIZE:])
     if crc32c(part) != header.crc:
@@ -190,7 +197,7 @@ def split_batches(records: Buffer) -> list[tuple[BatchHeader, memoryview]]:
 
     Raises:
         BatchError: with CORRUPT_MESSAGE, UNSUPPORTED_FOR_MESSAGE_FORMAT (an older format),
-            UNSUPPORTED_COMPRESSION_TYPE, INVALID_TXN_STATE, INVALID_TIMESTAMP or INVALID_RECORD.
+            UNSUPPORTED_COMPRESSION_TYPE, INVALID_TIMESTAMP or INVALID_RECORD.
     """
     view = memoryview(records)
     batches: list[tuple[BatchHeader, memoryview]] = []
@@ -233,8 +240,6 @@ def _check_claims(header: BatchHeader) -> None:
         raise BatchError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "unknown compression type")
     if header.attributes & CONTROL:
         raise BatchError(ErrorCode.INVALID_RECORD, "producers must not write control batches")
-    if header.attributes & TRANSACTIONAL:
-        raise BatchError(ErrorCode.INVALID_TXN_STATE, "transactions are not served")
     if header.attributes & LOG_APPEND_TIME:
         raise BatchError(ErrorCode.INVALID_TIMESTAMP, "producers must not set LogAppendTime")
 
@@ -270,6 +275,15 @@ def stamp(batch: Buffer, max_timestamp: int, *, append_time: bool) -> bytearray:
     struct.pack_into(">q", stamped, _MAX_TIMESTAMP_AT, max_timestamp)
     struct.pack_into(">I", stamped, _CRC_AT, crc32c(memoryview(stamped)[PATCHED_SIZE:]))
     return stamped
+
+
+def without_transaction(batch: Buffer) -> tuple[BatchHeader, memoryview]:
+    """A copy of a transactional batch as one that is not, with its header and a correct CRC."""
+    plain = bytearray(batch)
+    (attributes,) = struct.unpack_from(">h", plain, _ATTRIBUTES_AT)
+    struct.pack_into(">h", plain, _ATTRIBUTES_AT, attributes & ~TRANSACTIONAL)
+    struct.pack_into(">I", plain, _CRC_AT, crc32c(memoryview(plain)[PATCHED_SIZE:]))
+    return read_header(plain), memoryview(plain)
 
 
 def empty_batch(base_offset: int, offsets: int, leader_epoch: int = 0) -> bytes:

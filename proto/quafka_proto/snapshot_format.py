@@ -12,6 +12,13 @@ rows of its entries (`log_format`), and its zones (`zone_format`).
 
 A reader refuses a version that it does not know. It ignores fields of the manifest that it does
 not know: a change that an older reader must not ignore is a new version.
+
+Version 2 is version 1 with open or aborted transactions. A reader of version 1 would take their
+records for committed. A manifest without transactions is still written as version 1.
+
+Version 3 is version 2 with copies of records that another system stores. Their pieces have numbers
+from FIRST_COPY on, which no segment of the log has. A restore by an earlier version would take them
+for segments.
 """
 
 from __future__ import annotations
@@ -19,13 +26,15 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any, cast
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any, NamedTuple, cast
 
 from quafka_proto.errors import Malformed
 
 FORMAT = "quafka-snapshot"
-VERSION = 1
+VERSION, WITH_TRANSACTIONS, WITH_COPIES = 1, 2, 3
+FIRST_COPY = 1 << 36
+"""Pieces with this number or a greater one hold copies of what another system stores."""
 SNAPSHOTS, SEGMENTS, MANIFEST = "snapshots", "segments", "manifest.json"
 _SNAPSHOT_ID = re.compile(r"\d{8,}-\d{8}T\d{6}Z")
 
@@ -80,12 +89,36 @@ class Segment:
     tail: str
 
 
+class OpenTransaction(NamedTuple):
+    """A transaction that had records in a partition, and had not ended at the cut."""
+
+    producer_id: int
+    first_offset: int
+
+
+class AbortedTransaction(NamedTuple):
+    """An aborted transaction in a partition. `last_offset` is that of its control batch.
+
+    The producer's transactional batches between the two offsets belong to the transaction.
+    """
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+
+
 @dataclass(frozen=True, slots=True)
 class Partition:
     """One partition at the cut, with the records of offsets [log_start, high_watermark).
 
     Attributes:
+        last_stable_offset: the first offset of the oldest open transaction; the high watermark
+            if none is open.
         lost: ranges [first, end) of offsets that were lost to damage.
+        aborted: by their last offsets, those from the log start on.
+        copied: the number of its records, if another system stores them: its offsets have gaps,
+            and `lost` has what could not be copied. -1: the log stores them.
+        gone: the number of offsets whose batches compaction has removed.
     """
 
     partition: int
@@ -93,6 +126,15 @@ class Partition:
     high_watermark: int
     last_stable_offset: int
     lost: list[list[int]] = field(default_factory=list[list[int]])
+    open: list[OpenTransaction] = field(default_factory=list[OpenTransaction])
+    aborted: list[AbortedTransaction] = field(default_factory=list[AbortedTransaction])
+    copied: int = -1
+    gone: int = 0
+
+    @property
+    def has_transactions(self) -> bool:
+        """Whether some records are not, or not yet, committed."""
+        return bool(self.open or self.aborted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +157,11 @@ class Topic:
     ulid: str = ""
     slug: str = ""
     created_ms: int = 0
+
+    @property
+    def is_copied(self) -> bool:
+        """Whether another system stores its records."""
+        return any(partition.copied >= 0 for partition in self.partitions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +229,18 @@ class Manifest:
                 return topic
         return None
 
+    def of_the_log(self) -> Manifest:
+        """Without copies: topics whose records another system stores have no offsets."""
+        topics = [
+            replace(topic, partitions=[Partition(p.partition, 0, 0, 0) for p in topic.partitions])
+            if topic.is_copied
+            else topic
+            for topic in self.topics
+        ]
+        pieces = [piece for piece in self.pieces if piece.number < FIRST_COPY]
+        segments = [segment for segment in self.segments if segment.number < FIRST_COPY]
+        return replace(self, topics=topics, pieces=pieces, segments=segments)
+
     def files(self) -> Iterator[str]:
         """The files in DEST that the snapshot needs, some of them several times."""
         for piece in self.pieces:
@@ -200,8 +259,29 @@ def is_snapshot_id(text: str) -> bool:
 
 def encode_manifest(manifest: Manifest) -> bytes:
     """The manifest as JSON."""
-    values = {"format": FORMAT, "version": VERSION, **asdict(manifest)}
+    transactions = any(p.has_transactions for topic in manifest.topics for p in topic.partitions)
+    version = WITH_TRANSACTIONS if transactions else VERSION
+    if any(topic.is_copied for topic in manifest.topics):
+        version = WITH_COPIES
+    values = {"format": FORMAT, "version": version, **asdict(replace(manifest, topics=[]))}
+    values["topics"] = [
+        asdict(replace(topic, partitions=[])) | {"partitions": list(map(_values, topic.partitions))}
+        for topic in manifest.topics
+    ]
     return json.dumps(values, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def _values(partition: Partition) -> dict[str, Any]:
+    """A partition for JSON. `asdict` would copy each of its transactions, in 20 µs."""
+    values = {field.name: getattr(partition, field.name) for field in fields(partition)}
+    for name in ("open", "aborted"):
+        if not values[name]:
+            del values[name]
+    if partition.copied < 0:
+        del values["copied"]
+    if not partition.gone:
+        del values["gone"]
+    return values
 
 
 def decode_manifest(data: bytes) -> Manifest:
@@ -216,10 +296,12 @@ def decode_manifest(data: bytes) -> Manifest:
         raise Malformed(f"the manifest is not JSON: {e}") from e
     if not isinstance(values, dict) or cast(Any, values).get("format") != FORMAT:
         raise Malformed(f'the manifest lacks "format": "{FORMAT}"')
-    fields = cast("dict[str, Any]", values)
-    if fields.get("version") != VERSION:
-        raise Malformed(f"the snapshot has version {fields.get('version')}; known is {VERSION}")
-    read = _Fields(fields, "the manifest")
+    found = cast("dict[str, Any]", values)
+    if found.get("version") not in (VERSION, WITH_TRANSACTIONS, WITH_COPIES):
+        raise Malformed(
+            f"the snapshot has version {found.get('version')}; known are {VERSION} to {WITH_COPIES}"
+        )
+    read = _Fields(found, "the manifest")
     return Manifest(
         read.text("id"),
         read.number("cut_ms"),
@@ -283,6 +365,14 @@ class _Fields:
         except (TypeError, ValueError) as e:
             raise Malformed(f"{self.where}: {name!r} is not a list of ranges: {e}") from e
 
+    def numbers(self, name: str, count: int) -> Iterator[list[int]]:
+        """Lists of `count` whole numbers each; none if the field is absent."""
+        for item in cast("list[Any]", self._get(name, list, [])):
+            numbers = cast("list[Any]", item) if isinstance(item, list) else []
+            if len(numbers) != count or set(map(type, numbers)) != {int}:
+                raise Malformed(f"{self.where}: {name!r} has {item!r:.50}, not {count} numbers")
+            yield numbers
+
     def items(self, name: str) -> Iterator[_Fields]:
         for at, item in enumerate(cast("list[Any]", self._get(name, list))):
             where = f"{self.where}, {name}[{at}]"
@@ -341,6 +431,10 @@ def _partition(item: _Fields) -> Partition:
         item.number("high_watermark"),
         item.number("last_stable_offset"),
         item.ranges("lost"),
+        [OpenTransaction(*numbers) for numbers in item.numbers("open", 2)],
+        [AbortedTransaction(*numbers) for numbers in item.numbers("aborted", 3)],
+        item.number("copied", -1),
+        item.number("gone", 0),
     )
 
 

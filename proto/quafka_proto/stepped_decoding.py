@@ -11,6 +11,7 @@ from functools import cache
 from typing import Any, cast
 
 from quafka_proto.decoding import RUNTIME, DecoderSource
+from quafka_proto.function_source import several
 from quafka_proto.message import Field, Struct
 
 SteppedDecoder = Callable[[bytes, int, int, "list[int]"], Generator[None, None, "tuple[Any, int]"]]
@@ -42,7 +43,7 @@ class _SteppedSource(DecoderSource):
         self.emit(f"{local} = items = []")
         self.emit(f"for number in range(0, n, {_NUMBERS}):")
         self.emit(f"    some = min({_NUMBERS}, n - number)")
-        self.emit(f"    items += _unpack_from(f'>{{some}}{kind}', data, at)")
+        self.emit(f"    items += _unpack_from({several(kind, 'some')}, data, at)")
         self.emit(f"    at += some * {size}")
         self.emit("    yield")
 

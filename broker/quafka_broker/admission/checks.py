@@ -1,18 +1,20 @@
 """The checks of a record batch before it is stored.
 
 They are those of Kafka's LogValidator, with its error codes: sizes, the CRC, the header, every
-record (`quafka_proto.record_check`), and timestamps by the topic's configs.
+record (`quafka_proto.record_check`), keys where the topic is compacted, and timestamps by the
+topic's configs.
 """
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import NamedTuple
 
 from quafka_broker.topics.configs import TopicPolicy
 from quafka_proto.compression import DECOMPRESSED_LIMIT, Codec, TooLarge, decompress_into
 from quafka_proto.errors import BatchError, ErrorCode, Malformed
 from quafka_proto.message import Buffer
-from quafka_proto.record_check import Effort, TooLongError, check_body, out_of_range
+from quafka_proto.record_check import Effort, TooLongError, check_body, out_of_range, without_key
 from quafka_proto.record_runs import Body
 from quafka_proto.records import (
     BATCH_HEADER_SIZE,
@@ -29,6 +31,7 @@ _NO_TIMESTAMP = -1
 _UNLIMITED = (1 << 63) - 1
 _MOST_NAMED = 100
 """The most records that an error names."""
+_NO_KEY = "a compacted topic takes no record without a key"
 _KEPT = 4 << 20
 _ZEROED = 1 << 20
 _GROWTH = 4
@@ -90,8 +93,7 @@ def admit(
 
     Raises:
         BatchError: INVALID_RECORD, CORRUPT_MESSAGE, UNSUPPORTED_COMPRESSION_TYPE,
-            MESSAGE_TOO_LARGE (also for the decompressed size), INVALID_TIMESTAMP,
-            INVALID_TXN_STATE.
+            MESSAGE_TOO_LARGE (also for the decompressed size), INVALID_TIMESTAMP.
         TooLongError: the checks exceed `effort`, or the records `at_most` decompressed bytes.
     """
     header = whole_batch(records)
@@ -101,15 +103,19 @@ def admit(
         )
     part = checked_part(records, header)
     body, start, end = _body(policy, header, part, scratch, at_most)
-    times = check_body(header, body, start, end, effort)
+    checked = check_body(header, body, start, end, effort)
+    if checked.keyless and policy.compaction is not None:
+        _refuse_keyless(header, body, start)
     if policy.log_append_time:
         stamped = memoryview(stamp(records, now_ms, append_time=True))
         return Admitted(read_header(stamped), stamped)
     oldest, newest = _allowed(policy, now_ms)
-    if times.newest > newest or times.oldest < oldest:
+    if checked.newest > newest or checked.oldest < oldest:
         _refuse_times(header, body, start, oldest, newest)
-    if header.max_timestamp != max(times.newest, _NO_TIMESTAMP):
-        corrected = memoryview(stamp(records, max(times.newest, _NO_TIMESTAMP), append_time=False))
+    if header.max_timestamp != max(checked.newest, _NO_TIMESTAMP):
+        corrected = memoryview(
+            stamp(records, max(checked.newest, _NO_TIMESTAMP), append_time=False)
+        )
         return Admitted(read_header(corrected), corrected)
     return Admitted(header, memoryview(records))
 
@@ -140,6 +146,12 @@ def _allowed(policy: TopicPolicy, now_ms: int) -> tuple[int, int]:
     if policy.before_max_ms == _UNLIMITED:
         return -_UNLIMITED - 1, newest
     return now_ms - policy.before_max_ms, newest
+
+
+def _refuse_keyless(header: BatchHeader, body: Body, start: int) -> None:
+    """Raise INVALID_RECORD with the records that have no key."""
+    named = [(index, _NO_KEY) for index in islice(without_key(header, body, start), _MOST_NAMED)]
+    raise BatchError(ErrorCode.INVALID_RECORD, f"record {named[0][0]}: {_NO_KEY}", named)
 
 
 def _refuse_times(header: BatchHeader, body: Body, start: int, oldest: int, newest: int) -> None:

@@ -34,6 +34,8 @@ _THREADS_SCRATCH = 1 << 20
 _BREATH = 50e-6
 
 Verdict = Admitted | BatchError
+Line = PartitionId | tuple[int, str]
+"""What batches wait in line for: a partition, or a transactional id and its org."""
 
 
 class _Job(NamedTuple):
@@ -51,7 +53,7 @@ class Admissions:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="check")
         self._waiting: OrderedDict[int, deque[_Job]] = OrderedDict()
         self._running: asyncio.Future[Verdict] | None = None
-        self._last: dict[PartitionId, asyncio.Future[None]] = {}
+        self._last: dict[Line, asyncio.Future[None]] = {}
         self.in_thread = 0
         """Batches that were checked in the thread since the start."""
 
@@ -124,12 +126,12 @@ class Admissions:
 
     # --- order ------------------------------------------------------------------------------
 
-    def is_clear(self, partitions: Iterable[PartitionId]) -> bool:
+    def is_clear(self, partitions: Iterable[Line]) -> bool:
         """Whether no earlier batch waits to be appended to any of these partitions."""
         return not self._last or self._last.keys().isdisjoint(partitions)
 
     @contextmanager
-    def in_order(self, partitions: Iterable[PartitionId]) -> Generator[set[asyncio.Future[None]]]:
+    def in_order(self, partitions: Iterable[Line]) -> Generator[set[asyncio.Future[None]]]:
         """Hold a place in the line of each partition; yields the futures of the places before it.
 
         Later batches for one of the partitions wait until the context ends. An op takes all its

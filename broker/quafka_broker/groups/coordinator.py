@@ -26,6 +26,7 @@ from quafka_broker.groups.org_usage import OrgUsage
 from quafka_broker.groups.rebalance import RebalancingGroup, Saved
 from quafka_broker.groups.states import State
 from quafka_broker.groups.table import GroupEntry, Key, Table
+from quafka_broker.sources.sources import Sources
 from quafka_broker.topics.registry import Registry
 from quafka_broker.wal.log import Log
 from quafka_mesh_ops.ops.groups import (
@@ -61,6 +62,7 @@ class Coordinator:
         wal: Log,
         limits: GroupLimits,
         registry: Registry,
+        sources: Sources,
         begin_at: Callable[[int], Awaitable[None]],
         *,
         now_ms: Callable[[], int] = _now_ms,
@@ -70,7 +72,7 @@ class Coordinator:
         """The wall clock that dates commits."""
         self._table = Table(self._new_group, registry.is_live, _now)
         self.journal = GroupJournal(wal, self._table, begin_at)
-        self.lags = Lags(wal, registry.by_name)
+        self.lags = Lags(sources, registry.by_name)
         self.offsets = GroupOffsets(
             self._table, self.journal, self.lags, limits, self._drop_if_empty
         )

@@ -62,6 +62,15 @@ class EventWriter:
             self._task = asyncio.get_running_loop().create_task(self._write_queue())
         return written
 
+    async def encoded(self, event: Event) -> list[tuple[BatchHeader, memoryview]]:
+        """An event as batches that the caller appends. Long events are encoded in slices."""
+        found: list[tuple[BatchHeader, memoryview]] = []
+        for some in _encoded([event], []):
+            found += some
+            if size_of(event) > _BYTES_AT_ONCE:
+                await asyncio.sleep(0)
+        return found
+
     def _settle(self, settle: Settle | None, outcome: Outcome) -> None:
         self._settled += 1
         self._progress.set()

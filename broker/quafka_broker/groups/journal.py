@@ -34,6 +34,7 @@ from quafka_broker.journals.event_reader import Gap, read_values, verify
 from quafka_broker.journals.internal_topics import GROUPS
 from quafka_broker.partitions.errors import StorageError
 from quafka_broker.partitions.outcome import Outcome
+from quafka_broker.wal.commit_group import Member
 from quafka_broker.wal.log import Log
 from quafka_telemetry.slices import Slices
 
@@ -180,6 +181,27 @@ class GroupJournal:
                 then(True)
 
         return self._writer.write([event], settle).appended
+
+    async def as_members(
+        self, event: Event, then: Callable[[bool], None]
+    ) -> tuple[list[Member], Callable[[int | None], None]]:
+        """An event as batches for a group of entries of the log, and what settles it.
+
+        The second value is called with the offset of the first batch, or None if the group is not
+        in the log. Long events are encoded in slices.
+        """
+        key: Key = (event["org"], event["group"])
+        batches = await self._writer.encoded(event)
+        self._queued.add(key, event)
+
+        def settle(offset: int | None) -> None:
+            self._queued.remove(key, event)
+            if offset is not None:
+                self._apply(key, event, offset)
+            then(offset is not None)
+
+        partition = self._wal.partition(GROUPS)
+        return [Member(partition, *batch) for batch in batches], settle
 
     def is_queued(self, key: Key) -> bool:
         """Whether events of a group are on their way to the log."""

@@ -24,17 +24,17 @@ from quafka_broker.groups.members import Member
 from quafka_broker.groups.read_rate import RateMark, ReadRates
 from quafka_broker.groups.states import State
 from quafka_broker.groups.table import Committed, GroupEntry, Key, Place
-from quafka_broker.partitions import time_search
 from quafka_broker.partitions.errors import OffsetGoneError, StorageError
-from quafka_broker.partitions.partition import Partition
+from quafka_broker.sources.source import PartitionSource, ask_all, error_of
+from quafka_broker.sources.sources import Sources
 from quafka_broker.topics.topic import Topic
-from quafka_broker.wal.log import Log
 from quafka_proto.consumer_protocol import CONSUMER, assigned_partitions
 from quafka_proto.errors import Malformed
 from quafka_telemetry.slices import Slices, in_slices
 
 _PER_SLICE = 100  # partitions examined without a turn for others
 _STAMPS = 50_000
+_ASK_SECONDS = 1.0  # for the bounds of a source outside of the log
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class PartitionLag:
 
     Attributes:
         committed: the last committed offset; None if there is none. Then the rest is unknown.
-        records: the number not yet consumed.
+        records: the number not yet consumed; None if the partition's source cannot tell.
         seconds: the age of the first of those; None if its timestamp is unknown.
         catch_up_seconds: until none is left, at the present rates; None if that is unknown, or
             never.
@@ -72,8 +72,8 @@ class _Stamp(NamedTuple):
 class Lags:
     """Computes the lag of groups. For one event loop."""
 
-    def __init__(self, wal: Log, find_topic: Callable[[int, str], Topic | None]) -> None:
-        self._wal = wal
+    def __init__(self, sources: Sources, find_topic: Callable[[int, str], Topic | None]) -> None:
+        self._sources = sources
         self._find_topic = find_topic
         self._rates = ReadRates()
         self._stamps: OrderedDict[tuple[object, int], _Stamp] = OrderedDict()
@@ -164,15 +164,20 @@ class Lags:
         self,
         key: Key,
         place: Place,
-        partition: Partition,
+        partition: PartitionSource,
         committed: Committed,
         now_ms: int,
         *,
         exact: bool,
     ) -> PartitionLag:
+        if exact:
+            await ask_all((partition,), _ASK_SECONDS)
+        error = error_of(partition.unready())
         log_start, end = partition.log_start, partition.high_watermark
         position = max(committed.offset, log_start)
-        records = max(0, end - position)
+        records = None if error else await _records(partition, position)
+        if records is None:
+            return PartitionLag(*place, log_start, end, committed.offset)
         seconds: float | None = 0.0
         catch_up: float | None = 0.0
         if records:
@@ -185,21 +190,21 @@ class Lags:
             *place, log_start, end, committed.offset, records, seconds, catch_up,
         )  # fmt: skip
 
-    def _partition(self, key: Key, place: Place) -> Partition | None:
+    def _partition(self, key: Key, place: Place) -> PartitionSource | None:
         """The partition; None where it does not exist."""
         topic = self._find_topic(key[0], place[0])
         if topic is None or not topic.has(place[1]):
             return None
-        return self._wal.partition(topic.partition_id(place[1]))
+        return self._sources.partition(topic, place[1])
 
-    async def _timestamp(self, partition: Partition, offset: int, *, exact: bool) -> int | None:
+    async def _timestamp(
+        self, partition: PartitionSource, offset: int, *, exact: bool
+    ) -> int | None:
         where = (partition.id, offset)
         stamp = self._stamps.get(where)
         if stamp is None or exact > stamp.exact:
             try:
-                timestamp = await time_search.timestamp_of(
-                    self._wal.reader, partition, offset, exact=exact
-                )
+                timestamp = await partition.timestamp_of(offset, exact=exact)
             except (StorageError, Malformed, OffsetGoneError):
                 return None
             stamp = self._stamps[where] = _Stamp(timestamp, exact)
@@ -207,6 +212,13 @@ class Lags:
                 self._stamps.popitem(last=False)
         self._stamps.move_to_end(where)
         return stamp.timestamp
+
+
+async def _records(partition: PartitionSource, offset: int) -> int | None:
+    try:
+        return await partition.records_from(offset)
+    except StorageError:
+        return None
 
 
 def _elsewhere(place: Place, committed: Committed | None, owner: Member | None) -> PartitionLag:

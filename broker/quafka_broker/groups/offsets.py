@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Generator, Mapping
+from functools import partial
 from weakref import WeakValueDictionary
 
 from quafka_broker.groups.journal import GroupJournal
@@ -13,6 +14,7 @@ from quafka_broker.groups.limits import GroupLimits
 from quafka_broker.groups.org_usage import offset_cost
 from quafka_broker.groups.table import Commit, Committed, GroupEntry, Key, Place, Table
 from quafka_broker.topics.topic import Topic
+from quafka_broker.wal.commit_group import Member
 from quafka_mesh_ops.transport.log_limit import LimitedLog
 from quafka_telemetry.slices import in_slices
 
@@ -86,19 +88,26 @@ class GroupOffsets:
         The future is done when the commit is durable. It raises:
             StorageError: the offsets are not committed.
         """
-        key = (org, group)
-
-        def then(stored: bool) -> None:
-            if stored:
-                entry = self._table.entries.get(key)
-                steps = self._lags.observe_commit(
-                    key, entry.group if entry is not None else None, commit.offsets
-                )
-                self._journal.run_bookkeeping(steps, len(commit.offsets))
-                self._drop_if_empty(key)  # its topics may have been deleted meanwhile
-
         event = {"event": "offsets", "org": org, "group": group, "offsets": commit}
-        return self._journal.append(event, then)
+        return self._journal.append(event, partial(self._committed, (org, group), commit))
+
+    async def commit_as_members(
+        self, org: int, group: str, commit: Commit
+    ) -> tuple[list[Member], Callable[[int | None], None]]:
+        """A commit as part of a group of entries; see `GroupJournal.as_members`."""
+        event = {"event": "offsets", "org": org, "group": group, "offsets": commit}
+        then = partial(self._committed, (org, group), commit)
+        return await self._journal.as_members(event, then)
+
+    def _committed(self, key: Key, commit: Commit, stored: bool) -> None:
+        """The bookkeeping of a commit that is applied, or failed."""
+        if stored:
+            entry = self._table.entries.get(key)
+            steps = self._lags.observe_commit(
+                key, entry.group if entry is not None else None, commit.offsets
+            )
+            self._journal.run_bookkeeping(steps, len(commit.offsets))
+            self._drop_if_empty(key)  # its topics may have been deleted meanwhile
 
     # --- delete -----------------------------------------------------------------------------
 

@@ -10,10 +10,11 @@ from quafka_broker.broker_configs import SETTINGS, BrokerConfigError, DynamicCon
 from quafka_broker.config import LogSettings
 from quafka_broker.journals.internal_topics import REGISTRY
 from quafka_broker.partitions.errors import StorageError
+from quafka_broker.sources.source import BadSourceError
 from quafka_broker.state import BrokerState
 from quafka_broker.topics import configs as topic_configs
 from quafka_broker.topics.configs import ConfigError
-from quafka_broker.topics.topic import Topic, legal_name
+from quafka_broker.topics.topic import SOURCE, Topic, legal_name
 from quafka_mesh_ops import described_settings
 from quafka_mesh_ops.handlers import OpContext
 from quafka_mesh_ops.ops.admin import (
@@ -74,11 +75,19 @@ async def alter(
     topic = state.registry.by_name(context.org_id, op.topic)
     if topic is None:
         return AlterTopicConfigsResp(*_missing(op.topic))
+    unchangeable = state.sources.of(topic).unchangeable(topic)
+    if unchangeable:
+        return AlterTopicConfigsResp(ErrorCode.POLICY_VIOLATION, unchangeable)
     fixed = _fixed(state, topic)
 
     def change(present: Topic) -> Topic:
         own = {} if op.replace else present.configs
         configs = topic_configs.changed(state.configs.broker, own, fixed, op.changes)
+        if op.replace and SOURCE in present.configs:
+            configs.setdefault(SOURCE, present.configs[SOURCE])
+        if configs.get(SOURCE) != present.configs.get(SOURCE):
+            raise ConfigError(f"{SOURCE} cannot be changed: it is set when a topic is created")
+        state.redis.check(present.org, present.partitions, configs)
         return replace(present, configs=configs)
 
     try:
@@ -86,7 +95,7 @@ async def alter(
             change(topic)
         elif not await state.topics.change(topic, change):
             return AlterTopicConfigsResp(*_missing(op.topic))
-    except ConfigError as e:
+    except (ConfigError, BadSourceError) as e:
         return AlterTopicConfigsResp(ErrorCode.INVALID_CONFIG, str(e))
     except StorageError as e:
         return AlterTopicConfigsResp(ErrorCode.KAFKA_STORAGE_ERROR, str(e))

@@ -1,7 +1,8 @@
 """Op 0x09, delete records: records below an offset are no longer served.
 
 The new log starts are durable before the answer. Offset -1 means all records. An offset at or below
-the log start changes nothing; one above the high watermark is OFFSET_OUT_OF_RANGE.
+the log start changes nothing; one above the high watermark is OFFSET_OUT_OF_RANGE. As in Kafka, a
+topic whose `cleanup.policy` does not contain delete keeps its records: POLICY_VIOLATION.
 """
 
 from __future__ import annotations
@@ -55,7 +56,10 @@ def _target(state: BrokerState, org: int, part: DeleteRecordsOp) -> tuple[Topic,
     topic = state.registry.by_name(org, part.topic)
     if topic is None or not topic.has(part.partition):
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    high_watermark = state.log.partition(topic.partition_id(part.partition)).high_watermark
+    partition = state.sources.partition(topic, part.partition)
+    if not partition.deletes_records or not state.configs.policy(topic).deletes:
+        return ErrorCode.POLICY_VIOLATION
+    high_watermark = partition.high_watermark
     offset = high_watermark if part.offset == _ALL else part.offset
     if not 0 <= offset <= high_watermark:
         return ErrorCode.OFFSET_OUT_OF_RANGE
@@ -70,4 +74,4 @@ def _answer(
     topic, partition = target
     if error:
         return DeleteRecordsOpResp(-1, error)
-    return DeleteRecordsOpResp(state.log.partition(topic.partition_id(partition)).log_start)
+    return DeleteRecordsOpResp(state.sources.partition(topic, partition).log_start)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from quafka_broker.state import BrokerState
 from quafka_mesh_ops.handlers import OpContext
 from quafka_mesh_ops.ops.admin import (
@@ -27,8 +29,12 @@ def _describe(state: BrokerState, org: int, op: PartitionOp) -> PartitionProduce
     topic = state.registry.by_name(org, op.topic)
     if topic is None or not topic.has(op.partition):
         return PartitionProducers([], ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    id_ = topic.partition_id(op.partition)
+    transactions = state.log.partition(id_).transactions
     producers: list[ActiveProducer] = []
-    for known in state.producers.dump(topic.partition_id(op.partition)):
-        _, last_sequence, timestamp, _ = known.batches[-1]
-        producers.append(ActiveProducer(known.producer_id, known.epoch, last_sequence, timestamp))
+    for known in state.producers.dump(id_):
+        sequence, timestamp = known.batches[-1][1:3] if known.batches else (-1, known.used_ms)
+        start = transactions.first_of(known.producer_id) if transactions is not None else None
+        active = ActiveProducer(known.producer_id, known.epoch, sequence, timestamp)
+        producers.append(active if start is None else replace(active, transaction_start=start))
     return PartitionProducers(sorted(producers, key=lambda each: each.producer_id))

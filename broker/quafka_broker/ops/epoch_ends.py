@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from quafka_broker.partitions.leader_epochs import UNDEFINED
+from quafka_broker.sources.source import PartitionSource, ask_all, error_of
 from quafka_broker.state import BrokerState
 from quafka_mesh_ops.handlers import OpContext
 from quafka_mesh_ops.ops.offsets import (
@@ -13,7 +14,7 @@ from quafka_mesh_ops.ops.offsets import (
     EpochEndOpsResp,
 )
 from quafka_proto.errors import ErrorCode
-from quafka_telemetry.slices import Slices
+from quafka_telemetry.slices import Slices, listed
 
 _PARTITIONS_PER_SLICE = 200
 
@@ -22,19 +23,25 @@ async def handle(state: BrokerState, context: OpContext, op: EpochEndOps) -> Epo
     """Look up every partition's epoch."""
     answers: list[EpochEndOpResp] = []
     slices = Slices(_PARTITIONS_PER_SLICE)
-    for part in op.partitions:
-        answers.append(_end(state, context.org_id, part))
+    targets = await listed(_partition(state, context.org_id, part) for part in op.partitions)
+    await ask_all(targets)
+    for part, target in zip(op.partitions, targets, strict=True):
+        answers.append(_end(part, target))
         await slices.done()
     return EpochEndOpsResp(answers)
 
 
-def _end(state: BrokerState, org: int, op: EpochEndOp) -> EpochEndOpResp:
+def _partition(state: BrokerState, org: int, op: EpochEndOp) -> PartitionSource | None:
     topic = state.registry.by_name(org, op.topic)
     if topic is None or not topic.has(op.partition):
+        return None
+    return state.sources.partition(topic, op.partition)
+
+
+def _end(op: EpochEndOp, partition: PartitionSource | None) -> EpochEndOpResp:
+    if partition is None:
         return EpochEndOpResp(EpochEnd(*UNDEFINED), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    epochs = state.log.epochs
-    error = epochs.check(op.current_leader_epoch)
+    error = error_of(partition.unready()) or partition.check_epoch(op.current_leader_epoch)
     if error:
         return EpochEndOpResp(EpochEnd(*UNDEFINED), error)
-    partition = state.log.partition(topic.partition_id(op.partition))
-    return EpochEndOpResp(EpochEnd(*epochs.end_of(partition, op.leader_epoch)))
+    return EpochEndOpResp(EpochEnd(*partition.end_of_epoch(op.leader_epoch)))

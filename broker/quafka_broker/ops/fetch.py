@@ -5,33 +5,32 @@ all of them, when they have as many batches as an answer may hold, when one has 
 `max_wait_ms`. Batches are whole; the first batch of the first partition that has any is returned
 however large (KIP-74). Only durable records are read.
 
-Without transactions every record is decided: the last stable offset is the high watermark, where a
-replica's reads end, too. Under read_committed the list of aborted transactions is empty, not
-missing.
+Reads of committed records end at the last stable offset. Under read_committed the list of aborted
+transactions is empty, not missing, if there are none.
+
+A partition whose source cannot be read yet (`PartitionSource.unready`) counts as one without new
+records, so that it delays no other; the fetch parks until the source wakes it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from quafka_broker.partitions.errors import CorruptError, OffsetGoneError, StorageError
 from quafka_broker.partitions.leader_epochs import UNDEFINED
-from quafka_broker.partitions.partition import Partition, PartitionId
-from quafka_broker.places.descriptor_server import DescriptorConnection
+from quafka_broker.partitions.partition import PartitionId
+from quafka_broker.sources.source import Found, PartitionSource, Reading
 from quafka_broker.state import BrokerState
 from quafka_broker.topics.topic import unknown_topic
 from quafka_broker.wal.reader import ReadTimes
 from quafka_broker.wal.runs import Room
 from quafka_mesh_ops.handlers import OpContext
-from quafka_mesh_ops.ops.base import Buffer
 from quafka_mesh_ops.ops.offsets import EpochEnd
-from quafka_mesh_ops.ops.places import Place, extents_of
+from quafka_mesh_ops.ops.places import extents_of
 from quafka_mesh_ops.ops.records import (
     MOST_BATCHES,
-    AbortedTransaction,
     BatchTrace,
     FetchOp,
     FetchOpResp,
@@ -39,13 +38,13 @@ from quafka_mesh_ops.ops.records import (
     FetchOpsResp,
 )
 from quafka_proto.errors import ErrorCode
-from quafka_proto.log_format import IndexRow
-from quafka_proto.records import BATCH_HEADER_SIZE, base_offset, read_header
+from quafka_proto.records import BATCH_HEADER_SIZE, read_header
 from quafka_telemetry import semconv
 from quafka_telemetry.slices import Slices
 from quafka_telemetry.tracing import MAX_LINKS, Span, TraceContext, fail_with, parse_traceparent
 
 _READ_COMMITTED = 1
+_ASK_SECONDS = 0.2  # a fetch that must not wait allows a source this long for its bounds
 _READS_TRACED = 8
 _PARTITIONS_PER_SLICE = 200
 _TURN_NS = 1_000_000  # a shorter wait for a turn gets no span
@@ -59,16 +58,17 @@ async def handle(state: BrokerState, context: OpContext, op: FetchOps) -> FetchO
     stamp = state.leases.stamp()
     poll = _Poll(state, context.org_id, op)
     await poll.look()
-    if op.max_wait_ms > 0 and not poll.enough:
+    if poll.must_wait:
         with context.tracer.start(semconv.FETCH_PARK, context.trace):
             began = now()
-            await poll.park(until)
+            await poll.park(until if op.max_wait_ms > 0 else until + _ASK_SECONDS)
             parked = now() - began
     await _take_turn(context)
     with context.tracer.start(semconv.FETCH_READ, context.trace) as span:
         times: list[ReadTimes] | None = None if span.context is None else []
         taker = state.places.connection(context.peer, op.places) if op.places else None
-        answers = await _read(state, op, poll.targets, times, taker)
+        reading = Reading(op.isolation_level == _READ_COMMITTED, None, taker)
+        answers = await _read(state, op, poll.targets, times, reading)
         if span.context is not None:
             _describe(span, poll.targets, answers)
             _trace_reads(context, span.context, times or [])
@@ -92,12 +92,14 @@ class _Target:
         counted: bytes that count for min_bytes.
         counted_to: the offset up to which they are counted: of a partition that grows, only the
             growth is counted.
+        asking: the question to the partition's source that must be answered before a read.
     """
 
     op: FetchOp
-    partition: Partition | None
+    partition: PartitionSource | None
     error: ErrorCode = ErrorCode.NONE
     diverging: EpochEnd | None = None
+    asking: asyncio.Future[None] | None = None
     counted: int = 0
     counted_to: int = 0
     uuid: bytes = b""
@@ -107,10 +109,11 @@ class _Target:
         """Whether the answer is known without reading: then no wait is needed."""
         return self.error != ErrorCode.NONE or self.diverging is not None
 
-    @property
-    def has_grown(self) -> bool:
-        """Whether the partition has records beyond those that are counted."""
-        return self.partition is not None and self.partition.high_watermark > self.counted_to
+    def has_changed(self, committed: bool) -> bool:
+        """Whether the partition has records beyond those that are counted, or is ready by now."""
+        if self.asking is not None:
+            return self.asking.done()
+        return self.partition is not None and self.partition.end(committed) > self.counted_to
 
 
 class _Poll:
@@ -125,6 +128,8 @@ class _Poll:
         self._answerable = not op.partitions
         self._stamp = state.leases.stamp()
         self._op = op
+        self._committed = op.isolation_level == _READ_COMMITTED
+        self._asking = 0
         self.targets: list[_Target] = []
 
     async def look(self) -> None:
@@ -142,6 +147,13 @@ class _Poll:
         full = self._batches >= MOST_BATCHES
         return self._answerable or full or self._found >= self._wanted
 
+    @property
+    def must_wait(self) -> bool:
+        """Whether to park: for records, or for the bounds of partitions if there are no records."""
+        if self._asking and not self._found and not self._answerable:
+            return True
+        return self._op.max_wait_ms > 0 and not self.enough
+
     async def park(self, until: float) -> None:
         """Wait until there is enough, or loop time `until`."""
         places: dict[PartitionId, list[int]] = {}
@@ -152,13 +164,10 @@ class _Poll:
             await slices.done()
         is_long = len(self.targets) >= _PARTITIONS_PER_SLICE
         with self._state.parked_fetches.park(places, until) as parked:
-            if is_long:  # changes during the slices above went unnoticed
-                deleted = not self._state.leases.unchanged_since(self._stamp)
-                for place, target in enumerate(self.targets):
-                    if deleted or target.has_grown:
-                        self._look_again(place)
-                        await slices.done()
-            while not self.enough:
+            self._expect_growth()
+            if is_long:
+                await self._look_at_changed(slices)
+            while self.must_wait:
                 for partition in await parked.changed():
                     for place in places[partition]:
                         self._look_again(place)
@@ -166,10 +175,24 @@ class _Poll:
                 if parked.over:
                     break
 
+    def _expect_growth(self) -> None:
+        for target in self.targets:
+            if target.partition is not None:
+                target.partition.expect_growth()
+
+    async def _look_at_changed(self, slices: Slices) -> None:
+        """Look again at what has changed unnoticed, in the slices before the fetch was parked."""
+        deleted = not self._state.leases.unchanged_since(self._stamp)
+        for place, target in enumerate(self.targets):
+            if deleted or target.has_changed(self._committed):
+                self._look_again(place)
+                await slices.done()
+
     def _look_again(self, place: int) -> None:
         before = self.targets[place]
         target = self.targets[place] = _target(self._state, self._org, before.op)
         target.counted, target.counted_to = before.counted, before.counted_to
+        self._asking -= before.asking is not None
         self._look(target)
 
     def _look(self, target: _Target) -> None:
@@ -178,22 +201,27 @@ class _Poll:
         if target.final or partition is None:
             self._answerable = True
             return
+        if target.asking is not None:
+            self._asking += 1
+            return
         target.counted_to = max(target.counted_to, target.op.fetch_offset)
         # As in Kafka, a partition counts for no more than may be returned of it.
         missing = min(target.op.max_bytes - target.counted, self._wanted - self._found)
         room = MOST_BATCHES - self._batches
-        if target.counted_to >= partition.high_watermark or missing <= 0 or room <= 0:
+        end = partition.end(self._committed)
+        if target.counted_to >= end or missing <= 0 or room <= 0:
             return
         try:
             if missing <= BATCH_HEADER_SIZE:  # one batch is enough: min_bytes is 1, as a rule
                 size, batches = missing, 1
             else:
-                reader = self._state.log.reader
-                size, batches = reader.readable(partition, target.counted_to, missing, room)
+                size, batches = partition.readable(
+                    target.counted_to, missing, room, self._committed
+                )
         except StorageError:
             self._answerable = True  # reading will fail, too: the failure is the answer
             return
-        target.counted_to = partition.high_watermark
+        target.counted_to = end
         target.counted += min(size, missing)
         self._batches += batches
         self._found += min(size, missing)
@@ -207,20 +235,29 @@ def _target(state: BrokerState, org: int, op: FetchOp) -> _Target:
         return _Target(op, None, ErrorCode.INCONSISTENT_TOPIC_ID)
     if not topic.has(op.partition):
         return _Target(op, None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    partition = state.log.partition(topic.partition_id(op.partition))
-    epochs = state.log.epochs
-    error = epochs.check(op.current_leader_epoch)
+    partition = state.sources.partition(topic, op.partition)
+    unready = partition.unready(op.fetch_offset)
+    if unready is not None:
+        if isinstance(unready, ErrorCode):
+            return _Target(op, partition, unready, uuid=topic.uuid)
+        return _Target(op, partition, asking=unready, uuid=topic.uuid)
+    return _bounded(op, partition, topic.uuid)
+
+
+def _bounded(op: FetchOp, partition: PartitionSource, uuid: bytes) -> _Target:
+    """The target in a partition whose bounds are known."""
+    error = partition.check_epoch(op.current_leader_epoch)
     if error:
         return _Target(op, partition, error)
     if op.last_fetched_epoch >= 0 and op.fetch_offset >= partition.log_start:
-        end = epochs.end_of(partition, op.last_fetched_epoch)
+        end = partition.end_of_epoch(op.last_fetched_epoch)
         if end == UNDEFINED:
             return _Target(op, partition, ErrorCode.OFFSET_OUT_OF_RANGE)
         if op.last_fetched_epoch > end.leader_epoch or op.fetch_offset > end.end_offset:
             return _Target(op, partition, diverging=EpochEnd(*end))
     if not partition.log_start <= op.fetch_offset <= partition.high_watermark:
         return _Target(op, partition, ErrorCode.OFFSET_OUT_OF_RANGE)
-    return _Target(op, partition, uuid=topic.uuid)
+    return _Target(op, partition, uuid=uuid)
 
 
 async def _read(
@@ -228,9 +265,8 @@ async def _read(
     op: FetchOps,
     targets: list[_Target],
     times: list[ReadTimes] | None,
-    taker: DescriptorConnection | None,
+    reading: Reading,
 ) -> list[FetchOpResp]:
-    aborted: list[AbortedTransaction] | None = [] if op.isolation_level == _READ_COMMITTED else None
     answers: list[FetchOpResp] = []
     left, batches_left = op.max_bytes, MOST_BATCHES
     empty = op.at_least_one
@@ -242,12 +278,14 @@ async def _read(
         if partition is None:
             answers.append(FetchOpResp([], high_watermark=-1, error_code=error))
             continue
-        if not target.final and target.op.fetch_offset < partition.high_watermark:
+        if target.asking is not None:
+            error = _error_if_asking(partition)
+        elif not target.final and target.op.fetch_offset < partition.end(reading.committed):
             timed = None if times is None or len(times) >= _READS_TRACED else ReadTimes()
             limit = max(0, min(target.op.max_bytes, left))
             room = Room(limit, batches_left, at_least_one=empty)
             offset = target.op.fetch_offset
-            found, error = await _read_one(state, partition, offset, room, timed, taker)
+            found, error = await _read_one(partition, offset, room, reading._replace(times=timed))
             if times is not None and timed is not None:
                 times.append(timed)
             left -= found.size
@@ -259,20 +297,26 @@ async def _read(
                 high_watermark=partition.high_watermark,
                 error_code=error,
                 log_start_offset=partition.log_start,
-                last_stable_offset=partition.high_watermark,
-                aborted_transactions=aborted,
+                last_stable_offset=partition.last_stable_offset,
+                aborted_transactions=list(found.aborted) if reading.committed else None,
                 diverging_epoch=target.diverging,
                 topic_id=b"" if target.op.topic_id else target.uuid,
                 produced_by=_produced_by(state, partition, found) if found.size else None,
-                leader_epoch=state.log.epochs.current,
+                leader_epoch=partition.leader_epoch,
                 places=found.places,
             )
         )
     return answers
 
 
+def _error_if_asking(partition: PartitionSource) -> ErrorCode:
+    """Nothing to read yet, if the bounds are known; else an error that clients retry."""
+    known = partition.high_watermark >= 0
+    return ErrorCode.NONE if known else ErrorCode.KAFKA_STORAGE_ERROR
+
+
 def _produced_by(
-    state: BrokerState, partition: Partition, batches: _Found
+    state: BrokerState, partition: PartitionSource, batches: Found
 ) -> list[BatchTrace] | None:
     """The traces that wrote the first of these batches, as far as they are still known."""
     if not len(state.produced_by):
@@ -286,58 +330,19 @@ def _produced_by(
 
 
 async def _read_one(
-    state: BrokerState,
-    partition: Partition,
-    offset: int,
-    room: Room,
-    times: ReadTimes | None,
-    taker: DescriptorConnection | None,
-) -> tuple[_Found, ErrorCode]:
-    reader = state.log.reader
+    partition: PartitionSource, offset: int, room: Room, reading: Reading
+) -> tuple[Found, ErrorCode]:
     try:
-        if taker is None:
-            batches = await reader.read_within(partition, offset, room, times)
-        else:
-            runs = await reader.locate(partition, offset, room, times)
-            places = state.places.places(taker, runs)
-            if places is not None:
-                return _Found([], places, [row for run in runs for row in run.rows]), ErrorCode.NONE
-            batches = await reader.read_runs(partition, offset, runs, times)
+        return await partition.read(offset, room, reading), ErrorCode.NONE
     except CorruptError:
         return _NOTHING, ErrorCode.CORRUPT_MESSAGE
     except StorageError:
         return _NOTHING, ErrorCode.KAFKA_STORAGE_ERROR
     except OffsetGoneError:  # it was deleted while another partition was read
         return _NOTHING, ErrorCode.OFFSET_OUT_OF_RANGE
-    return _Found(list(batches)), ErrorCode.NONE
 
 
-@dataclass(frozen=True, slots=True)
-class _Found:
-    """The batches of one partition: their bytes, or their places and rows."""
-
-    records: list[Buffer]
-    places: list[Place] | None = None
-    rows: Sequence[IndexRow] = ()
-
-    @property
-    def size(self) -> int:
-        """Bytes of all batches."""
-        return sum(map(len, self.records)) + sum(row.length for row in self.rows)
-
-    @property
-    def count(self) -> int:
-        """The number of batches."""
-        return len(self.records) + len(self.rows)
-
-    def offsets(self, most: int) -> list[int]:
-        """The base offsets of the first batches."""
-        if self.rows:
-            return [row.base_offset for row in self.rows[:most]]
-        return [base_offset(batch) for batch in self.records[:most]]
-
-
-_NOTHING = _Found([])
+_NOTHING = Found([])
 
 
 def _describe(span: Span, targets: list[_Target], answers: list[FetchOpResp]) -> None:

@@ -83,11 +83,14 @@ def _description(group: Group) -> DescribedGroup:
 
 
 async def delete(state: BrokerState, context: OpContext, op: DeleteGroups) -> DeleteGroupsResp:
-    """Delete groups, one by one."""
+    """Delete groups, one by one, and what open transactions have for them."""
     errors: list[int] = []
     for name in op.groups:
         try:
-            errors.append(await state.groups.delete_group(context.org_id, name))
+            error = await state.groups.delete_group(context.org_id, name)
+            if not error:
+                await state.transactions.coordinator.drop_group(context.org_id, name)
+            errors.append(error)
         except StorageError:
             errors.append(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     return DeleteGroupsResp(errors)

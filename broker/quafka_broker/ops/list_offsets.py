@@ -2,7 +2,7 @@
 
 | timestamp | answer |
 | --- | --- |
-| -1 latest | the high watermark, at any isolation level |
+| -1 latest | the high watermark; the last stable offset of read_committed clients |
 | -2 earliest, -4 earliest local | the log start: all of the log is local |
 | -3 max timestamp | the record with the greatest timestamp, and that timestamp |
 | -5 latest tiered, -6 earliest pending upload | -1: nothing is tiered |
@@ -13,9 +13,8 @@ Without such a record the offset is -1, and no error, as in Kafka.
 
 from __future__ import annotations
 
-from quafka_broker.partitions import time_search
 from quafka_broker.partitions.errors import CorruptError, OffsetGoneError, StorageError
-from quafka_broker.partitions.partition import Partition
+from quafka_broker.sources.source import PartitionSource, ask_all, error_of
 from quafka_broker.state import BrokerState
 from quafka_mesh_ops.handlers import OpContext
 from quafka_mesh_ops.ops.offsets import (
@@ -26,21 +25,25 @@ from quafka_mesh_ops.ops.offsets import (
 )
 from quafka_proto.errors import ErrorCode, Malformed
 from quafka_telemetry import semconv
-from quafka_telemetry.slices import Slices
+from quafka_telemetry.slices import Slices, listed
 from quafka_telemetry.tracing import fail_with
 
 _LATEST, _EARLIEST, _MAX_TIMESTAMP, _EARLIEST_LOCAL = -1, -2, -3, -4
 _TIERED = (-5, -6)
+_READ_COMMITTED = 1
 _PARTITIONS_PER_SLICE = 200
 
 
 async def handle(state: BrokerState, context: OpContext, op: ListOffsetsOps) -> ListOffsetsOpsResp:
     """Resolve every partition's timestamp."""
     with context.tracer.start(semconv.LIST_OFFSETS_READ, context.trace) as span:
+        committed = op.isolation_level == _READ_COMMITTED
         answers: list[ListOffsetsOpResp] = []
+        targets = await listed(_partition(state, context.org_id, part) for part in op.partitions)
+        await ask_all(targets)
         slices = Slices(_PARTITIONS_PER_SLICE)
-        for part in op.partitions:
-            answers.append(await _find(state, context.org_id, part))
+        for part, target in zip(op.partitions, targets, strict=True):
+            answers.append(await _find(part, target, committed))
             await slices.done()
         if span.context is not None:
             span.set({semconv.PARTITIONS: len(answers)})
@@ -48,31 +51,41 @@ async def handle(state: BrokerState, context: OpContext, op: ListOffsetsOps) -> 
     return ListOffsetsOpsResp(answers)
 
 
-async def _find(state: BrokerState, org: int, op: ListOffsetsOp) -> ListOffsetsOpResp:
+def _partition(state: BrokerState, org: int, op: ListOffsetsOp) -> PartitionSource | None:
     topic = state.registry.by_name(org, op.topic)
     if topic is None or not topic.has(op.partition):
+        return None
+    return state.sources.partition(topic, op.partition)
+
+
+async def _find(
+    op: ListOffsetsOp, partition: PartitionSource | None, committed: bool
+) -> ListOffsetsOpResp:
+    if partition is None:
         return ListOffsetsOpResp(-1, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    epochs = state.log.epochs
-    error = epochs.check(op.current_leader_epoch)
+    error = error_of(partition.unready()) or partition.check_epoch(op.current_leader_epoch)
     if error:
         return ListOffsetsOpResp(-1, error_code=error)
-    partition = state.log.partition(topic.partition_id(op.partition))
     if op.timestamp in (_EARLIEST, _EARLIEST_LOCAL):
         start = partition.log_start
-        return ListOffsetsOpResp(start, leader_epoch=epochs.epoch_at(partition, start))
+        return ListOffsetsOpResp(start, leader_epoch=partition.epoch_at(start))
     if op.timestamp == _LATEST:
-        return ListOffsetsOpResp(partition.high_watermark, leader_epoch=epochs.current)
+        end = partition.last_stable_offset if committed else partition.high_watermark
+        return ListOffsetsOpResp(end, leader_epoch=partition.leader_epoch)
     if op.timestamp in _TIERED:
         return ListOffsetsOpResp(-1)
-    return await _search(state, partition, op.timestamp)
+    found = await _search(partition, op.timestamp)
+    if committed and found.offset >= partition.end(committed):  # it is not decided yet
+        return ListOffsetsOpResp(-1)
+    return found
 
 
-async def _search(state: BrokerState, partition: Partition, timestamp: int) -> ListOffsetsOpResp:
+async def _search(partition: PartitionSource, timestamp: int) -> ListOffsetsOpResp:
     try:
         if timestamp == _MAX_TIMESTAMP:
-            found = await time_search.latest(state.log.reader, partition)
+            found = await partition.latest()
         elif timestamp >= 0:
-            found = await time_search.first_from(state.log.reader, partition, timestamp)
+            found = await partition.first_from(timestamp)
         else:
             return ListOffsetsOpResp(-1, error_code=ErrorCode.UNSUPPORTED_VERSION)
     except (CorruptError, Malformed):
@@ -82,7 +95,7 @@ async def _search(state: BrokerState, partition: Partition, timestamp: int) -> L
     if found is None:
         return ListOffsetsOpResp(-1)
     try:
-        epoch = state.log.epochs.epoch_at(partition, found.offset)
+        epoch = partition.epoch_at(found.offset)
     except OffsetGoneError:  # deleted meanwhile: a fetch at this offset reports it
         epoch = -1
     return ListOffsetsOpResp(found.offset, timestamp=found.timestamp, leader_epoch=epoch)

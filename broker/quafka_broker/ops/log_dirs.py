@@ -29,7 +29,7 @@ async def describe(
     for topic, partitions in _wanted(state, context.org_id, op):
         sizes: list[int] = []
         for partition in partitions:
-            sizes.append(state.log.partition(topic.partition_id(partition)).batches.size)
+            sizes.append(state.sources.partition(topic, partition).size)
             await slices.done()
         found.append(PartitionSizes(topic.name, list(partitions), sizes))
     path = (state.configs.broker.data / "wal").absolute()

@@ -11,10 +11,10 @@ reach the log in the order in which they arrived.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from operator import itemgetter
 
-from quafka_broker.groups.table import Commit, Committed, Place
+from quafka_broker.groups.table import Commit, Committed, Key, Place
 from quafka_broker.partitions.errors import StorageError
 from quafka_broker.state import BrokerState
 from quafka_broker.topics.topic import unknown_topic
@@ -71,7 +71,7 @@ def _begin_now(state: BrokerState, org: int, op: CommitOffsets) -> _Begun | None
     error = groups.may_commit(org, op.group, op.generation, op.member_id, op.instance_id)
     if error:
         return [error] * len(op.offsets), None
-    errors, good = at_once(_checked(state, org, op))
+    errors, good = at_once(checked_offsets(state, org, op.offsets))
     if good.size > state.configs.broker.offset_commit_max_bytes:
         return None
     if not groups.offsets.surely_has_room(org, good):
@@ -86,7 +86,7 @@ async def _begin(state: BrokerState, org: int, op: CommitOffsets) -> _Begun:
     error = groups.may_commit(*member)
     if error:
         return [error] * len(op.offsets), None
-    errors, good = await in_slices(_checked(state, org, op))
+    errors, good = await in_slices(checked_offsets(state, org, op.offsets))
     if good.size > state.configs.broker.offset_commit_max_bytes:
         error = ErrorCode.INVALID_COMMIT_OFFSET_SIZE
     elif not await groups.offsets.has_room(org, op.group, good):
@@ -98,15 +98,15 @@ async def _begin(state: BrokerState, org: int, op: CommitOffsets) -> _Begun:
     return errors, groups.offsets.commit(org, op.group, good) if good.offsets else None
 
 
-def _checked(
-    state: BrokerState, org: int, op: CommitOffsets
+def checked_offsets(
+    state: BrokerState, org: int, offsets: Sequence[CommitOffset]
 ) -> Generator[None, None, tuple[list[ErrorCode], Commit]]:
     """The error of each partition, and the valid offsets; one step for each partition."""
     now_ms = state.groups.now_ms()
     longest = state.configs.broker.offset_metadata_max_bytes
     errors: list[ErrorCode] = []
     good = Commit()
-    for part in op.offsets:
+    for part in offsets:
         name, incarnation, error = _place(state, org, part)
         if len(part.metadata) > longest or (
             part.metadata and len(part.metadata.encode()) > longest
@@ -150,9 +150,24 @@ async def committed(
         answers = _every(state, context.org_id, offsets)
     else:
         answers = _asked(state, context.org_id, asked, offsets)
+    if op.require_stable and state.transactions.table.with_offsets_of((context.org_id, op.group)):
+        answers = _unstable(state, (context.org_id, op.group), answers)
     if count <= _MANY:  # at once, on offsets that were not copied
         return CommittedOffsetsResp(list(answers))
     return CommittedOffsetsResp(await in_slices(_collected(answers)))
+
+
+def _unstable(
+    state: BrokerState, group: Key, answers: Iterator[CommittedOffset]
+) -> Iterator[CommittedOffset]:
+    """The answers, with an error for offsets that an open transaction may replace."""
+    table = state.transactions.table
+    for each in answers:
+        if table.is_pending(group, (each.topic, each.partition)):
+            code = ErrorCode.UNSTABLE_OFFSET_COMMIT
+            yield CommittedOffset(each.topic, each.topic_id, each.partition, error_code=code)
+        else:
+            yield each
 
 
 def _collected(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from quafka_broker.partitions.errors import StorageError
+from quafka_broker.sources.source import BadSourceError
 from quafka_broker.state import BrokerState
 from quafka_broker.topics.org_topics import OrgFullError
 from quafka_broker.topics.topic import Topic
@@ -31,6 +32,9 @@ async def create(
     topic = state.registry.by_name(context.org_id, op.topic)
     if topic is None:
         return unknown
+    unchangeable = state.sources.of(topic).unchangeable(topic)
+    if unchangeable:
+        return CreatePartitionsResp(ErrorCode.POLICY_VIOLATION, unchangeable)
 
     def grow(present: Topic) -> Topic:
         return _grown(state, present, op)
@@ -64,6 +68,10 @@ def _grown(state: BrokerState, present: Topic, op: CreatePartitions) -> Topic:
     most = state.configs.broker.max_partitions_per_topic
     if op.count > most:
         raise _RefusedError(f"{op.count} partitions: max.partitions.per.topic={most}")
+    try:
+        state.redis.check(present.org, op.count, present.configs)
+    except BadSourceError as e:
+        raise _RefusedError(str(e)) from e
     org = state.registry.org(present.org)
     org.check_room(added, state.configs.broker.max_partitions_per_org)
     return replace(present, partitions=op.count)

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from time import time_ns
 
 from quafka_broker.admission.checks import Admitted
 from quafka_broker.admission.queue import SHORT_BYTES, SHORT_RECORDS, Verdict, claimed_records
 from quafka_broker.partitions.errors import InDoubtError, StorageError
-from quafka_broker.partitions.partition import Partition, PartitionId
+from quafka_broker.partitions.partition import PartitionId
 from quafka_broker.partitions.producer_state import Batch, SequenceError
-from quafka_broker.partitions.producers import NO_PRODUCER
+from quafka_broker.sources.source import PartitionSource, ProduceRequest, RefusedError
 from quafka_broker.state import BrokerState
 from quafka_broker.topics.topic import Topic, unknown_topic
 from quafka_broker.wal.commit_group import WriteTimes
@@ -28,9 +29,9 @@ from quafka_mesh_ops.ops.records import (
     ProduceOpsResp,
     RecordError,
 )
-from quafka_proto.errors import BatchError, ErrorCode
+from quafka_proto.errors import BatchError, ErrorCode, Malformed
+from quafka_proto.records import LOG_APPEND_TIME, TRANSACTIONAL, BatchHeader, read_header
 from quafka_telemetry import semconv
-from quafka_telemetry.eager_task import DirectFuture
 from quafka_telemetry.slices import Slices, turn
 from quafka_telemetry.tracing import MAX_LINKS, Span, TraceContext, Tracer, fail_with
 
@@ -39,25 +40,21 @@ _APPENDS_A_SLICE, _ANSWERS_A_SLICE = 64, 512
 _PER_BATCH = 16  # the cost of a batch besides its records, in records
 
 
-@dataclass(slots=True)
-class _RefusedError(Exception):
-    """This partition's records are refused."""
-
-    code: ErrorCode
-    message: str = ""
-
-
 @dataclass(slots=True, eq=False)
 class _Write:
-    """One partition's batch on its way to the log: a new batch, or a repeat of an earlier one."""
+    """One partition's batch on its way to the log: a new batch, or a repeat of an earlier one.
 
-    partition: Partition
+    `prompt`: see `ProduceOpResp`.
+    """
+
+    partition: PartitionSource
     records: int
-    pending: DirectFuture[list[int]] | None = None
+    pending: asyncio.Future[list[int]] | None = None
     repeated: Batch | None = None
     uuid: bytes = b""
     append_time: int = -1
     offset: int | None = None
+    prompt: bool = False
 
 
 _Begun = _Write | ProduceOpResp
@@ -72,7 +69,7 @@ async def handle(state: BrokerState, context: OpContext, op: ProduceOps) -> Prod
         return await _handle_traced(state, context, op)
     request = _Request(state, context.org_id, op, None)
     begun = request.begin_now() or await request.begin_in_order()
-    return ProduceOpsResp(await _finish(state, begun))
+    return ProduceOpsResp(await _finish(begun))
 
 
 async def _handle_traced(state: BrokerState, context: OpContext, op: ProduceOps) -> ProduceOpsResp:
@@ -82,7 +79,7 @@ async def _handle_traced(state: BrokerState, context: OpContext, op: ProduceOps)
         request = _Request(state, context.org_id, op, writes)
         begun = request.begin_now() or await request.begin_in_order()
         with context.tracer.start(semconv.COMMIT, span.context) as commit:
-            answers = await _finish(state, begun)
+            answers = await _finish(begun)
         if span.context is not None:
             _describe(span, op, begun, answers)
             _trace_writes(context.tracer, commit.context, writes)
@@ -93,7 +90,7 @@ async def _handle_traced(state: BrokerState, context: OpContext, op: ProduceOps)
 class _Request:
     """All partitions of an op on their way to the log."""
 
-    __slots__ = ("_now_ms", "_op", "_org", "_state", "_verdicts", "_writes")
+    __slots__ = ("_now_ms", "_op", "_org", "_producer", "_state", "_verdicts", "_writes")
 
     def __init__(
         self, state: BrokerState, org: int, op: ProduceOps, writes: list[WriteTimes] | None
@@ -104,6 +101,11 @@ class _Request:
         self._writes = writes
         self._verdicts: list[Verdict | ProduceOpResp | None] = []
         self._now_ms = time_ns() // 1_000_000
+        self._producer: ProduceRequest | None = None
+        if op.transactional_id:
+            self._producer = ProduceRequest(
+                org, op.transactional_id, op.implicit, op.connection, op.home
+            )
 
     def begin_now(self) -> list[_Begun] | None:
         """Check the batches of a short op, and append them to the log.
@@ -116,10 +118,16 @@ class _Request:
             return None
         topics = [self._find_if_known(part) for part in parts]
         verdicts = [self._check(*each) for each in zip(parts, topics, strict=True)]
-        if None in verdicts or not self._state.admissions.is_clear(self._topics()):
+        clear = None not in verdicts and self._state.admissions.is_clear(self._topics())
+        if not clear or (self._producer is not None and not self._is_prepared(self._producer)):
             self._verdicts = verdicts
             return None
-        return [self._append(*each) for each in zip(parts, topics, verdicts, strict=True)]
+        self._join(verdicts)
+        begun = [self._append(*each) for each in zip(parts, topics, verdicts, strict=True)]
+        for topic, write in zip(topics, begun, strict=True):
+            if isinstance(write, _Write) and topic is not None:
+                write.prompt = not topic.source
+        return begun
 
     async def begin_in_order(self) -> list[_Begun]:
         """Check the batches and append them to the log, after earlier ones of their partitions.
@@ -127,19 +135,72 @@ class _Request:
         Called in the same turn as `begin_now`: no other op runs before the first await; from then
         on, `in_order` keeps the order of ops.
         """
+        producer = self._producer
+        if producer is None or self._is_prepared(producer):
+            return await self._begin_in_order(None)
+        # Only the producer's own batches wait for what another broker answers.
+        with self._state.admissions.in_order([producer[:2]]) as ahead:
+            if ahead:
+                await asyncio.wait(ahead)
+            admission = self._state.transactions.admission
+            refused = await admission.prepare(producer, self._batches())
+            return await self._begin_in_order(refused)
+
+    async def _begin_in_order(self, refused: RefusedError | None) -> list[_Begun]:
+        """`refused`: the error of all transactional batches."""
         parts = self._op.partitions
         verdicts = self._verdicts or [None] * len(parts)
         with self._state.admissions.in_order(self._topics()) as ahead:
             await self._check_rest(verdicts)
             if ahead:
                 await asyncio.wait(ahead)
+            if refused is not None:
+                self._refuse(refused, verdicts)
             begun: list[_Begun] = []
             slices = Slices(_APPENDS_A_SLICE)
+            self._join(verdicts)
             for part, verdict in zip(parts, verdicts, strict=True):
                 # The topic may have been deleted meanwhile.
                 begun.append(self._append(part, self._find_if_known(part), verdict))
                 await slices.done()
         return begun
+
+    def _join(self, verdicts: list[Verdict | ProduceOpResp | None]) -> None:
+        """Have the partitions of several transactional batches join their transaction at once."""
+        producer = self._producer
+        if producer is None or not producer.implicit or len(verdicts) == 1:
+            return
+        batches: list[tuple[BatchHeader, PartitionId, str]] = []
+        for part, verdict in zip(self._op.partitions, verdicts, strict=True):
+            topic = self._find_if_known(part)
+            if topic is not None and not topic.source and isinstance(verdict, Admitted):
+                batches.append((verdict.header, topic.partition_id(part.partition), topic.name))
+        self._state.transactions.admission.join_all(producer, batches)
+
+    def _is_prepared(self, producer: ProduceRequest) -> bool:
+        """Whether the batches need not wait for the transaction, nor for others of it that do."""
+        state = self._state
+        return state.admissions.is_clear([producer[:2]]) and (
+            state.transactions.admission.is_prepared(producer, self._batches)
+        )
+
+    def _batches(self) -> list[tuple[BatchHeader, PartitionId, str]]:
+        """The op's batches, which need not be checked yet, with their partitions and topics."""
+        batches: list[tuple[BatchHeader, PartitionId, str]] = []
+        for part in self._op.partitions:
+            topic = self._find_if_known(part)
+            if topic is not None and not topic.source:
+                with suppress(Malformed):  # it will be refused
+                    header = read_header(part.records)
+                    batches.append((header, topic.partition_id(part.partition), topic.name))
+        return batches
+
+    @staticmethod
+    def _refuse(refused: RefusedError, verdicts: list[Verdict | ProduceOpResp | None]) -> None:
+        """Refuse all transactional batches."""
+        for at, verdict in enumerate(verdicts):
+            if isinstance(verdict, Admitted) and verdict.header.attributes & TRANSACTIONAL:
+                verdicts[at] = _refusal(refused)
 
     def _is_short(self) -> bool:
         """Whether an op of several partitions can be checked without a turn for others."""
@@ -163,8 +224,8 @@ class _Request:
     def _unknown(self, part: ProduceOp) -> ProduceOpResp:
         topic = self._state.registry.find(self._org, part.topic, part.topic_id)
         if topic is None:
-            return _refusal(_RefusedError(unknown_topic(part.topic, part.topic_id)))
-        return _refusal(_RefusedError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+            return _refusal(RefusedError(unknown_topic(part.topic, part.topic_id)))
+        return _refusal(RefusedError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
 
     def _check(self, part: ProduceOp, topic: Topic | None) -> Verdict | ProduceOpResp | None:
         """The verdict on a partition's batch; None where the check takes long."""
@@ -207,40 +268,28 @@ class _Request:
         if topic is None:
             return self._unknown(part)
         state = self._state
-        partition = state.log.partition(topic.partition_id(part.partition))
+        partition = state.sources.partition(topic, part.partition)
+        if topic.source and verdict.header.attributes & TRANSACTIONAL:
+            return _refusal(
+                RefusedError(ErrorCode.INVALID_TXN_STATE, "the topic takes no transactions")
+            )
         try:
-            write = _append(state, partition, verdict, self._writes)
+            appended = partition.append(verdict, self._writes, self._producer)
         except SequenceError as e:
-            # Java waits for the log start before it begins another epoch.
-            return replace(_refusal(e), log_start_offset=partition.log_start)
-        except _RefusedError as e:
+            return _out_of_order(e, partition)
+        except RefusedError as e:
             return _refusal(e)
-        write.uuid = topic.uuid
-        if state.configs.policy(topic).log_append_time:
+        write = _Write(partition, verdict.header.record_count, uuid=topic.uuid)
+        if isinstance(appended, Batch):
+            write.repeated = appended
+        else:
+            write.pending = appended
+        if verdict.header.attributes & LOG_APPEND_TIME:
             write.append_time = self._now_ms if write.repeated is None else write.repeated.timestamp
         return write
 
 
-def _append(
-    state: BrokerState, partition: Partition, admitted: Admitted, writes: list[WriteTimes] | None
-) -> _Write:
-    header = admitted.header
-    write = _Write(partition, header.record_count)
-    if header.producer_id == NO_PRODUCER:
-        write.pending = state.log.append(partition, [admitted], writes=writes)
-        return write
-    if header.producer_id < 0 or header.producer_epoch < 0 or header.base_sequence < 0:
-        raise _RefusedError(
-            ErrorCode.INVALID_RECORD, "an idempotent producer's id, epoch or sequence is negative"
-        )
-    write.repeated = state.producers.duplicate_of(partition.id, header)
-    if write.repeated is None:
-        settle = state.producers.begin_append(partition.id, header)
-        write.pending = state.log.append(partition, [admitted], writes=writes, settle=settle)
-    return write
-
-
-async def _finish(state: BrokerState, begun: list[_Begun]) -> list[ProduceOpResp]:
+async def _finish(begun: list[_Begun]) -> list[ProduceOpResp]:
     """The answers to an op, when they are known."""
     answers: list[ProduceOpResp] = []
     for write in begun:
@@ -250,18 +299,20 @@ async def _finish(state: BrokerState, begun: list[_Begun]) -> list[ProduceOpResp
             try:
                 if write.pending is not None:
                     write.offset = (await write.pending)[0]
-                    answers.append(_stored(state, write, write.offset))
+                    answers.append(_stored(write, write.offset))
                 else:
                     assert write.repeated is not None
-                    answers.append(_stored(state, write, await write.repeated.stored()))
-            except StorageError as e:
+                    answers.append(_stored(write, await write.repeated.stored()))
+            except (StorageError, RefusedError) as e:
                 answers.append(_refusal(e))
+            except SequenceError as e:
+                answers.append(_out_of_order(e, write.partition))
         if not len(answers) % _ANSWERS_A_SLICE:
             await turn()
     return answers
 
 
-def _stored(state: BrokerState, write: _Write, offset: int) -> ProduceOpResp:
+def _stored(write: _Write, offset: int) -> ProduceOpResp:
     partition = write.partition
     return ProduceOpResp(
         offset,
@@ -269,13 +320,14 @@ def _stored(state: BrokerState, write: _Write, offset: int) -> ProduceOpResp:
         log_start_offset=partition.log_start,
         topic_id=write.uuid,
         high_watermark=partition.high_watermark,
-        last_stable_offset=partition.high_watermark,
-        leader_epoch=state.log.epochs.current,
+        last_stable_offset=partition.last_stable_offset,
+        leader_epoch=partition.leader_epoch,
+        prompt=write.prompt,
     )
 
 
-def _refusal(error: BatchError | SequenceError | _RefusedError | StorageError) -> ProduceOpResp:
-    message = error.message if isinstance(error, _RefusedError) else str(error)
+def _refusal(error: BatchError | SequenceError | RefusedError | StorageError) -> ProduceOpResp:
+    message = error.message if isinstance(error, RefusedError) else str(error)
     named = error.records if isinstance(error, BatchError) else ()
     return ProduceOpResp(
         -1,
@@ -286,7 +338,12 @@ def _refusal(error: BatchError | SequenceError | _RefusedError | StorageError) -
     )
 
 
-def _code_of(error: BatchError | SequenceError | _RefusedError | StorageError) -> ErrorCode:
+def _out_of_order(error: SequenceError, partition: PartitionSource) -> ProduceOpResp:
+    # Java waits for the log start before it begins another epoch.
+    return replace(_refusal(error), log_start_offset=partition.log_start)
+
+
+def _code_of(error: BatchError | SequenceError | RefusedError | StorageError) -> ErrorCode:
     if isinstance(error, InDoubtError):
         return ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
     return ErrorCode.KAFKA_STORAGE_ERROR if isinstance(error, StorageError) else error.code

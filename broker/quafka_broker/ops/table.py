@@ -14,6 +14,8 @@ from typing import Any
 from quafka_broker.journals.internal_topics import INTERNAL_ORG
 from quafka_broker.op_stats import BrokerStats, OpStats
 from quafka_broker.ops import (
+    branches,
+    compaction,
     configs,
     delete_records,
     describe_producers,
@@ -33,6 +35,7 @@ from quafka_broker.ops import (
     producer_ids,
     snapshots,
     topics,
+    transactions,
 )
 from quafka_broker.state import BrokerState
 from quafka_mesh_ops.errors import OpFailedError
@@ -43,11 +46,13 @@ from quafka_mesh_ops.ops.admin import (
     AlterTopicConfigs,
     CreatePartitions,
     DescribeBroker,
+    DescribeCompaction,
     DescribeLogDir,
     DescribeProducersOps,
     DescribeTopicConfigs,
 )
 from quafka_mesh_ops.ops.base import OpCode, WireStruct
+from quafka_mesh_ops.ops.branches import FinishTransactions, JoinTransaction, ResolveTransactions
 from quafka_mesh_ops.ops.group_offsets import (
     CommitOffsets,
     CommittedOffsets,
@@ -78,6 +83,16 @@ from quafka_mesh_ops.ops.snapshots import (
     UnpinSnapshot,
 )
 from quafka_mesh_ops.ops.topics import CreateTopic, DeleteTopic, DescribeTopics
+from quafka_mesh_ops.ops.transactions import (
+    AddOffsets,
+    AddPartitions,
+    CommitTxnOffsets,
+    DescribeTransactions,
+    EndTransaction,
+    InitTransactions,
+    ListTransactions,
+    WriteMarkers,
+)
 from quafka_proto.errors import ErrorCode
 
 _UNKNOWN_ERROR = ErrorCode.UNKNOWN_SERVER_ERROR
@@ -115,6 +130,7 @@ OPS: dict[OpCode, Handler] = dict(
         AlterBrokerConfigs.handled_by(configs.alter_broker),
         DescribeLogDir.handled_by(log_dirs.describe),
         DescribeProducersOps.handled_by(describe_producers.handle),
+        DescribeCompaction.handled_by(compaction.describe),
         ForgetTopic.handled_by(offsets.delete_topic_offsets),
         GroupLag.handled_by(group_lag.handle),
         LagOfOffsets.handled_by(group_lag.of_offsets),
@@ -124,6 +140,17 @@ OPS: dict[OpCode, Handler] = dict(
         PinOrg.handled_by(snapshots.pin_org),
         ReadOrgPinned.handled_by(snapshots.read_org_pinned),
         UnpinOrg.handled_by(snapshots.unpin_org),
+        InitTransactions.handled_by(transactions.init),
+        AddPartitions.handled_by(transactions.add_partitions),
+        AddOffsets.handled_by(transactions.add_offsets),
+        CommitTxnOffsets.handled_by(transactions.commit_offsets),
+        EndTransaction.handled_by(transactions.end),
+        WriteMarkers.handled_by(transactions.write_markers),
+        DescribeTransactions.handled_by(transactions.describe),
+        ListTransactions.handled_by(transactions.list_ids),
+        JoinTransaction.handled_by(branches.join),
+        FinishTransactions.handled_by(branches.finish),
+        ResolveTransactions.handled_by(branches.resolve),
     )
 )
 """The handler of each op code."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from quafka_broker.partitions.errors import StorageError
+from quafka_broker.sources.source import BadSourceError
 from quafka_broker.state import BrokerState
 from quafka_broker.topics import configs as topic_configs
 from quafka_broker.topics.org_topics import OrgFullError
@@ -31,6 +32,8 @@ async def delete(state: BrokerState, context: OpContext, op: DeleteTopic) -> Del
     topic = state.registry.find(context.org_id, op.topic, op.topic_id)
     if topic is None:
         return DeleteTopicResp(op.topic, op.topic_id, unknown_topic(op.topic, op.topic_id))
+    if state.sources.of(topic).unchangeable(topic):
+        return DeleteTopicResp(topic.name, topic.uuid, ErrorCode.POLICY_VIOLATION)
     try:
         with context.tracer.start(semconv.COMMIT, context.trace):
             done = await state.topics.delete(topic)
@@ -86,7 +89,9 @@ async def create(state: BrokerState, context: OpContext, op: CreateTopic) -> Cre
         return refusal
     try:
         configs = _configs(op.configs or [])
-    except topic_configs.ConfigError as e:
+        topic_configs.check_together(state.configs.broker, configs)
+        state.redis.check(context.org_id, partitions, configs)
+    except (topic_configs.ConfigError, BadSourceError) as e:
         return CreateTopicResp(b"", -1, ErrorCode.INVALID_CONFIG, str(e))
     uuid = b""
     if not op.validate_only:
@@ -174,5 +179,5 @@ def _missing(
 
 
 def _description(state: BrokerState, topic: Topic) -> TopicDescription:
-    epoch = state.log.epochs.current
+    epoch = state.sources.of(topic).leader_epoch
     return TopicDescription(topic.name, topic.uuid, topic.partitions, leader_epoch=epoch)

@@ -47,6 +47,10 @@ class ParkedFetches:
         if woken:
             self._wakeups.wake(fetch.wake for fetch in woken)
 
+    def waits_for(self, partition: PartitionId) -> bool:
+        """Whether a fetch is parked for this partition."""
+        return partition in self._purgatory
+
     def drain(self) -> None:
         """End all waits, including those of fetches to come."""
         self._wakeups.wake(fetch.wake for fetch in self._purgatory.drain())

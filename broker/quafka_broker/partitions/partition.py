@@ -14,9 +14,16 @@ from typing import NamedTuple
 from blake3 import blake3
 
 from quafka_broker.partitions.errors import OffsetGoneError
+from quafka_broker.partitions.gaps import NO_GAPS, Gaps, Range
 from quafka_broker.partitions.ids import GlobalIds
 from quafka_broker.partitions.sparse_index import SparseIndex
-from quafka_proto.log_format import IndexRow
+from quafka_broker.partitions.transactions import (
+    Aborted,
+    PartitionTransactions,
+    TransactionsState,
+)
+from quafka_proto.log_format import ROW_TRANSACTIONAL, IndexRow
+from quafka_proto.records import BATCH_HEADER_SIZE
 
 
 @lru_cache(maxsize=1 << 16)
@@ -51,12 +58,17 @@ def partition_of(row: IndexRow) -> PartitionId:
 
 
 class PartitionState(NamedTuple):
-    """A partition as a checkpoint keeps it. `ids`: see `GlobalIds.serialize`."""
+    """A partition as a checkpoint keeps it. `ids`: see `GlobalIds.serialize`.
+
+    `transactions` and `gaps` are missing in checkpoints of versions without them.
+    """
 
     log_start: int
     high_watermark: int
     ids: bytes
     batches: bytes
+    transactions: TransactionsState | None = None
+    gaps: bytes = b""
 
 
 class Partition:
@@ -67,7 +79,7 @@ class Partition:
     other threads may read `log_start` and `global_id_at` meanwhile.
     """
 
-    __slots__ = ("_start", "batches", "high_watermark", "id")
+    __slots__ = ("_start", "batches", "gaps", "high_watermark", "id", "transactions")
 
     def __init__(self, id: PartitionId, log_start: int = 0) -> None:  # noqa: A002
         self.id = id
@@ -76,6 +88,21 @@ class Partition:
         self._start = (log_start, GlobalIds())
         self.high_watermark = log_start
         self.batches = SparseIndex()
+        self.transactions: PartitionTransactions | None = None
+        """None until the partition has a transactional batch."""
+        self.gaps = NO_GAPS
+        """The offsets whose batches compaction has removed. The last batch always stays."""
+
+    @property
+    def last_stable_offset(self) -> int:
+        """The first offset of an open transaction, or the high watermark."""
+        transactions = self.transactions
+        first = transactions.first_open if transactions is not None else None
+        return self.high_watermark if first is None else max(first, self.log_start)
+
+    def aborted(self, start: int, end: int) -> list[Aborted]:
+        """The aborted transactions that may have records in [start, end)."""
+        return [] if self.transactions is None else self.transactions.aborted(start, end)
 
     @property
     def log_start(self) -> int:
@@ -85,13 +112,51 @@ class Partition:
     def add(self, row: IndexRow) -> None:
         """Append a batch, whose ids are dense from `row.global_id` on and above all others."""
         self._start[1].add_range(row.global_id, row.global_id + row.record_count)
-        self.batches.add(self.high_watermark, row.record_count, row.max_timestamp, row.length)
+        newest = row.max_timestamp if row.length > BATCH_HEADER_SIZE else -1
+        self.batches.add(self.high_watermark, row.record_count, newest, row.length)
+        if row.flags & ROW_TRANSACTIONAL:
+            self._known_transactions().add(row)
         self.high_watermark += row.record_count
+
+    def _known_transactions(self) -> PartitionTransactions:
+        if self.transactions is None:
+            self.transactions = PartitionTransactions()
+        return self.transactions
 
     def add_lost(self, first_id: int, count: int) -> None:
         """Append records that are lost to damage: they keep their ids and offsets."""
         self._start[1].add_range(first_id, first_id + count)
         self.high_watermark += count
+
+    def add_gap(self, first_id: int, count: int) -> None:
+        """Append records that compaction has removed: they keep their ids and offsets."""
+        self.gaps = self.gaps.joined([(self.high_watermark, self.high_watermark + count)])
+        self.add_lost(first_id, count)
+
+    def add_gap_before(self, first_id: int, count: int) -> None:
+        """Add records that compaction has removed before all others."""
+        base = self.log_start
+        self.add_lost_before([(first_id, first_id + count)])
+        self.gaps = self.gaps.joined([(base - count, base)])
+
+    def compacted(self, ranges: Iterable[Range]) -> None:
+        """The batches of these offsets, below the high watermark, have been removed."""
+        gaps = self.gaps.joined(ranges)
+        self.take_gaps(gaps, self.markers_in(gaps))
+
+    def markers_in(self, gaps: Gaps) -> list[int]:
+        """The markers of aborted transactions that are in gaps. Safe in any thread."""
+        return [] if self.transactions is None else self.transactions.markers_in(gaps)
+
+    def take_gaps(self, gaps: Gaps, markers: Iterable[int]) -> None:
+        """Take all gaps, which include the known ones, and the `markers_in` them.
+
+        An aborted transaction without its marker is forgotten: consumers would take the producer's
+        next transaction for the aborted one.
+        """
+        self.gaps = gaps.from_offset(self.log_start)
+        if self.transactions is not None:
+            self.transactions.drop_markers(markers)
 
     def add_lost_before(self, ids: Iterable[tuple[int, int]]) -> None:
         """Add lost records before all others, by ranges [first, end) of ids below theirs."""
@@ -117,6 +182,11 @@ class Partition:
         else:
             self._start = (offset, ids.copy_from(ids[offset - base]))
         self.batches.drop_below(offset)
+        self.gaps = self.gaps.from_offset(offset)
+        if self.transactions is not None:
+            self.transactions.drop_below(offset)
+            if not self.transactions:
+                self.transactions = None
 
     def global_id_at(self, offset: int) -> int:
         """The id of the record at a virtual offset.
@@ -161,7 +231,11 @@ class Partition:
     def dump(self) -> PartitionState:
         """The whole state, for a checkpoint."""
         base, ids = self._start
-        return PartitionState(base, self.high_watermark, ids.serialize(), self.batches.dump())
+        transactions = self.transactions.dump() if self.transactions else None
+        return PartitionState(
+            base, self.high_watermark, ids.serialize(), self.batches.dump(), transactions,
+            self.gaps.dump(),
+        )  # fmt: skip
 
     @classmethod
     def load(cls, id: PartitionId, state: PartitionState) -> Partition:  # noqa: A002
@@ -174,6 +248,10 @@ class Partition:
         partition._start = (state.log_start, GlobalIds.deserialize(state.ids))
         partition.high_watermark = state.high_watermark
         partition.batches = SparseIndex.load(state.batches)
+        if state.transactions is not None:
+            transactions = TransactionsState._make(state.transactions)
+            partition.transactions = PartitionTransactions.load(transactions)
+        partition.gaps = Gaps.load(state.gaps)
         if partition.high_watermark != state.log_start + len(partition._start[1]):
             raise ValueError(f"the ids of partition {id.key} do not match its watermarks")
         return partition

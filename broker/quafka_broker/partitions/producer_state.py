@@ -58,7 +58,7 @@ class Batch:
 
 @dataclass(slots=True)
 class Producer:
-    """A producer in one partition, in one producer epoch."""
+    """A producer in one partition, in one producer epoch, which a marker may have begun."""
 
     epoch: int
     used_ms: int

@@ -52,7 +52,7 @@ from quafka_broker.partitions.producer_state import (
     SequenceError,
 )
 from quafka_proto.errors import ErrorCode
-from quafka_proto.log_format import IndexRow
+from quafka_proto.log_format import ROW_CONTROL, IndexRow
 from quafka_proto.records import BatchHeader
 
 _REMEMBERED = 5  # Kafka's limit for batches in flight
@@ -190,10 +190,10 @@ class Producers:
         for batch in producer.batches:
             if (batch.first, batch.last) == (header.base_sequence, last):
                 return batch
-        newest = producer.batches[-1]
-        expected = (newest.last + 1) % _SEQUENCES
+        newest = producer.batches[-1] if producer.batches else None
+        expected = (newest.last + 1) % _SEQUENCES if newest is not None else 0
         ahead = (header.base_sequence - expected) % _SEQUENCES
-        if 0 < ahead < _SEQUENCES // 2 and newest.offset is not None:
+        if 0 < ahead < _SEQUENCES // 2 and newest is not None and newest.offset is not None:
             ahead *= not self.may_lack(partition, newest.offset)
         if ahead:
             raise SequenceError(
@@ -216,9 +216,23 @@ class Producers:
         if row.producer_id == NO_PRODUCER:
             return
         partition = partition_of(row)
+        if row.flags & ROW_CONTROL:
+            self.fence(partition, row.producer_id, row.producer_epoch)
+            return
         last = _last_sequence(row.base_sequence, row.record_count)
         batch = Batch(row.base_sequence, last, row.max_timestamp, row.base_offset)
         self._remember(partition, row.producer_id, row.producer_epoch, batch)
+
+    def fence(self, partition: PartitionId, producer_id: int, epoch: int) -> None:
+        """Refuse batches of earlier epochs: a marker with this epoch has ended a transaction.
+
+        A marker is no batch with a sequence: the batches of its epoch go on as they were.
+        """
+        key = (partition, producer_id)
+        known = self._find(key)
+        if known is not None and known.epoch < epoch:
+            # The end of a transaction has waited for its batches: none of them is pending.
+            known.epoch, known.batches, known.before = epoch, [], None
 
     def _settle(self, key: ProducerKey, batch: Batch, outcome: Outcome) -> None:
         """Apply the outcome of an append."""
@@ -264,6 +278,7 @@ class Producers:
         org = self._org(key[0])
         org.lapsed.pop(key, None)
         org.refused.pop(key, None)
+        org.known.pop(key, None)
         org.known[key] = producer
         self._ids.setdefault(key[0], set()).add(key[1])
         while len(org.known) > self._limit:
@@ -280,7 +295,8 @@ class Producers:
         for org in self._orgs.values():
             while org.known:
                 key, oldest = next(iter(org.known.items()))
-                if oldest.used_ms >= used_before_ms or oldest.batches[-1].offset is None:
+                pending = oldest.batches and oldest.batches[-1].offset is None
+                if oldest.used_ms >= used_before_ms or pending:
                     break
                 self._drop(key)
                 self._lapse(key, None)
@@ -347,7 +363,7 @@ class Producers:
                     for batch in producer.batches
                     if batch.offset is not None
                 )
-                if stored:
+                if stored or (not producer.batches and producer.before is None):
                     state = ProducerState(producer_id, producer.epoch, producer.used_ms, stored)
                     states.append(state)
                     break

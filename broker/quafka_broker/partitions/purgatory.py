@@ -65,6 +65,10 @@ class Purgatory(Generic[Parked]):
         """The number of partitions that fetches wait for."""
         return len(self._parked)
 
+    def __contains__(self, partition: PartitionId) -> bool:
+        """Whether a fetch waits for this partition."""
+        return partition in self._parked
+
     def add(self, fetch: Parked) -> None:
         """Park a fetch."""
         fetch.ended = self.draining

@@ -13,8 +13,8 @@ from __future__ import annotations
 import struct
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
-from itertools import pairwise
+from collections.abc import Iterator, Mapping
+from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 BATCHES_PER_BLOCK = 64
@@ -30,6 +30,14 @@ class Block(NamedTuple):
 
     start: int
     end: int
+    max_timestamp: int
+
+
+class Count(NamedTuple):
+    """The content of a block: batches, their bytes, and their greatest timestamp."""
+
+    batches: int
+    bytes: int
     max_timestamp: int
 
 
@@ -74,12 +82,53 @@ class SparseIndex:
             return
         for samples in (self._starts, self._maxima, self._running, self._before):
             del samples[:gone]
-        greatest = None
-        for number, maximum in enumerate(self._maxima):
+        self._run_from(0, 0)
+
+    def recounted(self, counts: Mapping[int, Count]) -> None:
+        """Take the new content of blocks, by their starts, after batches of them were removed.
+
+        Blocks without batches are dropped, except the last one.
+        """
+        if not counts:
+            return
+        low = bisect_left(self._starts, min(counts))
+        high = bisect_right(self._starts, max(counts))
+        if low >= high:
+            return
+        kept: list[tuple[int, Count]] = []
+        for number in range(low, high):
+            old = Count(1, self._size_of(number), self._maxima[number])
+            count = counts.get(self._starts[number], old)
+            if count.batches or number + 1 == len(self):
+                kept.append((self._starts[number], count))
+        end = self._before[high] if high < len(self) else self._bytes
+        grown = sum(count.bytes for _, count in kept) - (end - self._before[low])
+        if grown > 0:  # a batch with a delete horizon can be longer
+            self._before[high:] = array("Q", map(grown.__add__, self._before[high:]))
+            self._bytes += grown
+        elif grown:
+            self._before[:low] = array("Q", map((-grown).__add__, self._before[:low]))
+        position = self._before[low] - min(0, grown)
+        before = accumulate((count.bytes for _, count in kept), initial=position)
+        self._before[low:high] = array("Q", list(before)[: len(kept)])
+        self._starts[low:high] = array("Q", [start for start, _ in kept])
+        self._maxima[low:high] = array("q", [count.max_timestamp for _, count in kept])
+        self._running[low:high] = self._maxima[low : low + len(kept)]
+        self._run_from(low, low + len(kept))
+
+    def _size_of(self, number: int) -> int:
+        following = self._before[number + 1] if number + 1 < len(self) else self._bytes
+        return following - self._before[number]
+
+    def _run_from(self, number: int, settled: int) -> None:
+        """Compute the running maxima from a block on, at least up to block `settled`."""
+        greatest = self._running[number - 1] if number else None
+        for at in range(number, len(self)):
+            maximum = self._maxima[at]
             greatest = maximum if greatest is None else max(greatest, maximum)
-            if self._running[number] == greatest:
-                break  # from here on, the maximum is not that of a dropped block
-            self._running[number] = greatest
+            if at >= settled and self._running[at] == greatest:
+                break  # from here on, the maximum is not that of a changed block
+            self._running[at] = greatest
 
     def blocks(self, first: int = 0) -> Iterator[Block]:
         """The blocks from number `first` on."""
@@ -123,6 +172,17 @@ class SparseIndex:
         """Bytes of all batches from the block's first batch on."""
         number = bisect_left(self._starts, block.start)
         return self._bytes - self._before[number]
+
+    def bytes_below(self, offset: int) -> int:
+        """Bytes of the batches below an offset; estimated within the block that holds it."""
+        number = self._number_of(offset)
+        if not self._starts or offset <= self._starts[0]:
+            return 0
+        if number >= len(self):
+            return self.size
+        start, end, _ = self._block(number)
+        before = self._before[number] - self._before[0]
+        return before + self._size_of(number) * (offset - start) // (end - start)
 
     def _number_of(self, offset: int) -> int:
         """The number of the first block that ends above an offset."""

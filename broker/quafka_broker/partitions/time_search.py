@@ -16,6 +16,7 @@ from quafka_broker.partitions.partition import Partition
 from quafka_broker.partitions.sparse_index import Block
 from quafka_proto.log_format import IndexRow
 from quafka_proto.record_codec import iter_records
+from quafka_proto.records import BATCH_HEADER_SIZE
 
 
 class RecordReader(Protocol):
@@ -75,6 +76,7 @@ async def latest(source: RecordReader, partition: Partition) -> Stamp | None:
         stamps.append(await _in_batch(source, partition, rows.pop(0), _greatest))
     if rest is not None:
         rows += await _rows(source, partition, rest)
+    rows = [row for row in rows if row.length > BATCH_HEADER_SIZE]  # the others have no record
     if rows:
         best = max(rows, key=lambda row: row.max_timestamp)
         stamps.append(await _in_batch(source, partition, best, _greatest))

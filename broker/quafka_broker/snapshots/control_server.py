@@ -17,6 +17,8 @@ from quafka_broker.state import BrokerState
 log = logging.getLogger("quafka.broker.snapshots")
 
 _REQUEST_SECONDS = 5.0
+_SIGN_SECONDS = 5.0
+"""The longest time without a sign of life, while the answer is made."""
 _MAX_CONNECTIONS = 16
 
 
@@ -71,7 +73,14 @@ class ControlServer:
         try:
             async with asyncio.timeout(_REQUEST_SECONDS):
                 line = await reader.readline()
-            answer = await self._answer(line)
+            answering = asyncio.create_task(self._answer(line))
+            try:
+                while not (await asyncio.wait({answering}, timeout=_SIGN_SECONDS))[0]:
+                    writer.write(b" ")  # JSON may begin with blanks; the command waits on
+                    await writer.drain()
+                answer = answering.result()
+            finally:
+                answering.cancel()
             async with asyncio.timeout(_REQUEST_SECONDS):
                 writer.write(json.dumps(answer).encode() + b"\n")
                 await writer.drain()

@@ -8,17 +8,22 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple
 
 from quafka_broker.groups.table import Committed, Key, Place
 from quafka_broker.partitions.partition import PartitionId, topic_hash
+from quafka_broker.partitions.transactions import PartitionTransactions
 from quafka_broker.state import BrokerState
+from quafka_broker.topics.topic import REDIS
 from quafka_broker.topics.topic import Topic as RegisteredTopic
 from quafka_broker.wal.cut import LogCut, SegmentCut
 from quafka_proto.snapshot_format import (
+    AbortedTransaction,
     CommittedOffset,
     Group,
     Manifest,
+    OpenTransaction,
     Partition,
     Topic,
     decode_manifest,
@@ -27,6 +32,8 @@ from quafka_proto.snapshot_format import (
 
 WHOLE_LOG = 0
 """Stands for every org where an org is named."""
+PIN = "pin.json"
+"""The file in a pin's folder that has the cut."""
 
 
 class Cut(NamedTuple):
@@ -44,6 +51,7 @@ class _StateAtCut(NamedTuple):
     producer_ids_up_to: int
     evicted: list[tuple[int, int]]
     topics: list[RegisteredTopic]
+    copied: dict[PartitionId, tuple[int, int]]
     offsets: list[tuple[Key, list[tuple[Place, Committed]]]]
 
 
@@ -59,12 +67,19 @@ async def take_cut(state: BrokerState, org: int, hold: Callable[[Cut], None]) ->
 
     def at_cut() -> _StateAtCut:
         registry = state.registry
+        copied = [topic for topic in registry.every_topic() if topic.source == REDIS]
         return _StateAtCut(
             time.time_ns() // 1_000_000,
             registry.cluster_id,
             registry.producer_ids_up_to,
             state.producers.dump_evicted(),
-            registry.every_topic(),
+            [topic for topic in registry.every_topic() if topic.source in ("", REDIS)],
+            {
+                topic.partition_id(number): (source.log_start, source.high_watermark)
+                for topic in copied
+                for number in range(topic.partitions)
+                for source in (state.sources.partition(topic, number),)
+            },
             state.groups.offsets.of_every_group(),
         )
 
@@ -98,7 +113,7 @@ def decode_cut(text: bytes) -> Cut:
 
 
 def _manifest(cut: LogCut, found: _StateAtCut, org: int) -> Manifest:
-    ends = {id_: (log_start, end) for id_, log_start, end in cut.partitions}
+    ends = {id_: (log_start, end) for id_, log_start, end in cut.partitions} | found.copied
     return Manifest(
         id="",
         cut_ms=found.cut_ms,
@@ -108,7 +123,7 @@ def _manifest(cut: LogCut, found: _StateAtCut, org: int) -> Manifest:
         lease_until_ms=None,
         pieces=[],
         topics=[
-            _topic(topic, ends, cut.lost) for topic in found.topics if org in (WHOLE_LOG, topic.org)
+            _topic(topic, ends, cut) for topic in found.topics if org in (WHOLE_LOG, topic.org)
         ],
         groups=[
             _group(key, offsets) for key, offsets in found.offsets if org in (WHOLE_LOG, key[0])
@@ -121,19 +136,39 @@ def _manifest(cut: LogCut, found: _StateAtCut, org: int) -> Manifest:
 def _topic(
     topic: RegisteredTopic,
     ends: dict[PartitionId, tuple[int, int]],
-    lost: dict[PartitionId, list[tuple[int, int]]],
+    cut: LogCut,
 ) -> Topic:
     partitions: list[Partition] = []
     for number in range(topic.partitions):
         id_ = topic.partition_id(number)
         start, end = ends.get(id_, (0, 0))
-        ranges = [[first, last] for first, last in lost.get(id_, ())]
-        partitions.append(Partition(number, start, end, end, ranges))
+        ranges = [[first, last] for first, last in cut.lost.get(id_, ())]
+        if topic.source:  # nothing is copied yet; without bounds, offset 0 stands for all
+            start, end = (start, end) if end >= 0 else (0, 1)
+            missing = [[start, end]] if start < end else []
+            partition = Partition(number, start, end, end, missing, copied=0)
+        else:
+            partition = Partition(number, start, end, end, ranges, gone=cut.gone.get(id_, 0))
+        transactions = cut.transactions.get(id_)
+        if transactions is not None:
+            partition = _with_transactions(partition, transactions)
+        partitions.append(partition)
     hash_ = topic_hash(topic.org, topic.name).hex()
     return Topic(
         topic.org, topic.name, topic.uuid.hex(), hash_, topic.generation, partitions,
         dict(topic.configs), topic.ulid, topic.slug, topic.created_ms,
     )  # fmt: skip
+
+
+def _with_transactions(partition: Partition, transactions: PartitionTransactions) -> Partition:
+    first = transactions.first_open
+    stable = partition.high_watermark if first is None else max(first, partition.log_start)
+    return replace(
+        partition,
+        last_stable_offset=stable,
+        open=list(map(OpenTransaction._make, transactions.open)),
+        aborted=list(map(AbortedTransaction._make, transactions.every_aborted())),
+    )
 
 
 def _group(key: Key, offsets: list[tuple[Place, Committed]]) -> Group:

@@ -32,7 +32,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from quafka_broker.config import BrokerConfig
-from quafka_broker.snapshots.cut import WHOLE_LOG, Cut, decode_cut, encode_cut, take_cut
+from quafka_broker.snapshots.copies import Copies
+from quafka_broker.snapshots.cut import PIN, WHOLE_LOG, Cut, decode_cut, encode_cut, take_cut
 from quafka_broker.snapshots.zone_cache import ZONES, zones_name
 from quafka_broker.state import BrokerState
 from quafka_broker.wal.segment import index_name, log_name
@@ -42,7 +43,6 @@ log = logging.getLogger("quafka.broker.snapshots")
 
 PINS = "pins"
 _GRACE_SECONDS = 60.0  # from the making of a pin until its maker must have locked it
-_PIN = "pin.json"
 _LOCAL, _REMOTE = "local-", "remote-"
 _NAME = re.compile(r"remote-(?:([0-9a-f]{64})-([0-9]{1,10})-)?[0-9a-f]{16}")
 
@@ -78,6 +78,8 @@ async def pin(
 ) -> str:
     """Take a cut and hold its files; returns the pin's name. See `take_cut`.
 
+    Records that another system stores are copied, up to what it had at the cut: see `Copies`.
+
     Raises:
         TooManyPinsError: the owner has as many pins as it may.
         OSError: the files cannot be linked to, or the log has failed.
@@ -92,7 +94,15 @@ async def pin(
         _check_room(data, prefix, limits)
         _link_files(data, name, cut)
 
+    copies = await Copies.of(state, org)
+    await copies.ask()
     await take_cut(state, org, hold)
+    if copies.needed:
+        try:
+            await copies.add(folder_of(data, name))
+        except BaseException:
+            await asyncio.to_thread(unpin, data, name)
+            raise
     return name
 
 
@@ -134,7 +144,7 @@ def _link_files(data: Path, name: str, cut: Cut) -> None:
                 os.link(data / "wal" / file, folder / file)
             with suppress(FileNotFoundError):
                 os.link(data / ZONES / zones_name(segment), folder / zones_name(segment))
-        with (folder / _PIN).open("x") as out:
+        with (folder / PIN).open("x") as out:
             out.write(encode_cut(cut))
     except OSError:
         shutil.rmtree(folder, ignore_errors=True)
@@ -148,7 +158,7 @@ def folder_of(data: Path, name: str) -> Path:
 
 def encoded_cut(data: Path, name: str) -> bytes:
     """The cut that a pin holds, for `decode_cut`. Raises OSError: the pin does not exist."""
-    return (folder_of(data, name) / _PIN).read_bytes()
+    return (folder_of(data, name) / PIN).read_bytes()
 
 
 def pinned_cut(data: Path, name: str) -> Cut:
@@ -169,7 +179,7 @@ def held(data: Path, name: str) -> Generator[Path]:
         OSError: the pin does not exist, or not any more.
     """
     folder = folder_of(data, name)
-    fd = os.open(folder / _PIN, os.O_RDWR | os.O_CLOEXEC)
+    fd = os.open(folder / PIN, os.O_RDWR | os.O_CLOEXEC)
     try:
         fcntl.flock(fd, fcntl.LOCK_SH)
         yield folder
@@ -193,7 +203,7 @@ def renew(data: Path, name: str, limits: PinLimits) -> None:
     folder = folder_of(data, name)
     if not _is_needed(folder, limits):
         raise FileNotFoundError(f"the pin {name} has ended")
-    os.utime(folder / _PIN)
+    os.utime(folder / PIN)
 
 
 def remove_ended_pins(data: Path, limits: PinLimits) -> None:
@@ -209,17 +219,17 @@ def remove_ended_pins(data: Path, limits: PinLimits) -> None:
 def _is_needed(folder: Path, limits: PinLimits) -> bool:
     if _age(folder) >= limits.lifetime:  # the folder does not change after the pin is made
         return False
-    if not (folder / _PIN).exists():
+    if not (folder / PIN).exists():
         return _age(folder) < _GRACE_SECONDS  # being made, or abandoned
     if not folder.name.startswith(_LOCAL):
-        return _age(folder / _PIN) < limits.lease
-    return _is_held(folder) or _age(folder / _PIN) < _GRACE_SECONDS
+        return _age(folder / PIN) < limits.lease
+    return _is_held(folder) or _age(folder / PIN) < _GRACE_SECONDS
 
 
 def _is_held(folder: Path) -> bool:
     """Whether a process has locked this local pin."""
     try:
-        fd = os.open(folder / _PIN, os.O_RDWR | os.O_CLOEXEC)
+        fd = os.open(folder / PIN, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
         return False
     try:

@@ -24,7 +24,8 @@ from quafka_proto.errors import ErrorCode
 from quafka_telemetry.tracing import Tracer
 
 _CONNECT_SECONDS = 10.0
-_PIN_SECONDS = 60.0
+_PIN_SECONDS = 2_000.0
+"""Longer than a broker copies what other systems store."""
 _UNPIN_SECONDS = 30.0
 
 

@@ -89,7 +89,7 @@ def restore(
         StartupError: a broker has the folder, or it cannot be written.
         OSError: the store or the folder fails.
     """
-    manifest, whole = _part_of(manifest, org)
+    manifest, whole = _part_of(manifest.of_the_log(), org)
     with _new_data(data, _size(manifest)) as folder:
         step("begin")
         folder.restoring.mkdir()

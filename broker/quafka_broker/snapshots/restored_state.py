@@ -53,7 +53,9 @@ async def make_startable(wal: Path, manifest: Manifest, *, is_part: bool, fill: 
         fill: records and events may be missing. Topics and commits in the manifest are put back,
             and offsets that would be used again are filled.
 
-    Returns: the differences from the manifest.
+    Transactional producers are fenced, and what they had open at the cut is aborted.
+
+    Returns: the differences from the manifest, before that.
 
     Raises:
         DamagedLogError, BadRegistryError, StorageError: the log cannot be opened.
@@ -76,9 +78,22 @@ async def make_startable(wal: Path, manifest: Manifest, *, is_part: bool, fill: 
         if fill:
             await _put_back(state, manifest)
             await _fill(log, manifest)
-        return list(_differences(state, manifest))
+        differences = list(_differences(state, manifest))
+        await _fence_transactions(state)
+        return differences
     finally:
         await log.close()
+
+
+async def _fence_transactions(state: BrokerState) -> None:
+    """Begin a new session of every transactional id: its producer is fenced, and aborted.
+
+    What a producer has written since the cut is gone. If it went on, its next commit would show a
+    part of its transaction, and it would not read its inputs again from the restored offsets.
+    """
+    await state.replay_transactions()  # aborts what no transactional id knows
+    for key in list(state.transactions.table.entries):
+        await state.transactions.coordinator.fence(key)
 
 
 # --- one org ------------------------------------------------------------------------------------

@@ -1,11 +1,13 @@
-"""Verifies a snapshot: reads every byte, and checks that no offset is missing."""
+"""Verifies a snapshot: reads every byte, and checks offsets and transactions."""
 
 from __future__ import annotations
 
 from array import array
+from collections import defaultdict
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from quafka_broker.snapshots.verify_transactions import FoundTransactions
 from quafka_objects.errors import ObjectNotFoundError
 from quafka_objects.store import ObjectStore
 from quafka_proto.errors import Malformed
@@ -15,6 +17,7 @@ from quafka_proto.log_format import (
     INDEX_ROW_SIZE,
     LOG_MAGIC,
     ROW_DAMAGED,
+    ROW_TRANSACTIONAL,
     IndexRow,
     check_entry,
     check_file_header,
@@ -56,6 +59,7 @@ class Verification:
         }
         # First and end offsets of each batch, in turn.
         self._found: dict[_Key, array[int]] = {key: array("Q") for key in self._wanted}
+        self._transactions: defaultdict[_Key, FoundTransactions] = defaultdict(FoundTransactions)
 
     def pieces(self) -> Iterator[PieceReport]:
         """Read all pieces. Blocks. Raises OSError where the store fails."""
@@ -68,13 +72,26 @@ class Verification:
             yield PieceReport(piece, piece.rows, faults)
 
     def missing(self) -> list[str]:
-        """The offsets that the manifest promises and no piece has. Call it after `pieces`."""
+        """What the manifest promises and no piece has: offsets, and ends of transactions.
+
+        Call it after `pieces`.
+        """
         faults: list[str] = []
         for key, (topic, partition) in self._wanted.items():
             offsets = self._found[key]
             batches = list(zip(offsets[::2], offsets[1::2], strict=True))
             ranges = sorted([*batches, *((first, end) for first, end in partition.lost)])
-            faults += _gaps(topic, partition, ranges)
+            if topic.is_copied:  # its offsets have gaps, which nothing lists
+                ranges = [(partition.log_start, partition.log_start), *ranges]
+                faults += _twice(topic, partition, ranges)
+            elif partition.gone and _missing(partition, ranges) == partition.gone:
+                faults += _twice(topic, partition, ranges)
+            else:
+                faults += _gaps(topic, partition, ranges)
+            transactions = self._transactions.get(key)
+            if transactions is not None or partition.has_transactions:
+                found = transactions or FoundTransactions()
+                faults += found.faults(_name(topic, partition), partition)
         return faults
 
     def _piece(self, piece: Piece, faults: list[str]) -> None:
@@ -122,6 +139,8 @@ class Verification:
                 key = (row.topic_hash, row.org_id, row.partition, row.generation)
                 if key in self._found:
                     self._found[key].extend((row.base_offset, row.base_offset + row.record_count))
+                    if row.flags & ROW_TRANSACTIONAL:
+                        self._transactions[key].add(row)
 
 
 def _neighbours(rows: list[IndexRow]) -> Iterator[list[IndexRow]]:
@@ -136,9 +155,26 @@ def _neighbours(rows: list[IndexRow]) -> Iterator[list[IndexRow]]:
         yield some
 
 
+def _name(topic: Topic, partition: Partition) -> str:
+    return f"{topic.name}-{partition.partition} of org {topic.org}"
+
+
+def _missing(partition: Partition, ranges: list[tuple[int, int]]) -> int:
+    """The number of offsets that no range has."""
+    at, missing = partition.log_start, 0
+    for first, end in [*ranges, (partition.high_watermark, partition.high_watermark)]:
+        missing += max(0, min(first, partition.high_watermark) - at)
+        at = max(at, end)
+    return missing
+
+
+def _twice(topic: Topic, partition: Partition, ranges: list[tuple[int, int]]) -> Iterator[str]:
+    return (fault for fault in _gaps(topic, partition, ranges) if "twice" in fault)
+
+
 def _gaps(topic: Topic, partition: Partition, ranges: list[tuple[int, int]]) -> Iterator[str]:
     at = partition.log_start
-    name = f"{topic.name}-{partition.partition} of org {topic.org}"
+    name = _name(topic, partition)
     for first, end in [*ranges, (partition.high_watermark, partition.high_watermark)]:
         if first > at and at < partition.high_watermark:
             yield f"{name}: offsets {at} to {min(first, partition.high_watermark) - 1} are missing"

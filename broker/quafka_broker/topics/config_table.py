@@ -14,6 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from quafka_broker.config import BrokerConfig
+from quafka_broker.topics.topic import SOURCE
+from quafka_mesh_ops import settings
 from quafka_proto.config_kinds import ConfigType
 
 _MAX_LONG = (1 << 63) - 1
@@ -52,8 +54,11 @@ def _number(low: int, high: int) -> Check:
     return check
 
 
-def _decimal(text: str) -> bool:
-    return re.fullmatch(r"[01]|0?\.[0-9]{1,9}|1\.0{1,9}", text) is not None
+def _ratio(text: str) -> bool:
+    try:
+        return settings.ratio(text) >= 0
+    except ValueError:
+        return False
 
 
 def _one_of(*allowed: str) -> Check:
@@ -73,7 +78,6 @@ def _retention_ms(config: BrokerConfig) -> int:
 
 
 _FILES = "nothing: all partitions share one log"
-_CLEANER = "nothing: the log is not compacted"
 _REPLICAS = "nothing: partitions have one replica"
 _TIERED = "nothing: the whole log is local"
 _AS_SENT = "nothing: batches are stored as they were sent"
@@ -104,8 +108,9 @@ TOPIC_CONFIGS: dict[str, TopicConfig] = {
         TopicConfig(
             "cleanup.policy", "", ConfigType.LIST, _policies,
             "delete, compact, both, or nothing",
-            "delete: old records are deleted; without it, none are. Compaction keeps every record, "
-            "even if a later record has the same key",
+            "delete: old records are deleted; without it, none are, and DeleteRecords gets "
+            "POLICY_VIOLATION. compact: of the records with one key the last one is kept "
+            "(compaction.md); a record without a key gets INVALID_RECORD",
             lambda c: c.log_cleanup_policy, ("log_cleanup_policy",),
         ),
         TopicConfig(
@@ -151,6 +156,28 @@ TOPIC_CONFIGS: dict[str, TopicConfig] = {
             lambda c: c.log_retention_bytes, ("log_retention_bytes",),
         ),
         TopicConfig(
+            "min.cleanable.dirty.ratio", "", ConfigType.DOUBLE, _ratio, settings.RATIO,
+            "a partition is compacted when a greater share of its bytes is dirty",
+            lambda c: c.log_cleaner_min_cleanable_ratio, ("log_cleaner_min_cleanable_ratio",),
+        ),
+        TopicConfig(
+            "min.compaction.lag.ms", "", *_LONG, "compaction removes no record that is younger",
+            lambda c: c.log_cleaner_min_compaction_lag_ms,
+            ("log_cleaner_min_compaction_lag_ms",),
+        ),
+        TopicConfig(
+            "max.compaction.lag.ms", "", *_FROM_1,
+            "a partition with a dirty record of this age is compacted, whatever its ratio",
+            lambda c: c.log_cleaner_max_compaction_lag_ms,
+            ("log_cleaner_max_compaction_lag_ms",),
+        ),
+        TopicConfig(
+            "delete.retention.ms", "", *_LONG,
+            "tombstones and the markers of transactions stay this long after the first compaction "
+            "that meets them",
+            lambda c: c.log_cleaner_delete_retention_ms, ("log_cleaner_delete_retention_ms",),
+        ),
+        TopicConfig(
             "min.insync.replicas", "1", ConfigType.INT, _one_of("1"),
             "1: partitions have one replica",
             "nothing",
@@ -159,6 +186,11 @@ TOPIC_CONFIGS: dict[str, TopicConfig] = {
             "remote.storage.enable", "false", ConfigType.BOOLEAN, _one_of("false"), "false",
             "nothing",
         ),
+        TopicConfig(
+            SOURCE, "", ConfigType.STRING, lambda _: True,
+            "nothing, or redis://host:port/db?stream=NAME (see redis-streams.md)",
+            "the partitions are Redis streams; set when the topic is created",
+        ),
         *_no_effect(_FILES, _SIZE, segment_bytes="1073741824"),
         *_no_effect(_FILES, _FROM_1, segment_ms="604800000", flush_messages=str(_MAX_LONG)),
         *_no_effect(_FILES, _LONG, segment_jitter_ms="0", file_delete_delay_ms="60000",
@@ -166,10 +198,6 @@ TOPIC_CONFIGS: dict[str, TopicConfig] = {
         *_no_effect(_FILES, _COUNT, index_interval_bytes="4096"),
         *_no_effect(_FILES, _SMALL_SIZE, segment_index_bytes="10485760"),
         *_no_effect(_FILES, _BOOLEAN, preallocate="false"),
-        *_no_effect(_CLEANER, _LONG, delete_retention_ms="86400000", min_compaction_lag_ms="0"),
-        *_no_effect(_CLEANER, _FROM_1, max_compaction_lag_ms=str(_MAX_LONG)),
-        *_no_effect(_CLEANER, (ConfigType.DOUBLE, _decimal, "0 to 1"),
-                    min_cleanable_dirty_ratio="0.5"),
         *_no_effect(_REPLICAS, _BOOLEAN, unclean_leader_election_enable="false"),
         *_no_effect(_REPLICAS, _NO_LIST, leader_replication_throttled_replicas="",
                     follower_replication_throttled_replicas=""),
@@ -189,10 +217,6 @@ KAFKA_NAMES = {
     "flush.messages": "log.flush.interval.messages",
     "flush.ms": "log.flush.interval.ms",
     "index.interval.bytes": "log.index.interval.bytes",
-    "delete.retention.ms": "log.cleaner.delete.retention.ms",
-    "min.compaction.lag.ms": "log.cleaner.min.compaction.lag.ms",
-    "max.compaction.lag.ms": "log.cleaner.max.compaction.lag.ms",
-    "min.cleanable.dirty.ratio": "log.cleaner.min.cleanable.ratio",
     "file.delete.delay.ms": "log.segment.delete.delay.ms",
     "preallocate": "log.preallocate",
     "local.retention.ms": "log.local.retention.ms",

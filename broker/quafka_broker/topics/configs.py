@@ -12,6 +12,7 @@ from typing import NamedTuple
 from quafka_broker.broker_configs import DynamicConfigs
 from quafka_broker.config import BrokerConfig
 from quafka_broker.topics.config_table import FIXED, KAFKA_NAMES, TOPIC_CONFIGS, TopicConfig
+from quafka_broker.topics.topic import SOURCE
 from quafka_mesh_ops.ops.admin import ConfigChange, ConfigDescription, ConfigSynonym
 from quafka_proto.config_kinds import ConfigOperation, ConfigSource, ConfigType
 
@@ -34,8 +35,31 @@ class EffectiveConfig(NamedTuple):
     source: ConfigSource
 
 
+class CompactionPolicy(NamedTuple):
+    """How a topic is compacted.
+
+    Attributes:
+        min_lag_ms: a record stays at least this long after its timestamp.
+        max_lag_ms: a partition is compacted at the latest this long after the timestamp of its
+            first dirty record.
+        min_dirty_ratio: the least share of dirty bytes at which a partition is compacted.
+        delete_retention_ms: how long a tombstone, or the marker of a transaction without records,
+            stays after the first pass that has met it.
+    """
+
+    min_lag_ms: int
+    max_lag_ms: int
+    min_dirty_ratio: float
+    delete_retention_ms: int
+
+
 class TopicPolicy(NamedTuple):
-    """A topic's configs as the broker applies them. -1: no limit."""
+    """A topic's configs as the broker applies them. -1: no limit.
+
+    Attributes:
+        compaction: None if the topic is not compacted. Otherwise each record must have a key.
+        deletes: whether `cleanup.policy` contains delete.
+    """
 
     max_message_bytes: int
     log_append_time: bool
@@ -43,6 +67,8 @@ class TopicPolicy(NamedTuple):
     after_max_ms: int
     retention_ms: int
     retention_bytes: int
+    compaction: CompactionPolicy | None = None
+    deletes: bool = True
 
 
 def check(configs: Mapping[str, str | None]) -> dict[str, str]:
@@ -89,7 +115,20 @@ def changed(
             if change.operation != ConfigOperation.SET and name not in FIXED:
                 value = _with_items(change, _effective(broker, result, name).value)
             result |= check({name: value})
+    check_together(broker, result)
     return result
+
+
+def check_together(broker: BrokerConfig, configs: Configs) -> None:
+    """Check configs that limit each other, as a topic that sets `configs` has them.
+
+    Raises:
+        ConfigError: the least compaction lag is above the greatest.
+    """
+    least, greatest = "min.compaction.lag.ms", "max.compaction.lag.ms"
+    low, high = (int(_effective(broker, configs, name).value) for name in (least, greatest))
+    if low > high and configs.keys() & {least, greatest}:
+        raise ConfigError(f"{least} {low} cannot be above {greatest} {high}")
 
 
 def _with_items(change: ConfigChange, present: str) -> str:
@@ -187,7 +226,14 @@ def policy(broker: BrokerConfig, configs: Configs) -> TopicPolicy:
         difference = configs.get("message.timestamp.difference.max.ms")
         return int(difference if difference is not None and name not in configs else value(name))
 
-    deletes = "delete" in value("cleanup.policy").split(",")
+    policies = value("cleanup.policy").split(",")
+    deletes = "delete" in policies
+    compaction = CompactionPolicy(
+        int(value("min.compaction.lag.ms")),
+        int(value("max.compaction.lag.ms")),
+        float(value("min.cleanable.dirty.ratio")),
+        int(value("delete.retention.ms")),
+    )
     return TopicPolicy(
         int(value("max.message.bytes")),
         value("message.timestamp.type") == "LogAppendTime",
@@ -195,4 +241,6 @@ def policy(broker: BrokerConfig, configs: Configs) -> TopicPolicy:
         limit("message.timestamp.after.max.ms"),
         int(value("retention.ms")) if deletes else -1,
         int(value("retention.bytes")) if deletes else -1,
+        compaction if "compact" in policies and not configs.get(SOURCE) else None,
+        deletes,
     )

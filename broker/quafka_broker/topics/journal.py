@@ -15,8 +15,9 @@ from time import time_ns
 from typing import Any, TypeVar
 
 from quafka_broker.journals import event_batches
-from quafka_broker.journals.internal_topics import GROUPS, GROUPS_NAME, REGISTRY
+from quafka_broker.journals.internal_topics import INTERNAL_NAMES, REGISTRY
 from quafka_broker.partitions.errors import StorageError
+from quafka_broker.partitions.partition import PartitionId
 from quafka_broker.topics import events as registry_events
 from quafka_broker.topics.events import Event
 from quafka_broker.topics.identity import new_cluster_id
@@ -128,16 +129,17 @@ class RegistryJournal:
         if self._superseded > max(self.events_kept, self._registry.size):
             await self._restate()
 
-    async def begin_groups_at(self, offset: int) -> None:
-        """Declare dead the events of the groups' journal below an offset. Durable on return.
+    async def begin_journal_at(self, id_: PartitionId, offset: int) -> None:
+        """Declare dead the events of another journal below an offset. Durable on return.
 
         Raises:
             StorageError: they still count.
         """
 
         async def move() -> None:
-            await self.record(registry_events.journal_start_moved(GROUPS_NAME, offset))
-            self._wal.advance_log_start(GROUPS, offset)
+            moved = registry_events.journal_start_moved(INTERNAL_NAMES[id_], offset)
+            await self.record(moved)
+            self._wal.advance_log_start(id_, offset)
             self.deletions += 1
 
         await self.in_turn(move)

@@ -17,7 +17,7 @@ from quafka_broker.topics import events
 from quafka_broker.topics.events import Event
 from quafka_broker.topics.org_topics import OrgTopics
 from quafka_broker.topics.slugs import Slugs, slug_of
-from quafka_broker.topics.topic import Topic, TopicIdentity, Unnamed
+from quafka_broker.topics.topic import ADOPTED, Topic, TopicIdentity, Unnamed
 
 _NOTHING = OrgTopics()
 
@@ -44,6 +44,7 @@ class Registry:
         self._next_generation: dict[tuple[int, str], int] = {}
         self._least_generation = 0
         self._staged: list[Event] = []
+        self._adopted: set[tuple[int, str]] = set()
 
     # --- look-ups ---------------------------------------------------------------------------
 
@@ -78,6 +79,8 @@ class Registry:
         topic = self._by_name.get((org, name))
         if topic is not None:
             return topic.generation == generation
+        if generation & ADOPTED:
+            return True  # its folder may be there again at the next start
         found = self.unnamed_of(org, name)
         return found is not None and found.generation == generation
 
@@ -106,6 +109,35 @@ class Registry:
             org, name, identity.uuid, identity.ulid, self._slugs.free_for(org, slug_of(name)),
             generation, partitions, identity.created_ms, configs or {},
         )  # fmt: skip
+
+    # --- adopted topics ---------------------------------------------------------------------
+
+    def adopt(self, topic: Topic) -> Topic:
+        """Add a topic that no event describes, or replace it; it lasts until the broker stops.
+
+        Returns it with a free slug. Nothing of it is restated. Its source is not the log.
+
+        Raises:
+            ValueError: the log has a topic of that name, or another topic has the id.
+        """
+        key = topic.org, topic.name
+        same_id = self._by_id.get((topic.org, topic.uuid))
+        if (key in self._by_name and key not in self._adopted) or (
+            same_id is not None and same_id.name != topic.name
+        ):
+            raise ValueError(f"topic {topic.name!r} of org {topic.org} exists already")
+        self.release(topic.org, topic.name)
+        topic = replace(topic, slug=self._slugs.free_for(topic.org, topic.slug))
+        self._put(topic)
+        self._slugs.reserve(topic.org, topic.slug)
+        self._adopted.add(key)
+        return topic
+
+    def release(self, org: int, name: str) -> None:
+        """Remove an adopted topic, if there is one of this name."""
+        if (org, name) in self._adopted:
+            self._adopted.remove((org, name))
+            self._delete(org, name)
 
     # --- events -----------------------------------------------------------------------------
 
@@ -210,13 +242,16 @@ class Registry:
             if configs:
                 yield events.broker_configs_changed(scope, configs)
         # The highest generation of all deleted topics stands for each of theirs.
-        gone = [g for key, g in self._next_generation.items() if key not in self._by_name]
+        ours = self._by_name.keys() - self._adopted
+        gone = [g for key, g in self._next_generation.items() if key not in ours]
         yield events.generations_from(max([*gone, self._least_generation]))
         for name, start in self.journal_starts.items():
             yield events.journal_start_moved(name, start)
         for unnamed, partitions in self.unnamed.items():
             yield events.unnamed_kept(unnamed, partitions)
         for topic in self._by_name.values():
+            if (topic.org, topic.name) in self._adopted:
+                continue
             yield events.topic_created(topic)
             yield from events.log_starts_moved(topic, self.log_starts(topic))
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from quafka_broker.journals.event_reader import Gap, read_values, verify
-from quafka_broker.journals.internal_topics import GROUPS, GROUPS_NAME, REGISTRY
+from quafka_broker.journals.internal_topics import INTERNAL_NAMES, REGISTRY
 from quafka_broker.partitions.partition import PartitionId, topic_hash
 from quafka_broker.topics import events as registry_events
 from quafka_broker.topics.events import Event
@@ -164,10 +164,9 @@ def live_topics(
     front of a partition count as deleted.
     """
     yield REGISTRY, found.begin
-    yield (
-        GROUPS,
-        _start(wal, GROUPS, registry.journal_starts.get(GROUPS_NAME), found),
-    )
+    for id_, name in INTERNAL_NAMES.items():
+        if id_ != REGISTRY:
+            yield id_, _start(wal, id_, registry.journal_starts.get(name), found)
     for topic in registry.every_topic():
         starts = registry.log_starts(topic)
         for partition in range(topic.partitions):

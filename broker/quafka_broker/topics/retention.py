@@ -102,6 +102,8 @@ class Retention:
         starts: dict[Topic, dict[int, int]] = {}
         slices = Slices(_PARTITIONS_PER_SLICE)
         for topic in self._registry.every_topic():
+            if topic.source:
+                continue  # whoever stores its records deletes them
             policy = self._configs.policy(topic)
             if policy.retention_ms < 0 and policy.retention_bytes < 0:
                 continue

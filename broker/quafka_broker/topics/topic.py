@@ -9,12 +9,20 @@ from typing import NamedTuple
 from quafka_broker.partitions.partition import PartitionId, topic_hash
 from quafka_proto.errors import ErrorCode
 
+SOURCE = "quafka.source"
+"""The topic config that names where the records are stored, if that is not the log."""
+REDIS = "redis"
+"""The source of topics whose partitions are Redis streams."""
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}", re.ASCII)
 
 
 def legal_name(name: str) -> bool:
     """Kafka's rule for topic names."""
     return _LEGAL_NAME.fullmatch(name) is not None and name not in (".", "..")
+
+
+ADOPTED = 1 << 31
+"""Generations of adopted topics have this bit; those of the log's topics count from 0."""
 
 
 class TopicIdentity(NamedTuple):
@@ -35,6 +43,7 @@ class Topic:
         slug: the topic's name in its RRL.
         generation: distinguishes topics of the same name, one after the other.
         configs: the configs that the topic sets itself; see configs.py.
+        source: where its partitions come from: empty for the log; see sources/sources.py.
     """
 
     org: int
@@ -46,6 +55,11 @@ class Topic:
     partitions: int
     created_ms: int
     configs: dict[str, str] = field(default_factory=dict[str, str], hash=False)
+    source: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.source and self.configs.get(SOURCE):
+            object.__setattr__(self, "source", REDIS)
 
     def partition_id(self, partition: int) -> PartitionId:
         """The id of one partition."""

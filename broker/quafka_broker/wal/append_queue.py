@@ -11,7 +11,7 @@ from quafka_broker.partitions.errors import StorageError
 from quafka_broker.partitions.outcome import Outcome, Settle
 from quafka_broker.partitions.partition import Partition
 from quafka_broker.wal.answers import Answers, settle
-from quafka_broker.wal.commit_group import Append, WriteTimes
+from quafka_broker.wal.commit_group import Append, Member, WriteTimes
 from quafka_proto.records import BatchHeader
 from quafka_telemetry.eager_task import DirectFuture
 from quafka_telemetry.turn_end import turn_end
@@ -75,13 +75,16 @@ class AppendQueue:
         urgent: bool,
         writes: list[WriteTimes] | None = None,
         settle: Settle | None = None,
+        members: Sequence[Member] = (),
     ) -> DirectFuture[list[int]]:
-        """See `Log.append`."""
+        """See `Log.append` and `Log.append_group`."""
         done: DirectFuture[list[int]] = DirectFuture(loop=self._loop)
         size = 0
         for _, batch in batches:
             size += len(batch)
-        append = Append(partition, batches, size, done, urgent, writes, settle)
+        if members:
+            size += sum([len(batch) for _, _, batch in members])
+        append = Append(partition, batches, size, done, urgent, writes, settle, members)
         if self.closed is not None:
             self._loop.call_soon(self.fail, [append], StorageError, self.closed)
             return done
@@ -104,7 +107,7 @@ class AppendQueue:
         """End `wait_for_work` at the end of this turn, whose appends then share a commit."""
         if not self._waking:
             self._waking = True
-            turn_end(self._loop).call(self._wake)
+            turn_end(self._loop).call_first(self._wake)
 
     async def turn(self) -> None:
         """Let others run."""

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import repeat
 from typing import NamedTuple
 
 from quafka_broker.partitions.outcome import Settle
 from quafka_broker.partitions.partition import Partition, PartitionId
 from quafka_broker.wal.disk import Buffer
-from quafka_proto.log_format import ENTRY_HEADER_SIZE, IndexRow, encode_entry_header
-from quafka_proto.records import PATCHED_SIZE, BatchHeader, rebase
+from quafka_proto.log_format import ENTRY_HEADER_SIZE, IndexRow, encode_entry_header, row_flags
+from quafka_proto.records import PATCHED_SIZE, TRANSACTIONAL, BatchHeader, rebase
 from quafka_telemetry.eager_task import DirectFuture
+
+_MEMBERS_A_STEP = 500
 
 
 class WriteTimes(NamedTuple):
@@ -27,11 +30,20 @@ class WriteTimes(NamedTuple):
     bytes: int
 
 
+class Member(NamedTuple):
+    """A batch that is in the log together with the batches of an append, or not at all."""
+
+    partition: Partition
+    header: BatchHeader
+    batch: memoryview
+
+
 @dataclass(slots=True, eq=False)
 class Append:
     """Checked batches for one partition, and the future for their offsets.
 
     Attributes:
+        members: batches of any partitions that follow; see `Log.append_group`.
         urgent: the append may use the reserve of a full disk.
         writes: receives the times of the write, for a trace.
         settle: see `Log.append`.
@@ -44,6 +56,13 @@ class Append:
     urgent: bool
     writes: list[WriteTimes] | None = None
     settle: Settle | None = None
+    members: Sequence[Member] = ()
+
+    def partitions(self) -> Iterator[Partition]:
+        """The partition of each batch, in the order of the log."""
+        yield from repeat(self.partition, len(self.batches))
+        for member in self.members:
+            yield member.partition
 
 
 @dataclass(slots=True)
@@ -73,9 +92,12 @@ class CommitGroup:
     written: int = 0
     synced: int = 0
     _ends: dict[PartitionId, int] = field(default_factory=dict[PartitionId, int])
+    _batch: memoryview | None = None
+    _rest: memoryview = memoryview(b"")  # noqa: RUF009 - empty
+    _flags: int = 0
 
     def add(self, append: Append) -> None:
-        """Place an append's batches after those of its partition."""
+        """Place an append's batches after those of its partition. `add_members` does the rest."""
         partition = append.partition
         offset = self._ends.get(partition.id, partition.high_watermark)
         offsets: list[int] = []
@@ -87,6 +109,22 @@ class CommitGroup:
         self.appends.append(append)
         self.offsets.append(offsets)
         self.size += append.size
+
+    def add_members(self, append: Append) -> Iterator[None]:
+        """Place the members of the append that was added last; one step for some of them."""
+        offsets = self.offsets[-1]
+        for at in range(0, len(append.members), _MEMBERS_A_STEP):
+            some = append.members[at : at + _MEMBERS_A_STEP]
+            offsets += [self._place_member(member) for member in some]
+            yield
+
+    def _place_member(self, member: Member) -> int:
+        partition, header, batch = member
+        id_ = partition.id
+        offset = self._ends.get(id_, partition.high_watermark)
+        self._place(id_, header, batch, offset)
+        self._ends[id_] = offset + header.record_count
+        return offset
 
     def report_times(self) -> None:
         """Give the times of the write to the appends that record them."""
@@ -101,7 +139,12 @@ class CommitGroup:
     def _place(
         self, partition: PartitionId, header: BatchHeader, batch: memoryview, offset: int
     ) -> None:
-        # Only the patched bytes are copied; the producer's buffer is written as it is.
+        if batch is not self._batch:  # the markers of a transaction are one batch
+            # Only the patched bytes are copied; the producer's buffer is written as it is.
+            self._batch, self._rest = batch, batch[PATCHED_SIZE:]
+            self._flags = 0
+            if header.attributes & TRANSACTIONAL:
+                self._flags = row_flags(header.attributes, batch)
         patched = bytearray(batch[:PATCHED_SIZE])
         rebase(patched, offset, self.leader_epoch)
         entry = encode_entry_header(
@@ -117,7 +160,7 @@ class CommitGroup:
             generation=partition.generation,
             record_count=header.record_count,
         )
-        self.buffers += (entry + patched, batch[PATCHED_SIZE:])
+        self.buffers += (entry + patched, self._rest)
         self.rows.append(
             IndexRow(
                 self.next_id,
@@ -133,7 +176,7 @@ class CommitGroup:
                 header.record_count,
                 header.length,
                 header.producer_epoch,
-                0,
+                self._flags,
                 self.leader_epoch,
             )
         )

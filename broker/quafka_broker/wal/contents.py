@@ -9,8 +9,9 @@ import asyncio
 import logging
 import threading
 from bisect import bisect_right
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
+from quafka_broker.partitions.gaps import NO_GAPS, Gaps, Range
 from quafka_broker.partitions.leader_epochs import LeaderEpochs
 from quafka_broker.partitions.partition import Partition, PartitionId, partition_of
 from quafka_broker.partitions.producers import Producers
@@ -19,7 +20,7 @@ from quafka_broker.wal.errors import DamagedLogError
 from quafka_broker.wal.live_records import LiveRecords
 from quafka_broker.wal.quarantine import Damage, Lost, Quarantine, damaged_entry
 from quafka_broker.wal.segment import Segment
-from quafka_proto.log_format import IndexRow
+from quafka_proto.log_format import REWRITTEN, IndexRow
 
 log = logging.getLogger("quafka.broker.recovery")
 
@@ -176,12 +177,51 @@ class Contents:
                 f"partition {partition.key} goes on at offset {row.base_offset} where "
                 f"{found.high_watermark} is next"
             )
-        if missing:
+        if missing and self._may_be_compacted(partition, found.next_id, row.global_id, missing):
+            found.add_gap(row.global_id - missing, missing)
+        elif missing:
             ids = self._ids_for(found, row.base_offset, found.next_id, row.global_id, missing)
             for first, end in ids:
                 found.add_lost(first, end - first)
         found.add(row)
         self.producers.restore_row(row)
+
+    def _may_be_compacted(self, id_: PartitionId, above: int, below: int, count: int) -> bool:
+        """Whether compaction has removed the `count` records of a partition between two ids.
+
+        Only a rewrite does so, never of a damaged segment, and not in the broker's own topics.
+        """
+        segments = self.segments
+        first, last = self.segment_of(above), self.segment_of(below)
+        if last is None or below - count < above or not id_.org_id:
+            return False
+        low = first.number if first is not None else segments[0].number
+        between = [s for s in segments if low <= s.number <= last.number]
+        damaged = {damage.segment for damage in self.quarantine.damages}
+        return any(segment.kind == REWRITTEN for segment in between) and not damaged & set(
+            range(low, last.number + 1)
+        )
+
+    def restore_gaps(
+        self, first_id: int, end_id: int, present: Mapping[PartitionId, Gaps]
+    ) -> Iterator[tuple[Partition, int, int]]:
+        """Add the gaps of a rewritten segment that the checkpoint does not know.
+
+        The segment has the ids in [first_id, end_id); of those, each partition has the offsets that
+        are `present`. Yields the partitions that have gaps, and their offsets in the segment.
+        """
+        for partition in self.partitions.values():
+            start, end = partition.offsets_between(first_id, end_id)
+            if start == end or not partition.id.org_id:
+                continue
+            absent: list[Range] = []
+            offsets = start, end
+            for first, after in present.get(partition.id, NO_GAPS):
+                absent.append((start, min(first, end)))
+                start = max(start, after)
+            partition.compacted([(a, b) for a, b in [*absent, (start, end)] if a < b])
+            if partition.gaps:
+                yield partition, *offsets
 
     def _ids_for(
         self, partition: Partition, end_offset: int, above: int, below: int, count: int
@@ -244,7 +284,9 @@ class Contents:
             return
         missing = partition.log_start - log_start
         first = partition.first_id
-        if missing > 0 and first is not None:
+        if missing > 0 and first is not None and self._may_be_compacted(id_, 0, first, missing):
+            partition.add_gap_before(first - missing, missing)
+        elif missing > 0 and first is not None:
             partition.add_lost_before(
                 self._ids_for(partition, partition.log_start, 0, first, missing)
             )

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from quafka_broker.partitions.partition import PartitionId
+from quafka_broker.partitions.transactions import PartitionTransactions
 from quafka_broker.wal.contents import Contents
 from quafka_broker.wal.segment import Segment
 
@@ -28,12 +29,16 @@ class LogCut(NamedTuple):
         end_id: the global ids of all records in the cut are below it.
         partitions: each with its log start and high watermark.
         lost: ranges of offsets that are lost to damage.
+        transactions: copies, of the partitions that have open or aborted ones.
+        gone: the number of offsets in gaps, of the partitions that have any.
     """
 
     end_id: int
     segments: list[SegmentCut]
     partitions: list[tuple[PartitionId, int, int]]
     lost: dict[PartitionId, list[tuple[int, int]]]
+    transactions: dict[PartitionId, PartitionTransactions]
+    gone: dict[PartitionId, int]
 
 
 def cut_segments(segments: Sequence[Segment]) -> list[SegmentCut]:
@@ -50,4 +55,9 @@ def cut_contents(contents: Contents) -> LogCut:
     """What readers see now. An append is visible as a whole or not at all."""
     segments = cut_segments(contents.segments)
     partitions = [(p.id, p.log_start, p.high_watermark) for p in contents.partitions.values()]
-    return LogCut(contents.next_id, segments, partitions, contents.quarantine.lost())
+    transactions = {
+        p.id: p.transactions.copy() for p in contents.partitions.values() if p.transactions
+    }
+    lost = contents.quarantine.lost()
+    gone = {p.id: p.gaps.offsets for p in contents.partitions.values() if p.gaps}
+    return LogCut(contents.next_id, segments, partitions, lost, transactions, gone)

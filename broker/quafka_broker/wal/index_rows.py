@@ -6,9 +6,11 @@ import logging
 from collections.abc import Iterator
 from contextlib import suppress
 
+from quafka_broker.partitions.gaps import Gaps, Range
+from quafka_broker.partitions.partition import PartitionId, partition_of
 from quafka_broker.wal.disk import Disk, File
 from quafka_broker.wal.scan import Bad, header_at
-from quafka_broker.wal.segment import Segment, SegmentState, index_name
+from quafka_broker.wal.segment import ROWS_PER_SAMPLE, Segment, SegmentState, index_name
 from quafka_proto.errors import Malformed
 from quafka_proto.log_format import (
     FILE_HEADER_SIZE,
@@ -78,6 +80,18 @@ def contiguous_rows(segment: Segment, durable: int) -> Iterator[IndexRow]:
             return
         yield row
         position = row.end
+
+
+def present_offsets(segment: Segment) -> dict[PartitionId, Gaps]:
+    """The offsets of the entries that the segment has, by partition."""
+    found: dict[PartitionId, list[Range]] = {}
+    for start in range(0, segment.entries, ROWS_PER_SAMPLE):
+        rows = segment.rows(start, lambda file, at, size: file.read(at, size))
+        for number in range(rows.start, rows.end):
+            row = rows.row(number)
+            end = row.base_offset + row.record_count
+            found.setdefault(partition_of(row), []).append((row.base_offset, end))
+    return {partition: Gaps(ranges) for partition, ranges in found.items()}
 
 
 def covers_log(segment: Segment, size: int) -> bool:

@@ -21,7 +21,7 @@ from quafka_broker.partitions.partition import Partition, PartitionId
 from quafka_broker.partitions.producers import Producers
 from quafka_broker.wal.checkpoint_schedule import CheckpointSchedule, uncovered_bytes
 from quafka_broker.wal.checkpoint_task import CheckpointTask, SectionSource
-from quafka_broker.wal.commit_group import WriteTimes
+from quafka_broker.wal.commit_group import Member, WriteTimes
 from quafka_broker.wal.contents import Contents
 from quafka_broker.wal.cut import LogCut, SegmentCut, cut_contents, cut_segments
 from quafka_broker.wal.disk import Disk
@@ -265,6 +265,10 @@ class Log:
             found = self._contents.partitions[id_] = Partition(id_)
         return found
 
+    def find(self, id_: PartitionId) -> Partition | None:
+        """The partition; None where nothing was ever appended, or all of it was deleted."""
+        return self._contents.partitions.get(id_)
+
     def offsets(self, id_: PartitionId) -> tuple[int, int]:
         """Log start and high watermark; both 0 where nothing was ever appended."""
         found = self._contents.partitions.get(id_)
@@ -279,6 +283,12 @@ class Log:
         """The global id of the next record."""
         return self._contents.next_id
 
+    @property
+    def sealed_id(self) -> int:
+        """The first global id in the segment that is appended to."""
+        first = self._contents.segments[-1].first_id if self._contents.segments else None
+        return self._contents.next_id if first is None else first
+
     def advance_log_start(self, id_: PartitionId, offset: int) -> None:
         """Serve no record below `offset` any more; see `Partition.advance_log_start`."""
         self._contents.advance_log_start(self.partition(id_), offset)
@@ -291,6 +301,14 @@ class Log:
         """Whether any offset of the partition from its log start on is lost."""
         log_start, _ = self.offsets(id_)
         return self._contents.quarantine.first_lost(id_, log_start) is not None
+
+    async def seal(self) -> None:
+        """Begin a new segment, so that everything that is written by now can be compacted.
+
+        Raises:
+            OSError: that is impossible now.
+        """
+        await self._open_writer.seal()
 
     # --- cut --------------------------------------------------------------------------------
 
@@ -385,6 +403,25 @@ class Log:
         """
         return self._open_writer.queue.append(
             partition, batches, urgent=urgent, writes=writes, settle=settle
+        )
+
+    def append_group(
+        self,
+        partition: Partition,
+        batch: tuple[BatchHeader, memoryview],
+        members: Sequence[Member],
+        *,
+        urgent: bool = False,
+        settle: Settle | None = None,
+    ) -> DirectFuture[list[int]]:
+        """Queue a batch of the broker's own, and batches of any partitions that follow it at once.
+
+        All of them are in the log, or none: recovery cuts off a group whose end is missing. The
+        batch's base sequence must be the number of `members`. The future gives the offset of the
+        batch and of each member; otherwise see `append`.
+        """
+        return self._open_writer.queue.append(
+            partition, [batch], urgent=urgent, settle=settle, members=members
         )
 
     def _committed(self, grown: set[PartitionId]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from quafka_broker.partitions.errors import CorruptError
+from quafka_broker.partitions.gaps import NO_GAPS
 from quafka_broker.partitions.partition import Partition, PartitionId
 from quafka_broker.wal.contents import Contents
 from quafka_broker.wal.segment import BadIndexError, Read, Rows, Segment
@@ -27,13 +28,14 @@ def entries_from(
 ) -> Iterator[tuple[Segment, IndexRow]]:
     """The entry that holds a readable offset, and the partition's entries after it.
 
-    The iteration ends before the first offset that is lost to damage.
+    The iteration skips gaps, and ends before the first offset that is lost to damage.
 
     Raises:
         CorruptError: `offset` itself is lost.
         Malformed, OSError: the index cannot be read.
         OffsetGoneError: the log start is above `offset`.
     """
+    offset = partition.gaps.end_of(offset)
     lost = contents.quarantine.first_lost(partition.id, offset)
     if lost == offset:
         raise CorruptError(f"offset {offset} is lost to damage")
@@ -53,21 +55,27 @@ def entries_from(
         yield block.segment, row
         last = row
         offset = row.base_offset + row.record_count
+        if partition.gaps is not NO_GAPS:
+            offset = partition.gaps.end_of(offset)
 
 
 def _look_up(
     contents: Contents, partition: Partition, offset: int, block: Rows | None, how: Read
 ) -> tuple[Rows, int, IndexRow]:
-    global_id = partition.global_id_at(offset)
-    segment = contents.segment_of(global_id)
-    if segment is None:
-        raise Malformed(f"no segment holds the record {global_id}")
-    rows, number = segment.find(global_id, how, block)
-    row = rows.row(number)
-    # The row found may be another partition's, with an offset that happens to fit.
-    if not row.global_id <= global_id < row.global_id + row.record_count:
-        raise BadIndexError(segment, f"it lacks the record {global_id}")
-    return rows, number, row
+    while True:
+        global_id = partition.global_id_at(offset)
+        segment = contents.segment_of(global_id)
+        if segment is None:
+            raise Malformed(f"no segment holds the record {global_id}")
+        rows, number = segment.find(global_id, how, block)
+        row = rows.row(number)
+        # The row found may be another partition's, with an offset that happens to fit.
+        if row.global_id <= global_id < row.global_id + row.record_count:
+            return rows, number, row
+        ahead = partition.gaps.end_of(offset)
+        if ahead == offset:
+            raise BadIndexError(segment, f"it lacks the record {global_id}")
+        offset = ahead  # compaction has removed the batch during this lookup, in a thread
 
 
 def _row_if_next(

@@ -167,6 +167,7 @@ def _left_of(partition: Partition, lost: Lost) -> Lost | None:
 
 def _lost_of(partition: Partition, damage: Damage) -> Lost | None:
     first, end = partition.offsets_between(damage.first_id, damage.end_id)
+    first = partition.gaps.end_of(first)
     return Lost(partition.id, first, end) if end > first else None
 
 

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from itertools import takewhile
 from typing import TypeVar
 
@@ -109,29 +110,16 @@ class Reader:
         self, partition: Partition, offset: int, room: Room, times: ReadTimes | None
     ) -> list[memoryview]:
         def read(how: Read) -> tuple[list[memoryview], BadEntry | None]:
-            found: list[memoryview] = []
             runs = plan_runs(self._contents, partition, offset, room, how)
             if times is not None:
                 times.indexed = time.time_ns()
-                times.from_disk = how is from_disk
-            for run in runs:
-                bad = read_run(run, how, found)
-                if bad is not None:
-                    return found, bad
-            return found, None
+            return _read_all(runs, times, how)
 
         if times is not None:
             times.began = time.time_ns()
         # A large answer is looked up and copied in a thread from the start.
         large = room.bytes > INLINE_BYTES and partition.high_watermark - offset > INLINE_BATCHES
-        batches, bad = await (self._in_thread(read) if large else self._run(read))
-        if times is not None:
-            times.read = time.time_ns()
-        if bad is not None:
-            self._contents.add_bad_entry(*bad)
-            if not batches:
-                raise CorruptError(f"offset {offset}: {bad.reason}")
-        return batches
+        return await self._sound(read, offset, large, times)
 
     async def locate(
         self, partition: Partition, offset: int, room: Room, times: ReadTimes | None = None
@@ -169,21 +157,21 @@ class Reader:
             See `read`.
         """
 
-        def read(how: Read) -> tuple[list[memoryview], BadEntry | None]:
-            if times is not None:
-                times.from_disk = how is from_disk
-            found: list[memoryview] = []
-            for run in runs:
-                bad = read_run(run, how, found)
-                if bad is not None:
-                    return found, bad
-            return found, None
-
         large = sum(run.size for run in runs) > INLINE_BYTES
         try:
-            batches, bad = await (self._in_thread(read) if large else self._run(read))
+            return await self._sound(partial(_read_all, runs, times), offset, large, times)
         except OSError as e:
             raise self._unreadable(partition, offset, e) from e
+
+    async def _sound(
+        self,
+        read: Callable[[Read], tuple[list[memoryview], BadEntry | None]],
+        offset: int,
+        large: bool,
+        times: ReadTimes | None,
+    ) -> list[memoryview]:
+        """Read batches up to the first damaged one. Raises CorruptError if that is the first."""
+        batches, bad = await (self._in_thread(read) if large else self._run(read))
         if times is not None:
             times.read = time.time_ns()
         if bad is not None:
@@ -305,3 +293,17 @@ class Reader:
     async def _in_thread(self, job: Callable[[Read], T]) -> T:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._threads, job, from_disk)
+
+
+def _read_all(
+    runs: list[Run], times: ReadTimes | None, how: Read
+) -> tuple[list[memoryview], BadEntry | None]:
+    """The batches of the runs, up to the first damaged entry, and that entry."""
+    if times is not None:
+        times.from_disk = how is from_disk
+    found: list[memoryview] = []
+    for run in runs:
+        bad = read_run(run, how, found)
+        if bad is not None:
+            return found, bad
+    return found, None

@@ -31,12 +31,14 @@ from quafka_broker.wal.index_rows import (
     last_durable_position,
     last_indexed_end,
     open_index,
+    present_offsets,
     reaches,
     rows_while_good,
 )
 from quafka_broker.wal.quarantine import Damage, lost_in
+from quafka_broker.wal.recount import recount_now
 from quafka_broker.wal.recovery_ids import IdSequence
-from quafka_broker.wal.scan import Bad, Torn, scan
+from quafka_broker.wal.scan import Bad, OpenGroup, Torn, scan
 from quafka_broker.wal.segment import Segment, index_name, log_name
 from quafka_broker.wal.segment_files import (
     is_unborn,
@@ -111,6 +113,7 @@ class _Recovery:
         self._durable = checkpoint.durable if checkpoint else (-1, 0)
         self._tail = max(self._known, default=-1)
         self._ids = IdSequence(contents)
+        self._rewritten: list[Segment] = []  # since the checkpoint
         self._unborn = -1  # a segment that a crash left without a header
         self._torn = False
 
@@ -132,6 +135,7 @@ class _Recovery:
         self._ids.close_damages(max(self._ids.next_id, end_id))
         self._ids.reach(end_id)
         self._contents.next_id = self._ids.next_id
+        self._restore_gaps()
         active = self._active_number([number for number in numbers if number != self._unborn])
         return Recovered(active, not self._ids.next_id, self._torn, self._is_newly_damaged())
 
@@ -179,6 +183,8 @@ class _Recovery:
             return
         segment = Segment(number, header, file, index or new_index(self._disk, number, header))
         self._contents.append_segment(segment)
+        if state is None and segment.kind == REWRITTEN:
+            self._rewritten.append(segment)
         if state is not None:
             segment.load_state(state)
             if segment.first_id is not None:
@@ -190,6 +196,23 @@ class _Recovery:
         self._entries(segment, size, last)
         if index is None:
             name_index(self._disk, segment)
+
+    def _restore_gaps(self) -> None:
+        """Find what compaction has removed since the checkpoint: records without an entry.
+
+        Without a checkpoint, `restore_row` has found that. A damaged segment is not compacted.
+        """
+        damaged = {damage.segment for damage in self._contents.quarantine.damages}
+        segments = [s for s in self._contents.segments if s.first_id is not None]
+        for at, segment in enumerate(segments) if self._checkpoint is not None else ():
+            if segment not in self._rewritten or segment.number in damaged:
+                continue
+            first_id = segments[at - 1].next_id if at else 0
+            following = segments[at + 1].first_id if at + 1 < len(segments) else None
+            end_id = self._contents.next_id if following is None else following
+            present = present_offsets(segment)
+            for partition, start, end in self._contents.restore_gaps(first_id, end_id, present):
+                recount_now(self._contents, partition, start, end)
 
     def _read_again(
         self, number: int, header: FileHeader, file: File, index: File | None, last: bool
@@ -281,16 +304,24 @@ class _Recovery:
         start = segment.end if segment.kind == APPENDED else FILE_HEADER_SIZE
         rows: list[IndexRow] = []
         next_id = self._ids.next_id if segment.kind == APPENDED else None
+        group = OpenGroup(segment.kind)
         for found in scan(segment.log, segment.salt, start, durable, next_id):
             if isinstance(found, Torn):
+                rows = group.cut(rows)
                 self._cut_torn(segment, found, [row.end for row in rows])
                 break
             if segment.kind == APPENDED and (
-                len(rows) >= _ROWS_PER_WRITE or isinstance(found, Bad)
+                (len(rows) >= _ROWS_PER_WRITE and not group.missing) or isinstance(found, Bad)
             ):
                 self._index(segment, rows)
                 rows = []
+            group.add(found)
             rows += self._bad(segment, found, left) if isinstance(found, Bad) else [found]
+        else:
+            if group.missing and durable <= group.start:
+                rows = group.cut(rows)
+                torn = Torn(group.start, "the end of a group of entries is missing")
+                self._cut_torn(segment, torn, [row.end for row in rows])
         if segment.kind == REWRITTEN:
             rows.sort(key=lambda row: row.global_id)
             segment.reset()

@@ -19,6 +19,7 @@ class IdSequence:
     def __init__(self, contents: Contents) -> None:
         self._contents = contents
         self._open_damages: list[Damage] = []
+        self._kind_before = APPENDED  # of the segment with the last entry
         self.next_id = 0
 
     def add_entry(self, segment: Segment, row: IndexRow) -> None:
@@ -33,7 +34,9 @@ class IdSequence:
                 f"{row.position}, where {self.next_id} is next"
             )
         jumps = row.global_id > self.next_id and not self._open_damages
-        if jumps and (segment.kind == APPENDED or not segment.entries):
+        kinds = (segment.kind, segment.kind if segment.entries else self._kind_before)
+        self._kind_before = segment.kind
+        if jumps and kinds == (APPENDED, APPENDED):  # else a rewrite has removed records
             at, reason = row.position, "records are missing before it"
             self._open_damages.append(Damage(segment.number, at, at, reason, 0, 0))
         self.close_damages(row.global_id)

@@ -145,7 +145,7 @@ class _Copy:
         """Append one entry."""
         self._pending += (encode_copied_header(row, batch, self._header.salt), batch)
         self._pending_size += len(batch)
-        self.rows.append(row._replace(position=self._position, flags=0))
+        self.rows.append(row._replace(position=self._position))
         self._position = self.rows[-1].end
         if self._pending_size >= _CHUNK:
             self._flush()

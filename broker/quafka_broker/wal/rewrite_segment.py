@@ -9,21 +9,30 @@ first, then the log. Each has the segment's new salt in its header. So a crash l
 the new log, or one of them with the other's index, which the next start rebuilds. A sealed file is
 never changed: readers, and snapshots that link to it, keep their content.
 
-Every entry is verified before it is copied. Memory: 12 bytes for each entry of the segment, and one
-slice of entries.
+Every entry is verified before it is copied. Compaction gives an edit, which drops more entries and
+replaces others. Memory: 12 bytes for each entry of the segment, 13 more with an edit, and one slice
+of entries.
 """
 
 from __future__ import annotations
 
 import os
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import chain
+from typing import Protocol
 
 from quafka_broker.partitions.partition import PartitionId, partition_of
 from quafka_broker.wal.disk import TEMPORARY, Buffer, Disk, File
 from quafka_broker.wal.segment import Segment, index_name, log_name
-from quafka_proto.errors import Malformed
+from quafka_broker.wal.segment_entries import (
+    ROWS_PER_STEP,
+    Entries,
+    SegmentEntries,
+    Steps,
+    index_rows,
+)
 from quafka_proto.log_format import (
     ENTRY_HEADER_SIZE,
     FILE_HEADER_SIZE,
@@ -33,25 +42,16 @@ from quafka_proto.log_format import (
     REWRITTEN,
     FileHeader,
     IndexRow,
-    check_entry,
-    decode_row,
     encode_copied_header,
     encode_file_header,
 )
+from quafka_proto.records import read_header
 
-_ROWS_PER_STEP = 128
-_SLICE_BYTES = 16 << 20
-_SLICE_ROWS = 8_192
-_READ_BYTES = 256 << 10
-_GAP_BYTES = 16 << 10  # a gap of this size is cheaper to read than to skip
 _WRITE_BYTES = 256 << 10
 _SYNC_BYTES = 8 << 20  # bounds the wait of a commit for the disk
 
 LogStart = Callable[[PartitionId], int | None]
 """A partition's log start; None if it does not exist. Called in another thread."""
-
-Steps = Iterator[int]
-"""Work in small steps; each yields the bytes that it read or wrote, so that the caller can pace."""
 
 
 @dataclass(slots=True)
@@ -84,7 +84,7 @@ def examine(segment: Segment, log_start: LogStart, found: Examined) -> Steps:
     """
     last: IndexRow | None = None
     last_topic: PartitionId | None = None
-    for number, row in _rows(segment.index, segment.entries):
+    for number, row in index_rows(segment.index, segment.entries):
         partition = partition_of(row)
         size = ENTRY_HEADER_SIZE + row.length
         found.lengths.append(size)
@@ -96,15 +96,28 @@ def examine(segment: Segment, log_start: LogStart, found: Examined) -> Steps:
             found.live_bytes += size
             found.runs += last is None or partition != last_topic or row.position != last.end
             last, last_topic = row, partition
-        if not number % _ROWS_PER_STEP:
-            yield INDEX_ROW_SIZE * _ROWS_PER_STEP
+        if not number % ROWS_PER_STEP:
+            yield INDEX_ROW_SIZE * ROWS_PER_STEP
+
+
+class Edit(Protocol):
+    """Replaces record batches during a rewrite. Called in another thread."""
+
+    def edited(self, number: int, row: IndexRow, batch: memoryview) -> Buffer | None:
+        """The batch in place of that of a row, with the same bounds; None: it stays as it is."""
+        ...
 
 
 class SegmentRewrite:
     """One segment's new files, until they take the place of the old ones."""
 
-    def __init__(self, disk: Disk, segment: Segment, contents: Examined) -> None:
+    def __init__(
+        self, disk: Disk, segment: Segment, contents: Examined, edit: Edit | None = None
+    ) -> None:
         self._disk = disk
+        self._edit = edit
+        self._entries = SegmentEntries(segment, contents.lengths)
+        self._changed = _ChangedRows(len(contents.lengths)) if edit is not None else None
         self._segment = segment
         self._contents = contents
         self._names = (log_name(segment.number), index_name(segment.number))
@@ -152,23 +165,19 @@ class SegmentRewrite:
     def _copy_entries(self, log: File) -> Steps:
         position = FILE_HEADER_SIZE
         unsynced = 0
-        for numbers in self._slices():
-            rows: list[tuple[int, IndexRow]] = []
-            for size in self._read_rows(sorted(numbers), rows):
-                yield size
-            rows.sort(key=lambda item: item[1].position)
-            entries: dict[int, tuple[IndexRow, memoryview]] = {}
-            for size in self._read(rows, entries):
-                yield size
+        live = self._contents.live.values()
+        for numbers in self._entries.slices(chain.from_iterable(live)):
+            entries: Entries = {}
+            yield from self._entries.read(numbers, entries)
             pending: list[Buffer] = []
             size = 0
             for number in numbers:
-                row, data = entries.pop(number)
-                pending += self._entry(row, data)
+                entry = self._entry(number, *entries.pop(number))
+                pending += entry
                 self._positions[number] = position
-                position += len(data)
-                size += len(data)
-                if size < _WRITE_BYTES and len(pending) < 2 * _ROWS_PER_STEP:
+                position += len(entry[0]) + len(entry[1])
+                size += len(entry[0]) + len(entry[1])
+                if size < _WRITE_BYTES and len(pending) < 2 * ROWS_PER_STEP:
                     continue
                 log.append(pending)
                 yield size
@@ -181,89 +190,48 @@ class SegmentRewrite:
             unsynced += size
             yield size
 
-    def _slices(self) -> Iterator[list[int]]:
-        """Row numbers in the new order, in slices that fit into memory."""
-        numbers: list[int] = []
-        size = 0
-        for live in self._contents.live.values():
-            for number in live:
-                numbers.append(number)
-                size += self._contents.lengths[number]
-                if size >= _SLICE_BYTES or len(numbers) >= _SLICE_ROWS:
-                    yield numbers
-                    numbers, size = [], 0
-        if numbers:
-            yield numbers
-
-    def _read_rows(self, numbers: Sequence[int], found: list[tuple[int, IndexRow]]) -> Steps:
-        """Read the rows with these numbers."""
-        index = self._segment.index
-        block, data = -1, b""
-        for number in numbers:
-            if number // _ROWS_PER_STEP != block:
-                block = number // _ROWS_PER_STEP
-                start = FILE_HEADER_SIZE + INDEX_ROW_SIZE * block * _ROWS_PER_STEP
-                data = index.read(start, INDEX_ROW_SIZE * _ROWS_PER_STEP)
-                yield len(data)
-            row = decode_row(data, INDEX_ROW_SIZE * (number % _ROWS_PER_STEP))
-            found.append((number, row))
-
-    def _read(
-        self,
-        rows: Sequence[tuple[int, IndexRow]],
-        entries: dict[int, tuple[IndexRow, memoryview]],
-    ) -> Steps:
-        """Read and verify entries; neighbours are read with one call."""
-        for some in _neighbours(rows):
-            start, end = some[0][1].position, some[-1][1].end
-            data = memoryview(self._segment.log.read(start, end - start))
-            for number, row in some:
-                place = row.position - start
-                entry = check_entry(data, place, self._segment.salt)
-                if (entry.global_id, entry.base_offset) != (row.global_id, row.base_offset):
-                    raise Malformed(f"row {number} belongs to another entry")
-                entries[number] = row, data[place : place + entry.size]
-            yield end - start
-
-    def _entry(self, row: IndexRow, data: memoryview) -> tuple[Buffer, Buffer]:
+    def _entry(self, number: int, row: IndexRow, data: memoryview) -> tuple[bytes, Buffer]:
         """The entry, with its header under the new salt."""
-        batch = data[ENTRY_HEADER_SIZE:]
+        batch: Buffer = data[ENTRY_HEADER_SIZE:]
+        if self._edit is not None and self._changed is not None:
+            edited = self._edit.edited(number, row, data[ENTRY_HEADER_SIZE:])
+            if edited is not None:
+                batch = edited
+                row = self._changed.add(number, row, batch)
         return encode_copied_header(row, batch, self._header.salt), batch
 
     def _copy_rows(self, new: Segment) -> Steps:
         """Copy the rows of live entries, in the order of global ids, with their new positions."""
         pending: list[IndexRow] = []
-        for number, row in _rows(self._segment.index, self._segment.entries):
+        for number, row in index_rows(self._segment.index, self._segment.entries):
             if self._positions[number]:
+                if self._changed is not None:
+                    row = self._changed.row(number, row)
                 pending.append(row._replace(position=self._positions[number]))
-            if len(pending) == _ROWS_PER_STEP:
+            if len(pending) == ROWS_PER_STEP:
                 new.write([], pending)
                 new.add_rows(pending)
-                yield 2 * INDEX_ROW_SIZE * _ROWS_PER_STEP
+                yield 2 * INDEX_ROW_SIZE * ROWS_PER_STEP
                 pending = []
         new.write([], pending)
         new.add_rows(pending)
 
 
-def _neighbours(rows: Sequence[tuple[int, IndexRow]]) -> Iterator[list[tuple[int, IndexRow]]]:
-    """Group rows, which are in the order of positions, into pieces that are read at once."""
-    some: list[tuple[int, IndexRow]] = []
-    for item in rows:
-        row = item[1]
-        far = some and row.position > some[-1][1].end + _GAP_BYTES
-        much = some and row.end > some[0][1].position + _READ_BYTES
-        if far or much or len(some) == _ROWS_PER_STEP:
-            yield some
-            some = []
-        some.append(item)
-    if some:
-        yield some
+class _ChangedRows:
+    """What an edit changes in the rows of entries: length and max timestamp."""
 
+    def __init__(self, count: int) -> None:
+        self._lengths = array("I", bytes(4 * count))  # 0: the entry stays as it was
+        self._newest = array("q", bytes(8 * count))
 
-def _rows(index: File, count: int) -> Iterator[tuple[int, IndexRow]]:
-    """All rows of an index file, with their numbers."""
-    for start in range(0, count, _ROWS_PER_STEP):
-        some = min(_ROWS_PER_STEP, count - start)
-        data = index.read(FILE_HEADER_SIZE + INDEX_ROW_SIZE * start, INDEX_ROW_SIZE * some)
-        for number in range(some):
-            yield start + number, decode_row(data, INDEX_ROW_SIZE * number)
+    def add(self, number: int, row: IndexRow, batch: Buffer) -> IndexRow:
+        """The row of an edited batch."""
+        self._lengths[number] = len(batch)
+        self._newest[number] = read_header(batch).max_timestamp
+        return self.row(number, row)
+
+    def row(self, number: int, row: IndexRow) -> IndexRow:
+        """The new row in place of the old one."""
+        if not self._lengths[number]:
+            return row
+        return row._replace(length=self._lengths[number], max_timestamp=self._newest[number])

@@ -11,17 +11,27 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from bisect import bisect_right
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
+from quafka_broker.partitions.gaps import Gaps
+from quafka_broker.partitions.partition import Partition, PartitionId
 from quafka_broker.wal.contents import Contents
 from quafka_broker.wal.disk import Disk
-from quafka_broker.wal.rewrite_segment import Examined, SegmentRewrite, Steps, examine
+from quafka_broker.wal.recount import recount
+from quafka_broker.wal.rewrite_segment import Examined, SegmentRewrite, examine
+from quafka_broker.wal.runs import batches_between
 from quafka_broker.wal.segment import Segment, index_name, log_name
+from quafka_broker.wal.segment_edit import BatchEditor, SegmentEdit
+from quafka_broker.wal.segment_entries import Steps
 from quafka_proto.errors import Malformed
-from quafka_proto.log_format import APPENDED, FILE_HEADER_SIZE
+from quafka_proto.log_format import APPENDED, FILE_HEADER_SIZE, IndexRow
+from quafka_telemetry.slices import Slices
 
 log = logging.getLogger("quafka.broker.wal.rewrite")
 
@@ -31,6 +41,7 @@ _FINE_BYTES = 256 << 10  # contiguous runs of this size hardly cost a reader see
 _CPU_SHARE = 0.25
 _STEP_BACK_SECONDS = 0.001
 _STEPS_BACK = 50
+_PARTITIONS_PER_SLICE = 50
 
 T = TypeVar("T")
 
@@ -55,7 +66,18 @@ class _Seen(NamedTuple):
     live_records: int
 
 
-class _StoppedError(Exception):
+class Compacted(NamedTuple):
+    """Bytes of the batches that compaction has looked at, before and after."""
+
+    before: int
+    after: int
+
+
+Changing = Callable[[Collection[PartitionId]], AbstractAsyncContextManager[None]]
+"""Entered while batches of these partitions are removed."""
+
+
+class StoppedError(Exception):
     """The broker stops."""
 
 
@@ -89,6 +111,8 @@ class RewriteTask:
         self._deletions = deletions
         self._seen: dict[int, _Seen] = {}
         self._saved: int | None = None  # the count of deletions at the last checkpoint
+        self._one = asyncio.Lock()  # one segment is removed or rewritten at a time
+        self._unreadable: set[int] = set()  # segments that a compaction could not read
         self._stop = threading.Event()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="wal-rewrite")
 
@@ -117,7 +141,7 @@ class RewriteTask:
         self._saved = None
         sealed = self._contents.segments[:-1]  # nothing is appended to them any more
         for segment in sealed:
-            if not await self._live_records(segment):
+            if segment in self._contents.segments and not await self._live_records(segment):
                 freed += await self._or_skip(segment, self._remove(segment))
         known = {segment.number for segment in self._contents.segments}
         self._contents.quarantine.drop_dead(known, self._contents.partitions)
@@ -132,7 +156,8 @@ class RewriteTask:
 
     async def _or_skip(self, segment: Segment, work: Coroutine[Any, Any, int]) -> int:
         try:
-            return await work
+            async with self._one:
+                return await work
         except (OSError, Malformed) as e:
             log.warning("%s is left as it is: %s", log_name(segment.number), e)
             return 0
@@ -186,23 +211,128 @@ class RewriteTask:
             return 0
         self._seen[segment.number] = _Seen(segment.salt, live)
         found = Examined()
-        await self._paced(examine(segment, self._contents.log_start, found))
+        await self.paced(examine(segment, self._contents.log_start, found))
         if not found.live:  # its last records died meanwhile; no inner segment may be empty
             return await self._remove(segment)
         return await self._rewrite(segment, found) if _worth_it(segment, found) else 0
 
-    async def _rewrite(self, segment: Segment, found: Examined) -> int:
+    # --- compaction -------------------------------------------------------------------------
+
+    async def compact(self, editor: BatchEditor, changing: Changing) -> Compacted:
+        """Rewrite the sealed segments, oldest first, as an editor decides about their batches.
+
+        Segments in which no batch changes stay as they are. `changing` is entered around each
+        change of the log; if it raises, the segment stays as it is.
+
+        Raises:
+            OSError, Malformed: a segment could not be rewritten. Those before it have been, and
+                those after it have not.
+            StoppedError: the broker stops; likewise.
+        """
+        before = after = 0
+        for number in await self._concerned(editor):
+            async with self._one:
+                segment = next((s for s in self._contents.segments if s.number == number), None)
+                if segment is None:
+                    continue
+                if self._contents.quarantine.is_in(number):
+                    raise Malformed(f"{log_name(number)} is damaged")
+                try:
+                    done = await self._compact(segment, editor, changing)
+                except Malformed:
+                    self._unreadable.add(number)
+                    raise
+            before, after = before + done.before, after + done.after
+        return Compacted(before, after)
+
+    def sealed_with(self, partition: Partition) -> dict[int, int]:
+        """The sealed segments that have entries of a partition: their numbers, and their bytes.
+
+        It takes microseconds for each of them.
+        """
+        found: dict[int, int] = {}
+        segments, ids = self._contents.segments[:-1], partition.ids
+        at, next_id = 0, ids.next_from(0)
+        while next_id is not None and at < len(segments):
+            at = bisect_right(segments, next_id, lo=at, key=lambda s: s.next_id)
+            if at < len(segments):
+                segment = segments[at]
+                if not partition.gaps.covers(*partition.offsets_between(next_id, segment.next_id)):
+                    found[segment.number] = segment.end
+                next_id = ids.next_from(segment.next_id)
+        return found
+
+    def is_damaged(self, partition: Partition) -> bool:
+        """Whether a segment with entries of the partition is damaged: then it is not compacted.
+
+        Otherwise a tombstone could go before the records that it deletes.
+        """
+        damaged = {damage.segment for damage in self._contents.quarantine.damages}
+        damaged |= self._unreadable
+        return bool(damaged and damaged & self.sealed_with(partition).keys())
+
+    def batches(
+        self, partition: Partition, start: int, end: int
+    ) -> Iterator[tuple[IndexRow, memoryview]]:
+        """The batches with base offsets in [start, end), for `paced`; see `batches_between`."""
+        return batches_between(self._contents, partition, start, end)
+
+    async def _concerned(self, editor: BatchEditor) -> list[int]:
+        """The numbers of the sealed segments that have ids of the editor's partitions."""
+        numbers: set[int] = set()
+        slices = Slices(_PARTITIONS_PER_SLICE)
+        for id_ in list(editor.partitions):
+            partition = self._contents.partitions.get(id_)
+            if partition is not None:
+                numbers |= self.sealed_with(partition).keys()
+            await slices.done()
+        return sorted(numbers)
+
+    async def _compact(
+        self, segment: Segment, editor: BatchEditor, changing: Changing
+    ) -> Compacted:
+        found = Examined()
+        await self.paced(examine(segment, self._contents.log_start, found))
+        edit = SegmentEdit(segment, found, editor)
+        await self.paced(edit.decide())
+        if not edit.partitions:
+            return Compacted(edit.bytes, edit.bytes)
+        freed = await self._rewrite(segment, found, edit, changing)
+        return Compacted(edit.bytes, max(0, edit.bytes - freed))
+
+    async def paced(self, steps: Steps) -> None:
+        """Run steps in the thread, at the pace of rewrites.
+
+        Raises:
+            StoppedError: the broker stops; the steps are incomplete.
+        """
+        await self._in_thread(lambda: self._pace(steps))
+
+    # --- one segment ------------------------------------------------------------------------
+
+    async def _rewrite(
+        self,
+        segment: Segment,
+        found: Examined,
+        edit: SegmentEdit | None = None,
+        changing: Changing = lambda _partitions: nullcontext(),
+    ) -> int:
         begun = time.monotonic()
-        work = SegmentRewrite(self._disk, segment, found)
+        work = SegmentRewrite(self._disk, segment, found, edit)
+        partitions = edit.partitions if edit is not None else ()
         try:
-            await self._paced(work.copy())
+            await self.paced(work.copy())
             await self._make_droppable(segment)
+            async with changing(partitions), self._contents.naming:
+                gaps = await self._in_thread(partial(self._joined_gaps, edit))
+                new = await self._in_thread(work.publish)
+                for partition, joined, markers in gaps:
+                    partition.take_gaps(joined, markers)
+                self._contents.replace_segment(segment, new)
         except Exception:
             await self._in_thread(work.abandon)
             raise
-        async with self._contents.naming:
-            new = await self._in_thread(work.publish)
-            self._contents.replace_segment(segment, new)
+        await recount(self._contents, segment, partitions, self.paced)
         self._seen[new.number] = _Seen(new.salt, await self._live_records(new))
         freed = segment.end + segment.index_end - new.end - new.index_end
         took = time.monotonic() - begun
@@ -212,19 +342,16 @@ class RewriteTask:
         )  # fmt: skip
         return freed
 
-    async def _paced(self, steps: Steps) -> None:
-        await self._in_thread(lambda: self._pace(steps))
-
     def _pace(self, steps: Steps) -> None:
         """Run the steps in the thread, with pauses.
 
         Raises:
-            _StoppedError: the broker stops; the steps are incomplete.
+            StoppedError: the broker stops; the steps are incomplete.
         """
         used = time.thread_time()
         for size in steps:
             if self._stop.is_set():
-                raise _StoppedError
+                raise StoppedError
             for _ in range(_STEPS_BACK):
                 if not self._busy():
                     break
@@ -233,6 +360,17 @@ class RewriteTask:
             by_cpu = (now - used) * (1 / _CPU_SHARE - 1)
             time.sleep(max(size / self._policy.bytes_per_second, by_cpu))
             used = now
+
+    def _joined_gaps(self, edit: SegmentEdit | None) -> list[tuple[Partition, Gaps, list[int]]]:
+        """For each partition its new gaps, and the markers in them."""
+        removed = edit.removed if edit is not None else {}
+        found: list[tuple[Partition, Gaps, list[int]]] = []
+        for id_, ranges in removed.items():
+            partition = self._contents.partitions.get(id_)
+            if partition is not None:
+                gaps = partition.gaps.joined(ranges)
+                found.append((partition, gaps, partition.markers_in(gaps)))
+        return found
 
     async def _in_thread(self, job: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, job)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from typing import NamedTuple
 
+from quafka_broker.partitions.errors import CorruptError, OffsetGoneError
 from quafka_broker.partitions.partition import Partition
 from quafka_broker.wal.contents import Contents
 from quafka_broker.wal.disk import File
@@ -81,6 +83,14 @@ class Run(NamedTuple):
         return self.rows[-1].end - self.position
 
 
+def below(runs: list[Run], end: int) -> list[Run]:
+    """The entries with base offsets below `end`; runs are in the order of offsets."""
+    if not runs or runs[-1].rows[-1].base_offset < end:
+        return runs
+    cut = [Run(run.segment, [row for row in run.rows if row.base_offset < end]) for run in runs]
+    return [run for run in cut if run.rows]
+
+
 class BadEntry(NamedTuple):
     """An entry whose bytes are not those that were written."""
 
@@ -122,6 +132,36 @@ def _pause(how: Read) -> None:
     if how is from_memory:
         raise NotInMemoryError
     time.sleep(_PAUSE_SECONDS)
+
+
+def batches_between(
+    contents: Contents, partition: Partition, start: int, end: int
+) -> Iterator[tuple[IndexRow, memoryview]]:
+    """The batches with base offsets in [start, end), verified, for a thread.
+
+    Raises:
+        CorruptError: a batch is lost to damage.
+        Malformed, OSError: the log cannot be read.
+    """
+    room = Room(INLINE_BYTES, INLINE_BATCHES)
+    while start < end:
+        try:
+            runs = plan_runs(contents, partition, start, room, from_disk)
+        except OffsetGoneError:
+            start = max(start, partition.log_start)
+            continue
+        for run in runs:
+            batches: list[memoryview] = []
+            bad = read_run(run, from_disk, batches)
+            if bad is not None:
+                raise CorruptError(f"offset {bad.row.base_offset}: {bad.reason}")
+            for row, batch in zip(run.rows, batches, strict=True):
+                if row.base_offset >= end:
+                    return
+                yield row, batch
+                start = row.base_offset + row.record_count
+        if not runs:
+            return
 
 
 def read_run(run: Run, how: Read, batches: list[memoryview]) -> BadEntry | None:

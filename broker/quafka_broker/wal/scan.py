@@ -13,6 +13,7 @@ from typing import NamedTuple
 from quafka_broker.wal.disk import File
 from quafka_proto.errors import Malformed
 from quafka_proto.log_format import (
+    APPENDED,
     CHECKED_SIZE,
     ENTRY_HEADER_SIZE,
     ENTRY_START,
@@ -23,6 +24,7 @@ from quafka_proto.log_format import (
     check_entry,
     check_entry_header,
     entry_leader_epoch,
+    group_size,
     row_of,
 )
 from quafka_proto.records import BATCH_HEADER_SIZE
@@ -48,6 +50,37 @@ class Torn(NamedTuple):
 
     start: int
     reason: str
+
+
+class OpenGroup:
+    """Follows the groups of entries that are in the log together or not at all.
+
+    A group is written and synced at once, so a durable position is never within one: where one
+    lacks its end, the whole of it was never acknowledged. Rewritten segments have no groups.
+
+    Attributes:
+        missing: the entries that the last group lacks.
+        start: the position of its first entry.
+    """
+
+    def __init__(self, kind: int) -> None:
+        self._counts = kind == APPENDED
+        self.missing = 0
+        self.start = 0
+
+    def add(self, found: IndexRow | Bad) -> None:
+        """Add what follows in the file. Damage is in durable data: the group is not torn."""
+        if isinstance(found, Bad):
+            self.missing = 0
+        elif self.missing:
+            self.missing -= 1
+        elif self._counts:
+            self.missing = group_size(found)
+            self.start = found.position
+
+    def cut(self, rows: list[IndexRow]) -> list[IndexRow]:
+        """The rows before an unfinished group; all, if there is none."""
+        return [row for row in rows if row.position < self.start] if self.missing else rows
 
 
 def scan(

@@ -22,6 +22,7 @@ from quafka_proto.log_format import (
     INDEX_MAGIC,
     INDEX_ROW,
     INDEX_ROW_SIZE,
+    ROW_DAMAGED,
     FileHeader,
     IndexRow,
     check_file_header,
@@ -159,7 +160,8 @@ class _Index:
             found = None if at is None else decode_row(self._data, INDEX_ROW_SIZE * at)
         except Malformed:
             found = None
-        if found is None or found._replace(flags=row.flags) != row:
+        # The log does not know which entries were found damaged.
+        if found is None or found._replace(flags=found.flags & ~ROW_DAMAGED) != row:
             self._fault = f"it is wrong about the entry at position {row.position}"
 
     def within(self, bad: Bad) -> list[IndexRow]:

@@ -101,6 +101,7 @@ class Writer:
         self._wary_until = 0.0
         self._task: EagerTask[None] | None = None
         self._late_sync: asyncio.Task[None] | None = None
+        self._seal_asked: asyncio.Future[None] | None = None
 
     # --- life -------------------------------------------------------------------------------
 
@@ -170,15 +171,44 @@ class Writer:
             self._fail(e)
             raise
 
+    async def seal(self) -> None:
+        """Begin a new segment, unless the active one is empty: a sealed one can be rewritten.
+
+        Raises:
+            OSError: the segment is still the active one, or the log has failed.
+        """
+        if self.failure is not None or self.queue.closed is not None:
+            raise OSError(errno.EIO, self.failure or self.queue.closed)
+        if self._seal_asked is None:
+            self._seal_asked = asyncio.get_running_loop().create_future()
+            self.queue.wake()
+        await asyncio.shield(self._seal_asked)
+
+    async def _seal_if_asked(self) -> None:
+        asked, self._seal_asked = self._seal_asked, None
+        if asked is None:
+            return
+        try:
+            if self._active.entries:
+                await self._thread.run(self._roll)
+        except OSError as e:
+            if isinstance(e, SyncError):
+                self._fail(e)
+            asked.set_exception(e)
+        else:
+            asked.set_result(None)
+
     # --- commit -----------------------------------------------------------------------------
 
     async def _write_groups(self) -> None:
         queue = self.queue
         while True:
             await queue.wait_for_work()
+            await self._seal_if_asked()
             while queue.waiting:
                 await self._commit_group()
                 await self._let_others_run()
+                await self._seal_if_asked()
             if self._closing:
                 return
 
@@ -210,8 +240,7 @@ class Writer:
             return
         appends: list[Append] = []
         try:
-            # Not for urgent appends only: holding the reserve again would take away their room.
-            if not self._reserve.held and not all(append.urgent for append in queue.waiting):
+            if not self._reserve.held:
                 await self._hold_reserve()
             if self._active.end >= self._segment_bytes:
                 await self._thread.run(self._roll)
@@ -220,11 +249,8 @@ class Writer:
             group = CommitGroup(
                 active.salt, contents.next_id, active.end, self._durable, contents.epochs.current
             )
-            while queue.waiting and group.size < self._segment_bytes:
-                group.add(queue.waiting.popleft())
-                if len(group.appends) == _MAX_APPENDS:
-                    break
             self._writing = appends = group.appends
+            await self._fill(group)
             if appends:
                 await self._write(group)
         except OSError as e:
@@ -235,8 +261,25 @@ class Writer:
                 self._publish(group)
         queue.check_room()
 
+    async def _fill(self, group: CommitGroup) -> None:
+        """Add the waiting appends. Others run between the steps of one with many members: only the
+        writer changes where records go."""
+        waiting = self.queue.waiting
+        while waiting and group.size < self._segment_bytes and len(group.appends) < _MAX_APPENDS:
+            append = waiting.popleft()
+            group.add(append)
+            if append.members:
+                for step, _ in enumerate(group.add_members(append)):
+                    if step:
+                        await self.queue.turn()
+
     async def _hold_reserve(self) -> None:
-        """The reserve is in use: producers wait until it can be held again."""
+        """The reserve is in use: producers wait until it can be held again.
+
+        Not for urgent appends only: holding the reserve again would take away their room.
+        """
+        if all(append.urgent for append in self.queue.waiting):
+            return
         if not await self._thread.run(self._reserve.hold):
             self.queue.refuse([], "the disk is full", but_urgent=True)
 
@@ -307,6 +350,11 @@ class Writer:
         grown: set[PartitionId] = set()
         rows = iter(group.rows)
         for append, offsets in zip(group.appends, group.offsets, strict=True):
+            if append.members:
+                for partition in append.partitions():
+                    partition.add(next(rows))
+                    grown.add(partition.id)
+                continue
             for _ in offsets:
                 append.partition.add(next(rows))
             grown.add(append.partition.id)

@@ -26,6 +26,8 @@ from quafka_mesh_ops.ops.admin import (
     ConfigDescription,
     CreatePartitions,
     CreatePartitionsResp,
+    DescribeCompaction,
+    DescribeCompactionResp,
     DescribeLogDir,
     DescribeLogDirResp,
     DescribeProducersOps,
@@ -134,6 +136,15 @@ class Admin:
             return found
 
         return await self._cluster.spread_by_topic(partitions, lambda part: part.topic, call)
+
+    async def describe_compaction(
+        self, topic: str, trace: TraceContext | None
+    ) -> DescribeCompactionResp:
+        """The compaction of a topic's partitions."""
+        try:
+            return await self.call_topic(topic, DescribeCompaction(topic), trace)
+        except UnavailableError as e:
+            return DescribeCompactionResp([], e.code)
 
     # --- brokers ----------------------------------------------------------------------------
 

@@ -6,8 +6,12 @@ A broker answers an op, or `UnavailableError` says that no answer came.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
 from contextlib import suppress
+from typing import Any
 
+from quafka_gateway.cluster.held_ops import HeldOps
+from quafka_gateway.cluster.joint_produces import JointProduces
 from quafka_gateway.cluster.topic_lister import TopicLister
 from quafka_mesh_ops.client import MeshClient
 from quafka_mesh_ops.counters import PeerCounters
@@ -21,6 +25,7 @@ from quafka_mesh_ops.ops.records import (
     FetchOpsResp,
     ProduceOpResp,
     ProduceOps,
+    ProduceOpsResp,
 )
 from quafka_mesh_ops.ops.topics import DescribeTopics, DescribeTopicsResp, TopicDescription
 from quafka_proto.errors import ErrorCode, Malformed
@@ -72,11 +77,18 @@ class BrokerLink:
         self._org_id = org_id
         self._in_vain_at = -_VAIN_SECONDS
         self._lister = TopicLister(self.call)
+        self._held = HeldOps()
+        self._joint = JointProduces(self._produce)
 
     @property
     def connected(self) -> bool:
         """Whether ops reach the broker right now."""
         return self._client.connected
+
+    @property
+    def node_id(self) -> str:
+        """The node id of the broker; empty before the first connection."""
+        return self._client.peer
 
     @property
     def seconds_disconnected(self) -> float:
@@ -122,14 +134,21 @@ class BrokerLink:
                 there. librdkafka takes that as proof that none of them is in the log, and stores
                 the first one again under another epoch.
         """
+        if self._held.waiting:
+            self._held.release()
         if timeout < _SHORTEST_PRODUCE_SECONDS:
             timeout = _SHORTEST_PRODUCE_SECONDS
         elif timeout > _LONGEST_PRODUCE_SECONDS:
             timeout = _LONGEST_PRODUCE_SECONDS
+        joint = self._joint
+        joint.unanswered += 1
         try:
-            answer = await self._client.call(
-                op, org_id=self._org_id, deadline=timeout, trace=trace, lane=lane
-            )
+            joined = joint.join(op, lane, timeout) if trace is None else None
+            if joined is not None:
+                return await joined
+            joint.send(lane)
+            answer = await self._produce(op, lane, timeout, trace)
+            joint.learn(op.partitions, answer.partitions)
         except (PeerUnavailableError, OutcomeUnknownError, OpFailedError) as e:
             code = _error_code(e)
             unanswered = code in (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -137,10 +156,19 @@ class BrokerLink:
                 raise UnavailableError(str(e)) from e
             failed = ProduceOpResp(base_offset=-1, error_code=code, log_start_offset=-1)
             return [failed] * len(op.partitions)
+        finally:
+            joint.unanswered -= 1
         return answer.partitions
+
+    def _produce(
+        self, op: ProduceOps, lane: int, timeout: float, trace: TraceContext | None = None
+    ) -> Coroutine[Any, Any, ProduceOpsResp]:
+        return self._client.call(op, org_id=self._org_id, deadline=timeout, trace=trace, lane=lane)
 
     async def fetch(self, op: FetchOps, trace: TraceContext | None) -> FetchOpsResp:
         """Read; the broker parks the op for up to its max_wait_ms."""
+        if self._held.waiting:
+            self._held.release()
         deadline = op.max_wait_ms / 1000 + _FETCH_GRACE_SECONDS
         try:
             return await self._client.call(op, org_id=self._org_id, deadline=deadline, trace=trace)
@@ -170,6 +198,20 @@ class BrokerLink:
                 raise
             return _refused(op)
 
+    async def call_unhurried(self, op: Op[R], trace: TraceContext | None) -> R:
+        """As `call`, but the op may be held for a moment, to leave with others.
+
+        Not with a trace, which would show the wait as latency.
+        """
+        if trace is None and self.connected:
+            await self._held.wait()
+        return await self.call(op, trace)
+
+    def hurry(self) -> None:
+        """Send the ops that are held: a client waits for what comes after one of them."""
+        if self._held.waiting:
+            self._held.release()
+
     async def call(
         self, op: Op[R], trace: TraceContext | None, seconds: float = SMALL_OP_SECONDS
     ) -> R:
@@ -183,6 +225,8 @@ class BrokerLink:
         """
         if seconds <= 0:
             raise UnavailableError("the broker is unavailable")
+        if self._held.waiting:
+            self._held.release()
         now = asyncio.get_running_loop().time
         until, left = now() + seconds, seconds
         while True:

@@ -47,6 +47,7 @@ from quafka_mesh_ops.ops.groups import (
 )
 from quafka_mesh_ops.ops.lag import GroupLag, GroupLagResp, LagOfGroup, LagOfOffsets, PartitionLag
 from quafka_mesh_ops.ops.topics import TopicDescription
+from quafka_mesh_ops.ops.transactions import CommitTxnOffsets
 from quafka_proto.errors import ErrorCode
 from quafka_telemetry.tracing import TraceContext
 
@@ -56,6 +57,8 @@ _GROUP_WAIT_SECONDS = 3_600.0
 _LAG_SECONDS = 1.0
 _UNKNOWN = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 
+Commit = CommitOffsets | CommitTxnOffsets
+"""Offsets that count at once, or with their transaction."""
 AboutTopic = TypeVar("AboutTopic", CommitOffset, CommittedQuestion)
 Found = dict[NamedTopic, TopicDescription]
 """The topics at other brokers than the home broker."""
@@ -90,18 +93,25 @@ class Groups:
         return answer
 
     async def heartbeat(self, op: Heartbeat, trace: TraceContext | None) -> int:
-        """Keep a member alive; the error code that the member is given."""
+        """Keep a member alive; the error code that the member is given.
+
+        The op waits a moment for others, unless `hurry` is called.
+        """
         try:
-            return (await self._home.call(op, trace)).error_code
+            return (await self._home.call_unhurried(op, trace)).error_code
         except UnavailableError as e:
-            return _code(e)
+            return coordinator_code(e)
+
+    def hurry(self) -> None:
+        """Send the heartbeats that wait for others."""
+        self._home.hurry()
 
     async def leave_group(self, op: LeaveGroup, trace: TraceContext | None) -> LeaveGroupResp:
         """Remove members."""
         try:
             return await self._home.call(op, trace)
         except UnavailableError as e:
-            return LeaveGroupResp(_code(e), [])
+            return LeaveGroupResp(coordinator_code(e), [])
 
     # --- groups -----------------------------------------------------------------------------
 
@@ -116,14 +126,14 @@ class Groups:
         try:
             return await self._home.call(op, trace, seconds)
         except UnavailableError as e:
-            raise UnavailableError(str(e), _code(e)) from e
+            raise UnavailableError(str(e), coordinator_code(e)) from e
 
     async def delete_groups(self, op: DeleteGroups, trace: TraceContext | None) -> list[int]:
         """Delete groups, durably; one error code for each."""
         try:
             return (await self._home.call(op, trace)).groups
         except UnavailableError as e:
-            return [_code(e)] * len(op.groups)
+            return [coordinator_code(e)] * len(op.groups)
 
     async def group_lag(self, op: GroupLag, trace: TraceContext | None) -> GroupLagResp:
         """How far groups lag. A topic at an unavailable broker has an offset and no lag.
@@ -143,8 +153,8 @@ class Groups:
 
     # --- offsets ----------------------------------------------------------------------------
 
-    def commit_offsets(self, op: CommitOffsets, trace: TraceContext | None) -> Awaitable[list[int]]:
-        """Commit offsets, durably; one error code for each."""
+    def commit_offsets(self, op: Commit, trace: TraceContext | None) -> Awaitable[list[int]]:
+        """Commit offsets, durably, now or with a transaction; one error code for each."""
         if self._cluster.only is not None:
             return self._commit(op, trace)
         return self._commit_in_turn(op, trace)
@@ -163,7 +173,7 @@ class Groups:
         try:
             answer = await self._home.call(op, trace)
         except UnavailableError as e:
-            return CommittedOffsetsResp([], _code(e))
+            return CommittedOffsetsResp([], coordinator_code(e))
         if self._cluster.only is None and op.topics is None:
             return await self._without_deleted(answer, trace)
         return answer
@@ -186,21 +196,23 @@ class Groups:
         try:
             answer = await self._home.call(op, trace)
         except UnavailableError as e:
-            return DeleteOffsetsResp(_code(e), [])
+            return DeleteOffsetsResp(coordinator_code(e), [])
         if answer.error_code or not refusals:
             return answer
         return DeleteOffsetsResp(0, _merged(refusals, answer.partitions))
 
-    async def _commit(self, op: CommitOffsets, trace: TraceContext | None) -> list[int]:
+    async def _commit(self, op: Commit, trace: TraceContext | None) -> list[int]:
         try:
+            if isinstance(op, CommitTxnOffsets):
+                return (await self._home.call(op, trace)).partitions
             return (await self._home.call(op, trace)).partitions
         except UnavailableError as e:
-            code = _code(e)
+            code = coordinator_code(e)
             if code == ErrorCode.MESSAGE_TOO_LARGE:
                 code = ErrorCode.INVALID_COMMIT_OFFSET_SIZE
             return [code] * len(op.offsets)
 
-    async def _commit_in_turn(self, op: CommitOffsets, trace: TraceContext | None) -> list[int]:
+    async def _commit_in_turn(self, op: Commit, trace: TraceContext | None) -> list[int]:
         """A member's commits take turns while topics are looked up: the later one must win."""
         turn = self._commits.setdefault((op.group, op.member_id), asyncio.Lock())
         try:
@@ -213,7 +225,7 @@ class Groups:
         finally:
             turn.release()
 
-    async def _commit_elsewhere(self, op: CommitOffsets, trace: TraceContext | None) -> list[int]:
+    async def _commit_elsewhere(self, op: Commit, trace: TraceContext | None) -> list[int]:
         found = await self._elsewhere(((o.topic, o.topic_id) for o in op.offsets), trace)
         refusals: list[int] = []
         accepted: list[CommitOffset] = []
@@ -282,7 +294,7 @@ class Groups:
         return await self._cluster.spread_by_topic(parts, lambda part: part.topic, call)
 
 
-def _code(error: UnavailableError) -> int:
+def coordinator_code(error: UnavailableError) -> int:
     """The error code for clients: a coordinator that does not answer in time has moved."""
     late = error.code == ErrorCode.REQUEST_TIMED_OUT
     return ErrorCode.NOT_COORDINATOR if late else error.code_or(ErrorCode.NOT_COORDINATOR)
@@ -290,7 +302,7 @@ def _code(error: UnavailableError) -> int:
 
 def _member_code(error: UnavailableError) -> int:
     """The error code for a member: an op that is too large for the mesh is a group that is."""
-    code = _code(error)
+    code = coordinator_code(error)
     too_large = code == ErrorCode.MESSAGE_TOO_LARGE
     return ErrorCode.GROUP_MAX_SIZE_REACHED if too_large else code
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from dataclasses import replace
 from typing import TypeVar
 
 from quafka_gateway.cluster.broker_link import (
@@ -65,7 +66,14 @@ class Topics:
         if self._only is not None:
             return self._only.produce(op, lane, timeout, trace)
 
+        home = self._cluster.home
+
         def call(link: BrokerLink, part: ProduceOps) -> Awaitable[list[ProduceOpResp]]:
+            if part.transactional_id and link is not home:
+                # That broker asks the home broker before it adds partitions to the transaction.
+                if not home.node_id:
+                    raise UnavailableError("the home broker was never connected")
+                part = replace(part, home=home.node_id)
             return link.produce(part, lane, timeout, trace)
 
         def failed(code: int) -> ProduceOpResp:

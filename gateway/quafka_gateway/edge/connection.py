@@ -166,7 +166,8 @@ class KafkaConnection(asyncio.Protocol):
     def _advanced(self) -> None:
         """Bytes were received, or responses written."""
         self._last_active = self._loop.time()
-        self._balance_reading()
+        if not self._reading or self._intake.frames or self._held.full:
+            self._balance_reading()
         if self._draining and self._transport is not None and not self.busy and self._writer.empty:
             self._transport.close()
 

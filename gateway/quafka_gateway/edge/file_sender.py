@@ -15,12 +15,15 @@ from typing import cast
 
 from quafka_gateway.fetch.file_slice import FileSlice, ShortFileError
 
-_CALL_BYTES = 512 << 10
-"""Bytes of one system call, which holds up the event loop."""
+_CALL_BYTES = 1 << 20
+"""Bytes of one system call, which holds up the event loop: most batches take one."""
 _TURN_BYTES = 2 << 20
 """Bytes in one turn of the event loop; then other clients have theirs."""
 _WARM_BYTES = 4 << 20
 """Bytes that a thread reads into the page cache at a time."""
+_WARM_SECONDS = 1.0
+"""How long a slice that was in the page cache is taken to be there still: consumers of the same
+data, one after the other, look once."""
 
 
 class FileSender:
@@ -58,12 +61,14 @@ class FileSender:
         position, size = part.position + sent, min(part.size - sent, _CALL_BYTES)
         if not self._is_warm(part, position, size):
             return 0
-        with part.file.used() as fd:
-            try:
-                count = os.sendfile(self._socket.fileno(), fd, position, size)
-            except BlockingIOError:
-                self._wait()
-                return 0
+        fd = part.file.acquire()
+        try:
+            count = os.sendfile(self._socket.fileno(), fd, position, size)
+        except BlockingIOError:
+            self._wait()
+            return 0
+        finally:
+            part.file.release()
         if not count:
             raise ShortFileError(f"{part.file.key} ends before position {position + size}")
         self._left -= count
@@ -117,7 +122,14 @@ class FileSender:
     def _is_warm(self, part: FileSlice, position: int, size: int) -> bool:
         """Whether sending will not wait for the disk; otherwise a thread reads first."""
         first, end = self._warm
-        if (first <= position and position + size <= end) or part.file.is_cached(position, size):
+        if first <= position and position + size <= end:
+            return True
+        now = self._loop.time()
+        if now < part.warm_until:
+            return True
+        if part.file.is_cached(position, size):
+            if size == part.size:
+                part.warm_until = now + _WARM_SECONDS
             return True
         size = min(part.position + part.size - position, _WARM_BYTES)
         self._warm = position, position + size

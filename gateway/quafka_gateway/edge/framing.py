@@ -20,19 +20,15 @@ class RequestFramer:
     as they arrive. A large frame is copied once, when it is whole.
     """
 
-    __slots__ = ("_chunks", "_have", "_limit", "_small", "_want")
+    __slots__ = ("_chunks", "_limit", "_small", "_want", "partial")
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._chunks: list[bytes] = []
         self._small = 0  # how many of the last chunks are small
-        self._have = 0
         self._want = 0  # length of the frame being read; 0: not known yet
-
-    @property
-    def partial(self) -> int:
-        """Bytes of the unfinished frame."""
-        return self._have
+        self.partial = 0
+        """Bytes of the unfinished frame. Only to be read."""
 
     def feed(self, data: bytes) -> list[bytes]:
         """Add the bytes that arrived; return the frames that are now whole, without length prefix.
@@ -40,7 +36,7 @@ class RequestFramer:
         Raises:
             Malformed: a length is not positive or above the limit.
         """
-        missing = (self._want or _LENGTH_SIZE) - self._have
+        missing = (self._want or _LENGTH_SIZE) - self.partial
         if len(data) < missing:
             self._keep(data)
             return []
@@ -54,7 +50,7 @@ class RequestFramer:
 
     def _keep(self, data: bytes) -> None:
         self._chunks.append(data)
-        self._have += len(data)
+        self.partial += len(data)
         self._small = self._small + 1 if len(data) < _SMALL else 0
         if self._small == _MANY:
             self._chunks[-_MANY:] = [b"".join(self._chunks[-_MANY:])]
@@ -80,7 +76,7 @@ class RequestFramer:
         rest = data[at:]
         self._chunks = [rest] if rest else []
         self._small = 0
-        self._have = len(rest)
+        self.partial = len(rest)
         self._want = want
         return frames
 

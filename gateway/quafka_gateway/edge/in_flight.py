@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from quafka_gateway.edge.request_decoding import SHORT
 from quafka_gateway.edge.request_trace import RequestTrace
+from quafka_gateway.fetch.idle_fetch import IdleFetch
+from quafka_gateway.fetch.standing_polls import TailWait
 from quafka_gateway.handlers.kafka_api import AnyApi
 from quafka_gateway.handlers.order import Order
 from quafka_proto.headers import RequestHeader
@@ -32,6 +34,10 @@ class InFlightRequest:
         ordered: whether later requests may have to wait for this one (`RequestOrder`).
         may_be_long: whether the response may be long (`Api.may_be_long`).
         admission: set when a long response may be made; None while nothing waits for that.
+        frame: a short long poll's bytes, which the client may send again.
+        idle: set by the handler of a long poll that found nothing.
+        repetition: its wait, where this request repeats such a poll.
+        waited: seconds for which it has waited so; they count as parked.
     """
 
     header: RequestHeader
@@ -49,6 +55,10 @@ class InFlightRequest:
     done: bool = False
     ordered: bool = True
     admission: asyncio.Future[None] | None = None
+    frame: bytes | None = None
+    idle: IdleFetch | None = None
+    repetition: TailWait | None = None
+    waited: float = 0.0
 
     @property
     def checks_length(self) -> bool:

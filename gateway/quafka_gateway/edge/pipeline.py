@@ -25,6 +25,7 @@ from quafka_gateway.context import Services
 from quafka_gateway.edge.connected_client import ConnectedClient
 from quafka_gateway.edge.in_flight import InFlightRequest
 from quafka_gateway.edge.long_responses import LongResponses
+from quafka_gateway.edge.repeated_poll import LONGEST, RepeatedPoll
 from quafka_gateway.edge.request_decoding import Decoded, Decoding, decode_request, order_of
 from quafka_gateway.edge.request_order import RequestOrder
 from quafka_gateway.edge.request_serving import RequestServing
@@ -92,6 +93,7 @@ class RequestPipeline:
         self._running = False  # in a slice, or between two
         self._draining = False
         self._writing: RequestTrace | None = None  # of the response that is not yet sent whole
+        self._expected: RepeatedPoll | None = None
 
     # --- for the connection -----------------------------------------------------------------
 
@@ -158,8 +160,12 @@ class RequestPipeline:
 
     def _slice(self) -> None:
         until = 0.0  # set when there is more than one step
+        frames, order, in_flight = self._frames, self._order, self._in_flight
         try:
-            while self._begin_next() or self._answer_next():
+            # Most steps have nothing to begin or to answer: looking here saves the calls.
+            while ((frames or order.changed) and self._begin_next()) or (
+                (in_flight or self._writing is not None) and self._answer_next()
+            ):
                 now = time.perf_counter()
                 until = until or now + SLICE_SECONDS
                 if now >= until:
@@ -196,6 +202,10 @@ class RequestPipeline:
 
     def _begin(self, frame: bytes) -> None:
         """Decode a request and put it in flight. Raises Malformed."""
+        expected = self._expected
+        if expected is not None and not self._in_flight and expected.matches(frame):
+            self._repeat(expected, frame)
+            return
         try:
             decoded = decode_request(self._apis, frame)
         except Malformed:
@@ -235,10 +245,61 @@ class RequestPipeline:
             size,
             self._tracing.sample(api, header, message, frame),
             api.may_be_long(message),
+            frame=frame if api.long_poll and size <= LONGEST else None,
         )
-        self._in_flight.append(request)
+        self._put_in_flight(request)
         if self._order.add(request):
             self._start(request)
+
+    def _put_in_flight(self, request: InFlightRequest) -> None:
+        if self._in_flight and self._in_flight[-1].api.held:
+            self._serving.hurry()  # responses leave in order: this one would wait for that
+        self._in_flight.append(request)
+
+    def _repeat(self, expected: RepeatedPoll, frame: bytes) -> None:
+        """Put the repetition of a long poll in flight, not decoded if it need not be served."""
+        header, api = expected.header(frame), expected.api
+        trace = self._tracing.sample(api, header, None, frame)
+        request = InFlightRequest(
+            header, api, api.order, None, len(frame), trace, may_be_long=False, frame=frame
+        )
+        self._put_in_flight(request)
+        self._order.add(request)
+        if trace is None and self._client_reads():
+            request.begun = True
+            arrived = self._loop.time()
+            ended = partial(self._repeated, request, expected, arrived)
+            request.repetition = expected.wait(ended)
+            if request.repetition is not None:
+                return
+        self._decode_again(request)
+
+    def _repeated(
+        self, request: InFlightRequest, expected: RepeatedPoll, arrived: float, nothing: bool
+    ) -> None:
+        """Called at the end of a repetition's wait."""
+        request.repetition = None
+        now = self._loop.time()
+        request.waited = now - arrived
+        request.response = (
+            expected.response(request.header.correlation_id, now) if nothing else None
+        )
+        if request.response is None:
+            self._decode_again(request)
+        else:
+            self._release(request)
+            self._serving.count(request, (), 0.0, request.waited)
+            request.done = True
+            self._order.remove(request)
+        self.run()
+
+    def _decode_again(self, request: InFlightRequest) -> None:
+        """Serve a repetition as any other long poll, for what is left of its wait."""
+        assert request.frame is not None, "it was kept"
+        decoded = decode_request(self._apis, request.frame)
+        assert isinstance(decoded, Decoded), "long requests are not kept"
+        request.message = decoded.request
+        request.begun = False
 
     def _start(self, request: InFlightRequest) -> None:
         request.begun = True
@@ -260,6 +321,10 @@ class RequestPipeline:
         if not task.result():
             return
         request.done = True
+        if request.frame is not None:
+            self._expected = None
+            if request.idle is not None:
+                self._expected = RepeatedPoll(request.api, request.frame, request.idle)
         if self._writer is None:
             self._drop([request])
         else:
@@ -282,6 +347,8 @@ class RequestPipeline:
             self._order.remove(request)
             if request.trace is not None:
                 request.trace.end()
+            if request.repetition is not None:
+                request.repetition.cancel()
             if request.task is not None and not request.done:
                 request.task.cancel()
                 self._leave(request.task)
@@ -294,9 +361,9 @@ class RequestPipeline:
 
     def _release(self, request: InFlightRequest) -> None:
         """Release the request's bytes."""
-        if request.message is not None:
-            request.message = None
-            self._held.release(request.size, self._loop.time())
+        if request.size:
+            size, request.size, request.message = request.size, 0, None
+            self._held.release(size, self._loop.time())
 
     # --- responses --------------------------------------------------------------------------
 

@@ -53,7 +53,7 @@ class RequestServing:
     async def serve(self, request: InFlightRequest) -> bool:
         """Put the encoded response into the request; return False if it has been given up."""
         header, trace = request.header, request.trace
-        parked = begin_request() if request.order.long_poll else NEVER_PARKED
+        parked = begin_request() if request.api.may_park else NEVER_PARKED
         began = time.perf_counter()
         context = RequestContext(
             self._services,
@@ -63,6 +63,7 @@ class RequestServing:
             NO_SPAN if trace is None else trace.request,
             self._client_host,
             header.correlation_id,
+            request.waited,
         )
         CURRENT.set(context)
         failure = ""
@@ -86,12 +87,18 @@ class RequestServing:
             errors, failure = (ErrorCode.UNKNOWN_SERVER_ERROR,), "internal error"
         finally:
             self._release(request)
-        self._count(request, errors, time.perf_counter() - began - parked.seconds, parked.seconds)
+        request.idle = context.idle
+        seconds = time.perf_counter() - began - parked.seconds
+        self.count(request, errors, seconds, parked.seconds + request.waited)
         if failure:
             self._give_up(request, failure)
         return not failure
 
-    def _count(
+    def hurry(self) -> None:
+        """Send at once what is held: a request waits for it."""
+        self._services.tenant.groups.hurry()
+
+    def count(
         self,
         request: InFlightRequest,
         errors: Collection[int],

@@ -18,6 +18,7 @@ from quafka_gateway.context import Services
 from quafka_gateway.edge.connected_client import ConnectedClient
 from quafka_gateway.handlers.client_context import context_of_produce
 from quafka_gateway.handlers.kafka_api import AnyApi
+from quafka_gateway.transaction_traces import TransactionTraces, transaction_of
 from quafka_proto.errors import ErrorCode
 from quafka_proto.headers import RequestHeader
 from quafka_proto.message import Message
@@ -62,11 +63,22 @@ class RequestTrace:
             }
         )
 
-    def describe(self, request: Message) -> None:
-        """Set the attributes that operators search for."""
+    def describe(self, request: Message, transactions: TransactionTraces) -> None:
+        """Set the attributes that operators search for, and link the transaction."""
         group = getattr(request, "group_id", "")
         if group:
             self.request.set({semconv.GROUP: group})
+        transaction = transaction_of(request)
+        if transaction is not None:
+            self.request.set(
+                {
+                    semconv.TRANSACTIONAL_ID: transaction.transactional_id,
+                    semconv.PRODUCER_ID: transaction.producer_id,
+                }
+            )
+            begun = transactions.find(transaction.producer_id)
+            if begun is not None:
+                self.request.link((begun,))
 
     @property
     def trace_id(self) -> str:
@@ -99,11 +111,12 @@ class RequestTrace:
 class ConnectionTracing:
     """Makes the traces of one connection's requests."""
 
-    __slots__ = ("_about", "_org", "_tracer")
+    __slots__ = ("_about", "_org", "_tracer", "_transactions")
 
     def __init__(self, services: Services, client: ConnectedClient) -> None:
         self._tracer = services.tracer
         self._org = services.tenant.org_id
+        self._transactions = services.transaction_traces
         self._about: dict[str, AttributeValue] = {
             semconv.PEER_ADDRESS: client.host,
             semconv.PEER_PORT: client.port,
@@ -111,9 +124,12 @@ class ConnectionTracing:
         }
 
     def sample(
-        self, api: AnyApi, header: RequestHeader, request: Message, frame: bytes
+        self, api: AnyApi, header: RequestHeader, request: Message | None, frame: bytes
     ) -> RequestTrace | None:
-        """Decide whether to sample a request. Returns None where it is not sampled."""
+        """Decide whether to sample a request. Returns None where it is not sampled.
+
+        `request` is None for a long poll that is not decoded.
+        """
         tracer = self._tracer
         if not tracer.on:
             return None
@@ -124,7 +140,8 @@ class ConnectionTracing:
         if connect.context is None:
             return None
         trace = RequestTrace(tracer, connect, api, header)
-        trace.describe(request)
+        if request is not None:
+            trace.describe(request, self._transactions)
         return trace
 
     def trace_late(

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 
+from quafka_gateway.fetch.aborted import READ_COMMITTED, READ_UNCOMMITTED
 from quafka_gateway.fetch.broker_fetch import BrokerFetch
 from quafka_gateway.fetch.cached_partition import CachedPartition, PartitionKey
 from quafka_gateway.memory import RESPONSE_FLOOR
@@ -164,8 +165,11 @@ class Backfill:
         trace: TraceContext | None,
     ) -> asyncio.Task[FetchOpsResp]:
         key = partition.key, offset
+        # Where all is decided, chunks come with their aborted transactions, for every reader.
+        decided = offset < partition.last_stable_offset
+        level = READ_COMMITTED if decided else READ_UNCOMMITTED
         task = asyncio.get_running_loop().create_task(
-            self._read(partition.key, offset, size, has_room, trace)
+            self._read(partition.key, offset, size, level, has_room, trace)
         )
         self._running[key] = task
         task.add_done_callback(lambda _: self._running.pop(key, None))
@@ -176,6 +180,7 @@ class Backfill:
         key: PartitionKey,
         offset: int,
         size: int,
+        level: int,
         has_room: bool,
         trace: TraceContext | None,
     ) -> FetchOpsResp:
@@ -187,7 +192,8 @@ class Backfill:
                 await asyncio.sleep(rest)
             began = loop.time()
             wanted = FetchOp("", key.partition, offset, size, key.topic_id)
-            answer = await self._broker.fetch_accounted(FetchOps([wanted], max_bytes=size), trace)
+            op = FetchOps([wanted], max_bytes=size, isolation_level=level)
+            answer = await self._broker.fetch_accounted(op, trace)
             if self.tail_is_live:
                 ended = loop.time()
                 rest = min(_REST * (ended - began), _LONGEST_REST)

@@ -4,6 +4,10 @@ Batches are immutable: a topic's id, a partition and an offset name the same byt
 the leader epoch is the same. A new leader epoch invalidates everything about a partition. Whether
 the gateway may *serve* from the cache is another question (`lease`), which the caller checks first.
 
+Consumers of both isolation levels share the batches. Beside each chunk are the aborted transactions
+that concern it. A chunk that was read before all its transactions had ended is *undecided*: it
+serves read_uncommitted consumers alone, until an answer under read_committed covers it.
+
 Chunks that were read once are evicted before those that were read again, so that a catch-up of
 gigabytes does not evict what many consumers read.
 """
@@ -14,8 +18,15 @@ from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Collection, Sequence
 
+from quafka_gateway.fetch.aborted import NONE, Aborted, concerning, joined
 from quafka_gateway.fetch.cached_partition import CachedPartition, Chunk, PartitionKey
-from quafka_gateway.fetch.file_slice import LogFile, base_offset, file_bytes, is_in_file
+from quafka_gateway.fetch.file_slice import (
+    LogFile,
+    base_offset,
+    end_offset,
+    file_bytes,
+    is_in_file,
+)
 from quafka_gateway.fetch.produce_acks import NEVER, Moment
 from quafka_mesh_ops.ops.base import Buffer
 from quafka_mesh_ops.ops.records import MOST_BATCHES, FetchOp, FetchOpResp
@@ -24,7 +35,8 @@ from quafka_proto.records import BATCH_HEADER, TRANSACTIONAL
 _OFFSETS = BATCH_HEADER.part("base_offset", "attributes", "last_offset_delta")
 _CHUNK_OVERHEAD = 1_024
 _BATCH_OVERHEAD = 128
-"""Bytes of Python objects per batch, approximately: small batches must not escape the bound."""
+"""Bytes of Python objects per batch, and per aborted transaction, approximately: small batches must
+not escape the bound."""
 _SMALL_CHUNK = 64 << 10
 _AGAIN_SHARE = 0.75
 """Share of the bytes for chunks that were read again, as far as it leaves _ROOM_AHEAD."""
@@ -96,7 +108,8 @@ class FetchCache:
         partition.raise_watermarks(answer.high_watermark, answer.last_stable_offset)
         partition.log_start = max(partition.log_start, answer.log_start_offset)
         if answer.records:
-            self._insert(partition, answer.records if alone else _copies(answer.records))
+            self._decide(partition, answer)
+            self._insert(partition, op.fetch_offset, answer, alone)
 
     def read(
         self,
@@ -107,19 +120,21 @@ class FetchCache:
         *,
         at_least_one: bool,
         most: int = MOST_BATCHES,
+        isolation_level: int = 0,
     ) -> tuple[list[Buffer], int, int]:
         """Whole batches from the one that holds `offset` on, below `upto`, within `limit` bytes
         and `most` batches.
 
         Returns the batches, their size, and the offset after them. With `at_least_one` the first
-        batch is returned however large.
+        batch is returned however large. Under read_committed, the batches end where aborted
+        transactions are not known.
         """
         taken: list[Buffer] = []
         size = 0
         at = bisect_right(partition.firsts, offset) - 1
         while 0 <= at < len(partition.chunks):
             chunk = partition.chunks[at]
-            if not chunk.first <= offset < chunk.end:
+            if not chunk.first <= offset < chunk.end or not chunk.serves(isolation_level):
                 break
             self._lru(chunk).move_to_end(chunk)
             i = bisect_right(chunk.starts, offset) - 1
@@ -195,46 +210,101 @@ class FetchCache:
         self._partitions.pop(partition.key, None)
         self._names.pop((partition.name, partition.key.partition), None)
 
-    def _insert(self, partition: CachedPartition, batches: Sequence[Buffer]) -> None:
-        """Keep new batches, up to the first transactional one."""
+    def _decide(self, partition: CachedPartition, answer: FetchOpResp) -> None:
+        """Record the aborted transactions of chunks that were read before they were decided."""
+        if not partition.undecided or answer.aborted_transactions is None:
+            return
+        first = base_offset(answer.records[0])
+        end = min(end_offset(answer.records[-1]), answer.last_stable_offset)
+        self._split(partition, first)
+        self._split(partition, end)
+        at = bisect_left(partition.firsts, first)
+        while at < len(partition.chunks) and partition.chunks[at].end <= end:
+            chunk = partition.chunks[at]
+            if chunk.aborted is None:
+                lru = self._remove(chunk)
+                chunk.aborted = concerning(answer.aborted_transactions, chunk.first, chunk.end)
+                self._add(chunk, lru)
+            at += 1
+
+    def _split(self, partition: CachedPartition, offset: int) -> None:
+        """Let no undecided chunk reach over this offset, at which a batch begins."""
+        at = bisect_right(partition.firsts, offset) - 1
+        if at < 0:
+            return
+        chunk = partition.chunks[at]
+        number = bisect_left(chunk.starts, offset)
+        if chunk.aborted is not None or not 0 < number < len(chunk.starts):
+            return
+        lru = self._remove(chunk)
+        rest = _chunk(partition, chunk.starts[number:], chunk.batches[number:], chunk.end, None)
+        rest.was_read = chunk.was_read
+        del chunk.starts[number:], chunk.batches[number:]
+        chunk.end = rest.first
+        chunk.size -= rest.size
+        chunk.in_files -= rest.in_files
+        partition.chunks.insert(at + 1, rest)
+        partition.firsts.insert(at + 1, rest.first)
+        self._add(chunk, lru)
+        self._add(rest, lru)
+
+    def _insert(
+        self, partition: CachedPartition, offset: int, answer: FetchOpResp, alone: bool
+    ) -> None:
+        """Keep the new batches of an answer to a fetch of `offset`.
+
+        Offsets without records, as compaction leaves them, count to the batch behind them.
+        """
+        batches = answer.records
         partition.largest = max(partition.largest, *map(len, batches))
-        at = bisect_right(partition.firsts, base_offset(batches[0])) - 1
+        reached = min(offset, base_offset(batches[0]))
+        at = bisect_right(partition.firsts, reached) - 1
         begin = partition.chunks[at].end if at >= 0 else 0
         following = partition.firsts[at + 1] if at + 1 < len(partition.firsts) else None
         starts: list[int] = []
         kept: list[Buffer] = []
-        end = 0
+        is_plain = True
         for batch in batches:
-            base, following_base, is_transactional = _offsets(batch)
-            if is_transactional or (following is not None and base >= following):
-                break
-            if kept and base != end:
+            base, following_base, may_be_transactional = _offsets(batch)
+            start = max(begin, min(base, reached))
+            if following is not None and base >= following:
+                if not kept:
+                    partition.extend_down(at + 1, start)
                 break
             if base >= begin:
-                starts.append(base)
+                starts.append(start)
                 kept.append(batch)
-                end = following_base
+                is_plain = is_plain and not may_be_transactional
+            reached = following_base
+        end = reached
         if not kept or sum(map(len, kept)) - file_bytes(kept) > self._limit // 4:
             return
-        if len(kept) < len(batches):
+        if not alone or len(kept) < len(batches):
             kept = _copies(kept)
-        before = partition.chunks[at] if at >= 0 else None
-        if before is not None and before.end == starts[0] and before.size < _SMALL_CHUNK:
-            self._remove(before)
-            before.starts += starts
-            before.batches += kept
-            before.size += sum(map(len, kept))
-            before.in_files += file_bytes(kept)
-            before.end = end
-            chunk = before
-        else:
-            size = sum(map(len, kept))
-            chunk = Chunk(partition, starts[0], end, starts, kept, size, file_bytes(kept))
+        aborted = NONE if is_plain else _known_aborted(answer, starts[0], end)
+        chunk = _chunk(partition, starts, kept, end, aborted)
+        if at < 0 or not self._append(partition.chunks[at], chunk):
             partition.chunks.insert(at + 1, chunk)
             partition.firsts.insert(at + 1, chunk.first)
-        self._once[chunk] = None
-        self.size += _cost(chunk)
+            self._add(chunk, self._once)
         self._evict()
+
+    def _append(self, before: Chunk, chunk: Chunk) -> bool:
+        """Make one chunk of two, if the first is small and ends where the second begins."""
+        if before.end != chunk.first or before.size >= _SMALL_CHUNK:
+            return False
+        if (before.aborted is None) != (chunk.aborted is None):
+            return False
+        self._remove(before)
+        before.starts += chunk.starts
+        before.batches += chunk.batches
+        before.size += chunk.size
+        before.in_files += chunk.in_files
+        before.end = chunk.end
+        if chunk.aborted and before.aborted is not None:
+            before.aborted = joined((before.aborted, chunk.aborted))
+        self._add(before, self._once)
+        return True
 
     def _evict(self) -> None:
         while self.size > self._limit:
@@ -246,26 +316,53 @@ class FetchCache:
             at = bisect_left(partition.firsts, chunk.first)
             del partition.chunks[at], partition.firsts[at]
 
-    def _remove(self, chunk: Chunk) -> None:
+    def _add(self, chunk: Chunk, lru: OrderedDict[Chunk, None]) -> None:
+        lru[chunk] = None
+        cost = _cost(chunk)
+        self.size += cost
+        if lru is self._again:
+            self._again_size += cost
+        chunk.partition.undecided += chunk.aborted is None
+
+    def _remove(self, chunk: Chunk) -> OrderedDict[Chunk, None]:
+        """Returns where it was."""
+        lru = self._lru(chunk)
+        del lru[chunk]
         cost = _cost(chunk)
         self.size -= cost
-        if chunk in self._again:
+        if lru is self._again:
             self._again_size -= cost
-        del self._lru(chunk)[chunk]
+        chunk.partition.undecided -= chunk.aborted is None
+        return lru
 
     def _lru(self, chunk: Chunk) -> OrderedDict[Chunk, None]:
         return self._again if chunk in self._again else self._once
 
 
 def _offsets(batch: Buffer) -> tuple[int, int, bool]:
-    """A batch's offsets [base, end), and whether it is of a transaction.
-
-    Batches in files are not: transactions are not served.
-    """
+    """A batch's offsets [base, end), and whether it may be of a transaction."""
     if is_in_file(batch):
-        return batch.base_offset, batch.end_offset, False
+        return batch.base_offset, batch.end_offset, True
     base, attributes, delta = _OFFSETS.unpack_from(batch)
     return base, base + delta + 1, bool(attributes & TRANSACTIONAL)
+
+
+def _known_aborted(answer: FetchOpResp, first: int, end: int) -> Aborted | None:
+    """The aborted transactions of a part of an answer; None: they are not known."""
+    if answer.aborted_transactions is None or end > answer.last_stable_offset:
+        return None
+    return concerning(answer.aborted_transactions, first, end)
+
+
+def _chunk(
+    partition: CachedPartition,
+    starts: list[int],
+    batches: list[Buffer],
+    end: int,
+    aborted: Aborted | None,
+) -> Chunk:
+    size = sum(map(len, batches))
+    return Chunk(partition, starts[0], end, starts, batches, size, file_bytes(batches), aborted)
 
 
 def _copies(batches: Sequence[Buffer]) -> list[Buffer]:
@@ -274,4 +371,5 @@ def _copies(batches: Sequence[Buffer]) -> list[Buffer]:
 
 
 def _cost(chunk: Chunk) -> int:
-    return chunk.size - chunk.in_files + _CHUNK_OVERHEAD + _BATCH_OVERHEAD * len(chunk.batches)
+    objects = _BATCH_OVERHEAD * (len(chunk.batches) + len(chunk.aborted or ()))
+    return chunk.size - chunk.in_files + _CHUNK_OVERHEAD + objects

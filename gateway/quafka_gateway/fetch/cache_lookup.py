@@ -3,7 +3,8 @@
 A partition of a fetch, if its watermarks are fresh, is one of three:
 
 - *cached*: batches from its offset on are in the cache (`answer`);
-- *missing*: there are batches below the high watermark, and the cache does not have them;
+- *missing*: there are batches that the consumer may read, and the cache does not have them, or,
+  under read_committed, does not know their aborted transactions;
 - unknown: only the broker can answer, with an error or, at the tail, with a wait.
 """
 
@@ -29,7 +30,7 @@ class PartitionLookup:
         size: bytes of the answer's records.
         end: the offset after the cached batches; -1: nothing was looked up.
         missing: the cache lacks the batches at `end`.
-        at_tail: the fetch offset is the high watermark.
+        at_tail: the fetch offset is the first that the consumer may not read.
         stale: the watermarks must be refreshed first.
     """
 
@@ -65,7 +66,8 @@ def look_up(
         part = PartitionLookup(wanted, cache.find(wanted))
         found.append(part)
         if part.partition is not None:
-            part.at_tail = wanted.fetch_offset == part.partition.high_watermark
+            tail = part.partition.readable_to(op.isolation_level)
+            part.at_tail = wanted.fetch_offset == tail
             part.stale = not part.at_tail and not is_fresh(part.partition)
             if not part.stale:
                 _read_cached(cache, part, part.partition, op.isolation_level, room)
@@ -98,15 +100,15 @@ def is_enough(op: FetchOps, found: Iterable[PartitionLookup]) -> bool:
 
 
 def cached_answer(
-    partition: CachedPartition, isolation_level: int, batches: list[Buffer]
+    partition: CachedPartition, isolation_level: int, batches: list[Buffer], first: int, end: int
 ) -> FetchOpResp:
-    """An answer of these batches and the cached watermarks."""
+    """An answer of these batches, of the offsets [first, end), and the cached watermarks."""
     return FetchOpResp(
         batches,
         high_watermark=partition.high_watermark,
         log_start_offset=partition.log_start,
         last_stable_offset=partition.last_stable_offset,
-        aborted_transactions=[] if isolation_level else None,
+        aborted_transactions=list(partition.aborted_in(first, end)) if isolation_level else None,
         leader_epoch=partition.leader_epoch,
     )
 
@@ -125,15 +127,22 @@ def _read_cached(
         return
     if wanted.current_leader_epoch not in partition.epochs or wanted.last_fetched_epoch >= 0:
         return
+    first = wanted.fetch_offset
     batches, size, end = cache.read(
-        partition, wanted.fetch_offset, upto, limit, at_least_one=at_least_one, most=room.batches
+        partition,
+        first,
+        upto,
+        limit,
+        at_least_one=at_least_one,
+        most=room.batches,
+        isolation_level=isolation_level,
     )
     part.end = end
-    ended_by_limit = partition.cached_from(end, 1)[1] > 0
+    ended_by_limit = partition.cached_from(end, 1, isolation_level)[1] > 0
     if ended_by_limit or end >= upto or (batches and size >= _WORTHWHILE):
-        part.answer = cached_answer(partition, isolation_level, batches)
+        part.answer = cached_answer(partition, isolation_level, batches, first, end)
         part.size = size
     elif limit or at_least_one:
         part.missing = True
     else:  # the answer has no room for its records
-        part.answer = cached_answer(partition, isolation_level, [])
+        part.answer = cached_answer(partition, isolation_level, [], first, first)

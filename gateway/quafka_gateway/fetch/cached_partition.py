@@ -7,6 +7,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from quafka_gateway.fetch.aborted import NONE, Aborted, concerning, joined
 from quafka_gateway.fetch.produce_acks import NEVER, Moment
 from quafka_mesh_ops.ops.base import Buffer
 
@@ -25,6 +26,8 @@ class Chunk:
     """Adjacent batches, kept and evicted together. Offsets [first, end).
 
     `size`: the bytes of all batches; `in_files`: of these, the bytes that are not in memory.
+    `aborted`: the aborted transactions that concern the chunk. None: they are not known, as some of
+    its transactions were open when it was read, or the read was read_uncommitted.
     """
 
     partition: CachedPartition
@@ -34,11 +37,16 @@ class Chunk:
     batches: list[Buffer]
     size: int
     in_files: int = 0
+    aborted: Aborted | None = NONE
     was_read: bool = False
 
     def end_of(self, number: int) -> int:
         """The offset after one of the batches."""
         return self.starts[number + 1] if number + 1 < len(self.starts) else self.end
+
+    def serves(self, isolation_level: int) -> bool:
+        """Whether a consumer of this isolation level may have the batches."""
+        return not isolation_level or self.aborted is not None
 
 
 @dataclass(slots=True, eq=False)
@@ -55,6 +63,7 @@ class CachedPartition:
         dropped: the cache has another object for the partition, or none.
         largest: bytes of the largest batch so far.
         chunks: ascending; `firsts` are their first offsets.
+        undecided: the number of chunks whose aborted transactions are not known.
         readers: the offset of each sequential reader's next fetch, and its read-ahead in bytes.
     """
 
@@ -72,32 +81,50 @@ class CachedPartition:
     largest: int = 0
     chunks: list[Chunk] = field(default_factory=list[Chunk])
     firsts: list[int] = field(default_factory=list[int])
+    undecided: int = 0
     readers: OrderedDict[int, int] = field(default_factory=OrderedDict[int, int])
 
     def readable_to(self, isolation_level: int) -> int:
         """The first offset that a consumer may not read."""
         return self.last_stable_offset if isolation_level else self.high_watermark
 
-    def cached_from(self, offset: int, enough: int) -> tuple[int, int]:
+    def cached_from(self, offset: int, enough: int, isolation_level: int = 0) -> tuple[int, int]:
         """The end of the contiguous batches from `offset` on, and their bytes.
 
-        Stops counting at `enough` bytes.
+        Stops counting at `enough` bytes. Under read_committed, only batches whose aborted
+        transactions are known count.
         """
         at = bisect_right(self.firsts, offset) - 1
         size = 0
         while 0 <= at < len(self.chunks) and size < enough:
             chunk = self.chunks[at]
-            if not chunk.first <= offset < chunk.end:
+            if not chunk.first <= offset < chunk.end or not chunk.serves(isolation_level):
                 break
             offset = chunk.end
             size += chunk.size
             at += 1
         return offset, size
 
+    def aborted_in(self, first: int, end: int) -> Aborted:
+        """The aborted transactions that concern [first, end), which is in decided chunks."""
+        at = max(0, bisect_right(self.firsts, first) - 1)
+        found: list[Aborted] = []
+        while at < len(self.chunks) and self.firsts[at] < end:
+            aborted = self.chunks[at].aborted
+            if aborted:
+                found.append(concerning(aborted, first, end))
+            at += 1
+        return joined(found)
+
     def raise_watermarks(self, high_watermark: int, last_stable_offset: int) -> None:
         """Take over watermarks of the broker, unless later ones are known."""
         self.high_watermark = max(self.high_watermark, high_watermark)
         self.last_stable_offset = max(self.last_stable_offset, last_stable_offset)
+
+    def extend_down(self, at: int, first: int) -> None:
+        """Let a chunk begin at a lower offset: no record is between."""
+        chunk = self.chunks[at]
+        chunk.first = chunk.starts[0] = self.firsts[at] = min(chunk.first, first)
 
     def expect_reader(self, offset: int, window: int) -> None:
         """Expect a fetch of `offset` next, with a read-ahead of `window` bytes."""

@@ -54,6 +54,11 @@ class ClusterReader:
         """As of `FetchReader`: topics have different ids at different brokers."""
         return chain.from_iterable(reader.produced_by(op, answer) for reader in self.readers)
 
+    @property
+    def only(self) -> FetchReader | None:
+        """The reader of the only broker; None if there are several."""
+        return self._only
+
     def fetch(self, op: FetchOps, trace: TraceContext | None) -> Awaitable[list[FetchOpResp]]:
         """One answer per partition, in their order. Never raises: errors are in the answers."""
         if self._only is not None:

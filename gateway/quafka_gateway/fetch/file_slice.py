@@ -48,7 +48,15 @@ class LogFile:
 
     @contextmanager
     def used(self) -> Generator[int]:
-        """The descriptor, which stays open meanwhile.
+        """The descriptor, which stays open meanwhile. Raises ShortFileError: see `acquire`."""
+        fd = self.acquire()
+        try:
+            yield fd
+        finally:
+            self.release()
+
+    def acquire(self) -> int:
+        """The descriptor, which stays open until `release`.
 
         Raises:
             ShortFileError: it was closed.
@@ -57,11 +65,13 @@ class LogFile:
             if self._closed:
                 raise ShortFileError(f"the descriptor of {self.key} was closed")
             self._uses += 1
-        try:
-            yield self._fd
-        finally:
-            with self._lock:
-                self._uses -= 1
+            return self._fd
+
+    def release(self) -> None:
+        """End a use of the descriptor."""
+        with self._lock:
+            self._uses -= 1
+        if self._closed:
             self._shut_if_unused()
 
     def read(self, position: int, size: int) -> bytes:
@@ -116,9 +126,10 @@ class FileSlice:
     Attributes:
         position, size: its bytes in the file.
         base_offset, end_offset: its offsets.
+        warm_until: loop time until which the page cache is taken to have it.
     """
 
-    __slots__ = ("base_offset", "end_offset", "file", "position", "size")
+    __slots__ = ("base_offset", "end_offset", "file", "position", "size", "warm_until")
 
     def __init__(
         self, file: LogFile, position: int, size: int, base_offset: int, end_offset: int
@@ -128,6 +139,7 @@ class FileSlice:
         self.size = size
         self.base_offset = base_offset
         self.end_offset = end_offset
+        self.warm_until = 0.0
 
     def __len__(self) -> int:
         return self.size

@@ -30,12 +30,13 @@ from quafka_gateway.fetch.cache_lookup import (
     look_up,
     nothing_cached,
 )
-from quafka_gateway.fetch.cached_partition import CachedPartition
+from quafka_gateway.fetch.cached_partition import CachedPartition, PartitionKey
 from quafka_gateway.fetch.file_slice import end_offset
 from quafka_gateway.fetch.lease import ReadLease
 from quafka_gateway.fetch.placed_broker import PlacedBroker
 from quafka_gateway.fetch.produce_acks import ProduceAcks
 from quafka_gateway.fetch.shared_polls import SharedPolls
+from quafka_gateway.fetch.standing_polls import StandingPolls
 from quafka_gateway.fetch.watermark_refresh import WatermarkRefresh
 from quafka_gateway.memory import RESPONSE_FLOOR, ResponseMemory
 from quafka_mesh_ops.ops.records import (
@@ -85,19 +86,29 @@ class FetchReader:
         self._watermarks = WatermarkRefresh(self._broker)
         self._backfill = Backfill(self._broker, backfill_bytes, self._tracer)
         self._polls = SharedPolls(self._broker, self._tracer)
-        self.hits = self.misses = self.polls = 0
-        """Fetches answered from memory, those for which a chunk was read first, and those left to
-        the broker."""
-        self.parked = 0
-        """Fetches left to the broker that have no answer yet."""
+        self.standing = StandingPolls(self._broker, memory)
+        self.hits = self.misses = 0
+        """Fetches answered from memory, and those for which a chunk was read first."""
+        self._polled = self._parked = 0
 
     @property
     def cached_bytes(self) -> int:
         """Bytes that the cache holds."""
         return self._cache.size
 
+    @property
+    def polls(self) -> int:
+        """Fetches left to the broker."""
+        return self._polled + self.standing.begun
+
+    @property
+    def parked(self) -> int:
+        """Fetches left to the broker that have no answer yet."""
+        return self._parked + self.standing.waiting
+
     async def close(self) -> None:
         """Cancel the reads in the background and stop holding the lease."""
+        self.standing.close()
         await self._backfill.close()
         await self._watermarks.close()
         await self._lease.close()
@@ -144,6 +155,24 @@ class FetchReader:
     def produced_by(self, op: FetchOp, answer: FetchOpResp) -> Iterator[TraceContext]:
         """The traces that wrote the batches of an answer, as far as they are known."""
         return self._broker.produced_by(op, answer)
+
+    def tail_of(
+        self, op: FetchOps, answers: Sequence[FetchOpResp]
+    ) -> Sequence[PartitionKey] | None:
+        """The partitions of a fetch that found nothing, if a standing op may answer it next time.
+
+        None: it asks for more than the next record, or the answers are not all those of partitions
+        at the tail that the lease covers.
+        """
+        if not self._lease.valid or op.min_bytes > 1 or op.replica_id >= 0:
+            return None
+        keys: list[PartitionKey] = []
+        for wanted, answer in zip(op.partitions, answers, strict=True):
+            partition = None if answer.records else self._cache.find(wanted)
+            if partition is None or not _is_at_tail(partition, wanted, answer):
+                return None
+            keys.append(partition.key)
+        return keys
 
     # --- from memory ------------------------------------------------------------------------
 
@@ -207,7 +236,8 @@ class FetchReader:
                 self._backfill.read_ahead(part.partition, part.op.fetch_offset, part.end)
             elif part.missing:
                 self._backfill.fill_soon(part.partition, part.end)
-                part.answer = cached_answer(part.partition, op.isolation_level, [])
+                first = part.op.fetch_offset
+                part.answer = cached_answer(part.partition, op.isolation_level, [], first, first)
         unknown = [part for part in found if part.answer is None]
         if unknown:
             left = self._memory.allowance(op.max_bytes) - sum(part.size for part in found)
@@ -248,25 +278,37 @@ class FetchReader:
         # Many polls wait at the tail at a time, and few of them get much at once.
         accounted = min(allowed, RESPONSE_FLOOR) if at_tail else allowed
         self._memory.hold(accounted)
-        self.polls += 1
-        self.parked += 1
+        self._polled += 1
+        self._parked += 1
         try:
             known = [part.partition for part in found]
             asked = op if op.max_bytes == allowed else replace(op, max_bytes=allowed)
             answer = await self._polls.fetch(asked, known, trace)
         finally:
-            self.parked -= 1
+            self._parked -= 1
             self._memory.release(accounted)
         for wish, part in zip(op.partitions, answer.partitions, strict=True):
             if not part.records:
                 continue
             end = end_offset(part.records[-1])
-            if at_tail or end >= part.high_watermark:
+            tail = part.last_stable_offset if op.isolation_level else part.high_watermark
+            if at_tail or end >= tail:
                 self._backfill.tail_moved()
             partition = self._cache.find(wish)
             if partition is not None:
                 partition.expect_reader(end, 0)
         return answer
+
+
+def _is_at_tail(partition: CachedPartition, op: FetchOp, answer: FetchOpResp) -> bool:
+    """Whether all of an answer is known under the lease, and the partition has no record more."""
+    return (
+        not answer.error_code
+        and answer.diverging_epoch is None
+        and op.fetch_offset == answer.high_watermark == partition.high_watermark
+        and answer.last_stable_offset == partition.last_stable_offset
+        and answer.log_start_offset == partition.log_start
+    )
 
 
 def _is_recent(part: PartitionLookup) -> bool:

@@ -55,6 +55,13 @@ class Fetch:
     ops: list[FetchOp]
     error = ErrorCode.NONE
     """An error of the request as a whole: then there are no ops."""
+    repeatable = False
+    """Whether the same request again, with the session's next epoch, means the same."""
+
+    @property
+    def session(self) -> Session | None:
+        """The session of an incremental fetch."""
+        return None
 
     def finish(self, answers: _Answers, now: float) -> Answered:
         """The answer to the client, from one answer for each op, in their order."""
@@ -63,6 +70,8 @@ class Fetch:
 
 
 class _Sessionless(Fetch):
+    repeatable = True
+
     def __init__(self, wanted: RequestedPartitions) -> None:
         self.ops = list(wanted.values())
 
@@ -102,11 +111,17 @@ class _Incremental(Fetch):
     The fetch holds its session: a session that is evicted meanwhile still answers this request.
     """
 
+    repeatable = True
+
     def __init__(self, session: Session) -> None:
         self._session = session
         self._epoch = session.epoch
         self._partitions = list(session.partitions.values())
         self.ops = [partition.op for partition in self._partitions]
+
+    @property
+    def session(self) -> Session | None:
+        return self._session
 
     def finish(self, answers: _Answers, now: float) -> Answered:
         session = self._session

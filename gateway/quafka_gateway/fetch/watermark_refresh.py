@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
+from quafka_gateway.fetch.aborted import READ_COMMITTED
 from quafka_gateway.fetch.broker_fetch import BrokerFetch
 from quafka_gateway.fetch.cached_partition import CachedPartition, PartitionKey
 from quafka_mesh_ops.ops.records import FetchOp, FetchOps, FetchOpsResp
@@ -67,7 +68,8 @@ class WatermarkRefresh:
             FetchOp("", p.key.partition, p.high_watermark, _BYTES, p.key.topic_id)
             for p in partitions
         ]
-        op = FetchOps(wanted, max_wait_ms=0, min_bytes=0, max_bytes=_BYTES, at_least_one=False)
+        # Under read_committed, as records come with their aborted transactions.
+        op = FetchOps(wanted, 0, 0, _BYTES, isolation_level=READ_COMMITTED, at_least_one=False)
         task = asyncio.ensure_future(self._broker.fetch_accounted(op, trace))
         for p in partitions:
             self._running[p.key] = task

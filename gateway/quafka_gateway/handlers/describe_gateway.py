@@ -1,4 +1,4 @@
-"""DescribeGateway (key 20551, Quafka's own), versions 0-1: this gateway and its brokers."""
+"""DescribeGateway (key 20551, Quafka's own), versions 0-4: this gateway and its brokers."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from quafka_proto.schema.quafka import (
     DescribeGatewayRequest,
     DescribeGatewayResponse,
     GatewayBroker,
+    GatewayServer,
 )
 from quafka_telemetry.tracing import TraceContext
 from quafka_telemetry.version import version
@@ -39,7 +40,7 @@ async def handle(
 
 API = Api(
     key=20551,
-    versions=Versions(0, 1),
+    versions=Versions(0, 4),
     request=DescribeGatewayRequest,
     handle=handle,
     order=Order(reads=State.ALL),
@@ -69,6 +70,16 @@ async def _broker(link: BrokerLink, trace: TraceContext | None) -> GatewayBroker
         found.snapshot_interval_ms = answer.snapshot_interval_ms
         found.snapshot_age_ms = answer.snapshot_age_ms
         found.snapshot_problem = answer.snapshot_problem
+        found.open_transactions = answer.open_transactions
+        found.oldest_transaction_ms = answer.oldest_transaction_ms
+        found.overdue_transaction_ms = answer.overdue_transaction_ms
+        found.unfinished_transactions = answer.unfinished_transactions
+        found.unfinished_transaction_ms = answer.unfinished_transaction_ms
+        found.servers = [
+            GatewayServer(name=each.name, problem=each.problem, detail=each.detail,
+                          topics=each.topics, kind=each.kind)
+            for each in answer.servers or ()
+        ]  # fmt: skip
     if counters.transport is not None:
         found.rtt_us = counters.transport.rtt_us
         found.datagram_bytes = counters.transport.datagram_bytes

@@ -1,4 +1,4 @@
-"""DescribeProducers (key 61), version 0: the idempotent producers of partitions."""
+"""DescribeProducers (key 61), version 0: the producers of partitions, with open transactions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from quafka_proto.schema.transaction_admin import (
     TopicResponse,
 )
 
-_NO_COORDINATOR = -1  # transactions are not served
+_NO_COORDINATOR, _COORDINATOR_EPOCH = -1, 0  # the coordinator never moves
 
 
 async def handle(
@@ -43,7 +43,7 @@ API = Api(
     versions=Versions(0, 0),
     request=DescribeProducersRequest,
     handle=handle,
-    order=Order(reads=State.PRODUCERS | State.RECORDS | State.TOPICS),
+    order=Order(reads=State.PRODUCERS | State.TRANSACTIONS | State.RECORDS | State.TOPICS),
     response_length=ResponseLength.LONG,
 )
 
@@ -58,7 +58,10 @@ def _partition(index: int, found: PartitionProducers) -> PartitionResponse:
                 producer_epoch=each.producer_epoch,
                 last_sequence=each.last_sequence,
                 last_timestamp=each.last_timestamp,
-                coordinator_epoch=_NO_COORDINATOR,
+                coordinator_epoch=(
+                    _NO_COORDINATOR if each.transaction_start < 0 else _COORDINATOR_EPOCH
+                ),
+                current_txn_start_offset=each.transaction_start,
             )
             for each in found.producers
         ],

@@ -11,11 +11,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Generator, Iterator
+from dataclasses import replace
 from itertools import chain, groupby, islice
 
 from quafka_gateway.context import RequestContext
 from quafka_gateway.fetch.file_slice import first_bytes
+from quafka_gateway.fetch.idle_fetch import IdleFetch, SessionEpoch
 from quafka_gateway.fetch.requested_partitions import replica_id, requested_in_steps
+from quafka_gateway.fetch.session import Fetch
 from quafka_gateway.handlers import message_sets
 from quafka_gateway.handlers.client_context import context_of_batch
 from quafka_gateway.handlers.kafka_api import Api
@@ -56,8 +59,12 @@ async def handle(request: FetchRequest, context: RequestContext) -> FetchRespons
     fetch = sessions.begin(request, context.version, now(), context.client_host, wanted)
     if fetch.error:
         return FetchResponse(error_code=fetch.error)
+    op = _op(request, fetch.ops)
+    wait_ms = op.max_wait_ms
+    if context.waited:
+        op = replace(op, max_wait_ms=max(0, wait_ms - round(context.waited * 1000)))
     with context.child(semconv.GATEWAY_FETCH) as span:
-        answers = await read(_op(request, fetch.ops), context, span)
+        answers = await read(op, context, span)
         if span.context is not None:
             _describe(span, fetch.ops, answers)
             span.link(islice(_produced_by(context, fetch.ops, answers), MAX_LINKS))
@@ -69,6 +76,8 @@ async def handle(request: FetchRequest, context: RequestContext) -> FetchRespons
     )
     if context.version >= _FIRST_WITH_LEADERS:
         _add_leaders(response, partitions, context)
+    if fetch.repeatable and not error and not any(answer.records for answer in answers):
+        context.idle = _idle(fetch, op, wait_ms / 1000, answers, response, context)
     return response
 
 
@@ -86,6 +95,29 @@ async def read(op: FetchOps, context: RequestContext, span: Span) -> list[FetchO
     if not op.partitions:
         return []
     return await context.tenant.reader.fetch(op, span.context)
+
+
+def _idle(
+    fetch: Fetch,
+    op: FetchOps,
+    wait: float,
+    answers: list[FetchOpResp],
+    response: FetchResponse,
+    context: RequestContext,
+) -> IdleFetch | None:
+    """What the next request of this client needs if it is the same; None: it is served as any.
+
+    `wait`: the seconds that the client lets each request wait.
+    """
+    reader = context.tenant.reader.only
+    keys = None if reader is None or not answers else reader.tail_of(op, answers)
+    if reader is None or keys is None:
+        return None
+    session = None
+    if fetch.session is not None:
+        session = SessionEpoch(context.tenant.fetch_sessions.table, fetch.session)
+        response = FetchResponse(session_id=fetch.session.id)
+    return IdleFetch(reader.standing, op.partitions, keys, wait, session, response, context.version)
 
 
 def _op(request: FetchRequest, partitions: list[FetchOp]) -> FetchOps:

@@ -1,10 +1,6 @@
-"""FindCoordinator (key 10), versions 0-6: this gateway is the coordinator of every group.
+"""FindCoordinator (key 10), versions 0-6: this gateway coordinates all groups and transactions.
 
-The broker coordinates; the gateway passes group requests to it. Transactions are not served. Up to
-version 3, which librdkafka sends, clients give up and show the message only at
-TRANSACTIONAL_ID_AUTHORIZATION_FAILED; librdkafka retries all other errors. From version 4 on, which
-Java sends, clients give up at any error but COORDINATOR_NOT_AVAILABLE, and show the message unless
-the error is a failed authorization.
+The broker coordinates; the gateway passes their requests to it.
 """
 
 from __future__ import annotations
@@ -22,14 +18,12 @@ from quafka_proto.schema.groups import (
 from quafka_telemetry.slices import listed
 
 _GROUP, _TRANSACTION = 0, 1
-_UNSERVED = ErrorCode.UNSUPPORTED_VERSION
-_UNSERVED_BEFORE_4 = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
 
 async def handle(
     request: FindCoordinatorRequest, context: RequestContext
 ) -> FindCoordinatorResponse:
-    """Name this gateway for every group."""
+    """Name this gateway for every group and transactional id."""
     keys = request.coordinator_keys if context.version >= 4 else [request.key]
     found = await listed(_coordinator(key, request.key_type, context) for key in keys)
     if context.version >= 4:
@@ -55,13 +49,12 @@ API = Api(
 
 def _coordinator(key: str, key_type: int, context: RequestContext) -> Coordinator:
     error, message = ErrorCode.NONE, ""
-    if key_type == _TRANSACTION:
-        error = _UNSERVED if context.version >= 4 else _UNSERVED_BEFORE_4
-        message = "transactions are not served here"
-    elif key_type != _GROUP:
+    if key_type not in (_GROUP, _TRANSACTION):
         error, message = ErrorCode.INVALID_REQUEST, f"key type {key_type} is not known here"
-    elif not key:
+    elif not key and key_type == _GROUP:
         error, message = ErrorCode.INVALID_GROUP_ID, "a group's name must not be empty"
+    elif not key:
+        error, message = ErrorCode.INVALID_REQUEST, "a transactional id must not be empty"
     if error:
         return Coordinator(
             key=key, node_id=-1, host="", port=-1, error_code=error, error_message=message

@@ -28,4 +28,5 @@ API = Api(
     request=HeartbeatRequest,
     handle=handle,
     order=Order(writes=State.GROUPS),
+    held=True,
 )

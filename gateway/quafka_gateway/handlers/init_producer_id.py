@@ -1,7 +1,8 @@
-"""InitProducerId (key 22), versions 0-5: assigns ids to idempotent producers.
+"""InitProducerId (key 22), versions 0-6: ids of idempotent and of transactional producers.
 
-Transactional ids are refused with UNSUPPORTED_VERSION, which clients show unchanged: transactions
-are not served.
+With a transactional id, the answer fences every earlier producer of the id, and what that producer
+left open is aborted before. Two-phase commit (KIP-939, version 6) is refused, as by Kafka where it
+is disabled.
 """
 
 from __future__ import annotations
@@ -9,16 +10,22 @@ from __future__ import annotations
 from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers.kafka_api import Api
 from quafka_gateway.handlers.order import Order, State
+from quafka_gateway.handlers.transaction_errors import NewErrors
 from quafka_mesh_ops.ops.records import InitProducerId
+from quafka_mesh_ops.ops.transactions import InitTransactions, TransactionalProducer
 from quafka_proto.errors import ErrorCode
 from quafka_proto.message import Versions
 from quafka_proto.schema.producer_id import InitProducerIdRequest, InitProducerIdResponse
 
+_ERRORS = NewErrors(fenced=4, abortable=5)
+
 
 async def handle(request: InitProducerIdRequest, context: RequestContext) -> InitProducerIdResponse:
     """Assign a producer id, or the next epoch of the client's producer id (KIP-360)."""
+    if (request.producer_id == -1) != (request.producer_epoch == -1):
+        return _refused(ErrorCode.INVALID_REQUEST)
     if request.transactional_id is not None:
-        return InitProducerIdResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
+        return await _transactional(request, request.transactional_id, context)
     op = InitProducerId(request.producer_id, request.producer_epoch)
     with context.child("gateway.kafka.init_producer_id") as span:
         answer = await context.tenant.topics.init_producer_id(op, span.context)
@@ -31,8 +38,42 @@ async def handle(request: InitProducerIdRequest, context: RequestContext) -> Ini
 
 API = Api(
     key=22,
-    versions=Versions(0, 5),
+    versions=Versions(0, 6),
     request=InitProducerIdRequest,
     handle=handle,
-    order=Order(writes=State.PRODUCERS | State.TRANSACTIONS),
+    order=Order(
+        # It aborts the transaction that an earlier producer left open.
+        writes=State.PRODUCERS | State.TRANSACTIONS | State.RECORDS | State.OFFSETS
+    ),
 )
+
+
+async def _transactional(
+    request: InitProducerIdRequest, transactional_id: str, context: RequestContext
+) -> InitProducerIdResponse:
+    if not transactional_id:
+        return _refused(ErrorCode.INVALID_REQUEST)
+    op = InitTransactions(
+        TransactionalProducer(
+            transactional_id, request.producer_id, request.producer_epoch, context.connection
+        ),
+        request.transaction_timeout_ms,
+        request.enable_2pc,
+        request.keep_prepared_txn,
+    )
+    with context.child("gateway.kafka.init_transactions") as span:
+        answer = await context.tenant.transactions.init(op, span.context)
+    if answer.error_code:
+        return _refused(_ERRORS.code(answer.error_code, context.version))
+    if context.trace is not None:
+        context.services.transaction_traces.begin(answer.producer_id, context.trace)
+    return InitProducerIdResponse(
+        producer_id=answer.producer_id,
+        producer_epoch=answer.producer_epoch,
+        ongoing_txn_producer_id=answer.ongoing_producer_id,
+        ongoing_txn_producer_epoch=answer.ongoing_producer_epoch,
+    )
+
+
+def _refused(code: int) -> InitProducerIdResponse:
+    return InitProducerIdResponse(error_code=code, producer_id=-1, producer_epoch=-1)

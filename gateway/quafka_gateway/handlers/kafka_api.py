@@ -50,8 +50,13 @@ class Api(Generic[Request]):
         response_length: how long its responses may be.
         unknown_version: makes the request that stands for one of an unknown version, and is
             answered as version 0. None: an unknown version closes the connection.
+        held: a request may be held for a moment, to leave with others for the broker.
         quafka_only: not an API of Kafka; advertised to Quafka's own tools alone.
         name: Kafka's name of the API, from the schema.
+        long_poll: whether a request may wait for data or for other clients, and its response may
+            be large. A long poll begins when every earlier request of the connection is answered
+            and the client has read the responses. It is dropped when the client goes.
+        may_park: whether a request may wait for others: that time is not its latency.
     """
 
     key: int
@@ -61,11 +66,16 @@ class Api(Generic[Request]):
     order: Order
     response_length: ResponseLength = ResponseLength.SHORT
     unknown_version: Callable[[], Request] | None = None
+    held: bool = False
     quafka_only: bool = False
     name: str = field(init=False)
+    long_poll: bool = field(init=False)
+    may_park: bool = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "name", self.request.__name__.removesuffix("Request"))
+        object.__setattr__(self, "long_poll", self.order.long_poll)
+        object.__setattr__(self, "may_park", self.held or self.order.long_poll)
 
     def may_be_long(self, request: Request) -> bool:
         """Whether the response to this request may be long."""
@@ -73,15 +83,6 @@ class Api(Generic[Request]):
         if length is ResponseLength.SHORT:
             return False
         return length is ResponseLength.LONG or not names_few(request)
-
-    @property
-    def long_poll(self) -> bool:
-        """Whether a request may wait for data or for other clients, and its response may be large.
-
-        A long poll begins when every earlier request of the connection is answered and the client
-        has read the responses. It is dropped when the client goes.
-        """
-        return self.order.long_poll
 
 
 AnyApi: TypeAlias = Api[Any]

@@ -2,8 +2,8 @@
 
 An offset that was never committed is -1 without an error, and so are all offsets of an unknown
 group. Null topics (from version 2 on) mean all topics; version 10 names topics by id. Where a
-request names a group twice, the last mention counts. `require_stable` has no effect: without
-transactions every committed offset is stable.
+request names a group twice, the last mention counts. With `require_stable` (version 7 and up), an
+offset that an open transaction may change is UNSTABLE_OFFSET_COMMIT (KIP-447).
 """
 
 from __future__ import annotations
@@ -45,7 +45,9 @@ async def handle(request: OffsetFetchRequest, context: RequestContext) -> Offset
     groups = {group.group_id: group for group in request.groups}
     found: list[OffsetFetchResponseGroup] = []
     for some in _batched(groups.values(), _GROUPS_AT_A_TIME):
-        found += await asyncio.gather(*(_group(group, context) for group in some))
+        found += await asyncio.gather(
+            *(_group(group, context, stable=request.require_stable) for group in some)
+        )
     return OffsetFetchResponse(groups=found)
 
 
@@ -54,7 +56,7 @@ API = Api(
     versions=Versions(0, 10),
     request=OffsetFetchRequest,
     handle=handle,
-    order=Order(reads=State.OFFSETS | State.GROUPS | State.TOPICS),
+    order=Order(reads=State.OFFSETS | State.GROUPS | State.TOPICS | State.TRANSACTIONS),
     response_length=ResponseLength.BY_REQUEST,
 )
 
@@ -75,7 +77,9 @@ async def _one_group(request: OffsetFetchRequest, context: RequestContext) -> Of
         if topics is None
         else [CommittedQuestion(topic.name, topic.partition_indexes) for topic in topics]
     )
-    answer = await _ask(CommittedOffsets(request.group_id, questions), context)
+    answer = await _ask(
+        CommittedOffsets(request.group_id, questions, request.require_stable), context
+    )
     offsets = answer.offsets
     if answer.error_code and context.version < 2:
         # The response has no error of the group: each partition carries it.
@@ -121,7 +125,7 @@ def _by_topic(
 
 
 async def _group(
-    group: OffsetFetchRequestGroup, context: RequestContext
+    group: OffsetFetchRequestGroup, context: RequestContext, *, stable: bool
 ) -> OffsetFetchResponseGroup:
     by_id = context.version >= 10
     questions = (
@@ -132,7 +136,7 @@ async def _group(
             for t in group.topics
         ]
     )
-    answer = await _ask(CommittedOffsets(group.group_id, questions), context)
+    answer = await _ask(CommittedOffsets(group.group_id, questions, stable), context)
     by_topic = await in_slices(_by_topic(answer.offsets, OffsetFetchResponsePartitions))
     return OffsetFetchResponseGroup(
         group_id=group.group_id,

@@ -5,7 +5,10 @@ these versions and still advertises them, because librdkafka would turn features
 (KAFKA-18659). From version 3 on a partition has one batch, which goes to the broker unchanged. The
 broker checks the whole batch, because it need not trust a gateway; the gateway checks only what
 depends on the version. With acks=0 there is no response. Versions 13 and up name topics by id.
-Transactions are not served.
+
+Transactional batches need the request's transactional id. Their producer is fenced with
+INVALID_PRODUCER_EPOCH. From version 12 on the produce adds its partitions to the transaction
+(KIP-890).
 """
 
 from __future__ import annotations
@@ -13,16 +16,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 
 from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers import message_sets
 from quafka_gateway.handlers.kafka_api import Api
 from quafka_gateway.handlers.order import Order, State
+from quafka_gateway.handlers.transaction_errors import NEVER, NewErrors
 from quafka_mesh_ops.ops.records import ProduceOp, ProduceOpResp, ProduceOps, RecordError
 from quafka_proto.compression import Codec
 from quafka_proto.errors import BatchError, ErrorCode, Malformed
 from quafka_proto.message import Versions
-from quafka_proto.records import read_header
+from quafka_proto.records import is_transactional, read_header
 from quafka_proto.schema.produce import (
     BatchIndexAndErrorMessage,
     PartitionProduceResponse,
@@ -35,7 +40,8 @@ from quafka_telemetry.slices import listed
 from quafka_telemetry.tracing import Span, fail_with
 
 _NO_ID = bytes(16)
-_FIRST_WITH_BATCHES, _FIRST_WITH_ZSTD = 3, 7
+_FIRST_WITH_BATCHES, _FIRST_WITH_ZSTD, _FIRST_IMPLICIT = 3, 7, 12
+_ERRORS = NewErrors(fenced=NEVER, abortable=11)
 
 _MANY = 2_000
 """A request with this many partitions is alone in its lane (`request_decoding.order_of`). Only then
@@ -67,7 +73,7 @@ async def handle(request: ProduceRequest, context: RequestContext) -> ProduceRes
             fail_with(span, (answer.error_code for answer in answers))
     if request.acks == 0:
         return None
-    partitions = map(_partition, ops, answers)
+    partitions = map(partial(_partition, context.version), ops, answers)
     responses = _topics(request, await listed(partitions) if is_long else list(partitions))
     return ProduceResponse(responses=await listed(responses) if is_long else list(responses))
 
@@ -78,7 +84,9 @@ API = Api(
     request=ProduceRequest,
     handle=handle,
     order=Order(
-        reads=State.TOPICS | State.CONFIGS, writes=State.RECORDS | State.PRODUCERS, in_lane=True
+        reads=State.TOPICS | State.CONFIGS,
+        writes=State.RECORDS | State.PRODUCERS | State.TRANSACTIONS,
+        in_lane=True,
     ),
 )
 
@@ -99,7 +107,12 @@ async def _append(
 ) -> list[ProduceOpResp]:
     if context.version < _FIRST_WITH_ZSTD and any(map(_is_zstd, partitions)):
         return await _append_but_zstd(request, partitions, context, span)
-    op = ProduceOps(partitions, acks=request.acks)
+    name = request.transactional_id
+    if name:
+        implicit = context.version >= _FIRST_IMPLICIT
+        op = ProduceOps(partitions, request.acks, name, implicit, context.connection)
+    else:
+        op = ProduceOps(partitions, acks=request.acks)
     tenant, timeout = context.tenant, request.timeout_ms / 1000
     answers = await tenant.topics.produce(op, context.lane, timeout, span.context)
     tenant.reader.produce_acknowledged(op, answers)
@@ -159,7 +172,13 @@ def _invalid(request: ProduceRequest) -> ErrorCode:
     """Why a request is wrong as a whole; NONE for a good request."""
     if request.acks not in (-1, 0, 1):
         return ErrorCode.INVALID_REQUIRED_ACKS
-    return ErrorCode.NONE if request.transactional_id is None else ErrorCode.INVALID_TXN_STATE
+    if request.transactional_id:
+        return ErrorCode.NONE
+    for topic in request.topic_data:
+        for partition in topic.partition_data:
+            if partition.records is not None and is_transactional(partition.records):
+                return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    return ErrorCode.NONE
 
 
 async def _names_a_partition_twice(request: ProduceRequest, count: int, is_long: bool) -> bool:
@@ -178,10 +197,10 @@ def _record_errors(errors: list[RecordError]) -> list[BatchIndexAndErrorMessage]
     return [BatchIndexAndErrorMessage(each.index, each.message) for each in errors]
 
 
-def _partition(op: ProduceOp, answer: ProduceOpResp) -> PartitionProduceResponse:
+def _partition(version: int, op: ProduceOp, answer: ProduceOpResp) -> PartitionProduceResponse:
     return PartitionProduceResponse(
         index=op.partition,
-        error_code=answer.error_code,
+        error_code=answer.error_code and _ERRORS.code(answer.error_code, version),
         base_offset=answer.base_offset,
         log_append_time_ms=answer.log_append_time,
         log_start_offset=answer.log_start_offset,

@@ -1,36 +1,38 @@
-"""UpdateFeatures (key 57), versions 0-2: INVALID_UPDATE_VERSION, as the cluster has no features.
+"""UpdateFeatures (key 57), versions 0-2: features stay at the level at which they are finalized.
 
-From version 2 on the request fails as a whole.
+An update to that level succeeds; every other one is INVALID_UPDATE_VERSION. From version 2 on one
+refused update fails the request as a whole.
 """
 
 from __future__ import annotations
 
 from quafka_gateway.context import RequestContext
+from quafka_gateway.handlers.features import FEATURES
 from quafka_gateway.handlers.kafka_api import Api
 from quafka_gateway.handlers.order import Order, State
 from quafka_proto.errors import ErrorCode
 from quafka_proto.message import Versions
 from quafka_proto.schema.cluster import (
+    FeatureUpdateKey,
     UpdatableFeatureResult,
     UpdateFeaturesRequest,
     UpdateFeaturesResponse,
 )
 
+_LEVELS = {feature.name: feature.level for feature in FEATURES}
+
 
 async def handle(request: UpdateFeaturesRequest, context: RequestContext) -> UpdateFeaturesResponse:
-    """Refuse each feature, or the whole request."""
-    code = ErrorCode.INVALID_UPDATE_VERSION
-    results = [
-        UpdatableFeatureResult(
-            feature=each.feature,
-            error_code=code,
-            error_message=f"the feature {each.feature[:100]!r} is not supported",
-        )
-        for each in request.feature_updates
-    ]
-    if context.version < 2 or not results:
+    """Accept the updates that change nothing."""
+    results = [_result(each) for each in request.feature_updates]
+    if context.version < 2:
         return UpdateFeaturesResponse(results=results)
-    return UpdateFeaturesResponse(error_code=code, error_message=results[0].error_message)
+    refused = next((each for each in results if each.error_code), None)
+    if refused is None:
+        return UpdateFeaturesResponse()
+    return UpdateFeaturesResponse(
+        error_code=refused.error_code, error_message=refused.error_message
+    )
 
 
 API = Api(
@@ -40,3 +42,16 @@ API = Api(
     handle=handle,
     order=Order(writes=State.ALL),
 )
+
+
+def _result(update: FeatureUpdateKey) -> UpdatableFeatureResult:
+    name, level = update.feature, _LEVELS.get(update.feature)
+    if level == update.max_version_level:
+        return UpdatableFeatureResult(feature=name)
+    if level is None:
+        message = f"the feature {name[:100]!r} is not supported"
+    else:
+        message = f"the feature {name!r} is always at level {level}"
+    return UpdatableFeatureResult(
+        feature=name, error_code=ErrorCode.INVALID_UPDATE_VERSION, error_message=message
+    )

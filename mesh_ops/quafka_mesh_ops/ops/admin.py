@@ -217,12 +217,16 @@ class PartitionOp(WireStruct):
 
 @wire_struct
 class ActiveProducer(WireStruct):
-    """The state of an idempotent producer in a partition, from its last batch."""
+    """The state of an idempotent producer in a partition, from its last batch.
+
+    `transaction_start`: the first offset of its open transaction; -1: none.
+    """
 
     producer_id: int
     producer_epoch: int
     last_sequence: int
     last_timestamp: int
+    transaction_start: int = -1
 
 
 @wire_struct
@@ -249,6 +253,44 @@ class DescribeProducersOps(Op[DescribeProducersOpsResp]):
     partitions: list[PartitionOp]
 
 
+@wire_struct
+class PartitionCompaction(WireStruct):
+    """The compaction of one partition. Bytes are estimates.
+
+    Attributes:
+        clean_bytes: bytes of the batches that a pass has covered.
+        dirty_bytes: bytes of those that the next pass may compact.
+        due: whether the next pass includes the partition.
+        last_ms: when the last pass ended, in ms since the epoch; -1: none did since the start.
+        bytes_before, bytes_after: bytes that the last pass has examined, and has left.
+    """
+
+    partition: int
+    clean_bytes: int
+    dirty_bytes: int
+    due: bool
+    last_ms: int = -1
+    bytes_before: int = 0
+    bytes_after: int = 0
+
+
+@wire_struct
+class DescribeCompactionResp(WireStruct):
+    """All partitions of a topic; none if the topic is not compacted."""
+
+    partitions: list[PartitionCompaction]
+    error_code: int = 0
+
+
+@wire_struct
+class DescribeCompaction(Op[DescribeCompactionResp]):
+    """Request the state of a topic's compaction."""
+
+    code = OpCode.DESCRIBE_COMPACTION
+    reads = True
+    topic: str
+
+
 ALL: tuple[type[AnyOp], ...] = (
     CreatePartitions,
     DescribeTopicConfigs,
@@ -257,4 +299,5 @@ ALL: tuple[type[AnyOp], ...] = (
     DescribeBroker,
     DescribeLogDir,
     DescribeProducersOps,
+    DescribeCompaction,
 )

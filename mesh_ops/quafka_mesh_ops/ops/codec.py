@@ -33,7 +33,8 @@ def from_wire(struct_type: type[P], values: object) -> P:
     Raises:
         ProtocolError: not an array, too few values, or one of the wrong type.
     """
-    return cast(P, COMPILED[struct_type].read(values))
+    struct: P = COMPILED[struct_type].read(values)
+    return struct
 
 
 def is_long(struct: WireStruct) -> bool:

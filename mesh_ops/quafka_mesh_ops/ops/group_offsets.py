@@ -76,12 +76,16 @@ class CommittedOffsetsResp(WireStruct):
 
 @wire_struct
 class CommittedOffsets(Op[CommittedOffsetsResp]):
-    """Request a group's committed offsets. `topics` None: all topics."""
+    """Request a group's committed offsets. `topics` None: all topics.
+
+    `require_stable`: UNSTABLE_OFFSET_COMMIT for a partition with an offset in an open transaction.
+    """
 
     code = OpCode.COMMITTED_OFFSETS
     reads = True
     group: str
     topics: list[CommittedQuestion] | None = None
+    require_stable: bool = False
 
 
 @wire_struct

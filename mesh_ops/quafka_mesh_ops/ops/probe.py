@@ -8,6 +8,25 @@ from quafka_mesh_ops.ops.base import AnyOp, Op, OpCode, WireStruct, wire_struct
 
 
 @wire_struct
+class ProbedServer(WireStruct):
+    """What has the records of some topics of the org: a Redis, or log folders of a Kafka.
+
+    Attributes:
+        name: its address without a secret, or the folders.
+        problem: the reason why it cannot be used now; empty: it can.
+        detail: its version and role, as far as it gives them.
+        topics: the number of topics from it.
+        kind: "redis" or "kafka".
+    """
+
+    name: str
+    problem: str = ""
+    detail: str = ""
+    topics: int = 0
+    kind: str = "redis"
+
+
+@wire_struct
 class ProbeResp(WireStruct):
     """The version, the wall clock and the health of the broker.
 
@@ -16,6 +35,12 @@ class ProbeResp(WireStruct):
         snapshot_interval_ms: the interval of scheduled snapshots; 0: none are scheduled.
         snapshot_age_ms: the age of the last one; -1: none.
         snapshot_problem: the error of the last attempt.
+        open_transactions: transactional ids with an open transaction.
+        oldest_transaction_ms: the age of the oldest of these transactions; -1: none is open.
+        overdue_transaction_ms: how long the most overdue one has passed its timeout; 0: none has.
+        servers: those that have the records of topics of the org.
+        unfinished_transactions: those that other brokers have not ended yet.
+        unfinished_transaction_ms: how long ago the first of them has ended here; 0: none.
     """
 
     version: str
@@ -25,6 +50,12 @@ class ProbeResp(WireStruct):
     snapshot_interval_ms: int = 0
     snapshot_age_ms: int = -1
     snapshot_problem: str = ""
+    open_transactions: int = 0
+    oldest_transaction_ms: int = -1
+    overdue_transaction_ms: int = 0
+    servers: list[ProbedServer] | None = None
+    unfinished_transactions: int = 0
+    unfinished_transaction_ms: int = 0
 
 
 @wire_struct

@@ -37,7 +37,8 @@ class ProduceOpResp(WireStruct):
 
     `record_errors`: the records that caused the error, if the broker knows them (KIP-467).
     The topic id, the watermarks and the leader epoch are the current ones; they are missing
-    (empty, -1) with an error, and in the answers of older brokers.
+    (empty, -1) with an error, and in the answers of older brokers. `prompt`: the batch waited for
+    nothing but its commit to the broker's log.
     """
 
     base_offset: int
@@ -50,6 +51,7 @@ class ProduceOpResp(WireStruct):
     high_watermark: int = -1
     last_stable_offset: int = -1
     leader_epoch: int = -1
+    prompt: bool = False
 
 
 @wire_struct
@@ -61,12 +63,22 @@ class ProduceOpsResp(WireStruct):
 
 @wire_struct
 class ProduceOps(Op[ProduceOpsResp]):
-    """One Kafka produce request. `acks`: 0, 1 or -1, as in Kafka."""
+    """A Kafka produce request, or several small ones. `acks`: 0, 1 or -1, as in Kafka.
+
+    `transactional_id`: that of the request. `implicit`: the request adds the partitions of its
+    transactional batches to the transaction (KIP-890, Produce 12). `connection`: see
+    `transactions`; set only if the request has a transactional id. `home`: the node id of the
+    transaction's coordinator, if that is another broker.
+    """
 
     code = OpCode.PRODUCE
     carries_records = True
     partitions: list[ProduceOp]
     acks: int = -1
+    transactional_id: str = ""
+    implicit: bool = False
+    connection: bytes = b""
+    home: str = ""
 
     @property
     def credit_kind(self) -> CreditKind:
@@ -101,10 +113,16 @@ class FetchOp(WireStruct):
 
 @wire_struct
 class AbortedTransaction(WireStruct):
-    """A transaction whose records a read_committed consumer must drop."""
+    """A transaction whose records a read_committed consumer must drop.
+
+    `last_offset`: that of its control batch, so that a cache can tell which reads it concerns; -1:
+    the broker is older and does not name it. An answer lists every aborted transaction with
+    `last_offset` at or above the first returned offset and `first_offset` below the end.
+    """
 
     producer_id: int
     first_offset: int
+    last_offset: int = -1
 
 
 @wire_struct

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from quafka_mesh_ops.ops import (
     admin,
+    branches,
     bulk,
     group_offsets,
     groups,
@@ -15,12 +16,13 @@ from quafka_mesh_ops.ops import (
     records,
     snapshots,
     topics,
+    transactions,
 )
 from quafka_mesh_ops.ops.base import AnyOp
 
 _FAMILIES = (
     records, offsets, topics, leases, groups, group_offsets, admin, lag, probe, places, bulk,
-    snapshots,
+    snapshots, transactions, branches,
 )  # fmt: skip
 
 OPS: dict[int, type[AnyOp]] = {op.code: op for family in _FAMILIES for op in family.ALL}

@@ -27,7 +27,6 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 from aioquic.buffer import encode_uint_var
-from aioquic.quic.configuration import QuicConfiguration
 from aioquic.quic.connection import NetworkAddress, QuicConnectionState
 from aioquic.quic.stream import QuicStream
 
@@ -41,9 +40,7 @@ from quafka_mesh_ops.transport.bulk import (
     seal_burst,
 )
 from quafka_mesh_ops.transport.burst import Burst
-from quafka_mesh_ops.transport.ladder import DatagramLadder
-from quafka_mesh_ops.transport.mutual_tls import VerifyPeer
-from quafka_mesh_ops.transport.protection import SAMPLE_SIZE, TAG_SIZE, KeyRing, Keys
+from quafka_mesh_ops.transport.protection import SAMPLE_SIZE, TAG_SIZE, Keys
 from quafka_mesh_ops.transport.send_buffer import SendBuffer
 from quafka_mesh_ops.transport.settled import SettledQuic
 from quafka_mesh_ops.transport.small import (
@@ -63,25 +60,6 @@ class BatchedQuic(SettledQuic):
     """A mesh connection that works in bursts where possible."""
 
     _remote_max_data_used: int
-
-    def __init__(
-        self,
-        configuration: QuicConfiguration,
-        verify: VerifyPeer,
-        original_destination_connection_id: bytes | None = None,
-        reset_secret: bytes | None = None,
-        ladder: DatagramLadder | None = None,
-        retry_cid: bytes | None = None,
-    ) -> None:
-        super().__init__(
-            configuration,
-            verify,
-            original_destination_connection_id,
-            reset_secret,
-            ladder,
-            retry_cid,
-        )
-        self._receive_keys = KeyRing()
 
     # --- sending ----------------------------------------------------------------------------
 
@@ -311,4 +289,4 @@ class BatchedQuic(SettledQuic):
             or len(self.host_cid) != CID_SIZE
         ):
             return None
-        return self._receive_keys.keys(self._pair.recv)
+        return self._receive_ring.keys(self._pair.recv)

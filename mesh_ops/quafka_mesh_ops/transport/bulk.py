@@ -35,19 +35,25 @@ EIGHT_BYTES = 0xC000_0000_0000_0000
 """The prefix of a variable-length integer of eight bytes, the size of offsets of bulk."""
 
 
-class BulkPacket:
-    """The record of one sent packet that holds only one STREAM frame, once it is lost.
+class _BulkRecord:
+    """What recovery and congestion control read of every record of bulk: see QuicSentPacket."""
 
-    It has all attributes that recovery and congestion control read of a QuicSentPacket.
-    """
-
-    __slots__ = ("fin", "packet_number", "sent_bytes", "sent_time", "start", "stop", "stream")
+    __slots__ = ()
 
     epoch = tls.Epoch.ONE_RTT
     in_flight = True
     is_ack_eliciting = True
     is_crypto_packet = False
     packet_type = QuicPacketType.ONE_RTT
+
+
+class BulkPacket(_BulkRecord):
+    """The record of one sent packet that holds only one STREAM frame, once it is lost.
+
+    It has all attributes that recovery and congestion control read of a QuicSentPacket.
+    """
+
+    __slots__ = ("fin", "packet_number", "sent_bytes", "sent_time", "start", "stop", "stream")
 
     def __init__(
         self,
@@ -73,7 +79,7 @@ class BulkPacket:
         return [(self.stream.sender.on_data_delivery, (self.start, self.stop, self.fin))]
 
 
-class BulkBurst:
+class BulkBurst(_BulkRecord):
     """The record of sent packets with consecutive numbers: each number refers to it.
 
     `start`, `stop`: the data of `stream` in these packets, `capacity` bytes in each but the last.
@@ -83,12 +89,6 @@ class BulkBurst:
     __slots__ = (
         "capacity", "fin", "first", "last", "overhead", "sent_time", "start", "stop", "stream",
     )  # fmt: skip
-
-    epoch = tls.Epoch.ONE_RTT
-    in_flight = True
-    is_ack_eliciting = True
-    is_crypto_packet = False
-    packet_type = QuicPacketType.ONE_RTT
 
     def __init__(
         self,

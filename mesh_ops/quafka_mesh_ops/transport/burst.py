@@ -49,7 +49,7 @@ _LOOKED_AT = 0x80 | 0x18 | 0x04  # long header, reserved bits, key phase
 _NOTHING = b"\xff"  # begins no packet: there is no such type of frame
 _LEAST_RUN = 4
 """Packets from which on it pays to compare their headers at once."""
-_ACK_AT_ONCE = 512 << 10
+_ACK_AT_ONCE = 768 << 10
 """Received bytes after which an ACK is sent without the usual delay: a sender that has used this
 much of its window must not wait for a timer. An ACK costs both ends as much as a packet of bulk."""
 _PATIENCE = 0.01

@@ -31,11 +31,9 @@ _BUSY_TICK = 0.01
 """Seconds after which the timer of a busy connection fires again at the latest. Each packet moves
 the deadlines, and the next ACK will be due after about this time: a later timer would be replaced.
 """
-_TOP_UP_BELOW = 256 << 10
-_TOP_UP_TO = 512 << 10
+_TOP_UP_BELOW = 512 << 10
+_TOP_UP_TO = 1 << 20
 """Bounds of the bytes of a stream that QUIC holds unsent: they are topped up below the first."""
-
-
 _JOINED = 16 << 10
 """Bytes that a stream waits to send, up to which a copy costs less than to hold each piece."""
 

@@ -51,9 +51,11 @@ from quafka_mesh_ops.transport.stateless_reset import LONGEST_RESET, is_reset, r
 
 BURST = 64_000
 """Bytes that one call builds: the most that UDP_SEGMENT sends in one system call."""
-_LEAST_PACKETS = 4
-"""With packets as large as BURST, a burst is a few packets, which share its fixed cost. It is still
-a fraction of a window, so that both ends work at the same time."""
+_LARGE = BURST // 4
+_LARGE_BURST = 540_000
+"""Bytes of a burst of packets above `_LARGE`. Each of them takes a system call, so they share only
+the rest of a burst's cost. It is still a fraction of a window, so that both ends work at the same
+time."""
 
 _LARGE_PROBES = 2
 """Probe timeouts in a row after which data is tried in small packets."""
@@ -354,7 +356,7 @@ class MeshQuic(QuicConnection):
         size = self._ladder.size
         if size != self._max_datagram_size or not self._burst:
             self._max_datagram_size = size
-            self._burst = max(_LEAST_PACKETS, BURST // size) * size
+            self._burst = (BURST if size <= _LARGE else _LARGE_BURST) // size * size
             self._congestion.resize(size, now)
 
     def _initialize(self, peer_cid: bytes) -> None:

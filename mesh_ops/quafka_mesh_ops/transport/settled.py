@@ -56,6 +56,7 @@ class SettledQuic(MeshQuic):
         self.recovery = cast(BurstRecovery, self._loss)
         self.send_keys: Keys | None = None
         self._send_ring = KeyRing()
+        self._receive_ring = KeyRing()
         self._idle_seconds = self._idle_checked = 0.0
 
     def settles(self) -> bool:

@@ -26,10 +26,11 @@ Address = Any
 Datagram = tuple[bytes, Address]
 
 SOCKET_BUFFER = 4 << 20
-_DATAGRAMS_PER_WAKE_UP = 512
-_BYTES_PER_WAKE_UP = 256 << 10
+_DATAGRAMS_PER_WAKE_UP = 224
+_BYTES_PER_WAKE_UP = 512 << 10
 """Data that is received before it is processed: enough to share the cost of processing, and little
-enough that the peer gets ACKs while it still sends."""
+enough that the peer gets ACKs while it still sends. Small datagrams are bounded by their number,
+because each has its own cost, also those of strangers."""
 _SEGMENTS = 64
 _BYTES_PER_SEND = 65_000
 _SHORT_READ = 4 << 10
@@ -133,9 +134,8 @@ class UdpSocket:
         if self._sock.fileno() < 0:
             return
         was_blocked = self.blocked
-        if len(datagrams) == 1:
-            data, address = datagrams[0]
-            self._kept.append(([data], address))
+        if len(datagrams) == 1 or len(datagrams[0][0]) > _BYTES_PER_SEND // 2:
+            self._kept += [([data], address) for data, address in datagrams]
         else:
             self._keep(datagrams)
         if not was_blocked:

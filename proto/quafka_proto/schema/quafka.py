@@ -1,5 +1,5 @@
 """Our own APIs, for tools that connect as Kafka clients: DescribeGroupLag (key 20550),
-DescribeGateway (20551).
+DescribeGateway (20551), DescribeCompaction (20552).
 
 The keys are far above Kafka's. ApiVersions lists them only for a client with the software name
 `CLIENT_SOFTWARE`: other clients have no use for them, and some fail on unknown keys.
@@ -72,8 +72,21 @@ class DescribeGroupLagResponse(Response, key=20550, versions="0", flexible="0+")
     groups: list[GroupLag] = array(GroupLag)
 
 
-class DescribeGatewayRequest(Request, key=20551, versions="0-1", flexible="0+"):
+class DescribeGatewayRequest(Request, key=20551, versions="0-4", flexible="0+"):
     pass
+
+
+class GatewayServer(Struct):
+    """What has the records of some topics: a Redis, or log folders of a Kafka.
+
+    `problem`: empty if it can be read; `kind`: "redis" or "kafka".
+    """
+
+    name: str = string("3+")
+    problem: str = string("3+")
+    detail: str = string("3+")
+    topics: int = int32("3+")
+    kind: str = string("3+", default="redis")
 
 
 class GatewayBroker(Struct):
@@ -82,6 +95,10 @@ class GatewayBroker(Struct):
     `away_ms`: how long ops have not reached it; `op_us`: the duration of an op just now; `rtt_us`:
     the smoothed round-trip time of the mesh; `problem`: the reason why the broker cannot work.
     `snapshot_interval_ms`: the interval of its scheduled snapshots; 0: it makes none.
+    `oldest_transaction_ms`: the age of its oldest open transaction; `overdue_transaction_ms`: how
+    long the most overdue one has passed its timeout. `unfinished_transactions`: those that other
+    brokers have not ended yet; `unfinished_transaction_ms`: how long ago the first of them has
+    ended at this one.
     """
 
     address: str = string()
@@ -99,10 +116,45 @@ class GatewayBroker(Struct):
     snapshot_interval_ms: int = int64("1+")
     snapshot_age_ms: int = int64("1+", default=-1)
     snapshot_problem: str = string("1+")
+    open_transactions: int = int32("2+")
+    oldest_transaction_ms: int = int64("2+", default=-1)
+    overdue_transaction_ms: int = int64("2+")
+    servers: list[GatewayServer] = array(GatewayServer, "3+")
+    unfinished_transactions: int = int32("4+")
+    unfinished_transaction_ms: int = int64("4+")
 
 
-class DescribeGatewayResponse(Response, key=20551, versions="0-1", flexible="0+"):
+class DescribeGatewayResponse(Response, key=20551, versions="0-4", flexible="0+"):
     throttle_time_ms: int = int32()
     server_time_ms: int = int64(default=-1)
     version: str = string()
     brokers: list[GatewayBroker] = array(GatewayBroker)
+
+
+class DescribeCompactionRequest(Request, key=20552, versions="0", flexible="0+"):
+    topic: str = string()
+
+
+class PartitionCompaction(Struct):
+    """The compaction of a partition; bytes are estimates.
+
+    `dirty_bytes` are those that the next pass may compact; `due`: whether it includes the
+    partition; `last_ms`: when the last pass ended, -1: none since the broker's start;
+    `bytes_before`, `bytes_after`: what that pass has examined, and has left.
+    """
+
+    partition_index: int = int32()
+    clean_bytes: int = int64()
+    dirty_bytes: int = int64()
+    due: bool = boolean()
+    last_ms: int = int64(default=-1)
+    bytes_before: int = int64()
+    bytes_after: int = int64()
+
+
+class DescribeCompactionResponse(Response, key=20552, versions="0", flexible="0+"):
+    """No partitions: the topic is not compacted."""
+
+    throttle_time_ms: int = int32()
+    error_code: int = int16()
+    partitions: list[PartitionCompaction] = array(PartitionCompaction)
