@@ -46,7 +46,7 @@ hostile: $(VENV)/.installed-dev   ## every known attack beside a bystander that 
 spark-versions: $(VENV)/.installed-dev ## the Spark tests on every PySpark that is supported
 	$(BIN)/python -m tests.spark.versions $(ARGS)
 
-soak: $(VENV)/.installed-dev      ## the mesh over an ever worse link (or ARGS=groups), for MINUTES
+soak: $(VENV)/.installed-dev      ## the mesh over an ever worse link, for MINUTES (ARGS=groups, copies, streams, connect, transactions, redis)
 	$(BIN)/python -m tests.soak --minutes $(MINUTES) $(ARGS)
 
 flights: flights.txt              ## the README's example: 336,776 flights, one CARRIER:JSON line each

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from quafka import logs, node, process
 from quafka.commands import declare
+from quafka.imports import options as import_options
 from quafka.settings import PROGRAMS, known_to_any
 from quafka.snapshot import options as snapshot_options
 from quafka.sources import Effective, SettingError, add_flags, declared, dotted, load
@@ -77,6 +78,10 @@ def _parser() -> argparse.ArgumentParser:
     wal_options.add_actions(commands.add_parser("wal", help=what, description=what))
     what = snapshot_options.WHAT
     snapshot_options.add_actions(commands.add_parser("snapshot", help=what, description=what))
+    what = import_options.WHAT
+    import_options.add_flags(
+        commands.add_parser("import", help=what, description=what, allow_abbrev=False)
+    )
     node.add_actions(commands.add_parser("node", help=node.WHAT, description=node.WHAT))
     declare.add_commands(commands)
     return parser
@@ -93,6 +98,10 @@ def _run(options: argparse.Namespace) -> int:
         from quafka.snapshot import run as snapshot
 
         return snapshot.run(options)
+    if options.command == "import":
+        from quafka.imports import run as imports
+
+        return imports.run(options)
     if options.command in declare.CLIENTS:
         return declare.run(options)
     name = options.program if options.command == "config" else options.command

@@ -16,8 +16,11 @@ from quafka_mesh_ops.settings import CommonSettings, Setting
 C = TypeVar("C", bound=CommonSettings)
 
 CONFIG_VARIABLE = "QUAFKA_CONFIG"
+_SHORTER = {"kafka_log_dirs": ("--adopt",)}
 BROKERS_VARIABLE = "QUAFKA_BROKERS"
 """The bootstrap servers of the client commands; not a setting of a program."""
+SECRETS_PREFIX = "QUAFKA_REDIS_"
+"""Variables with users and passwords of Redis, which topics may name (sources/redis/url.py)."""
 
 
 class SettingError(Exception):
@@ -63,6 +66,7 @@ def add_flags(parser: argparse.ArgumentParser, config: type[CommonSettings]) -> 
         default = known.show(field.default) or "none"
         parser.add_argument(
             flag(field.name),
+            *_SHORTER.get(field.name, ()),
             dest=field.name,
             metavar="VALUE",
             help=f"{known.help} ({known.allowed}; default {default})".replace("%", "%%"),
@@ -117,7 +121,9 @@ def _from_environment(
     by_variable = {variable(name): name for name in known}
     found: dict[str, tuple[str, str]] = {}
     for name, text in environment.items():
-        if not name.startswith("QUAFKA_") or name in (CONFIG_VARIABLE, BROKERS_VARIABLE):
+        if not name.startswith("QUAFKA_") or name.startswith(SECRETS_PREFIX):
+            continue
+        if name in (CONFIG_VARIABLE, BROKERS_VARIABLE):
             continue
         if name not in by_variable:
             raise SettingError(f"{name} is not a setting{_did_you_mean(name, by_variable)}")

@@ -9,18 +9,27 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from pyspark_quafka.latest import latest_by_key
     from pyspark_quafka.parquet import export_parquet
     from pyspark_quafka.source import DefaultSource
     from pyspark_quafka.topic_views import views
     from pyspark_quafka.values import avro_values, json_values
 
-__all__ = ["DefaultSource", "avro_values", "export_parquet", "json_values", "views"]
+__all__ = [
+    "DefaultSource",
+    "avro_values",
+    "export_parquet",
+    "json_values",
+    "latest_by_key",
+    "views",
+]
 
 _MODULES = {
     "DefaultSource": "source",
     "avro_values": "values",
     "export_parquet": "parquet",
     "json_values": "values",
+    "latest_by_key": "latest",
     "views": "topic_views",
 }
 

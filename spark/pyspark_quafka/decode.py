@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from pyspark_quafka.aborted import Aborted
 from pyspark_quafka.arrow_columns import columns_of_headers, columns_of_records, take_rows
 from pyspark_quafka.batches import Batches, can_hold_records, damage_of, well_formed
 from pyspark_quafka.bodies import BATCH_LIMIT, Arena, TooMuchError, read_bodies
@@ -23,9 +24,15 @@ from quafka_proto.records import CONTROL
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a reader wants of records: columns, and how much a batch may decompress to."""
+    """What a reader wants of records.
+
+    Attributes:
+        aborted: the transactions whose records are not wanted; None: all records are.
+        limit: how much a batch may decompress to.
+    """
 
     columns: tuple[str, ...]
+    aborted: Aborted | None = None
     limit: int = BATCH_LIMIT
 
 
@@ -34,8 +41,8 @@ def decode(
 ) -> Iterator[tuple[pa.RecordBatch, list[Damage]]]:
     """The wanted records of these batches, in order, and the damage in them.
 
-    Control batches are left out, and so is a damaged batch as a whole. All records come at once,
-    unless they decompress to more than should be in memory together.
+    Control batches and aborted transactions are left out, and so is a damaged batch as a whole.
+    All records come at once, unless they decompress to more than should be in memory together.
     """
     try:
         yield _decode(batches, wanted, arena)
@@ -51,6 +58,8 @@ def _decode(batches: Batches, wanted: Wanted, arena: Arena) -> tuple[pa.RecordBa
     good = well_formed(batches, headers, damages)
     good &= headers["record_count"] > 0
     good &= headers["attributes"] & CONTROL == 0
+    if wanted.aborted is not None:
+        good &= ~wanted.aborted.having(batches, headers)
     if not good.all():
         batches, headers = batches.only(good), headers[good]
     if FROM_BATCH_HEADERS.issuperset(wanted.columns):

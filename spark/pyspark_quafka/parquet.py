@@ -26,7 +26,7 @@ from pyspark_quafka.arrow_schema import arrow_schema
 from pyspark_quafka.columns import COLUMNS
 from pyspark_quafka.index_rows import PartitionRange
 from pyspark_quafka.offsets import ranges_to_read
-from pyspark_quafka.options import read_options
+from pyspark_quafka.options import READ_COMMITTED, read_options
 from pyspark_quafka.planner import SizedSlice, scan_of, sized_slices
 from pyspark_quafka.scan import run
 from pyspark_quafka.snapshot import Snapshot, open_snapshot
@@ -57,6 +57,7 @@ def export_parquet(
     topics: Sequence[str] | None = None,
     org: int = 1,
     as_of: str = "latest",
+    isolation: str = READ_COMMITTED,
     compression: str = "zstd",
     storage: Mapping[str, str] | None = None,
     progress: Callable[[int, int], None] = lambda _done, _of: None,
@@ -67,6 +68,9 @@ def export_parquet(
     record batches done, and of all. Files that an earlier export of the same snapshot has left are
     overwritten with the same content.
 
+    Readers of the files cannot tell committed records from others. So by default the files have
+    neither aborted records nor those from the last stable offset on: a later snapshot has these.
+
     Raises:
         QuafkaError: the snapshot or a topic does not exist, or is damaged.
         OSError: a store cannot be read or written.
@@ -75,6 +79,7 @@ def export_parquet(
     options = read_options(
         {
             "path": path, "asOf": as_of, "org": str(org), "includeHeaders": "true",
+            "isolation": isolation,
             **{f"s3.{name}": value for name, value in (storage or {}).items()},
             **({"subscribe": ",".join(topics)} if topics else {"subscribePattern": ".*"}),
         }
@@ -87,7 +92,7 @@ def export_parquet(
     done = records = written = 0
     files: list[str] = []
     for range_, slices in planned:
-        scan = scan_of(slices, [range_], options)
+        scan = scan_of(snapshot, slices, [range_], options)
         try:
             made, rows = _encoded(_in_order(run(scan)), compression)
         except _OutOfOrderError:

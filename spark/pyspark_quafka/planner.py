@@ -7,19 +7,21 @@ more tasks than its bytes are worth.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import ceil
 
 import numpy as np
 
+from pyspark_quafka.aborted import aborted_in
 from pyspark_quafka.decode import Wanted
 from pyspark_quafka.index_rows import PartitionRange, keys_of, read_rows, which_range
-from pyspark_quafka.options import Options
+from pyspark_quafka.options import READ_COMMITTED, Options
 from pyspark_quafka.scan import Scan, Slice
 from pyspark_quafka.snapshot import Snapshot
 from quafka_proto.snapshot_format import Piece
+from quafka_proto.varints import Longs
 
 TASK_BYTES = 32 << 20
 """Bytes of record batches that one task reads, unless options set a number of partitions."""
@@ -27,11 +29,16 @@ TASK_BYTES = 32 << 20
 
 @dataclass(frozen=True)
 class SizedSlice:
-    """Rows of a piece, the bytes of the wanted batches in them, and the ranges they are in."""
+    """Rows of a piece, and the bytes of the wanted batches in them.
+
+    Attributes:
+        ranges: the numbers of the ranges that they are in, each with the offsets that the piece
+            has of it: first and end.
+    """
 
     slice: Slice
     bytes: int
-    ranges: tuple[int, ...]
+    ranges: Mapping[int, tuple[int, int]]
 
 
 def plan(snapshot: Snapshot, ranges: Sequence[PartitionRange], options: Options) -> list[Scan]:
@@ -41,19 +48,28 @@ def plan(snapshot: Snapshot, ranges: Sequence[PartitionRange], options: Options)
     if options.max_records is not None:
         limit = options.max_records
         if options.min_partitions is not None:
-            records = sum(range_.end - range_.start for range_ in ranges)
-            limit = min(limit, ceil(records / options.min_partitions))
-        pieces = [piece for range_ in ranges for piece in _split_offsets(range_, limit)]
-        return [scan for piece in pieces for scan in _one_task(snapshot, piece, options)]
+            records = sum(r.end - r.start for r in ranges if not _has_gaps(snapshot, r))
+            limit = max(1, min(limit, ceil(records / options.min_partitions)))
+        dense = [range_ for range_ in ranges if not _has_gaps(snapshot, range_)]
+        pieces = [piece for range_ in dense for piece in _split_offsets(range_, limit)]
+        scans = [scan for piece in pieces for scan in _one_task(snapshot, piece, options)]
+        ranges = [range_ for range_ in ranges if _has_gaps(snapshot, range_)]
+        return [*scans, *plan(snapshot, ranges, replace(options, max_records=None))]
     slices = list(sized_slices(snapshot, ranges))
     total = sum(sized.bytes for sized in slices)
     size = TASK_BYTES
     if options.min_partitions is not None:
         size = max(1, min(size, total // options.min_partitions))
     return [
-        scan_of(task, ranges, options)
+        scan_of(snapshot, task, ranges, options)
         for task in _pack([p for sized in slices for p in _split(sized, size)], size)
     ]
+
+
+def _has_gaps(snapshot: Snapshot, range_: PartitionRange) -> bool:
+    """Whether the number of offsets says nothing of the number of records."""
+    topic = snapshot.manifest.topic(range_.org, range_.topic)
+    return topic is not None and topic.is_copied
 
 
 def _split_offsets(range_: PartitionRange, limit: int) -> Iterator[PartitionRange]:
@@ -67,22 +83,37 @@ def _split_offsets(range_: PartitionRange, limit: int) -> Iterator[PartitionRang
 def _one_task(snapshot: Snapshot, range_: PartitionRange, options: Options) -> Iterator[Scan]:
     slices = list(sized_slices(snapshot, [range_]))
     if slices:
-        yield scan_of(slices, [range_], options)
+        yield scan_of(snapshot, slices, [range_], options)
 
 
 def scan_of(
-    slices: Sequence[SizedSlice], ranges: Sequence[PartitionRange], options: Options
+    snapshot: Snapshot,
+    slices: Sequence[SizedSlice],
+    ranges: Sequence[PartitionRange],
+    options: Options,
 ) -> Scan:
     """The scan that reads these slices."""
     named = sorted({number for sized in slices for number in sized.ranges})
+    aborted = None
+    if options.isolation == READ_COMMITTED and snapshot.aborted:
+        aborted = aborted_in(
+            snapshot.aborted,
+            [(ranges[number].key, *_offsets(slices, number)) for number in named],
+        )
     return Scan(
         options.path,
         options.storage,
         tuple(sized.slice for sized in slices),
         tuple(ranges[number] for number in named),
-        Wanted(options.columns),
+        Wanted(options.columns, aborted),
         options.mode,
     )
+
+
+def _offsets(slices: Sequence[SizedSlice], number: int) -> tuple[int, int]:
+    """The first and the end offset that the slices' pieces have of a range."""
+    found = [sized.ranges[number] for sized in slices if number in sized.ranges]
+    return min(first for first, _ in found), max(end for _, end in found)
 
 
 # --- which rows -----------------------------------------------------------------------------
@@ -103,12 +134,17 @@ def sized_slices(snapshot: Snapshot, ranges: Sequence[PartitionRange]) -> Iterat
         sized = SizedSlice(
             Slice(piece, int(zones["first_row"].min()), int(zones["end_row"].max())),
             int(zones["bytes"].sum()),
-            tuple(of.tolist()),
+            _by_range(of, first[wanted], end[wanted]),
         )
         if not whole[wanted].all():
             yield from _narrowed(snapshot, piece, sized, ranges)
         else:
             yield sized
+
+
+def _by_range(of: Longs, first: Longs, end: Longs) -> dict[int, tuple[int, int]]:
+    offsets = zip(first.tolist(), end.tolist(), strict=True)
+    return dict(zip(of.tolist(), offsets, strict=True))
 
 
 def _narrowed(

@@ -48,6 +48,8 @@ def find_records(data: Bytes, starts: Longs, ends: Longs, counts: Longs) -> Long
         right[batch[~met]] = False
         if right.all():
             return found
+    if not len(counts):
+        return found
     bounds = np.cumsum(many)
     return np.concatenate(
         [

@@ -13,6 +13,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from pyspark_quafka.aborted import Transactions, by_partition
 from pyspark_quafka.errors import QuafkaError, QuafkaOptionError, SnapshotNotFoundError
 from pyspark_quafka.index_rows import ZONES
 from quafka_objects.errors import ObjectNotFoundError
@@ -56,6 +57,11 @@ class Snapshot:
             return [self._zones(path) for path in paths]
         with ThreadPoolExecutor(_READERS) as readers:
             return list(readers.map(self._zones, paths))
+
+    @cached_property
+    def aborted(self) -> dict[bytes, Transactions]:
+        """The aborted transactions of each partition that has any, by `PartitionRange.key`."""
+        return by_partition(self.manifest)
 
     def _zones(self, path: str) -> Zones:
         try:

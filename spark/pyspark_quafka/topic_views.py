@@ -9,18 +9,24 @@ from os import PathLike
 from pyspark.sql import SparkSession
 
 from pyspark_quafka.errors import QuafkaOptionError
+from pyspark_quafka.latest import latest_by_key
 from pyspark_quafka.offsets import subscribed
 from pyspark_quafka.options import read_options
 from pyspark_quafka.snapshot import open_snapshot
 from pyspark_quafka.store import open_store
 
 
-def views(spark: SparkSession, path: str | PathLike[str], **options: str) -> dict[str, str]:
+def views(
+    spark: SparkSession, path: str | PathLike[str], *, compacted: bool = False, **options: str
+) -> dict[str, str]:
     """Make a temporary view of every topic of a snapshot; returns the names of the views by topic.
 
     A view has its topic's name, with `_` for characters that SQL requires to be quoted. Options are
     those of the reader: `subscribePattern` for some topics only, `includeHeaders`, `asOf`, ... All
     views read the same snapshot, so a join of topics sees them as of one instant.
+
+    With `compacted`, a view has the latest value of each key (`latest_by_key`) of committed
+    records, whether or not the broker has compacted the topic.
 
     Raises:
         QuafkaOptionError: the views of two topics would have the same name.
@@ -42,8 +48,10 @@ def views(spark: SparkSession, path: str | PathLike[str], **options: str) -> dic
         )
     replaced = ("subscribe", "subscribepattern", "assign", "asof")
     kept = {name: value for name, value in options.items() if name.lower() not in replaced}
+    if compacted and not kept.keys() & {"isolation", "kafka.isolation.level"}:
+        kept["isolation"] = "read_committed"
     for topic, name in names.items():
         reader = spark.read.format("quafka").options(**kept)
         frame = reader.option("subscribe", topic).option("asOf", snapshot.id).load(path)
-        frame.createOrReplaceTempView(name)
+        (latest_by_key(frame) if compacted else frame).createOrReplaceTempView(name)
     return names

@@ -21,7 +21,9 @@ from quafka_proto.schema.metadata import (
 )
 
 _AGAIN_SECONDS = 0.2
-_GROUP = 0  # FindCoordinator's key type
+GROUP, TRANSACTION = 0, 1
+"""Key types of FindCoordinator."""
+_KINDS = {GROUP: "group", TRANSACTION: "transactional id"}
 
 R = TypeVar("R", bound=Response)
 
@@ -136,19 +138,19 @@ class Cluster:
     def _give_up(self) -> float:
         return self._now() + self.timeout
 
-    async def coordinator(self, group: str) -> Connection:
-        """The broker that coordinates a group. Raises ClientError."""
-        request = FindCoordinatorRequest(key=group, key_type=_GROUP, coordinator_keys=[group])
+    async def coordinator(self, key: str, kind: int = GROUP) -> Connection:
+        """The broker that coordinates a group or a transactional id. Raises ClientError."""
+        request = FindCoordinatorRequest(key=key, key_type=kind, coordinator_keys=[key])
         give_up = self._give_up()
         while True:
             answer = await self.call(request, FindCoordinatorResponse)
             found = answer.coordinators[0] if answer.coordinators else answer
-            # Apache Kafka creates its offsets topic at the first such request.
+            # Apache Kafka creates the coordinators' topics at the first such request.
             later = found.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
             if not later or self._now() >= give_up:
                 break
             await asyncio.sleep(_AGAIN_SECONDS)
-        check(found.error_code, f"group {group!r}", found.error_message)
+        check(found.error_code, f"{_KINDS[kind]} {key!r}", found.error_message)
         self._addresses.setdefault(found.node_id, (found.host, found.port))
         return await self.node(found.node_id)
 

@@ -46,8 +46,12 @@ _SENTENCES: dict[int, str] = {
     E.GROUP_SUBSCRIBED_TO_TOPIC: "members of the group read that topic; stop them first",
     E.OFFSET_OUT_OF_RANGE: "the partition does not have that offset",
     E.POLICY_VIOLATION: "the server's policy forbids it",
-    E.NOT_COORDINATOR: "the group's broker is unavailable; try again, or run `quafka doctor`",
-    E.COORDINATOR_NOT_AVAILABLE: "the group's broker is unavailable; try again in a moment",
+    E.NOT_COORDINATOR: "its broker is unavailable; try again, or run `quafka doctor`",
+    E.COORDINATOR_NOT_AVAILABLE: "its broker is unavailable; try again in a moment",
+    E.TRANSACTIONAL_ID_NOT_FOUND: "no such transactional id (`quafka transactions list`)",
+    E.CONCURRENT_TRANSACTIONS: "its transaction is still ending; try again in a moment",
+    E.INVALID_PRODUCER_EPOCH: "the producer has moved on: the transaction has ended meanwhile",
+    E.INVALID_TXN_STATE: "its transaction is in another state",
     E.NOT_LEADER_OR_FOLLOWER: (
         "the partition's broker is unavailable; try again, or run `quafka doctor`"
     ),
@@ -57,6 +61,7 @@ _SENTENCES: dict[int, str] = {
     E.KAFKA_STORAGE_ERROR: "the broker cannot write to its disk; read the broker's log",
     E.TOPIC_AUTHORIZATION_FAILED: "not allowed for this client",
     E.GROUP_AUTHORIZATION_FAILED: "not allowed for this client",
+    E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "not allowed for this client",
     E.CLUSTER_AUTHORIZATION_FAILED: "not allowed for this client",
 }
 

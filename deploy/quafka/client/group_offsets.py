@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 
 from quafka.client.cluster import Cluster
 from quafka.client.connection import Connection
@@ -56,7 +57,10 @@ async def fetch_offsets(connection: Connection, name: str) -> dict[Place, int]:
 
 
 async def commit(
-    cluster: Cluster, name: str, wanted: Mapping[Place, int]
+    cluster: Cluster,
+    name: str,
+    wanted: Mapping[Place, int],
+    metadata: Mapping[Place, str] = MappingProxyType({}),
 ) -> dict[Place, str | None]:
     """Commit offsets for a group without members; return each one's error. Raises ClientError."""
     topics = [
@@ -64,7 +68,9 @@ async def commit(
             name=topic,
             partitions=[
                 OffsetCommitRequestPartition(
-                    partition_index=place[1], committed_offset=offset, committed_metadata=""
+                    partition_index=place[1],
+                    committed_offset=offset,
+                    committed_metadata=metadata.get(place, ""),
                 )
                 for place, offset in wanted.items()
                 if place[0] == topic

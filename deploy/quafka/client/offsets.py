@@ -24,14 +24,16 @@ from quafka_proto.schema.partitions import (
 )
 
 END, START = -1, -2
+_READ_UNCOMMITTED, _READ_COMMITTED = 0, 1
 
 
 async def list_offsets(
-    cluster: Cluster, topic: MetadataResponseTopic, timestamp: int
+    cluster: Cluster, topic: MetadataResponseTopic, timestamp: int, *, committed: bool = False
 ) -> dict[int, int]:
     """Each partition's first offset with a timestamp of at least `timestamp`, or START or END.
 
-    -1 if there is no such record. Raises ClientError.
+    With `committed` the END is the last stable offset. -1 if there is no such record. Raises
+    ClientError.
     """
     found: dict[int, int] = {}
     for connection, partitions in await cluster.each_leader(topic):
@@ -50,6 +52,7 @@ async def list_offsets(
                 )
             ],
             timeout_ms=round(cluster.timeout * 1000),
+            isolation_level=_READ_COMMITTED if committed else _READ_UNCOMMITTED,
         )
         for answer in (await connection.call(request, ListOffsetsResponse)).topics:
             for each in answer.partitions:

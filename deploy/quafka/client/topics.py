@@ -17,6 +17,7 @@ from quafka_proto.schema.partitions import (
     CreatePartitionsResponse,
     CreatePartitionsTopic,
 )
+from quafka_proto.schema.quafka import DescribeCompactionRequest, DescribeCompactionResponse
 from quafka_proto.schema.topics import (
     CreatableTopic,
     CreatableTopicConfig,
@@ -44,7 +45,10 @@ class Summary:
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """A partition. `records`: the number from log start to high watermark."""
+    """A partition. `records`: the number from log start to high watermark.
+
+    None where offsets have gaps, because another system has the records.
+    """
 
     partition: int
     leader: int
@@ -52,14 +56,33 @@ class Partition:
     in_sync: list[int]
     log_start_offset: int
     high_watermark: int
-    records: int
+    records: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Compaction:
+    """The compaction of a partition; bytes are estimates.
+
+    `dirty_bytes`: those that the next pass may compact; `due`: whether it includes the partition;
+    `last_ms`: when the last pass ended, None: none has since the broker's start; `bytes_before`
+    and `bytes_after`: what that pass has examined, and has left.
+    """
+
+    partition: int
+    clean_bytes: int
+    dirty_bytes: int
+    due: bool
+    last_ms: int | None
+    bytes_before: int
+    bytes_after: int
 
 
 @dataclass(frozen=True, slots=True)
 class Description:
     """A topic. `uuid`: Kafka's topic id. `id`, `slug`, `rrl`: Quafka's; None for other servers.
 
-    `configs`: None if the server does not report them.
+    `configs`: None if the server does not report them. `compaction`: empty if the topic is not
+    compacted, or the server does not report it.
     """
 
     name: str
@@ -70,6 +93,7 @@ class Description:
     internal: bool
     partitions: list[Partition]
     configs: list[Config] | None
+    compaction: list[Compaction]
 
 
 async def summaries(cluster: Cluster) -> list[Summary]:
@@ -109,12 +133,35 @@ async def describe(cluster: Cluster, name: str) -> Description:
                 each.isr_nodes,
                 starts[each.partition_index],
                 ends[each.partition_index],
-                ends[each.partition_index] - starts[each.partition_index],
+                None
+                if values.get("quafka.source")
+                else ends[each.partition_index] - starts[each.partition_index],
             )
             for each in sorted(topic.partitions, key=lambda each: each.partition_index)
         ],
         None if known is None else [c for c in known if c.name not in _IDENTITY],
+        await _compaction(cluster, name),
     )
+
+
+async def _compaction(cluster: Cluster, name: str) -> list[Compaction]:
+    if not cluster.any.has(DescribeCompactionRequest):
+        return []
+    request = DescribeCompactionRequest(topic=name)
+    answer = await cluster.call(request, DescribeCompactionResponse)
+    check(answer.error_code, f"topic {name!r}")
+    return [
+        Compaction(
+            each.partition_index,
+            each.clean_bytes,
+            each.dirty_bytes,
+            each.due,
+            None if each.last_ms < 0 else each.last_ms,
+            each.bytes_before,
+            each.bytes_after,
+        )
+        for each in answer.partitions
+    ]
 
 
 def uuid_text(uuid: bytes) -> str | None:

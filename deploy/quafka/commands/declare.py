@@ -9,7 +9,7 @@ from typing import Any
 
 from quafka.commands import options as flags
 
-CLIENTS = ("topics", "groups", "configs", "produce", "consume", "doctor")
+CLIENTS = ("topics", "groups", "transactions", "configs", "produce", "consume", "doctor")
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 Actions = Callable[[str, str], argparse.ArgumentParser]
@@ -20,6 +20,7 @@ def add_commands(commands: Any) -> None:
     for name, what, add in (
         ("topics", "list, describe, create, alter, grow and delete topics", _topics),
         ("groups", "show and change consumer groups: lag, members, offsets", _groups),
+        ("transactions", "show transactions, and abort those that hang", _transactions),
         ("configs", "show and change configs of topics and brokers", _configs),
     ):
         command = commands.add_parser(name, help=what, description=what)
@@ -58,7 +59,7 @@ def _dry_run(action: argparse.ArgumentParser) -> None:
     )
 
 
-# --- topics, groups, configs ------------------------------------------------------------------
+# --- topics, groups, transactions, configs --------------------------------------------------------
 
 
 def _topics(add: Actions) -> None:
@@ -77,6 +78,10 @@ def _topics(add: Actions) -> None:
     action.add_argument(
         "-c", "--config", type=flags.pair, action="append", default=[], metavar="NAME=VALUE",
         help="a config of the topics; may be repeated",
+    )  # fmt: skip
+    action.add_argument(
+        "--source", metavar="URL",
+        help="serve Redis streams: redis://host:port/db?stream=NAME (see redis-streams.md)",
     )  # fmt: skip
     action.add_argument(
         "--if-not-exists", action="store_true", help="succeed if the topic exists already"
@@ -137,12 +142,51 @@ def _groups(add: Actions) -> None:
         help="for example orders:0,3-5; may be repeated (default: every committed partition)",
     )  # fmt: skip
     _dry_run(action)
+    action = add("import", "give groups the offsets that they have in Apache Kafka's log folders")
+    action.add_argument(
+        "folders", nargs="+", metavar="DIR",
+        help="a log folder of Kafka's, or its server.properties; all of one Kafka broker",
+    )  # fmt: skip
+    action.add_argument(
+        "-g", "--group", action="append", default=[], metavar="PATTERN",
+        help="only groups with such names, for example 'app-*'; may be repeated",
+    )  # fmt: skip
+    action.add_argument(
+        "--overwrite", action="store_true",
+        help="also move offsets that a group has here; by default they are kept",
+    )  # fmt: skip
+    _dry_run(action)
     action = add("delete-offsets", "delete a group's offsets in topics that it does not read")
     action.add_argument("group", metavar="GROUP")
     action.add_argument(
         "-t", "--topic", type=flags.places, action="append", required=True,
         metavar="TOPIC[:PARTITIONS]", help="for example orders:0,3-5; may be repeated",
     )  # fmt: skip
+
+
+def _transactions(add: Actions) -> None:
+    action = add("list", "transactional ids, the longest open transaction first")
+    action.add_argument(
+        "--state", action="append", default=[], metavar="STATE",
+        help="only ids in this state: Empty, Ongoing, CompleteCommit, ...; may be repeated",
+    )  # fmt: skip
+    action.add_argument(
+        "--open-for", type=flags.seconds, metavar="SECONDS",
+        help="only transactions that have been open for at least so long",
+    )  # fmt: skip
+    action = add("describe", "the producer, and the records that its open transaction holds back")
+    action.add_argument("ids", nargs="+", metavar="ID")
+    action = add("abort", "abort open transactions; their producers are fenced")
+    action.add_argument("ids", nargs="*", metavar="ID")
+    action.add_argument(
+        "-t", "--topic", type=flags.places, action="append", default=[],
+        metavar="TOPIC[:PARTITIONS]",
+        help="without ids: end what is open in these partitions, without its coordinator; "
+        "may be repeated",
+    )  # fmt: skip
+    action.add_argument(
+        "--producer", type=int, metavar="PRODUCER_ID", help="with --topic: only of this producer"
+    )
 
 
 def _configs(add: Actions) -> None:

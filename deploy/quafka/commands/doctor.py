@@ -33,12 +33,14 @@ from quafka_proto.schema.quafka import (
     DescribeGatewayRequest,
     DescribeGatewayResponse,
     GatewayBroker,
+    GatewayServer,
 )
 from quafka_telemetry.version import version
 
 _SKEW_WARNING = 1.0
 _SKEW_FAILURE = 300.0
 _OLD_SNAPSHOT = 2.0  # intervals
+_OVERDUE_MS = 5_000  # the broker aborts a transaction within a second of its timeout
 _ETHERNET = 1_452  # the largest datagram on plain Ethernet; larger ones are faster
 
 Status = Literal["ok", "warn", "fail"]
@@ -301,6 +303,10 @@ def _broker(report: Report, broker: GatewayBroker, gateway: DescribeGatewayRespo
         )
     if broker.snapshot_interval_ms:
         _snapshots(report, broker)
+    if broker.open_transactions or broker.unfinished_transactions:
+        _transactions(report, broker)
+    for server in broker.servers:
+        (_kafka_folders if server.kind == "kafka" else _redis)(report, broker, server)
     doubt = max(broker.op_us, 0) / 1e6
     _clock(report, "broker", broker.time_ms, gateway.server_time_ms / 1000, doubt)
 
@@ -317,6 +323,62 @@ def _snapshots(report: Report, broker: GatewayBroker) -> None:
         report.warn("snapshots", message, "read the broker's log, and check snapshot.dest")
     else:
         report.ok("snapshots", message)
+
+
+def _transactions(report: Report, broker: GatewayBroker) -> None:
+    age, overdue = broker.oldest_transaction_ms / 1000, broker.overdue_transaction_ms
+    message = (
+        f"{broker.open_transactions} open transactions at {broker.address}, the oldest for "
+        f"{age:.0f} s"
+    )
+    unfinished_ms = broker.unfinished_transaction_ms
+    if unfinished_ms > _OVERDUE_MS:
+        report.warn(
+            "transactions",
+            f"{message}; {broker.unfinished_transactions} have ended that another broker has not "
+            f"ended for {unfinished_ms / 1000:.0f} s, and consumers with read_committed wait there",
+            "start that broker, or see mesh.brokers; the log of this one names it",
+        )
+    elif overdue > _OVERDUE_MS:
+        report.warn(
+            "transactions",
+            f"{message}; one has passed its timeout by {overdue / 1000:.0f} s, and consumers with "
+            "read_committed wait for it",
+            "find it with `quafka transactions list`, end it with `quafka transactions abort`",
+        )
+    else:
+        report.ok("transactions", message)
+
+
+def _redis(report: Report, broker: GatewayBroker, server: GatewayServer) -> None:
+    plural = "" if server.topics == 1 else "s"
+    topics = f"{server.topics} topic{plural} at {broker.address}"
+    if server.problem:
+        report.warn(
+            "redis",
+            f"{server.name}, with {topics}: {server.problem}",
+            "start or repair this Redis; the broker tries again by itself, and other topics work",
+        )
+    elif server.detail.endswith("slave"):
+        report.warn(
+            "redis",
+            f"{server.name}, with {topics}, is a replica ({server.detail}): it takes no records",
+            "name the master's address in quafka.source, too, or promote this one (REPLICAOF)",
+        )
+    else:
+        report.ok("redis", f"{server.name}: {server.detail or 'answers'}; {topics}")
+
+
+def _kafka_folders(report: Report, broker: GatewayBroker, folders: GatewayServer) -> None:
+    message = (
+        f"{folders.name}, with {folders.topics} topics at {broker.address}: "
+        f"{folders.problem or folders.detail}"
+    )
+    if folders.problem:
+        fix = "check that the broker may read the folders; other topics work"
+        report.warn("kafka folders", message, fix)
+    else:
+        report.ok("kafka folders", message)
 
 
 # --- a record ---------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""`quafka groups list | describe | delete | reset-offsets | delete-offsets`."""
+"""`quafka groups list | describe | delete | reset-offsets | import | delete-offsets`."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from quafka.client.group_lag import PartitionLag
 from quafka.client.group_offsets import Place
 from quafka.client.groups import Member
 from quafka.client.positions import Position
+from quafka.commands.group_import import import_groups
 from quafka.commands.options import UsageError
 from quafka.commands.output import as_json, colour, facts, plain, span, table
 from quafka.commands.run import EXIT_DONE, EXIT_FAILED, Work, complain, with_cluster
@@ -255,5 +256,6 @@ _ACTIONS: dict[str, Work] = {
     "describe": _describe,
     "delete": _delete,
     "reset-offsets": _reset,
+    "import": import_groups,
     "delete-offsets": _delete_offsets,
 }

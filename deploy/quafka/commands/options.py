@@ -17,7 +17,7 @@ _KAFKA_PORT = 9092
 def add_connection(parser: argparse.ArgumentParser) -> None:
     """Declare --brokers and --timeout."""
     parser.add_argument(
-        "-b", "--brokers", metavar="HOST:PORT[,...]", type=brokers,
+        "-b", "--brokers", "--bootstrap-server", metavar="HOST:PORT[,...]", type=brokers,
         help=f"where to connect (default: ${VARIABLE}, or {DEFAULT})",
     )  # fmt: skip
     parser.add_argument(

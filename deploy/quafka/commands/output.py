@@ -12,6 +12,7 @@ import sys
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import asdict, is_dataclass
+from datetime import UTC, datetime
 from typing import Any, cast
 
 NONE = "-"
@@ -114,6 +115,11 @@ def span(seconds: float | None) -> Quantity | None:
         if count:
             words.append(f"{count}{unit}")
     return Quantity(" ".join(words))
+
+
+def moment(ms: int) -> str:
+    """A time in ms since the epoch, in UTC."""
+    return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
 
 
 def as_json(document: object) -> str:

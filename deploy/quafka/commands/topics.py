@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from quafka.client import configs, offsets, topics
 from quafka.client.cluster import Cluster
 from quafka.client.errors import about, sentence
 from quafka.commands.options import UsageError
-from quafka.commands.output import as_json, colour, facts, plain, table
+from quafka.commands.output import as_json, colour, facts, moment, plain, table
 from quafka.commands.run import EXIT_DONE, EXIT_FAILED, Work, complain, with_cluster
 from quafka_proto.errors import ErrorCode
 
@@ -54,7 +55,7 @@ def _description(topic: topics.Description) -> str:
     ]
     pairs += [
         ("partitions", len(topic.partitions)),
-        ("records", sum(each.records for each in topic.partitions)),
+        ("records", _sum(each.records for each in topic.partitions)),
     ]
     rows = [
         (
@@ -70,6 +71,8 @@ def _description(topic: topics.Description) -> str:
         facts(pairs),
         table(("PARTITION", "LEADER", "LOG START", "HIGH WATERMARK", "RECORDS"), rows),
     ]
+    if topic.compaction:
+        parts.append(_compaction(topic.compaction))
     if topic.configs is None:
         parts.append(colour("the server does not report configs (DescribeConfigs)", "dim"))
     else:
@@ -79,6 +82,38 @@ def _description(topic: topics.Description) -> str:
         else:
             parts.append(colour("no configs set (`quafka configs describe` prints all)", "dim"))
     return "\n\n".join(parts)
+
+
+def _sum(counts: Iterable[int | None]) -> int | None:
+    found = [count for count in counts if count is not None]
+    return sum(found) if found else None
+
+
+def _compaction(partitions: list[topics.Compaction]) -> str:
+    rows = [
+        (
+            each.partition,
+            each.dirty_bytes,
+            each.clean_bytes,
+            "due" if each.due else "",
+            "none yet" if each.last_ms is None else moment(each.last_ms),
+            each.bytes_before,
+            each.bytes_after,
+        )
+        for each in partitions
+    ]
+    return table(
+        (
+            "PARTITION",
+            "DIRTY BYTES",
+            "CLEAN BYTES",
+            "COMPACTION",
+            "LAST PASS",
+            "BYTES READ",
+            "BYTES LEFT",
+        ),
+        rows,
+    )
 
 
 # --- create, alter, delete, add-partitions, delete-records ------------------------------------
@@ -106,9 +141,12 @@ def _report(outcomes: list[_Outcome], options: argparse.Namespace) -> int:
 
 async def _create(cluster: Cluster, options: argparse.Namespace) -> int:
     outcomes: list[_Outcome] = []
+    values = dict(options.config)
+    if options.source is not None:
+        values["quafka.source"] = options.source
     for name in options.topics:
         result = await topics.create(
-            cluster, name, options.partitions, options.replicas, dict(options.config),
+            cluster, name, options.partitions, options.replicas, values,
             validate_only=options.dry_run,
         )  # fmt: skip
         status, error = "would create" if options.dry_run else "created", None

@@ -14,6 +14,7 @@ from typing import Any
 from quafka.snapshot.output import (
     EXIT_DONE,
     Progress,
+    incomplete,
     reason_of,
     size_text,
     summary_of,
@@ -53,12 +54,18 @@ def create(options: argparse.Namespace, store: Destination) -> int:
             f"{size_text(about['bytes'])} of log; {size_text(made.written)} written, "
             f"{made.linked} files linked, {made.reused} pieces reused, in {took:.2f} s"
         )
+    for topic, partition in incomplete(made.manifest):
+        print(
+            f"not copied whole: {topic}-{partition}, whose records Redis has; the broker's log "
+            "has the reason",
+            file=sys.stderr,
+        )
     if options.format == "parquet":
-        _export(options.dest, made.manifest)
+        _export(options.dest, made.manifest, options.isolation)
     return EXIT_DONE
 
 
-def _export(dest: str, manifest: Manifest) -> None:
+def _export(dest: str, manifest: Manifest, isolation: str) -> None:
     """Write the snapshot's topics as Parquet files, below DEST/parquet."""
     try:
         from pyspark_quafka.errors import QuafkaError
@@ -76,7 +83,7 @@ def _export(dest: str, manifest: Manifest) -> None:
     try:
         done = export_parquet(
             dest, f"{dest}/parquet", as_of=manifest.id, org=min(orgs, default=1),
-            progress=progress.show,
+            isolation=isolation, progress=progress.show,
         )  # fmt: skip
     except (QuafkaError, OSError) as e:
         raise SnapshotError(

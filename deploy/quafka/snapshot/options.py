@@ -75,6 +75,10 @@ def _add_create(action: argparse.ArgumentParser) -> None:
         "--org", type=_org, metavar="N", help="only this org's records, topics and groups"
     )
     action.add_argument(
+        "--isolation", choices=("read_committed", "read_uncommitted"), default="read_committed",
+        help="with --format parquet: the records to export; default: %(default)s",
+    )  # fmt: skip
+    action.add_argument(
         "--lease", type=_seconds, metavar="TIME",
         help="keep the snapshot for this long, e.g. 12h or 30d; default: until it is dropped",
     )  # fmt: skip

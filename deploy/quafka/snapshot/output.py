@@ -59,12 +59,24 @@ def summary_of(manifest: Manifest) -> dict[str, Any]:
         "org": manifest.org,
         "topics": len(manifest.topics),
         "partitions": len(partitions),
-        "records": sum(p.high_watermark - p.log_start for p in partitions),
+        "records": sum(
+            p.copied if p.copied >= 0 else p.high_watermark - p.log_start for p in partitions
+        ),
         "bytes": sum(piece.length for piece in manifest.pieces),
         "groups": len(manifest.groups),
         "kept": "until dropped" if until is None
         else f"until {time_text(until)}" + (" (expired)" if expired(manifest) else ""),
     }  # fmt: skip
+
+
+def incomplete(manifest: Manifest) -> list[tuple[str, int]]:
+    """The partitions that another system stores, and of which records are missing."""
+    return [
+        (topic.name, partition.partition)
+        for topic in manifest.topics
+        for partition in topic.partitions
+        if partition.copied >= 0 and partition.lost
+    ]
 
 
 def reason_of(error: Exception) -> str:

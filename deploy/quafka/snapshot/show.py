@@ -73,12 +73,16 @@ def show(options: argparse.Namespace, store: Destination) -> int:
         (
             topic.org, topic.name, partition.partition, partition.log_start,
             partition.high_watermark, partition.last_stable_offset,
+            len(partition.open), len(partition.aborted),
             ", ".join(f"{first}-{end - 1}" for first, end in partition.lost),
         )
         for topic in sorted(manifest.topics, key=lambda topic: (topic.org, topic.name))
         for partition in topic.partitions
     ]  # fmt: skip
-    head = ("org", "topic", "partition", "log start", "high watermark", "last stable", "lost")
+    head = (
+        "org", "topic", "partition", "log start", "high watermark", "last stable", "open",
+        "aborted", "lost",
+    )  # fmt: skip
     print(table(head, rows))
     print()
     committed = [
