@@ -1,7 +1,8 @@
 """A consumer in a process of its own: `python -m tests.bench.consumer KIND BOOTSTRAP TOPIC ...`.
 
-It says "ready", begins at a line on its input, and says "done" when it has read the topic's first
-RECORDS records, PASSES times. PASSES 0: on and on, until its input ends.
+It says "ready", begins at a line on its input, and says "done" and the seconds of CPU that it used
+meanwhile when it has read the topic's first RECORDS records, PASSES times. PASSES 0: on and on,
+until its input ends.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import ssl
 import subprocess
 import sys
 import time
+from typing import NamedTuple
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
@@ -40,33 +42,42 @@ class Process:
         self._process.stdin.write("go\n")
         self._process.stdin.flush()
 
-    def finished(self) -> None:
-        """Wait until it is done."""
-        self._expect("done")
+    def finished(self) -> float:
+        """Wait until it is done; returns the seconds of CPU that reading took it."""
+        used = float(self._expect("done"))
         self._process.communicate()
+        return used
 
     def stop(self) -> None:
         self._process.kill()
         self._process.communicate()
 
-    def _expect(self, word: str) -> None:
+    def _expect(self, word: str) -> str:
+        """Wait for a line that begins with this word; returns the rest of the line."""
         assert self._process.stdout is not None
-        said = self._process.stdout.readline().strip()
+        said, _, rest = self._process.stdout.readline().strip().partition(" ")
         if said != word:
             raise RuntimeError(f"a consumer said {said!r}, not {word!r}")
+        return rest
+
+
+class Reading(NamedTuple):
+    """Seconds until all consumers had read everything, and the CPU seconds of all of them."""
+
+    seconds: float
+    cpu: float
 
 
 def read_together(
     kind: str, bootstrap: str, topic: str, records: int, passes: int, consumers: int
-) -> float:
-    """Seconds until all of so many consumers have read everything."""
+) -> Reading:
+    """Have so many consumers read at the same time."""
     processes = [Process(kind, bootstrap, topic, records, passes) for _ in range(consumers)]
     began = time.perf_counter()
     for process in processes:
         process.go()
-    for process in processes:
-        process.finished()
-    return time.perf_counter() - began
+    cpu = sum(process.finished() for process in processes)
+    return Reading(time.perf_counter() - began, cpu)
 
 
 class Raw:
@@ -182,11 +193,12 @@ def main(words: list[str]) -> None:
     reader = Raw(bootstrap, topic) if kind == "raw" else Librdkafka(bootstrap, topic)
     print("ready", flush=True)
     sys.stdin.readline()
+    began = time.process_time()
     turn = 0
     while turn < int(passes) or passes == "0":
         reader.read(int(records))
         turn += 1
-    print("done", flush=True)
+    print(f"done {time.process_time() - began:.3f}", flush=True)
 
 
 if __name__ == "__main__":

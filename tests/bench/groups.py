@@ -15,7 +15,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -40,7 +40,10 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--only", default="", help="tables whose name contains this")
     parser.add_argument("--servers", default="quafka,kafka")
     options = parser.parse_args(arguments)
-    starters = {"quafka": quafka, "kafka": kafka}
+    starters: dict[str, Callable[[Path], AbstractContextManager[Server]]] = {
+        "quafka": quafka,
+        "kafka": kafka,
+    }
     with tempfile.TemporaryDirectory() as scratch, ExitStack() as stack:
         servers: list[Server] = []
         for name in options.servers.split(","):

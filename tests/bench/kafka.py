@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 
 from tests.bench.peers import Server, UnavailableError, kafka, quafka, tansu
-from tests.bench.rows import consume, heartbeats, idle, latency, loads, produce
+from tests.bench.rows import consume, heartbeats, idle, latency, loads, produce, transactions
 from tests.bench.rows.row import Row, table
 
 ROWS: tuple[Row, ...] = (
@@ -26,6 +26,7 @@ ROWS: tuple[Row, ...] = (
     *consume.ROWS,
     *heartbeats.ROWS,
     *idle.ROWS,
+    *transactions.ROWS,  # the last of them restarts the servers, so it comes last
 )
 GROUPS = {row.group for row in ROWS}
 _ROOM = ("--max-connections", "20000", "--max-connections-per-ip", "20000")

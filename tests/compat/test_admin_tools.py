@@ -18,7 +18,7 @@ from tests.support.raw_client import RawClient
 pytestmark = JAVA_TOOLS
 TOPIC = "of-admins"
 CONFIGS = "kafka.admin.ConfigCommand"
-REFUSED = {"elsewhere", "shrink", "keep", "alter broker", "acls", "transact"}
+REFUSED = {"elsewhere", "shrink", "keep", "alter broker", "acls", "downgrade"}
 
 
 def runs(cluster: Cluster, folder: Path) -> dict[str, Run]:
@@ -85,6 +85,7 @@ def runs(cluster: Cluster, folder: Path) -> dict[str, Run]:
         "transact": tool("ProducerPerformance", *at, "--topic", TOPIC, "--num-records", "1",
                          "--record-size", "9", "--throughput", "-1", "--transactional-id", "x"),
         "features": tool("FeatureCommand", *at, "describe"),
+        "downgrade": tool("FeatureCommand", *at, "downgrade", "--feature", "transaction.version=1"),
     }  # fmt: skip
     for kind in ("topics", "brokers", "users", "clients", "ips", "client-metrics", "groups"):
         found[f"all {kind}"] = tool(CONFIGS, *at, "--entity-type", kind, "--describe")
@@ -108,7 +109,7 @@ def test_what_is_refused_is_said(said: dict[str, Outcome]) -> None:
     assert "cleanup.policy cannot be 'keep'" in said["keep"].output
     assert "num.partitions cannot be changed while the broker runs" in said["alter broker"].output
     assert "SecurityDisabledException" in said["acls"].output
-    assert "error: transactions are not served here" in said["transact"].output
+    assert "'transaction.version' is always at level 2" in said["downgrade"].output
 
 
 def test_cluster_wide_defaults(said: dict[str, Outcome]) -> None:
@@ -166,12 +167,14 @@ def test_the_cluster(said: dict[str, Outcome], shared_cluster: Cluster) -> None:
     host, port = shared_cluster.address
     assert said["endpoints"].lines[1].split()[:3] == ["0", host, str(port)]
     assert "Leader" in said["replication"].lines[1]
+    (feature,) = said["features"].lines
+    assert feature.split()[1::2] == ["transaction.version", "0", "2", "2", "0"]
     assert "\tDescribeConfigs(32): 0 to 4 [usable: 4]," in said["versions"].lines
     assert "\tUpdateFeatures(57): 0 to 2 [usable: 2]," in said["versions"].lines
 
 
 def test_the_pages_of_web_uis(shared_cluster: Cluster, said: dict[str, Outcome]) -> None:
-    """All that they ask is answered as by Kafka without replicas, authorizer and transactions."""
+    """All that they ask is answered as by Kafka without replicas and authorizer."""
     topic = "of-pages"
     with RawClient(shared_cluster.address) as client:
         create_topic(client, topic, 5)
@@ -192,9 +195,9 @@ def test_the_pages_of_web_uis(shared_cluster: Cluster, said: dict[str, Outcome])
     assert answer.pop("cluster") == said["id"].lines[0].removeprefix("Cluster ID: ")
     assert len(answer.pop("id")) == 22
     assert answer == {
-        "cluster operations": 7, "features": 0, "quorum": 0, "partitions": 5,
+        "cluster operations": 7, "features": 1, "quorum": 0, "partitions": 5,
         "topic operations": 8, "sizes": 5, "total": True, "end": 2, "groups": 1, "offsets": 1,
         "members": 0, "reassignments": 0, "producers": 0, "quotas": 0, "users": 0,
-        "transactions": 0, "acls": "SecurityDisabledException",
+        "transactions": 1, "acls": "SecurityDisabledException",
         "tokens": "UnsupportedVersionException",
     }  # fmt: skip

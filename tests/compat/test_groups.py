@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from aiokafka import AIOKafkaConsumer
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
-from confluent_kafka import KafkaException, Producer, TopicPartition
+from confluent_kafka import TopicPartition
 
 from quafka_proto.errors import ErrorCode
 from quafka_proto.schema.offsets import (
@@ -163,9 +163,3 @@ def test_commits_from_outside_of_a_group(group_cluster: Cluster, version: int) -
         (found,) = answer.topics[0].partitions
         expected = ErrorCode.NONE if version < 10 else ErrorCode.UNKNOWN_TOPIC_ID
         assert found.error_code == expected
-
-
-def test_a_transactional_producer_is_told_at_once(group_cluster: Cluster) -> None:
-    producer = Producer({"bootstrap.servers": group_cluster.bootstrap, "transactional.id": "x"})
-    with pytest.raises(KafkaException, match="transactions are not served here"):
-        producer.init_transactions(SECONDS)

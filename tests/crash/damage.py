@@ -1,11 +1,13 @@
 """The damage sweep: damages each kind of file of a data folder in each way, and checks the result.
 
 `FILES` is the table. A data folder is made with topics, deleted ones, groups, idempotent producers,
-retention, rewritten and freed segments, two checkpoints, a pin and zones. Each case copies it,
-damages one file, and checks the promises of docs/wal.md:
+transactions, retention, rewritten and freed segments, two checkpoints, a pin and zones. Each case
+copies it, damages one file, and checks the promises of docs/wal.md:
 
 - the broker starts (or refuses to, naming the file), serves all records outside the damage, and
   reports exactly the others as lost;
+- no aborted record becomes visible to read_committed consumers, no committed one invisible unless
+  the damage took the transaction's end, and no last stable offset stays behind;
 - with the good file back, everything is served, and nothing is reported;
 - without it, `wal verify` reports the damage, `wal repair` settles it and drops nothing intact.
 """
@@ -29,7 +31,7 @@ from typing import NamedTuple
 from quafka.cli import main
 from quafka_broker.config import BrokerConfig
 from quafka_broker.groups.table import Commit, Committed
-from quafka_broker.journals.internal_topics import INTERNAL_NAMES
+from quafka_broker.journals.internal_topics import INTERNAL_NAMES, TRANSACTIONS
 from quafka_broker.partitions.errors import CorruptError
 from quafka_broker.partitions.partition import PartitionId, partition_of, topic_hash
 from quafka_broker.partitions.producer_state import SequenceError
@@ -50,10 +52,12 @@ from quafka_proto.records import read_header, split_batches
 from quafka_telemetry.startup import StartupError
 from quafka_telemetry.tracing import Tracer
 from tests.unit.broker.tools import ORG, batch_of
+from tests.unit.broker.transactional import Sender
 
 SEGMENT_BYTES = 10_000
 RESERVE_BYTES = 8_192
 PAGE = 4_096
+_MARKER_VALUE = bytes(6)
 FAST = RewritePolicy(bytes_per_second=1 << 40)
 
 
@@ -163,6 +167,19 @@ def damages(path: Path, flips: list[int]) -> Iterator[Damage]:
 # --- the folder ---------------------------------------------------------------------------------
 
 
+class TransactionEnd(NamedTuple):
+    """The end of a transaction in a partition.
+
+    Attributes:
+        event: the offset of the event in the transactions' journal.
+        marker: the partition, and the offset of the control batch in it.
+    """
+
+    commit: bool
+    event: int
+    marker: tuple[PartitionId, int]
+
+
 @dataclass
 class World:
     """A data folder, and the acknowledged content.
@@ -172,6 +189,8 @@ class World:
         offsets: committed offsets, by group and topic.
         places: every entry of every segment file.
         gone: names of deleted topics.
+        ends: by topic, partition and offset of a transactional record, whether its transaction
+            was committed, and the places of its end: the event and the control batch.
     """
 
     folder: Path
@@ -180,6 +199,7 @@ class World:
     places: dict[str, list[IndexRow]] = field(default_factory=dict)
     last_sequence: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)
     gone: tuple[str, ...] = ("gone",)
+    ends: dict[tuple[str, int, int], TransactionEnd] = field(default_factory=dict)
     producer_id: int = 0
 
     def hit(self, path: str, damage: Damage) -> set[tuple[PartitionId, int]]:
@@ -236,13 +256,17 @@ async def build(folder: Path) -> World:
 async def _fill(state: BrokerState, world: World) -> None:
     state.groups.journal.facts_kept = 20
     made: dict[str, Topic] = {}
-    for name, partitions in (("a", 2), ("gone", 1), ("b", 1), ("old", 1)):
+    for name, partitions in (("a", 2), ("gone", 1), ("b", 1), ("old", 1), ("tx", 2)):
         made[name], _ = await state.topics.create(ORG, name, partitions)
     world.producer_id = await state.producer_ids.allocate()
+    senders = [Sender(state, f"transactional {n}", implicit=bool(n)) for n in range(2)]
+    for sender in senders:
+        assert not await sender.init()
     for turn in range(24):
-        for topic in made.values():
+        for topic in (each for each in made.values() if each.name != "tx"):
             for partition in range(topic.partitions):
                 await _produce(state, world, topic, partition, turn)
+        await _transact(state, world, senders[turn % 2], made["tx"], turn)
         await _commit(state, world, "readers", made["a"], turn)
         await _commit(state, world, f"once {turn % 3}", made["b"], turn)
         if turn == 8:
@@ -285,6 +309,26 @@ async def _produce(
     world.last_sequence[topic.name, partition] = turn * 2, offset
 
 
+async def _transact(
+    state: BrokerState, world: World, sender: Sender, topic: Topic, turn: int
+) -> None:
+    """A transaction over all partitions of a topic; every third one is aborted."""
+    commit = bool(turn % 3)
+    places: list[tuple[int, int]] = []
+    for partition in range(topic.partitions):
+        value = b"transaction %d" % turn
+        offset = await sender.write(topic.name, partition, value)
+        world.records.setdefault((topic.name, partition), {})[offset] = value
+        places.append((partition, offset))
+    assert not await sender.end(commit=commit)
+    event = state.log.partition(TRANSACTIONS).high_watermark - 1
+    for partition, offset in places:
+        id_ = topic.partition_id(partition)
+        marker = state.log.partition(id_).high_watermark - 1
+        world.records[topic.name, partition][marker] = _MARKER_VALUE
+        world.ends[topic.name, partition, offset] = TransactionEnd(commit, event, (id_, marker))
+
+
 async def _commit(state: BrokerState, world: World, group: str, topic: Topic, turn: int) -> None:
     value = Committed(topic.generation, turn, -1, "", 1_000)
     await state.groups.offsets.commit(ORG, group, Commit.of({(topic.name, 0): value}))
@@ -316,6 +360,8 @@ class Served(NamedTuple):
         records: as in `World`; None for a record that is reported as lost.
         lost: the records that the log reports as lost.
         damages: the number of quarantined places.
+        aborted: topic, partition and offset of each record that read_committed consumers skip.
+        held_back: the partitions whose last stable offset is not the high watermark.
     """
 
     records: dict[tuple[str, int], dict[int, bytes | None]]
@@ -325,6 +371,8 @@ class Served(NamedTuple):
     damages: int
     nameless: int
     forgotten: list[tuple[str, int]]
+    aborted: set[tuple[str, int, int]]
+    held_back: list[PartitionId]
 
 
 async def serve(world: World, folder: Path) -> Served:
@@ -357,7 +405,26 @@ async def serve(world: World, folder: Path) -> Served:
             len(state.log.damages),
             len(state.registry.unnamed),
             _forgotten(world, state),
+            {key for key in world.ends if _is_aborted(state, key)},
+            [
+                id_
+                for id_ in state.log.partition_ids()
+                for found in [state.log.partition(id_)]
+                if found.last_stable_offset != found.high_watermark
+            ],
         )
+
+
+def _is_aborted(state: BrokerState, key: tuple[str, int, int]) -> bool:
+    """Whether the record is in a transaction that counts as aborted."""
+    name, number, offset = key
+    topic = state.registry.by_name(ORG, name)
+    assert topic is not None
+    partition = state.log.partition(topic.partition_id(number))
+    return any(
+        each.first_offset <= offset <= each.last_offset
+        for each in partition.aborted(offset, offset + 1)
+    )
 
 
 async def _read_by_place(state: BrokerState, id_: PartitionId) -> dict[int, bytes]:
@@ -520,6 +587,13 @@ class Case:
         wrong = {item for item in served.lost if item[0] not in INTERNAL_NAMES} - hit
         self._expect(not wrong, f"reported as lost: {wrong}")
         self._expect(not lost_any or bool(served.damages), "nobody reports the damage")
+        self._expect(not served.held_back, f"held back: {served.held_back}")
+        for place, end in world.ends.items():
+            taken = {(TRANSACTIONS, end.event), end.marker} <= hit
+            self._expect(
+                (place in served.aborted) is not end.commit or (taken and end.commit),
+                f"{place}: {'committed' if end.commit else 'aborted'}, and taken for the opposite",
+            )
         if not hit:
             self._expect(not served.forgotten, f"producers forgotten: {served.forgotten}")
 

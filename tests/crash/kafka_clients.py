@@ -6,8 +6,9 @@ import asyncio
 import random
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 from aiokafka import AIOKafkaProducer
@@ -181,6 +182,11 @@ class AioKafka(Sender):
 class ConfluentReader(Client):
     """librdkafka reading every partition from the start, and the tail as it grows."""
 
+    settings: Mapping[str, str] = MappingProxyType({})
+
+    def report(self, found: list[Seen]) -> None:
+        self.checker.poll(self.name, found)
+
     def run(self) -> None:
         consumer = self.consumer()
         try:
@@ -215,6 +221,7 @@ class ConfluentReader(Client):
                 "auto.offset.reset": "error",
                 "reconnect.backoff.max.ms": 200,
                 "fetch.wait.max.ms": 200,
+                **self.settings,
             }
         )
         consumer.assign([TopicPartition(self.topic, n, 0) for n in range(self.partitions)])
@@ -231,7 +238,7 @@ class ConfluentReader(Client):
                 found.append(Seen(place[0], place[1], place[2] or b""))
             else:
                 assert error.retriable() or error.code() in _NO_BROKER, error
-        self.checker.poll(self.name, found)
+        self.report(found)
         if found:
             self.ready.set()
         return len(found)

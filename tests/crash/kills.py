@@ -199,7 +199,7 @@ def clients(
 
 
 @contextmanager
-def _running(every: list[Client]) -> Iterator[None]:
+def running(every: list[Client]) -> Iterator[None]:
     """Start clients, wait until each has made progress; stop them all, and raise their errors."""
     for client in every:
         client.start()
@@ -233,9 +233,9 @@ def run(
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
     for future in admin.create_topics([NewTopic(TOPIC, PARTITIONS)]).values():
         future.result(30)
-    running = clients(cluster.bootstrap, checker, available.acked, per_second, seed)
+    every = clients(cluster.bootstrap, checker, available.acked, per_second, seed)
     began = time.monotonic()
-    with _running(running):
+    with running(every):
         for number in range(cuts):
             time.sleep(rng.uniform(*between))
             nemesis = rng.choice(nemeses)

@@ -83,7 +83,7 @@ def instrument(atheris: object) -> None:
     for item in gc.get_objects():
         if isinstance(item, FunctionType):
             module = item.__globals__.get("__name__") or ""
-            ours = module.startswith(("quafka_proto", "quafka_mesh_ops"))
+            ours = module.startswith(("quafka_proto", "quafka_mesh_ops", "quafka_broker"))
             if ours or item.__name__ == "compiled":
                 mark(item)
 

@@ -30,6 +30,30 @@ from quafka_mesh_ops.ops.topics import (
 )
 from quafka_proto.codec import encode
 from quafka_proto.compression import Codec, compress
+from quafka_proto.kafka_group_records import (
+    ConsumerGroupMetadataKey,
+    GroupMetadataKey,
+    GroupMetadataValue,
+    GroupRecord,
+    MemberMetadata,
+    OffsetCommitKey,
+    OffsetCommitValue,
+    encode_group_record,
+)
+from quafka_proto.kafka_log_format import ProducerEntry, encode_producer_entries
+from quafka_proto.kafka_metadata_records import (
+    AbortTransactionRecord,
+    BeginTransactionRecord,
+    ConfigRecord,
+    EndTransactionRecord,
+    FeatureLevelRecord,
+    MetadataRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+    encode_metadata_record,
+)
 from quafka_proto.message import Message, Request
 from quafka_proto.message_sets import encode_message
 from quafka_proto.record_codec import Marker, MarkerType, Record, build_batch, build_marker
@@ -64,7 +88,31 @@ def seeds(target: str) -> list[bytes]:
         return _mesh_streams()
     if target == "mesh_envelope":
         return _mesh_envelopes()
+    if target.startswith("kafka_"):
+        return _kafka(target)
     return _compressed()
+
+
+def _kafka(target: str) -> list[bytes]:
+    if target == "kafka_metadata":
+        return [encode_metadata_record(r, v) for r, v in _METADATA]
+    if target == "kafka_groups":
+        return [bytes([kind]) + encode_group_record(r, v) for kind, r, v in _GROUPS]
+    if target == "kafka_indexes":
+        aborted = struct.pack(">hqqqq", 0, 5, 11, 21, 22)
+        producers = [
+            ProducerEntry(5, 0, 9, 20, 3, NOW, 0, 11),
+            ProducerEntry(6, 1, 0, 3, 0, 7, 0, -1),
+        ]
+        return [b"\0" + aborted * 3, b"\1" + encode_producer_entries(producers)]
+    return _segments()
+
+
+def _segments() -> list[bytes]:
+    batches = [bytes(build_batch(RECORDS, 5 + 10 * codec, codec=codec)) for codec in Codec]
+    transaction = build_batch(RECORDS, 60, transactional=True, producer_id=5, base_sequence=0)
+    end = build_marker(Marker(MarkerType.ABORT, 3), 63, NOW, 5, 0)
+    return [b"".join(batches), b"".join((transaction, end)), *_plain_sets(), *_wrapped_sets()]
 
 
 def _body(message: type[Message], version: int) -> bytes:
@@ -111,6 +159,32 @@ def _wrapped_sets() -> list[bytes]:
     ]
 
 
+_METADATA: list[tuple[MetadataRecord, int]] = [
+    (TopicRecord("orders", bytes(range(16))), 0),
+    *(
+        (PartitionRecord(3, bytes(16), [1, 2], [1], [], [], 1, 0, 7, 9, [bytes(16)]), v)
+        for v in range(3)
+    ),
+    *(
+        (PartitionChangeRecord(3, bytes(16), [1], 2, [1, 2], directories=[bytes(16)]), v)
+        for v in range(3)
+    ),
+    (BeginTransactionRecord("name"), 0),
+    (EndTransactionRecord(), 0),
+    (AbortTransactionRecord("reason"), 0),
+    (ConfigRecord(2, "orders", "retention.ms", "9"), 0),
+    (ConfigRecord(2, "orders", "retention.ms", None), 0),
+    (RemoveTopicRecord(bytes(16)), 0),
+    (FeatureLevelRecord("metadata.version", 25), 0),
+]
+_MEMBERS = [MemberMetadata("m-1", None, "app", "/127.0.0.1", 300, 45, b"sub", b"assigned")]
+_GROUPS: list[tuple[int, GroupRecord, int]] = [
+    *((0, OffsetCommitKey("readers", "orders", 3), version) for version in range(2)),
+    (0, GroupMetadataKey("readers"), 2),
+    (0, ConsumerGroupMetadataKey("readers"), 3),
+    *((1, OffsetCommitValue(9, 3, "meta", NOW, -1), version) for version in range(5)),
+    *((2, GroupMetadataValue("consumer", 4, "range", "m-1", NOW, _MEMBERS), v) for v in range(5)),
+]
 OPS: list[AnyOp] = [
     ProduceOps([ProduceOp("orders", 0, bytes(300)), ProduceOp("", 1, b"x", bytes(16))], acks=1),
     FetchOps([FetchOp("orders", n, 5, 1 << 20, bytes(16)) for n in range(3)], 500, 1),

@@ -8,10 +8,16 @@ from __future__ import annotations
 
 import contextlib
 import struct
+import tempfile
 import zlib
 from collections import deque
 from collections.abc import Callable
+from pathlib import Path
 
+from quafka_broker.kafka_logs.cluster_image import ClusterImage
+from quafka_broker.kafka_logs.errors import KafkaLogError
+from quafka_broker.kafka_logs.folder_names import segment_name
+from quafka_broker.kafka_logs.partition_log import PartitionLog
 from quafka_mesh_ops.envelopes import decode_request, decode_response
 from quafka_mesh_ops.errors import ProtocolError
 from quafka_mesh_ops.frames import StreamFrames, Tag, decode_number
@@ -22,6 +28,9 @@ from quafka_proto.codec import decode
 from quafka_proto.compression import Codec, decompress, mend_lz4
 from quafka_proto.errors import BatchError, Malformed, UnsupportedVersion
 from quafka_proto.headers import decode_request_header, decode_response_header
+from quafka_proto.kafka_group_records import decode_group, decode_group_key, decode_offset
+from quafka_proto.kafka_log_format import aborted_transactions, producer_entries
+from quafka_proto.kafka_metadata_records import decode_metadata_record
 from quafka_proto.message import REQUESTS
 from quafka_proto.message_sets import from_batches, iter_messages, to_batch
 from quafka_proto.record_check import check_records
@@ -39,6 +48,7 @@ from quafka_proto.schema import response_type
 REFUSED = (Malformed, BatchError, UnsupportedVersion, ProtocolError)
 LIMIT = 1 << 20
 """What anything may decompress to; bytes."""
+_MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
 
 
 def header(data: bytes) -> bool:
@@ -198,6 +208,55 @@ def _mesh_envelope(tag: Tag, payload: Buffer, code: int = 0) -> None:
             from_wire(op.response, response.body)
 
 
+def kafka_metadata(data: bytes) -> bool:
+    """The value of a record in Kafka's metadata log."""
+    try:
+        record = decode_metadata_record(data)
+    except REFUSED:
+        return False
+    if record is not None:
+        with contextlib.suppress(*REFUSED):
+            ClusterImage().apply(record)
+    return record is not None
+
+
+def kafka_groups(data: bytes) -> bool:
+    """A record in Kafka's log of groups; the first byte says whether a key or what value."""
+    read = (decode_group_key, decode_offset, decode_group)[(data or b"\0")[0] % 3]
+    try:
+        return read(data[1:]) is not None
+    except REFUSED:
+        return False
+
+
+def kafka_indexes(data: bytes) -> bool:
+    """A `.txnindex` or `.snapshot` file; the first byte says which."""
+    read = (aborted_transactions, producer_entries)[(data or b"\0")[0] % 2]
+    try:
+        read(data[1:])
+    except REFUSED:
+        return False
+    return True
+
+
+def kafka_segment(data: bytes) -> bool:
+    """A `.log` file of Kafka's; half of them beside indexes of the same bytes."""
+    suffixes = (".log", ".index", ".timeindex", ".snapshot", ".txnindex")
+    with tempfile.TemporaryDirectory(dir=_MEMORY) as name:
+        folder = Path(name)
+        for suffix in suffixes if len(data) % 2 else suffixes[:1]:
+            (folder / segment_name(0, suffix)).write_bytes(data)
+        try:
+            log = PartitionLog(folder)
+            log.read(log.log_start, LIMIT)
+            log.aborted(0, log.log_end)
+            log.offset_at(0)
+            log.newest()
+        except KafkaLogError:
+            return False
+    return log.log_end > 0
+
+
 TARGETS: dict[str, Callable[[bytes], bool]] = {
     target.__name__: target
     for target in (
@@ -212,5 +271,9 @@ TARGETS: dict[str, Callable[[bytes], bool]] = {
         decompression,
         mesh_stream,
         mesh_envelope,
+        kafka_metadata,
+        kafka_groups,
+        kafka_indexes,
+        kafka_segment,
     )
 }

@@ -19,17 +19,21 @@ from tests.fuzz.targets import LIMIT, TARGETS
 
 SEED = os.environ.get("QUAFKA_FUZZ_SEED", "3")
 RUNS = {
-    "header": 60_000,
-    "request": 330_000,
-    "response": 240_000,
+    "header": 212_000,
+    "request": 270_000,
+    "response": 140_000,
     "batches": 70_000,
-    "sealed_batch": 90_000,
+    "sealed_batch": 45_000,
     "message_set": 50_000,
     "sealed_message_set": 50_000,
     "fetched": 30_000,
     "decompression": 30_000,
     "mesh_stream": 20_000,
     "mesh_envelope": 30_000,
+    "kafka_metadata": 20_000,
+    "kafka_groups": 20_000,
+    "kafka_indexes": 10_000,
+    "kafka_segment": 3_000,
 }
 """How many mutations of each target: a million in all."""
 MEASURED = 1_000
@@ -53,6 +57,10 @@ def test_every_seed_is_accepted(target: str) -> None:
         assert accepted or target in _REFUSING, data
 
 
+_MESSAGES = {
+    "header", "request", "response", "mesh_stream", "mesh_envelope", "kafka_metadata",
+    "kafka_groups", "kafka_indexes",
+}  # fmt: skip
 _REFUSING = {"batches", "sealed_batch", "fetched"}  # control and zstd batches are among the seeds
 
 
@@ -80,19 +88,23 @@ def test_memory_of_mutations(target: str) -> None:
     run, mutated = TARGETS[target], Mutator(seeds(target), f"{SEED} {target} memory").next
     for data in seeds(target):
         run(data)  # compiles what is compiled on first use
-    unpacks = target not in ("header", "request", "response", "mesh_stream", "mesh_envelope")
+    unpacks = target not in _MESSAGES
     tracemalloc.start()
     try:
         for _ in range(MEASURED):
             data = mutated()
-            tracemalloc.reset_peak()
-            before = tracemalloc.get_traced_memory()[0]
-            run(data)
-            peak = tracemalloc.get_traced_memory()[1] - before
             most = BYTES_PER_BYTE * len(data) + SMALL_CHANGE + (2 * LIMIT if unpacks else 0)
-            assert peak < most, (target, data)
+            # Twice: the first use of something takes memory for good, as do other threads.
+            assert _peak(run, data) < most or _peak(run, data) < most, (target, data)
     finally:
         tracemalloc.stop()
+
+
+def _peak(run: Callable[[bytes], bool], data: bytes) -> int:
+    tracemalloc.reset_peak()
+    before = tracemalloc.get_traced_memory()[0]
+    run(data)
+    return tracemalloc.get_traced_memory()[1] - before
 
 
 def allowed(data: bytes) -> float:

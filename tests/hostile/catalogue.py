@@ -6,6 +6,7 @@ import importlib
 import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import tests.hostile
 from tests.hostile.arena import Arena
@@ -29,7 +30,8 @@ class Attack:
         part_of_make_test: whether `make test` runs it, within seconds.
         loop_seconds: the longest turn allowed; None: not judged (say why).
         growth_mib: the growth of resident memory allowed, per process.
-        broker, gateway: further arguments of the two programs.
+        broker, gateway: further arguments of the two programs; `{folder}` is the stage's folder.
+        prepare: makes in that folder what the arguments name, before the programs start.
         why: the reason for limits other than the usual.
     """
 
@@ -41,6 +43,7 @@ class Attack:
     growth_mib: int
     broker: tuple[str, ...]
     gateway: tuple[str, ...]
+    prepare: Callable[[Path], None] | None
     why: str
 
 
@@ -56,6 +59,7 @@ def attack(
     growth_mib: int = GROWTH_MIB,
     broker: tuple[str, ...] = (),
     gateway: tuple[str, ...] = (),
+    prepare: Callable[[Path], None] | None = None,
     why: str = "",
 ) -> Callable[[Run], Run]:
     """Enter a function into the catalogue. The arguments are those of `Attack`."""
@@ -65,7 +69,16 @@ def attack(
         usual = loop_seconds == LOOP_SECONDS and growth_mib == GROWTH_MIB
         assert usual or why, f"{name!r} states other limits without a reason"
         CATALOGUE[name] = Attack(
-            name, run, item, part_of_make_test, loop_seconds, growth_mib, broker, gateway, why
+            name,
+            run,
+            item,
+            part_of_make_test,
+            loop_seconds,
+            growth_mib,
+            broker,
+            gateway,
+            prepare,
+            why,
         )
         return run
 

@@ -71,6 +71,7 @@ class Stage:
 
     def __init__(self, attack: Attack, code: Path | None = None) -> None:
         self.arguments = (attack.broker, attack.gateway)
+        self._prepare = attack.prepare
         self._code = code
         self._open = ExitStack()
         self._arena: Arena | None = None
@@ -80,7 +81,11 @@ class Stage:
         with ExitStack() as opening:
             folder = Path(tempfile.mkdtemp(prefix="quafka-hostile-"))
             opening.callback(shutil.rmtree, folder, ignore_errors=True)
-            broker, gateway = self.arguments
+            if self._prepare is not None:
+                self._prepare(folder)
+            broker, gateway = (
+                tuple(each.format(folder=folder) for each in some) for some in self.arguments
+            )
             cluster = Cluster(folder, _AT_ONCE + broker, gateway, env=_environment(self._code))
             opening.enter_context(_killed(cluster))
             cluster.start_broker()

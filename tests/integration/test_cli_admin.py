@@ -132,3 +132,15 @@ def test_part_of_it_failing_is_exit_1_and_the_rest_is_done(quafka: Command, name
     }  # fmt: skip
     assert "not-there" in ran.err
     assert "error" in ran.out
+
+
+def test_compaction_is_described(quafka: Command, name: str) -> None:
+    quafka(f"topics create {name} -p 2 -c cleanup.policy=compact")
+    (topic,) = quafka(f"topics describe {name} --format json").json["topics"]
+    assert [each["partition"] for each in topic["compaction"]] == [0, 1]
+    assert topic["compaction"][0]["last_ms"] is None
+    assert "DIRTY BYTES" in quafka(f"topics describe {name}").out
+    refused = quafka(f"topics delete-records {name} --before end", code=1)
+    assert "policy forbids it" in refused.err
+    quafka(f"topics alter {name} --set cleanup.policy=delete")
+    assert "DIRTY BYTES" not in quafka(f"topics describe {name}").out

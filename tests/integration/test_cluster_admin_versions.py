@@ -363,7 +363,7 @@ def test_nobody_logs_in(client: RawClient, version: int) -> None:
 
 
 @pytest.mark.parametrize("version", range(3))
-def test_there_are_no_transactions(client: RawClient, version: int) -> None:
+def test_unknown_transactions(client: RawClient, version: int) -> None:
     request = ListTransactionsRequest(state_filters=["Ongoing", "Odd"])
     listed = client.call(request, ListTransactionsResponse, version)
     assert (listed.error_code, listed.transaction_states) == (0, [])

@@ -137,8 +137,8 @@ def test_find_coordinator(shared: Cluster, client: RawClient, version: int) -> N
     assert ask("g") == (0, 0, shared.bootstrap)
     assert ask("")[:2] == (E.INVALID_GROUP_ID, -1)
     if version >= 1:
-        forbidden, unserved = E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, E.UNSUPPORTED_VERSION
-        assert ask("transaction", 1)[:2] == (unserved if version >= 4 else forbidden, -1)
+        assert ask("transaction", 1) == (0, 0, shared.bootstrap)
+        assert ask("", 1)[:2] == (E.INVALID_REQUEST, -1)
         assert ask("share", 2)[:2] == (E.INVALID_REQUEST, -1)
 
 

@@ -59,6 +59,8 @@ E = ErrorCode
 TOPIC, BROKER, LOGGER = ResourceType.TOPIC, ResourceType.BROKER, ResourceType.BROKER_LOGGER
 SET, DELETE, APPEND, SUBTRACT = ConfigOperation
 CHANGEABLE = {
+    "log.cleaner.delete.retention.ms", "log.cleaner.max.compaction.lag.ms",
+    "log.cleaner.min.cleanable.ratio", "log.cleaner.min.compaction.lag.ms",
     "log.cleanup.policy", "log.message.timestamp.after.max.ms",
     "log.message.timestamp.before.max.ms", "log.message.timestamp.type", "log.retention.bytes",
     "log.retention.ms", "message.max.bytes",

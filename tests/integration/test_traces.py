@@ -32,7 +32,8 @@ from tests.support.kafka_calls import (
     values,
 )
 from tests.support.raw_client import RawClient
-from tests.support.spans import Collector, Trace, collector
+from tests.support.spans import Collector, SeenSpan, Trace, collector
+from tests.support.transactional import TV2, RawProducer
 
 PRODUCE = """
     gateway.kafka.connect server
@@ -257,6 +258,42 @@ def test_a_group_is_joined_and_the_wait_for_its_members_is_parked(traced: Traced
     assert request[semconv.GROUP] == "team"
     late = traced.collector.wait_for_tree("member", HEARTBEAT)
     assert late.named(semconv.REQUEST).attributes[semconv.ERROR_TYPE] == "ILLEGAL_GENERATION"
+
+
+def test_a_transaction_is_one_story_of_linked_requests(traced: Traced) -> None:
+    """From the span of any of its requests a reader gets to the one that began the session."""
+    with traced.client("transaction") as client:
+        create_topic(client, "in-a-transaction")
+        producer = RawProducer(client, "story", TV2)
+        assert producer.initialise() == 0
+        epochs: list[int] = []
+        for commit in (True, False):
+            epochs.append(producer.epoch)
+            assert producer.produce("in-a-transaction", {0: [b"a"]}) == 0
+            assert producer.commit_offset("story-group", "in-a-transaction", 0, 1) == 0
+            assert producer.end(commit=commit) == 0
+    assert epochs == [0, 1]
+
+    def told(trace: Trace) -> bool:
+        """Whether it is the last request of the story."""
+        names = [span.attributes.get(semconv.OPERATION) for span in trace.spans]
+        return "EndTxn" in names and len(story()) == 7
+
+    def story() -> dict[str, tuple[str, SeenSpan]]:
+        found: dict[str, tuple[str, SeenSpan]] = {}
+        for trace in traced.collector.traces():
+            for span in trace.spans:
+                if span.attributes.get(semconv.TRANSACTIONAL_ID) == "story":
+                    found[span.span_id] = (str(span.attributes[semconv.OPERATION]), span)
+        return found
+
+    traced.collector.wait_for(told)
+    (_, begun), *others = sorted(story().values(), key=lambda each: each[1].start)
+    one = ["Produce", "TxnOffsetCommit", "EndTxn"]
+    assert [operation for operation, _ in others] == one * 2
+    for _, span in others:
+        assert span.links == [begun.trace_id]
+        assert span.attributes[semconv.PRODUCER_ID] == producer.id
 
 
 def test_an_admin_op(traced: Traced) -> None:

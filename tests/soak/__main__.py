@@ -8,6 +8,9 @@ twice, that every call ends by its deadline, that nothing fails while the link i
 neither memory nor the number of tasks grows.
 
 `python -m tests.soak groups`: consumer groups in one storm after the other (`groups.py`).
+`python -m tests.soak copies` (or `streams`, `connect`, `transactions`): exactly once
+(`exactly_once.py`).
+`python -m tests.soak redis`: Redis Streams that are trimmed, fail over and are killed (`redis.py`).
 """
 
 from __future__ import annotations
@@ -42,7 +45,7 @@ from quafka_mesh_ops.ops.records import (
 from quafka_mesh_ops.ops.topics import DescribeTopics, DescribeTopicsResp
 from quafka_mesh_ops.server import MeshServer
 from quafka_telemetry.tracing import Tracer
-from tests.soak import groups
+from tests.soak import exactly_once, groups, redis
 from tests.support.link import Link
 
 LINKS: list[dict[str, float]] = [
@@ -66,6 +69,15 @@ GRACE = 2.0
 """Seconds by which a call may end after its deadline, beside those that the machine stood still."""
 TICK, LONGEST_BUSY = 0.1, 1.0
 """Seconds: how often the event loop's delay is looked at, and what of it our own work may be."""
+OTHERS = {
+    "groups": groups.soak,
+    "copies": exactly_once.copies,
+    "streams": exactly_once.streams,
+    "connect": exactly_once.connect,
+    "transactions": exactly_once.checked,
+    "redis": redis.soak,
+}
+"""Everything else that soaks, for so many seconds with a seed."""
 
 
 class Broker:
@@ -327,15 +339,15 @@ async def soak(seconds: float, seed: int) -> bool:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__)
-    parser.add_argument("what", nargs="?", choices=["mesh", "groups"], default="mesh")
+    parser.add_argument("what", nargs="?", choices=["mesh", *OTHERS], default="mesh")
     parser.add_argument("--minutes", type=float, default=30)
     parser.add_argument("--seed", type=int, default=int(time.time()))
     args = parser.parse_args()
     print(f"soak: {args.minutes:g} minutes, seed {args.seed}", flush=True)
-    if args.what == "groups":
-        good = groups.soak(args.minutes * 60, args.seed)
-    else:
+    if args.what == "mesh":
         good = asyncio.run(soak(args.minutes * 60, args.seed))
+    else:
+        good = OTHERS[args.what](args.minutes * 60, args.seed)
     print("soak: nothing went wrong" if good else "soak: FAILED")
     return 0 if good else 1
 

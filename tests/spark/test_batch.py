@@ -66,6 +66,22 @@ def test_counts_projections_and_schemas(spark: SparkSession, dest: Path) -> None
     assert last == Row(offset=999, value=bytearray(b"999"))
 
 
+def test_read_committed_has_no_aborted_and_no_open_transaction(
+    spark: SparkSession, dest: Path
+) -> None:
+    maker = SnapshotMaker(dest, rows_in_segment=3)
+    for producer_id, value in ((1, b"committed"), (2, b"aborted"), (3, b"open")):
+        maker.append("orders", records_of([value] * 5), transactional=True, producer_id=producer_id)
+    maker.end_transaction("orders", 1, commit=True)
+    maker.end_transaction("orders", 2, commit=False)
+    maker.publish()
+    level = {"kafka.isolation.level": "read_committed"}
+    found = read(spark, dest, **level)
+    assert {bytes(row.value) for row in found.collect()} == {b"committed"}
+    assert found.count() == read(spark, dest, columns="", **level).count() == 5
+    assert read(spark, dest, columns="").count() == read(spark, dest).count() == 15
+
+
 def test_a_filter_does_not_leak_into_later_queries(spark: SparkSession, dest: Path) -> None:
     """What PySpark 4.1 to 4.3 do to sources that take filters: the second count is the first's."""
     maker = SnapshotMaker(dest)

@@ -14,8 +14,8 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyspark.sql import SparkSession
 from pyspark.sql.types import Row
 
-from pyspark_quafka import avro_values, export_parquet, json_values, views
-from pyspark_quafka.errors import QuafkaOptionError
+from pyspark_quafka import avro_values, export_parquet, json_values, latest_by_key, views
+from pyspark_quafka.errors import QuafkaError, QuafkaOptionError
 from quafka_proto.compression import Codec
 from quafka_proto.record_codec import Record
 from tests.support.snapshots import SnapshotMaker, records_of
@@ -38,6 +38,33 @@ def test_a_view_for_each_topic_of_one_snapshot(spark: SparkSession, dest: Path) 
     maker.publish()
     with pytest.raises(QuafkaOptionError, match="duplicate names"):
         views(spark, str(dest))
+
+
+def keyed(*pairs: tuple[bytes | None, bytes | None], timestamp: int = 1_000) -> list[Record]:
+    return [Record(0, timestamp, key, value, []) for key, value in pairs]
+
+
+def test_the_latest_value_of_each_key(spark: SparkSession, dest: Path) -> None:
+    maker = SnapshotMaker(dest)
+    maker.append("accounts", keyed((b"a", b"1"), (b"b", b"1"), (b"c", b"1"), (None, b"no key")))
+    maker.append("accounts", keyed((b"a", b"2"), (b"b", None), (b"", b"empty")))
+    maker.append("accounts", keyed((b"d", b"1"), (b"a", b"old"), timestamp=500), partition=1)
+    for last, commit in ((b"committed", True), (b"aborted", False)):
+        records = keyed((b"c", last))
+        maker.append("accounts", records, transactional=True, producer_id=7)
+        maker.end_transaction("accounts", 7, commit=commit)
+    maker.publish()
+    assert views(spark, str(dest), compacted=True) == {"accounts": "accounts"}
+    table = spark.table("accounts")
+    assert table.columns[:2] == ["key", "value"]
+    found = {bytes(row.key): (bytes(row.value), row.partition) for row in table.collect()}
+    assert found == {
+        b"a": (b"2", 0), b"c": (b"committed", 0), b"d": (b"1", 1), b"": (b"empty", 0)
+    }  # fmt: skip
+    views(spark, str(dest), compacted=True, isolation="read_uncommitted")
+    assert spark.sql("select value from accounts where key = 'c'").first() == (b"aborted",)
+    with pytest.raises(QuafkaError, match="columns topic, partition, offset"):
+        latest_by_key(spark.table("accounts").select("key", "value"))
 
 
 def test_json_with_a_schema_and_inferred(spark: SparkSession, dest: Path) -> None:

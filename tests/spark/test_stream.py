@@ -138,3 +138,22 @@ def test_a_wrong_option_is_told(spark: SparkSession, dest: Path, tmp_path: Path)
     with pytest.raises((StreamingQueryException, PySparkException), match=told) as found:
         Query(spark, dest, tmp_path).run(endingOffsets="latest")
     assert "UnboundLocalError" not in str(found.value)
+
+
+def test_read_committed_stops_at_an_open_transaction_and_goes_on(
+    spark: SparkSession, dest: Path, tmp_path: Path
+) -> None:
+    maker, query = SnapshotMaker(dest), Query(spark, dest, tmp_path)
+    level = {"isolation": "read_committed"}
+    maker.append("orders", records_of([b"before"]))
+    for producer_id, value in ((1, b"committed"), (2, b"aborted")):
+        maker.append("orders", records_of([value]), transactional=True, producer_id=producer_id)
+    maker.end_transaction("orders", 2, commit=False)
+    maker.publish()
+    query.run(**level)
+    assert query.rows() == [(0, 0, b"before")]
+    maker.end_transaction("orders", 1, commit=True)
+    maker.append("orders", records_of([b"after"]))
+    maker.publish()
+    query.run(**level)
+    assert query.rows() == [(0, 0, b"before"), (0, 1, b"committed"), (0, 5, b"after")]

@@ -33,7 +33,7 @@ _START_SECONDS = 20.0
 _STOP_SECONDS = 15.0
 
 
-def _lasting_port(kind: socket.SocketKind) -> int:
+def lasting_port(kind: socket.SocketKind) -> int:
     """A free port that can be bound again later: the system gives it to nobody who asks for any."""
     ephemeral = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     while True:
@@ -118,10 +118,10 @@ class Cluster:
         self._commands = {"broker": broker_command, "gateway": gateway_command}
         self._keys = {name: folder / f"{name}.key" for name in ("broker", "gateway")}
         self._ids = {name: Identity.load_or_create(key).node_id for name, key in self._keys.items()}
-        self._mesh = f"127.0.0.1:{_lasting_port(socket.SOCK_DGRAM)}"
+        self._mesh = f"127.0.0.1:{lasting_port(socket.SOCK_DGRAM)}"
         self.mesh_by: tuple[str, int] | None = None
         """Where the gateway is told that the broker is, if not where it really is."""
-        self._listen = f"127.0.0.1:{_lasting_port(socket.SOCK_STREAM)}"
+        self._listen = f"127.0.0.1:{lasting_port(socket.SOCK_STREAM)}"
         self._broker: Process | None = None
         self._gateway: Process | None = None
 

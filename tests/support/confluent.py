@@ -6,6 +6,10 @@ from collections.abc import Iterator
 
 from confluent_kafka import Consumer, Message, TopicPartition
 
+LASTING = {"metadata.recovery.strategy": "none"}
+"""For transactional producers: librdkafka 2.16 forgets its brokers when it can reach none of them,
+and then waits for ever for the coordinator that it has forgotten (with Apache Kafka, too)."""
+
 
 def consume(bootstrap: str, topic: str, count: int, start: int = 0) -> Iterator[Message]:
     """The `count` records of partition 0 from offset `start` on; fails on any error or silence."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
 from quafka_mesh_ops.identity import Identity
-from tests.support.cluster import Process
+from tests.support.cluster import Process, lasting_port
 
 
 class Fleet:
@@ -19,8 +20,10 @@ class Fleet:
         routes: Sequence[tuple[str, str]],
         gateways: Sequence[str] = ("g",),
         broker_args: tuple[str, ...] = (),
+        *,
+        spanned: bool = False,
     ) -> None:
-        """`routes`: pattern and broker name, in order."""
+        """`routes`: pattern and broker name, in order. `spanned`: transactions span the brokers."""
         self._broker_args = broker_args
         self.folder = folder
         self.brokers: dict[str, Process] = {}
@@ -31,6 +34,12 @@ class Fleet:
         self._gateway_names = gateways
         names = (*self._broker_names, *gateways)
         self._ids = {name: Identity.create(self._key(name)).node_id for name in names}
+        if spanned:
+            self._mesh = {
+                name: f"127.0.0.1:{lasting_port(socket.SOCK_DGRAM)}" for name in self._broker_names
+            }
+            brokers = (f"{self._ids[name]}@{where}" for name, where in self._mesh.items())
+            self._broker_args += ("--mesh-brokers", ",".join(brokers))
 
     def address(self, gateway: str = "g") -> tuple[str, int]:
         host, port = self.bootstrap(gateway).rsplit(":", 1)

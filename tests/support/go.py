@@ -1,4 +1,4 @@
-"""The Go program for tests, which are marked `needs("go", fetch=go_program)`."""
+"""The Go programs for tests, which are marked `needs("go", fetch=go_program)` or the like."""
 
 from __future__ import annotations
 
@@ -19,14 +19,28 @@ def go_program() -> Path:
     Raises:
         CannotFetchError: there is no module proxy.
     """
+    return _built("compat", ".")
+
+
+def go_copier() -> Path:
+    """The copy job, built once into the virtual environment.
+
+    Raises:
+        CannotFetchError: there is no module proxy.
+    """
+    return _built("copier", "./copier")
+
+
+def _built(name: str, package: str) -> Path:
     go = program("go")
-    content = b"".join(path.read_bytes() for path in sorted(_SOURCES.iterdir()))
-    built = Path(sys.prefix) / "go" / f"compat-{hashlib.sha256(content).hexdigest()[:8]}"
+    sources = sorted(path for path in _SOURCES.rglob("*") if path.is_file())
+    content = b"".join(path.read_bytes() for path in sources)
+    built = Path(sys.prefix) / "go" / f"{name}-{hashlib.sha256(content).hexdigest()[:8]}"
     with alone(built):
         if not built.is_file():
             _run([go, "mod", "download"])
             # Half of the time would be spent on making it fast.
-            _run([go, "build", "-gcflags=github.com/...=-N -l", "-o", str(built), "."])
+            _run([go, "build", "-gcflags=github.com/...=-N -l", "-o", str(built), package])
     return built
 
 

@@ -83,6 +83,16 @@ def kafka_clients() -> list[Path]:
     ]
 
 
+def kafka_streams() -> list[Path]:
+    """The jars of Kafka Streams, with those of the tools."""
+    return [
+        *kafka_tools(),
+        jar("org.apache.kafka", "kafka-streams", "4.3.0"),
+        jar("org.rocksdb", "rocksdbjni", "10.1.3"),
+    ]
+
+
 JAVA_TOOLS = pytest.mark.needs("java", "mvn", fetch=kafka_tools)
+JAVA_STREAMS = pytest.mark.needs("java", "mvn", fetch=kafka_streams)
 JAVA_CLIENTS = pytest.mark.needs("java", "mvn", fetch=kafka_clients)
 """Marks of tests."""

@@ -51,6 +51,11 @@ class Mesh:
     def __init__(self) -> None:
         self.state: BrokerState | None = None
 
+    @property
+    def connected(self) -> bool:
+        """As of `MeshClient`."""
+        return self.state is not None
+
     async def call(self, op: Op[R], *, org_id: int, **_: Any) -> R:
         if self.state is None:
             raise PeerUnavailableError("the broker is away")

@@ -30,6 +30,7 @@ TOOLS = {
     "npm": "npm",
     "prometheus": "prometheus",
     "promtool": "prometheus",
+    "redis-server": "redis-server",
 }
 """Optional programs, and the Debian package of each."""
 OF_FIXTURES = {

@@ -93,6 +93,9 @@ def _records(read: Read, manifest: Manifest, topic: Topic, partition: Partition)
                 found.append(Stored(record.offset, record.timestamp, record.key, record.value))
     offsets = [record.offset for record in found]
     assert offsets == sorted(set(offsets)), "an offset is there twice"
+    if partition.copied >= 0:  # its offsets have gaps
+        assert len(offsets) == partition.copied
+        return found
     lost = {offset for first, end in partition.lost for offset in range(first, end)}
     expected = set(range(partition.log_start, partition.high_watermark)) - lost
     assert set(offsets) == expected, f"{topic.name}-{partition.partition} has gaps"

@@ -19,10 +19,12 @@ from quafka_proto.log_format import (
     row_of,
 )
 from quafka_proto.log_format import Entry as LogEntry
-from quafka_proto.record_codec import Record, build_batch
-from quafka_proto.records import PATCHED_SIZE, read_header, rebase
+from quafka_proto.record_codec import Marker, MarkerType, Record, build_batch, build_marker
+from quafka_proto.records import PATCHED_SIZE, TRANSACTIONAL, read_header, rebase
 from quafka_proto.snapshot_format import (
+    AbortedTransaction,
     Manifest,
+    OpenTransaction,
     Partition,
     Piece,
     Topic,
@@ -73,6 +75,10 @@ class SnapshotMaker:
         self.starts: dict[tuple[str, int], int] = defaultdict(int)
         self.lost: dict[tuple[str, int], list[list[int]]] = defaultdict(list)
         self.generations: dict[str, int] = defaultdict(int)
+        self.open: dict[tuple[str, int], dict[int, int]] = defaultdict(dict)
+        """The first offsets of open transactions by producer id."""
+        self.batches: list[bytearray] = []
+        self.aborted: dict[tuple[str, int], list[AbortedTransaction]] = defaultdict(list)
 
     def append(
         self,
@@ -96,8 +102,24 @@ class SnapshotMaker:
     def append_batch(self, topic: str, partition: int, batch: bytearray) -> None:
         """A batch, behind those that the partition has."""
         rebase(batch, self.ends[topic, partition], 0)
-        self.ends[topic, partition] += read_header(batch).last_offset_delta + 1
+        header = read_header(batch)
+        if header.attributes & TRANSACTIONAL:
+            self.open[topic, partition].setdefault(header.producer_id, header.base_offset)
+        self.ends[topic, partition] += header.last_offset_delta + 1
+        self.batches.append(batch)
         self._pending.append((Appended(topic, partition, batch, self.generations[topic]), -1))
+
+    def end_transaction(
+        self, topic: str, producer_id: int, partition: int = 0, *, commit: bool
+    ) -> None:
+        """The control batch that ends a producer's transaction in a partition."""
+        offset = self.ends[topic, partition]
+        marker = Marker(MarkerType.COMMIT if commit else MarkerType.ABORT, 0)
+        self.append_batch(topic, partition, build_marker(marker, 0, 1_000, producer_id, 0))
+        first = self.open[topic, partition].pop(producer_id)
+        if not commit and first < offset:  # not only the control batch
+            ended = AbortedTransaction(producer_id, first, offset)
+            self.aborted[topic, partition].append(ended)
 
     def recreate(self, topic: str) -> None:
         """The topic is deleted and made again: its offsets begin anew."""
@@ -127,9 +149,11 @@ class SnapshotMaker:
     def _topics(self) -> list[Topic]:
         found: dict[str, list[Partition]] = defaultdict(list)
         for (topic, number), end in sorted(self.ends.items()):
-            start = self.starts[topic, number]
-            lost = self.lost[topic, number]
-            found[topic].append(Partition(number, start, end, end, lost))
+            open_ = [OpenTransaction(*item) for item in self.open[topic, number].items()]
+            start, lost = self.starts[topic, number], self.lost[topic, number]
+            stable = max(min((each.first_offset for each in open_), default=end), start)
+            aborted = [at for at in self.aborted[topic, number] if at.last_offset >= start]
+            found[topic].append(Partition(number, start, end, stable, lost, open_, aborted))
         return [
             Topic(1, name, "00", topic_hash(name).hex(), self.generations[name], partitions)
             for name, partitions in found.items()

@@ -14,6 +14,7 @@ from quafka_proto.schema.fetch import FetchPartition, FetchRequest, FetchRespons
 from quafka_proto.schema.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from tests.bench.peers import Server
 from tests.bench.rows.backlog import backlog
+from tests.bench.rows.heartbeats import EVERY_SECONDS
 from tests.bench.rows.row import OURS, THEIRS, Figures, Row
 from tests.support.kafka_calls import create_topic
 from tests.support.raw_client import RawClient
@@ -70,11 +71,14 @@ def _parked(server: Server, seconds: float, _round: int) -> Figures:
 
 
 def _idling(server: Server, seconds: float, turn: int) -> Figures:
-    return (asyncio.run(_idle_share(server, max(seconds, _LEAST_SECONDS), turn)),)
+    return asyncio.run(_idle_shares(server, max(seconds, _LEAST_SECONDS), turn))
 
 
-async def _idle_share(server: Server, seconds: float, turn: int) -> float:
-    """Percent of a core. Each group has one member that need not beat yet, and one offset."""
+async def _idle_shares(server: Server, seconds: float, turn: int) -> tuple[float, float]:
+    """Percent of a core: in silence, and while the members send heartbeats.
+
+    Each group has one member that need not beat yet, and one offset.
+    """
     groups = [f"idle-{turn}-{number}" for number in range(IDLE_GROUPS)]
     idlers: list[RawMember] = []
     others: list[Connection] = []
@@ -86,15 +90,35 @@ async def _idle_share(server: Server, seconds: float, turn: int) -> float:
         rest = IDLE_CONNECTIONS - IDLE_GROUPS
         others = [await Connection.open(server.address) for _ in range(rest)]
         await asyncio.sleep(3)  # timers of what has just been done
-        before, began = server.cpu_seconds(), time.monotonic()
-        await asyncio.sleep(seconds)
-        return (server.cpu_seconds() - before) / (time.monotonic() - began) * 100
+        silent = await _share(server, seconds)
+        end = time.monotonic() + EVERY_SECONDS + seconds
+        beats = [_beat(each, n / len(idlers), end) for n, each in enumerate(idlers)]
+        beating = asyncio.gather(*beats)
+        await asyncio.sleep(EVERY_SECONDS)
+        busy = await _share(server, seconds)
+        await beating
+        return silent, busy
     finally:
         for member in idlers:
             await member.leave()
             member.connection.close()
         for connection in others:
             connection.close()
+
+
+async def _share(server: Server, seconds: float) -> float:
+    before, began = server.cpu_seconds(), time.monotonic()
+    await asyncio.sleep(seconds)
+    return (server.cpu_seconds() - before) / (time.monotonic() - began) * 100
+
+
+async def _beat(member: RawMember, part: float, end: float) -> None:
+    """Send a heartbeat each EVERY_SECONDS until `end`, the first one after this part of them."""
+    due = time.monotonic() + part * EVERY_SECONDS
+    while due < end:
+        await asyncio.sleep(due - time.monotonic())
+        assert await member.heartbeat() == 0
+        due += EVERY_SECONDS
 
 
 async def _settle(member: RawMember) -> None:
@@ -165,7 +189,8 @@ ROWS = (
     ),
     Row(
         "idle", f"{IDLE_CONNECTIONS:,} idle connections, {IDLE_GROUPS} idle groups",
-        ("% of a core",), _idling, partial(backlog, topic="tail", mb=1), fsync_matters=False,
+        ("% of a core silent", f"% with a heartbeat each {EVERY_SECONDS:g} s"), _idling,
+        partial(backlog, topic="tail", mb=1), fsync_matters=False,
     ),
     Row(
         "idle", f"idle poll of a session of {PARTITIONS:,} partitions",

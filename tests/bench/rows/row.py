@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from tests.bench.peers import Server
+from tests.bench.peers import Server, UnavailableError
 
 OURS = ("quafka-fsynced", "quafka")
 """Quafka's columns. The first that is measured is the one that ratios are of."""
@@ -61,7 +61,7 @@ def _medians(
                 if row.prepare is not None and not number:
                     row.prepare(server)
                 found.setdefault(server.name, []).append(row.measure(server, seconds, number))
-            except (AssertionError, OSError, RuntimeError, ValueError) as e:
+            except (AssertionError, OSError, RuntimeError, ValueError, UnavailableError) as e:
                 print(f"{row.name} of {server.name} is not measured: {e}", file=sys.stderr)
                 measured.remove(server)
                 found.pop(server.name, None)

@@ -150,6 +150,10 @@ func (j job) readInGroup(ctx context.Context, topics []string, found map[string]
 }
 
 func main() {
+	if len(os.Args) > 1 && os.Args[1] == "transactions" {
+		transactions()
+		return
+	}
 	var j job
 	check(json.NewDecoder(os.Stdin).Decode(&j))
 	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)

@@ -273,4 +273,4 @@ class StateModel(RuleBasedStateMachine):
 
 
 TestStateModel = StateModel.TestCase
-TestStateModel.settings = settings(max_examples=15, stateful_step_count=25, deadline=None)
+TestStateModel.settings = settings(max_examples=10, stateful_step_count=25, deadline=None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -12,33 +13,38 @@ from quafka_gateway.fetch import cache as fetch_cache
 from quafka_gateway.fetch.cache import FetchCache
 from quafka_mesh_ops.ops.records import FetchOp, FetchOpResp
 from quafka_proto.record_codec import Record, build_batch
-from quafka_proto.records import TRANSACTIONAL
 
 SIZES = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9]
-TRANSACTION = 7
-"""The number of a batch that belongs to one."""
+GAPS = {0: 2, 4: 3, 5: 1, 9: 10, 13: 4}
+"""Offsets without records in front of some batches."""
 
 
 def _log() -> list[tuple[int, bytes]]:
     found: list[tuple[int, bytes]] = []
     offset = 0
     for number, count in enumerate(SIZES):
+        offset += GAPS.get(number, 0)
         value = bytes([number]) * (40 * number)
         batch = build_batch([Record(0, 0, None, value, [])] * count)
         struct.pack_into(">q", batch, 0, offset)
-        if number == TRANSACTION:
-            struct.pack_into(">h", batch, 21, TRANSACTIONAL)
         found.append((offset, bytes(batch)))
         offset += count
     return found
 
 
 LOG = _log()
-STARTS = [start for start, _ in LOG]
-END = sum(SIZES)
+ENDS = [start + count for (start, _), count in zip(LOG, SIZES, strict=True)]
+END = ENDS[-1]
 OP = FetchOp("t", 0, 0, 0, b"i" * 16)
 
-reads = st.tuples(st.integers(0, len(LOG) - 1), st.integers(1, len(LOG)))
+
+def _asked(first: int, back: int = 0) -> FetchOp:
+    """A fetch that is answered from this batch on, at an offset within it or in front of it."""
+    least = ENDS[first - 1] if first else 0
+    return replace(OP, fetch_offset=max(least, ENDS[first] - 1 - back))
+
+
+reads = st.tuples(st.integers(0, len(LOG) - 1), st.integers(1, len(LOG)), st.integers(0, 12))
 looks = st.tuples(
     st.integers(0, END - 1), st.integers(0, END), st.integers(0, 3_000), st.booleans()
 )
@@ -46,14 +52,14 @@ looks = st.tuples(
 
 @given(st.lists(st.one_of(reads, looks), max_size=40), st.sampled_from([2_000, 9_000, 1 << 20]))
 def test_a_read_is_a_run_of_the_log(
-    steps: list[tuple[int, int] | tuple[int, int, int, bool]], room: int
+    steps: list[tuple[int, int, int] | tuple[int, int, int, bool]], room: int
 ) -> None:
     cache = FetchCache(room)
     for step in steps:
-        if len(step) == 2:
-            first, count = step
+        if len(step) == 3:
+            first, count, back = step
             batches = [batch for _, batch in LOG[first : first + count]]
-            cache.store(OP, FetchOpResp([*batches], END, 0, 0, END), 0.0)
+            cache.store(_asked(first, back), FetchOpResp([*batches], END, 0, 0, END), 0.0)
             assert cache.size <= room
             continue
         offset, upto, limit, at_least_one = step
@@ -67,10 +73,25 @@ def test_a_read_is_a_run_of_the_log(
             assert end == offset
             continue
         cache.mark_read(partition, offset, end)
-        number = max(i for i, start in enumerate(STARTS) if start <= offset)
+        number = min(i for i, after in enumerate(ENDS) if after > offset)
         assert taken == [batch for _, batch in LOG[number : number + len(taken)]]
-        assert end == [*STARTS, END][number + len(taken)] <= upto
-        assert not number <= TRANSACTION < number + len(taken)
+        assert end == ENDS[number + len(taken) - 1] <= upto
+
+
+@given(st.lists(reads, max_size=20), reads, st.integers(0, 12))
+def test_what_was_just_read_is_found_again(
+    before: list[tuple[int, int, int]], last: tuple[int, int, int], back: int
+) -> None:
+    """Also from an offset without records: a consumer there must not ask for ever."""
+    cache = FetchCache(1 << 20)
+    for first, count, behind in [*before, last]:
+        batches = [batch for _, batch in LOG[first : first + count]]
+        cache.store(_asked(first, behind), FetchOpResp([*batches], END, 0, 0, END), 0.0)
+    partition = cache.find(OP)
+    assert partition is not None
+    offset = _asked(last[0], min(back, last[2])).fetch_offset
+    taken, _, _ = cache.read(partition, offset, END, 1 << 20, at_least_one=True)
+    assert taken[0] == LOG[last[0]][1]
 
 
 def _keep(cache: FetchCache, topic: str, numbers: range) -> None:
@@ -113,11 +134,11 @@ def test_a_catch_up_does_not_evict_chunks_that_are_read_again(
 
 
 @given(st.lists(reads, min_size=1))
-def test_dropped_partitions_are_gone(steps: list[tuple[int, int]]) -> None:
+def test_dropped_partitions_are_gone(steps: list[tuple[int, int, int]]) -> None:
     cache = FetchCache(1 << 20)
-    for first, count in steps:
+    for first, count, back in steps:
         batches = [batch for _, batch in LOG[first : first + count]]
-        cache.store(OP, FetchOpResp([*batches], END), 0.0)
+        cache.store(_asked(first, back), FetchOpResp([*batches], END), 0.0)
     cache.drop("t", OP.topic_id, -1)
     assert cache.size == 0
     assert cache.find(OP) is None

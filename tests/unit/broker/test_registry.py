@@ -19,7 +19,7 @@ from quafka_broker.topics.events import topic_created, topic_deleted
 from quafka_broker.topics.identity import new_cluster_id, new_topic_identity, ulid
 from quafka_broker.topics.registry import Registry
 from quafka_broker.topics.replay import BadRegistryError
-from quafka_broker.topics.topic import legal_name
+from quafka_broker.topics.topic import Topic, legal_name
 from quafka_mesh_ops.ops.records import InitProducerId
 from quafka_mesh_ops.ops.topics import CreateTopic, DeleteTopic, DescribeTopics
 from quafka_proto.errors import ErrorCode
@@ -262,3 +262,27 @@ async def test_the_next_epoch_of_an_id() -> None:
         assert used_up == (first.producer_id + 1, 0)
         not_ours = await bump(10**12, 0)
         assert not_ours == (first.producer_id + 2, 0)
+
+
+def test_adopted_topics_are_served_but_not_restated() -> None:
+    registry = Registry()
+    registry.apply(topic_created(registry.plan_topic(1, "ours", 1, new_topic_identity())))
+    gone = registry.plan_topic(1, "theirs", 1, new_topic_identity())
+    registry.apply(topic_created(gone))
+    registry.apply(topic_deleted(gone))
+    before = list(registry.restate())
+    theirs = Topic(1, "theirs", b"k" * 16, "top_", "ours", 1 << 31, 2, 0, {}, "kafka")
+    adopted = registry.adopt(theirs)
+    assert adopted.slug == "ours-2"
+    assert registry.find(1, "theirs", b"") == registry.find(1, "", b"k" * 16) == adopted
+    assert list(registry.org(1).after("", 9)[0]) == ["ours", "theirs"]
+    assert registry.is_live(1, "theirs", 1 << 31)
+    assert list(registry.restate()) == before
+    grown = registry.adopt(replace(theirs, partitions=3))
+    assert (grown.slug, registry.org(1).partitions) == ("ours-2", 4)
+    for name, id_ in ("ours", b"x" * 16), ("other", b"k" * 16):
+        with pytest.raises(ValueError, match="exists"):
+            registry.adopt(replace(theirs, name=name, uuid=id_))
+    for name in ("theirs", "ours", "never"):
+        registry.release(1, name)
+    assert [topic.name for topic in registry.every_topic()] == ["ours"]

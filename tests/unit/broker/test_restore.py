@@ -41,6 +41,7 @@ from tests.unit.broker.snapshot_tools import (
 from tests.unit.broker.test_offsets import commit, committed
 from tests.unit.broker.test_produce import send
 from tests.unit.broker.tools import batch_of, values_of
+from tests.unit.broker.transactional import Sender, committed_offset, create, fetch, read
 
 ORG, OTHER_ORG = 1, 2
 PRODUCER = 40
@@ -430,3 +431,40 @@ async def lost_in(data: Path, known: Known, orgs: tuple[int, ...]) -> int:
                 assert found.get(offset, every[offset - start]) == every[offset - start]
                 lost += offset not in found
     return lost
+
+
+@pytest.mark.parametrize("org", [None, ORG])
+async def test_transactional_producers_are_fenced_and_open_transactions_aborted(
+    tmp_path: Path, dest: Path, org: int | None
+) -> None:
+    """A producer that goes on would commit a part of what it has written."""
+    store = CopyingDestination(dest)
+    async with state_in(tmp_path / "data") as state:
+        await create(state)
+        sender, other = Sender(state, "open"), Sender(state, "ended")
+        for producer in (sender, other):
+            await producer.init()
+            await producer.write("t", 0, producer.name.encode())
+            await producer.write("t", 1, b"also")
+        assert not await sender.offsets(1)
+        await other.end()
+        await other.write("t", 0, b"aborted")
+        await other.end(commit=False)
+        made = (await snapshot(state, store)).manifest
+        await sender.write("t", 2, b"written since")
+    await restored(store, made, tmp_path / "new", org)
+    async with state_in(tmp_path / "new") as state:
+        assert await read(state) == [b"ended"]
+        answer = await fetch(state, committed=True)
+        assert answer.last_stable_offset == answer.high_watermark == 6
+        assert not state.transactions.table.open
+        assert await committed_offset(state, stable=True) == (-1, 0)
+        sender.state = other.state = state
+        gone = ErrorCode.PRODUCER_FENCED if org is None else ErrorCode.INVALID_PRODUCER_ID_MAPPING
+        assert await sender.end() == gone
+        assert await other.end() == gone
+        for producer in (sender, other):
+            assert not await producer.init()
+            await producer.write("t", 0, producer.name.encode())
+            assert not await producer.end()
+        assert await read(state) == [b"ended", b"open", b"ended"]

@@ -7,7 +7,7 @@ import errno
 import pytest
 
 from quafka_broker.partitions.partition import Partition, PartitionId, partition_of
-from quafka_broker.wal import rewrite_segment
+from quafka_broker.wal import rewrite_segment, segment_entries
 from quafka_broker.wal.rewrite_segment import Examined, SegmentRewrite, examine
 from quafka_broker.wal.segment import Segment, index_name, log_name
 from quafka_proto.errors import Malformed
@@ -71,7 +71,7 @@ def rewritten(disk: MemoryDisk, segment: Segment, topics: Topics) -> Segment:
 def entries(segment: Segment) -> list[tuple[IndexRow, list[bytes | None]]]:
     """Every entry in the order of positions, verified."""
     data = segment.log.read(0, segment.log.size())
-    rows = [row for _, row in rewrite_segment._rows(segment.index, segment.entries)]
+    rows = [row for _, row in segment_entries.index_rows(segment.index, segment.entries)]
     assert [row.global_id for row in rows] == sorted({row.global_id for row in rows})
     found: list[tuple[IndexRow, list[bytes | None]]] = []
     position = FILE_HEADER_SIZE
@@ -109,8 +109,8 @@ def check_contents(segment: Segment, topics: Topics) -> None:
 def test_live_entries_are_grouped(
     monkeypatch: pytest.MonkeyPatch, slice_bytes: int, start: int
 ) -> None:
-    monkeypatch.setattr(rewrite_segment, "_SLICE_BYTES", slice_bytes)
-    monkeypatch.setattr(rewrite_segment, "_READ_BYTES", 2_000)
+    monkeypatch.setattr(segment_entries, "_SLICE_BYTES", slice_bytes)
+    monkeypatch.setattr(segment_entries, "_READ_BYTES", 2_000)
     monkeypatch.setattr(rewrite_segment, "_SYNC_BYTES", 3_000)
     monkeypatch.setattr(rewrite_segment, "_WRITE_BYTES", 1_000)
     disk = MemoryDisk()

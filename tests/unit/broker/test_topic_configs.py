@@ -12,8 +12,11 @@ from quafka_broker.ops import produce, topics
 from quafka_broker.topics import configs as topic_configs
 from quafka_broker.topics.config_table import TOPIC_CONFIGS, TopicConfig
 from quafka_broker.topics.configs import ConfigError, policy
+from quafka_broker.topics.topic import SOURCE
+from quafka_mesh_ops.ops.admin import ConfigChange
 from quafka_mesh_ops.ops.records import ProduceOp, ProduceOps
 from quafka_mesh_ops.ops.topics import ConfigEntry, CreateTopic, CreateTopicResp
+from quafka_proto.config_kinds import ConfigOperation
 from quafka_proto.errors import ErrorCode
 from quafka_proto.record_codec import Record, build_batch, iter_records
 from quafka_proto.records import LOG_APPEND_TIME, crc32c, read_header
@@ -23,6 +26,7 @@ from tests.unit.broker.tools import ORG, batch_of, context, running_state
 PAGE = Path(__file__).parents[3] / "docs" / "topic-configs.md"
 HEAD = "| config | default | allowed | what it does |"
 CONFIG = BrokerConfig(data=Path("unused"))
+COMPACT = {"cleanup.policy": "compact"}
 
 
 def default(known: TopicConfig) -> str:
@@ -65,6 +69,11 @@ def test_defaults_are_allowed(known: TopicConfig) -> None:
         ("retention.ms", str(1 << 63)),
         ("min.insync.replicas", "2"),
         ("min.cleanable.dirty.ratio", "1.1"),
+        ("min.cleanable.dirty.ratio", "-0.1"),
+        ("min.cleanable.dirty.ratio", "nan"),
+        ("min.compaction.lag.ms", "-1"),
+        ("max.compaction.lag.ms", "0"),
+        ("delete.retention.ms", "-1"),
         ("preallocate", "yes"),
         ("no.such.config", "1"),
     ],
@@ -72,6 +81,39 @@ def test_defaults_are_allowed(known: TopicConfig) -> None:
 def test_what_cannot_be_is_refused_by_name(name: str, value: str | None) -> None:
     with pytest.raises(ConfigError, match=name):
         topic_configs.check({"retention.ms": "1", name: value})
+
+
+@pytest.mark.parametrize("ratio", ["0", "1", "0.0", "1.0", ".5", "0.01", "1.0E-4"])
+def test_a_ratio_as_java_prints_it(ratio: str) -> None:
+    found = policy(CONFIG, topic_configs.check({"min.cleanable.dirty.ratio": ratio} | COMPACT))
+    assert found.compaction is not None
+    assert found.compaction.min_dirty_ratio == float(ratio)
+
+
+def test_the_least_compaction_lag_is_not_above_the_greatest() -> None:
+    broker = BrokerConfig(data=Path("unused"), log_cleaner_max_compaction_lag_ms=50)
+    topic_configs.check_together(broker, {"min.compaction.lag.ms": "50"})
+    with pytest.raises(ConfigError, match=r"min\.compaction\.lag\.ms 51 .* 50"):
+        topic_configs.check_together(broker, {"min.compaction.lag.ms": "51"})
+    changes = [ConfigChange("max.compaction.lag.ms", ConfigOperation.SET, "4")]
+    with pytest.raises(ConfigError, match=r"max\.compaction\.lag\.ms 4"):
+        topic_configs.changed(CONFIG, {"min.compaction.lag.ms": "5"}, {}, changes)
+
+
+def test_compaction_by_the_topic_and_by_the_broker() -> None:
+    broker = BrokerConfig(
+        data=Path("unused"),
+        log_cleanup_policy="compact",
+        log_cleaner_min_cleanable_ratio=0.2,
+        log_cleaner_delete_retention_ms=3,
+    )
+    own = {"min.compaction.lag.ms": "1", "max.compaction.lag.ms": "2"}
+    assert policy(broker, own).compaction == (1, 2, 0.2, 3)
+    assert policy(broker, {"cleanup.policy": "delete"}).compaction is None
+    assert policy(broker, {SOURCE: "redis://host:1/0?stream=s"}).compaction is None
+    assert policy(CONFIG, {}).compaction is None
+    default = policy(CONFIG, COMPACT).compaction
+    assert default == (0, (1 << 63) - 1, 0.5, 86_400_000)
 
 
 def test_where_a_value_comes_from() -> None:

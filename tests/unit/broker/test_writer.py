@@ -208,3 +208,39 @@ def test_a_thread_outlives_its_loop() -> None:
     asyncio.run(leave())
     begin.set()
     thread.close()
+
+
+async def test_sealing_between_appends_loses_nothing() -> None:
+    disk = MemoryDisk()
+    async with open_log(disk) as log:
+        appends: list[asyncio.Future[object]] = []
+        for n in range(60):
+            appends.append(asyncio.ensure_future(append(log, "t", b"%d" % n)))
+            if n % 7 == 0:
+                appends.append(asyncio.ensure_future(log.seal()))
+            if n % 10 == 0:
+                await asyncio.sleep(0)
+            if n % 20 == 19:
+                await asyncio.gather(*appends)
+                await log.seal()
+        count = len(log.segments())
+        await log.seal()  # the active segment is empty
+        assert len(log.segments()) == count > 3
+        assert await values_of(log, "t") == [b"%d" % n for n in range(60)]
+    for left in (disk, disk.crashed()):
+        async with open_log(left) as log:
+            assert await values_of(log, "t") == [b"%d" % n for n in range(60)]
+            assert not log.damages
+            await append(log, "t", b"more")
+
+
+async def test_a_log_that_has_failed_cannot_be_sealed() -> None:
+    disk = MemoryDisk()
+    async with open_log(disk) as log:
+        await append(log, "t", b"1")
+        disk.sync_fails = True
+        with pytest.raises(StorageError):
+            await append(log, "t", b"2")
+        with pytest.raises(OSError, match="no more writes"):
+            await log.seal()
+        disk.sync_fails = False

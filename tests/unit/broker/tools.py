@@ -100,10 +100,10 @@ async def running_state(
     log.start()
     try:
         await state.replay_registry()
+        await state.adopt_kafka()
         await state.start_groups()
         yield state
     finally:
         state.parked_fetches.drain()
         state.groups.drain()
-        await state.groups.close()
-        await log.close()
+        await state.close()

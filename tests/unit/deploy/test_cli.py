@@ -75,6 +75,24 @@ def test_a_wrong_value_exits_2_in_one_line(capsys: pytest.CaptureFixture[str]) -
     )
 
 
+@pytest.mark.parametrize(
+    ("key", "wrong", "allowed"),
+    [
+        ("transaction.max.timeout.ms", "0", "1 to 2147483647"),
+        ("transactional.id.expiration.ms", "0", "1 or more"),
+        ("transaction.max.ids.per.org", "10000001", "1 to 10000000"),
+        ("transaction.max.partitions", "20001", "1 to 20000"),
+    ],
+)
+def test_settings_of_transactions_are_checked(
+    capsys: pytest.CaptureFixture[str], key: str, wrong: str, allowed: str
+) -> None:
+    flag = f"--{key.replace('.', '-')}"
+    assert main(["broker", flag, wrong]) == 2
+    shown = capsys.readouterr().err
+    assert shown == f"quafka: {key} = '{wrong}' (flag {flag}): must be {allowed}\n"
+
+
 def test_a_wrong_trace_variable_exits_2(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

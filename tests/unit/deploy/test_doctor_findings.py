@@ -11,7 +11,7 @@ from confluent_kafka import Consumer
 from quafka.commands import consume
 from quafka.commands.doctor import Report, _bootstrap, _broker, _clock
 from quafka_proto.schema.metadata import MetadataResponse, MetadataResponseBroker
-from quafka_proto.schema.quafka import DescribeGatewayResponse, GatewayBroker
+from quafka_proto.schema.quafka import DescribeGatewayResponse, GatewayBroker, GatewayServer
 from tests.unit.deploy.fake_kafka import HOST, SECONDS, Fake, serving
 
 NOW_MS = 1_700_000_000_000
@@ -20,6 +20,13 @@ FINE: dict[str, Any] = {
     "address": "b:1", "connected": True, "answered": True, "version": "1.0", "time_ms": NOW_MS,
     "op_us": 900, "rtt_us": 300, "datagram_bytes": 60_000, "packets_sent": 9,
 }  # fmt: skip
+TRANSACTIONS = {"open_transactions": 3, "oldest_transaction_ms": 70_000}
+
+
+def redis(**more: str) -> GatewayServer:
+    return GatewayServer(name="redis://r:1/0", topics=2, **more)
+
+
 SNAPSHOTS = {"snapshot_interval_ms": 60_000, "snapshot_age_ms": 1_000}
 
 
@@ -61,6 +68,39 @@ def test_clocks(skew: float, doubt: float, status: str, said: str) -> None:
         (SNAPSHOTS | {"snapshot_age_ms": 119_000}, "snapshots", "ok", "119 s old, the interval 60"),
         (SNAPSHOTS | {"snapshot_age_ms": 121_000}, "snapshots", "warn", "121 s old, the interval"),
         (SNAPSHOTS | {"snapshot_problem": "no bucket"}, "snapshots", "warn", "no bucket"),
+        (TRANSACTIONS, "transactions", "ok", "3 open transactions at b:1, the oldest for 70 s"),
+        (
+            TRANSACTIONS | {"overdue_transaction_ms": 9_000},
+            "transactions",
+            "warn",
+            "has passed its timeout by 9 s",
+        ),
+        (
+            TRANSACTIONS | {"unfinished_transactions": 2, "unfinished_transaction_ms": 9_000},
+            "transactions",
+            "warn",
+            "2 have ended that another broker has not ended for 9 s",
+        ),
+        (
+            {"servers": [redis(detail="Redis 7, master")]},
+            "redis",
+            "ok",
+            "Redis 7, master; 2 topics",
+        ),
+        ({"servers": [redis(detail="Redis 7, slave")]}, "redis", "warn", "it takes no records"),
+        ({"servers": [redis(problem="out of memory")]}, "redis", "warn", "out of memory"),
+        (
+            {"servers": [redis(kind="kafka", detail="3 partitions in use")]},
+            "kafka folders",
+            "ok",
+            "with 2 topics at b:1: 3 partitions in use",
+        ),
+        (
+            {"servers": [redis(kind="kafka", problem="partition t-1: gone")]},
+            "kafka folders",
+            "warn",
+            "partition t-1: gone",
+        ),
     ],
 )
 def test_brokers(change: dict[str, Any], check: str, status: str, said: str) -> None:

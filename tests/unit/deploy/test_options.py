@@ -137,6 +137,7 @@ def test_every_client_command_takes_the_same_flags(
     assert ended.value.code == 0
     shown = capsys.readouterr().out
     assert "--brokers" in shown
+    assert "--bootstrap-server" in shown
     assert "--timeout" in shown
     assert "--format" in shown
     with pytest.raises(SystemExit) as ended:

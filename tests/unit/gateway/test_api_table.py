@@ -19,11 +19,14 @@ HELPERS = {
     "authorized",
     "client_context",
     "config_changes",
+    "features",
     "kafka_api",
+    "linear_pattern",
     "list_offsets_v0",
     "message_sets",
     "order",
     "replicas",
+    "transaction_errors",
 }
 """The modules beside the handlers that serve no API."""
 _OPENING = re.compile(

@@ -52,6 +52,9 @@ class HeldBroker:
         self.fetched: list[DirectFuture[None]] = []
         self.dropped = 0
 
+    def hurry(self) -> None:
+        """It holds no op back."""
+
     async def produce(
         self, op: ProduceOps, lane: int, timeout: float, trace: TraceContext | None
     ) -> list[ProduceOpResp]:

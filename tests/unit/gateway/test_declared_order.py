@@ -21,6 +21,7 @@ from quafka_gateway.context import RequestContext, Services
 from quafka_gateway.handlers.order import Order, State
 from quafka_gateway.memory import RequestMemory, ResponseMemory
 from quafka_mesh_ops.client import MeshClient
+from quafka_mesh_ops.ops import branches
 from quafka_mesh_ops.ops.base import AnyOp, Op, OpCode
 from quafka_mesh_ops.ops.topics import DescribeTopics
 from quafka_proto.config_kinds import ConfigOperation, ResourceType
@@ -50,6 +51,7 @@ from quafka_proto.schema import (
     scram,
     topics,
     transaction_admin,
+    transactions,
 )
 from quafka_telemetry.tracing import NO_SPAN, Tracer
 from tests.support.tenants import tenant_over
@@ -58,6 +60,7 @@ from tests.unit.broker.tools import ORG, batch_of, context, running_state
 
 RECORDS, TOPICS, CONFIGS = State.RECORDS, State.TOPICS, State.CONFIGS
 PRODUCERS, GROUPS, OFFSETS = State.PRODUCERS, State.GROUPS, State.OFFSETS
+TRANSACTIONS = State.TRANSACTIONS
 
 EFFECTS = {
     OpCode.PRODUCE: Order(reads=TOPICS | CONFIGS, writes=RECORDS | PRODUCERS),
@@ -89,14 +92,23 @@ EFFECTS = {
     OpCode.DESCRIBE_BROKER: Order(reads=CONFIGS),
     OpCode.DESCRIBE_LOG_DIR: Order(reads=RECORDS | TOPICS),
     OpCode.DESCRIBE_PRODUCERS: Order(reads=PRODUCERS | TOPICS),
+    OpCode.DESCRIBE_COMPACTION: Order(reads=RECORDS | CONFIGS | TOPICS),
     OpCode.FORGET_TOPIC: Order(writes=OFFSETS),
     OpCode.GROUP_LAG: Order(reads=GROUPS | OFFSETS | RECORDS | TOPICS),
     OpCode.LAG_OF_OFFSETS: Order(reads=RECORDS | TOPICS),
+    OpCode.INIT_TRANSACTIONS: Order(writes=TRANSACTIONS | PRODUCERS | RECORDS),
+    OpCode.ADD_PARTITIONS: Order(reads=TOPICS, writes=TRANSACTIONS),
+    OpCode.ADD_OFFSETS: Order(writes=TRANSACTIONS),
+    OpCode.COMMIT_TXN_OFFSETS: Order(reads=TOPICS | GROUPS, writes=TRANSACTIONS | OFFSETS),
+    OpCode.END_TRANSACTION: Order(writes=TRANSACTIONS | OFFSETS | GROUPS | RECORDS | PRODUCERS),
+    OpCode.WRITE_MARKERS: Order(reads=TOPICS, writes=TRANSACTIONS | RECORDS | PRODUCERS),
+    OpCode.DESCRIBE_TRANSACTIONS: Order(reads=TRANSACTIONS),
+    OpCode.LIST_TRANSACTIONS: Order(reads=TRANSACTIONS),
 }
 """The state that an op reads and writes, as far as clients can see."""
 
-_NO_API = {code for code in OpCode if code >> 4 == 5}
-"""The ops about snapshots: no Kafka API sends them."""
+_NO_API = {code for code in OpCode if code >> 4 == 5} | {op.code for op in branches.ALL}
+"""The ops about snapshots, and those between brokers: no Kafka API sends them."""
 _BY_THE_READER = {OpCode.HOLD_LEASE, OpCode.OPEN_PLACES}
 """Ops that the gateway sends for itself."""
 _BETWEEN_SEVERAL_BROKERS = {OpCode.FORGET_TOPIC, OpCode.LAG_OF_OFFSETS}
@@ -224,6 +236,42 @@ SAMPLES: dict[int, tuple[Message, int]] = {
             ]
         ),
         4,
+    ),
+    24: (
+        transactions.AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id="x",
+            v3_and_below_topics=[transactions.AddPartitionsToTxnTopic(name=_TOPIC, partitions=[0])],
+        ),
+        3,
+    ),
+    25: (transactions.AddOffsetsToTxnRequest(transactional_id="x", group_id=_GROUP), 3),
+    26: (transactions.EndTxnRequest(transactional_id="x"), 4),
+    27: (
+        transactions.WriteTxnMarkersRequest(
+            markers=[
+                transactions.WritableTxnMarker(
+                    topics=[transactions.WritableTxnMarkerTopic(name=_TOPIC, partition_indexes=[0])]
+                )
+            ]
+        ),
+        1,
+    ),
+    28: (
+        transactions.TxnOffsetCommitRequest(
+            transactional_id="x",
+            group_id=_GROUP,
+            topics=[
+                transactions.TxnOffsetCommitRequestTopic(
+                    name=_TOPIC,
+                    partitions=[
+                        transactions.TxnOffsetCommitRequestPartition(
+                            committed_offset=1, committed_metadata=None
+                        )
+                    ],
+                )
+            ],
+        ),
+        3,
     ),
     29: (acls.DescribeAclsRequest(), 3),
     30: (acls.CreateAclsRequest(creations=[acls.AclCreation()]), 3),
@@ -358,8 +406,14 @@ SAMPLES: dict[int, tuple[Message, int]] = {
     ),
     20550: (quafka.DescribeGroupLagRequest(groups=[_GROUP]), 0),
     20551: (quafka.DescribeGatewayRequest(), 0),
+    20552: (quafka.DescribeCompactionRequest(topic=_TOPIC), 0),
 }
 """For each API a request, with its version, that makes the handler send all its ops."""
+
+OTHER_SAMPLES: dict[int, tuple[Message, int]] = {
+    22: (producer_id.InitProducerIdRequest(transactional_id="x"), 4)
+}
+"""Requests to the same APIs that make their handlers send other ops."""
 
 
 class DirectClient:
@@ -407,7 +461,11 @@ async def _served() -> AsyncGenerator[tuple[DirectClient, RequestContext]]:
 
 async def _ops_of(key: int) -> list[AnyOp]:
     """Return the ops that the API's handler sends."""
-    request, version = SAMPLES[key]
+    samples = [SAMPLES[key], *([OTHER_SAMPLES[key]] if key in OTHER_SAMPLES else [])]
+    return [op for request, version in samples for op in await _ops_of_one(key, request, version)]
+
+
+async def _ops_of_one(key: int, request: Message, version: int) -> list[AnyOp]:
     async with _served() as (client, about):
         handling = asyncio.ensure_future(APIS[key].handle(request, replace(about, version=version)))
         with suppress(TimeoutError, NotImplementedError):

@@ -198,6 +198,29 @@ async def test_a_cold_file_is_read_by_a_thread_first(
     file.close()
 
 
+async def test_a_slice_that_was_in_memory_a_moment_ago_is_not_looked_up_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, content = file_of(tmp_path, MIB)
+    asked: list[int] = []
+    is_cached = LogFile.is_cached
+
+    def counted(self: LogFile, position: int, size: int) -> bool:
+        asked.append(position)
+        return is_cached(self, position, size)
+
+    monkeypatch.setattr(LogFile, "is_cached", counted)
+    async with connected() as (served, client):
+        for seconds, expected in ((60.0, 1), (0.0, 1 + 3)):
+            monkeypatch.setattr(file_sender, "_WARM_SECONDS", seconds)
+            slices = as_batches([FileSlice(file, 0, MIB, 0, 1)])
+            for _ in range(3):
+                served.writer.write([*slices])
+                assert await read(client, MIB) == content
+            assert len(asked) == expected
+    file.close()
+
+
 async def test_a_client_that_goes_while_a_thread_reads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,4 +1,4 @@
-"""Late traces of requests that were not sampled."""
+"""Traces of transactions, and late traces of requests that were not sampled."""
 
 from __future__ import annotations
 
@@ -11,8 +11,15 @@ from quafka_gateway.api import APIS
 from quafka_gateway.context import Services
 from quafka_gateway.edge.connected_client import ConnectedClient
 from quafka_gateway.edge.request_trace import ConnectionTracing
+from quafka_gateway.transaction_traces import TransactionTraces
 from quafka_proto.errors import ErrorCode
 from quafka_proto.headers import RequestHeader
+from quafka_proto.message import Message
+from quafka_proto.record_codec import Record, build_batch
+from quafka_proto.schema.groups import HeartbeatRequest
+from quafka_proto.schema.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from quafka_proto.schema.producer_id import InitProducerIdRequest
+from quafka_proto.schema.transactions import AddPartitionsToTxnRequest, EndTxnRequest
 from quafka_telemetry import semconv
 from quafka_telemetry.otlp import OtlpTracer, RecordedSpan, SpanQueue
 from quafka_telemetry.sampling import FAILED, SLOW, EdgeSampling, Sampler
@@ -29,13 +36,14 @@ class Org:
 class Edge:
     """A connection's tracing that samples no request, and the spans that it records late."""
 
-    def __init__(self) -> None:
+    def __init__(self, ratio: float = 0.0) -> None:
         self.spans: list[RecordedSpan] = []
         self._queue = SpanQueue(self._take, limit=1_000, batch=1_000, delay=60)
         tail = EdgeSampling(slow_seconds=0.5, failed=True)
         services = cast(Services, self)
-        self.tracer = OtlpTracer(Sampler(0.0, True, tail), self._queue)
+        self.tracer = OtlpTracer(Sampler(ratio, True, tail), self._queue)
         self.tenant = Org()
+        self.transaction_traces = TransactionTraces()
         self.tracing = ConnectionTracing(services, ConnectedClient("127.0.0.1", 5, 3))
 
     def _take(self, spans: Sequence[RecordedSpan]) -> bool:
@@ -55,6 +63,38 @@ def edge() -> Iterator[Edge]:
     made = Edge()
     yield made
     made.close()
+
+
+def test_requests_of_a_transaction_link_the_one_that_began_its_session() -> None:
+    edge = Edge(ratio=1.0)
+    batch = build_batch([Record(0, 0, None, b"v", [])], producer_id=5, transactional=True)
+    part = PartitionProduceData(index=0, records=batch)
+    requests: list[Message] = [
+        InitProducerIdRequest(transactional_id="x"),
+        AddPartitionsToTxnRequest(v3_and_below_transactional_id="x", v3_and_below_producer_id=5),
+        ProduceRequest(
+            transactional_id="x", topic_data=[TopicProduceData(name="t", partition_data=[part])]
+        ),
+        EndTxnRequest(transactional_id="x", producer_id=6),
+        EndTxnRequest(transactional_id="y", producer_id=7),
+        HeartbeatRequest(group_id="g"),
+    ]
+    for request in requests:
+        trace = edge.tracing.sample(API, HEADER, request, b"")
+        assert trace is not None
+        if isinstance(request, InitProducerIdRequest):
+            assert trace.request.context is not None
+            edge.transaction_traces.begin(5, trace.request.context)
+        if isinstance(request, ProduceRequest):
+            edge.transaction_traces.continue_as(5, 6)  # its epochs were used up
+        trace.end()
+    spans = [span for span in edge.close() if span.name == semconv.REQUEST]
+    begun, *others = spans
+    producers = [span.attributes.get(semconv.PRODUCER_ID) for span in spans]
+    assert producers == [-1, 5, 5, 6, 7, None]
+    names = [span.attributes.get(semconv.TRANSACTIONAL_ID) for span in spans]
+    assert names == ["x", "x", "x", "x", "y", None]
+    assert [list(span.links) == [begun.context] for span in others] == [True] * 3 + [False] * 2
 
 
 def test_a_slow_request_leaves_its_times(edge: Edge) -> None:

@@ -206,6 +206,7 @@ async def test_chunks_against_the_protocol_end_the_quic_connection(
         async with asyncio.timeout(5):
             while not m.client.counters().reconnects:
                 await asyncio.sleep(0.01)
+        await over_tls(m)
 
 
 async def test_acknowledgements_against_the_protocol_end_the_tls_connection() -> None:

@@ -47,6 +47,24 @@ async def test_a_call_from_such_a_call_is_made_in_the_next_turn() -> None:
     assert seen == ["once", "turn", "again"]
 
 
+async def test_first_calls_come_before_the_others_and_before_what_they_add_to_them() -> None:
+    loop = asyncio.get_running_loop()
+    seen: list[str] = []
+    over = asyncio.Event()
+
+    def first() -> None:
+        seen.append("first")
+        turn_end(loop).call(lambda: seen.append("added"))
+        turn_end(loop).call_first(over.set)
+
+    loop.call_soon(turn_end(loop).call, lambda: seen.append("other"))
+    loop.call_soon(turn_end(loop).call_first, first)
+    loop.call_soon(loop.call_soon, lambda: seen.append("turn"))
+    async with asyncio.timeout(1):
+        await over.wait()
+    assert seen == ["first", "other", "added", "turn"]
+
+
 async def test_the_loop_does_not_sleep_over_what_the_calls_left_to_do() -> None:
     loop = asyncio.get_running_loop()
     began = loop.time()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from itertools import accumulate
 
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from quafka_proto import record_check, record_runs
 from quafka_proto.compression import Codec
 from quafka_proto.errors import BatchError, ErrorCode
-from quafka_proto.record_check import Effort, TooLongError, check_body, check_records
+from quafka_proto.record_check import Effort, TooLongError, check_body, check_records, without_key
 from quafka_proto.record_codec import Record, build_batch
 from quafka_proto.records import (
     BATCH_HEADER_SIZE,
@@ -79,6 +80,7 @@ def test_all_ways_agree_on_whole_and_on_damaged_records(
         assert one_by_one == (
             min(record.timestamp for record in records),
             max(record.timestamp for record in records),
+            any(record.key is None for record in records),
         )
 
 
@@ -110,7 +112,7 @@ def test_all_ways_agree_on_records_of_one_layout(
     one_by_one, *others = all_ways(bytes(batch))
     assert others == [one_by_one] * len(others)
     if not damages:
-        assert one_by_one == (times[0], times[-1])
+        assert one_by_one == (times[0], times[-1], key is None)
 
 
 @pytest.mark.parametrize("count", [15, 16, 63, 64, 65, 8_191, 8_192, 8_193, 20_000])
@@ -120,8 +122,8 @@ def test_runs_cover_records_of_one_layout(count: int, monkeypatch: pytest.Monkey
     records = [Record(0, NOW + n // 50, b"k", b"value", []) for n in range(count)]
     batch = bytes(build_batch(records))
     header = read_header(batch)
-    times = check_body(header, batch, BATCH_HEADER_SIZE, len(batch), Effort(vectors=False))
-    assert times == (NOW, NOW + (count - 1) // 50)
+    found = check_body(header, batch, BATCH_HEADER_SIZE, len(batch), Effort(vectors=False))
+    assert found == (NOW, NOW + (count - 1) // 50, False)
     scratch = bytearray(batch) + b"\x12" * 50  # what an earlier batch has left behind
     assert check_body(header, scratch, BATCH_HEADER_SIZE, len(batch), Effort(vectors=False))
     with pytest.raises(BatchError):
@@ -132,7 +134,7 @@ def test_runs_cover_records_of_one_layout(count: int, monkeypatch: pytest.Monkey
 def test_timestamps_that_do_not_grow(newest: int) -> None:
     times = [NOW + (n * 37 % (newest + 1)) for n in range(300)]
     batch = bytes(build_batch([Record(0, time, None, b"v", []) for time in times]))
-    assert set(all_ways(batch)) == {(min(times), max(times))}
+    assert set(all_ways(batch)) == {(min(times), max(times), True)}
 
 
 @pytest.mark.parametrize("headers", [0, 1, 3, 40])
@@ -140,7 +142,7 @@ def test_ten_thousand_records(headers: int) -> None:
     record = Record(0, NOW, b"key", bytes(30), [("name", b"value")] * headers)
     count = 10_000 if headers < 40 else 500
     batch = bytes(build_batch([record._replace(timestamp=NOW + n % 7) for n in range(count)]))
-    assert check_records(batch) == (NOW, NOW + 6)
+    assert check_records(batch) == (NOW, NOW + 6, False)
     with pytest.raises(BatchError, match="follow the last record"):
         check_records(resealed(batch, record_count=count - 1, last_offset_delta=count - 2))
     with pytest.raises(BatchError, match=f"record {count}: it is cut short"):
@@ -153,6 +155,23 @@ def test_a_wrong_offset_among_many_is_named() -> None:
     batch = bytes(build_batch(records, keep_offsets=True))
     with pytest.raises(BatchError, match="record 7000: its offset delta is 6999, not 7000"):
         check_records(batch)
+
+
+@pytest.mark.parametrize("count", [1, 40, 9_000])
+@pytest.mark.parametrize("keyless", [[], [0], [3, 7_000], range(9_000)])
+def test_records_without_a_key_are_found(count: int, keyless: Sequence[int]) -> None:
+    expected = [n for n in range(count) if n in keyless]
+    records = [Record(0, NOW, None if n in keyless else b"k", b"v", []) for n in range(count)]
+    batch = bytes(build_batch(records))
+    assert set(all_ways(batch)) == {(NOW, NOW, bool(expected))}
+    assert list(without_key(read_header(batch), batch, BATCH_HEADER_SIZE)) == expected
+
+
+def test_a_null_key_may_have_a_longer_varint() -> None:
+    batch = with_body(b"\x10\x00\x00\x00\x81\x00\x02v\x00")
+    assert check_records(batch).keyless
+    assert list(without_key(read_header(batch), batch, BATCH_HEADER_SIZE)) == [0]
+    assert not check_records(with_body(b"\x0e\x00\x00\x00\x00\x02v\x00")).keyless
 
 
 def test_the_effort_is_bounded() -> None:
@@ -198,7 +217,6 @@ def test_numpy_is_imported_only_where_that_is_allowed(monkeypatch: pytest.Monkey
         (resealed(ours(), last_offset_delta=4), ErrorCode.INVALID_RECORD),
         (resealed(ours(), attributes=5), ErrorCode.UNSUPPORTED_COMPRESSION_TYPE),
         (resealed(ours(), attributes=0x08), ErrorCode.INVALID_TIMESTAMP),
-        (resealed(ours(), attributes=0x10), ErrorCode.INVALID_TXN_STATE),
         (resealed(ours(), attributes=0x20), ErrorCode.INVALID_RECORD),
     ],
 )

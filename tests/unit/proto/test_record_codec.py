@@ -11,7 +11,7 @@ from kafka.record.default_records import DefaultRecordBatch as KafkaPythonBatch
 
 from quafka_proto.compression import Codec, TooLarge
 from quafka_proto.errors import BatchError, ErrorCode, Malformed
-from quafka_proto.record_check import Times, check_records
+from quafka_proto.record_check import check_records
 from quafka_proto.record_codec import (
     Marker,
     MarkerType,
@@ -35,7 +35,7 @@ def test_records_come_back(codec: int) -> None:
     assert header.codec == codec
     assert list(iter_records(batch)) == [r._replace(offset=70 + r.offset) for r in RECORDS]
     assert list(iter_records(memoryview(batch))) == list(iter_records(batch))
-    assert check_records(batch) == Times(RECORDS[2].timestamp, RECORDS[1].timestamp)
+    assert check_records(batch) == (RECORDS[2].timestamp, RECORDS[1].timestamp, True)
 
 
 def test_header_names_may_repeat_and_keep_their_order() -> None:

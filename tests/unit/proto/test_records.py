@@ -127,7 +127,6 @@ def with_magic(magic: int) -> bytes:
         (resealed(ours(), last_offset_delta=0x7FFFFFFF), ErrorCode.INVALID_RECORD),
         (resealed(ours(), attributes=5), ErrorCode.UNSUPPORTED_COMPRESSION_TYPE),
         (resealed(ours(), attributes=0x08), ErrorCode.INVALID_TIMESTAMP),
-        (resealed(ours(), attributes=0x10), ErrorCode.INVALID_TXN_STATE),
         (resealed(ours(), attributes=0x20), ErrorCode.INVALID_RECORD),
     ],
 )

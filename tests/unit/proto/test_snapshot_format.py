@@ -1,14 +1,18 @@
 """The manifest: round trips; incomplete ones and unknown versions are refused."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from quafka_proto.errors import Malformed
 from quafka_proto.snapshot_format import (
+    FIRST_COPY,
+    AbortedTransaction,
     CommittedOffset,
     Group,
     Manifest,
+    OpenTransaction,
     Partition,
     Piece,
     Segment,
@@ -39,6 +43,45 @@ def test_a_manifest_is_read_as_it_was_written() -> None:
     assert set(MANIFEST.files()) == {"segments/3.log", "segments/3.oidx", "segments/3.zones"}
 
 
+def test_transactions_need_a_reader_that_knows_them() -> None:
+    """A reader of version 1 would take aborted records for committed ones."""
+    plain = Partition(0, 3, 9, 9)
+    for partition in (
+        replace(plain, open=[OpenTransaction(7, 5)], last_stable_offset=5),
+        replace(plain, aborted=[AbortedTransaction(7, 2, 4)]),
+    ):
+        topic = replace(MANIFEST.topics[0], partitions=[plain, partition])
+        manifest = replace(MANIFEST, topics=[topic])
+        assert json.loads(encode_manifest(manifest))["version"] == 2
+        assert decode_manifest(encode_manifest(manifest)) == manifest
+    values = json.loads(encode_manifest(MANIFEST))
+    assert values["version"] == 1
+    assert "aborted" not in values["topics"][0]["partitions"][0]
+
+
+def test_copies_need_a_reader_that_knows_them() -> None:
+    """A restore of an earlier version would take them for segments of the log."""
+    copied = replace(MANIFEST.topics[0], partitions=[Partition(0, 5, 9, 9, [[7, 9]], copied=2)])
+    copy = replace(MANIFEST.pieces[0], number=FIRST_COPY)
+    manifest = replace(MANIFEST, topics=[copied], pieces=[*MANIFEST.pieces, copy])
+    assert json.loads(encode_manifest(manifest))["version"] == 3
+    assert decode_manifest(encode_manifest(manifest)) == manifest
+    ours = manifest.of_the_log()
+    assert ours.pieces == MANIFEST.pieces
+    assert ours.topics[0].partitions == [Partition(0, 0, 0, 0)]
+    assert MANIFEST.of_the_log() == MANIFEST
+
+
+@pytest.mark.parametrize(
+    "transactions", [{"open": [[7]]}, {"aborted": [7]}, {"aborted": [[1, 2, "3"]]}, {"open": {}}]
+)
+def test_garbled_transactions_are_refused(transactions: dict[str, object]) -> None:
+    values = json.loads(encode_manifest(MANIFEST))
+    values["topics"][0]["partitions"][0].update(transactions)
+    with pytest.raises(Malformed, match=next(iter(transactions))):
+        decode_manifest(json.dumps(values).encode())
+
+
 def test_fields_that_are_not_known_are_ignored() -> None:
     values = json.loads(encode_manifest(MANIFEST))
     values["later"] = values["pieces"][0]["later"] = {"x": 1}
@@ -48,7 +91,7 @@ def test_fields_that_are_not_known_are_ignored() -> None:
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
-        ({"version": 2}, "version 2"),
+        ({"version": 4}, "version 4; known are 1 to 3"),
         ({"format": "parquet"}, "format"),
         ({"pieces": {}}, "pieces"),
         ({"pieces": [7]}, "not an object"),
