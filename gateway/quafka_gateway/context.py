@@ -11,6 +11,8 @@ from quafka_gateway.config import EdgeSettings
 from quafka_gateway.fetch.idle_fetch import IdleFetch
 from quafka_gateway.memory import RequestMemory, ResponseMemory
 from quafka_gateway.responses.long_response_limiter import LongResponseLimiter
+from quafka_gateway.security.directory import Directory
+from quafka_gateway.security.session import ClientSession
 from quafka_gateway.stats import GatewayStats
 from quafka_gateway.tenant import Tenant
 from quafka_gateway.transaction_traces import TransactionTraces
@@ -44,14 +46,15 @@ class Services:
 
     Attributes:
         apis: the APIs that the gateway serves, by key.
-        tenant: the org that the gateway serves.
-        advertised: the host and port that clients connect to.
+        tenant: the org of clients that no listener and no user record gives another one.
+        advertised: the host and port that clients of the first listener connect to.
         tracer: starts traces and decides whether a request is sampled.
         request_max_bytes: a larger request closes its connection.
         request_memory: bounds the request bytes that all connections hold.
         response_memory: bounds the response bytes that all connections hold.
         config: the gateway's settings.
         stats: counts connections and requests.
+        directory: this gateway's copy of orgs, users, ACLs and quotas.
         transaction_traces: the spans that transactional producers began with.
         instance: this gateway's random id, which its connections' ids begin with.
         long_responses: bounds how many long responses are made at a time.
@@ -66,6 +69,7 @@ class Services:
     response_memory: ResponseMemory
     config: EdgeSettings
     stats: GatewayStats = field(default_factory=GatewayStats)
+    directory: Directory = field(default_factory=Directory)
     transaction_traces: TransactionTraces = field(default_factory=TransactionTraces)
     instance: bytes = field(default_factory=lambda: os.urandom(8))
     long_responses: LongResponseLimiter = field(init=False)
@@ -79,6 +83,7 @@ class RequestContext:
     """What a handler needs to know about one request.
 
     Attributes:
+        session: who the client is.
         version: the request's API version, which the response must have, too.
         client_id: the client's own name; None where it has none.
         lane: produces with equal lanes reach the log in order: the connection's number.
@@ -90,6 +95,7 @@ class RequestContext:
     """
 
     services: Services
+    session: ClientSession
     version: int
     client_id: str | None
     lane: int
@@ -117,7 +123,7 @@ class RequestContext:
     @property
     def tenant(self) -> Tenant:
         """The client's org."""
-        return self.services.tenant
+        return self.session.tenant
 
     @property
     def trace(self) -> TraceContext | None:

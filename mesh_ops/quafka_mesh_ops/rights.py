@@ -89,6 +89,13 @@ NEEDS: dict[int, Need] = {
     OpCode.DELETE_OFFSETS: Need(Right.ADMINISTER, _GROUP),
     OpCode.DELETE_GROUPS: Need(Right.ADMINISTER, _GROUP),
     OpCode.FORGET_TOPIC: Need(Right.ADMINISTER, _GROUP),
+    # The answer has what concerns the orgs that the node may serve.
+    OpCode.WATCH_SECURITY: Need(Right.SERVE, _CLUSTER),
+    OpCode.ALTER_USERS: Need(Right.ADMINISTER, _CLUSTER),
+    OpCode.CREATE_ACLS: Need(Right.ADMINISTER, _CLUSTER),
+    OpCode.DELETE_ACLS: Need(Right.ADMINISTER, _CLUSTER),
+    OpCode.ALTER_QUOTAS: Need(Right.ADMINISTER, _CLUSTER),
+    OpCode.ALTER_ORG: Need(Right.ADMINISTER, _CLUSTER, every_org=True),
     # Topics of every org inherit these configs.
     OpCode.ALTER_BROKER_CONFIGS: Need(Right.ADMINISTER, _CLUSTER, every_org=True),
     # The log's files hold every org's records side by side.

@@ -22,6 +22,7 @@ from quafka_gateway.edge.request_intake import RequestIntake
 from quafka_gateway.edge.request_trace import ConnectionTracing
 from quafka_gateway.edge.response_writer import ResponseWriter
 from quafka_gateway.handlers.kafka_api import AnyApi
+from quafka_gateway.security.session import ClientSession
 from quafka_proto.errors import Malformed
 
 log = logging.getLogger("quafka.gateway.connection")
@@ -78,9 +79,11 @@ class KafkaConnection(asyncio.Protocol):
         sends = Progress(config.socket_request_stall_ms / 1000, rate)
         self._held = services.request_memory.open(self.host, self._evict, self._balance_reading)
         self._intake = RequestIntake(services.request_max_bytes, self._held, sends)
-        self._tracing = ConnectionTracing(services, self._client)
+        session = ClientSession(services.tenant, advertised=services.advertised)
+        self._tracing = ConnectionTracing(services, session, self._client)
         self._pipeline = RequestPipeline(
             services,
+            session,
             self._apis,
             self._client,
             self._tracing,

@@ -33,6 +33,7 @@ from quafka_gateway.edge.request_trace import ConnectionTracing, RequestTrace
 from quafka_gateway.edge.response_writer import ResponseWriter
 from quafka_gateway.handlers.kafka_api import AnyApi
 from quafka_gateway.memory import HeldRequests
+from quafka_gateway.security.session import ClientSession
 from quafka_proto.errors import Malformed
 from quafka_telemetry.eager_task import EagerTask
 from quafka_telemetry.slices import SLICE_SECONDS
@@ -65,6 +66,7 @@ class RequestPipeline:
     def __init__(
         self,
         services: Services,
+        session: ClientSession,
         apis: Mapping[int, AnyApi],
         client: ConnectedClient,
         tracing: ConnectionTracing,
@@ -86,7 +88,13 @@ class RequestPipeline:
         self._order = RequestOrder(self._in_flight)
         self._long_responses = LongResponses(services, self._in_flight, self._client_reads)
         self._serving = RequestServing(
-            services, client, tracing, self._long_responses, self._release, self._give_up
+            services,
+            session,
+            client,
+            tracing,
+            self._long_responses,
+            self._release,
+            self._give_up,
         )
         self._decoding: Decoding | None = None  # later frames wait for it
         self._leaving: set[EagerTask[Any]] = set()  # tasks of no request in flight

@@ -16,6 +16,7 @@ from quafka_gateway.edge.request_trace import ConnectionTracing
 from quafka_gateway.responses.encoded_response import EncodedResponse
 from quafka_gateway.responses.error_codes import error_codes, error_codes_in_steps
 from quafka_gateway.responses.response_length import is_long
+from quafka_gateway.security.session import ClientSession
 from quafka_gateway.stats import SlowRequest
 from quafka_proto.codec import encode_in_steps
 from quafka_proto.errors import ErrorCode
@@ -34,6 +35,7 @@ class RequestServing:
     def __init__(
         self,
         services: Services,
+        session: ClientSession,
         client: ConnectedClient,
         tracing: ConnectionTracing,
         long_responses: LongResponses,
@@ -43,6 +45,7 @@ class RequestServing:
         """`release` is called when a request's bytes are not needed any more, `give_up` with the
         reason if the request has no response, so that the connection must be closed."""
         self._services = services
+        self._session = session
         self._client = client
         self._client_host = client.kafka_host
         self._tracing = tracing
@@ -57,6 +60,7 @@ class RequestServing:
         began = time.perf_counter()
         context = RequestContext(
             self._services,
+            self._session,
             header.api_version,
             header.client_id,
             self._client.serial,
@@ -96,7 +100,7 @@ class RequestServing:
 
     def hurry(self) -> None:
         """Send at once what is held: a request waits for it."""
-        self._services.tenant.groups.hurry()
+        self._session.tenant.groups.hurry()
 
     def count(
         self,

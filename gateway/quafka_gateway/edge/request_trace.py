@@ -18,6 +18,7 @@ from quafka_gateway.context import Services
 from quafka_gateway.edge.connected_client import ConnectedClient
 from quafka_gateway.handlers.client_context import context_of_produce
 from quafka_gateway.handlers.kafka_api import AnyApi
+from quafka_gateway.security.session import ClientSession
 from quafka_gateway.transaction_traces import TransactionTraces, transaction_of
 from quafka_proto.errors import ErrorCode
 from quafka_proto.headers import RequestHeader
@@ -111,11 +112,11 @@ class RequestTrace:
 class ConnectionTracing:
     """Makes the traces of one connection's requests."""
 
-    __slots__ = ("_about", "_org", "_tracer", "_transactions")
+    __slots__ = ("_about", "_session", "_tracer", "_transactions")
 
-    def __init__(self, services: Services, client: ConnectedClient) -> None:
+    def __init__(self, services: Services, session: ClientSession, client: ConnectedClient) -> None:
         self._tracer = services.tracer
-        self._org = services.tenant.org_id
+        self._session = session
         self._transactions = services.transaction_traces
         self._about: dict[str, AttributeValue] = {
             semconv.PEER_ADDRESS: client.host,
@@ -136,7 +137,7 @@ class ConnectionTracing:
         client = None
         if tracer.follows_clients and isinstance(request, ProduceRequest):
             client = context_of_produce(request, frame)
-        connect = tracer.root(semconv.CONNECT, self._org, client, self._about)
+        connect = tracer.root(semconv.CONNECT, self._session.tenant.org_id, client, self._about)
         if connect.context is None:
             return None
         trace = RequestTrace(tracer, connect, api, header)
@@ -171,7 +172,7 @@ class ConnectionTracing:
 
     def trace_refusal(self, reason: str) -> None:
         """Trace bytes that break the protocol and close the connection."""
-        connect = self._tracer.root(semconv.CONNECT, self._org, None, self._about)
+        connect = self._tracer.root(semconv.CONNECT, self._session.tenant.org_id, None, self._about)
         if connect.context is None and self._tracer.traces_failed:
             connect = self._tracer.late_root(semconv.CONNECT, FAILED, self._about, time.time_ns())
         with connect, self._tracer.start(semconv.REQUEST, connect.context) as span:

@@ -33,7 +33,7 @@ async def handle(
         return _refusal(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, message)
     with context.child("gateway.kafka.describe_cluster") as span:
         answer = await context.tenant.topics.describe(DescribeTopics([]), span.context)
-    host, port = context.services.advertised
+    host, port = context.session.advertised
     asked = request.include_cluster_authorized_operations
     return DescribeClusterResponse(
         cluster_id=answer.cluster_id,

@@ -147,7 +147,7 @@ def _cluster_wide(settings: list[ConfigDescription]) -> list[ConfigDescription]:
 
 
 def _facts(context: RequestContext) -> list[ConfigDescription]:
-    advertised = f"PLAINTEXT://{join_address(*context.services.advertised)}"
+    advertised = f"PLAINTEXT://{join_address(*context.session.advertised)}"
     node = str(context.node_id), ConfigType.INT
     facts = {
         **_UNCHANGEABLE,

@@ -37,7 +37,7 @@ async def handle(request: DescribeQuorumRequest, context: RequestContext) -> Des
             broker = await context.tenant.admin.call_home(DescribeBroker(), span.context)
         except UnavailableError as e:
             return DescribeQuorumResponse(error_code=e.code, error_message=str(e))
-    node, (host, port) = context.node_id, context.services.advertised
+    node, (host, port) = context.node_id, context.session.advertised
     return DescribeQuorumResponse(
         topics=await in_slices(_topics(request, node, broker)),
         nodes=[Node(node_id=node, listeners=[Listener(name="PLAINTEXT", host=host, port=port)])],

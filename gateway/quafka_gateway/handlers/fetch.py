@@ -140,7 +140,7 @@ def _add_leaders(response: FetchResponse, partitions: list[_Pair], context: Requ
     for (_, answer), partition in zip(partitions, found, strict=True):
         if answer.error_code == fenced and answer.leader_epoch >= 0:
             partition.current_leader = LeaderIdAndEpoch(context.node_id, answer.leader_epoch)
-    response.node_endpoints = [NodeEndpoint(context.node_id, *context.services.advertised)]
+    response.node_endpoints = [NodeEndpoint(context.node_id, *context.session.advertised)]
 
 
 def _topics(partitions: list[_Pair]) -> Generator[None, None, list[FetchableTopicResponse]]:

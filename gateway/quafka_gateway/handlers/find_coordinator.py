@@ -59,5 +59,5 @@ def _coordinator(key: str, key_type: int, context: RequestContext) -> Coordinato
         return Coordinator(
             key=key, node_id=-1, host="", port=-1, error_code=error, error_message=message
         )
-    host, port = context.services.advertised
+    host, port = context.session.advertised
     return Coordinator(key=key, node_id=context.node_id, host=host, port=port)

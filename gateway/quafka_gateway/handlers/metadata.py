@@ -85,7 +85,7 @@ def _is_long(topics: list[TopicDescription]) -> bool:
 async def _answer(
     request: MetadataRequest, found: DescribeTopicsResp, context: RequestContext
 ) -> MetadataResponse:
-    host, port = context.services.advertised
+    host, port = context.session.advertised
     operations = topic_operations(requested=request.include_topic_authorized_operations)
     return MetadataResponse(
         brokers=[MetadataResponseBroker(node_id=context.node_id, host=host, port=port)],

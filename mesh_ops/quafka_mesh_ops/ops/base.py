@@ -79,6 +79,12 @@ class OpCode(IntEnum):
     JOIN_TRANSACTION = 0x68
     FINISH_TRANSACTIONS = 0x69
     RESOLVE_TRANSACTIONS = 0x6A
+    WATCH_SECURITY = 0x70
+    ALTER_USERS = 0x71
+    CREATE_ACLS = 0x72
+    DELETE_ACLS = 0x73
+    ALTER_QUOTAS = 0x74
+    ALTER_ORG = 0x75
 
 
 class CreditKind(IntEnum):

@@ -22,6 +22,7 @@ _SCALARS: dict[object, tuple[type, ...]] = {
     int: (int,),
     str: (str,),
     bool: (bool,),
+    float: (float,),
     Buffer: BUFFERS,
 }
 

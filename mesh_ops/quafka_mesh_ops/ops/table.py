@@ -14,6 +14,7 @@ from quafka_mesh_ops.ops import (
     places,
     probe,
     records,
+    security,
     snapshots,
     topics,
     transactions,
@@ -22,7 +23,7 @@ from quafka_mesh_ops.ops.base import AnyOp
 
 _FAMILIES = (
     records, offsets, topics, leases, groups, group_offsets, admin, lag, probe, places, bulk,
-    snapshots, transactions, branches,
+    snapshots, transactions, branches, security,
 )  # fmt: skip
 
 OPS: dict[int, type[AnyOp]] = {op.code: op for family in _FAMILIES for op in family.ALL}

@@ -20,6 +20,7 @@ from quafka_gateway.config import EdgeSettings
 from quafka_gateway.context import RequestContext, Services
 from quafka_gateway.handlers.order import Order, State
 from quafka_gateway.memory import RequestMemory, ResponseMemory
+from quafka_gateway.security.session import ClientSession
 from quafka_mesh_ops.client import MeshClient
 from quafka_mesh_ops.ops import branches
 from quafka_mesh_ops.ops.base import AnyOp, Op, OpCode
@@ -454,7 +455,12 @@ async def _served() -> AsyncGenerator[tuple[DirectClient, RequestContext]]:
             EdgeSettings(),
         )
         try:
-            yield client, RequestContext(services, 0, "test", 0, NO_SPAN, "/127.0.0.1")
+            yield (
+                client,
+                RequestContext(
+                    services, ClientSession(tenant), 0, "test", 0, NO_SPAN, "/127.0.0.1"
+                ),
+            )
         finally:
             await tenant.close()
 

@@ -12,6 +12,7 @@ from quafka_gateway.config import EdgeSettings
 from quafka_gateway.context import RequestContext, Services
 from quafka_gateway.handlers import produce
 from quafka_gateway.memory import RequestMemory, ResponseMemory
+from quafka_gateway.security.session import ClientSession
 from quafka_mesh_ops.client import MeshClient
 from quafka_mesh_ops.ops.records import ProduceOpResp, ProduceOps, ProduceOpsResp, RecordError
 from quafka_proto.errors import ErrorCode
@@ -49,7 +50,7 @@ def _context() -> RequestContext:
     services = Services(
         APIS, tenant, ("localhost", 9092), Tracer(), 1 << 20, requests, memory, EdgeSettings()
     )
-    return RequestContext(services, 9, None, 0, NO_SPAN)
+    return RequestContext(services, ClientSession(tenant), 9, None, 0, NO_SPAN)
 
 
 def _request(sizes: list[int], acks: int = -1) -> ProduceRequest:

@@ -11,6 +11,7 @@ from quafka_gateway.api import APIS
 from quafka_gateway.context import Services
 from quafka_gateway.edge.connected_client import ConnectedClient
 from quafka_gateway.edge.request_trace import ConnectionTracing
+from quafka_gateway.security.session import ClientSession
 from quafka_gateway.transaction_traces import TransactionTraces
 from quafka_proto.errors import ErrorCode
 from quafka_proto.headers import RequestHeader
@@ -44,7 +45,9 @@ class Edge:
         self.tracer = OtlpTracer(Sampler(ratio, True, tail), self._queue)
         self.tenant = Org()
         self.transaction_traces = TransactionTraces()
-        self.tracing = ConnectionTracing(services, ConnectedClient("127.0.0.1", 5, 3))
+        self.tracing = ConnectionTracing(
+            services, ClientSession(services.tenant), ConnectedClient("127.0.0.1", 5, 3)
+        )
 
     def _take(self, spans: Sequence[RecordedSpan]) -> bool:
         self.spans += spans

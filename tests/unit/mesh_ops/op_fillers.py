@@ -26,7 +26,7 @@ def least(hint: Any) -> Any:
         return _least_part(hint)
     if get_origin(hint) is list:
         return []
-    simple = {int: 0, bool: False, str: "", bytes: b"", Buffer: b""}
+    simple = {int: 0, float: 0.0, bool: False, str: "", bytes: b"", Buffer: b""}
     return simple[hint] if hint in simple else least(_present(hint))
 
 

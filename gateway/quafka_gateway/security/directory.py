@@ -1,0 +1,128 @@
+"""This gateway's copy of orgs, users, ACLs and quotas. Pure: `security/watch.py` feeds it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+from quafka_mesh_ops.ops.security import (
+    AclRecord,
+    OrgRecord,
+    QuotaEntity,
+    QuotaRecord,
+    SecurityChange,
+    UserRecord,
+    WatchSecurityResp,
+)
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+QuotaKey = tuple[tuple[str, str | None], ...]
+"""An entity: its parts (kind, name or None for the default), in the order of their kinds."""
+
+
+def quota_key(entity: list[QuotaEntity]) -> QuotaKey:
+    """The key of an entity, whatever the order of its parts."""
+    return tuple(sorted((part.kind, part.name) for part in entity))
+
+
+class _Records:
+    """The records of one version."""
+
+    def __init__(self) -> None:
+        self.orgs: dict[int, OrgRecord] = {}
+        self.users: dict[tuple[int, str], UserRecord] = {}
+        self.acls: dict[int, dict[AclRecord, None]] = {}
+        self.quotas: dict[int, dict[QuotaKey, QuotaRecord]] = {}
+
+    def apply(self, change: SecurityChange) -> None:
+        if change.org is not None:
+            _put(self.orgs, change.org.org_id, change.org, removed=change.removed)
+        elif change.user is not None:
+            user = change.user
+            _put(self.users, (user.org_id, user.name), user, removed=change.removed)
+        elif change.acl is not None:
+            its = self.acls.setdefault(change.acl.org_id, {})
+            _put(its, change.acl, None, removed=change.removed)
+        elif change.quota is not None:
+            quotas = self.quotas.setdefault(change.quota.org_id, {})
+            key = quota_key(change.quota.entity)
+            gone = change.removed or not change.quota.values
+            _put(quotas, key, change.quota, removed=gone)
+
+
+class Directory:
+    """Orgs, users, ACLs and quotas as they were at `version`.
+
+    Listeners are called after each answer that changed something, with the changes of it, or None
+    where the copy began anew.
+    """
+
+    def __init__(self) -> None:
+        self.incarnation = b""
+        self.version = -1
+        self.complete = False
+        """Whether all records of some version are here: before that nobody can be known."""
+        self._records = _Records()
+        self._next: _Records | None = None  # being read anew, beside the old
+        self._listeners: list[Callable[[list[SecurityChange] | None], None]] = []
+
+    def listen(self, changed: Callable[[list[SecurityChange] | None], None]) -> None:
+        """Call `changed` after each change."""
+        self._listeners.append(changed)
+
+    def learn(self, answer: WatchSecurityResp) -> None:
+        """Apply the broker's answer."""
+        if answer.restart:
+            self._next = _Records()
+        target = self._next or self._records
+        for change in answer.changes:
+            target.apply(change)
+        self.incarnation, self.version = answer.incarnation, answer.version
+        anew = self._next is not None and not answer.more
+        if self._next is not None:
+            if answer.more:
+                return
+            self._records, self._next = self._next, None
+        self.complete = self.complete or not answer.more
+        if answer.changes or anew:
+            for listener in self._listeners:
+                listener(None if anew else answer.changes)
+
+    # --- reading ----------------------------------------------------------------------------
+
+    def org(self, org_id: int) -> OrgRecord | None:
+        """An org by its id."""
+        return self._records.orgs.get(org_id)
+
+    def org_named(self, name: str) -> OrgRecord | None:
+        """An org by its name."""
+        return next((org for org in self._records.orgs.values() if org.name == name), None)
+
+    def orgs(self) -> Mapping[int, OrgRecord]:
+        """All orgs by id."""
+        return self._records.orgs
+
+    def user(self, org_id: int, name: str) -> UserRecord | None:
+        """A user of an org."""
+        return self._records.users.get((org_id, name))
+
+    def users(self, org_id: int) -> list[UserRecord]:
+        """The users of an org."""
+        return [user for (org, _), user in self._records.users.items() if org == org_id]
+
+    def acls(self, org_id: int) -> Mapping[AclRecord, None]:
+        """The rules of an org."""
+        return self._records.acls.get(org_id, {})
+
+    def quotas(self, org_id: int) -> Mapping[QuotaKey, QuotaRecord]:
+        """The quotas of an org."""
+        return self._records.quotas.get(org_id, {})
+
+
+def _put(table: dict[K, V], key: K, value: V, *, removed: bool) -> None:
+    if removed:
+        table.pop(key, None)
+    else:
+        table[key] = value

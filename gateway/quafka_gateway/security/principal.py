@@ -1,0 +1,19 @@
+"""Principals: the names of clients, as Kafka's ACLs and quotas know them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Principal(NamedTuple):
+    """A client's name within its org, "User:alice"."""
+
+    kind: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}:{self.name}"
+
+
+ANONYMOUS = Principal("User", "ANONYMOUS")
+"""Of every client at a listener that does not ask who it is."""
