@@ -22,7 +22,6 @@ _SCALARS: dict[object, tuple[type, ...]] = {
     int: (int,),
     str: (str,),
     bool: (bool,),
-    float: (float,),
     Buffer: BUFFERS,
 }
 
@@ -95,6 +94,8 @@ def _reader(hint: Any, name: str) -> _Read:
         return _scalar_reader(scalar, name)
     if hint is bytes:
         return _bytes_reader(name)
+    if hint is float:
+        return _float_reader(name)
     if get_origin(hint) is list:
         (item_hint,) = get_args(hint)
         if item_hint in (int, str, bool):
@@ -125,6 +126,15 @@ def _bytes_reader(name: str) -> _Read:
         if type(value) not in BUFFERS:
             raise ProtocolError(f"{name} has type {type(value).__name__}")
         return bytes(value)
+
+    return read
+
+
+def _float_reader(name: str) -> _Read:
+    def read(value: Any) -> float:
+        if type(value) is not float and type(value) is not int:  # a whole number may come as one
+            raise ProtocolError(f"{name} has type {type(value).__name__}")
+        return float(value)
 
     return read
 

@@ -71,7 +71,7 @@ def filled(
         for each in fields(hint):
             for name, value, is_many in filled(hints[each.name], size, many=many, items=items):
                 yield Filled(f".{each.name}{name}", replace(base, **{each.name: value}), is_many)
-    elif hint not in (int, bool):
+    elif hint not in (int, float, bool):
         yield from filled(_present(hint), size, many=many, items=items)
 
 

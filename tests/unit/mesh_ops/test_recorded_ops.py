@@ -80,7 +80,9 @@ def full(hint: Any, numbers: Iterator[int]) -> Any:
         return b"bytes %d" % number
     if isinstance(hint, type) and issubclass(hint, IntEnum):
         return list(hint)[number % len(hint)]
-    simple = {str: f"text {number}", bool: number % 2 == 0, int: number * 37}
+    simple: dict[type, object] = {
+        str: f"text {number}", bool: number % 2 == 0, int: number * 37, float: number / 2,
+    }  # fmt: skip
     if hint in simple:
         return simple[hint]
     (present,) = [arg for arg in get_args(hint) if arg is not type(None)]
