@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from typing import Any
+from weakref import WeakSet
 
 from redis import exceptions
 from redis.asyncio import Connection, SSLConnection
@@ -101,14 +102,40 @@ def _may_have_long_list(data: bytes) -> bool:
     return any(kind in data and pattern.search(data) for kind, pattern in _LONG_LISTS)
 
 
+class OpenConnections:
+    """The connections of a client. None stays open after `close`, whatever is under way.
+
+    A pool that is closed forgets those that are being opened, and if its close is cancelled, all.
+    """
+
+    def __init__(self) -> None:
+        self._connections: WeakSet[Any] = WeakSet()
+        self._closed = False
+
+    def add(self, connection: Any) -> None:
+        """Add a connection that is open. Raises redis.ConnectionError: the client is closed."""
+        self._connections.add(connection)
+        if self._closed:
+            self.close()
+            raise exceptions.ConnectionError("the client is closed")
+
+    def close(self) -> None:
+        """Close all, and refuse others."""
+        self._closed = True
+        for connection in self._connections:
+            connection._close()  # noqa: SLF001 - the one close that does not wait
+
+
 class _Bounded:
     answer_bytes = 0
+    opened: OpenConnections
     _reader: Any
 
     async def _connect(self) -> None:
         base: Any = super()
         await base._connect()  # noqa: SLF001 - the one step between socket and parser
         self._reader = BoundedStream(self._reader, self.answer_bytes)
+        self.opened.add(self)
 
     async def send_packed_command(self, *args: Any, **options: Any) -> None:
         """Send commands. The answers to all earlier ones have been read."""
@@ -125,7 +152,9 @@ class _Bounded:
         return await base.read_response(*args, **options)
 
 
-def connection_class(tls: bool, answer_bytes: int) -> type:
-    """redis-py's class of connections, with bounded answers."""
+def connection_class(tls: bool, answer_bytes: int, opened: OpenConnections) -> type:
+    """redis-py's class of connections, with bounded answers; `opened` has those that are open."""
     base = SSLConnection if tls else Connection
-    return type("BoundedConnection", (_Bounded, base), {"answer_bytes": answer_bytes})
+    return type(
+        "BoundedConnection", (_Bounded, base), {"answer_bytes": answer_bytes, "opened": opened}
+    )

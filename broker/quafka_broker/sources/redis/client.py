@@ -12,7 +12,7 @@ from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
-from quafka_broker.sources.redis.bounded import connection_class
+from quafka_broker.sources.redis.bounded import OpenConnections, connection_class
 from quafka_mesh_ops.settings import split_address
 
 _CONNECT_SECONDS = 2.0
@@ -54,6 +54,7 @@ class Client:
         self, address: str, access: Access, limits: ClientLimits, connections: int
     ) -> None:
         host, port = split_address(address)
+        self._opened = OpenConnections()
         options: dict[str, Any] = {
             "host": host,
             "port": port,
@@ -65,7 +66,7 @@ class Client:
             "socket_connect_timeout": min(_CONNECT_SECONDS, limits.seconds),
             "socket_read_size": _READ_SIZE,
             "retry": Retry(NoBackoff(), 0),
-            "connection_class": connection_class(access.tls, limits.answer_bytes),
+            "connection_class": connection_class(access.tls, limits.answer_bytes, self._opened),
         }
         if access.tls and access.ca_file is not None:
             options["ssl_ca_certs"] = str(access.ca_file)
@@ -91,3 +92,7 @@ class Client:
         """Close the connections."""
         with suppress(Exception):
             await self._redis.aclose(close_connection_pool=True)
+
+    def drop(self) -> None:
+        """Close at once what `close` has left, and open nothing any more."""
+        self._opened.close()

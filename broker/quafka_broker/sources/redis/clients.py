@@ -23,8 +23,13 @@ class Clients:
 
     async def close(self) -> None:
         """Close the connections."""
-        for client in (self.readers, self.writer, self.watcher):
-            await client.close()
+        clients = (self.readers, self.writer, self.watcher)
+        try:
+            for client in clients:
+                await client.close()
+        finally:
+            for client in clients:
+                client.drop()
 
 
 async def greet(clients: Clients, address: str) -> Connected:

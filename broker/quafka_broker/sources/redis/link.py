@@ -79,6 +79,10 @@ class Link:
             except StorageError as e:
                 failure = e
                 continue
+            except BaseException:
+                for others, _ in found:
+                    await others.close()
+                raise
             if found[-1][1].role in ("master", ""):
                 found.reverse()
                 break

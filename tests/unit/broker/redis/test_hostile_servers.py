@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from quafka_broker.sources.redis.client import Access, Client, ClientLimits
+from quafka_broker.sources.redis.clients import Clients
 from quafka_proto.errors import ErrorCode
 from tests.support.redis_server import RedisServer
 from tests.unit.broker.redis.hostile_server import Answers, HostileServer, bulk, once
@@ -112,6 +114,26 @@ async def test_answers_that_redis_would_not_give(case: str) -> None:
         assert server.connections <= 6
         assert server.sent < 150 * _MIB  # with what was in the sockets' buffers
     assert not server.connections
+
+
+@pytest.mark.parametrize("turns", range(12))
+@pytest.mark.parametrize("cancelled", [False, True])
+async def test_a_closed_client_leaves_no_connection(turns: int, cancelled: bool) -> None:
+    async with HostileServer({}) as server:
+        access = Access(0, False, None, None, None)
+        one, two, three = (Client(server.address, access, ClientLimits(1, 100), 1) for _ in "123")
+        clients = Clients(one, two, three)
+        calls = [asyncio.create_task(client.call("PING")) for client in (one, two, three)]
+        for _ in range(turns):  # while the connections are being opened
+            await asyncio.sleep(0)
+        closing = asyncio.create_task(clients.close())
+        await asyncio.sleep(0)
+        if cancelled:
+            closing.cancel()
+        await asyncio.gather(closing, *calls, return_exceptions=True)
+        async with asyncio.timeout(5):
+            while server.connections:
+                await asyncio.sleep(0.01)
 
 
 @pytest.mark.needs("redis-server")
