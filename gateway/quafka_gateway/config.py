@@ -43,6 +43,11 @@ def _address_limit(text: str) -> AddressLimit:
     return AddressLimit(str(ip_address(bare)), int(most))
 
 
+def _audit_log(text: str) -> str:
+    """Check auto, off, stderr or a path."""
+    return text if text in ("auto", "off", "stderr") else str(settings.path(text))
+
+
 @dataclass(frozen=True, kw_only=True)
 class EdgeSettings(OpsSettings):
     """The settings that Kafka clients notice; DescribeConfigs lists them."""
@@ -197,6 +202,10 @@ class GatewayConfig(EdgeSettings):
         settings.path,
         "a path",
     )
+    audit_log: str = setting(
+        "auto", "where the audit log goes; auto: to stderr where any listener asks clients who "
+        "they are", _audit_log, "auto, off, stderr, or the path of a file",
+    )  # fmt: skip
     listen_shared: bool = setting(
         False, "whether other gateways on this host may use the same listen address",
         settings.boolean, "true, false",

@@ -11,6 +11,7 @@ from quafka_gateway.config import EdgeSettings
 from quafka_gateway.fetch.idle_fetch import IdleFetch
 from quafka_gateway.memory import RequestMemory, ResponseMemory
 from quafka_gateway.responses.long_response_limiter import LongResponseLimiter
+from quafka_gateway.security.audit import AuditLog
 from quafka_gateway.security.directory import Directory
 from quafka_gateway.security.session import ClientSession
 from quafka_gateway.stats import GatewayStats
@@ -55,6 +56,7 @@ class Services:
         config: the gateway's settings.
         stats: counts connections and requests.
         directory: this gateway's copy of orgs, users, ACLs and quotas.
+        audit: records administrative acts and logins.
         transaction_traces: the spans that transactional producers began with.
         instance: this gateway's random id, which its connections' ids begin with.
         long_responses: bounds how many long responses are made at a time.
@@ -70,6 +72,7 @@ class Services:
     config: EdgeSettings
     stats: GatewayStats = field(default_factory=GatewayStats)
     directory: Directory = field(default_factory=Directory)
+    audit: AuditLog = field(default_factory=AuditLog)
     transaction_traces: TransactionTraces = field(default_factory=TransactionTraces)
     instance: bytes = field(default_factory=lambda: os.urandom(8))
     long_responses: LongResponseLimiter = field(init=False)

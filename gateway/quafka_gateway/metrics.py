@@ -55,6 +55,12 @@ class GatewayMetrics:
             "Time that requests were parked for records or for other members of their group",
             [((api,), one.parked) for api, one in apis], ("api",),
         )  # fmt: skip
+        audit = self.services.audit
+        yield counter("quafka_gateway_audit_lines", "Lines of the audit log", audit.lines)
+        yield counter(
+            "quafka_gateway_audit_dropped", "Lines of the audit log that were dropped: slow disk",
+            audit.dropped,
+        )  # fmt: skip
         yield counter(
             "quafka_gateway_malformed_requests", "Connections closed for protocol errors",
             stats.malformed,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from collections.abc import Sequence
 
@@ -16,6 +17,7 @@ from quafka_gateway.edge.connection_limits import ConnectionLimits
 from quafka_gateway.edge.listener import Listener
 from quafka_gateway.memory import RequestMemory, ResponseMemory
 from quafka_gateway.metrics import GatewayMetrics
+from quafka_gateway.security.audit import AuditLog, open_audit_log
 from quafka_gateway.stats import GatewayStats
 from quafka_gateway.tenant import Tenant, TenantLimits, make_tenant
 from quafka_mesh_ops.allow_list import AllowList
@@ -50,6 +52,7 @@ class Gateway:
         self.metrics = process_metrics(self._process, self._operations)
         self.metrics.add(lambda: span_families(tracer))
         self._services: Services | None = None
+        self._audit = AuditLog()
         page = StatusPage("gateway", self._problems, self._sections)
         self._operations.add("/statusz", page.page)
         self._draining = False
@@ -83,6 +86,7 @@ class Gateway:
             *split_address(config.listen), shared=config.listen_shared
         )
         self._advertised = _advertised(config.advertised_listener, self._address)
+        self._audit = open_audit_log(config.audit_log, authenticates=False)
         await self._clients.start()
         services = self._services = self._make_services(self._tenant, responses)
         readers = self._tenant.reader.readers
@@ -116,6 +120,7 @@ class Gateway:
             response_memory=memory,
             config=config,
             stats=GatewayStats(config.ops_slow_ms / 1000),
+            audit=self._audit,
         )
 
     async def _sections(self) -> list[Section]:
@@ -149,6 +154,7 @@ class Gateway:
         if self._clients is not None:
             await self._clients.close()
         await self._operations.close()
+        await asyncio.to_thread(self._audit.close)
 
     def _problems(self) -> dict[str, str]:
         if self._draining:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection
 from quafka_gateway.cluster.broker_link import UnavailableError
 from quafka_gateway.cluster.parked_time import NEVER_PARKED, begin_request
 from quafka_gateway.context import RequestContext, Services
+from quafka_gateway.edge.audited import handle_audited
 from quafka_gateway.edge.connected_client import ConnectedClient
 from quafka_gateway.edge.in_flight import InFlightRequest
 from quafka_gateway.edge.long_responses import LongResponses
@@ -136,7 +137,11 @@ async def _answer(request: InFlightRequest, context: RequestContext) -> Collecti
 
     Raises ValueError where a field cannot hold its value.
     """
-    response = await request.api.handle(request.message, context)
+    api = request.api
+    if api.audited:
+        response = await handle_audited(request, context)
+    else:
+        response = await api.handle(request.message, context)
     if response is None:
         return ()
     if request.checks_length and isinstance(response, Message) and is_long(response):

@@ -37,4 +37,5 @@ API = Api(
     request=AlterConfigsRequest,
     handle=handle,
     order=Order(reads=State.TOPICS, writes=State.CONFIGS),
+    audited=True,
 )

@@ -51,6 +51,7 @@ API = Api(
     request=AlterPartitionReassignmentsRequest,
     handle=handle,
     order=Order(reads=State.TOPICS, writes=State.REPLICAS),
+    audited=True,
 )
 
 

@@ -67,4 +67,5 @@ API = Api(
     request=AlterReplicaLogDirsRequest,
     handle=handle,
     order=Order(reads=State.TOPICS | State.RECORDS, writes=State.REPLICAS),
+    audited=True,
 )

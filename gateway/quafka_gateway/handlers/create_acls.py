@@ -22,4 +22,5 @@ API = Api(
     request=CreateAclsRequest,
     handle=handle,
     order=Order(writes=State.ACLS),
+    audited=True,
 )

@@ -48,6 +48,7 @@ API = Api(
     request=CreatePartitionsRequest,
     handle=handle,
     order=Order(writes=State.TOPICS),
+    audited=True,
 )
 
 

@@ -74,6 +74,7 @@ API = Api(
     request=CreateTopicsRequest,
     handle=handle,
     order=Order(writes=State.TOPICS | State.CONFIGS),
+    audited=True,
 )
 
 

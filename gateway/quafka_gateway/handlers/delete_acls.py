@@ -26,4 +26,5 @@ API = Api(
     request=DeleteAclsRequest,
     handle=handle,
     order=Order(writes=State.ACLS),
+    audited=True,
 )

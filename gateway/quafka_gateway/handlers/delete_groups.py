@@ -33,4 +33,5 @@ API = Api(
     request=DeleteGroupsRequest,
     handle=handle,
     order=Order(writes=State.GROUPS | State.OFFSETS),
+    audited=True,
 )

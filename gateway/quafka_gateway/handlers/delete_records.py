@@ -38,6 +38,7 @@ API = Api(
     request=DeleteRecordsRequest,
     handle=handle,
     order=Order(reads=State.TOPICS, writes=State.RECORDS),
+    audited=True,
 )
 
 

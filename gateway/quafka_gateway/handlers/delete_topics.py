@@ -62,6 +62,7 @@ API = Api(
     order=Order(
         writes=State.TOPICS | State.CONFIGS | State.RECORDS | State.PRODUCERS | State.OFFSETS
     ),
+    audited=True,
 )
 
 

@@ -49,4 +49,5 @@ API = Api(
     request=ElectLeadersRequest,
     handle=handle,
     order=Order(reads=State.TOPICS, writes=State.REPLICAS),
+    audited=True,
 )

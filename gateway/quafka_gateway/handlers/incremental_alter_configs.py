@@ -41,4 +41,5 @@ API = Api(
     request=IncrementalAlterConfigsRequest,
     handle=handle,
     order=Order(reads=State.TOPICS, writes=State.CONFIGS),
+    audited=True,
 )

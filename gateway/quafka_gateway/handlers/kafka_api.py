@@ -51,6 +51,7 @@ class Api(Generic[Request]):
         unknown_version: makes the request that stands for one of an unknown version, and is
             answered as version 0. None: an unknown version closes the connection.
         held: a request may be held for a moment, to leave with others for the broker.
+        audited: an administrative act, which the audit log records.
         quafka_only: not an API of Kafka; advertised to Quafka's own tools alone.
         name: Kafka's name of the API, from the schema.
         long_poll: whether a request may wait for data or for other clients, and its response may
@@ -68,6 +69,7 @@ class Api(Generic[Request]):
     unknown_version: Callable[[], Request] | None = None
     held: bool = False
     quafka_only: bool = False
+    audited: bool = False
     name: str = field(init=False)
     long_poll: bool = field(init=False)
     may_park: bool = field(init=False)

@@ -51,4 +51,5 @@ API = Api(
     request=OffsetDeleteRequest,
     handle=handle,
     order=Order(reads=State.TOPICS | State.GROUPS, writes=State.OFFSETS),
+    audited=True,
 )

@@ -41,6 +41,7 @@ API = Api(
     request=UpdateFeaturesRequest,
     handle=handle,
     order=Order(writes=State.ALL),
+    audited=True,
 )
 
 

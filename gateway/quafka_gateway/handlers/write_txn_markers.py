@@ -52,6 +52,7 @@ API = Api(
         writes=State.TRANSACTIONS | State.PRODUCERS | State.RECORDS | State.OFFSETS,
     ),
     response_length=ResponseLength.BY_REQUEST,
+    audited=True,
 )
 
 

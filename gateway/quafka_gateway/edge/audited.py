@@ -1,0 +1,52 @@
+"""Runs the handlers of APIs that are audited, and records what became of their requests."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from quafka_gateway.cluster.broker_link import UnavailableError
+from quafka_gateway.context import RequestContext
+from quafka_gateway.edge.in_flight import InFlightRequest
+from quafka_gateway.responses.encoded_response import EncodedResponse
+from quafka_gateway.responses.error_codes import error_codes
+from quafka_proto.errors import ErrorCode
+from quafka_proto.message import Message
+
+
+async def handle_audited(
+    request: InFlightRequest, context: RequestContext
+) -> Message | EncodedResponse | None:
+    """The handler's response. An error of the handler is recorded and raised on."""
+    try:
+        response: Message | EncodedResponse | None = await request.api.handle(
+            request.message, context
+        )
+    except UnavailableError:
+        _record(request, context, None, (ErrorCode.BROKER_NOT_AVAILABLE,))
+        raise
+    except Exception:
+        _record(request, context, None, (ErrorCode.UNKNOWN_SERVER_ERROR,))
+        raise
+    if context.services.audit.wants(context.span):
+        body = response if isinstance(response, Message) else None
+        _record(request, context, body, error_codes(response))
+    return response
+
+
+def _record(
+    request: InFlightRequest,
+    context: RequestContext,
+    response: Message | None,
+    errors: Collection[int],
+) -> None:
+    assert request.message is not None
+    context.services.audit.act(
+        context.session,
+        request.message,
+        response,
+        errors,
+        client_host=context.client_host,
+        client_id=context.client_id,
+        request_id=f"{context.lane}-{context.correlation_id}",
+        span=context.span,
+    )

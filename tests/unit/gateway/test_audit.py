@@ -1,0 +1,159 @@
+"""The audit log: what a line says, what it leaves out, and what a slow or full disk does."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from quafka_gateway.api import APIS
+from quafka_gateway.memory import ResponseMemory
+from quafka_gateway.security.audit import AuditLog, open_audit_log
+from quafka_gateway.security.audit_details import errors_in, request_fields
+from quafka_gateway.security.principal import Principal
+from quafka_gateway.security.session import ClientSession
+from quafka_proto.errors import ErrorCode
+from quafka_proto.schema.configs import (
+    IncrementalAlterableConfig,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
+)
+from quafka_proto.schema.scram import AlterUserScramCredentialsRequest, ScramCredentialUpsertion
+from quafka_proto.schema.topics import (
+    CreatableTopic,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from quafka_telemetry.startup import StartupError
+from tests.support.tenants import tenant_over
+from tests.unit.gateway.test_connection import HeldBroker
+
+
+@pytest.fixture
+async def session() -> ClientSession:
+    tenant = tenant_over(HeldBroker(), ResponseMemory(1 << 20))  # type: ignore[arg-type]
+    return ClientSession(tenant, Principal("User", "alice"), "SASL", mechanism="SCRAM-SHA-256")
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def act(audit: AuditLog, session: ClientSession, name: str, code: int = 0) -> None:
+    request = CreateTopicsRequest(topics=[CreatableTopic(name=name, num_partitions=3)])
+    response = CreateTopicsResponse(topics=[CreatableTopicResult(name=name, error_code=code)])
+    audit.act(session, request, response, {code} - {0}, client_host="/192.0.2.1", request_id="1-2")
+
+
+async def test_a_line_says_who_did_what_from_where_and_how_it_ended(
+    tmp_path: Path, session: ClientSession
+) -> None:
+    path = tmp_path / "audit.log"
+    audit = open_audit_log(str(path), authenticates=False)
+    act(audit, session, "orders")
+    act(audit, session, "orders", ErrorCode.TOPIC_ALREADY_EXISTS)
+    act(audit, session, "orders", ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    audit.login(session, "/192.0.2.1")
+    audit.login_refused("SASL", "PLAIN", "mallory\n", "/192.0.2.9", "wrong password")
+    audit.close()
+    done, failed, denied, login, refused = lines(path)
+    who = {"principal": "User:alice", "mechanism": "SCRAM-SHA-256", "from": "/192.0.2.1"}
+    assert who.items() <= done.items()
+    assert (done["act"], done["outcome"], done["errors"]) == ("CreateTopics", "allowed", [])
+    topics = [{"name": "orders", "num_partitions": 3}]
+    assert done["request"]["topics"][0].items() >= topics[0].items()
+    assert failed["failed"] == [{"name": "orders", "error": "TOPIC_ALREADY_EXISTS"}]
+    assert (failed["outcome"], denied["outcome"]) == ("failed", "denied")
+    assert (login["event"], login["outcome"]) == ("login", "allowed")
+    assert (refused["outcome"], refused["reason"]) == ("denied", "wrong password")
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert audit.lines == 5
+
+
+async def test_a_renamed_file_is_begun_anew(tmp_path: Path, session: ClientSession) -> None:
+    path, old = tmp_path / "audit.log", tmp_path / "audit.log.1"
+    audit = open_audit_log(str(path), authenticates=True)
+    act(audit, session, "a")
+    while not path.read_text():
+        time.sleep(0.001)
+    path.rename(old)
+    act(audit, session, "b")
+    audit.close()
+    for each, name in ((old, "a"), (path, "b")):
+        (line,) = lines(each)
+        assert line["request"]["topics"][0]["name"] == name
+
+
+class Stuck(logging.Handler):
+    """A disk that does not answer until `go` is set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.go = threading.Event()
+        self.taken: list[dict[str, Any]] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.go.wait(10)
+        self.taken.append(json.loads(record.getMessage()))
+
+
+async def test_a_slow_disk_delays_nobody_and_losses_are_counted(session: ClientSession) -> None:
+    disk = Stuck()
+    audit = AuditLog(disk, queued=5)
+    began = time.perf_counter()
+    for n in range(100):
+        act(audit, session, f"t{n}")
+    assert time.perf_counter() - began < 1
+    assert audit.dropped >= 94
+    disk.go.set()
+    audit.close()
+    assert len(disk.taken) == audit.lines == 100 - audit.dropped
+    assert sum(line.get("dropped_before", 0) for line in disk.taken) == audit.dropped
+
+
+async def test_where_it_goes(tmp_path: Path) -> None:
+    for where, authenticates, active in (
+        ("off", True, False), ("auto", False, False), ("auto", True, True), ("stderr", False, True),
+    ):  # fmt: skip
+        audit = open_audit_log(where, authenticates=authenticates)
+        assert (audit._writer is not None) == active
+        audit.close()
+    with pytest.raises(StartupError, match="cannot write the audit log"):
+        open_audit_log(str(tmp_path / "missing" / "audit.log"), authenticates=True)
+
+
+def test_secrets_are_left_out() -> None:
+    upsertion = ScramCredentialUpsertion(
+        name="bob", mechanism=1, iterations=4096, salt=b"salty", salted_password=b"salted"
+    )
+    shown = request_fields(AlterUserScramCredentialsRequest(upsertions=[upsertion]))
+    assert shown == {"upsertions": [{"name": "bob", "mechanism": 1, "iterations": 4096}]}
+    config = IncrementalAlterableConfig(name="quafka.source", value="redis://u:p4ss@h:1/0")
+    resource = IncrementalAlterConfigsResource(resource_name="t", configs=[config])
+    shown = request_fields(IncrementalAlterConfigsRequest(resources=[resource]))
+    assert "p4ss" not in json.dumps(shown)
+
+
+def test_a_large_request_makes_a_short_line() -> None:
+    topics = [CreatableTopic(name="x" * 249, num_partitions=n) for n in range(100_000)]
+    began = time.perf_counter()
+    shown = request_fields(CreateTopicsRequest(topics=topics))
+    assert time.perf_counter() - began < 0.05
+    assert len(json.dumps(shown)) < 30_000
+    assert shown["topics"][-1] == "and 99950 more"
+    results = [CreatableTopicResult(name=f"t{n}", error_code=3) for n in range(100_000)]
+    assert len(errors_in(CreateTopicsResponse(topics=results))) == 50
+
+
+def test_what_changes_more_than_the_client_itself_is_audited() -> None:
+    """The APIs whose names say so; the clients' own everyday writes are not acts."""
+    for api in APIS.values():
+        verb = api.name.startswith(("Create", "Delete", "Alter", "Update", "Incremental", "Elect"))
+        expected = verb or api.name in ("OffsetDelete", "WriteTxnMarkers")
+        assert api.audited == expected, api.name
