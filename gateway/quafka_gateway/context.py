@@ -14,6 +14,7 @@ from quafka_gateway.responses.long_response_limiter import LongResponseLimiter
 from quafka_gateway.security.audit import AuditLog
 from quafka_gateway.security.directory import Directory
 from quafka_gateway.security.session import ClientSession
+from quafka_gateway.security.writer import SecurityWriter
 from quafka_gateway.stats import GatewayStats
 from quafka_gateway.tenant import Tenant
 from quafka_gateway.transaction_traces import TransactionTraces
@@ -56,6 +57,7 @@ class Services:
         config: the gateway's settings.
         stats: counts connections and requests.
         directory: this gateway's copy of orgs, users, ACLs and quotas.
+        security_writer: changes them.
         audit: records administrative acts and logins.
         transaction_traces: the spans that transactional producers began with.
         instance: this gateway's random id, which its connections' ids begin with.
@@ -72,6 +74,7 @@ class Services:
     config: EdgeSettings
     stats: GatewayStats = field(default_factory=GatewayStats)
     directory: Directory = field(default_factory=Directory)
+    security_writer: SecurityWriter = field(default_factory=lambda: SecurityWriter(Directory()))
     audit: AuditLog = field(default_factory=AuditLog)
     transaction_traces: TransactionTraces = field(default_factory=TransactionTraces)
     instance: bytes = field(default_factory=lambda: os.urandom(8))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import TypeVar
 
 from quafka_mesh_ops.ops.security import (
@@ -53,7 +55,7 @@ class _Records:
 
 
 class Directory:
-    """Orgs, users, ACLs and quotas as they were at `version`.
+    """Orgs, users, ACLs and quotas as they were at one version.
 
     Listeners are called after each answer that changed something, with the changes of it, or None
     where the copy began anew.
@@ -62,11 +64,15 @@ class Directory:
     def __init__(self) -> None:
         self.incarnation = b""
         self.version = -1
+        """Of the records below; `asked` may be later, while a copy is being read anew."""
+        self.asked: tuple[bytes, int] = b"", -1
+        """The incarnation and version after which the next answer begins."""
         self.complete = False
         """Whether all records of some version are here: before that nobody can be known."""
         self._records = _Records()
         self._next: _Records | None = None  # being read anew, beside the old
         self._listeners: list[Callable[[list[SecurityChange] | None], None]] = []
+        self._learned = asyncio.Event()
 
     def listen(self, changed: Callable[[list[SecurityChange] | None], None]) -> None:
         """Call `changed` after each change."""
@@ -79,16 +85,39 @@ class Directory:
         target = self._next or self._records
         for change in answer.changes:
             target.apply(change)
-        self.incarnation, self.version = answer.incarnation, answer.version
-        anew = self._next is not None and not answer.more
+        self.asked = answer.incarnation, answer.version
+        anew = self._next is not None
         if self._next is not None:
             if answer.more:
                 return
             self._records, self._next = self._next, None
+        self.incarnation, self.version = self.asked
         self.complete = self.complete or not answer.more
+        learned, self._learned = self._learned, asyncio.Event()
+        learned.set()
         if answer.changes or anew:
             for listener in self._listeners:
                 listener(None if anew else answer.changes)
+
+    def ask_anew(self) -> None:
+        """Have the next answer begin from the beginning."""
+        self.asked = b"", -1
+
+    async def includes(self, incarnation: bytes, version: int, seconds: float) -> bool:
+        """Wait until the copy includes a change that was answered with this version.
+
+        Returns False if that took longer than `seconds`.
+        """
+        before = self.incarnation
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                # Of an incarnation that began after the answer, every version has the change.
+                while self.incarnation in (before, incarnation) and (
+                    self.incarnation != incarnation or self.version < version
+                ):
+                    await self._learned.wait()
+                return True
+        return False
 
     # --- reading ----------------------------------------------------------------------------
 

@@ -110,7 +110,8 @@ class WatchSecurityResp(WireStruct):
     """Changes after the version that was asked for, oldest first.
 
     Attributes:
-        incarnation: versions of another incarnation mean nothing.
+        incarnation: versions of another incarnation mean nothing. It changes when the broker
+            restarts, and when the node may serve other orgs than before.
         version: of the last change here.
         restart: the changes begin anew: what the asker has, and is not told again, is gone.
         more: there are further changes already; ask at once.
@@ -154,11 +155,12 @@ class UserChange(WireStruct):
 class ChangedResp(WireStruct):
     """One Kafka error code per change, in the order of the op; 0: durable.
 
-    `version`: a copy of this version includes the changes.
+    `version`: a copy of this version, and incarnation, includes the changes.
     """
 
     error_codes: list[int]
     version: int
+    incarnation: bytes
     error_message: str = ""
 
 
@@ -204,10 +206,11 @@ class DeletedAcls(WireStruct):
 
 @wire_struct
 class DeleteAclsResp(WireStruct):
-    """One result per filter. `version`: as in ChangedResp."""
+    """One result per filter. `version`, `incarnation`: as in ChangedResp."""
 
     results: list[DeletedAcls]
     version: int
+    incarnation: bytes
 
 
 @wire_struct
@@ -242,18 +245,38 @@ class AlterQuotas(Op[ChangedResp]):
 
 
 @wire_struct
-class AlterOrg(Op[ChangedResp]):
+class AlterOrgResp(WireStruct):
+    """A Kafka error code; 0: the org is durable. `version`, `incarnation`: as in ChangedResp."""
+
+    error_code: int
+    org: OrgRecord | None
+    version: int
+    incarnation: bytes
+    error_message: str = ""
+
+
+@wire_struct
+class AlterOrg(Op[AlterOrgResp]):
     """Create an org, or change its state and limits; the state "deleting" ends all that it has.
 
-    `create`: the org must not exist; otherwise it must. `org_id` 0 takes a free id.
+    Each broker holds the org to its limits, and frees what it has of a deleted one, so the op goes
+    to all brokers of a cluster.
+
+    Attributes:
+        org_id: 0 with `create` takes a free id.
+        name: empty: as before.
+        limits: all of them; None: as before.
+        create: the org must not exist; otherwise it must, unless it is being deleted.
+        copy: the record as the security broker has it, whatever this broker has.
     """
 
     code = OpCode.ALTER_ORG
     org_id: int
     name: str
     state: str
-    limits: list[OrgLimit]
+    limits: list[OrgLimit] | None
     create: bool = False
+    copy: bool = False
 
 
 ALL: tuple[type[AnyOp], ...] = (

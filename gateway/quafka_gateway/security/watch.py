@@ -1,0 +1,74 @@
+"""Keeps this gateway's copy of orgs, users, ACLs and quotas up to date: a long poll of a broker.
+
+The broker answers at once when a record has changed, so a revoked user or rule is known here one
+round trip later. While the broker is away, the gateway goes on with the copy that it has.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from random import uniform
+
+from quafka_gateway.cluster.broker_link import BrokerLink, UnavailableError
+from quafka_gateway.security.directory import Directory
+from quafka_mesh_ops.ops.security import WatchSecurity
+
+log = logging.getLogger("quafka.gateway.security")
+
+PARKED_SECONDS = 10.0
+_ANSWER_SECONDS = 5.0
+"""How long an answer may take beyond the time for which the broker parks the op."""
+_RETRY_SECONDS = 0.2, 1.0
+"""Between attempts, at random: gateways do not ask a restarted broker all at once."""
+_PACE_SECONDS = 0.02
+"""Between two polls that brought nothing: a broker that drains answers at once."""
+
+
+class SecurityWatch:
+    """Feeds a directory from the cluster's security broker."""
+
+    def __init__(self, link: BrokerLink, directory: Directory) -> None:
+        self._link = link
+        self._directory = directory
+        self._task: asyncio.Task[None] | None = None
+        self.problem = ""
+        """Why the last poll failed; empty if it did not."""
+
+    def start(self) -> None:
+        """Begin to watch, in the background."""
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def close(self) -> None:
+        """Stop watching. The directory stays as it is."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                await self._poll()
+                self._now("")
+            except UnavailableError as e:
+                self._now(str(e))
+                await asyncio.sleep(uniform(*_RETRY_SECONDS))  # noqa: S311
+            except Exception:
+                # What a listener could not take must not end the watch: a revocation would be lost.
+                log.exception("the copy of orgs, users, ACLs and quotas is read anew")
+                self._directory.ask_anew()
+                await asyncio.sleep(_RETRY_SECONDS[1])
+
+    def _now(self, problem: str) -> None:
+        if problem and not self.problem:
+            log.warning("no news of orgs, users, ACLs and quotas: %s", problem)
+        elif self.problem and not problem:
+            log.info("orgs, users, ACLs and quotas are up to date again")
+        self.problem = problem
+
+    async def _poll(self) -> None:
+        op = WatchSecurity(*self._directory.asked, round(PARKED_SECONDS * 1000))
+        answer = await self._link.call(op, None, PARKED_SECONDS + _ANSWER_SECONDS)
+        self._directory.learn(answer)
+        if not answer.changes and not answer.more:
+            await asyncio.sleep(_PACE_SECONDS)
