@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -20,8 +20,9 @@ from quafka.sources import Effective, declared, flag
 from quafka.supervise import Child, say, supervise
 from quafka_broker.config import BrokerConfig
 from quafka_gateway.config import GatewayConfig
+from quafka_gateway.listeners import parse_endpoints
 from quafka_mesh_ops.identity import Identity
-from quafka_mesh_ops.settings import CommonSettings
+from quafka_mesh_ops.settings import CommonSettings, join_address
 from quafka_telemetry.startup import StartupError
 
 
@@ -69,9 +70,7 @@ def _children(config: UpConfig, keys: dict[str, Path], ids: dict[str, str]) -> l
 
     quafka = (sys.executable, "-m", "quafka")
     broker = Child("broker", (*quafka, "broker"), broker_arguments)
-    gateways = workers.gateways(
-        config.workers, config.listen, config.gateway_ops_listen, gateway_arguments
-    )
+    gateways = workers.gateways(config, config.gateway_ops_listen, gateway_arguments)
     return [broker, *gateways]
 
 
@@ -96,16 +95,32 @@ def _greet(config: UpConfig, broker: Child, gateways: Sequence[Child]) -> None:
     traces = endpoint or "off (set OTEL_EXPORTER_OTLP_ENDPOINT)"
     if endpoint and TRACING not in gateway.ready:
         traces = "off (by an OTEL_ variable)"
-    listen, advertised = gateway.ready["listen"], gateway.ready["advertised"]
-    shown = listen if advertised == listen else f"{listen} (advertised as {advertised})"
+    clients = "\n                  ".join(_clients(config, gateway.ready))
     pages = [(one.ready["operations"], one.name) for one in (*gateways, broker)]
     status = "\n                  ".join(f"http://{at}/statusz ({name})" for at, name in pages)
     say(
         f"Quafka is up.\n"
-        f"  Kafka clients   {shown}\n"
+        f"  Kafka clients   {clients}\n"
         f"  data            {config.data} (wal.fsync={config.wal_fsync})\n"
         f"  mesh            {broker.ready['mesh']}/udp, QUIC, mutual TLS\n"
         f"  status          {status}\n"
         f"  traces          {traces}\n"
         f"Ctrl-C stops {'both' if config.workers == 1 else 'all'} processes."
     )
+
+
+def _clients(config: UpConfig, ready: Mapping[str, str]) -> Iterator[str]:
+    """The lines about listeners: where they are, and who may come in."""
+    table = config.listener_table()
+    bound = parse_endpoints(ready["listeners"])
+    advertised = parse_endpoints(ready["advertised_listeners"])
+    for listener, at, told in zip(table, bound, advertised, strict=True):
+        shown = str(at) if config.listeners else join_address(at.host, at.port)
+        if listener.protocol != listener.name:
+            shown += f" ({listener.protocol})"
+        also = "" if at == told else f" (advertised as {join_address(told.host, told.port)})"
+        yield shown + also
+    anonymous = [each for each in table if not each.authenticates]
+    if anonymous:
+        here = all(each.loopback for each in anonymous)
+        yield f"open to everyone {'on this host' if here else 'who reaches it'}: no authentication"

@@ -1,5 +1,5 @@
-"""Several gateway processes on one address, under one node identity, each with its own connection
-to the broker. The kernel spreads new connections over them (SO_REUSEPORT).
+"""Several gateway processes on the same addresses, under one node identity, each with its own
+connection to the broker. The kernel spreads new connections over them (SO_REUSEPORT).
 
 Their operations ports are consecutive, beginning with the configured one.
 """
@@ -17,25 +17,29 @@ from collections.abc import Callable, Mapping
 from quafka.process import EXIT_CANNOT_START
 from quafka.sources import declared, flag
 from quafka.supervise import Child, say, supervise
-from quafka_gateway.config import GatewayConfig
+from quafka_gateway.config import EdgeSettings, GatewayConfig
 from quafka_mesh_ops.settings import join_address, split_address
 from quafka_telemetry.startup import StartupError
 
 
 def gateways(
-    count: int, listen: str, operations: str, arguments: Callable[[], Mapping[str, str]]
+    config: EdgeSettings, operations: str, arguments: Callable[[], Mapping[str, str]]
 ) -> list[Child]:
-    """`count` gateways as children; all listen on the address that the first one takes.
+    """`config.workers` gateways as children; all listen on the addresses that the first one takes.
 
     Args:
         arguments: all other flags. Called before each start.
 
     Raises:
-        StartupError: another process listens there.
+        StartupError: another process listens there, or the settings contradict one another.
     """
+    count = config.workers
+    table = config.listener_table()
     if count > 1:
-        # With SO_REUSEPORT the bind would succeed beside another broker's gateways.
-        _ensure_free(listen)
+        for each in table:
+            # With SO_REUSEPORT the bind would succeed beside another broker's gateways.
+            _ensure_free(each.host, each.port)
+    listen = _shown(config, "listeners" if config.listeners else "listen")
     children: list[Child] = []
     for number in range(count):
         name = f"gateway {number + 1}" if count > 1 else "gateway"
@@ -49,17 +53,19 @@ def _child(
     children: list[Child],
     number: int,
     count: int,
-    listen: str,
+    listen: tuple[str, str],
     operations: str,
     arguments: Callable[[], Mapping[str, str]],
 ) -> Child:
+    setting, addresses = listen
+
     def all_arguments() -> dict[str, str]:
         shared = {"--listen-shared": "true"} if count > 1 else {}
         return {
             **arguments(),
             **shared,
             "--workers": "1",
-            "--listen": children[0].ready.get("listen", listen),
+            flag(setting): children[0].ready.get(setting, addresses),
             "--ops-listen": children[number].ready.get("operations", operations),
         }
 
@@ -71,7 +77,7 @@ def serve(config: GatewayConfig, ready_fd: int | None, lifeline_fd: int | None) 
     known = declared(GatewayConfig)
     flags = {flag(name): one.show(getattr(config, name)) for name, one in known.items()}
     try:
-        children = gateways(config.workers, config.listen, config.ops_listen, lambda: flags)
+        children = gateways(config, config.ops_listen, lambda: flags)
     except StartupError as e:
         print(f"quafka: {e}", file=sys.stderr)
         return EXIT_CANNOT_START
@@ -109,13 +115,19 @@ def _numbered(address: str, number: int) -> str:
     return join_address(host, port + number if port else 0)
 
 
-def _ensure_free(address: str) -> None:
-    host, port = split_address(address)
+def _shown(config: EdgeSettings, name: str) -> tuple[str, str]:
+    """A setting and its value as text."""
+    return name, declared(type(config))[name].show(getattr(config, name))
+
+
+def _ensure_free(host: str, port: int) -> None:
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        found = socket.getaddrinfo(
+            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
         for family, kind, protocol, _, where in found:
             with socket.socket(family, kind, protocol) as probe:
                 probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 probe.bind(where)
     except OSError as e:
-        raise StartupError(f"cannot listen on {address}: {e.strerror or e}") from e
+        raise StartupError(f"cannot listen on {join_address(host, port)}: {e.strerror or e}") from e

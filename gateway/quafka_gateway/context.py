@@ -9,6 +9,7 @@ from typing import Protocol
 
 from quafka_gateway.config import EdgeSettings
 from quafka_gateway.fetch.idle_fetch import IdleFetch
+from quafka_gateway.listeners import Listener
 from quafka_gateway.memory import RequestMemory, ResponseMemory
 from quafka_gateway.responses.long_response_limiter import LongResponseLimiter
 from quafka_gateway.security.audit import AuditLog
@@ -49,7 +50,7 @@ class Services:
     Attributes:
         apis: the APIs that the gateway serves, by key.
         tenant: the org of clients that no listener and no user record gives another one.
-        advertised: the host and port that clients of the first listener connect to.
+        listeners: the listeners with their bound addresses, in the order of the settings.
         tracer: starts traces and decides whether a request is sampled.
         request_max_bytes: a larger request closes its connection.
         request_memory: bounds the request bytes that all connections hold.
@@ -66,7 +67,7 @@ class Services:
 
     apis: Mapping[int, ServedApi]
     tenant: Tenant
-    advertised: tuple[str, int]
+    listeners: tuple[Listener, ...]
     tracer: Tracer
     request_max_bytes: int
     request_memory: RequestMemory

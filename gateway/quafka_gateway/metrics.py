@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from quafka_gateway.context import Services
-from quafka_gateway.edge.listener import Listener
+from quafka_gateway.edge.listeners import Listeners
 from quafka_gateway.fetch.reader import FetchReader
 from quafka_gateway.stats import GatewayStats
 from quafka_proto.errors import ErrorCode
@@ -18,7 +18,7 @@ class GatewayMetrics:
     """The metric families of a gateway that serves clients."""
 
     services: Services
-    listener: Listener
+    listeners: Listeners
     readers: Sequence[FetchReader]
 
     def collect(self) -> Iterator[Family]:
@@ -71,12 +71,12 @@ class GatewayMetrics:
             "quafka_gateway_received_bytes", "Bytes of requests from clients", stats.received
         )
         yield counter("quafka_gateway_sent_bytes", "Bytes of responses to clients", stats.sent)
-        listener = self.listener
-        yield gauge("quafka_gateway_connections", "Client connections", listener.connections)
+        listeners = self.listeners
+        yield gauge("quafka_gateway_connections", "Client connections", listeners.connections)
         yield gauge(
             "quafka_gateway_connections_limit",
             "Limit of client connections",
-            listener.max_connections,
+            listeners.max_connections,
         )
         yield counter(
             "quafka_gateway_connections_accepted", "Client connections accepted", stats.accepted

@@ -1,10 +1,9 @@
-"""The gateway program: a listener for Kafka clients on one side, brokers on the other."""
+"""The gateway program: listeners for Kafka clients on one side, brokers on the other."""
 
 from __future__ import annotations
 
 import asyncio
-import socket
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from quafka_gateway import status
 from quafka_gateway.api import APIS
@@ -14,7 +13,8 @@ from quafka_gateway.cluster.routes import Route
 from quafka_gateway.config import GatewayConfig
 from quafka_gateway.context import Services
 from quafka_gateway.edge.connection_limits import ConnectionLimits
-from quafka_gateway.edge.listener import Listener
+from quafka_gateway.edge.listeners import Listeners
+from quafka_gateway.listeners import Endpoint, Listener
 from quafka_gateway.memory import RequestMemory, ResponseMemory
 from quafka_gateway.metrics import GatewayMetrics
 from quafka_gateway.security.audit import AuditLog, open_audit_log
@@ -32,7 +32,6 @@ from quafka_telemetry.status_page import Section, StatusPage, text
 from quafka_telemetry.tracing import Tracer
 
 _DRAIN_SECONDS = 5.0
-_ANY_ADDRESS = ("0.0.0.0", "::", "")  # noqa: S104 - compared with, not bound
 
 
 class Gateway:
@@ -45,8 +44,9 @@ class Gateway:
         self._clients: BrokerClients | None = None
         self._tenant: Tenant | None = None
         self._allowed: AllowList | None = None
-        self._listener: Listener | None = None
-        self._address = self._advertised = self._operations_address = ("", 0)
+        self._listeners: Listeners | None = None
+        self._bound: tuple[Listener, ...] = ()
+        self._operations_address = ("", 0)
         self._operations = Operations(self._problems)
         self._process = ProcessFigures("gateway")
         self.metrics = process_metrics(self._process, self._operations)
@@ -64,7 +64,7 @@ class Gateway:
             StartupError: the key file, the allow-list, the peers or an address cannot be used.
         """
         config = self._config
-        table = _routes(config)
+        table, listeners = _routes(config), config.listener_table()
         self._identity = Identity.load_or_create(config.node_key)
         self._allowed = AllowList(config.mesh_allow, config.mesh_allowed_file)
         self._clients = BrokerClients(
@@ -81,17 +81,15 @@ class Gateway:
         self._operations.add("/mesh", mesh_page(self._peers))
         self.metrics.add(lambda: mesh_families(self._peers))
         self._allowed.watch(self._clients.enforce)
-        self._listener = Listener(_limits(config), config.connections_max_idle_ms / 1000)
-        self._address = await self._listener.bind(
-            *split_address(config.listen), shared=config.listen_shared
-        )
-        self._advertised = _advertised(config.advertised_listener, self._address)
-        self._audit = open_audit_log(config.audit_log, authenticates=False)
+        self._listeners = Listeners(_limits(config), config.connections_max_idle_ms / 1000)
+        self._bound = await self._listeners.bind(listeners, shared=config.listen_shared)
+        authenticates = any(each.authenticates for each in self._bound)
+        self._audit = open_audit_log(config.audit_log, authenticates=authenticates)
         await self._clients.start()
         services = self._services = self._make_services(self._tenant, responses)
         readers = self._tenant.reader.readers
-        self.metrics.add(GatewayMetrics(services, self._listener, readers).collect)
-        await self._listener.serve(services, APIS)
+        self.metrics.add(GatewayMetrics(services, self._listeners, readers).collect)
+        await self._listeners.serve(services, APIS)
 
     def _make_tenant(
         self, table: Sequence[Route], clients: BrokerClients, memory: ResponseMemory
@@ -110,7 +108,7 @@ class Gateway:
         return Services(
             apis=APIS,
             tenant=tenant,
-            advertised=self._advertised,
+            listeners=self._bound,
             tracer=self._tracer,
             request_max_bytes=config.socket_request_max_bytes,
             request_memory=RequestMemory(
@@ -128,15 +126,15 @@ class Gateway:
         await self.metrics.refresh()
         found: list[Section] = [
             self._process.facts(
-                ("listens on", text(join_address(*self._address))),
+                ("listens on", text(_shown(each.endpoint for each in self._bound))),
                 ("org", text(self._tenant.name if self._tenant else "")),
                 ("node id", text(self._identity.node_id if self._identity else "")),
             )
         ]
-        if self._services is not None and self._listener is not None and self._tenant is not None:
+        if self._services is not None and self._listeners is not None and self._tenant is not None:
             url = self._config.ops_trace_url
             readers = self._tenant.reader.readers
-            found += status.sections(self._services, self._listener, readers, self._peers, url)
+            found += status.sections(self._services, self._listeners, readers, self._peers, url)
         return found
 
     def _peers(self) -> list[PeerCounters]:
@@ -145,8 +143,8 @@ class Gateway:
     async def close(self) -> None:
         """Answer the requests in progress, close every connection, then the mesh."""
         self._draining = True
-        if self._listener is not None:
-            await self._listener.close(_DRAIN_SECONDS)
+        if self._listeners is not None:
+            await self._listeners.close(_DRAIN_SECONDS)
         if self._tenant is not None:
             await self._tenant.close()
         if self._allowed is not None:
@@ -164,10 +162,16 @@ class Gateway:
         return {}
 
     def describe(self) -> dict[str, str]:
-        """The addresses and the node id, for the operator, once the gateway runs."""
+        """The addresses and the node id, for the operator, once the gateway runs.
+
+        `listen` and `advertised` are those of the first listener.
+        """
+        first = self._bound[0]
         return {
-            "listen": join_address(*self._address),
-            "advertised": join_address(*self._advertised),
+            "listen": join_address(first.host, first.port),
+            "advertised": join_address(*first.advertised),
+            "listeners": _shown(each.endpoint for each in self._bound),
+            "advertised_listeners": _shown(each.advertised_endpoint for each in self._bound),
             "operations": join_address(*self._operations_address),
             "node_id": self._identity.node_id if self._identity else "",
         }
@@ -193,9 +197,5 @@ def _limits(config: GatewayConfig) -> ConnectionLimits:
     )
 
 
-def _advertised(setting: str, bound: tuple[str, int]) -> tuple[str, int]:
-    """The address that clients connect to: the setting, or the bound one made reachable."""
-    if setting:
-        return split_address(setting)
-    host, port = bound
-    return (socket.gethostname() if host in _ANY_ADDRESS else host), port
+def _shown(endpoints: Iterable[Endpoint]) -> str:
+    return ",".join(map(str, endpoints))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from quafka_gateway.context import Services
-from quafka_gateway.edge.listener import Listener
+from quafka_gateway.edge.listeners import Listeners
 from quafka_gateway.fetch.reader import FetchReader
 from quafka_gateway.stats import GatewayStats, SlowRequest
 from quafka_mesh_ops.counters import PeerCounters
@@ -27,29 +27,29 @@ from quafka_telemetry.status_page import (
 
 def sections(
     services: Services,
-    listener: Listener,
+    listeners: Listeners,
     readers: Sequence[FetchReader],
     peers: Callable[[], list[PeerCounters]],
     trace_url: str,
 ) -> Iterator[Section]:
     """Yield the sections of a gateway that serves clients."""
     stats = services.stats
-    yield _clients(services, listener)
+    yield _clients(services, listeners)
     yield _fetches(services, readers)
     yield peer_table(peers())
     yield _requests(stats)
     yield _slow(stats, trace_url)
 
 
-def _clients(services: Services, listener: Listener) -> Facts:
+def _clients(services: Services, listeners: Listeners) -> Facts:
     stats = services.stats
-    host, port = services.advertised
+    advertised = ", ".join(str(each.advertised_endpoint) for each in services.listeners)
     return Facts(
         "Clients",
         [
-            ("advertised address", text(f"{host}:{port}")),
-            ("connections", count(listener.connections)),
-            ("connection limit", count(listener.max_connections)),
+            ("advertised listeners", text(advertised)),
+            ("connections", count(listeners.connections)),
+            ("connection limit", count(listeners.max_connections)),
             ("refused above the limit", count(stats.refused, bad=stats.refused > 0)),
             ("protocol errors", count(stats.malformed)),
             ("bytes received", size(stats.received)),

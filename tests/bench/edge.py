@@ -42,7 +42,7 @@ from quafka_telemetry.eager_task import DirectFuture
 from quafka_telemetry.tracing import Tracer
 from tests.support.kafka_calls import VERSION, produce_request
 from tests.support.memory_transport import MemoryTransport
-from tests.support.tenants import tenant_over
+from tests.support.tenants import LISTENER, tenant_over
 
 SHAPES = ((64, 1), (1, 1), (4, 32))
 """Connections, and requests that each of them sends at once."""
@@ -94,7 +94,7 @@ class _Load:
         services = Services(
             APIS,
             tenant,
-            ("localhost", 9092),
+            (LISTENER,),
             Tracer(),
             1 << 20,
             RequestMemory(1 << 30),
@@ -103,7 +103,7 @@ class _Load:
         )
         self._connections: list[KafkaConnection] = []
         for serial in range(connections):
-            connection = KafkaConnection(services, APIS, serial, lambda _: None)
+            connection = KafkaConnection(services, APIS, LISTENER, serial, lambda _: None)
             connection.connection_made(_Transport())
             self._connections.append(connection)
 

@@ -96,7 +96,7 @@ def used(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 def test_the_gateways_page(used: Cluster, browser: Browser) -> None:
     page = Page(browser.dom(f"http://{used.gateway.ready['operations']}/statusz"))
     assert page.status == "ready"
-    assert page.facts["advertised address"] == used.bootstrap
+    assert page.facts["advertised listeners"] == f"PLAINTEXT://{used.bootstrap}"
     (broker,) = page.table("Mesh")
     assert broker["peer"] == used.broker.ready["node_id"][:16]
     assert broker["state"] == "connected"

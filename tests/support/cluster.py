@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import signal
 import socket
 import subprocess
@@ -15,6 +16,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Protocol, Self, TypeVar
 
+from quafka_gateway.listeners import parse_endpoints
 from quafka_mesh_ops.identity import Identity
 from quafka_mesh_ops.settings import join_address
 
@@ -98,6 +100,10 @@ class Process:
         return answer
 
 
+def _with_port(_: re.Match[str]) -> str:
+    return f":{lasting_port(socket.SOCK_STREAM)}"
+
+
 class Cluster:
     """A broker and a gateway that know each other. Both keep their ports over restarts."""
 
@@ -110,7 +116,10 @@ class Cluster:
         data: Path | None = None,
         broker_command: tuple[str, ...] = (),
         gateway_command: tuple[str, ...] = (),
+        listeners: str = "",
     ) -> None:
+        """`listeners`: the gateway's setting, in place of one PLAINTEXT listener; a port 0 is
+        replaced by one that lasts."""
         self.folder = folder
         self.data = data or folder / "data"
         self._args = {"broker": list(broker_args), "gateway": list(gateway_args)}
@@ -122,6 +131,7 @@ class Cluster:
         self.mesh_by: tuple[str, int] | None = None
         """Where the gateway is told that the broker is, if not where it really is."""
         self._listen = f"127.0.0.1:{lasting_port(socket.SOCK_STREAM)}"
+        self._listeners = re.sub(r":0(?=,|$)", _with_port, listeners)
         self._broker: Process | None = None
         self._gateway: Process | None = None
 
@@ -144,6 +154,11 @@ class Cluster:
     def address(self) -> tuple[str, int]:
         host, port = self._listen.rsplit(":", 1)
         return host, int(port)
+
+    def address_of(self, listener: str) -> tuple[str, int]:
+        """Where a listener is, by its name."""
+        found = {each.name: each for each in parse_endpoints(self._listeners)}
+        return found[listener].host, found[listener].port
 
     @property
     def mesh_address(self) -> tuple[str, int]:
@@ -174,11 +189,14 @@ class Cluster:
 
     def start_gateway(self) -> None:
         peer = self._mesh if self.mesh_by is None else join_address(*self.mesh_by)
-        args = ["gateway", "--listen", self._listen, "--mesh-peers", peer]
+        listen = ["--listeners", self._listeners] if self._listeners else ["--listen", self._listen]
+        args = ["gateway", *listen, "--mesh-peers", peer]
         args += ["--ops-listen", "127.0.0.1:0"]
         args += ["--mesh-allow", self._ids["broker"], "--node-key", str(self._keys["gateway"])]
         self._gateway = self._process("gateway", args + self._args["gateway"])
         self._listen = self._gateway.ready["listen"]
+        if self._listeners:
+            self._listeners = self._gateway.ready["listeners"]
 
     def stop(self) -> None:
         """Drain both; they must exit 0."""

@@ -37,7 +37,7 @@ from quafka_proto.headers import encode_request as encode_kafka_request
 from quafka_proto.message import Message
 from quafka_telemetry.tracing import Tracer
 from tests.support.memory_transport import MemoryTransport
-from tests.support.tenants import tenant_over
+from tests.support.tenants import LISTENER, tenant_over
 from tests.unit.broker.memory_disk import MemoryDisk
 from tests.unit.broker.tools import ORG, context, running_state
 
@@ -105,7 +105,7 @@ class Joined:
                 fetch_sessions=self._slots,
                 cache_bytes=(16 << 20) if self._lease_seconds else 0,
             ),
-            ("localhost", 1),
+            (LISTENER,),
             Tracer(),
             1 << 20,
             RequestMemory(1 << 20),
@@ -134,7 +134,7 @@ class Connected:
 
     def __init__(self, services: Services) -> None:
         self.transport = Written()
-        self.connection = KafkaConnection(services, APIS, 0, lambda _: None)
+        self.connection = KafkaConnection(services, APIS, LISTENER, 0, lambda _: None)
         self.connection.connection_made(self.transport)
 
     def begin(self, request: Message, version: int) -> None:

@@ -5,9 +5,13 @@ from __future__ import annotations
 from quafka_gateway.cluster.broker_link import BrokerLink
 from quafka_gateway.cluster.cluster import Cluster
 from quafka_gateway.cluster.routes import OrgRoutes, to_one
+from quafka_gateway.listeners import Listener, SecurityProtocol
 from quafka_gateway.memory import ResponseMemory
 from quafka_gateway.tenant import Tenant, TenantLimits
 from quafka_telemetry.tracing import Tracer
+
+LISTENER = Listener("PLAINTEXT", SecurityProtocol.PLAINTEXT, "localhost", 1, ("localhost", 1))
+"""The listener of clients that are made without a socket."""
 
 
 def tenant_over(

@@ -22,6 +22,7 @@ from quafka_gateway.edge.request_intake import RequestIntake
 from quafka_gateway.edge.request_trace import ConnectionTracing
 from quafka_gateway.edge.response_writer import ResponseWriter
 from quafka_gateway.handlers.kafka_api import AnyApi
+from quafka_gateway.listeners import Listener
 from quafka_gateway.security.session import ClientSession
 from quafka_proto.errors import Malformed
 
@@ -42,13 +43,16 @@ class KafkaConnection(asyncio.Protocol):
         self,
         services: Services,
         apis: Mapping[int, AnyApi],
+        listener: Listener,
         serial: int,
         on_close: Callable[[KafkaConnection], None],
         may_open: Callable[[KafkaConnection], bool] = lambda _: True,
     ) -> None:
-        """`may_open` is called once the client's address is known; False refuses the client."""
+        """`listener` is the one that the client came to. `may_open` is called once the client's
+        address is known; False refuses the client."""
         self._services = services
         self._apis = apis
+        self._listener = listener
         self._client = ConnectedClient("?", 0, serial)
         self._on_close = on_close
         self._may_open = may_open
@@ -79,7 +83,10 @@ class KafkaConnection(asyncio.Protocol):
         sends = Progress(config.socket_request_stall_ms / 1000, rate)
         self._held = services.request_memory.open(self.host, self._evict, self._balance_reading)
         self._intake = RequestIntake(services.request_max_bytes, self._held, sends)
-        session = ClientSession(services.tenant, advertised=services.advertised)
+        listener = self._listener
+        session = ClientSession(
+            services.tenant, listener=listener.name, advertised=listener.advertised
+        )
         self._tracing = ConnectionTracing(services, session, self._client)
         self._pipeline = RequestPipeline(
             services,

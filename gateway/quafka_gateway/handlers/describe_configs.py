@@ -18,7 +18,6 @@ from quafka_gateway.handlers.kafka_api import Api, ResponseLength
 from quafka_gateway.handlers.order import Order, State
 from quafka_mesh_ops import described_settings
 from quafka_mesh_ops.ops.admin import ConfigDescription, ConfigSynonym, DescribeBroker
-from quafka_mesh_ops.settings import join_address
 from quafka_proto.config_kinds import ConfigSource, ConfigType, ResourceType
 from quafka_proto.errors import ErrorCode
 from quafka_proto.message import Versions
@@ -128,8 +127,11 @@ async def _describe(
     if not name:
         return _cluster_wide(broker)
     config = context.services.config
+    facts = _facts(context)
+    known = {each.name for each in facts}
     here = described_settings.describe(config, EdgeSettings)
-    return sorted([*broker, *here, *_facts(context)], key=lambda each: each.name)
+    settings = [each for each in here if each.name not in known]
+    return sorted([*broker, *settings, *facts], key=lambda each: each.name)
 
 
 def _cluster_wide(settings: list[ConfigDescription]) -> list[ConfigDescription]:
@@ -147,12 +149,17 @@ def _cluster_wide(settings: list[ConfigDescription]) -> list[ConfigDescription]:
 
 
 def _facts(context: RequestContext) -> list[ConfigDescription]:
-    advertised = f"PLAINTEXT://{join_address(*context.session.advertised)}"
+    listeners = context.services.listeners
+    endpoints = ",".join(str(each.endpoint) for each in listeners)
+    advertised = ",".join(str(each.advertised_endpoint) for each in listeners)
+    protocols = ",".join(f"{each.name}:{each.protocol}" for each in listeners)
     node = str(context.node_id), ConfigType.INT
     facts = {
         **_UNCHANGEABLE,
         "broker.id": node,
+        "listeners": (endpoints, ConfigType.STRING),
         "advertised.listeners": (advertised, ConfigType.STRING),
+        "listener.security.protocol.map": (protocols, ConfigType.STRING),
     }
     return [
         ConfigDescription(

@@ -38,9 +38,10 @@ async def handle(request: DescribeQuorumRequest, context: RequestContext) -> Des
         except UnavailableError as e:
             return DescribeQuorumResponse(error_code=e.code, error_message=str(e))
     node, (host, port) = context.node_id, context.session.advertised
+    name = context.session.listener
     return DescribeQuorumResponse(
         topics=await in_slices(_topics(request, node, broker)),
-        nodes=[Node(node_id=node, listeners=[Listener(name="PLAINTEXT", host=host, port=port)])],
+        nodes=[Node(node_id=node, listeners=[Listener(name=name, host=host, port=port)])],
     )
 
 

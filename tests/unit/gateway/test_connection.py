@@ -41,7 +41,7 @@ from quafka_telemetry import slices
 from quafka_telemetry.eager_task import DirectFuture
 from quafka_telemetry.tracing import TraceContext, Tracer
 from tests.support.memory_transport import MemoryTransport
-from tests.support.tenants import tenant_over
+from tests.support.tenants import LISTENER, tenant_over
 
 
 class HeldBroker:
@@ -91,7 +91,7 @@ class Client:
         self.services = services = Services(
             apis,
             tenant_over(broker, responses),
-            ("localhost", 1),
+            (LISTENER,),
             Tracer(),
             1 << 20,
             self.memory,
@@ -99,7 +99,7 @@ class Client:
             EdgeSettings(),
         )
         self.closed: list[KafkaConnection] = []
-        self.connection = KafkaConnection(services, apis, 0, self.closed.append)
+        self.connection = KafkaConnection(services, apis, LISTENER, 0, self.closed.append)
         self.connection.connection_made(self.transport)
 
     def send(self, correlation_id: int, request: Message, version: int) -> None:

@@ -55,7 +55,7 @@ from quafka_proto.schema import (
     transactions,
 )
 from quafka_telemetry.tracing import NO_SPAN, Tracer
-from tests.support.tenants import tenant_over
+from tests.support.tenants import LISTENER, tenant_over
 from tests.unit.broker.memory_disk import MemoryDisk
 from tests.unit.broker.tools import ORG, batch_of, context, running_state
 
@@ -447,7 +447,7 @@ async def _served() -> AsyncGenerator[tuple[DirectClient, RequestContext]]:
         services = Services(
             APIS,
             tenant,
-            ("localhost", 1),
+            (LISTENER,),
             Tracer(),
             1 << 20,
             RequestMemory(1 << 20),

@@ -1,4 +1,7 @@
-"""Accepts TCP connections of Kafka clients, and closes those that stall, idle or hold too much."""
+"""Accepts TCP connections of Kafka clients, and closes those that stall, idle or hold too much.
+
+One object has the sockets of all listeners: the limits count all connections together.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +9,17 @@ import asyncio
 import logging
 import math
 import os
-from collections.abc import Mapping
+import socket
+from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import count
 
 from quafka_gateway.context import Services
 from quafka_gateway.edge.connection import KafkaConnection
 from quafka_gateway.edge.connection_limits import ConnectionLimits
 from quafka_gateway.handlers.kafka_api import AnyApi
+from quafka_gateway.listeners import Listener, SecurityProtocol
+from quafka_mesh_ops.settings import join_address
 from quafka_telemetry.heap import Heap
 from quafka_telemetry.startup import StartupError
 
@@ -23,8 +30,8 @@ _PATIENCE_SECONDS = 5.0
 _BACKLOG = 1024
 
 
-class Listener:
-    """Accepts Kafka clients on one address: call `bind`, then `serve`, at last `close`."""
+class Listeners:
+    """Accepts Kafka clients on all addresses: call `bind`, then `serve`, at last `close`."""
 
     def __init__(self, limits: ConnectionLimits, idle_seconds: float) -> None:
         """Connections without a request for `idle_seconds` are closed."""
@@ -35,7 +42,7 @@ class Listener:
         self._apis: Mapping[int, AnyApi] = {}
         self._connections: set[KafkaConnection] = set()
         self._serials = count()
-        self._server: asyncio.Server | None = None
+        self._servers: list[asyncio.Server] = []
         self._sweeper: asyncio.Task[None] | None = None
 
     @property
@@ -48,44 +55,57 @@ class Listener:
         """The limit of open connections."""
         return self._limits.most
 
-    async def bind(self, host: str, port: int, *, shared: bool = False) -> tuple[str, int]:
-        """Bind the address (port 0: a free port) and return it. No client is accepted yet.
+    async def bind(
+        self, listeners: Sequence[Listener], *, shared: bool = False
+    ) -> tuple[Listener, ...]:
+        """Bind all addresses and return the listeners with what they got. Accepts no client yet.
 
-        With `shared`, other processes of this user may bind the address, too, and the system
+        With `shared`, other processes of this user may bind the addresses, too, and the system
         spreads new connections over the processes (SO_REUSEPORT).
 
         Raises:
-            StartupError: the address cannot be bound.
+            StartupError: an address cannot be bound.
         """
+        return tuple([await self._bind(each, shared=shared) for each in listeners])
+
+    async def _bind(self, listener: Listener, *, shared: bool) -> Listener:
+        if listener.protocol is not SecurityProtocol.PLAINTEXT or listener.org:
+            raise StartupError(f"{listener.endpoint}: only PLAINTEXT without an org is served")
         loop = asyncio.get_running_loop()
+        # The factory is called after `serve`; only then is the bound address known, too.
+        bound = [listener]
         try:
-            self._server = await loop.create_server(
-                self._accept,
-                host,
-                port,
+            server = await loop.create_server(
+                partial(self._accept, bound),
+                listener.host,
+                listener.port,
                 backlog=_BACKLOG,
                 start_serving=False,
                 reuse_port=shared or None,
             )
         except OSError as e:
             reason = os.strerror(e.errno) if e.errno else str(e)
-            raise StartupError(f"cannot listen on {host}:{port}: {reason}") from e
-        bound = self._server.sockets[0].getsockname()
-        return bound[0], bound[1]
+            raise StartupError(
+                f"cannot listen on {join_address(listener.host, listener.port)}: {reason}"
+            ) from e
+        self._servers.append(server)
+        host, port = server.sockets[0].getsockname()[:2]
+        bound[0] = listener.bound(host if listener.host else "", port, socket.gethostname())
+        return bound[0]
 
     async def serve(self, services: Services, apis: Mapping[int, AnyApi]) -> None:
-        """Accept clients on the bound address."""
-        assert self._server is not None, "bind() comes first"
+        """Accept clients on the bound addresses."""
+        assert self._servers, "bind() comes first"
         self._services = services
         self._apis = apis
         self._sweeper = asyncio.get_running_loop().create_task(self._sweep())
-        await self._server.start_serving()
+        for server in self._servers:
+            await server.start_serving()
 
     async def close(self, drain: float) -> None:
         """Accept no client; answer the requests in flight within `drain` seconds; close."""
-        if self._server is None:
-            return
-        self._server.close()
+        for server in self._servers:
+            server.close()
         if self._sweeper is not None:
             self._sweeper.cancel()
         open_now = list(self._connections)
@@ -99,10 +119,10 @@ class Listener:
         for connection in list(self._connections):
             connection.close("the gateway stops")
 
-    def _accept(self) -> asyncio.Protocol:
+    def _accept(self, bound: Sequence[Listener]) -> asyncio.Protocol:
         assert self._services is not None, "serve() comes first"
         return KafkaConnection(
-            self._services, self._apis, next(self._serials), self._closed, self._may_open
+            self._services, self._apis, bound[0], next(self._serials), self._closed, self._may_open
         )
 
     def _may_open(self, connection: KafkaConnection) -> bool:
