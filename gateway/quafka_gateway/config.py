@@ -177,6 +177,14 @@ class EdgeSettings(OpsSettings):
         (), "max.connections.per.ip of single addresses", parse_address_limits,
         "address:number, separated by commas",
     )  # fmt: skip
+    max_orgs: int = setting(
+        1_000, "most orgs whose clients are connected at a time", settings.whole(1, 100_000),
+        "1 to 100000",
+    )  # fmt: skip
+    metrics_orgs: int = setting(
+        100, "most orgs with metrics of their own; all others are counted together",
+        settings.whole(1, 100_000), "1 to 100000",
+    )  # fmt: skip
     connections_max_idle_ms: int = setting(
         600_000, "a connection without a request for this long is closed, in ms",
         settings.whole(1_000, (1 << 31) - 1), "1000 to 2147483647",

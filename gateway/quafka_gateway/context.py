@@ -18,7 +18,7 @@ from quafka_gateway.security.session import ClientSession
 from quafka_gateway.security.writer import SecurityWriter
 from quafka_gateway.stats import GatewayStats
 from quafka_gateway.tenant import Tenant
-from quafka_gateway.transaction_traces import TransactionTraces
+from quafka_gateway.tenants import Tenants
 from quafka_proto.message import Versions
 from quafka_telemetry.log_context import trace_fields
 from quafka_telemetry.tracing import NO_SPAN, Span, TraceContext, Tracer
@@ -49,7 +49,7 @@ class Services:
 
     Attributes:
         apis: the APIs that the gateway serves, by key.
-        tenant: the org of clients that no listener and no user record gives another one.
+        tenants: the orgs that clients are connected for.
         listeners: the listeners with their bound addresses, in the order of the settings.
         tracer: starts traces and decides whether a request is sampled.
         request_max_bytes: a larger request closes its connection.
@@ -57,16 +57,14 @@ class Services:
         response_memory: bounds the response bytes that all connections hold.
         config: the gateway's settings.
         stats: counts connections and requests.
-        directory: this gateway's copy of orgs, users, ACLs and quotas.
-        security_writer: changes them.
+        security_writer: changes orgs, users, ACLs and quotas.
         audit: records administrative acts and logins.
-        transaction_traces: the spans that transactional producers began with.
         instance: this gateway's random id, which its connections' ids begin with.
         long_responses: bounds how many long responses are made at a time.
     """
 
     apis: Mapping[int, ServedApi]
-    tenant: Tenant
+    tenants: Tenants
     listeners: tuple[Listener, ...]
     tracer: Tracer
     request_max_bytes: int
@@ -74,15 +72,23 @@ class Services:
     response_memory: ResponseMemory
     config: EdgeSettings
     stats: GatewayStats = field(default_factory=GatewayStats)
-    directory: Directory = field(default_factory=Directory)
     security_writer: SecurityWriter = field(default_factory=lambda: SecurityWriter(Directory()))
     audit: AuditLog = field(default_factory=AuditLog)
-    transaction_traces: TransactionTraces = field(default_factory=TransactionTraces)
     instance: bytes = field(default_factory=lambda: os.urandom(8))
     long_responses: LongResponseLimiter = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "long_responses", LongResponseLimiter(self.response_memory))
+
+    @property
+    def tenant(self) -> Tenant:
+        """The org of clients that no listener and no user record gives another one."""
+        return self.tenants.own
+
+    @property
+    def directory(self) -> Directory:
+        """This gateway's copy of orgs, users, ACLs and quotas."""
+        return self.tenants.directory
 
 
 @dataclass(slots=True)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from quafka_gateway.context import Services
 from quafka_gateway.edge.listeners import Listeners
-from quafka_gateway.fetch.reader import FetchReader
 from quafka_gateway.stats import GatewayStats
 from quafka_proto.errors import ErrorCode
 from quafka_telemetry.metrics import Family, Kind, counter, gauge
@@ -19,12 +18,12 @@ class GatewayMetrics:
 
     services: Services
     listeners: Listeners
-    readers: Sequence[FetchReader]
 
     def collect(self) -> Iterator[Family]:
         """Yield all families."""
         yield from self._requests(self.services.stats)
         yield from self._clients(self.services.stats)
+        yield from self._orgs()
         yield from self._fetches()
 
     def _requests(self, stats: GatewayStats) -> Iterator[Family]:
@@ -103,49 +102,66 @@ class GatewayMetrics:
             services.response_memory.held,
         )
 
+    def _orgs(self) -> Iterator[Family]:
+        traffic = list(self.services.tenants.traffic())
+        yield gauge(
+            "quafka_gateway_orgs", "Orgs whose clients are connected or were a moment ago",
+            len(self.services.tenants),
+        )  # fmt: skip
+        yield Family(
+            "quafka_gateway_org_connections", Kind.GAUGE, "Client connections of an org",
+            [((org,), connections) for org, connections, _ in traffic], ("org",),
+        )  # fmt: skip
+        yield Family(
+            "quafka_gateway_org_requests", Kind.COUNTER, "Requests of an org answered",
+            [((org,), one.requests) for org, _, one in traffic], ("org",),
+        )  # fmt: skip
+        yield Family(
+            "quafka_gateway_org_received_bytes", Kind.COUNTER, "Bytes of requests of an org",
+            [((org,), one.received) for org, _, one in traffic], ("org",),
+        )  # fmt: skip
+        yield Family(
+            "quafka_gateway_org_sent_bytes", Kind.COUNTER, "Bytes of responses to an org",
+            [((org,), one.sent) for org, _, one in traffic], ("org",),
+        )  # fmt: skip
+
     def _fetches(self) -> Iterator[Family]:
-        sessions, readers = self.services.tenant.fetch_sessions, self.readers
-        yield gauge("quafka_gateway_fetch_sessions", "Fetch sessions", len(sessions))
+        figures = self.services.tenants.figures()
+        yield gauge("quafka_gateway_fetch_sessions", "Fetch sessions", figures.sessions)
         yield gauge(
             "quafka_gateway_fetch_session_partitions",
             "Partitions in fetch sessions",
-            sessions.partitions,
+            figures.session_partitions,
         )
         yield counter(
-            "quafka_gateway_fetch_cache_hits", "Fetches answered from the cache",
-            sum(reader.hits for reader in readers),
-        )  # fmt: skip
+            "quafka_gateway_fetch_cache_hits", "Fetches answered from the cache", figures.hits
+        )
         yield counter(
             "quafka_gateway_fetch_cache_misses", "Fetches answered after a read from the broker",
-            sum(reader.misses for reader in readers),
+            figures.misses,
         )  # fmt: skip
         yield counter(
             "quafka_gateway_fetch_polls",
             "Fetches passed to the broker: at the end of the log, or not in the cache",
-            sum(reader.polls for reader in readers),
-        )  # fmt: skip
+            figures.polls,
+        )
         yield gauge(
-            "quafka_gateway_parked_fetches", "Fetches parked at the broker now",
-            sum(reader.parked for reader in readers),
-        )  # fmt: skip
-        placed = [reader.placed for reader in readers]
-        by_place = sum(each.bytes_by_place for each in placed)
-        by_value = sum(each.bytes_by_value for each in placed)
+            "quafka_gateway_parked_fetches", "Fetches parked at the broker now", figures.parked
+        )
         yield Family(
             "quafka_gateway_fetched_bytes", Kind.COUNTER,
             "Bytes of record batches that brokers have returned",
-            [(("place",), by_place), (("value",), by_value)], ("by",),
+            [(("place",), figures.by_place), (("value",), figures.by_value)], ("by",),
         )  # fmt: skip
         yield counter(
             "quafka_gateway_withdrawn_places",
             "Answers by place that were fetched again by value: their files were withdrawn",
-            sum(each.missed for each in placed),
-        )  # fmt: skip
+            figures.withdrawn,
+        )
         yield gauge(
-            "quafka_gateway_descriptors", "Descriptors of brokers' log files",
-            sum(reader.files.descriptors for reader in readers if reader.files is not None),
-        )  # fmt: skip
+            "quafka_gateway_descriptors", "Descriptors of brokers' log files", figures.descriptors
+        )
         yield gauge(
             "quafka_gateway_fetch_cache_bytes", "Bytes of record batches in the cache",
-            sum(reader.cached_bytes for reader in readers),
+            figures.cached_bytes,
         )  # fmt: skip

@@ -18,8 +18,10 @@ from quafka_gateway.listeners import Endpoint, Listener
 from quafka_gateway.memory import RequestMemory, ResponseMemory
 from quafka_gateway.metrics import GatewayMetrics
 from quafka_gateway.security.audit import AuditLog, open_audit_log
+from quafka_gateway.security.directory import Directory
 from quafka_gateway.stats import GatewayStats
-from quafka_gateway.tenant import Tenant, TenantLimits, make_tenant
+from quafka_gateway.tenant import SharedMemory, Tenant, TenantLimits, make_tenant
+from quafka_gateway.tenants import Tenants
 from quafka_mesh_ops.allow_list import AllowList
 from quafka_mesh_ops.counters import PeerCounters, mesh_families, mesh_page
 from quafka_mesh_ops.identity import Identity
@@ -42,7 +44,7 @@ class Gateway:
         self._tracer = tracer
         self._identity: Identity | None = None
         self._clients: BrokerClients | None = None
-        self._tenant: Tenant | None = None
+        self._tenants: Tenants | None = None
         self._allowed: AllowList | None = None
         self._listeners: Listeners | None = None
         self._bound: tuple[Listener, ...] = ()
@@ -76,7 +78,7 @@ class Gateway:
             bulk=config.mesh_bulk == "tls",
         )
         responses = ResponseMemory(config.queued_max_response_bytes)
-        self._tenant = self._make_tenant(table, self._clients, responses)
+        self._tenants = self._make_tenants(table, self._clients, responses)
         self._operations_address = await self._operations.start(*split_address(config.ops_listen))
         self._operations.add("/mesh", mesh_page(self._peers))
         self.metrics.add(lambda: mesh_families(self._peers))
@@ -86,14 +88,13 @@ class Gateway:
         authenticates = any(each.authenticates for each in self._bound)
         self._audit = open_audit_log(config.audit_log, authenticates=authenticates)
         await self._clients.start()
-        services = self._services = self._make_services(self._tenant, responses)
-        readers = self._tenant.reader.readers
-        self.metrics.add(GatewayMetrics(services, self._listeners, readers).collect)
+        services = self._services = self._make_services(self._tenants, responses)
+        self.metrics.add(GatewayMetrics(services, self._listeners).collect)
         await self._listeners.serve(services, APIS)
 
-    def _make_tenant(
-        self, table: Sequence[Route], clients: BrokerClients, memory: ResponseMemory
-    ) -> Tenant:
+    def _make_tenants(
+        self, table: Sequence[Route], clients: BrokerClients, responses: ResponseMemory
+    ) -> Tenants:
         config = self._config
         limits = TenantLimits(
             config.max_incremental_fetch_session_cache_slots,
@@ -101,13 +102,21 @@ class Gateway:
             config.fetch_backfill_bytes,
             records_by_place=config.mesh_records == RECORDS_AUTO,
         )
-        return make_tenant(config.org_id, table, clients.client_of, limits, memory, self._tracer)
+        memory = SharedMemory(limits, responses)
 
-    def _make_services(self, tenant: Tenant, memory: ResponseMemory) -> Services:
+        def make(org_id: int) -> Tenant:
+            client_of = clients.client_of
+            return make_tenant(org_id, table, client_of, limits, memory.open(), self._tracer)
+
+        tenants = Tenants(make, config.org_id, Directory(), config.max_orgs, config.metrics_orgs)
+        _ = tenants.own  # its brokers are connected to before clients come
+        return tenants
+
+    def _make_services(self, tenants: Tenants, memory: ResponseMemory) -> Services:
         config = self._config
         return Services(
             apis=APIS,
-            tenant=tenant,
+            tenants=tenants,
             listeners=self._bound,
             tracer=self._tracer,
             request_max_bytes=config.socket_request_max_bytes,
@@ -127,14 +136,13 @@ class Gateway:
         found: list[Section] = [
             self._process.facts(
                 ("listens on", text(_shown(each.endpoint for each in self._bound))),
-                ("org", text(self._tenant.name if self._tenant else "")),
+                ("org", text(self._tenants.own.name if self._tenants else "")),
                 ("node id", text(self._identity.node_id if self._identity else "")),
             )
         ]
-        if self._services is not None and self._listeners is not None and self._tenant is not None:
+        if self._services is not None and self._listeners is not None:
             url = self._config.ops_trace_url
-            readers = self._tenant.reader.readers
-            found += status.sections(self._services, self._listeners, readers, self._peers, url)
+            found += status.sections(self._services, self._listeners, self._peers, url)
         return found
 
     def _peers(self) -> list[PeerCounters]:
@@ -145,8 +153,8 @@ class Gateway:
         self._draining = True
         if self._listeners is not None:
             await self._listeners.close(_DRAIN_SECONDS)
-        if self._tenant is not None:
-            await self._tenant.close()
+        if self._tenants is not None:
+            await self._tenants.close()
         if self._allowed is not None:
             await self._allowed.close()
         if self._clients is not None:

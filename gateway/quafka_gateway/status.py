@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 
 from quafka_gateway.context import Services
 from quafka_gateway.edge.listeners import Listeners
-from quafka_gateway.fetch.reader import FetchReader
 from quafka_gateway.stats import GatewayStats, SlowRequest
+from quafka_gateway.tenant import Tenant
 from quafka_mesh_ops.counters import PeerCounters
 from quafka_mesh_ops.peer_table import peer_table
 from quafka_proto.errors import ErrorCode
@@ -28,14 +28,14 @@ from quafka_telemetry.status_page import (
 def sections(
     services: Services,
     listeners: Listeners,
-    readers: Sequence[FetchReader],
     peers: Callable[[], list[PeerCounters]],
     trace_url: str,
 ) -> Iterator[Section]:
     """Yield the sections of a gateway that serves clients."""
     stats = services.stats
     yield _clients(services, listeners)
-    yield _fetches(services, readers)
+    yield _orgs(services)
+    yield _fetches(services)
     yield peer_table(peers())
     yield _requests(stats)
     yield _slow(stats, trace_url)
@@ -60,24 +60,42 @@ def _clients(services: Services, listeners: Listeners) -> Facts:
     )
 
 
-def _fetches(services: Services, readers: Sequence[FetchReader]) -> Facts:
-    sessions = services.tenant.fetch_sessions
-    placed = [reader.placed for reader in readers]
+def _orgs(services: Services) -> Table:
+    return Table(
+        "Orgs",
+        ("org", "name", "connections", "requests", "received", "sent", "cached", "sessions"),
+        (_org_row(tenant) for tenant in services.tenants),
+    )
+
+
+def _org_row(tenant: Tenant) -> tuple[Cell, ...]:
+    traffic, figures = tenant.traffic, tenant.figures()
+    return (
+        text(str(tenant.org_id)),
+        text(tenant.name),
+        count(len(tenant.clients)),
+        count(traffic.requests),
+        size(traffic.received),
+        size(traffic.sent),
+        size(figures.cached_bytes),
+        count(figures.sessions),
+    )
+
+
+def _fetches(services: Services) -> Facts:
+    figures = services.tenants.figures()
     return Facts(
         "Fetches",
         [
-            ("answered from the cache", count(sum(reader.hits for reader in readers))),
-            (
-                "read from the broker, then answered",
-                count(sum(reader.misses for reader in readers)),
-            ),
-            ("passed to the broker", count(sum(reader.polls for reader in readers))),
-            ("parked at the broker now", count(sum(reader.parked for reader in readers))),
-            ("cached bytes", size(sum(reader.cached_bytes for reader in readers))),
-            ("bytes read by place", size(sum(each.bytes_by_place for each in placed))),
-            ("bytes read by value", size(sum(each.bytes_by_value for each in placed))),
-            ("fetch sessions", count(len(sessions))),
-            ("partitions in fetch sessions", count(sessions.partitions)),
+            ("answered from the cache", count(figures.hits)),
+            ("read from the broker, then answered", count(figures.misses)),
+            ("passed to the broker", count(figures.polls)),
+            ("parked at the broker now", count(figures.parked)),
+            ("cached bytes", size(figures.cached_bytes)),
+            ("bytes read by place", size(figures.by_place)),
+            ("bytes read by value", size(figures.by_value)),
+            ("fetch sessions", count(figures.sessions)),
+            ("partitions in fetch sessions", count(figures.session_partitions)),
         ],
     )
 

@@ -2,12 +2,14 @@
 
 Everything that belongs to one org is made here, so that no other module needs the org's id. Record
 batches, fetch sessions and encoded responses are kept per tenant, so no cache key has the org.
+`tenants.py` has the orgs that clients are connected for.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
+from typing import NamedTuple, Protocol
 
 from quafka_gateway.cluster.admin import Admin
 from quafka_gateway.cluster.broker_link import BrokerLink
@@ -16,12 +18,15 @@ from quafka_gateway.cluster.groups import Groups
 from quafka_gateway.cluster.routes import OrgRoutes, Route
 from quafka_gateway.cluster.topics import Topics
 from quafka_gateway.cluster.transactions import Transactions
+from quafka_gateway.fair_budget import FairBudget, OrgShare
 from quafka_gateway.fetch.broker_files import BrokerFiles
 from quafka_gateway.fetch.cluster_reader import ClusterReader
 from quafka_gateway.fetch.reader import FetchReader
 from quafka_gateway.fetch.session import FetchSessions
+from quafka_gateway.fetch.session_table import SessionBudget, SessionShares
 from quafka_gateway.memory import ResponseMemory
 from quafka_gateway.responses.response_cache import ResponseCache
+from quafka_gateway.transaction_traces import TransactionTraces
 from quafka_mesh_ops.client import MeshClient
 from quafka_telemetry.tracing import Tracer
 
@@ -30,11 +35,12 @@ _CACHED_RESPONSE_BYTES = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class TenantLimits:
-    """What one org may hold of a gateway's memory.
+    """What orgs may hold of a gateway's memory.
 
     Attributes:
-        fetch_sessions: the number of fetch sessions; 0: none.
-        fetch_cache_bytes: the bytes of record batches kept for further consumers; 0: none.
+        fetch_sessions: the number of fetch sessions of all orgs together; 0: none.
+        fetch_cache_bytes: the bytes of record batches of all orgs together that are kept for
+            further consumers; 0: none.
         fetch_backfill_bytes: the bytes of concurrent reads from a broker for consumers that lag.
         session_partitions: the partitions in one fetch session; each takes some 400 bytes.
         all_sessions_partitions: the partitions in all fetch sessions together.
@@ -49,12 +55,116 @@ class TenantLimits:
     records_by_place: bool = False
 
 
+class SharedMemory:
+    """What all orgs of a gateway share of its memory, each with a fair share.
+
+    Attributes:
+        responses: counts the response bytes of all clients.
+    """
+
+    def __init__(self, limits: TenantLimits, responses: ResponseMemory) -> None:
+        self.responses = responses
+        self._records = FairBudget(limits.fetch_cache_bytes)
+        self._responses = FairBudget(_CACHED_RESPONSE_BYTES)
+        self._sessions = SessionBudget(limits.fetch_sessions, limits.all_sessions_partitions)
+
+    def open(self) -> OrgMemory:
+        """Return the shares of one more org."""
+        return OrgMemory(
+            self.responses, self._records.open(), self._responses.open(), self._sessions.open()
+        )
+
+
+class OrgMemory(NamedTuple):
+    """One org's shares of the gateway's memory.
+
+    Attributes:
+        all_responses: counts the response bytes of all clients of all orgs.
+        records: of the fetch cache.
+        responses: of the cache of responses.
+        sessions: of the fetch sessions.
+    """
+
+    all_responses: ResponseMemory
+    records: OrgShare
+    responses: OrgShare
+    sessions: SessionShares
+
+
+class OrgClient(Protocol):
+    """A connection of one of the org's clients."""
+
+    def close(self, reason: str) -> None:
+        """Close the connection now."""
+        ...
+
+
+@dataclass(slots=True, eq=False)
+class Traffic:
+    """What the clients of one org have sent and received since the tenant was made."""
+
+    requests: int = 0
+    received: int = 0
+    sent: int = 0
+
+    def __add__(self, other: Traffic) -> Traffic:
+        return Traffic(
+            self.requests + other.requests, self.received + other.received, self.sent + other.sent
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class FetchFigures:
+    """What the fetches of one org, or of several, have done since the start, and hold now.
+
+    Attributes:
+        hits: fetches answered from memory.
+        misses: fetches for which a chunk was read first.
+        polls: fetches left to brokers.
+        by_place: bytes of record batches that brokers have returned by place.
+        by_value: the other bytes of record batches that brokers have returned.
+        withdrawn: answers by place that were fetched again by value.
+        parked: fetches left to brokers that have no answer yet.
+        sessions: fetch sessions.
+        session_partitions: the partitions in them.
+        descriptors: of brokers' log files.
+        cached_bytes: bytes of record batches in the cache.
+    """
+
+    hits: int = 0
+    misses: int = 0
+    polls: int = 0
+    by_place: int = 0
+    by_value: int = 0
+    withdrawn: int = 0
+    parked: int = 0
+    sessions: int = 0
+    session_partitions: int = 0
+    descriptors: int = 0
+    cached_bytes: int = 0
+
+    def __add__(self, other: FetchFigures) -> FetchFigures:
+        return FetchFigures(
+            *(getattr(self, each.name) + getattr(other, each.name) for each in fields(self))
+        )
+
+    @property
+    def counters(self) -> FetchFigures:
+        """The figures that only grow."""
+        return replace(
+            self, parked=0, sessions=0, session_partitions=0, descriptors=0, cached_bytes=0
+        )
+
+
 class Tenant:
     """One org.
 
     Attributes:
         org_id: the org's id on the mesh and in traces.
         name: the org as operators see it.
+        clients: the connections of the org's clients.
+        traffic: counts requests and bytes.
+        transaction_traces: the spans that the org's transactional producers began with.
         cluster: the links to the org's brokers, by its routes.
         topics: ops on topics, records and producers.
         groups: ops on consumer groups and their offsets.
@@ -66,8 +176,8 @@ class Tenant:
     """
 
     __slots__ = (
-        "admin", "cluster", "fetch_sessions", "groups", "name", "org_id", "reader",
-        "response_cache", "topics", "transactions",
+        "admin", "clients", "cluster", "fetch_sessions", "groups", "name", "org_id", "reader",
+        "response_cache", "topics", "traffic", "transaction_traces", "transactions",
     )  # fmt: skip
 
     def __init__(
@@ -75,39 +185,66 @@ class Tenant:
         org_id: int,
         cluster: Cluster,
         limits: TenantLimits,
-        memory: ResponseMemory,
+        memory: OrgMemory,
         tracer: Tracer,
     ) -> None:
         self.org_id = org_id
         self.name = str(org_id)
+        self.clients: dict[OrgClient, None] = {}
+        self.traffic = Traffic()
+        self.transaction_traces = TransactionTraces()
         self.cluster = cluster
         self.topics = Topics(cluster)
         self.groups = Groups(cluster)
         self.transactions = Transactions(cluster)
         self.admin = Admin(cluster)
-        cache_bytes = limits.fetch_cache_bytes // len(cluster.links)
         self.reader = ClusterReader(
             cluster,
             [
                 FetchReader(
                     link,
-                    memory,
-                    cache_bytes,
+                    memory.all_responses,
+                    limits.fetch_cache_bytes,
                     limits.fetch_backfill_bytes,
                     tracer,
                     BrokerFiles(link.open_places) if limits.records_by_place else None,
+                    memory.records,
                 )
                 for link in cluster.links
             ],
         )
         self.fetch_sessions = FetchSessions(
-            limits.fetch_sessions, limits.all_sessions_partitions, limits.session_partitions
+            limits.fetch_sessions,
+            limits.all_sessions_partitions,
+            limits.session_partitions,
+            shares=memory.sessions,
         )
-        self.response_cache = ResponseCache(_CACHED_RESPONSE_BYTES, memory)
+        self.response_cache = ResponseCache(
+            _CACHED_RESPONSE_BYTES, memory.all_responses, memory.responses
+        )
+
+    def figures(self) -> FetchFigures:
+        """What the org's fetches have done and hold."""
+        readers = self.reader.readers
+        return FetchFigures(
+            hits=sum(reader.hits for reader in readers),
+            misses=sum(reader.misses for reader in readers),
+            polls=sum(reader.polls for reader in readers),
+            by_place=sum(reader.placed.bytes_by_place for reader in readers),
+            by_value=sum(reader.placed.bytes_by_value for reader in readers),
+            withdrawn=sum(reader.placed.missed for reader in readers),
+            parked=sum(reader.parked for reader in readers),
+            sessions=len(self.fetch_sessions),
+            session_partitions=self.fetch_sessions.partitions,
+            descriptors=sum(r.files.descriptors for r in readers if r.files is not None),
+            cached_bytes=sum(reader.cached_bytes for reader in readers),
+        )
 
     async def close(self) -> None:
-        """Stop reading ahead and let the leases go."""
+        """Stop reading ahead, let the leases go, and give the memory back."""
         await self.reader.close()
+        self.fetch_sessions.table.clear()
+        self.response_cache.clear()
 
 
 def make_tenant(
@@ -115,13 +252,13 @@ def make_tenant(
     table: Sequence[Route],
     client_of: Callable[[str], MeshClient],
     limits: TenantLimits,
-    memory: ResponseMemory,
+    memory: OrgMemory,
     tracer: Tracer,
 ) -> Tenant:
     """The tenant of an org that the route table sends to brokers.
 
-    `client_of` returns the mesh client for a broker's address. Clients, `memory` and `tracer` may
-    be shared by all tenants of a gateway.
+    `client_of` returns the mesh client for a broker's address. Clients and `tracer` may be shared
+    by all tenants of a gateway.
     """
     routes = OrgRoutes(table, org_id)
     links = [BrokerLink(client_of(broker), org_id) for broker in routes.brokers]

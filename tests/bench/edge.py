@@ -42,7 +42,7 @@ from quafka_telemetry.eager_task import DirectFuture
 from quafka_telemetry.tracing import Tracer
 from tests.support.kafka_calls import VERSION, produce_request
 from tests.support.memory_transport import MemoryTransport
-from tests.support.tenants import LISTENER, tenant_over
+from tests.support.tenants import LISTENER, only, tenant_over
 
 SHAPES = ((64, 1), (1, 1), (4, 32))
 """Connections, and requests that each of them sends at once."""
@@ -93,7 +93,7 @@ class _Load:
         tenant = tenant_over(BrokerLink(cast(MeshClient, self._mesh), 1), memory)
         services = Services(
             APIS,
-            tenant,
+            only(tenant),
             (LISTENER,),
             Tracer(),
             1 << 20,

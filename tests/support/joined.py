@@ -37,7 +37,7 @@ from quafka_proto.headers import encode_request as encode_kafka_request
 from quafka_proto.message import Message
 from quafka_telemetry.tracing import Tracer
 from tests.support.memory_transport import MemoryTransport
-from tests.support.tenants import LISTENER, tenant_over
+from tests.support.tenants import LISTENER, only, tenant_over
 from tests.unit.broker.memory_disk import MemoryDisk
 from tests.unit.broker.tools import ORG, context, running_state
 
@@ -98,12 +98,14 @@ class Joined:
         responses = ResponseMemory(256 << 20 if self._lease_seconds else 1 << 20)
         self.services = Services(
             APIS,
-            tenant_over(
-                broker,
-                responses,
-                ORG,
-                fetch_sessions=self._slots,
-                cache_bytes=(16 << 20) if self._lease_seconds else 0,
+            only(
+                tenant_over(
+                    broker,
+                    responses,
+                    ORG,
+                    fetch_sessions=self._slots,
+                    cache_bytes=(16 << 20) if self._lease_seconds else 0,
+                )
             ),
             (LISTENER,),
             Tracer(),

@@ -7,7 +7,9 @@ from quafka_gateway.cluster.cluster import Cluster
 from quafka_gateway.cluster.routes import OrgRoutes, to_one
 from quafka_gateway.listeners import Listener, SecurityProtocol
 from quafka_gateway.memory import ResponseMemory
-from quafka_gateway.tenant import Tenant, TenantLimits
+from quafka_gateway.security.directory import Directory
+from quafka_gateway.tenant import SharedMemory, Tenant, TenantLimits
+from quafka_gateway.tenants import Tenants
 from quafka_telemetry.tracing import Tracer
 
 LISTENER = Listener("PLAINTEXT", SecurityProtocol.PLAINTEXT, "localhost", 1, ("localhost", 1))
@@ -31,4 +33,9 @@ def tenant_over(
         all_sessions_partitions=1_000,
     )
     cluster = Cluster([link], OrgRoutes(to_one("broker:1"), org_id))
-    return Tenant(org_id, cluster, limits, memory, Tracer())
+    return Tenant(org_id, cluster, limits, SharedMemory(limits, memory).open(), Tracer())
+
+
+def only(tenant: Tenant) -> Tenants:
+    """The tenants of a gateway that serves one org."""
+    return Tenants(lambda _: tenant, tenant.org_id, Directory())

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from quafka_mesh_ops.allow_list import AllowList
 from quafka_mesh_ops.client import MeshClient
 from quafka_mesh_ops.counters import PeerCounters
 from quafka_mesh_ops.identity import Identity
 from quafka_mesh_ops.settings import split_address
+from quafka_telemetry.eager_task import EagerTask
 from quafka_telemetry.tracing import Tracer
 
 
@@ -30,6 +33,7 @@ class BrokerClients:
         self._batched = batched
         self._bulk = bulk
         self._clients: dict[str, MeshClient] = {}
+        self._started = False
 
     @property
     def connected(self) -> bool:
@@ -49,10 +53,13 @@ class BrokerClients:
                 batched=self._batched,
                 bulk=self._bulk,
             )
+            if self._started:  # an org's first client has come; its ops follow in this turn
+                EagerTask(client.start(), asyncio.get_running_loop())
         return client
 
     async def start(self) -> None:
-        """Begin to connect, in the background."""
+        """Begin to connect, in the background; from now on, new clients do so, too."""
+        self._started = True
         for client in self._clients.values():
             await client.start()
 

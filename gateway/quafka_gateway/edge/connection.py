@@ -24,6 +24,7 @@ from quafka_gateway.edge.response_writer import ResponseWriter
 from quafka_gateway.handlers.kafka_api import AnyApi
 from quafka_gateway.listeners import Listener
 from quafka_gateway.security.session import ClientSession
+from quafka_gateway.tenants import OrgRefusedError
 from quafka_proto.errors import Malformed
 
 log = logging.getLogger("quafka.gateway.connection")
@@ -38,6 +39,7 @@ class KafkaConnection(asyncio.Protocol):
     _tracing: ConnectionTracing
     _writer: ResponseWriter
     _pipeline: RequestPipeline
+    _session: ClientSession
 
     def __init__(
         self,
@@ -71,6 +73,14 @@ class KafkaConnection(asyncio.Protocol):
         if not self._may_open(self):
             transport.abort()
             return
+        try:
+            tenant = self._services.tenants.enter(self._services.tenants.own_id, self)
+        except OrgRefusedError as e:
+            log.warning("refusing a client: %s", e)
+            self._services.stats.refused += 1
+            self._on_close(self)
+            transport.abort()
+            return
         self._transport = transport
         self._loop = asyncio.get_running_loop()
         self._last_active = self._loop.time()
@@ -84,8 +94,8 @@ class KafkaConnection(asyncio.Protocol):
         self._held = services.request_memory.open(self.host, self._evict, self._balance_reading)
         self._intake = RequestIntake(services.request_max_bytes, self._held, sends)
         listener = self._listener
-        session = ClientSession(
-            services.tenant, listener=listener.name, advertised=listener.advertised
+        session = self._session = ClientSession(
+            tenant, listener=listener.name, advertised=listener.advertised
         )
         self._tracing = ConnectionTracing(services, session, self._client)
         self._pipeline = RequestPipeline(
@@ -127,6 +137,7 @@ class KafkaConnection(asyncio.Protocol):
         self._writer.close()
         self._intake.connection_lost(self._loop.time())
         self._pipeline.connection_lost()
+        self._services.tenants.leave(self._session.tenant, self)
         self._on_close(self)
 
     # --- for the listener -------------------------------------------------------------------

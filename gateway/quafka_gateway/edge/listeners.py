@@ -155,6 +155,7 @@ class Listeners:
                     connection.close("the client does not read a response or reads it too slowly")
                 elif connection.idle_since(now) > self._idle_seconds:
                     connection.close("idle")
+            self._services.tenants.sweep(now)
             self._services.request_memory.relieve(now)
             self._relieve(self._services.response_memory.excess, now)
             await self._give_back()

@@ -78,6 +78,7 @@ class RequestPipeline:
         """`frames` are whole and counted in `held`; call `run` when there are more of them."""
         self._loop = asyncio.get_running_loop()
         self._apis = apis
+        self._session = session
         self._client = client
         self._tracing = tracing
         self._held = held
@@ -263,6 +264,7 @@ class RequestPipeline:
         if self._in_flight and self._in_flight[-1].api.held:
             self._serving.hurry()  # responses leave in order: this one would wait for that
         self._in_flight.append(request)
+        self._session.tenant.traffic.received += request.size
 
     def _repeat(self, expected: RepeatedPoll, frame: bytes) -> None:
         """Put the repetition of a long poll in flight, not decoded if it need not be served."""
@@ -394,7 +396,7 @@ class RequestPipeline:
         self._writing = request.trace
         if request.response is not None:
             self._long_responses.release(request)
-            writer.write(request.response, request.shared)
+            self._session.tenant.traffic.sent += writer.write(request.response, request.shared)
         return True
 
     def _client_reads(self) -> bool:

@@ -116,6 +116,7 @@ class RequestServing:
             trace = self._tracing.trace_late(api, request.header, errors, seconds, parked_seconds)
         else:
             trace.begin_write(errors, seconds, parked_seconds)
+        self._session.tenant.traffic.requests += 1
         stats = self._services.stats
         if stats.count_request(api.name, errors, seconds, parked_seconds):
             stats.slow.append(

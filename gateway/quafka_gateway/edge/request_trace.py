@@ -112,12 +112,11 @@ class RequestTrace:
 class ConnectionTracing:
     """Makes the traces of one connection's requests."""
 
-    __slots__ = ("_about", "_session", "_tracer", "_transactions")
+    __slots__ = ("_about", "_session", "_tracer")
 
     def __init__(self, services: Services, session: ClientSession, client: ConnectedClient) -> None:
         self._tracer = services.tracer
         self._session = session
-        self._transactions = services.transaction_traces
         self._about: dict[str, AttributeValue] = {
             semconv.PEER_ADDRESS: client.host,
             semconv.PEER_PORT: client.port,
@@ -142,7 +141,7 @@ class ConnectionTracing:
             return None
         trace = RequestTrace(tracer, connect, api, header)
         if request is not None:
-            trace.describe(request, self._transactions)
+            trace.describe(request, self._session.tenant.transaction_traces)
         return trace
 
     def trace_late(

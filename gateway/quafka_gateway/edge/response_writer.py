@@ -94,14 +94,14 @@ class ResponseWriter:
         """Whether the transport has received every byte written."""
         return not self._unsent
 
-    def write(self, response: list[Buffer], shared: int = 0) -> None:
-        """Send a response, now or as the client reads.
+    def write(self, response: list[Buffer], shared: int = 0) -> int:
+        """Send a response, now or as the client reads. Return its size.
 
         Another owner has counted `shared` bytes of it.
         """
         if len(response) == 1 and not shared and self._may_write(response[0]):
             self._write_at_once(response[0])
-            return
+            return len(response[0])
         if not self._size and not self._transport.get_write_buffer_size():
             self._is_new = True
         self._shared += shared
@@ -116,6 +116,7 @@ class ResponseWriter:
         self._total += size
         self._stats.sent += size
         self._push()
+        return size
 
     def pause(self) -> None:
         """Write no more until `resume`: the client does not read."""

@@ -18,6 +18,7 @@ from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Collection, Sequence
 
+from quafka_gateway.fair_budget import FairBudget, OrgShare
 from quafka_gateway.fetch.aborted import NONE, Aborted, concerning, joined
 from quafka_gateway.fetch.cached_partition import CachedPartition, Chunk, PartitionKey
 from quafka_gateway.fetch.file_slice import (
@@ -47,17 +48,25 @@ _ROOM_AHEAD = 32 << 20
 class FetchCache:
     """Partitions by id and by name, and their batches within a bound in bytes."""
 
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
+    def __init__(self, limit: int, share: OrgShare | None = None) -> None:
+        """`share`: the org's share of a bound that all orgs have together, in place of `limit`."""
+        self._room = (share or FairBudget(limit).open()).part(self._evict_one)
         self._partitions: dict[PartitionKey, CachedPartition] = {}
         self._names: dict[tuple[str, int], CachedPartition] = {}
         # Both from the least to the most recently used.
         self._once: OrderedDict[Chunk, None] = OrderedDict()
         self._again: OrderedDict[Chunk, None] = OrderedDict()
         self._again_size = 0
-        self._again_limit = max(0, min(int(limit * _AGAIN_SHARE), limit - _ROOM_AHEAD))
-        self.size = 0
+
+    @property
+    def size(self) -> int:
         """Bytes of the batches and of the objects around them."""
+        return self._room.held
+
+    @property
+    def _again_limit(self) -> int:
+        room = self._room.size
+        return max(0, min(int(room * _AGAIN_SHARE), room - _ROOM_AHEAD))
 
     def find(self, op: FetchOp) -> CachedPartition | None:
         """The partition that an op addresses, if it is here."""
@@ -171,7 +180,8 @@ class FetchCache:
                 self._again[chunk] = None
                 self._again_size += _cost(chunk)
             at += 1
-        while self._again_size > self._again_limit:
+        again_limit = self._again_limit
+        while self._again_size > again_limit:
             chunk, _ = self._again.popitem(last=False)
             self._again_size -= _cost(chunk)
             self._once[chunk] = None
@@ -277,7 +287,7 @@ class FetchCache:
                 is_plain = is_plain and not may_be_transactional
             reached = following_base
         end = reached
-        if not kept or sum(map(len, kept)) - file_bytes(kept) > self._limit // 4:
+        if not kept or sum(map(len, kept)) - file_bytes(kept) > self._room.limit // 4:
             return
         if not alone or len(kept) < len(batches):
             kept = _copies(kept)
@@ -287,7 +297,7 @@ class FetchCache:
             partition.chunks.insert(at + 1, chunk)
             partition.firsts.insert(at + 1, chunk.first)
             self._add(chunk, self._once)
-        self._evict()
+        self._room.settle()
 
     def _append(self, before: Chunk, chunk: Chunk) -> bool:
         """Make one chunk of two, if the first is small and ends where the second begins."""
@@ -306,20 +316,20 @@ class FetchCache:
         self._add(before, self._once)
         return True
 
-    def _evict(self) -> None:
-        while self.size > self._limit:
-            # `once` keeps a reserve, for the read-ahead: within it, `again` gives way.
-            beyond_reserve = self.size - self._again_size > self._limit - self._again_limit
-            chunk = next(iter(self._once if beyond_reserve or not self._again else self._again))
-            self._remove(chunk)
-            partition = chunk.partition
-            at = bisect_left(partition.firsts, chunk.first)
-            del partition.chunks[at], partition.firsts[at]
+    def _evict_one(self) -> None:
+        # `once` keeps a reserve, for the read-ahead: within it, `again` gives way.
+        beyond_reserve = self.size - self._again_size > self._room.size - self._again_limit
+        evict_once = self._once and (beyond_reserve or not self._again)
+        chunk = next(iter(self._once if evict_once else self._again))
+        self._remove(chunk)
+        partition = chunk.partition
+        at = bisect_left(partition.firsts, chunk.first)
+        del partition.chunks[at], partition.firsts[at]
 
     def _add(self, chunk: Chunk, lru: OrderedDict[Chunk, None]) -> None:
         lru[chunk] = None
         cost = _cost(chunk)
-        self.size += cost
+        self._room.hold(cost)
         if lru is self._again:
             self._again_size += cost
         chunk.partition.undecided += chunk.aborted is None
@@ -329,7 +339,7 @@ class FetchCache:
         lru = self._lru(chunk)
         del lru[chunk]
         cost = _cost(chunk)
-        self.size -= cost
+        self._room.hold(-cost)
         if lru is self._again:
             self._again_size -= cost
         chunk.partition.undecided -= chunk.aborted is None

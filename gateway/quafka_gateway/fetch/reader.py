@@ -19,6 +19,7 @@ import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
+from quafka_gateway.fair_budget import OrgShare
 from quafka_gateway.fetch.backfill import Backfill
 from quafka_gateway.fetch.broker_fetch import BrokerFetch, ReadableBroker
 from quafka_gateway.fetch.broker_files import BrokerFiles
@@ -70,14 +71,16 @@ class FetchReader:
         backfill_bytes: int,
         tracer: Tracer | None = None,
         files: BrokerFiles | None = None,
+        share: OrgShare | None = None,
     ) -> None:
-        """`files`: of a broker that may be on this host; None: its records come by value."""
+        """`files`: of a broker that may be on this host; None: its records come by value.
+        `share`: the org's share of the cache bytes, which all orgs have together."""
         self.files = files
         broker = self.placed = PlacedBroker(broker, files)
         self._memory = memory
         self._tracer = tracer or Tracer()
         self._cache_bytes = cache_bytes
-        self._cache = FetchCache(cache_bytes)
+        self._cache = FetchCache(cache_bytes, share)
         if files is not None:
             files.when_gone(self._cache.drop_files)
         self._lease = ReadLease(broker, self._cache)
@@ -114,6 +117,7 @@ class FetchReader:
         await self._lease.close()
         if self.files is not None:
             await self.files.close()
+        self._cache.clear()
 
     async def fetch(self, op: FetchOps, trace: TraceContext | None) -> list[FetchOpResp]:
         """One answer per partition, in their order. Never raises: errors are in the answers."""

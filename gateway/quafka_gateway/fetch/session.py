@@ -31,7 +31,7 @@ from quafka_gateway.fetch.requested_partitions import (
     replica_id,
     requested,
 )
-from quafka_gateway.fetch.session_table import NO_SESSION, Session, SessionTable
+from quafka_gateway.fetch.session_table import NO_SESSION, Session, SessionShares, SessionTable
 from quafka_mesh_ops.ops.records import FetchOp, FetchOpResp
 from quafka_proto.errors import ErrorCode
 from quafka_proto.schema.fetch import FetchRequest
@@ -168,7 +168,7 @@ _ERRORS = {
 
 
 class FetchSessions:
-    """The sessions of one gateway. The arguments are those of `SessionTable`."""
+    """The sessions of one org. The arguments are those of `SessionTable`."""
 
     def __init__(
         self,
@@ -176,8 +176,9 @@ class FetchSessions:
         max_partitions: int,
         session_partitions: int,
         random_below: Callable[[int], int] = secrets.randbelow,
+        shares: SessionShares | None = None,
     ) -> None:
-        self.table = SessionTable(slots, max_partitions, session_partitions, random_below)
+        self.table = SessionTable(slots, max_partitions, session_partitions, random_below, shares)
 
     def __len__(self) -> int:
         return len(self.table)

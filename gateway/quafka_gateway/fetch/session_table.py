@@ -9,6 +9,9 @@ is the number of partitions in all of them. A new session evicts, in this order:
 3. a session of less worth that is two minutes old, or is a consumer's where the new one is a
    replica's. A replica's session is worth more than a consumer's; then more partitions are worth
    more than fewer.
+
+Orgs share the bounds (`fair_budget`). These rules are for sessions of one org; an org that is below
+its share evicts the least recently used session of the org with the most.
 """
 
 from __future__ import annotations
@@ -17,7 +20,9 @@ import secrets
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
+from quafka_gateway.fair_budget import FairBudget, OrgShare
 from quafka_gateway.fetch.requested_partitions import Key, RequestedPartitions, key_of
 from quafka_mesh_ops.ops.records import FetchOp, FetchOpResp
 
@@ -105,8 +110,27 @@ class Session:
         self.last_used = now
 
 
+class SessionShares(NamedTuple):
+    """An org's shares of the bounds on sessions and on their partitions."""
+
+    sessions: OrgShare
+    partitions: OrgShare
+
+
+class SessionBudget:
+    """The bounds on the sessions of all orgs, and on the partitions in them."""
+
+    def __init__(self, slots: int, max_partitions: int) -> None:
+        self._sessions = FairBudget(slots)
+        self._partitions = FairBudget(max_partitions)
+
+    def open(self) -> SessionShares:
+        """Return the shares of one more org."""
+        return SessionShares(self._sessions.open(), self._partitions.open())
+
+
 class SessionTable:
-    """The sessions of one gateway, by id.
+    """The sessions of one org, by id.
 
     Args:
         slots: the greatest number of sessions; 0: sessions are off.
@@ -122,14 +146,20 @@ class SessionTable:
         max_partitions: int,
         session_partitions: int,
         random_below: Callable[[int], int] = secrets.randbelow,
+        shares: SessionShares | None = None,
     ) -> None:
-        self._slots = slots
-        self._max_partitions = max_partitions
-        self._session_partitions = min(max_partitions, session_partitions)
+        """`shares`: of bounds that all orgs have together, in place of the first two."""
+        shares = shares or SessionBudget(slots, max_partitions).open()
+        self._slots = shares.sessions.part(self._evict_oldest)
+        self._room = shares.partitions.part(self._evict_oldest)
+        self._session_partitions = min(self._room.limit, session_partitions)
         self._random_below = random_below
         self._sessions: OrderedDict[int, Session] = OrderedDict()  # least recently used first
-        self.partitions = 0
+
+    @property
+    def partitions(self) -> int:
         """The number of partitions in all sessions together."""
+        return self._room.held
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -148,9 +178,9 @@ class SessionTable:
     ) -> int:
         """Begin a session of these partitions, if there is room for it. Returns its id, or 0."""
         size = len(answered)
-        if not self._slots or not 0 < size <= self._session_partitions:
+        if not self._slots.limit or not 0 < size <= self._session_partitions:
             return NO_SESSION
-        while len(self._sessions) >= self._slots or self.partitions + size > self._max_partitions:
+        while not (self._slots.make_room(1) and self._room.make_room(size)):
             victim = self._greedy(owner) or self._evictable((privileged, size), now)
             if victim is None:
                 return NO_SESSION
@@ -160,7 +190,8 @@ class SessionTable:
             partition = session.partitions[key_of(op)] = SessionPartition(op)
             partition.record_answer(answer)
         self._sessions[session.id] = session
-        self.partitions += size
+        self._slots.hold(1)
+        self._room.hold(size)
         return session.id
 
     def update(
@@ -170,12 +201,11 @@ class SessionTable:
         partitions left, is removed; False: it would have grown beyond them."""
         before = len(session.partitions)
         size = session.size_with(requested)
-        total = self.partitions - before + size
-        if size > self._session_partitions or total > self._max_partitions:
+        if size > self._session_partitions or not self._room.make_room(size - before):
             self.remove(session)
             return False
         session.update(requested, forgotten)
-        self.partitions += len(session.partitions) - before
+        self._room.hold(len(session.partitions) - before)
         if not session.partitions:
             self.remove(session)
         return True
@@ -188,7 +218,16 @@ class SessionTable:
     def remove(self, session: Session) -> None:
         """Remove a session."""
         del self._sessions[session.id]
-        self.partitions -= len(session.partitions)
+        self._slots.hold(-1)
+        self._room.hold(-len(session.partitions))
+
+    def clear(self) -> None:
+        """Remove all sessions."""
+        while self._sessions:
+            self._evict_oldest()
+
+    def _evict_oldest(self) -> None:
+        self.remove(next(iter(self._sessions.values())))
 
     def _greedy(self, owner: str) -> Session | None:
         """The least recently used session of an address that holds more than half.
@@ -204,13 +243,15 @@ class SessionTable:
         if len({*held, owner}) < 2:
             return None
         for each, (count, partitions) in held.items():
-            if 2 * count > self._slots or 2 * partitions > self._max_partitions:
+            if 2 * count > self._slots.size or 2 * partitions > self._room.size:
                 return next(one for one in self._sessions.values() if one.owner == each)
         return None
 
     def _evictable(self, worth: tuple[bool, int], now: float) -> Session | None:
         """The session that a new one of this worth may evict."""
-        oldest = next(iter(self._sessions.values()))
+        oldest = next(iter(self._sessions.values()), None)
+        if oldest is None:
+            return None
         if now - oldest.last_used > EVICTION_SECONDS:
             return oldest
         privileged, _ = worth

@@ -36,7 +36,7 @@ async def handle(request: EndTxnRequest, context: RequestContext) -> EndTxnRespo
     if answer.error_code or not bumps_epoch:
         return EndTxnResponse(error_code=_ERRORS.code(answer.error_code, context.version))
     if answer.producer_id != request.producer_id and context.trace is not None:
-        context.services.transaction_traces.continue_as(request.producer_id, answer.producer_id)
+        context.tenant.transaction_traces.continue_as(request.producer_id, answer.producer_id)
     return EndTxnResponse(producer_id=answer.producer_id, producer_epoch=answer.producer_epoch)
 
 

@@ -66,7 +66,7 @@ async def _transactional(
     if answer.error_code:
         return _refused(_ERRORS.code(answer.error_code, context.version))
     if context.trace is not None:
-        context.services.transaction_traces.begin(answer.producer_id, context.trace)
+        context.tenant.transaction_traces.begin(answer.producer_id, context.trace)
     return InitProducerIdResponse(
         producer_id=answer.producer_id,
         producer_epoch=answer.producer_epoch,

@@ -6,6 +6,7 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable
 
+from quafka_gateway.fair_budget import FairBudget, OrgShare
 from quafka_gateway.memory import ResponseMemory
 from quafka_gateway.responses.encoded_response import EncodedResponse
 
@@ -16,14 +17,25 @@ class ResponseCache:
     The bytes kept are counted in the response memory.
     """
 
-    def __init__(self, limit: int, memory: ResponseMemory) -> None:
-        """At most `limit` bytes are kept."""
-        self._limit = limit
+    def __init__(self, limit: int, memory: ResponseMemory, share: OrgShare | None = None) -> None:
+        """At most `limit` bytes are kept.
+
+        `share`: the org's share of a bound that all orgs have together, in place of `limit`.
+        """
+        self._room = (share or FairBudget(limit).open()).part(self._evict_one)
         self._memory = memory
         self._kept: OrderedDict[Hashable, tuple[EncodedResponse, int]] = OrderedDict()
         self._making: dict[Hashable, asyncio.Task[EncodedResponse]] = {}
-        self.held = 0
+
+    @property
+    def held(self) -> int:
         """Bytes kept."""
+        return self._room.held
+
+    def clear(self) -> None:
+        """Drop all responses."""
+        while self._kept:
+            self._evict_one()
 
     async def get(
         self, key: Hashable, make: Callable[[], Awaitable[EncodedResponse]]
@@ -51,21 +63,23 @@ class ResponseCache:
         finally:
             del self._making[key]
         own = response.size - response.shared
-        if own > self._limit:
+        if own > self._room.limit:
             return response
         shared = EncodedResponse(response.kind, response.body, response.errors, response.size)
         self._keep(key, shared, own)
-        return self._kept[key][0]
+        return shared
 
     def _keep(self, key: Hashable, response: EncodedResponse, own: int) -> None:
         self._kept[key] = response, own
         self._count(own)
-        while self.held > self._limit:
-            _, (_, size) = self._kept.popitem(last=False)
-            self._count(-size)
+        self._room.settle()
+
+    def _evict_one(self) -> None:
+        _, (_, size) = self._kept.popitem(last=False)
+        self._count(-size)
 
     def _count(self, size: int) -> None:
-        self.held += size
+        self._room.hold(size)
         self._memory.hold(size)
 
 

@@ -41,7 +41,7 @@ from quafka_telemetry import slices
 from quafka_telemetry.eager_task import DirectFuture
 from quafka_telemetry.tracing import TraceContext, Tracer
 from tests.support.memory_transport import MemoryTransport
-from tests.support.tenants import LISTENER, tenant_over
+from tests.support.tenants import LISTENER, only, tenant_over
 
 
 class HeldBroker:
@@ -90,7 +90,7 @@ class Client:
         responses = ResponseMemory(1 << 20)
         self.services = services = Services(
             apis,
-            tenant_over(broker, responses),
+            only(tenant_over(broker, responses)),
             (LISTENER,),
             Tracer(),
             1 << 20,

@@ -55,7 +55,7 @@ from quafka_proto.schema import (
     transactions,
 )
 from quafka_telemetry.tracing import NO_SPAN, Tracer
-from tests.support.tenants import LISTENER, tenant_over
+from tests.support.tenants import LISTENER, only, tenant_over
 from tests.unit.broker.memory_disk import MemoryDisk
 from tests.unit.broker.tools import ORG, batch_of, context, running_state
 
@@ -446,7 +446,7 @@ async def _served() -> AsyncGenerator[tuple[DirectClient, RequestContext]]:
         tenant = tenant_over(link, responses, ORG, cache_bytes=1 << 20)
         services = Services(
             APIS,
-            tenant,
+            only(tenant),
             (LISTENER,),
             Tracer(),
             1 << 20,

@@ -23,7 +23,7 @@ from quafka_proto.schema.produce import (
     TopicProduceData,
 )
 from quafka_telemetry.tracing import NO_SPAN, Tracer
-from tests.support.tenants import LISTENER, tenant_over
+from tests.support.tenants import LISTENER, only, tenant_over
 
 
 class _Mesh:
@@ -48,7 +48,7 @@ def _context() -> RequestContext:
     tenant = tenant_over(BrokerLink(cast(MeshClient, _Mesh()), 1), memory)
     requests = RequestMemory(1 << 20)
     services = Services(
-        APIS, tenant, (LISTENER,), Tracer(), 1 << 20, requests, memory, EdgeSettings()
+        APIS, only(tenant), (LISTENER,), Tracer(), 1 << 20, requests, memory, EdgeSettings()
     )
     return RequestContext(services, ClientSession(tenant), 9, None, 0, NO_SPAN)
 

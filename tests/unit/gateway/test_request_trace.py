@@ -12,6 +12,7 @@ from quafka_gateway.context import Services
 from quafka_gateway.edge.connected_client import ConnectedClient
 from quafka_gateway.edge.request_trace import ConnectionTracing
 from quafka_gateway.security.session import ClientSession
+from quafka_gateway.tenant import Tenant
 from quafka_gateway.transaction_traces import TransactionTraces
 from quafka_proto.errors import ErrorCode
 from quafka_proto.headers import RequestHeader
@@ -33,6 +34,9 @@ class Org:
 
     org_id = 7
 
+    def __init__(self) -> None:
+        self.transaction_traces = TransactionTraces()
+
 
 class Edge:
     """A connection's tracing that samples no request, and the spans that it records late."""
@@ -44,9 +48,9 @@ class Edge:
         services = cast(Services, self)
         self.tracer = OtlpTracer(Sampler(ratio, True, tail), self._queue)
         self.tenant = Org()
-        self.transaction_traces = TransactionTraces()
+        self.transaction_traces = self.tenant.transaction_traces
         self.tracing = ConnectionTracing(
-            services, ClientSession(services.tenant), ConnectedClient("127.0.0.1", 5, 3)
+            services, ClientSession(cast(Tenant, self.tenant)), ConnectedClient("127.0.0.1", 5, 3)
         )
 
     def _take(self, spans: Sequence[RecordedSpan]) -> bool:

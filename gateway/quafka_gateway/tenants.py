@@ -1,0 +1,219 @@
+"""The orgs that clients of this gateway are connected for.
+
+A connection *enters* an org when the client's org is known, and leaves it when it is lost. The
+org's tenant is made by the first client and let go some time after the last one, so a gateway may
+serve any number of orgs, a bounded number of them at a time.
+
+An org may be entered if it is active: one that a record names, or one that this gateway's settings
+name without there being a record. When an org is suspended or deleted, its connections are closed
+in the call that learns of it; a deleted org's caches go, too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterator
+
+from quafka_gateway.security.directory import Directory
+from quafka_gateway.tenant import FetchFigures, OrgClient, Tenant, Traffic
+from quafka_mesh_ops.ops.security import OrgRecord, SecurityChange
+
+log = logging.getLogger("quafka.gateway.orgs")
+
+ACTIVE, SUSPENDED, DELETING = "active", "suspended", "deleting"
+MAX_CONNECTIONS = "max.connections"
+"""The limit of an org on its connections to one gateway process."""
+OTHER = "other"
+"""The label of all orgs that have no metrics of their own."""
+_UNUSED_SECONDS = 60.0
+
+
+class OrgRefusedError(Exception):
+    """A client may not enter an org. The message is for the log."""
+
+
+class Tenants:
+    """The tenants of one gateway, by org."""
+
+    def __init__(
+        self,
+        make: Callable[[int], Tenant],
+        own: int,
+        directory: Directory,
+        most: int = 1,
+        labels: int = 1,
+    ) -> None:
+        """`own`: the gateway's own org, which is always served.
+
+        `most`: the greatest number of orgs at a time; `labels`: of orgs with metrics of their own.
+        """
+        self._make = make
+        self.own_id = own
+        """The gateway's own org."""
+        self._named = {own}
+        self.directory = directory
+        """This gateway's copy of orgs, users, ACLs and quotas."""
+        self._most = most
+        self._free_labels = labels
+        self._tenants: OrderedDict[int, Tenant] = OrderedDict()  # longest without change first
+        self._unused: dict[Tenant, float] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+        self._labelled: set[Tenant] = set()
+        self._others_gone = Traffic()
+        self._figures_gone = FetchFigures()
+        directory.listen(self._changed)
+
+    @property
+    def own(self) -> Tenant:
+        """The tenant of the gateway's own org."""
+        return self._tenants.get(self.own_id) or self._begin(self.own_id)
+
+    def is_own(self, tenant: Tenant) -> bool:
+        """Whether it is of the gateway's own org, whose super users are the cluster's operators."""
+        return tenant.org_id == self.own_id
+
+    def name_in_settings(self, org: int) -> None:
+        """Record that the settings name an org: it may be entered without a record of it."""
+        self._named.add(org)
+
+    # --- clients ----------------------------------------------------------------------------
+
+    def enter(self, org: int, client: OrgClient) -> Tenant:
+        """Count a client as one of the org's and return the org's tenant.
+
+        Raises:
+            OrgRefusedError: the org may not be served, or has no room for one more client.
+        """
+        refusal = self.refusal(org)
+        if refusal:
+            raise OrgRefusedError(refusal)
+        tenant = self._tenants.get(org)
+        record = self.directory.org(org)
+        most = None if record is None else limit_of(record, MAX_CONNECTIONS)
+        if most is not None and (len(tenant.clients) if tenant else 0) >= most:
+            raise OrgRefusedError(f"{MAX_CONNECTIONS}={most:g} of the org are open")
+        if tenant is None:
+            if len(self._tenants) >= self._most and not self._let_go_oldest():
+                raise OrgRefusedError(f"clients of max.orgs={self._most} orgs are connected")
+            tenant = self._begin(org)
+        self._unused.pop(tenant, None)
+        tenant.clients[client] = None
+        return tenant
+
+    def leave(self, tenant: Tenant, client: OrgClient) -> None:
+        """Uncount a client. Does nothing for one that is not counted."""
+        tenant.clients.pop(client, None)
+        if not tenant.clients and self._tenants.get(tenant.org_id) is tenant:
+            self._unused[tenant] = asyncio.get_running_loop().time()
+
+    def refusal(self, org: int) -> str:
+        """Return why clients may not enter an org; "" if they may."""
+        record = self.directory.org(org)
+        if record is None:
+            return "" if org in self._named else "no such org"
+        return "" if record.state == ACTIVE else f"the org is {record.state}"
+
+    # --- tenants ----------------------------------------------------------------------------
+
+    def __iter__(self) -> Iterator[Tenant]:
+        """The tenants there are, by org id."""
+        return iter([tenant for _, tenant in sorted(self._tenants.items())])
+
+    def __len__(self) -> int:
+        return len(self._tenants)
+
+    def find(self, org: int) -> Tenant | None:
+        """The tenant of an org, if there is one."""
+        return self._tenants.get(org)
+
+    def sweep(self, now: float) -> None:
+        """Let tenants go that have been without clients for a while. Call it every few seconds."""
+        for tenant, since in list(self._unused.items()):
+            if now - since >= _UNUSED_SECONDS and not self.is_own(tenant):
+                self._let_go(tenant)
+
+    async def close(self) -> None:
+        """Let all tenants go."""
+        for tenant in list(self._tenants.values()):
+            self._let_go(tenant)
+        await asyncio.gather(*self._closing)
+
+    # --- figures ----------------------------------------------------------------------------
+
+    def figures(self) -> FetchFigures:
+        """What all tenants together have fetched since the gateway's start."""
+        return sum((tenant.figures() for tenant in self._tenants.values()), self._figures_gone)
+
+    def traffic(self) -> Iterator[tuple[str, int, Traffic]]:
+        """The label, number of connections and traffic of each org that has a label of its own,
+        then those of all others together, if there are any."""
+        others, connections = self._others_gone, 0
+        for tenant in self:
+            if tenant in self._labelled:
+                yield str(tenant.org_id), len(tenant.clients), tenant.traffic
+            else:
+                others = others + tenant.traffic
+                connections += len(tenant.clients)
+        if others.requests or connections:
+            yield OTHER, connections, others
+
+    # --- internals --------------------------------------------------------------------------
+
+    def _begin(self, org: int) -> Tenant:
+        tenant = self._tenants[org] = self._make(org)
+        if self._free_labels > 0:
+            self._free_labels -= 1
+            self._labelled.add(tenant)
+        record = self.directory.org(org)
+        if record is not None:
+            tenant.name = record.name
+        return tenant
+
+    def _let_go_oldest(self) -> bool:
+        oldest = next((each for each in self._unused if not self.is_own(each)), None)
+        if oldest is not None:
+            self._let_go(oldest)
+        return oldest is not None
+
+    def _let_go(self, tenant: Tenant) -> None:
+        del self._tenants[tenant.org_id]
+        self._unused.pop(tenant, None)
+        if tenant in self._labelled:
+            self._labelled.discard(tenant)
+            self._free_labels += 1
+        else:
+            self._others_gone = self._others_gone + tenant.traffic
+        closing = asyncio.get_running_loop().create_task(self._close(tenant))
+        self._closing.add(closing)
+        closing.add_done_callback(self._closing.discard)
+
+    async def _close(self, tenant: Tenant) -> None:
+        await tenant.close()
+        self._figures_gone = self._figures_gone + tenant.figures().counters
+
+    def _changed(self, changes: Collection[SecurityChange] | None) -> None:
+        """Apply what the records say of orgs now; None: any of them may have changed."""
+        if changes is None:
+            changed = list(self._tenants.values())
+        else:
+            ids = {change.org.org_id for change in changes if change.org is not None}
+            changed = [self._tenants[org] for org in ids if org in self._tenants]
+        for tenant in changed:
+            record = self.directory.org(tenant.org_id)
+            if record is not None:
+                tenant.name = record.name
+            refusal = self.refusal(tenant.org_id)
+            if not refusal:
+                continue
+            log.info("closing the connections of org %s: %s", tenant.name, refusal)
+            for client in list(tenant.clients):
+                client.close(refusal)
+            if record is None or record.state == DELETING:
+                self._let_go(tenant)
+
+
+def limit_of(record: OrgRecord, name: str) -> float | None:
+    """The limit of an org with this name; None: it has none."""
+    return next((limit.value for limit in record.limits if limit.name == name), None)
