@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from typing import TypeVar
 
@@ -34,16 +34,20 @@ class _Records:
 
     def __init__(self) -> None:
         self.orgs: dict[int, OrgRecord] = {}
-        self.users: dict[tuple[int, str], UserRecord] = {}
+        self.org_names: dict[str, OrgRecord] = {}
+        self.users: dict[int, dict[str, UserRecord]] = {}
         self.acls: dict[int, dict[AclRecord, None]] = {}
         self.quotas: dict[int, dict[QuotaKey, QuotaRecord]] = {}
 
     def apply(self, change: SecurityChange) -> None:
         if change.org is not None:
-            _put(self.orgs, change.org.org_id, change.org, removed=change.removed)
+            self._apply_org(change.org, removed=change.removed)
         elif change.user is not None:
             user = change.user
-            _put(self.users, (user.org_id, user.name), user, removed=change.removed)
+            users = self.users.setdefault(user.org_id, {})
+            _put(users, user.name, user, removed=change.removed)
+            if not users:
+                del self.users[user.org_id]
         elif change.acl is not None:
             its = self.acls.setdefault(change.acl.org_id, {})
             _put(its, change.acl, None, removed=change.removed)
@@ -52,6 +56,14 @@ class _Records:
             key = quota_key(change.quota.entity)
             gone = change.removed or not change.quota.values
             _put(quotas, key, change.quota, removed=gone)
+
+    def _apply_org(self, org: OrgRecord, *, removed: bool) -> None:
+        before = self.orgs.get(org.org_id)
+        if before is not None and self.org_names.get(before.name) is before:
+            del self.org_names[before.name]
+        _put(self.orgs, org.org_id, org, removed=removed)
+        if not removed:
+            self.org_names[org.name] = org
 
 
 class Directory:
@@ -127,7 +139,7 @@ class Directory:
 
     def org_named(self, name: str) -> OrgRecord | None:
         """An org by its name."""
-        return next((org for org in self._records.orgs.values() if org.name == name), None)
+        return self._records.org_names.get(name)
 
     def orgs(self) -> Mapping[int, OrgRecord]:
         """All orgs by id."""
@@ -135,11 +147,11 @@ class Directory:
 
     def user(self, org_id: int, name: str) -> UserRecord | None:
         """A user of an org."""
-        return self._records.users.get((org_id, name))
+        return self._records.users.get(org_id, {}).get(name)
 
-    def users(self, org_id: int) -> list[UserRecord]:
+    def users(self, org_id: int) -> Collection[UserRecord]:
         """The users of an org."""
-        return [user for (org, _), user in self._records.users.items() if org == org_id]
+        return self._records.users.get(org_id, {}).values()
 
     def acls(self, org_id: int) -> Mapping[AclRecord, None]:
         """The rules of an org."""

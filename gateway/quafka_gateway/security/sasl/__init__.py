@@ -1,0 +1,1 @@
+"""SASL, by which clients prove who they are: bytes in, bytes out."""

@@ -1,0 +1,62 @@
+"""What a SASL mechanism is to the authenticator: tokens in, tokens out, an account at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol, TypeVar
+
+from quafka_mesh_ops.ops.security import ScramCredential
+
+T = TypeVar("T")
+
+Offload = Callable[[Callable[[], T]], Awaitable[T]]
+"""Runs a function of some milliseconds beside the event loop."""
+
+
+class AuthenticationError(Exception):
+    """The client has not proven who it is. The message is for the log; it has no secret."""
+
+    def __init__(self, reason: str, told: str = "") -> None:
+        """`told`: what the client reads, if it may learn more than that it was refused."""
+        super().__init__(reason)
+        self.told = told
+
+
+class BusyError(Exception):
+    """The gateway cannot check credentials now: the client must come again."""
+
+
+class Account(NamedTuple):
+    """Who a client has proven to be.
+
+    Attributes:
+        credential: the record of the user's password; None where something else was the proof.
+        expires_at: Unix time at which the proof ends; None: never.
+    """
+
+    org_id: int
+    name: str
+    credential: ScramCredential | None = None
+    expires_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """The server's token; with an account the exchange is over."""
+
+    token: bytes
+    account: Account | None = None
+
+
+class MechanismServer(Protocol):
+    """One exchange of one client."""
+
+    async def evaluate(self, token: bytes) -> Reply:
+        """Take the client's next token.
+
+        Raises:
+            AuthenticationError: the exchange has failed.
+            BusyError: it could not be carried on.
+        """
+        ...

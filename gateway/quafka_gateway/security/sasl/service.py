@@ -1,0 +1,156 @@
+"""What the connections of a gateway share to authenticate clients by SASL."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+
+from quafka_gateway.security.directory import Directory
+from quafka_gateway.security.sasl import oauthbearer, plain
+from quafka_gateway.security.sasl.accounts import Accounts
+from quafka_gateway.security.sasl.key_set import KeySetSource
+from quafka_gateway.security.sasl.limits import Failures, Unauthenticated
+from quafka_gateway.security.sasl.logins import Logins
+from quafka_gateway.security.sasl.mechanism import (
+    Account,
+    AuthenticationError,
+    BusyError,
+    MechanismServer,
+)
+from quafka_gateway.security.sasl.oauthbearer import OAuthBearerServer
+from quafka_gateway.security.sasl.passwords import HASHES
+from quafka_gateway.security.sasl.plain import PlainServer
+from quafka_gateway.security.sasl.scram import ScramServer
+from quafka_gateway.security.sasl.tokens import TokenClaims, TokenRules, UnknownKeyError
+from quafka_gateway.security.sasl.workers import Workers
+from quafka_telemetry.startup import StartupError
+
+MECHANISMS = (plain.NAME, *HASHES, oauthbearer.NAME)
+_KEY_SECONDS = 3.0
+"""How long a token with an unknown key waits for newer keys."""
+
+
+@dataclass(frozen=True, slots=True)
+class SaslSettings:
+    """The settings about SASL. Times are in seconds; 0 of `max_reauth`: for ever."""
+
+    mechanisms: tuple[str, ...]
+    most: int
+    most_per_address: int
+    failures_per_minute: int
+    timeout: float
+    delay: float
+    max_reauth: float
+    receive_bytes: int
+    jwks_url: str = ""
+    jwks_refresh: float = 3_600.0
+    tokens: TokenRules = field(default_factory=partial(TokenRules, ()))
+
+
+class SaslService:
+    """Makes the servers of the mechanisms: `start`, and at last `close`."""
+
+    def __init__(
+        self, settings: SaslSettings, directory: Directory, own_org: int, secret: bytes
+    ) -> None:
+        """`secret`: of the credentials that unknown names seem to have.
+
+        Raises:
+            StartupError: the settings contradict one another.
+        """
+        _check(settings)
+        self.settings = settings
+        self.accounts = Accounts(directory, own_org, secret)
+        self.logins = Logins(self.accounts, directory)
+        self.unauthenticated = Unauthenticated(settings.most, settings.most_per_address)
+        self.failures = Failures(settings.failures_per_minute)
+        self.counts: dict[tuple[str, str], int] = {
+            (mechanism, outcome): 0
+            for mechanism in settings.mechanisms
+            for outcome in ("success", "failure")
+        }
+        """Authentications by mechanism and outcome."""
+        self.expired = 0
+        """Connections closed because their session ended."""
+        self._workers = Workers()
+        self._keys: KeySetSource | None = None
+        if oauthbearer.NAME in settings.mechanisms:
+            self._keys = KeySetSource(settings.jwks_url, settings.jwks_refresh)
+
+    async def start(self) -> None:
+        """Read the keys of tokens. Raises StartupError."""
+        if self._keys is not None:
+            await self._keys.start()
+
+    async def close(self) -> None:
+        """Check no more credentials."""
+        self._workers.close()
+        self.logins.close()
+        if self._keys is not None:
+            await self._keys.close()
+
+    def count(self, mechanism: str, *, success: bool) -> None:
+        """Count an authentication; of no mechanism, where the client has chosen none."""
+        key = (mechanism, "success" if success else "failure")
+        self.counts[key] = self.counts.get(key, 0) + 1
+
+    def mechanisms(self, org: str) -> Mapping[str, Callable[[], MechanismServer]]:
+        """The mechanisms of a listener, by name. `org`: the listener's, if it has one."""
+        return {each: partial(self._server, each, org) for each in self.settings.mechanisms}
+
+    def lifetime(self, account: Account) -> float | None:
+        """Seconds until a client must authenticate again; None: never."""
+        most = self.settings.max_reauth or None
+        if account.expires_at is None:
+            return most
+        left = max(0.0, account.expires_at - time.time())
+        return left if most is None else min(left, most)
+
+    def _server(self, mechanism: str, org: str) -> MechanismServer:
+        if mechanism == plain.NAME:
+            return PlainServer(self.accounts, self._workers.run, org)
+        if mechanism == oauthbearer.NAME:
+            return OAuthBearerServer(partial(self._account_of, org))
+        return ScramServer(mechanism, self.accounts, org)
+
+    async def _account_of(self, org: str, token: str) -> Account:
+        """The account of a token. Raises AuthenticationError."""
+        assert self._keys is not None, "the mechanism is on"
+        try:
+            claims = await self._check(token)
+        except UnknownKeyError:
+            if not await self._keys.wait_newer(_KEY_SECONDS):
+                raise
+            claims = await self._check(token)
+        accounts = self.accounts
+        if claims.org:
+            org_id = accounts.org_id(claims.org)
+            if org and org_id != accounts.org_id(org):
+                raise AuthenticationError("the token is for another org than the listener")
+        else:
+            org_id = accounts.org_id(org) if org else accounts.own_org
+        if not accounts.active(org_id):
+            raise AuthenticationError("the token's org is not active")
+        return Account(org_id, claims.name, expires_at=claims.expires_at)
+
+    async def _check(self, token: str) -> TokenClaims:
+        assert self._keys is not None, "the mechanism is on"
+        check = partial(self.settings.tokens.check, token, self._keys.keys, time.time())
+        return await self._workers.run(check)
+
+    def check_ready(self) -> None:
+        """Raise BusyError while no users are known: a client must come again."""
+        if not self.accounts.ready:
+            raise BusyError("this gateway has not read the users yet")
+
+
+def _check(settings: SaslSettings) -> None:
+    if oauthbearer.NAME not in settings.mechanisms:
+        return
+    if not settings.jwks_url:
+        raise StartupError("OAUTHBEARER needs sasl.oauthbearer.jwks.endpoint.url")
+    if not settings.tokens.audience:
+        # Otherwise a token that the issuer made for any other service would open this one.
+        raise StartupError("OAUTHBEARER needs sasl.oauthbearer.expected.audience")

@@ -1,0 +1,102 @@
+"""Checks signed tokens (RFC 7519): signature, issuer, audience, time, and whose they are.
+
+Only algorithms with a public key are accepted: a key that everybody may read can then never serve
+as the secret of a signature.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, cast
+
+from joserfc import jwt
+from joserfc.errors import InvalidKeyIdError, JoseError
+from joserfc.jwk import KeySet
+
+from quafka_gateway.security.sasl.mechanism import AuthenticationError
+
+ALGORITHMS = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512"]
+
+
+class UnknownKeyError(AuthenticationError):
+    """The token's key is not in the set; a newer set may have it."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenClaims:
+    """What a valid token says. `expires_at`: Unix time; `org`: "" where it names none."""
+
+    name: str
+    org: str
+    expires_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class TokenRules:
+    """What a token must say.
+
+    Attributes:
+        audience: it must name one of these.
+        issuer: "" accepts any: the keys are one issuer's.
+        skew: seconds by which clocks may differ.
+        name_claim: the claim with the client's name.
+        org_claim: the claim with the name of the client's org; "": tokens name none.
+    """
+
+    audience: tuple[str, ...]
+    issuer: str = ""
+    skew: float = 30.0
+    name_claim: str = "sub"
+    org_claim: str = ""
+
+    def check(self, token: str, keys: KeySet, now: float) -> TokenClaims:
+        """Check a token. Takes a part of a millisecond: call it in a thread.
+
+        Raises:
+            UnknownKeyError: the set has no such key.
+            AuthenticationError: the token is not valid.
+        """
+        try:
+            claims = jwt.decode(token, keys, algorithms=ALGORITHMS).claims
+        except InvalidKeyIdError as e:
+            raise UnknownKeyError("the token is signed with an unknown key") from e
+        except (JoseError, ValueError, TypeError, KeyError, RecursionError) as e:
+            raise AuthenticationError(f"the token is not valid: {type(e).__name__}") from e
+        expires_at = self._check_time(claims, now)
+        if self.issuer and claims.get("iss") != self.issuer:
+            raise AuthenticationError("the token is of another issuer")
+        audience = claims.get("aud")
+        told: list[Any] = cast("list[Any]", audience) if isinstance(audience, list) else [audience]
+        if not any(isinstance(each, str) and each in self.audience for each in told):
+            raise AuthenticationError("the token is for another audience")
+        org = _text(claims, self.org_claim) if self.org_claim else ""
+        return TokenClaims(_text(claims, self.name_claim), org, expires_at)
+
+    def _check_time(self, claims: dict[str, Any], now: float) -> float:
+        expires_at = _time(claims, "exp")
+        if expires_at is None:
+            raise AuthenticationError("the token does not expire")
+        if expires_at + self.skew <= now:
+            raise AuthenticationError("the token has expired")
+        for name in ("nbf", "iat"):
+            begins = _time(claims, name)
+            if begins is not None and begins - self.skew > now:
+                raise AuthenticationError("the token is not valid yet")
+        return expires_at
+
+
+def _time(claims: dict[str, Any], name: str) -> float | None:
+    value = claims.get(name)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise AuthenticationError(f"the token's {name} is not a time")
+    return float(value)
+
+
+def _text(claims: dict[str, Any], name: str) -> str:
+    value = claims.get(name)
+    if not isinstance(value, str) or not value or len(value) > 255 or "\0" in value:
+        raise AuthenticationError(f"the token's {name} is not a name")
+    return value

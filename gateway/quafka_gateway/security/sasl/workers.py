@@ -1,0 +1,43 @@
+"""The threads that check credentials: few, with a bounded queue."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from quafka_gateway.security.sasl.mechanism import BusyError
+
+T = TypeVar("T")
+
+_THREADS = 2
+_MOST_WAITING = 256
+"""Some seconds of work: more would end at the connections' deadlines anyway."""
+
+
+class Workers:
+    """Runs checks beside the event loop. Hashing a password holds no lock of the interpreter."""
+
+    def __init__(self, threads: int = _THREADS, most_waiting: int = _MOST_WAITING) -> None:
+        self._pool = ThreadPoolExecutor(threads, "credentials")
+        self._most = threads + most_waiting
+        self._taken = 0
+
+    async def run(self, check: Callable[[], T]) -> T:
+        """Run a check in a thread.
+
+        Raises:
+            BusyError: too many wait already.
+        """
+        if self._taken >= self._most:
+            raise BusyError("too many credentials are being checked")
+        self._taken += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._pool, check)
+        finally:
+            self._taken -= 1
+
+    def close(self) -> None:
+        """Drop what has not begun."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
