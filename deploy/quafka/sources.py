@@ -19,6 +19,15 @@ CONFIG_VARIABLE = "QUAFKA_CONFIG"
 _SHORTER = {"kafka_log_dirs": ("--adopt",)}
 BROKERS_VARIABLE = "QUAFKA_BROKERS"
 """The bootstrap servers of the client commands; not a setting of a program."""
+COMMAND_CONFIG_VARIABLE = "QUAFKA_COMMAND_CONFIG"
+CLIENT_VARIABLES = frozenset(
+    {
+        BROKERS_VARIABLE, COMMAND_CONFIG_VARIABLE, "QUAFKA_SECURITY_PROTOCOL",
+        "QUAFKA_SASL_MECHANISM", "QUAFKA_SASL_USERNAME", "QUAFKA_SASL_PASSWORD",
+        "QUAFKA_SASL_TOKEN", "QUAFKA_SSL_CA_LOCATION", "QUAFKA_SSL_KEY_PASSWORD",
+    }
+)  # fmt: skip
+"""How the client commands connect (commands/security.py); not settings of a program."""
 SECRETS_PREFIX = "QUAFKA_REDIS_"
 """Variables with users and passwords of Redis, which topics may name (sources/redis/url.py)."""
 
@@ -123,9 +132,9 @@ def _from_environment(
     for name, text in environment.items():
         if not name.startswith("QUAFKA_") or name.startswith(SECRETS_PREFIX):
             continue
-        if name in (CONFIG_VARIABLE, BROKERS_VARIABLE):
-            continue
         if name not in by_variable:
+            if name == CONFIG_VARIABLE or name in CLIENT_VARIABLES:
+                continue
             raise SettingError(f"{name} is not a setting{_did_you_mean(name, by_variable)}")
         found[by_variable[name]] = (text, f"env {name}")
     return found

@@ -47,7 +47,7 @@ class ApacheKafka:
     def __init__(self, folder: Path, log_dirs: int = 1, **settings: str) -> None:
         self.folder = folder
         self.log_dirs = [folder / f"logs{n or ''}" for n in range(log_dirs)]
-        self.port, controller = _free_port(), _free_port()
+        self.port, controller = free_port(), free_port()
         self.bootstrap = f"127.0.0.1:{self.port}"
         self.settings = folder / "server.properties"
         folder.mkdir(parents=True, exist_ok=True)
@@ -64,10 +64,10 @@ class ApacheKafka:
         assert self._process is not None, "not started"
         return self._process.pid
 
-    def format(self) -> None:
-        """Make the empty log folders."""
+    def format(self, *more: str) -> None:
+        """Make the empty log folders; `more` are further arguments, such as --add-scram."""
         tool = java_class("kafka.tools.StorageTool", kafka_tools())
-        arguments = ["format", "-t", CLUSTER_ID, "-c", str(self.settings)]
+        arguments = ["format", "-t", CLUSTER_ID, "-c", str(self.settings), *more]
         subprocess.run([*tool, *arguments], capture_output=True, check=True)
 
     def start(self) -> None:
@@ -117,7 +117,7 @@ def apache_kafka(folder: Path, log_dirs: int = 1, **settings: str) -> Generator[
         kafka.kill()
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

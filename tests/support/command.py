@@ -8,6 +8,7 @@ import subprocess
 import sys
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
@@ -35,8 +36,10 @@ class Ran:
 class Command:
     """Runs commands against one server. What they print is not a terminal's."""
 
-    def __init__(self, brokers: str, timeout: float = 10.0) -> None:
+    def __init__(self, brokers: str, timeout: float = 10.0, config: Path | None = None) -> None:
         self._flags = ["--brokers", brokers, "--timeout", str(timeout)]
+        if config is not None:
+            self._flags += ["--command-config", str(config)]
 
     def __call__(self, command: str, *more: str, stdin: bytes = b"", code: int | None = 0) -> Ran:
         """Run it; it must end with this exit code (None: any), and with nothing on stderr if

@@ -10,6 +10,7 @@ from typing import Self, TypeVar
 
 from quafka.client.connection import Connection
 from quafka.client.errors import ClientError, RefusedError, UnreachableError, check
+from quafka.client.security import NONE, Security
 from quafka_proto.errors import ErrorCode
 from quafka_proto.message import Request, Response
 from quafka_proto.schema.groups import FindCoordinatorRequest, FindCoordinatorResponse
@@ -31,9 +32,15 @@ R = TypeVar("R", bound=Response)
 class Cluster:
     """An async context manager: connects on entering. Not for several tasks at once."""
 
-    def __init__(self, bootstrap: Sequence[tuple[str, int]], timeout: float = 10.0) -> None:
+    def __init__(
+        self,
+        bootstrap: Sequence[tuple[str, int]],
+        timeout: float = 10.0,
+        security: Security = NONE,
+    ) -> None:
         """`timeout` bounds each connection and each answer, in seconds."""
         self._bootstrap = bootstrap
+        self._security = security
         self.timeout = timeout
         self._any: Connection | None = None
         self._nodes: dict[int, Connection] = {}
@@ -42,7 +49,7 @@ class Cluster:
     async def __aenter__(self) -> Self:
         failures: list[ClientError] = []
         for host, port in self._bootstrap:
-            connection = Connection(host, port, self.timeout)
+            connection = Connection(host, port, self.timeout, self._security)
             try:
                 await connection.open()
             except ClientError as e:
@@ -85,7 +92,7 @@ class Cluster:
         if address == (self.any.host, self.any.port):
             connection = self.any
         else:
-            connection = Connection(*address, self.timeout)
+            connection = Connection(*address, self.timeout, self._security)
             try:
                 await connection.open()
             except ClientError as e:

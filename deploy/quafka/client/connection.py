@@ -11,11 +11,21 @@ import os
 import socket
 import ssl
 import time
-from contextlib import suppress
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from quafka.client.errors import NotKafkaError, UnreachableError, UnsupportedError
+from quafka.client.errors import (
+    ClientError,
+    LoginError,
+    NotKafkaError,
+    UnreachableError,
+    UnsupportedError,
+    sentence,
+)
+from quafka.client.sasl import Credentials, Login, SaslError
+from quafka.client.security import NONE, Security
 from quafka_mesh_ops.settings import join_address
 from quafka_proto.codec import decode
 from quafka_proto.errors import ErrorCode, Malformed
@@ -23,6 +33,12 @@ from quafka_proto.headers import decode_response_header, encode_request
 from quafka_proto.message import Request, Response
 from quafka_proto.schema.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from quafka_proto.schema.quafka import CLIENT_SOFTWARE
+from quafka_proto.schema.sasl import (
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+    SaslHandshakeRequest,
+    SaslHandshakeResponse,
+)
 from quafka_telemetry.version import version
 
 CLIENT_ID = "quafka-cli"
@@ -30,6 +46,11 @@ _MAX_ANSWER = 128 << 20
 _PLAIN_CHUNK = 1 << 16
 _TLS_PROBE_SECONDS = 2.0
 _NEWEST = 32767
+_TLS_ALERT = b"\x15\x03"
+_USE_TLS = (
+    "{} speaks TLS; set security.protocol to SSL or SASL_SSL in --command-config, or name another "
+    "listener with --brokers"
+)
 
 R = TypeVar("R", bound=Response)
 
@@ -41,14 +62,18 @@ class Connection:
     host: str
     port: int
     timeout: float
+    security: Security = NONE
     versions: dict[int, tuple[int, int]] = field(default_factory=dict[int, tuple[int, int]])
     """The server's least and greatest version of each API."""
+    certificate_ends: float | None = None
+    """When the server's certificate expires, in seconds since the epoch; None: not TLS."""
     connect_seconds: float = 0.0
     last_seconds: float = 0.0
     """How long connecting and the last request took."""
     _reader: asyncio.StreamReader | None = None
     _writer: asyncio.StreamWriter | None = None
     _correlation_id: int = 0
+    _answered: bool = False
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     @property
@@ -57,17 +82,38 @@ class Connection:
         return join_address(self.host, self.port)
 
     async def open(self) -> None:
-        """Connect and negotiate the API versions.
+        """Connect, log in where credentials are given, and negotiate the API versions.
 
         Raises:
             UnreachableError, NotKafkaError: the connection cannot be used.
+            LoginError: the server is not the one expected, or does not let the client in.
         """
         began = time.perf_counter()
-        try:
+        with self._explained():
             async with asyncio.timeout(self.timeout):
                 self._reader, self._writer = await asyncio.open_connection(
-                    self.host, self.port, limit=_PLAIN_CHUNK
+                    self.host,
+                    self.port,
+                    limit=_PLAIN_CHUNK,
+                    ssl=self.security.context,
+                    server_hostname=None if self.security.context is None else self.host,
                 )
+        self.connect_seconds = time.perf_counter() - began
+        self.certificate_ends = _expiry(self._writer)
+        try:
+            await self._negotiate()
+            if self.security.credentials is not None:
+                await self._log_in(self.security.credentials)
+                await self._negotiate()  # who has logged in may be offered more
+        except BaseException:
+            await self.close()
+            raise
+
+    @contextmanager
+    def _explained(self) -> Generator[None]:
+        """Turn the errors of connecting into sentences."""
+        try:
+            yield
         except socket.gaierror as e:
             raise UnreachableError(
                 f"the name {self.host!r} cannot be resolved ({e.strerror}); "
@@ -83,15 +129,13 @@ class Connection:
                 f"{self.address} does not answer within {self.timeout:g} s; "
                 "check the address, and that no firewall blocks it"
             ) from e
+        except ssl.SSLError as e:
+            raise _tls_error(self.address, e) from e
         except (OSError, UnicodeError) as e:
+            if self.security.context is not None and isinstance(e, ConnectionError):
+                raise _tls_error(self.address, e) from e
             reason = os.strerror(e.errno) if isinstance(e, OSError) and e.errno else str(e)
             raise UnreachableError(f"cannot connect to {self.address}: {reason}") from e
-        self.connect_seconds = time.perf_counter() - began
-        try:
-            await self._negotiate()
-        except BaseException:
-            await self.close()
-            raise
 
     async def close(self) -> None:
         """Disconnect."""
@@ -151,13 +195,20 @@ class Connection:
         except (OSError, EOFError) as e:
             await self.close()
             raise UnreachableError(
-                f"{self.address} closed the connection on {name}; read the server's log"
+                f"{self.address} closed the connection on {name}; {self._why_closed()}"
             ) from e
         try:
             _, at = decode_response_header(answer, best, frame)
-            return decode(answer, best, frame, at)
+            decoded = decode(answer, best, frame, at)
         except Malformed as e:
             raise NotKafkaError(f"{self.address} sent a malformed answer to {name}: {e}") from e
+        self._answered = True
+        return decoded
+
+    def _why_closed(self) -> str:
+        if self.security.credentials is None and not self._answered:
+            return "if it asks clients to log in, say how in --command-config; or read its log"
+        return "read the server's log"
 
     async def _exchange(self, request: Request, version: int) -> bytes:
         reader, writer = self._reader, self._writer
@@ -171,6 +222,8 @@ class Connection:
         if size > _MAX_ANSWER:
             raise NotKafkaError(
                 f"{self.address} is not Kafka: {_protocol(head)}; name Kafka's port with --brokers"
+                if head[:2] != _TLS_ALERT
+                else _USE_TLS.format(self.address)
             )
         return await reader.readexactly(size)
 
@@ -194,6 +247,8 @@ class Connection:
                 f"{self.timeout:g} s: it is not Kafka, or it hangs; name Kafka's port with "
                 "--brokers"
             ) from e
+        except ssl.SSLError as e:  # TLS 1.3 refuses a client's certificate after the handshake
+            raise _tls_error(self.address, e) from e
         except (EOFError, OSError) as e:
             raise NotKafkaError(await self._explain_closing()) from e
         except Malformed as e:
@@ -205,23 +260,109 @@ class Connection:
             each.api_key: (each.min_version, each.max_version) for each in answer.api_keys
         }
 
-    async def _explain_closing(self) -> str:
-        if await _speaks_tls(self.host, self.port):
-            return (
-                f"{self.address} speaks TLS, which this command does not support; "
-                "name a plaintext listener with --brokers"
+    async def _log_in(self, credentials: Credentials) -> None:
+        """SaslHandshake, then SaslAuthenticate until the mechanism is done."""
+        mechanism = credentials.mechanism
+        handshake = await self._first_call(
+            SaslHandshakeRequest(mechanism=mechanism), SaslHandshakeResponse
+        )
+        if handshake.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM:
+            offered = ", ".join(handshake.mechanisms) or "none"
+            raise LoginError(
+                f"{self.address} does not accept sasl.mechanism {mechanism}; it offers {offered}"
             )
+        if handshake.error_code:
+            raise LoginError(self._no_login(handshake.error_code, None))
+        login = credentials.login()
+        try:
+            message = await asyncio.to_thread(_advance, login, None)
+            while message is not None:
+                answer = await self._first_call(
+                    SaslAuthenticateRequest(auth_bytes=message), SaslAuthenticateResponse
+                )
+                if answer.error_code:
+                    raise LoginError(self._no_login(answer.error_code, answer.error_message))
+                message = await asyncio.to_thread(_advance, login, bytes(answer.auth_bytes))
+        except SaslError as e:
+            raise LoginError(f"{self.address}: {e}") from e
+
+    async def _first_call(self, request: Request, answer: type[R]) -> R:
+        """A call of the login, during which a closed connection means that there is none."""
+        try:
+            return await self.call(request, answer)
+        except UnreachableError as e:
+            if "closed the connection" not in str(e):
+                raise
+            raise LoginError(
+                f"{self.address} closed the connection during the login; "
+                "check security.protocol and the listener, and read the server's log"
+            ) from e
+
+    def _no_login(self, code: int, message: str | None) -> str:
+        if code == ErrorCode.ILLEGAL_SASL_STATE:
+            return (
+                f"{self.address} does not ask clients to log in; set security.protocol to "
+                "PLAINTEXT or SSL, or name another listener with --brokers"
+            )
+        bearer = self.security.credentials and self.security.credentials.token
+        what = "the token" if bearer else "the user name and the password"
+        return f"{self.address} refuses the login: {sentence(code, message)}; check {what}"
+
+    async def _explain_closing(self) -> str:
+        if self.security.context is None and await _speaks_tls(self.host, self.port):
+            return _USE_TLS.format(self.address)
         return (
             f"{self.address} closes the connection on the first request: it is not Kafka, or "
             "refuses this client; name Kafka's port with --brokers"
         )
 
 
+def _advance(login: Login, message: bytes | None) -> bytes | None:
+    """The client's next message; None: the login is complete."""
+    try:
+        return next(login) if message is None else login.send(message)
+    except StopIteration:
+        return None
+
+
+def _expiry(writer: asyncio.StreamWriter) -> float | None:
+    certificate = writer.get_extra_info("peercert")
+    ends = certificate.get("notAfter") if certificate else None
+    return None if ends is None else ssl.cert_time_to_seconds(ends)
+
+
+def _tls_error(address: str, error: Exception) -> ClientError:
+    """A failed TLS handshake in a sentence."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return LoginError(
+            f"the certificate of {address} is not accepted: {error.verify_message.rstrip('.')}; "
+            "check ssl.truststore.location (or ssl.ca.location) and the host name"
+        )
+    reason = getattr(error, "reason", None) or ""
+    if "WRONG_VERSION_NUMBER" in reason or "RECORD_LAYER" in reason:
+        return NotKafkaError(
+            f"{address} does not speak TLS; set security.protocol to PLAINTEXT or "
+            "SASL_PLAINTEXT, or name another listener with --brokers"
+        )
+    if "CERTIFICATE" in reason or "ALERT" in reason:
+        words = reason.lower().replace("_", " ")
+        return LoginError(
+            f"{address} refuses the TLS handshake ({words}); it may require a client certificate: "
+            "ssl.keystore.location"
+        )
+    if isinstance(error, ConnectionError):
+        what = "closes the connection in the TLS handshake"
+    else:
+        what = f"fails in the TLS handshake ({reason.lower().replace('_', ' ') or error})"
+    return LoginError(
+        f"{address} {what}; check that the listener speaks TLS, in a version of "
+        "ssl.enabled.protocols"
+    )
+
+
 def _protocol(head: bytes) -> str:
     if head in (b"HTTP", b"<htm", b"<!DO"):
         return "it is a web server"
-    if head[:1] == b"\x15" and head[1:2] == b"\x03":
-        return "it speaks TLS"
     if head[:4] == b"SSH-":
         return "it is an SSH server"
     return "its first answer is malformed"

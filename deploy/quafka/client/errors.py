@@ -23,6 +23,10 @@ class UnsupportedError(ClientError):
     """The server does not have an API."""
 
 
+class LoginError(ClientError):
+    """The client is not let in: a wrong password, token, certificate or mechanism."""
+
+
 class RefusedError(ClientError):
     """The server answered with an error code."""
 

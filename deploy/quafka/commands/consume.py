@@ -14,13 +14,12 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from quafka.client import offsets
-from quafka.client.cluster import Cluster
 from quafka.client.errors import ClientError
 from quafka.client.positions import Position
 from quafka.commands.kafka_client import Troubles, available, config
 from quafka.commands.options import UsageError, bootstrap
 from quafka.commands.records import Record, as_line, template
-from quafka.commands.run import EXIT_DONE, complain, guarded, interruptible
+from quafka.commands.run import EXIT_DONE, cluster_of, complain, guarded, interruptible, security
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, Message, TopicPartition
@@ -81,7 +80,7 @@ def _config(options: argparse.Namespace, troubles: Troubles) -> dict[str, Any]:
     position: Position | None = options.offset
     at_end = position is not None and position.kind == "end"
     return {
-        **config(bootstrap(options), troubles),
+        **config(bootstrap(options), security(options), troubles),
         # Without a group nothing is committed, but librdkafka requires a name.
         "group.id": options.group or "quafka-cli",
         "enable.auto.commit": options.group is not None,
@@ -104,7 +103,7 @@ async def _begin(options: argparse.Namespace) -> dict[Place, int]:
         if options.partitions is not None:
             raise UsageError("--partitions cannot be combined with --group, which assigns them")
     found: dict[Place, int] = {}
-    async with Cluster(bootstrap(options), options.timeout) as cluster:
+    async with cluster_of(options) as cluster:
         for name in dict.fromkeys(options.topic):
             topic = await cluster.topic(name)
             starts = await offsets.list_offsets(cluster, topic, offsets.START)

@@ -17,11 +17,12 @@ from typing import Literal
 
 from quafka.client.cluster import Cluster
 from quafka.client.connection import Connection
-from quafka.client.errors import ClientError
+from quafka.client.errors import ClientError, LoginError
 from quafka.client.records import there_and_back
+from quafka.client.security import NONE, Security
 from quafka.commands.options import bootstrap
 from quafka.commands.output import as_json, colour, plain
-from quafka.commands.run import EXIT_DONE, EXIT_FAILED, guarded
+from quafka.commands.run import EXIT_DONE, EXIT_FAILED, guarded, security
 from quafka_mesh_ops.settings import join_address
 from quafka_proto.schema.metadata import (
     MetadataRequest,
@@ -90,7 +91,10 @@ def run(options: argparse.Namespace) -> int:
 async def _run(options: argparse.Namespace) -> int:
     report = Report()
     addresses = bootstrap(options)
-    usable = [each for each in addresses if await _bootstrap(report, *each, options.timeout)]
+    secured = security(options)
+    usable = [
+        each for each in addresses if await _bootstrap(report, *each, options.timeout, secured)
+    ]
     if usable and options.write:
         await _round_trip(report, usable, options)
     if options.format == "json":
@@ -113,9 +117,11 @@ def _print(report: Report) -> None:
 # --- the way of a client ----------------------------------------------------------------------
 
 
-async def _bootstrap(report: Report, host: str, port: int, timeout: float) -> bool:
+async def _bootstrap(
+    report: Report, host: str, port: int, timeout: float, security_: Security = NONE
+) -> bool:
     """Check a bootstrap address and the cluster there; return whether a client could use it."""
-    connection = Connection(host, port, timeout)
+    connection = Connection(host, port, timeout, security_)
     try:
         found = await _resolve(host, port)
         await connection.open()
@@ -191,11 +197,14 @@ async def _advertised(
 ) -> bool:
     """Connect to an advertised address, as clients do."""
     address = join_address(broker.host, broker.port)
-    connection = Connection(broker.host, broker.port, bootstrap_.timeout)
+    connection = Connection(broker.host, broker.port, bootstrap_.timeout, bootstrap_.security)
     try:
         found = await _resolve(broker.host, broker.port)
         await connection.open()
         answer = await _metadata(connection)
+    except LoginError as e:
+        report.fail("advertised", str(e))
+        return False
     except ClientError as e:
         what = str(e).partition("; ")[0]
         report.fail(
@@ -388,7 +397,7 @@ async def _round_trip(
     report: Report, usable: list[tuple[str, int]], options: argparse.Namespace
 ) -> None:
     try:
-        async with Cluster(usable, options.timeout) as cluster:
+        async with Cluster(usable, options.timeout, security(options)) as cluster:
             write, read = await there_and_back(cluster, options.write)
     except ClientError as e:
         report.fail("write", str(e))

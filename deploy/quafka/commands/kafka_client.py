@@ -7,6 +7,8 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from quafka.client.errors import ClientError
+from quafka.client.sasl import Credentials
+from quafka.client.security import Security, Tls
 from quafka.commands.run import complain
 from quafka_mesh_ops.settings import join_address
 
@@ -45,12 +47,55 @@ class Troubles:
         self._reported = False
 
 
-def config(bootstrap: list[tuple[str, int]], troubles: Troubles) -> dict[str, Any]:
+def config(
+    bootstrap: list[tuple[str, int]], security: Security, troubles: Troubles
+) -> dict[str, Any]:
     """The settings that producer and consumer share."""
     return {
+        **_security(security),
         "bootstrap.servers": ",".join(join_address(*address) for address in bootstrap),
         "client.id": "quafka-cli",
         "error_cb": troubles,
         "logger": _silent,
         "reconnect.backoff.max.ms": 1_000,
     }
+
+
+def _security(security: Security) -> dict[str, Any]:
+    """How librdkafka connects and logs in; it logs in again by itself before a session ends."""
+    found: dict[str, Any] = {"security.protocol": security.protocol}
+    if security.tls is not None:
+        found |= _tls(security.tls)
+    if security.credentials is not None:
+        found |= _sasl(security.credentials)
+    return found
+
+
+def _tls(tls: Tls) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "ssl.endpoint.identification.algorithm": "https" if tls.checks_name else "none"
+    }
+    key = tls.key or tls.certificate  # one file may have both
+    for name, pem in (("ca", tls.authorities), ("certificate", tls.certificate), ("key", key)):
+        if pem is not None:
+            kind = "pem" if pem.text else "location"
+            found[f"ssl.{name}.{kind}"] = pem.text or pem.path
+    if tls.key_password:
+        found["ssl.key.password"] = tls.key_password
+    return found
+
+
+def _sasl(credentials: Credentials) -> dict[str, Any]:
+    found: dict[str, Any] = {"sasl.mechanism": credentials.mechanism}
+    token = credentials.token
+    if token is None:
+        return found | {
+            "sasl.username": credentials.username,
+            "sasl.password": credentials.password,
+        }
+
+    def fetch(_config: str) -> tuple[str, float]:
+        value, expires_at = token()
+        return value, expires_at
+
+    return found | {"oauth_cb": fetch}

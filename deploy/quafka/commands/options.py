@@ -5,9 +5,11 @@ from __future__ import annotations
 import argparse
 import os
 from datetime import UTC, datetime
+from pathlib import Path
 
 from quafka.client.positions import Position
 from quafka.sources import BROKERS_VARIABLE as VARIABLE
+from quafka.sources import COMMAND_CONFIG_VARIABLE
 from quafka_mesh_ops.settings import split_address
 
 DEFAULT = "localhost:9092"
@@ -15,10 +17,15 @@ _KAFKA_PORT = 9092
 
 
 def add_connection(parser: argparse.ArgumentParser) -> None:
-    """Declare --brokers and --timeout."""
+    """Declare --brokers, --command-config and --timeout."""
     parser.add_argument(
         "-b", "--brokers", "--bootstrap-server", metavar="HOST:PORT[,...]", type=brokers,
         help=f"where to connect (default: ${VARIABLE}, or {DEFAULT})",
+    )  # fmt: skip
+    parser.add_argument(
+        "--command-config", metavar="FILE", type=Path,
+        help="how to connect and log in, as Kafka's properties (default: "
+        f"${COMMAND_CONFIG_VARIABLE})",
     )  # fmt: skip
     parser.add_argument(
         "--timeout", metavar="SECONDS", type=seconds, default=10.0,

@@ -11,13 +11,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from quafka.client.cluster import Cluster
 from quafka.client.errors import ClientError
 from quafka.commands.kafka_client import Troubles, available, config
 from quafka.commands.options import UsageError, bootstrap
 from quafka.commands.output import plain
 from quafka.commands.records import Header, Record, from_line
-from quafka.commands.run import EXIT_DONE, guarded
+from quafka.commands.run import EXIT_DONE, cluster_of, guarded, security
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Message, Producer
@@ -40,7 +39,7 @@ def _run(options: argparse.Namespace) -> int:
 
     producer = Producer(
         {
-            **config(bootstrap(options), Troubles()),
+            **config(bootstrap(options), security(options), Troubles()),
             "enable.idempotence": True,
             "compression.type": options.compression,
             "linger.ms": 5,
@@ -63,7 +62,7 @@ async def _check(options: argparse.Namespace) -> None:
     Raises:
         ClientError, UsageError: if not.
     """
-    async with Cluster(bootstrap(options), options.timeout) as cluster:
+    async with cluster_of(options) as cluster:
         topic = await cluster.topic(options.topic, auto_create=True)
         if options.partition >= len(topic.partitions):
             raise UsageError(f"topic {options.topic!r} has no partition {options.partition}")

@@ -21,8 +21,10 @@ from types import FrameType
 
 from quafka.client.cluster import Cluster
 from quafka.client.errors import ClientError
+from quafka.client.security import Security
 from quafka.commands.options import UsageError, bootstrap
 from quafka.commands.output import plain
+from quafka.commands.security import security_of, sends_password_in_clear
 from quafka.process import EXIT_INTERRUPTED
 
 EXIT_DONE, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
@@ -34,10 +36,33 @@ def with_cluster(options: argparse.Namespace, work: Work) -> int:
     """Connect, run the command, disconnect; return the exit code."""
 
     async def connected() -> int:
-        async with Cluster(bootstrap(options), options.timeout) as cluster:
+        async with cluster_of(options) as cluster:
             return await work(cluster, options)
 
     return guarded(lambda: asyncio.run(connected()))
+
+
+def cluster_of(options: argparse.Namespace) -> Cluster:
+    """The cluster that a command's options name, not connected yet. Raises UsageError."""
+    return Cluster(bootstrap(options), options.timeout, security(options))
+
+
+def security(options: argparse.Namespace) -> Security:
+    """How a command connects and logs in, read once; warns of what others could read.
+
+    Raises:
+        UsageError, ClientError: it is wrong, or a file cannot be used.
+    """
+    found: Security | None = getattr(options, "security", None)
+    if found is None:
+        loaded = security_of(options)
+        found = options.security = loaded.security
+        for warning in loaded.warnings:
+            complain(warning)
+        for host, _ in bootstrap(options):
+            if sends_password_in_clear(found, host):
+                complain(f"the login travels unencrypted to {host}; use SASL_SSL, or SCRAM")
+    return found
 
 
 def guarded(work: Callable[[], int]) -> int:

@@ -1,0 +1,141 @@
+"""How a connection is protected: TLS, and who the client is."""
+
+from __future__ import annotations
+
+import os
+import ssl
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from quafka.client.errors import ClientError
+from quafka.client.sasl import Credentials
+
+
+class Protocol(StrEnum):
+    """Kafka's security.protocol."""
+
+    PLAINTEXT = "PLAINTEXT"
+    SSL = "SSL"
+    SASL_PLAINTEXT = "SASL_PLAINTEXT"
+    SASL_SSL = "SASL_SSL"
+
+    @property
+    def encrypted(self) -> bool:
+        """Whether it is TLS."""
+        return self in (Protocol.SSL, Protocol.SASL_SSL)
+
+    @property
+    def logs_in(self) -> bool:
+        """Whether the client logs in."""
+        return self in (Protocol.SASL_PLAINTEXT, Protocol.SASL_SSL)
+
+
+@dataclass(frozen=True, slots=True)
+class Pem:
+    """Certificates or a key: a file of them, or the text itself."""
+
+    path: str = ""
+    text: str = field(default="", repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """How the server is known, and the client's certificate.
+
+    Attributes:
+        authorities: who may have signed the server's certificate; None: those of this machine.
+        certificate, key: the client's; the certificate's file may have the key, too.
+        checks_name: whether the server's certificate must be for the host that was asked for.
+        least, most: TLS versions.
+    """
+
+    authorities: Pem | None = None
+    certificate: Pem | None = None
+    key: Pem | None = None
+    key_password: str = field(default="", repr=False)
+    checks_name: bool = True
+    least: ssl.TLSVersion = ssl.TLSVersion.TLSv1_2
+    most: ssl.TLSVersion = ssl.TLSVersion.TLSv1_3
+
+    def context(self) -> ssl.SSLContext:
+        """What asyncio needs.
+
+        Raises:
+            ClientError: a file cannot be read, or is not PEM.
+        """
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.minimum_version, context.maximum_version = self.least, self.most
+        context.check_hostname = self.checks_name
+        self._load_authorities(context)
+        if self.certificate is not None:
+            self._load_certificate(context, self.certificate)
+        return context
+
+    def _load_authorities(self, context: ssl.SSLContext) -> None:
+        if self.authorities is None:
+            context.load_default_certs()
+            return
+        try:
+            if self.authorities.text:
+                context.load_verify_locations(cadata=self.authorities.text)
+            else:
+                context.load_verify_locations(self.authorities.path)
+        except (OSError, ValueError) as e:  # ssl.SSLError is an OSError
+            what = self.authorities.path or "in the configuration"
+            raise ClientError(f"the certificate authorities {what}: {_reason(e)}") from e
+
+    def _load_certificate(self, context: ssl.SSLContext, certificate: Pem) -> None:
+        with ExitStack() as files:
+            try:
+                chain = _as_file(certificate, files)
+                key = None if self.key is None else _as_file(self.key, files)
+                # Without a password OpenSSL would ask on the terminal.
+                context.load_cert_chain(chain, key, lambda: self.key_password)
+            except (OSError, ValueError) as e:
+                what = (self.key or certificate).path or "in the configuration"
+                raise ClientError(
+                    f"the client's certificate or key {what}: {_reason(e)}; both must be PEM, and "
+                    "ssl.key.password opens an encrypted key"
+                ) from e
+
+
+def _as_file(pem: Pem, files: ExitStack) -> str:
+    """A path of it; of a text, in memory only."""
+    if not pem.text:
+        return pem.path
+    fd = os.memfd_create("pem", os.MFD_CLOEXEC)
+    files.callback(os.close, fd)
+    os.write(fd, pem.text.encode())
+    return f"/proc/self/fd/{fd}"
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, ssl.SSLError):
+        return "not PEM, or not of one pair" if error.reason else "not PEM"
+    return getattr(error, "strerror", None) or str(error)
+
+
+@dataclass(frozen=True, slots=True)
+class Security:
+    """Both. `credentials` are those of a protocol that logs in, `tls` of an encrypted one."""
+
+    protocol: Protocol = Protocol.PLAINTEXT
+    tls: Tls | None = None
+    credentials: Credentials | None = None
+    context: ssl.SSLContext | None = field(default=None, repr=False)
+
+    @classmethod
+    def of(cls, protocol: Protocol, tls: Tls | None, credentials: Credentials | None) -> Security:
+        """Load what TLS needs, once. Raises ClientError."""
+        tls = (tls or Tls()) if protocol.encrypted else None
+        return cls(
+            protocol,
+            tls,
+            credentials if protocol.logs_in else None,
+            None if tls is None else tls.context(),
+        )
+
+
+NONE = Security()
+"""Neither: PLAINTEXT."""

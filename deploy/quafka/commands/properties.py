@@ -1,0 +1,108 @@
+"""Java's .properties files and Kafka's sasl.jaas.config. Pure.
+
+`${env:NAME}`, `${file:PATH}` (a whole file) and `${file:PATH:KEY}` (a key of a properties file, as
+Kafka's FileConfigProvider reads it) stand for values that are elsewhere.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
+
+_KEY = re.compile(r"((?:\\.|[^\\=:\s])*)[ \t\f]*(?:[=:][ \t\f]*)?(.*)", re.DOTALL)
+_ESCAPE = re.compile(r"\\(u[0-9A-Fa-f]{4}|.)", re.DOTALL)
+_ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+_REFERENCE = re.compile(r"\$\{(env|file):([^}:]+)(?::([^}]*))?\}")
+_OPTION = re.compile(
+    r"\s*([A-Za-z_][\w.]*)\s*=\s*(?:\"((?:\\.|[^\"\\])*)\"|'((?:\\.|[^'\\])*)'|([^\s;\"']+))"
+)
+_HEAD = re.compile(r"\s*([\w.$]+)\s+(required|requisite|sufficient|optional)(?=[\s;])")
+
+
+def parse(text: str) -> dict[str, str]:
+    """The keys and values of a .properties file; a later one of a key wins."""
+    found: dict[str, str] = {}
+    for line in _logical_lines(text):
+        match = _KEY.fullmatch(line)
+        assert match is not None  # it matches every text
+        found[_unescape(match[1])] = _unescape(match[2])
+    return found
+
+
+def _logical_lines(text: str) -> Iterator[str]:
+    """The lines without comments and blank ones; a line that ends in a backslash goes on."""
+    joined = ""
+    going_on = False
+    for raw in re.split(r"\r\n|\n|\r", text):
+        line = raw.lstrip(" \t\f")
+        if not going_on and (not line or line[0] in "#!"):
+            continue
+        odd = (len(line) - len(line.rstrip("\\"))) % 2 == 1
+        joined += line[:-1] if odd else line
+        going_on = odd
+        if not odd:
+            yield joined
+            joined = ""
+    if joined:
+        yield joined
+
+
+def _unescape(text: str) -> str:
+    def plain(match: re.Match[str]) -> str:
+        code = match[1]
+        return chr(int(code[1:], 16)) if len(code) == 5 else _ESCAPES.get(code, code)
+
+    return _ESCAPE.sub(plain, text)
+
+
+def expand(value: str, environment: Mapping[str, str], read: Callable[[str], str]) -> str:
+    """The value with its references replaced. What they stand for is not looked into again.
+
+    Raises:
+        ValueError: a variable is not set, or a file has no such key.
+        OSError: a file cannot be read.
+    """
+
+    def replacement(match: re.Match[str]) -> str:
+        kind, name, key = match[1], match[2], match[3]
+        if kind == "env":
+            if key is not None or name not in environment:
+                raise ValueError(f"the variable {name} is not set")
+            return environment[name]
+        if key is None:
+            return read(name).rstrip("\r\n")
+        values = parse(read(name))
+        if key not in values:
+            raise ValueError(f"{name} has no key {key}")
+        return values[key]
+
+    return _REFERENCE.sub(replacement, value)
+
+
+class Jaas(NamedTuple):
+    """A login module, by the last part of its name, and its options."""
+
+    module: str
+    options: dict[str, str]
+
+
+def parse_jaas(text: str) -> Jaas:
+    """Parse `MODULE required NAME="VALUE" ...;`.
+
+    Raises:
+        ValueError: it is not that. The message has no value in it: values are secrets.
+    """
+    head = _HEAD.match(text)
+    if head is None:
+        raise ValueError("it begins with a login module and `required`")
+    options: dict[str, str] = {}
+    at = head.end()
+    while (option := _OPTION.match(text, at)) is not None:
+        quoted = option[2] if option[2] is not None else option[3]
+        options[option[1]] = option[4] if quoted is None else re.sub(r"\\(.)", r"\1", quoted)
+        at = option.end()
+    if text[at:].strip() != ";":
+        after = f" after {list(options)[-1]}" if options else ""
+        raise ValueError(f'its options are NAME="VALUE", and it ends in ";"{after}')
+    return Jaas(head[1].rpartition(".")[2], options)
