@@ -14,7 +14,8 @@ from xdist.scheduler import LoadFileScheduling
 
 from tests.support import needs
 from tests.support.browser import Browser
-from tests.support.cluster import Cluster
+from tests.support.cluster import Cluster, Process
+from tests.support.forked import Parents
 from tests.support.machine import UNABLE
 
 # Container images often set this. The tests start some thousand Python processes, and each would
@@ -86,6 +87,13 @@ def pytest_configure(config: pytest.Config) -> None:
     on_worker = hasattr(config, "workerinput")
     if not on_worker and (bare or config.getoption("--forbid-skips")):
         config.pluginmanager.register(_SkipWatch(set(needs.TOOLS) if bare else set()))
+    Process.parents = Parents()
+
+
+def pytest_unconfigure() -> None:
+    if Process.parents is not None:
+        Process.parents.close()
+        Process.parents = None
 
 
 @pytest.hookimpl(optionalhook=True)

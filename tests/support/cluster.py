@@ -19,6 +19,7 @@ from typing import Any, Protocol, Self, TypeVar
 from quafka_gateway.listeners import parse_endpoints
 from quafka_mesh_ops.identity import Identity
 from quafka_mesh_ops.settings import join_address
+from tests.support.forked import Parents, Started
 
 
 class Linking(Protocol):
@@ -48,6 +49,9 @@ def lasting_port(kind: socket.SocketKind) -> int:
 class Process:
     """One `quafka` process that says when it is ready; nobody listens if it is killed before."""
 
+    parents: Parents | None = None
+    """What forks processes, so that they need not import their modules; None: they do."""
+
     def __init__(
         self,
         args: list[str],
@@ -58,14 +62,20 @@ class Process:
     ) -> None:
         self.log = log
         read_fd, write_fd = os.pipe()
+        usual = self.parents is None or env or command
+        parent = None if usual or self.parents is None else self.parents.of(args)
         with log.open("ab") as out:
-            self.popen = subprocess.Popen(
-                [*command, sys.executable, "-m", "quafka", *args, "--ready-fd", str(write_fd)],
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=out,
-                pass_fds=[write_fd],
-                env={**os.environ, **(env or {})},
+            self.popen: Started = (
+                subprocess.Popen(
+                    [*command, sys.executable, "-m", "quafka", *args, "--ready-fd", str(write_fd)],
+                    stdin=subprocess.DEVNULL,
+                    stdout=out,
+                    stderr=out,
+                    pass_fds=[write_fd],
+                    env={**os.environ, **(env or {})},
+                )
+                if parent is None
+                else parent.start(args, out.fileno(), write_fd)
             )
         os.close(write_fd)
         self.ready: dict[str, Any] = {}
