@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TypeVar
 
@@ -149,9 +149,9 @@ class Directory:
         """A user of an org."""
         return self._records.users.get(org_id, {}).get(name)
 
-    def users(self, org_id: int) -> Collection[UserRecord]:
+    def users(self, org_id: int) -> list[UserRecord]:
         """The users of an org."""
-        return self._records.users.get(org_id, {}).values()
+        return list(self._records.users.get(org_id, {}).values())
 
     def acls(self, org_id: int) -> Mapping[AclRecord, None]:
         """The rules of an org."""
