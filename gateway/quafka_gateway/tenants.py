@@ -17,14 +17,14 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator
 
 from quafka_gateway.security.directory import Directory
+from quafka_gateway.security.org_of import org_by_text
 from quafka_gateway.tenant import FetchFigures, OrgClient, Tenant, Traffic
-from quafka_mesh_ops.ops.security import OrgRecord, SecurityChange
+from quafka_mesh_ops.ops.security import SecurityChange
+from quafka_mesh_ops.org_limits import LimitName, limit_of
 
 log = logging.getLogger("quafka.gateway.orgs")
 
 ACTIVE, SUSPENDED, DELETING = "active", "suspended", "deleting"
-MAX_CONNECTIONS = "max.connections"
-"""The limit of an org on its connections to one gateway process."""
 OTHER = "other"
 """The label of all orgs that have no metrics of their own."""
 _UNUSED_SECONDS = 60.0
@@ -74,9 +74,15 @@ class Tenants:
         """Whether it is of the gateway's own org, whose super users are the cluster's operators."""
         return tenant.org_id == self.own_id
 
-    def name_in_settings(self, org: int) -> None:
-        """Record that the settings name an org: it may be entered without a record of it."""
-        self._named.add(org)
+    def named_by_settings(self, text: str) -> int | None:
+        """The org that a setting names by its id or its name; None: there is none of this name.
+
+        An org that is named by its id may be entered without a record of it.
+        """
+        org = org_by_text(self.directory, text)
+        if org is not None and text.isdecimal():
+            self._named.add(org)
+        return org
 
     # --- clients ----------------------------------------------------------------------------
 
@@ -91,9 +97,9 @@ class Tenants:
             raise OrgRefusedError(refusal)
         tenant = self._tenants.get(org)
         record = self.directory.org(org)
-        most = None if record is None else limit_of(record, MAX_CONNECTIONS)
+        most = None if record is None else limit_of(record.limits, LimitName.CONNECTIONS)
         if most is not None and (len(tenant.clients) if tenant else 0) >= most:
-            raise OrgRefusedError(f"{MAX_CONNECTIONS}={most:g} of the org are open")
+            raise OrgRefusedError(f"{LimitName.CONNECTIONS}={most:.0f} of the org are open")
         if tenant is None:
             if len(self._tenants) >= self._most and not self._let_go_oldest():
                 raise OrgRefusedError(f"clients of max.orgs={self._most} orgs are connected")
@@ -101,6 +107,17 @@ class Tenants:
         self._unused.pop(tenant, None)
         tenant.clients[client] = None
         return tenant
+
+    def enter_named(self, text: str, client: OrgClient) -> Tenant:
+        """As `enter`, for the org that a setting names; empty: the gateway's own.
+
+        Raises:
+            OrgRefusedError: as `enter`, or no org has this name.
+        """
+        org = self.named_by_settings(text) if text else self.own_id
+        if org is None:
+            raise OrgRefusedError("no org has this name")
+        return self.enter(org, client)
 
     def leave(self, tenant: Tenant, client: OrgClient) -> None:
         """Uncount a client. Does nothing for one that is not counted."""
@@ -212,8 +229,3 @@ class Tenants:
                 client.close(refusal)
             if record is None or record.state == DELETING:
                 self._let_go(tenant)
-
-
-def limit_of(record: OrgRecord, name: str) -> float | None:
-    """The limit of an org with this name; None: it has none."""
-    return next((limit.value for limit in record.limits if limit.name == name), None)

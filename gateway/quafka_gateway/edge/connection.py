@@ -24,10 +24,13 @@ from quafka_gateway.edge.response_writer import ResponseWriter
 from quafka_gateway.handlers.kafka_api import AnyApi
 from quafka_gateway.listeners import Listener
 from quafka_gateway.security.session import ClientSession
-from quafka_gateway.tenants import OrgRefusedError
+from quafka_gateway.tenant import Tenant
+from quafka_gateway.tenants import OrgRefusedError, Tenants
+from quafka_mesh_ops.transport.log_limit import LimitedLog
 from quafka_proto.errors import Malformed
 
 log = logging.getLogger("quafka.gateway.connection")
+_refusals = LimitedLog(log)
 
 
 class KafkaConnection(asyncio.Protocol):
@@ -73,11 +76,8 @@ class KafkaConnection(asyncio.Protocol):
         if not self._may_open(self):
             transport.abort()
             return
-        try:
-            tenant = self._services.tenants.enter(self._services.tenants.own_id, self)
-        except OrgRefusedError as e:
-            log.warning("refusing a client: %s", e)
-            self._services.stats.refused += 1
+        tenant = self._enter(self._services.tenants)
+        if tenant is None:
             self._on_close(self)
             transport.abort()
             return
@@ -109,6 +109,17 @@ class KafkaConnection(asyncio.Protocol):
             self._writer,
             PipelineEvents(self._refuse, self.close, self._advanced),
         )
+
+    def _enter(self, tenants: Tenants) -> Tenant | None:
+        """The tenant of the listener's org, or of the gateway's own; None: it takes no client."""
+        named = self._listener.org
+        try:
+            return tenants.enter_named(named, self)
+        except OrgRefusedError as e:
+            whose = f"org {named} of listener {self._listener.name}" if named else "the own org"
+            _refusals.warning(whose, "refusing clients of %s: %s", whose, e)
+            self._services.stats.refused += 1
+            return None
 
     def data_received(self, data: bytes) -> None:
         self._services.stats.received += len(data)

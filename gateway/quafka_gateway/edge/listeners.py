@@ -69,8 +69,8 @@ class Listeners:
         return tuple([await self._bind(each, shared=shared) for each in listeners])
 
     async def _bind(self, listener: Listener, *, shared: bool) -> Listener:
-        if listener.protocol is not SecurityProtocol.PLAINTEXT or listener.org:
-            raise StartupError(f"{listener.endpoint}: only PLAINTEXT without an org is served")
+        if listener.protocol is not SecurityProtocol.PLAINTEXT:
+            raise StartupError(f"{listener.endpoint}: only PLAINTEXT is served")
         loop = asyncio.get_running_loop()
         # The factory is called after `serve`; only then is the bound address known, too.
         bound = [listener]

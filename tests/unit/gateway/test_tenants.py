@@ -59,9 +59,11 @@ async def test_a_client_enters_an_org_that_is_recorded_or_named_by_the_settings(
     assert tenants.enter(OWN, Client()) is tenants.own
     with pytest.raises(OrgRefusedError, match="no such org"):
         tenants.enter(2, Client())
-    tenants.name_in_settings(2)
+    assert tenants.named_by_settings("2") == 2
+    assert tenants.named_by_settings("org-3") is None
     assert tenants.enter(2, Client()).name == "2"
     gateway.record(3)
+    assert tenants.named_by_settings("org-3") == 3
     assert tenants.enter(3, Client()).name == "org-3"
     gateway.record(4, "suspended")
     with pytest.raises(OrgRefusedError, match="suspended"):
