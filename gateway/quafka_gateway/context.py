@@ -139,6 +139,11 @@ class RequestContext:
         return self.session.tenant
 
     @property
+    def sees_all_orgs(self) -> bool:
+        """Whether answers may have what concerns all orgs: the client is of the gateway's own."""
+        return self.services.tenants.is_own(self.session.tenant)
+
+    @property
     def trace(self) -> TraceContext | None:
         """The request's place in its trace; None where it is not sampled."""
         return self.span.context

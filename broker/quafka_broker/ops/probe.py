@@ -21,7 +21,7 @@ async def handle(state: BrokerState, context: OpContext, _op: Probe) -> ProbeRes
     """Answer without parking, but for a look at the servers of topics from Redis."""
     runs = await asyncio.to_thread(version)
     health, snapshots = state.log.health(), state.snapshots
-    transactions = figures_of(state.transactions)
+    transactions = figures_of(state.transactions, context.org_id)
     return ProbeResp(
         runs,
         time_ns() // 1_000_000,

@@ -32,20 +32,24 @@ class Figures(NamedTuple):
     branches: int
 
 
-def figures_of(transactions: Transactions) -> Figures:
-    """The figures now. Takes 0.1 µs for each open transaction."""
-    table = transactions.table
-    now_ms, open_ = transactions.now_ms(), list(table.open.values())
-    since = [each.unfinished.since_ms for each in table.unfinished.values() if each.unfinished]
+def figures_of(transactions: Transactions, org: int | None = None) -> Figures:
+    """The figures now, of one org or of all. Takes 0.1 µs for each open transaction."""
+    table, now_ms = transactions.table, transactions.now_ms()
+    open_ = [each for each in table.open.values() if org in (None, each.org)]
+    since = [
+        each.unfinished.since_ms
+        for each in table.unfinished.values()
+        if each.unfinished and org in (None, each.org)
+    ]
     oldest = min(open_, key=attrgetter("start_ms"), default=None)
     deadline = min([found.start_ms + found.timeout_ms for found in open_], default=now_ms)
     return Figures(
-        len(table),
+        len(table) if org is None else table.count(org),
         len(open_),
         oldest,
         max(0, now_ms - oldest.start_ms) if oldest is not None else 0,
         max(0, now_ms - deadline),
         len(since),
         max(0, now_ms - min(since)) if since else 0,
-        len(table.branches),
+        sum(org in (None, each.org) for each in table.branches.values()),
     )

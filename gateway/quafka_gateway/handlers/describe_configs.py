@@ -3,12 +3,16 @@
 The cluster's only broker is this gateway: its configs are the settings of the home broker and of
 the gateway. The cluster-wide defaults of brokers (resource "") are those that clients have set at
 run time. Version 0 has no config sources: a config is "default" where the topic does not set it.
+
+Settings may name orgs, listeners and folders: clients of other orgs than the gateway's own see
+numbers and switches alone, and of all other values that there is one.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from dataclasses import replace
 
 from quafka_gateway.cluster.admin import DescribedTopic
 from quafka_gateway.cluster.broker_link import UnavailableError
@@ -46,6 +50,9 @@ _UNCHANGEABLE = {
     "unclean.leader.election.enable": ("false", ConfigType.BOOLEAN),
 }
 """Broker configs that Kafka's tools look for, and that have only one value here."""
+_PLAIN_TYPES = {ConfigType.BOOLEAN, ConfigType.INT, ConfigType.LONG, ConfigType.DOUBLE}
+_PLAIN = {"log.cleanup.policy", "log.message.timestamp.type", "log.cleaner.min.cleanable.ratio"}
+"""Settings of all orgs that are texts and name nothing."""
 
 
 class _Refused(Exception):  # noqa: N818
@@ -125,13 +132,24 @@ async def _describe(
         return _loggers()
     broker = (await context.tenant.admin.call_home(DescribeBroker(), trace)).settings
     if not name:
-        return _cluster_wide(broker)
+        return _shown(_cluster_wide(broker), context)
     config = context.services.config
     facts = _facts(context)
     known = {each.name for each in facts}
     here = described_settings.describe(config, EdgeSettings)
     settings = [each for each in here if each.name not in known]
-    return sorted([*broker, *settings, *facts], key=lambda each: each.name)
+    return _shown(sorted([*broker, *settings, *facts], key=lambda each: each.name), context)
+
+
+def _shown(settings: list[ConfigDescription], context: RequestContext) -> list[ConfigDescription]:
+    if context.sees_all_orgs:
+        return settings
+    return [
+        each
+        if each.config_type in _PLAIN_TYPES or each.name in _PLAIN
+        else replace(each, value=None, synonyms=[], sensitive=True)
+        for each in settings
+    ]
 
 
 def _cluster_wide(settings: list[ConfigDescription]) -> list[ConfigDescription]:

@@ -1,6 +1,7 @@
 """DescribeLogDirs (key 35), versions 0-5: the log folder of each broker and its partitions' sizes.
 
-Each of several brokers has a folder of its own, named by the broker's mesh address.
+Each of several brokers has a folder of its own, named by the broker's mesh address. How full its
+disk is concerns all orgs: only clients of the gateway's own see it.
 """
 
 from __future__ import annotations
@@ -31,7 +32,11 @@ async def handle(
         wanted = partitions_of((each.topic, each.partitions) for each in request.topics)
     with context.child("gateway.kafka.describe_log_dirs") as span:
         found = await context.tenant.admin.log_dirs(wanted, span.context)
-    return DescribeLogDirsResponse(results=[await _result(each) for each in found])
+    results = [await _result(each) for each in found]
+    if not context.sees_all_orgs:
+        for result in results:
+            result.total_bytes = result.usable_bytes = -1
+    return DescribeLogDirsResponse(results=results)
 
 
 API = Api(

@@ -7,6 +7,7 @@ which clients know as this gateway, and no observers.
 from __future__ import annotations
 
 from collections.abc import Generator
+from dataclasses import replace
 from time import time_ns
 
 from quafka_gateway.cluster.broker_link import UnavailableError
@@ -37,6 +38,8 @@ async def handle(request: DescribeQuorumRequest, context: RequestContext) -> Des
             broker = await context.tenant.admin.call_home(DescribeBroker(), span.context)
         except UnavailableError as e:
             return DescribeQuorumResponse(error_code=e.code, error_message=str(e))
+    if not context.sees_all_orgs:  # every org's changes of topics have offsets there
+        broker = replace(broker, registry_start=0, registry_end=0)
     node, (host, port) = context.node_id, context.session.advertised
     name = context.session.listener
     return DescribeQuorumResponse(
