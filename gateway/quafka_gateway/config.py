@@ -185,6 +185,18 @@ class EdgeSettings(OpsSettings):
         100, "most orgs with metrics of their own; all others are counted together",
         settings.whole(1, 100_000), "1 to 100000",
     )  # fmt: skip
+    quota_window_num: int = setting(
+        11, "samples over which the rate of a quota is measured", settings.whole(2, 1_000),
+        "2 to 1000",
+    )  # fmt: skip
+    quota_window_size_seconds: int = setting(
+        1, "length of such a sample, in seconds", settings.whole(1, 3_600), "1 to 3600",
+    )  # fmt: skip
+    quota_max_entities: int = setting(
+        10_000, "most users, client ids and addresses of one org whose quotas are measured one by "
+        "one; all further ones share what one may have", settings.whole(1, 10_000_000),
+        "1 to 10000000",
+    )  # fmt: skip
     connections_max_idle_ms: int = setting(
         600_000, "a connection without a request for this long is closed, in ms",
         settings.whole(1_000, (1 << 31) - 1), "1000 to 2147483647",

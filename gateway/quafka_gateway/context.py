@@ -5,12 +5,17 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from time import monotonic
 from typing import Protocol
 
 from quafka_gateway.config import EdgeSettings
 from quafka_gateway.fetch.idle_fetch import IdleFetch
 from quafka_gateway.listeners import Listener
 from quafka_gateway.memory import RequestMemory, ResponseMemory
+from quafka_gateway.quotas.client import ClientQuotas
+from quafka_gateway.quotas.kinds import Kind
+from quafka_gateway.quotas.table import Quotas
+from quafka_gateway.quotas.windows import WindowSettings
 from quafka_gateway.responses.long_response_limiter import LongResponseLimiter
 from quafka_gateway.security.audit import AuditLog
 from quafka_gateway.security.directory import Directory
@@ -61,6 +66,7 @@ class Services:
         audit: records administrative acts and logins.
         instance: this gateway's random id, which its connections' ids begin with.
         long_responses: bounds how many long responses are made at a time.
+        quotas: what clients and orgs may take, and what they have taken.
     """
 
     apis: Mapping[int, ServedApi]
@@ -76,9 +82,15 @@ class Services:
     audit: AuditLog = field(default_factory=AuditLog)
     instance: bytes = field(default_factory=lambda: os.urandom(8))
     long_responses: LongResponseLimiter = field(init=False)
+    quotas: Quotas = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "long_responses", LongResponseLimiter(self.response_memory))
+        config = self.config
+        windows = WindowSettings(
+            config.quota_window_num, config.quota_window_size_seconds, config.quota_max_entities
+        )
+        object.__setattr__(self, "quotas", Quotas(self.directory, windows))
 
     @property
     def tenant(self) -> Tenant:
@@ -105,6 +117,8 @@ class RequestContext:
         correlation_id: the client's number of the request.
         waited: seconds for which the request has waited for records already.
         idle: set by a handler that found nothing, for the case that the client asks again.
+        size: bytes of the request.
+        throttled: seconds for which the client must wait after this request.
     """
 
     services: Services
@@ -117,6 +131,8 @@ class RequestContext:
     correlation_id: int = 0
     waited: float = 0.0
     idle: IdleFetch | None = None
+    size: int = 0
+    throttled: float = 0.0
 
     def log_fields(self) -> dict[str, str]:
         """See LogSource. `request_id` is the connection's number and the correlation id."""
@@ -142,6 +158,21 @@ class RequestContext:
     def sees_all_orgs(self) -> bool:
         """Whether answers may have what concerns all orgs: the client is of the gateway's own."""
         return self.services.tenants.is_own(self.session.tenant)
+
+    @property
+    def quotas(self) -> ClientQuotas | None:
+        """The client's quotas; None where its org has none at all."""
+        org = self.services.quotas.of(self.session.tenant)
+        if org is None:
+            return None
+        return org.client(self.session.principal.name, self.client_id or "", monotonic())
+
+    def throttle(self, kind: Kind, seconds: float) -> None:
+        """Make the client wait after this request: for the longest of its times."""
+        if seconds > self.throttled:
+            self.throttled = seconds
+        session = self.session
+        self.services.quotas.count(session.tenant, session.principal.name, kind, seconds)
 
     @property
     def trace(self) -> TraceContext | None:

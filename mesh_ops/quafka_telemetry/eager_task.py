@@ -17,7 +17,8 @@ from asyncio.tasks import (
 )
 from collections.abc import Callable, Coroutine
 from contextvars import Context, copy_context
-from typing import Any, TypeVar, cast
+from time import perf_counter
+from typing import Any, ClassVar, TypeVar, cast
 
 T = TypeVar("T")
 
@@ -161,3 +162,41 @@ class EagerTask(DirectFuture[T]):
             self.set_exception(error)
             if isinstance(error, (KeyboardInterrupt, SystemExit)):
                 raise error
+
+
+class TimedTask(EagerTask[T]):
+    """Measures its steps on the loop: a step of another timed task within one is not its own."""
+
+    _others: ClassVar[float] = 0.0
+    """Seconds of timed steps within the step that runs now."""
+    _seconds = 0.0
+    _since: float | None = None
+
+    @property
+    def seconds(self) -> float:
+        """What the coroutine has taken so far, also of the step that runs now."""
+        since = self._since
+        if since is None:
+            return self._seconds
+        return self._seconds + perf_counter() - since - TimedTask._others
+
+    def add(self, seconds: float) -> None:
+        """Add time that was taken elsewhere for this task."""
+        self._seconds += seconds
+
+    def _step(self) -> None:
+        outer, TimedTask._others = TimedTask._others, 0.0
+        self._since = began = perf_counter()
+        try:
+            super()._step()
+        finally:
+            took = perf_counter() - began
+            self._seconds += took - TimedTask._others
+            self._since = None
+            TimedTask._others = outer + took
+
+
+def current_timed_task() -> TimedTask[Any] | None:
+    """The timed task that runs now, if one does."""
+    task: Any = asyncio.current_task()
+    return task if isinstance(task, TimedTask) else None

@@ -21,8 +21,10 @@ from quafka_gateway.edge.progress import Progress
 from quafka_gateway.edge.request_intake import RequestIntake
 from quafka_gateway.edge.request_trace import ConnectionTracing
 from quafka_gateway.edge.response_writer import ResponseWriter
+from quafka_gateway.edge.throttling import Muting, peer_has_gone
 from quafka_gateway.handlers.kafka_api import AnyApi
 from quafka_gateway.listeners import Listener
+from quafka_gateway.quotas.kinds import Kind
 from quafka_gateway.security.session import ClientSession
 from quafka_gateway.tenant import Tenant
 from quafka_gateway.tenants import OrgRefusedError, Tenants
@@ -43,6 +45,7 @@ class KafkaConnection(asyncio.Protocol):
     _writer: ResponseWriter
     _pipeline: RequestPipeline
     _session: ClientSession
+    _muting: Muting
 
     def __init__(
         self,
@@ -64,6 +67,7 @@ class KafkaConnection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._reading = True
         self._draining = False
+        self._refused = False  # to be closed when it is not muted any more
         self._last_active = 0.0  # loop time of the last byte received or response written
 
     # --- asyncio.Protocol -------------------------------------------------------------------
@@ -84,6 +88,7 @@ class KafkaConnection(asyncio.Protocol):
         self._transport = transport
         self._loop = asyncio.get_running_loop()
         self._last_active = self._loop.time()
+        self._muting = Muting(self._loop, self._unmuted)
         services, config = self._services, self._services.config
         rate = config.socket_min_bytes_per_second
         reads = Progress(config.socket_response_stall_ms / 1000, rate)
@@ -107,8 +112,18 @@ class KafkaConnection(asyncio.Protocol):
             self._held,
             self._intake.frames,
             self._writer,
-            PipelineEvents(self._refuse, self.close, self._advanced),
+            PipelineEvents(self._refuse, self.close, self._advanced, self._throttle),
         )
+        self._count_opening(session.tenant)
+
+    def _count_opening(self, tenant: Tenant) -> None:
+        """Mute a client that comes too soon after others; close one whose address has too many."""
+        quotas = self._services.quotas
+        opening = quotas.open_connection(tenant, self.host, self._loop.time())
+        if opening.seconds:
+            quotas.count(tenant, "", Kind.CONNECTIONS, opening.seconds)
+            self._refused = opening.refused
+            self._throttle(opening.seconds)
 
     def _enter(self, tenants: Tenants) -> Tenant | None:
         """The tenant of the listener's org, or of the gateway's own; None: it takes no client."""
@@ -145,6 +160,7 @@ class KafkaConnection(asyncio.Protocol):
         if self._transport is None:
             return  # it was refused
         self._transport = None
+        self._muting.end()
         self._writer.close()
         self._intake.connection_lost(self._loop.time())
         self._pipeline.connection_lost()
@@ -169,12 +185,19 @@ class KafkaConnection(asyncio.Protocol):
 
     def idle_since(self, now: float) -> float:
         """Seconds since the last byte from or to the client; 0 while either waits for the other."""
-        waits = not self._pipeline.idle or self._writer.unread
+        waits = not self._pipeline.idle or self._writer.unread or self._muting.active
         return 0.0 if waits else now - self._last_active
 
     def unread(self, now: float) -> tuple[int, float]:
         """Bytes in memory that the client has not read, and `ResponseWriter.seconds_stuck`."""
         return self._writer.unread_in_memory, self._writer.seconds_stuck(now)
+
+    @property
+    def left_muted(self) -> bool:
+        """Whether the client has gone while it was not read from, which nothing else shows."""
+        return (
+            self._muting.active and self._transport is not None and peer_has_gone(self._transport)
+        )
 
     def drain(self) -> None:
         """Read no more requests; close when those in flight are answered."""
@@ -204,7 +227,7 @@ class KafkaConnection(asyncio.Protocol):
             self._transport.close()
 
     def _balance_reading(self) -> None:
-        full = bool(self._intake.frames) or self._held.full
+        full = bool(self._intake.frames) or self._held.full or self._muting.active
         if self._reading and not full:
             return
         if self._transport is None or self._draining or self._transport.is_closing():
@@ -218,6 +241,22 @@ class KafkaConnection(asyncio.Protocol):
             self._transport.resume_reading()
         if not self._reading and self._held.full:
             self._held.wait_for_room()
+
+    def _throttle(self, seconds: float) -> None:
+        """Begin no request and read nothing for this time: the client has taken too much."""
+        if self._transport is not None:
+            self._muting.extend(seconds)
+            self._pipeline.muted = True
+            self._balance_reading()
+
+    def _unmuted(self) -> None:
+        if self._refused:
+            self.close("connection_creation_rate of its address")
+            return
+        self._last_active = self._loop.time()
+        self._pipeline.muted = False
+        self._balance_reading()
+        self._pipeline.run()
 
     def _evict(self, reason: str) -> None:
         """Close the connection to make room for others."""

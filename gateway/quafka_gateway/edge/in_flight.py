@@ -38,6 +38,7 @@ class InFlightRequest:
         idle: set by the handler of a long poll that found nothing.
         repetition: its wait, where this request repeats such a poll.
         waited: seconds for which it has waited so; they count as parked.
+        decoding: seconds that its decoding took, where the time of requests is charged.
     """
 
     header: RequestHeader
@@ -59,6 +60,7 @@ class InFlightRequest:
     idle: IdleFetch | None = None
     repetition: TailWait | None = None
     waited: float = 0.0
+    decoding: float = 0.0
 
     @property
     def checks_length(self) -> bool:

@@ -153,6 +153,8 @@ class Listeners:
                     connection.close("a request stopped arriving midway or arrives too slowly")
                 elif connection.unread(now)[1] == math.inf:
                     connection.close("the client does not read a response or reads it too slowly")
+                elif connection.left_muted:
+                    connection.close("the client went while it was throttled")
                 elif connection.idle_since(now) > self._idle_seconds:
                     connection.close("idle")
             self._services.tenants.sweep(now)

@@ -50,11 +50,13 @@ class PipelineEvents(NamedTuple):
         malformed: with the reason, when the client breaks the protocol.
         failed: with the reason, when a request has no response, so that the client must be closed.
         advanced: after each slice of work: there may be room for more frames.
+        throttled: with seconds, when the client has taken too much and must wait.
     """
 
     malformed: Callable[[str], None]
     failed: Callable[[str], None]
     advanced: Callable[[], None]
+    throttled: Callable[[float], None] = lambda _: None
 
 
 class RequestPipeline:
@@ -96,11 +98,14 @@ class RequestPipeline:
             self._long_responses,
             self._release,
             self._give_up,
+            events.throttled,
         )
         self._decoding: Decoding | None = None  # later frames wait for it
         self._leaving: set[EagerTask[Any]] = set()  # tasks of no request in flight
         self._running = False  # in a slice, or between two
         self._draining = False
+        self.muted = False
+        """Whether no further request begins; those in flight are answered."""
         self._writing: RequestTrace | None = None  # of the response that is not yet sent whole
         self._expected: RepeatedPoll | None = None
 
@@ -198,7 +203,7 @@ class RequestPipeline:
         """Begin a request that may begin, before any response is written: so the ops of all
         requests that have arrived leave together. False: there is none. Raises Malformed.
         """
-        may_decode = self._decoding is None and not self._draining
+        may_decode = self._decoding is None and not self._draining and not self.muted
         if self._frames and may_decode and len(self._in_flight) < _MAX_IN_FLIGHT:
             self._begin(self._frames.popleft())
             return True
@@ -215,6 +220,7 @@ class RequestPipeline:
         if expected is not None and not self._in_flight and expected.matches(frame):
             self._repeat(expected, frame)
             return
+        began = time.perf_counter() if self._serving.timed else 0.0
         try:
             decoded = decode_request(self._apis, frame)
         except Malformed:
@@ -224,7 +230,7 @@ class RequestPipeline:
             self._decoding = decoded
             self._leave(EagerTask(self._decode_long(decoded, frame), self._loop))
         else:
-            self._add(decoded, frame)
+            self._add(decoded, frame, time.perf_counter() - began if began else 0.0)
 
     async def _decode_long(self, decoding: Decoding, frame: bytes) -> None:
         """Decode a long request. Later requests of the connection wait, so that order holds."""
@@ -242,7 +248,7 @@ class RequestPipeline:
         self._add(decoded, frame)
         self.run()
 
-    def _add(self, decoded: Decoded, frame: bytes) -> None:
+    def _add(self, decoded: Decoded, frame: bytes, decoding: float = 0.0) -> None:
         """Put a request in flight; begin it unless it must wait."""
         header, api, message = decoded
         size = len(frame)
@@ -255,6 +261,7 @@ class RequestPipeline:
             self._tracing.sample(api, header, message, frame),
             api.may_be_long(message),
             frame=frame if api.long_poll and size <= LONGEST else None,
+            decoding=decoding,
         )
         self._put_in_flight(request)
         if self._order.add(request):
@@ -313,7 +320,7 @@ class RequestPipeline:
 
     def _start(self, request: InFlightRequest) -> None:
         request.begun = True
-        task = request.task = EagerTask(self._serving.serve(request), self._loop)
+        task = request.task = self._serving.start(request)
         if task.done():
             self._served(request, task)
         else:

@@ -14,6 +14,8 @@ from quafka_gateway.edge.connected_client import ConnectedClient
 from quafka_gateway.edge.in_flight import InFlightRequest
 from quafka_gateway.edge.long_responses import LongResponses
 from quafka_gateway.edge.request_trace import ConnectionTracing
+from quafka_gateway.edge.throttling import set_throttle_time, stated
+from quafka_gateway.quotas.kinds import Kind
 from quafka_gateway.responses.encoded_response import EncodedResponse
 from quafka_gateway.responses.error_codes import error_codes, error_codes_in_steps
 from quafka_gateway.responses.response_length import is_long
@@ -23,6 +25,7 @@ from quafka_proto.codec import encode_in_steps
 from quafka_proto.errors import ErrorCode
 from quafka_proto.headers import encode_response, frame_response
 from quafka_proto.message import Message
+from quafka_telemetry.eager_task import EagerTask, TimedTask, current_timed_task
 from quafka_telemetry.log_context import CURRENT
 from quafka_telemetry.slices import in_slices
 from quafka_telemetry.tracing import NO_SPAN
@@ -42,9 +45,11 @@ class RequestServing:
         long_responses: LongResponses,
         release: Callable[[InFlightRequest], None],
         give_up: Callable[[InFlightRequest, str], None],
+        throttle: Callable[[float], None],
     ) -> None:
         """`release` is called when a request's bytes are not needed any more, `give_up` with the
-        reason if the request has no response, so that the connection must be closed."""
+        reason if the request has no response, so that the connection must be closed, `throttle`
+        with the seconds for which the client must wait."""
         self._services = services
         self._session = session
         self._client = client
@@ -53,6 +58,18 @@ class RequestServing:
         self._long_responses = long_responses
         self._release = release
         self._give_up = give_up
+        self._throttle = throttle
+
+    @property
+    def timed(self) -> bool:
+        """Whether the time of requests is charged."""
+        org = self._services.quotas.of(self._session.tenant)
+        return org is not None and org.times_requests
+
+    def start(self, request: InFlightRequest) -> EagerTask[bool]:
+        """Serve the request in a task."""
+        kind = TimedTask if self.timed else EagerTask
+        return kind(self.serve(request))
 
     async def serve(self, request: InFlightRequest) -> bool:
         """Put the encoded response into the request; return False if it has been given up."""
@@ -69,6 +86,7 @@ class RequestServing:
             self._client_host,
             header.correlation_id,
             request.waited,
+            size=request.size,
         )
         CURRENT.set(context)
         failure = ""
@@ -93,6 +111,9 @@ class RequestServing:
         finally:
             self._release(request)
         request.idle = context.idle
+        if context.throttled:
+            request.idle = None  # its response would be throttled again
+            self._throttle(context.throttled)
         seconds = time.perf_counter() - began - parked.seconds
         self.count(request, errors, seconds, parked.seconds + request.waited)
         if failure:
@@ -143,8 +164,12 @@ async def _answer(request: InFlightRequest, context: RequestContext) -> Collecti
         response = await handle_audited(request, context)
     else:
         response = await api.handle(request.message, context)
+    if context.services.quotas.orgs:
+        _charge_time(request, context)
     if response is None:
         return ()
+    if context.throttled:
+        set_throttle_time(response, context.throttled)
     if request.checks_length and isinstance(response, Message) and is_long(response):
         with NO_SPAN if request.trace is None else request.trace.start_encoding():
             body = await in_slices(encode_in_steps(response, context.version))
@@ -153,17 +178,34 @@ async def _answer(request: InFlightRequest, context: RequestContext) -> Collecti
             )
         return await in_slices(error_codes_in_steps(response))
     if request.trace is None:
-        _encode(request, response)
+        _encode(request, response, context)
     else:
         with request.trace.start_encoding():
-            _encode(request, response)
+            _encode(request, response, context)
     return error_codes(response)
 
 
-def _encode(request: InFlightRequest, response: Message | EncodedResponse) -> None:
+def _charge_time(request: InFlightRequest, context: RequestContext) -> None:
+    """Charge what decoding and handling have taken of the loop and of threads."""
+    quotas, task = context.quotas, current_timed_task()
+    if quotas is None or quotas.requests is None or task is None:
+        return
+    seconds = request.decoding + task.seconds
+    wait = quotas.requests.charge(100 * seconds, time.monotonic())
+    if wait:
+        context.throttle(
+            Kind.REQUESTS, min(wait, context.services.config.quota_window_size_seconds)
+        )
+
+
+def _encode(
+    request: InFlightRequest, response: Message | EncodedResponse, context: RequestContext
+) -> None:
     correlation_id, version = request.header.correlation_id, request.header.api_version
     if isinstance(response, EncodedResponse):
         body, request.shared = response.body, response.shared
+        if context.throttled:
+            body = stated(response, version, context.throttled)
         request.response = frame_response(correlation_id, response.kind, version, body)
     else:
         request.response = encode_response(correlation_id, response, version)

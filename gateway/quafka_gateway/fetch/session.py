@@ -68,6 +68,10 @@ class Fetch:
         del now
         return Answered(self.error, NO_SESSION, list(zip(self.ops, answers, strict=True)))
 
+    def throttled(self) -> Answered:
+        """The answer without partitions of a client that has read too much; no session begins."""
+        return Answered(self.error, NO_SESSION, [])
+
 
 class _Sessionless(Fetch):
     repeatable = True
@@ -134,6 +138,11 @@ class _Incremental(Fetch):
                 if answer.records:
                     session.move_to_end(partition.op)
         return Answered(ErrorCode.NONE, session.id, changed)
+
+    def throttled(self) -> Answered:
+        overtaken = self._session.epoch != self._epoch
+        error = ErrorCode.INVALID_FETCH_SESSION_EPOCH if overtaken else ErrorCode.NONE
+        return Answered(error, self._session.id, [])
 
 
 class _Meaning(Enum):

@@ -1,4 +1,7 @@
-"""CreatePartitions (key 37), versions 0-3: adds partitions to topics, on the only broker."""
+"""CreatePartitions (key 37), versions 0-3: adds partitions to topics, on the only broker.
+
+A client over its controller_mutation_rate is answered THROTTLING_QUOTA_EXCEEDED from version 3 on.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from collections import Counter
 from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers import replicas
 from quafka_gateway.handlers.kafka_api import Api
+from quafka_gateway.handlers.mutations import MESSAGE, REFUSED, Mutations
 from quafka_gateway.handlers.order import Order, State
 from quafka_mesh_ops.ops.admin import CreatePartitions
 from quafka_proto.errors import ErrorCode
@@ -18,6 +22,8 @@ from quafka_proto.schema.partitions import (
     CreatePartitionsTopicResult,
 )
 
+_STRICT = 3
+
 
 async def handle(
     request: CreatePartitionsRequest, context: RequestContext
@@ -25,15 +31,21 @@ async def handle(
     """Add partitions to each topic, durably."""
     times = Counter(topic.name for topic in request.topics)
     results: list[CreatePartitionsTopicResult] = []
+    mutations = Mutations(context, _STRICT)
+    before = await mutations.partitions([topic.name for topic in request.topics], [])
     with context.child("gateway.kafka.create_partitions") as span:
         for topic in request.topics:
             code, message = _refusal(topic, times, context.node_id)
+            if not code and not mutations.may_go_on():
+                code, message = REFUSED, MESSAGE
             if not code:
                 op = CreatePartitions(
                     topic.name, topic.count, request.validate_only, _assigned(topic)
                 )
                 answer = await context.tenant.admin.create_partitions(op, span.context)
                 code, message = answer.error_code, answer.error_message
+                if not code and not request.validate_only:
+                    mutations.made(topic.count - before.get(topic.name, topic.count))
             results.append(
                 CreatePartitionsTopicResult(
                     name=topic.name, error_code=code, error_message=message or None

@@ -3,7 +3,8 @@
 A topic has one replica, on the only broker, which is this gateway. Another replication factor, or
 a manual assignment to another broker, is refused rather than accepted and ignored. The broker
 checks topic configs and its own limits. A request for more partitions than
-`max.partitions.per.request` creates nothing and is answered POLICY_VIOLATION, as in Kafka.
+`max.partitions.per.request` creates nothing and is answered POLICY_VIOLATION, as in Kafka. A client
+over its controller_mutation_rate is answered THROTTLING_QUOTA_EXCEEDED from version 6 on.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections import Counter
 from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers import replicas
 from quafka_gateway.handlers.kafka_api import Api
+from quafka_gateway.handlers.mutations import MESSAGE, REFUSED, Mutations
 from quafka_gateway.handlers.order import Order, State
 from quafka_mesh_ops.ops.topics import ConfigEntry, CreateTopic, CreateTopicResp
 from quafka_proto.errors import ErrorCode
@@ -28,6 +30,7 @@ from quafka_telemetry.slices import Slices, listed
 
 _MOST_CONFIGS = 1_000  # more than all configs that exist
 _TOPICS_PER_SLICE = 100
+_STRICT = 6
 
 
 async def handle(request: CreateTopicsRequest, context: RequestContext) -> CreateTopicsResponse:
@@ -43,10 +46,13 @@ async def handle(request: CreateTopicsRequest, context: RequestContext) -> Creat
     times = Counter(topic.name for topic in request.topics)
     results: list[CreatableTopicResult] = []
     slices = Slices(_TOPICS_PER_SLICE)
+    mutations = Mutations(context, _STRICT)
     with context.child("gateway.kafka.create_topics") as span:
         for topic in request.topics:
             await slices.done()
             refusal = _refusal(topic, times, context.node_id)
+            if refusal is None and not mutations.may_go_on():
+                refusal = _error(topic, REFUSED, MESSAGE)
             if refusal is not None:
                 results.append(refusal)
                 continue
@@ -54,6 +60,8 @@ async def handle(request: CreateTopicsRequest, context: RequestContext) -> Creat
             partitions = len(topic.assignments) or topic.num_partitions
             op = CreateTopic(topic.name, partitions, request.validate_only, entries)
             answer = await context.tenant.topics.create(op, span.context)
+            if not answer.error_code and not request.validate_only:
+                mutations.made(answer.partitions)
             results.append(
                 CreatableTopicResult(
                     name=topic.name,

@@ -1,19 +1,54 @@
-"""DescribeClientQuotas (key 48), versions 0-1: an empty list, as there are no quotas yet."""
+"""DescribeClientQuotas (key 48), versions 0-1: the quotas of the client's org that match a filter.
+
+A filter that has no meaning is answered INVALID_REQUEST, as in Kafka.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Generator
+
 from quafka_gateway.context import RequestContext
-from quafka_gateway.handlers.kafka_api import Api
+from quafka_gateway.handlers.kafka_api import Api, ResponseLength
 from quafka_gateway.handlers.order import Order, State
+from quafka_gateway.quotas import records
+from quafka_gateway.quotas.filters import EntityFilter, FilterError
+from quafka_proto.errors import ErrorCode
 from quafka_proto.message import Versions
-from quafka_proto.schema.quotas import DescribeClientQuotasRequest, DescribeClientQuotasResponse
+from quafka_proto.schema.quotas import (
+    DescribeClientQuotasRequest,
+    DescribeClientQuotasResponse,
+    EntityData,
+    EntryData,
+    ValueData,
+)
+from quafka_telemetry.slices import in_slices
 
 
 async def handle(
     request: DescribeClientQuotasRequest, context: RequestContext
 ) -> DescribeClientQuotasResponse:
-    """List no quota."""
-    return DescribeClientQuotasResponse(entries=[])
+    """List the quotas that match."""
+    try:
+        parts = [(each.entity_type, each.match_type, each.match) for each in request.components]
+        wanted = EntityFilter(parts, strict=request.strict)
+    except FilterError as e:
+        return DescribeClientQuotasResponse(
+            error_code=ErrorCode.INVALID_REQUEST, error_message=str(e), entries=None
+        )
+    entries: list[EntryData] = []
+
+    def find() -> Generator[None, None, None]:
+        for key, record in list(
+            records.quotas_of(context.services.directory, context.tenant).items()
+        ):
+            if wanted.matches(key):
+                entity = [EntityData(entity_type=kind, entity_name=name) for kind, name in key]
+                values = [ValueData(key=each.key, value=each.value) for each in record.values]
+                entries.append(EntryData(entity=entity, values=values))
+            yield
+
+    await in_slices(find())
+    return DescribeClientQuotasResponse(entries=entries)
 
 
 API = Api(
@@ -22,4 +57,5 @@ API = Api(
     request=DescribeClientQuotasRequest,
     handle=handle,
     order=Order(reads=State.QUOTAS),
+    response_length=ResponseLength.LONG,
 )

@@ -5,6 +5,9 @@ fetch session lists (`fetch/session.py`). The broker parks the op, where the app
 min_bytes can be read or max_wait_ms has passed. Stored batches pass through unchanged; versions 0
 to 3 are answered with message sets. Versions 13 and up name topics by id. Every partition has one
 replica, so the client's rack is ignored and the preferred replica is always -1.
+
+A client that has read more than its quota is answered without partitions (KIP-219), and asks again
+after `throttle_time_ms`.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ import asyncio
 from collections.abc import Generator, Iterator
 from dataclasses import replace
 from itertools import chain, groupby, islice
+from time import monotonic
 
 from quafka_gateway.context import RequestContext
 from quafka_gateway.fetch.file_slice import first_bytes
@@ -23,6 +27,8 @@ from quafka_gateway.handlers import message_sets
 from quafka_gateway.handlers.client_context import context_of_batch
 from quafka_gateway.handlers.kafka_api import Api
 from quafka_gateway.handlers.order import Order, State
+from quafka_gateway.quotas.client import RateQuota
+from quafka_gateway.quotas.kinds import Kind
 from quafka_mesh_ops.ops.records import FetchOp, FetchOpResp, FetchOps
 from quafka_proto.errors import ErrorCode
 from quafka_proto.message import Versions
@@ -59,7 +65,9 @@ async def handle(request: FetchRequest, context: RequestContext) -> FetchRespons
     fetch = sessions.begin(request, context.version, now(), context.client_host, wanted)
     if fetch.error:
         return FetchResponse(error_code=fetch.error)
-    op = _op(request, fetch.ops)
+    quotas = context.quotas
+    quota = None if quotas is None else quotas.fetch
+    op = _op(request, fetch.ops, _MAX_BYTES if quota is None else int(quota.burst))
     wait_ms = op.max_wait_ms
     if context.waited:
         op = replace(op, max_wait_ms=max(0, wait_ms - round(context.waited * 1000)))
@@ -68,6 +76,9 @@ async def handle(request: FetchRequest, context: RequestContext) -> FetchRespons
         if span.context is not None:
             _describe(span, fetch.ops, answers)
             span.link(islice(_produced_by(context, fetch.ops, answers), MAX_LINKS))
+    if quota is not None and _over_quota(quota, answers, context):
+        error, session_id, _ = fetch.throttled()
+        return FetchResponse(error_code=error, session_id=session_id)
     if context.version < _FIRST_WITH_BATCHES:
         answers = await message_sets.for_consumer(fetch.ops, answers, context.version)
     error, session_id, partitions = fetch.finish(answers, now())
@@ -120,12 +131,31 @@ def _idle(
     return IdleFetch(reader.standing, op.partitions, keys, wait, session, response, context.version)
 
 
-def _op(request: FetchRequest, partitions: list[FetchOp]) -> FetchOps:
+def _over_quota(quota: RateQuota, answers: list[FetchOpResp], context: RequestContext) -> bool:
+    """Charge the records; return whether they must not be sent.
+
+    Records that are more than the whole quota are sent where nothing else was: else never.
+    """
+    size, now = sum(len(batch) for answer in answers for batch in answer.records), monotonic()
+    first = quota.is_unused(now)
+    seconds = quota.charge(size, now)
+    if not seconds:
+        return False
+    context.throttle(Kind.FETCH, seconds)
+    if first:
+        return False
+    quota.refund(size, now)
+    return True
+
+
+def _op(request: FetchRequest, partitions: list[FetchOp], most: int) -> FetchOps:
+    """The op of a fetch that may answer with `most` bytes."""
+    max_bytes = min(request.max_bytes, most, _MAX_BYTES)
     return FetchOps(
         partitions,
         max_wait_ms=max(0, min(request.max_wait_ms, _MAX_WAIT_MS)),
-        min_bytes=request.min_bytes,
-        max_bytes=min(request.max_bytes, _MAX_BYTES),
+        min_bytes=min(request.min_bytes, max(1, most)) if most < _MAX_BYTES else request.min_bytes,
+        max_bytes=max_bytes,
         isolation_level=request.isolation_level,
         replica_id=replica_id(request),
     )

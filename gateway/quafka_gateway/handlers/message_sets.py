@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from time import thread_time
 from typing import TypeVar
 
 from quafka_gateway.fetch.file_slice import in_memory
@@ -18,6 +19,7 @@ from quafka_mesh_ops.ops.records import FetchOp, FetchOpResp
 from quafka_proto.errors import BatchError
 from quafka_proto.message import Buffer
 from quafka_proto.message_sets import from_batches, to_batch
+from quafka_telemetry.eager_task import current_timed_task
 
 _R = TypeVar("_R")
 
@@ -66,7 +68,17 @@ async def for_consumer(
 
 
 async def _in_thread(work: Callable[[], _R]) -> _R:
-    return await asyncio.get_running_loop().run_in_executor(_thread, work)
+    """Run the work in the thread; its processor time is the request's."""
+
+    def timed() -> tuple[_R, float]:
+        began = thread_time()
+        return work(), thread_time() - began
+
+    result, seconds = await asyncio.get_running_loop().run_in_executor(_thread, timed)
+    task = current_timed_task()
+    if task is not None:
+        task.add(seconds)
+    return result
 
 
 def _batch(message_set: Buffer, limit: int) -> bytearray | BatchError:

@@ -17,12 +17,14 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from time import monotonic
 
 from quafka_gateway.context import RequestContext
 from quafka_gateway.handlers import message_sets
 from quafka_gateway.handlers.kafka_api import Api
 from quafka_gateway.handlers.order import Order, State
 from quafka_gateway.handlers.transaction_errors import NEVER, NewErrors
+from quafka_gateway.quotas.kinds import Kind
 from quafka_mesh_ops.ops.records import ProduceOp, ProduceOpResp, ProduceOps, RecordError
 from quafka_proto.compression import Codec
 from quafka_proto.errors import BatchError, ErrorCode, Malformed
@@ -71,6 +73,11 @@ async def handle(request: ProduceRequest, context: RequestContext) -> ProduceRes
             if len(topics) == 1 and topics != {""}:
                 span.set({semconv.DESTINATION: topics.pop()})
             fail_with(span, (answer.error_code for answer in answers))
+    quotas = context.quotas
+    if quotas is not None and quotas.produce is not None:
+        seconds = quotas.produce.charge(context.size, monotonic())
+        if seconds:
+            context.throttle(Kind.PRODUCE, seconds)
     if request.acks == 0:
         return None
     partitions = map(partial(_partition, context.version), ops, answers)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import TypeVar
 
@@ -160,6 +160,10 @@ class Directory:
     def quotas(self, org_id: int) -> Mapping[QuotaKey, QuotaRecord]:
         """The quotas of an org."""
         return self._records.quotas.get(org_id, {})
+
+    def quota_orgs(self) -> Iterable[int]:
+        """The orgs that have quotas, or had some."""
+        return self._records.quotas
 
 
 def _put(table: dict[K, V], key: K, value: V, *, removed: bool) -> None:

@@ -24,6 +24,7 @@ HELPERS = {
     "linear_pattern",
     "list_offsets_v0",
     "message_sets",
+    "mutations",
     "order",
     "replicas",
     "transaction_errors",

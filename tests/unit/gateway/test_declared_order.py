@@ -375,6 +375,17 @@ SAMPLES: dict[int, tuple[Message, int]] = {
         0,
     ),
     48: (quotas.DescribeClientQuotasRequest(), 1),
+    49: (
+        quotas.AlterClientQuotasRequest(
+            entries=[
+                quotas.AlterClientQuotasEntryData(
+                    entity=[quotas.EntityData(entity_type="user", entity_name="alice")],
+                    ops=[quotas.OpData(key="producer_byte_rate", value=1.0)],
+                )
+            ]
+        ),
+        1,
+    ),
     50: (scram.DescribeUserScramCredentialsRequest(users=None), 0),
     55: (
         quorum.DescribeQuorumRequest(

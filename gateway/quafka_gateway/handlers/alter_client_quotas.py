@@ -1,0 +1,93 @@
+"""AlterClientQuotas (key 49), versions 0-1: sets and removes quotas in the client's org, durably.
+
+Every entry succeeds or fails as a whole, and has its own error. A later entry of the same entity
+comes after an earlier one. With `validate_only` nothing changes.
+"""
+
+from __future__ import annotations
+
+from quafka_gateway.cluster.broker_link import UnavailableError
+from quafka_gateway.context import RequestContext
+from quafka_gateway.handlers.kafka_api import Api
+from quafka_gateway.handlers.order import Order, State
+from quafka_gateway.quotas import records
+from quafka_gateway.quotas.alteration import change_problem
+from quafka_mesh_ops.ops.security import QuotaChange, QuotaEntity, QuotaValue
+from quafka_proto.errors import ErrorCode
+from quafka_proto.message import Versions
+from quafka_proto.schema.quotas import (
+    AlterClientQuotasEntryData,
+    AlterClientQuotasRequest,
+    AlterClientQuotasResponse,
+    AlterClientQuotasResponseEntryData,
+    EntityData,
+)
+from quafka_telemetry.slices import listed
+
+_PER_OP = 200
+_Outcome = tuple[int, str]
+_GOOD: _Outcome = (ErrorCode.NONE, "")
+
+
+async def handle(
+    request: AlterClientQuotasRequest, context: RequestContext
+) -> AlterClientQuotasResponse:
+    """Apply each entry that is valid."""
+    changes = await listed(map(_change, request.entries))
+    outcomes = [_validated(change) for change in changes]
+    if not request.validate_only:
+        with context.child("gateway.kafka.alter_client_quotas") as span:
+            good = [at for at, outcome in enumerate(outcomes) if outcome == _GOOD]
+            for first in range(0, len(good), _PER_OP):
+                some = good[first : first + _PER_OP]
+                try:
+                    answer = await records.alter(
+                        context.services.security_writer,
+                        context.tenant,
+                        [changes[at] for at in some],
+                        span.context,
+                    )
+                except UnavailableError as e:
+                    for at in good[first:]:
+                        outcomes[at] = (ErrorCode.REQUEST_TIMED_OUT, str(e))
+                    break
+                for at, code in zip(some, answer.error_codes, strict=True):
+                    outcomes[at] = (code, answer.error_message if code else "")
+    return AlterClientQuotasResponse(
+        entries=[_result(*each) for each in zip(request.entries, outcomes, strict=True)]
+    )
+
+
+API = Api(
+    key=49,
+    versions=Versions(0, 1),
+    request=AlterClientQuotasRequest,
+    handle=handle,
+    order=Order(writes=State.QUOTAS),
+    audited=True,
+)
+
+
+def _change(entry: AlterClientQuotasEntryData) -> QuotaChange:
+    ops = {op.key: op for op in entry.ops}
+    return QuotaChange(
+        [QuotaEntity(part.entity_type, part.entity_name) for part in entry.entity],
+        [QuotaValue(op.key, op.value) for op in ops.values() if not op.remove],
+        [op.key for op in ops.values() if op.remove],
+    )
+
+
+def _validated(change: QuotaChange) -> _Outcome:
+    problem = change_problem(change)
+    return (ErrorCode.INVALID_REQUEST, problem) if problem else _GOOD
+
+
+def _result(
+    entry: AlterClientQuotasEntryData, outcome: _Outcome
+) -> AlterClientQuotasResponseEntryData:
+    code, message = outcome
+    return AlterClientQuotasResponseEntryData(
+        error_code=code,
+        error_message=message or None,
+        entity=[EntityData(part.entity_type, part.entity_name) for part in entry.entity],
+    )

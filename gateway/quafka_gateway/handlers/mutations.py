@@ -1,0 +1,63 @@
+"""Changes of partitions, charged to the client's controller_mutation_rate (KIP-599).
+
+A client that knows the error THROTTLING_QUOTA_EXCEEDED is refused while it owes changes; an older
+one is served, and waits afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from time import monotonic
+
+from quafka_gateway.cluster.broker_link import UnavailableError
+from quafka_gateway.context import RequestContext
+from quafka_gateway.quotas.kinds import Kind
+from quafka_mesh_ops.ops.topics import DescribeTopics
+from quafka_proto.errors import ErrorCode
+
+REFUSED = ErrorCode.THROTTLING_QUOTA_EXCEEDED
+MESSAGE = "The throttling quota has been exceeded."
+
+
+class Mutations:
+    """The changes of one request."""
+
+    def __init__(self, context: RequestContext, strict_from: int) -> None:
+        """`strict_from`: the first version whose clients know the error."""
+        quotas = context.quotas
+        self._quota = None if quotas is None else quotas.mutations
+        self._context = context
+        self._strict = context.version >= strict_from
+
+    def may_go_on(self) -> bool:
+        """Whether the next change may be made."""
+        if self._quota is None or not self._strict:
+            return True
+        seconds = self._quota.debt(monotonic())
+        if seconds:
+            self._context.throttle(Kind.MUTATIONS, seconds)
+        return not seconds
+
+    def made(self, count: int) -> None:
+        """Charge partitions that were created or deleted."""
+        if self._quota is None or count <= 0:
+            return
+        seconds = self._quota.charge(count, monotonic())
+        if seconds and not self._strict:
+            self._context.throttle(Kind.MUTATIONS, seconds)
+
+    async def partitions(
+        self, names: Sequence[str], ids: Sequence[bytes]
+    ) -> dict[str | bytes, int]:
+        """How many partitions topics have, by name and by id; empty where there is no quota."""
+        if self._quota is None or not (names or ids):
+            return {}
+        found: dict[str | bytes, int] = {}
+        with suppress(UnavailableError):  # the change itself will fail
+            op = DescribeTopics(list(names), list(ids))
+            answer = await self._context.tenant.topics.describe(op, self._context.trace)
+            for topic in answer.topics:
+                if not topic.error_code:
+                    found[topic.topic] = found[topic.topic_id] = topic.partitions
+        return found

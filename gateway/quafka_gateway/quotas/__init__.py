@@ -1,0 +1,1 @@
+"""What clients and orgs may take of a gateway process, and how long they wait after."""

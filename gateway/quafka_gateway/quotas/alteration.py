@@ -1,0 +1,83 @@
+"""What Kafka accepts as an entity's quotas (`ClientQuotaControlManager`). Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from ipaddress import ip_address
+from math import isfinite
+
+from quafka_gateway.quotas.kinds import CLIENT_ID, CLIENT_KINDS, IP, USER, Kind
+from quafka_mesh_ops.ops.security import QuotaChange, QuotaEntity, QuotaValue
+
+_LONG, _INT = (1 << 63) - 1, (1 << 31) - 1
+_WHOLE = {Kind.PRODUCE.value: _LONG, Kind.FETCH.value: _LONG, Kind.CONNECTIONS.value: _INT}
+"""Keys whose values are whole numbers, with the greatest."""
+_CLIENT_KEYS = frozenset(kind.value for kind in CLIENT_KINDS)
+_ADDRESS_KEYS = frozenset({Kind.CONNECTIONS.value})
+_ALMOST_WHOLE = 1e-6
+_LONGEST_NAME = 4_096
+
+
+def change_problem(change: QuotaChange) -> str:
+    """Why a change is refused; "": it is not."""
+    problem = _entity_problem(change.entity)
+    if problem:
+        return problem
+    allowed = _ADDRESS_KEYS if change.entity[0].kind == IP else _CLIENT_KEYS
+    for value in change.values:
+        problem = _value_problem(value, allowed)
+        if problem:
+            return problem
+    return next((_unknown_key(key) for key in change.removed if key not in allowed), "")
+
+
+def _entity_problem(entity: Sequence[QuotaEntity]) -> str:
+    if not entity:
+        return "Invalid empty client quota entity."
+    kinds = [part.kind for part in entity]
+    for part in entity:
+        if part.kind not in (USER, CLIENT_ID, IP):
+            return f"Unhandled client quota entity type: {part.kind[:64]}"
+        if kinds.count(part.kind) > 1:
+            return f"Invalid client quota entity: duplicate entity type {part.kind}"
+        if part.name == "":
+            return f"Empty {part.kind} not supported"
+        if part.name is not None and len(part.name) > _LONGEST_NAME:
+            return f"{part.kind} is longer than {_LONGEST_NAME} characters"
+    if IP in kinds:
+        if len(kinds) > 1:
+            return (
+                "Invalid quota entity combination, IP entity should not be combined with User or "
+                "ClientId"
+            )
+        return _address_problem(entity[0].name)
+    return ""
+
+
+def _address_problem(name: str | None) -> str:
+    if name is not None:
+        try:
+            ip_address(name)
+        except ValueError:
+            return f"{name[:64]} is not a valid IP"
+    return ""
+
+
+def _value_problem(value: QuotaValue, allowed: frozenset[str]) -> str:
+    key, number = value.key, value.value
+    if key not in allowed:
+        return _unknown_key(key)
+    if not isfinite(number) or number <= 0:
+        return f"Quota {key} must be greater than 0"
+    most = _WHOLE.get(key)
+    if most is not None:
+        if number > most:
+            size = "an INT" if most == _INT else "a LONG"
+            return f"Proposed value for {key} is too large for {size}."
+        if abs(number - int(number)) > _ALMOST_WHOLE:
+            return f"{key} cannot be a fractional value."
+    return ""
+
+
+def _unknown_key(key: str) -> str:
+    return f"Invalid configuration key {key[:64]}"

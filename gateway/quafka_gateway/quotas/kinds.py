@@ -1,0 +1,29 @@
+"""The kinds of quotas: Kafka's keys of quotas of clients, and the limits of orgs beside them."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from quafka_mesh_ops.org_limits import LimitName
+
+USER, CLIENT_ID, IP = "user", "client-id", "ip"
+"""Kafka's types of entities."""
+
+
+class Kind(Enum):
+    """One kind of quota; the value is Kafka's key."""
+
+    PRODUCE = "producer_byte_rate"
+    FETCH = "consumer_byte_rate"
+    REQUESTS = "request_percentage"
+    MUTATIONS = "controller_mutation_rate"
+    CONNECTIONS = "connection_creation_rate"
+
+    @property
+    def org_limit(self) -> LimitName:
+        """The limit of a whole org."""
+        return LimitName(self.value.replace("_", "."))
+
+
+CLIENT_KINDS = (Kind.PRODUCE, Kind.FETCH, Kind.REQUESTS, Kind.MUTATIONS)
+"""What users and client ids may have; addresses have connections alone."""

@@ -1,0 +1,110 @@
+"""What AlterClientQuotas accepts and DescribeClientQuotas matches, by Kafka's rules."""
+
+from __future__ import annotations
+
+from math import inf, nan
+
+import pytest
+
+from quafka_gateway.quotas.alteration import change_problem
+from quafka_gateway.quotas.filters import ANY, DEFAULT, EXACT, EntityFilter, FilterError
+from quafka_gateway.security.directory import QuotaKey
+from quafka_mesh_ops.ops.security import QuotaChange, QuotaEntity, QuotaValue
+
+USER, CLIENT, ADDRESS = (
+    QuotaEntity("user", "alice"), QuotaEntity("client-id", None), QuotaEntity("ip", "192.0.2.1"),
+)  # fmt: skip
+
+
+def problem(entity: list[QuotaEntity], key: str = "producer_byte_rate", value: float = 1) -> str:
+    return change_problem(QuotaChange(entity, [QuotaValue(key, value)], []))
+
+
+@pytest.mark.parametrize(
+    ("entity", "key", "value"),
+    [
+        ([USER], "producer_byte_rate", 1024),
+        ([CLIENT], "consumer_byte_rate", 1),
+        ([CLIENT, USER], "request_percentage", 0.5),
+        ([USER], "controller_mutation_rate", 0.01),
+        ([ADDRESS], "connection_creation_rate", 10),
+        ([QuotaEntity("ip", None)], "connection_creation_rate", 10),
+    ],
+)
+def test_good_changes(entity: list[QuotaEntity], key: str, value: float) -> None:
+    assert problem(entity, key, value) == ""
+
+
+@pytest.mark.parametrize(
+    ("entity", "key", "value"),
+    [
+        ([], "producer_byte_rate", 1),
+        ([USER, USER], "producer_byte_rate", 1),
+        ([QuotaEntity("group", "g")], "producer_byte_rate", 1),
+        ([QuotaEntity("user", "")], "producer_byte_rate", 1),
+        ([QuotaEntity("user", "x" * 5_000)], "producer_byte_rate", 1),
+        ([ADDRESS, USER], "connection_creation_rate", 1),
+        ([QuotaEntity("ip", "localhost!")], "connection_creation_rate", 1),
+        ([ADDRESS], "producer_byte_rate", 1),
+        ([USER], "connection_creation_rate", 1),
+        ([USER], "no_such_key", 1),
+        ([USER], "producer_byte_rate", 0),
+        ([USER], "producer_byte_rate", -5),
+        ([USER], "producer_byte_rate", 1.5),
+        ([USER], "producer_byte_rate", 1e30),
+        ([USER], "request_percentage", nan),
+        ([USER], "request_percentage", inf),
+        ([ADDRESS], "connection_creation_rate", 3e9),
+    ],
+)
+def test_refused_changes(entity: list[QuotaEntity], key: str, value: float) -> None:
+    assert problem(entity, key, value)
+
+
+def test_removing_needs_a_known_key_too() -> None:
+    assert change_problem(QuotaChange([USER], [], ["producer_byte_rate"])) == ""
+    assert change_problem(QuotaChange([USER], [], ["no_such_key"]))
+
+
+BOTH: QuotaKey = (("client-id", "app"), ("user", "alice"))
+ALICE: QuotaKey = (("user", "alice"),)
+EVERYBODY: QuotaKey = (("user", None),)
+APP: QuotaKey = (("client-id", "app"),)
+ALL = (BOTH, ALICE, EVERYBODY, APP)
+Parts = list[tuple[str, int, str | None]]
+
+
+@pytest.mark.parametrize(
+    ("parts", "strict", "found"),
+    [
+        ([], False, ALL),
+        ([], True, ()),
+        ([("user", EXACT, "alice")], False, (BOTH, ALICE)),
+        ([("user", EXACT, "alice")], True, (ALICE,)),
+        ([("user", DEFAULT, None)], False, (EVERYBODY,)),
+        ([("user", ANY, None)], False, (BOTH, ALICE, EVERYBODY)),
+        ([("user", ANY, None)], True, (ALICE, EVERYBODY)),
+        ([("user", ANY, None), ("client-id", EXACT, "app")], True, (BOTH,)),
+        ([("ip", ANY, None)], False, ()),
+    ],
+)
+def test_filters(parts: Parts, strict: bool, found: tuple[QuotaKey, ...]) -> None:
+    wanted = EntityFilter(parts, strict=strict)
+    assert tuple(filter(wanted.matches, ALL)) == found
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        [("", EXACT, "x")],
+        [("user", EXACT, None)],
+        [("user", DEFAULT, "x")],
+        [("user", ANY, "x")],
+        [("user", 3, None)],
+        [("user", ANY, None), ("user", EXACT, "x")],
+        [("ip", ANY, None), ("user", ANY, None)],
+    ],
+)
+def test_filters_without_a_meaning(parts: Parts) -> None:
+    with pytest.raises(FilterError):
+        EntityFilter(parts, strict=False)
