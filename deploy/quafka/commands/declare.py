@@ -7,9 +7,13 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
+from quafka.commands import declare_access as access
 from quafka.commands import options as flags
 
-CLIENTS = ("topics", "groups", "transactions", "configs", "produce", "consume", "doctor")
+CLIENTS = (
+    "topics", "groups", "transactions", "configs", "users", "acls", "quotas", "produce", "consume",
+    "doctor",
+)  # fmt: skip
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 Actions = Callable[[str, str], argparse.ArgumentParser]
@@ -22,6 +26,9 @@ def add_commands(commands: Any) -> None:
         ("groups", "show and change consumer groups: lag, members, offsets", _groups),
         ("transactions", "show transactions, and abort those that hang", _transactions),
         ("configs", "show and change configs of topics and brokers", _configs),
+        ("users", "show and change users and their passwords", access.users),
+        ("acls", "show and change who may do what", access.acls),
+        ("quotas", "show and change what users and clients may use", access.quotas),
     ):
         command = commands.add_parser(name, help=what, description=what)
         add(_actions(command))

@@ -132,6 +132,18 @@ def timestamp(text: str) -> int:
     return round((when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
+def quota(text: str) -> tuple[str, float]:
+    """Parse a quota's key and its value, a number above 0."""
+    name, value = pair(text)
+    try:
+        number = float(value.replace("_", ""))
+    except ValueError as e:
+        raise argparse.ArgumentTypeError(f"{value!r} is not a number") from e
+    if not 0 < number < float("inf"):
+        raise argparse.ArgumentTypeError(f"{value!r} is not a number above 0")
+    return name, number
+
+
 def count(text: str) -> int:
     """Parse a number above 0."""
     if not text.isdecimal() or not 0 < int(text) < 1 << 31:
