@@ -236,6 +236,19 @@ class LogSettings(OpsSettings):
         512 << 20, "most memory that the committed offsets of an org take, in bytes; an offset "
         "takes about 700", settings.whole(1 << 20, 1 << 40), "1048576 to 1099511627776",
     )  # fmt: skip
+    security_max_orgs: int = setting(
+        10_000, "most orgs that have a record", settings.whole(1, 1_000_000), "1 to 1000000"
+    )
+    security_max_users_per_org: int = setting(
+        10_000, "most users of an org", settings.whole(1, 100_000), "1 to 100000"
+    )
+    security_max_acls_per_org: int = setting(
+        10_000, "most ACLs of an org", settings.whole(1, 100_000), "1 to 100000"
+    )
+    security_max_quotas_per_org: int = setting(
+        10_000, "most users, client ids and addresses of an org that have quotas of their own",
+        settings.whole(1, 100_000), "1 to 100000",
+    )  # fmt: skip
     wal_fsync: str = setting(
         "commit", "when a record is durable: before it is acknowledged, at most an interval "
         "later, or when the operating system writes it",

@@ -117,6 +117,7 @@ class Broker:
             wal.on_commit = state.parked_fetches.wake
             wal.start()
             await state.replay_registry()
+            await state.replay_security()
             await state.adopt_kafka()
             await state.start_groups()
             if wal.began_epoch:
@@ -149,8 +150,11 @@ class Broker:
         if config.mesh_records == RECORDS_AUTO:
             self._start_places(state, allowed)
 
+        state.security.watchers.grants = allowed.grant
+
         def enforce() -> None:
             mesh.enforce()
+            state.security.watchers.wake()
             state.places.enforce()
 
         allowed.watch(enforce)
@@ -175,6 +179,7 @@ class Broker:
             asyncio.create_task(run_housekeeping(state, config.data)),
             asyncio.create_task(state.transactions.run()),
             asyncio.create_task(state.transactions.run_branches()),
+            asyncio.create_task(state.security.run()),
         ]
         if state.kafka is not None:
             self._background.append(asyncio.create_task(state.kafka.run()))
@@ -229,6 +234,7 @@ class Broker:
         if self._state is not None:
             self._state.parked_fetches.drain()
             self._state.leases.drain()
+            self._state.security.watchers.drain()
             self._state.groups.drain()
         if self._allowed is not None:
             await self._allowed.close()

@@ -11,12 +11,14 @@ from quafka_broker.compaction.compactor import Compactor
 from quafka_broker.config import BrokerConfig
 from quafka_broker.groups.coordinator import Coordinator
 from quafka_broker.groups.limits import GroupLimits
-from quafka_broker.journals.internal_topics import GROUPS, TRANSACTIONS
+from quafka_broker.journals.internal_topics import GROUPS, SECURITY, TRANSACTIONS
 from quafka_broker.leases import Leases
 from quafka_broker.partitions.parked_fetches import ParkedFetches
 from quafka_broker.partitions.producers import Producers
 from quafka_broker.places.places import Places
 from quafka_broker.producer_ids import ProducerIds
+from quafka_broker.security.limits import SecurityLimits
+from quafka_broker.security.security import Security
 from quafka_broker.snapshot_status import SchedulerStatus
 from quafka_broker.sources.kafka.source import KAFKA, KafkaSource, open_folders
 from quafka_broker.sources.redis.streams import RedisSettings, RedisStreams
@@ -44,6 +46,10 @@ class BrokerState:
         self.log = wal
         self.registry = Registry()
         self.journal = RegistryJournal(wal, self.registry)
+        self.security = Security(
+            wal, SecurityLimits.of(config), partial(self.journal.begin_journal_at, SECURITY)
+        )
+        self.security.ids_in_use = self.registry.highest_org
         self.configs = EffectiveConfigs(config, self.registry, self.journal)
         self.leases = leases or Leases()
         self.parked_fetches = ParkedFetches()
@@ -128,6 +134,16 @@ class BrokerState:
             self.groups.expire, now_ms,
         )  # fmt: skip
 
+    async def replay_security(self) -> None:
+        """Rebuild orgs, users, ACLs and quotas from the log, after the registry.
+
+        Raises:
+            StorageError: the log cannot be read.
+            BadRegistryError: an event cannot be understood.
+        """
+        with _understood("orgs, users, ACLs and quotas"):
+            await self.security.start()
+
     async def start_groups(self) -> None:
         """Rebuild groups and transactions from the log, after the registry, and let them run.
 
@@ -162,6 +178,7 @@ class BrokerState:
     async def close(self) -> None:
         """Write what is queued, end reads and close the log."""
         await self.compaction.close()
+        await self.security.close()
         await self.transactions.close()
         await self.groups.close()
         self.admissions.close()

@@ -9,6 +9,7 @@ from quafka_gateway import status
 from quafka_gateway.api import APIS
 from quafka_gateway.cluster import routes
 from quafka_gateway.cluster.broker_clients import BrokerClients
+from quafka_gateway.cluster.broker_link import BrokerLink
 from quafka_gateway.cluster.routes import Route
 from quafka_gateway.config import GatewayConfig
 from quafka_gateway.context import Services
@@ -19,6 +20,8 @@ from quafka_gateway.memory import RequestMemory, ResponseMemory
 from quafka_gateway.metrics import GatewayMetrics
 from quafka_gateway.security.audit import AuditLog, open_audit_log
 from quafka_gateway.security.directory import Directory
+from quafka_gateway.security.watch import SecurityWatch
+from quafka_gateway.security.writer import SecurityWriter
 from quafka_gateway.stats import GatewayStats
 from quafka_gateway.tenant import SharedMemory, Tenant, TenantLimits, make_tenant
 from quafka_gateway.tenants import Tenants
@@ -55,6 +58,7 @@ class Gateway:
         self.metrics.add(lambda: span_families(tracer))
         self._services: Services | None = None
         self._audit = AuditLog()
+        self._watch: SecurityWatch | None = None
         page = StatusPage("gateway", self._problems, self._sections)
         self._operations.add("/statusz", page.page)
         self._draining = False
@@ -88,7 +92,13 @@ class Gateway:
         authenticates = any(each.authenticates for each in self._bound)
         self._audit = open_audit_log(config.audit_log, authenticates=authenticates)
         await self._clients.start()
-        services = self._services = self._make_services(self._tenants, responses)
+        self._watch = SecurityWatch(
+            BrokerLink(self._clients.client_of(table[-1].broker), config.org_id),
+            self._tenants.directory,
+        )
+        self._watch.start()
+        writer = self._make_writer(table, self._clients, self._tenants.directory)
+        services = self._services = self._make_services(self._tenants, responses, writer)
         self.metrics.add(GatewayMetrics(services, self._listeners).collect)
         await self._listeners.serve(services, APIS)
 
@@ -112,7 +122,21 @@ class Gateway:
         _ = tenants.own  # its brokers are connected to before clients come
         return tenants
 
-    def _make_services(self, tenants: Tenants, memory: ResponseMemory) -> Services:
+    @staticmethod
+    def _make_writer(
+        table: Sequence[Route], clients: BrokerClients, directory: Directory
+    ) -> SecurityWriter:
+        # The broker of the last route keeps the records; each broker has a copy of the orgs.
+        brokers = tuple(dict.fromkeys(route.broker for route in reversed(table)))
+
+        def link_of(broker: int, org_id: int) -> BrokerLink:
+            return BrokerLink(clients.client_of(brokers[broker]), org_id)
+
+        return SecurityWriter(directory, link_of, len(brokers))
+
+    def _make_services(
+        self, tenants: Tenants, memory: ResponseMemory, writer: SecurityWriter
+    ) -> Services:
         config = self._config
         return Services(
             apis=APIS,
@@ -127,6 +151,7 @@ class Gateway:
             response_memory=memory,
             config=config,
             stats=GatewayStats(config.ops_slow_ms / 1000),
+            security_writer=writer,
             audit=self._audit,
         )
 
@@ -153,6 +178,8 @@ class Gateway:
         self._draining = True
         if self._listeners is not None:
             await self._listeners.close(_DRAIN_SECONDS)
+        if self._watch is not None:
+            await self._watch.close()
         if self._tenants is not None:
             await self._tenants.close()
         if self._allowed is not None:

@@ -14,9 +14,12 @@ def _only_partition(name: str) -> PartitionId:
 REGISTRY_NAME = "__quafka_registry"
 GROUPS_NAME = "__quafka_groups"
 TRANSACTIONS_NAME = "__quafka_transactions"
+SECURITY_NAME = "__quafka_security"
 REGISTRY = _only_partition(REGISTRY_NAME)
 GROUPS = _only_partition(GROUPS_NAME)
 TRANSACTIONS = _only_partition(TRANSACTIONS_NAME)
+SECURITY = _only_partition(SECURITY_NAME)
 INTERNAL_NAMES = {
     REGISTRY: REGISTRY_NAME, GROUPS: GROUPS_NAME, TRANSACTIONS: TRANSACTIONS_NAME,
+    SECURITY: SECURITY_NAME,
 }  # fmt: skip

@@ -33,6 +33,7 @@ from quafka_broker.ops import (
     probe,
     produce,
     producer_ids,
+    security,
     snapshots,
     topics,
     transactions,
@@ -74,6 +75,14 @@ from quafka_mesh_ops.ops.offsets import EpochEndOps, ListOffsetsOps
 from quafka_mesh_ops.ops.places import OpenPlaces
 from quafka_mesh_ops.ops.probe import Probe
 from quafka_mesh_ops.ops.records import DeleteRecordsOps, FetchOps, InitProducerId, ProduceOps
+from quafka_mesh_ops.ops.security import (
+    AlterOrg,
+    AlterQuotas,
+    AlterUsers,
+    CreateAcls,
+    DeleteAcls,
+    WatchSecurity,
+)
 from quafka_mesh_ops.ops.snapshots import (
     PinOrg,
     PinSnapshot,
@@ -151,6 +160,12 @@ OPS: dict[OpCode, Handler] = dict(
         JoinTransaction.handled_by(branches.join),
         FinishTransactions.handled_by(branches.finish),
         ResolveTransactions.handled_by(branches.resolve),
+        WatchSecurity.handled_by(security.watch),
+        AlterUsers.handled_by(security.alter_users),
+        CreateAcls.handled_by(security.create_acls),
+        DeleteAcls.handled_by(security.delete_acls),
+        AlterQuotas.handled_by(security.alter_quotas),
+        AlterOrg.handled_by(security.alter_org),
     )
 )
 """The handler of each op code."""

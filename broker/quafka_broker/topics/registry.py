@@ -70,6 +70,10 @@ class Registry:
         """An org's topic names and number of partitions."""
         return self._orgs.get(org, _NOTHING)
 
+    def highest_org(self) -> int:
+        """The highest id of an org that has, or had, topics."""
+        return max((org for org, _ in self._next_generation), default=0)
+
     def every_topic(self) -> list[Topic]:
         """All topics of all orgs."""
         return list(self._by_name.values())

@@ -113,4 +113,5 @@ class SecurityWriter:
         return await self._link_of(0, org_id).call(op, trace, _OP_SECONDS)
 
     async def _learn(self, incarnation: bytes, version: int) -> None:
-        await self._directory.includes(incarnation, version, _LEARNED_SECONDS)
+        if version >= 0:  # else nothing has changed
+            await self._directory.includes(incarnation, version, _LEARNED_SECONDS)

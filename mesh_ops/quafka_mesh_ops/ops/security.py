@@ -155,13 +155,14 @@ class UserChange(WireStruct):
 class ChangedResp(WireStruct):
     """One Kafka error code per change, in the order of the op; 0: durable.
 
-    `version`: a copy of this version, and incarnation, includes the changes.
+    `version`: a copy of this version, and incarnation, includes the changes. `messages`: the reason
+    of each error, as many as codes; or none.
     """
 
     error_codes: list[int]
     version: int
     incarnation: bytes
-    error_message: str = ""
+    messages: list[str]
 
 
 @wire_struct

@@ -100,6 +100,7 @@ async def running_state(
     log.start()
     try:
         await state.replay_registry()
+        await state.replay_security()
         await state.adopt_kafka()
         await state.start_groups()
         yield state

@@ -70,7 +70,7 @@ def test_while_a_copy_is_read_anew_the_old_one_counts() -> None:
     assert copy.user(1, "alice")
     assert not told
     copy.learn(answer(2, incarnation=b"j"))
-    assert (copy.users(1), told, copy.version) == ([bob], [None], 2)
+    assert (list(copy.users(1)), told, copy.version) == ([bob], [None], 2)
 
 
 async def test_a_write_waits_for_its_version_or_for_a_later_incarnation() -> None:

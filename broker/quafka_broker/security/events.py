@@ -1,0 +1,203 @@
+"""The events of the security journal, and their bytes: records of `__quafka_security`.
+
+A record's value is the version byte 0x01 and a msgpack array of the event's kind and its fields, in
+the order below. Readers ignore trailing fields that they do not know; fields are only ever
+appended. `apply` of `table.py` gives the events their meaning.
+
+A credential is [mechanism, salt, iterations, stored key, server key]. A rule is [resource type,
+resource name, pattern type, principal, host, operation, permission type], with Kafka's numbers. An
+entity is a list of [kind, name or nil]; limits and quotas are lists of [name, value].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple, TypeAlias, cast
+
+import msgpack as untyped_msgpack  # type: ignore[import-untyped]  # pyright: ignore[reportMissingTypeStubs]
+
+from quafka_mesh_ops.ops.security import (
+    AclRecord,
+    OrgLimit,
+    OrgRecord,
+    QuotaEntity,
+    QuotaRecord,
+    QuotaValue,
+    ScramCredential,
+    UserRecord,
+)
+
+msgpack: Any = untyped_msgpack
+
+_VERSION = b"\x01"
+
+Credential = tuple[str, bytes, int, bytes, bytes]
+Rule = tuple[int, str, int, str, str, int, int]
+Entity = Sequence[tuple[str, str | None]]
+Values = Sequence[tuple[str, float]]
+
+RULES_PER_EVENT = 100
+
+
+class OrgSet(NamedTuple):
+    """An org was created or changed."""
+
+    org: int
+    name: str
+    state: str
+    limits: Values
+
+
+class OrgGone(NamedTuple):
+    """An org was deleted, and nothing of it is left at this broker."""
+
+    org: int
+
+
+class IdTaken(NamedTuple):
+    """Ids up to this one have been taken by orgs: a new org gets a later one."""
+
+    org: int
+
+
+class UserSet(NamedTuple):
+    """A user's credentials; none: the user is gone."""
+
+    org: int
+    name: str
+    credentials: Sequence[Credential]
+
+
+class RulesAdded(NamedTuple):
+    """Rules of an org."""
+
+    org: int
+    rules: Sequence[Rule]
+
+
+class RulesRemoved(NamedTuple):
+    """Rules that an org no longer has."""
+
+    org: int
+    rules: Sequence[Rule]
+
+
+class QuotaSet(NamedTuple):
+    """All quotas of an entity; none: it has none."""
+
+    org: int
+    entity: Entity
+    values: Values
+
+
+class OrgEmptied(NamedTuple):
+    """All users, rules and quotas of an org are gone."""
+
+    org: int
+
+
+Event: TypeAlias = (
+    OrgSet | OrgGone | IdTaken | UserSet | RulesAdded | RulesRemoved | QuotaSet | OrgEmptied
+)
+
+_KINDS: Sequence[tuple[type[Event], int]] = [
+    (OrgSet, len(OrgSet._fields)),
+    (OrgGone, len(OrgGone._fields)),
+    (IdTaken, len(IdTaken._fields)),
+    (UserSet, len(UserSet._fields)),
+    (RulesAdded, len(RulesAdded._fields)),
+    (RulesRemoved, len(RulesRemoved._fields)),
+    (QuotaSet, len(QuotaSet._fields)),
+    (OrgEmptied, len(OrgEmptied._fields)),
+]
+_NUMBERS: dict[type[Event], int] = {kind: number for number, (kind, _) in enumerate(_KINDS)}
+
+
+def encode(event: Event) -> bytes:
+    """The value of an event's record."""
+    packed: bytes = msgpack.packb((_NUMBERS[type(event)], *event))
+    return _VERSION + packed
+
+
+def decode(value: bytes) -> Event:
+    """Read an event.
+
+    Raises:
+        ValueError, TypeError, IndexError: it is not what `encode` wrote.
+    """
+    if value[:1] != _VERSION:
+        raise ValueError(f"an event of version {value[:1].hex()}")
+    values = cast("tuple[Any, ...]", msgpack.unpackb(value[1:], use_list=False))
+    number: int = values[0]
+    kind, count = _KINDS[number]
+    made: Event = kind(*values[1 : 1 + count])
+    return made
+
+
+# --- events and records -----------------------------------------------------------------------
+
+
+def org_set(record: OrgRecord) -> OrgSet:
+    """The event that makes this record."""
+    limits = [(limit.name, float(limit.value)) for limit in record.limits]
+    return OrgSet(record.org_id, record.name, record.state, limits)
+
+
+def org_record(event: OrgSet) -> OrgRecord:
+    """The record that an event makes."""
+    limits = [OrgLimit(name, value) for name, value in event.limits]
+    return OrgRecord(event.org, event.name, event.state, limits)
+
+
+def user_set(record: UserRecord) -> UserSet:
+    """The event that makes this record."""
+    credentials = [
+        (each.mechanism, each.salt, each.iterations, each.stored_key, each.server_key)
+        for each in record.credentials
+    ]
+    return UserSet(record.org_id, record.name, credentials)
+
+
+def user_record(event: UserSet) -> UserRecord:
+    """The record that an event makes."""
+    return UserRecord(event.org, event.name, [ScramCredential(*each) for each in event.credentials])
+
+
+def rule_of(record: AclRecord) -> Rule:
+    """A rule without its org."""
+    return (
+        record.resource_type, record.resource_name, record.pattern_type, record.principal,
+        record.host, record.operation, record.permission_type,
+    )  # fmt: skip
+
+
+def acl_record(org: int, rule: Rule) -> AclRecord:
+    """The record of an org's rule."""
+    return AclRecord(org, *rule)
+
+
+def rules_added(org: int, records: Iterable[AclRecord]) -> list[Event]:
+    """Events of bounded size that add rules."""
+    return [RulesAdded(org, some) for some in _some(records)]
+
+
+def rules_removed(org: int, records: Iterable[AclRecord]) -> list[Event]:
+    """Events of bounded size that remove rules."""
+    return [RulesRemoved(org, some) for some in _some(records)]
+
+
+def _some(records: Iterable[AclRecord]) -> list[list[Rule]]:
+    rules = list(map(rule_of, records))
+    return [rules[at : at + RULES_PER_EVENT] for at in range(0, len(rules), RULES_PER_EVENT)]
+
+
+def quota_set(record: QuotaRecord) -> QuotaSet:
+    """The event that makes this record."""
+    entity = [(part.kind, part.name) for part in record.entity]
+    return QuotaSet(record.org_id, entity, [(v.key, float(v.value)) for v in record.values])
+
+
+def quota_record(event: QuotaSet) -> QuotaRecord:
+    """The record that an event makes."""
+    entity = [QuotaEntity(kind, name) for kind, name in event.entity]
+    return QuotaRecord(event.org, entity, [QuotaValue(key, value) for key, value in event.values])

@@ -1,0 +1,299 @@
+"""The orgs, users, rules and quotas of a cluster: decided, made durable, and handed to gateways."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+
+from quafka_broker.partitions.errors import StorageError
+from quafka_broker.security import acl_filter, checks, events
+from quafka_broker.security.checks import Refusal
+from quafka_broker.security.events import Event, OrgEmptied, OrgGone
+from quafka_broker.security.journal import SecurityJournal
+from quafka_broker.security.limits import SecurityLimits
+from quafka_broker.security.table import EntityKey, OrgSecurity, Table, entity_key
+from quafka_broker.security.watchers import Watchers
+from quafka_broker.wal.log import Log
+from quafka_mesh_ops.ops.security import (
+    AclFilter,
+    AclRecord,
+    AlterOrg,
+    OrgRecord,
+    QuotaChange,
+    QuotaRecord,
+    QuotaValue,
+    ScramCredential,
+    UserChange,
+    UserRecord,
+)
+from quafka_mesh_ops.org_limits import LimitName, limit_of
+from quafka_proto.errors import ErrorCode
+
+log = logging.getLogger("quafka.broker.security")
+
+ACTIVE, DELETING = "active", "deleting"
+_SHORTEN_SECONDS = 10.0
+
+
+class Security:
+    """All orgs of one broker. For one event loop.
+
+    A change is refused as a whole only by the log; otherwise each part of it has its own code.
+    """
+
+    def __init__(
+        self, wal: Log, limits: SecurityLimits, begin_at: Callable[[int], Awaitable[None]]
+    ) -> None:
+        """`begin_at` moves the start of the journal, durably."""
+        self.limits = limits
+        self.table = Table()
+        self.watchers = Watchers(self.table)
+        self.journal = SecurityJournal(wal, self.table, begin_at, self.watchers.wake)
+        self.ids_in_use: Callable[[], int] = lambda: 0
+        """Returns the highest id of an org with topics: some orgs have no record."""
+        self.deleting = asyncio.Event()
+        """An org is to be deleted."""
+
+    # --- life -------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Rebuild the table from the log, after the registry.
+
+        Raises:
+            StorageError: the log cannot be read.
+            ValueError, TypeError, IndexError: an event cannot be understood.
+        """
+        await self.journal.replay()
+        if self.orgs_to_delete():
+            self.deleting.set()
+
+    async def run(self) -> None:
+        """Shorten the journal now and then."""
+        while True:
+            try:
+                await self.journal.shorten()
+            except StorageError as e:
+                log.warning("the journal of users and rules cannot be shortened now: %s", e)
+            await asyncio.sleep(_SHORTEN_SECONDS)
+
+    async def close(self) -> None:
+        """Let the changes under way end."""
+        await self.journal.close()
+
+    # --- limits -----------------------------------------------------------------------------
+
+    def limit(self, org: int, name: LimitName, otherwise: int) -> int:
+        """An org's limit: its record's, or the broker's setting. Nothing is left to a deleted one.
+
+        A broker whose records are incomplete applies those that it can read.
+        """
+        record = self.table.orgs.get(org)
+        if record is None:
+            return otherwise
+        if record.state == DELETING:
+            return 0
+        found = limit_of(record.limits, name)
+        return otherwise if found is None else int(found)
+
+    def orgs_to_delete(self) -> list[int]:
+        """The orgs whose topics, groups and transactions are to be deleted."""
+        if self.journal.incomplete:
+            return []
+        return [org.org_id for org in self.table.orgs.values() if org.state == DELETING]
+
+    # --- users ------------------------------------------------------------------------------
+
+    async def alter_users(self, org: int, changes: Sequence[UserChange]) -> list[Refusal | None]:
+        """Set and remove credentials. Raises StorageError: nothing has changed."""
+
+        async def alter() -> list[Refusal | None]:
+            its = self.table.of(org).users
+            after: dict[str, dict[str, ScramCredential]] = {}
+            refused: list[Refusal | None] = []
+            for change in changes:
+                refusal = self._alter_user(its, after, change)
+                refused.append(refusal)
+            made: list[Event] = []
+            for name, credentials in after.items():
+                made.append(events.user_set(UserRecord(org, name, list(credentials.values()))))
+            await self._record(made)
+            return refused
+
+        return await self.journal.in_turn(alter)
+
+    def _alter_user(
+        self,
+        its: dict[str, UserRecord],
+        after: dict[str, dict[str, ScramCredential]],
+        change: UserChange,
+    ) -> Refusal | None:
+        """`after`: the credentials of the users that have been changed so far."""
+        present = after.get(change.name)
+        if present is None:
+            user = its.get(change.name)
+            present = {each.mechanism: each for each in user.credentials} if user else {}
+        refusal = checks.user_refusal(change, known=change.mechanism in present)
+        if refusal is not None:
+            return refusal
+        if change.credential is not None and change.name not in its and change.name not in after:
+            new = sum(name not in its for name in after)
+            if len(its) + new >= self.limits.org_users:
+                return Refusal(ErrorCode.POLICY_VIOLATION, "security.max.users.per.org is reached")
+        present.pop(change.mechanism, None)
+        if change.credential is not None:
+            present[change.mechanism] = change.credential
+        after[change.name] = present
+        return None
+
+    # --- rules ------------------------------------------------------------------------------
+
+    async def create_acls(self, org: int, acls: Sequence[AclRecord]) -> list[Refusal | None]:
+        """Add rules. Raises StorageError: nothing has changed."""
+
+        async def create() -> list[Refusal | None]:
+            its = self.table.of(org).rules
+            new: dict[AclRecord, None] = {}
+            refused: list[Refusal | None] = []
+            for acl in acls:
+                refusal = checks.acl_refusal(org, acl)
+                full = len(its) + len(new) >= self.limits.org_rules
+                if refusal is None and acl not in its and acl not in new:
+                    if full:
+                        message = "security.max.acls.per.org is reached"
+                        refusal = Refusal(ErrorCode.POLICY_VIOLATION, message)
+                    else:
+                        new[acl] = None
+                refused.append(refusal)
+            await self._record(events.rules_added(org, new))
+            return refused
+
+        return await self.journal.in_turn(create)
+
+    async def delete_acls(
+        self, org: int, filters: Sequence[AclFilter]
+    ) -> list[tuple[ErrorCode, list[AclRecord]]]:
+        """Remove the rules that match any of the filters, all or none; those of each filter.
+
+        Raises:
+            StorageError: nothing has changed.
+        """
+
+        found = await acl_filter.find(filters, list(self.table.of(org).rules))
+        if found is None:
+            return [(ErrorCode.POLICY_VIOLATION, [])] * len(filters)
+
+        async def delete() -> list[tuple[ErrorCode, list[AclRecord]]]:
+            present = self.table.of(org).rules  # another change may have removed some
+            left = [(error, [acl for acl in its if acl in present]) for error, its in found]
+            gone = dict.fromkeys(acl for _, its in left for acl in its)
+            await self._record(events.rules_removed(org, gone))
+            return left
+
+        return await self.journal.in_turn(delete)
+
+    # --- quotas -----------------------------------------------------------------------------
+
+    async def alter_quotas(self, org: int, changes: Sequence[QuotaChange]) -> list[Refusal | None]:
+        """Set and remove quotas. Raises StorageError: nothing has changed."""
+
+        async def alter() -> list[Refusal | None]:
+            its = self.table.of(org)
+            after: dict[EntityKey, QuotaRecord] = {}
+            refused = [self._alter_quota(org, its, after, change) for change in changes]
+            made = [each for key, each in after.items() if its.quotas.get(key) != each]
+            await self._record(list(map(events.quota_set, made)))
+            return refused
+
+        return await self.journal.in_turn(alter)
+
+    def _alter_quota(
+        self,
+        org: int,
+        its: OrgSecurity,
+        after: dict[EntityKey, QuotaRecord],
+        change: QuotaChange,
+    ) -> Refusal | None:
+        refusal = checks.quota_refusal(change)
+        if refusal is not None:
+            return refusal
+        key = entity_key([(part.kind, part.name) for part in change.entity])
+        present = after.get(key) or its.quotas.get(key)
+        values = {value.key: value.value for value in present.values} if present else {}
+        for name in change.removed:
+            values.pop(name, None)
+        values.update((value.key, value.value) for value in change.values)
+        if values and key not in its.quotas and key not in after:
+            new = sum(each not in its.quotas for each in after)
+            if len(its.quotas) + new >= self.limits.org_quotas:
+                return Refusal(ErrorCode.POLICY_VIOLATION, "security.max.quotas.per.org is reached")
+        after[key] = QuotaRecord(org, change.entity, [QuotaValue(*each) for each in values.items()])
+        return None
+
+    # --- orgs -------------------------------------------------------------------------------
+
+    async def alter_org(self, op: AlterOrg) -> OrgRecord | Refusal:
+        """Create or change an org. Raises StorageError: nothing has changed."""
+        refusal = checks.org_refusal(op)
+        if refusal is not None:
+            return refusal
+
+        async def alter() -> OrgRecord | Refusal:
+            record = self._changed_org(op)
+            if isinstance(record, Refusal):
+                return record
+            made: list[Event] = []
+            if record != self.table.orgs.get(record.org_id):
+                made.append(events.org_set(record))
+            if record.state == DELETING and self._has_records(record.org_id):
+                made.append(OrgEmptied(record.org_id))
+            await self._record(made)
+            if record.state == DELETING:
+                self.deleting.set()
+            return record
+
+        return await self.journal.in_turn(alter)
+
+    def _changed_org(self, op: AlterOrg) -> OrgRecord | Refusal:
+        """The record as the op has it."""
+        org_id = op.org_id or max(self.table.last_org, self.ids_in_use()) + 1
+        present = self.table.orgs.get(org_id)
+        namesake = self.table.org_named(op.name) if op.name else None
+        if namesake is not None and namesake.org_id != org_id:
+            return Refusal(ErrorCode.DUPLICATE_RESOURCE, f"org {namesake.org_id} has this name")
+        if op.create and present is not None:
+            return Refusal(ErrorCode.DUPLICATE_RESOURCE, f"org {org_id} exists")
+        if present is None:
+            if not op.create and not op.copy and op.state != DELETING:
+                return Refusal(ErrorCode.RESOURCE_NOT_FOUND, f"org {org_id} does not exist")
+            if org_id > checks.LAST_ORG or len(self.table.orgs) >= self.limits.orgs:
+                return Refusal(ErrorCode.POLICY_VIOLATION, "security.max.orgs is reached")
+            return OrgRecord(org_id, op.name, op.state or ACTIVE, op.limits or [])
+        if present.state == DELETING and op.state not in ("", DELETING):
+            return Refusal(ErrorCode.INVALID_REQUEST, f"org {org_id} is being deleted")
+        return replace(
+            present,
+            name=op.name or present.name,
+            state=op.state or present.state,
+            limits=present.limits if op.limits is None else op.limits,
+        )
+
+    def _has_records(self, org: int) -> bool:
+        its = self.table.of(org)
+        return bool(its.users or its.rules or its.quotas)
+
+    async def org_is_gone(self, org: int) -> None:
+        """Nothing of a deleted org is left: its record goes, too. Raises StorageError."""
+
+        async def forget() -> None:
+            if org in self.table.orgs:
+                await self._record([OrgGone(org)])
+
+        await self.journal.in_turn(forget)
+
+    async def _record(self, made: Sequence[Event]) -> None:
+        if self.journal.incomplete:
+            raise StorageError(self.journal.incomplete)
+        if made:
+            await self.journal.record(made)

@@ -1,0 +1,110 @@
+"""Gateways that wait for changes of users, rules and quotas, and the pages that they get."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from hashlib import blake2b
+
+from quafka_broker.security.table import Table
+from quafka_mesh_ops.grants import Grant, everything, permits, show_orgs
+from quafka_mesh_ops.identity import NodeId
+from quafka_mesh_ops.ops.security import SecurityChange, WatchSecurity, WatchSecurityResp
+from quafka_mesh_ops.rights import NEEDS
+from quafka_telemetry.slices import Slices
+
+_LONGEST_WAIT = 60.0
+_PAGE_CHANGES = 1_000
+_PAGE_BYTES = 1 << 20
+_ROWS_PER_SLICE = 500
+_COST = 200
+"""Bytes of a change besides its texts; generous."""
+
+
+class Watchers:
+    """The parked requests. `grants` gives the orgs that a node may serve."""
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+        self.grants: Callable[[NodeId], Grant] = everything
+        self._run = os.urandom(8)
+        self._news = asyncio.Event()
+        self._draining = False
+        self.parked = 0
+
+    def incarnation(self, peer: NodeId) -> bytes:
+        """Of the versions that a node gets: they mean nothing once it may serve other orgs."""
+        need = NEEDS[WatchSecurity.code]
+        orgs = [show_orgs(e.orgs) for e in self.grants(peer) if need.right in e.rights]
+        return self._run + blake2b(";".join(orgs).encode(), digest_size=8).digest()
+
+    def wake(self) -> None:
+        """Something has changed: a record, or what nodes may do."""
+        news, self._news = self._news, asyncio.Event()
+        news.set()
+
+    def drain(self) -> None:
+        """Answer the parked requests, and park no more."""
+        self._draining = True
+        self.wake()
+
+    async def watch(self, peer: NodeId, op: WatchSecurity) -> WatchSecurityResp:
+        """Answer with changes of the node's orgs after a version; parked until there are some."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + min(max(op.max_wait_ms, 0) / 1000, _LONGEST_WAIT)
+        incarnation, version = op.incarnation, op.version
+        while True:
+            news, now = self._news, self.incarnation(peer)
+            table = self._table
+            restart = incarnation != now or not table.floor <= version <= table.version
+            if restart:
+                incarnation, version = now, -1
+            answer = await self._page(peer, incarnation, version, restart=restart)
+            version = answer.version
+            late = loop.time() >= until or self._draining
+            if restart or answer.changes or answer.more or late:
+                return answer
+            self.parked += 1
+            try:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout_at(until):
+                        await news.wait()
+            finally:
+                self.parked -= 1
+
+    async def _page(
+        self, peer: NodeId, incarnation: bytes, version: int, *, restart: bool
+    ) -> WatchSecurityResp:
+        """The changes of the node's orgs after a version, as many as an answer takes."""
+        grant, need = self.grants(peer), NEEDS[WatchSecurity.code]
+        changes: list[SecurityChange] = []
+        size = 0
+        slices = Slices(_ROWS_PER_SLICE)
+        while version < self._table.version:
+            some, reached = self._table.after(version, _ROWS_PER_SLICE // 5)
+            version = reached
+            for each in some:
+                if not permits(grant, need, each.org) or (restart and each.change.removed):
+                    continue
+                changes.append(each.change)
+                size += _size(each.change)
+                if len(changes) >= _PAGE_CHANGES or size >= _PAGE_BYTES:
+                    more = each.version < self._table.version
+                    return WatchSecurityResp(incarnation, each.version, restart, more, changes)
+            await slices.done(_ROWS_PER_SLICE // 5)
+        return WatchSecurityResp(incarnation, version, restart, False, changes)
+
+
+def _size(change: SecurityChange) -> int:
+    """An estimate of a change's bytes in an answer."""
+    if change.user is not None:
+        return _COST * (1 + len(change.user.credentials)) + 4 * len(change.user.name)
+    if change.acl is not None:
+        acl = change.acl
+        return _COST + 4 * (len(acl.resource_name) + len(acl.principal) + len(acl.host))
+    if change.quota is not None:
+        names = sum(len(part.name or "") for part in change.quota.entity)
+        return _COST * (1 + len(change.quota.values)) + 4 * names
+    return _COST * (1 + len(change.org.limits if change.org is not None else ()))
