@@ -51,8 +51,9 @@ async def handle(
                     for at in good[first:]:
                         outcomes[at] = (ErrorCode.REQUEST_TIMED_OUT, str(e))
                     break
-                for at, code in zip(some, answer.error_codes, strict=True):
-                    outcomes[at] = (code, answer.error_message if code else "")
+                messages = answer.messages or [""] * len(some)
+                for at, code, message in zip(some, answer.error_codes, messages, strict=True):
+                    outcomes[at] = (code, message)
     return AlterClientQuotasResponse(
         entries=[_result(*each) for each in zip(request.entries, outcomes, strict=True)]
     )
